@@ -1,4 +1,4 @@
-"""Which launcher a script wants, and why. A pure rule: it starts nothing."""
+"""Which launcher a script wants, and why: first from the script, then from what the hosts have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from distconsole.launch.script import ScriptTraits
 from distconsole.model.names import HostName
 from distconsole.model.requests import LauncherName, PassArgs, Run
 
-CAN_LOSE_HOSTS = (LauncherName.TORCHRUN,)
 ELASTIC = "HOROVOD_ELASTIC"
 NOT_ELASTIC = "the ranks of mpirun are not elastic"
 
@@ -36,120 +35,77 @@ def choose_launcher(request: Run, traits: ScriptTraits) -> Choice:
     Raises:
         PlanError: if the job is to outlive a host, and the launcher cannot.
     """
-    choice = _by_request(request, traits)
-    return _outlive_hosts(choice, request.launcher) if request.may_lose_hosts else choice
+    asked, pass_args = request.launcher, request.pass_args
+    if asked is not LauncherName.AUTO:
+        choice = _mark_elastic(Choice(asked, "asked for", pass_args), traits)
+    elif pass_args is not None:
+        spawns = traits.spawns and pass_args is PassArgs.INIT_METHOD
+        launcher = LauncherName.SINGLE if spawns else LauncherName.TORCH
+        choice = Choice(launcher, f"--pass-args {pass_args} was given", pass_args)
+    else:
+        choice = choose_by_traits(traits, request.arguments)
+    return _outlive_hosts(choice, request)
 
 
 def finish_choice(
     choice: Choice, request: Run, env: Mapping[str, str], engines: Mapping[HostName, Engines]
 ) -> Choice:
-    """Return ``choice`` once it is known what the hosts have of its engines.
-
-    Raises:
-        PlanError: as ``choose_launcher``.
-    """
-    choice = settle_controller(choice, env, engines)
-    return _outlive_hosts(choice, request.launcher) if request.may_lose_hosts else choice
+    """Return ``choice`` once it is known what the hosts have of its engines; raises as ``choose_launcher``."""
+    return _outlive_hosts(settle_controller(choice, env, engines), request)
 
 
-def _by_request(request: Run, traits: ScriptTraits) -> Choice:
-    asked, pass_args = request.launcher, request.pass_args
-    if asked is not LauncherName.AUTO:
-        return _elastic(Choice(asked, "asked for", pass_args), traits)
-    if pass_args is not None:
-        spawns = traits.spawns and pass_args is PassArgs.INIT_METHOD
-        launcher = LauncherName.SINGLE if spawns else LauncherName.TORCH
-        return Choice(launcher, f"--pass-args {pass_args} was given", pass_args)
-    return by_traits(traits, request.arguments)
+def choose_by_traits(traits: ScriptTraits, arguments: Sequence[str] = ()) -> Choice:
+    """Return how a script wants to be started with these arguments; the first rule that fits decides."""
+    by_engine = _choose_engine(traits) or _choose_spawning(traits, arguments)
+    return _mark_elastic(by_engine or _choose_ranks(traits), traits)
 
 
-def by_traits(traits: ScriptTraits, arguments: Sequence[str] = ()) -> Choice:
-    """Return how a script wants to be started with these arguments."""
-    for applies, launcher, why, pass_args in _rules(traits, arguments):
-        if applies:
-            return _elastic(Choice(launcher, why, pass_args), traits)
-    return Choice(LauncherName.TORCH, "the script names no launcher: env:// ranks")
+def _choose_engine(traits: ScriptTraits) -> Choice | None:
+    if not traits.readable:
+        why = "the script cannot be read as Python here, so env:// ranks are assumed"
+        return Choice(LauncherName.TORCH, why)
+    if traits.mpi:
+        both = "Horovod and mpi4py" if traits.horovod else "mpi4py"
+        return Choice(LauncherName.MPI, f"the script imports {both}")
+    if traits.horovod:
+        return Choice(LauncherName.HOROVOD, "the script imports Horovod")
+    return None
 
 
-def _rules(
-    traits: ScriptTraits, arguments: Sequence[str]
-) -> list[tuple[bool, LauncherName, str, PassArgs | None]]:
-    """Return the rules, strongest first: whether it applies, the launcher, why, arguments to add."""
-    torch, single = LauncherName.TORCH, LauncherName.SINGLE
-    init_method = bool(traits.init_method and traits.rank and traits.world_size)
-    return [
-        (
-            not traits.readable,
-            torch,
-            "the script cannot be read as Python here, so env:// ranks are assumed",
-            None,
-        ),
-        (
-            traits.horovod and traits.mpi,
-            LauncherName.MPI,
-            "the script imports Horovod and mpi4py",
-            None,
-        ),
-        (traits.horovod, LauncherName.HOROVOD, "the script imports Horovod", None),
-        (traits.mpi, LauncherName.MPI, "the script imports mpi4py", None),
-        (
-            _meets_by_variables(traits, arguments),
-            torch,
+def _choose_spawning(traits: ScriptTraits, arguments: Sequence[str]) -> Choice | None:
+    if _meets_by_variables(traits, arguments):
+        why = (
             f"{traits.init_method} is env://, and {traits.spawn_flag}, with which the script "
-            "starts its own ranks, is not given: env:// ranks",
-            None,
-        ),
-        (
-            traits.spawns and init_method,
-            single,
-            f"the script starts its own ranks (mp.spawn) and declares {traits.init_method}: one "
-            f"process a node, told the node's number by {traits.rank}",
-            PassArgs.INIT_METHOD,
-        ),
-        (
-            traits.spawns,
-            single,
-            "the script starts its own ranks (mp.spawn): one process a node",
-            None,
-        ),
-        (
-            bool(traits.local_rank),
-            torch,
-            f"the script declares {traits.local_rank}: env:// ranks, and the argument added",
-            PassArgs.TORCH_LAUNCH,
-        ),
-        (
-            init_method,
-            torch,
-            f"the script declares {traits.init_method}: ranks, and the argument added",
-            PassArgs.INIT_METHOD,
-        ),
-        (
-            traits.data_parallel,
-            single,
-            "the script wraps its model in DataParallel: one process a node",
-            None,
-        ),
-        (
-            traits.distributed,
-            torch,
-            "the script uses torch.distributed: env:// ranks",
-            None,
-        ),
-        (
-            traits.slurm,
-            torch,
-            "the script reads SLURM_PROCID, but this is no Slurm job: env:// ranks "
-            "(--slurm OPTIONS submits one)",
-            None,
-        ),
-        (
-            traits.torch,
-            torch,
-            "the script imports torch and names no launcher: env:// ranks",
-            None,
-        ),
-    ]
+            "starts its own ranks, is not given: env:// ranks"
+        )
+        return Choice(LauncherName.TORCH, why)
+    if not traits.spawns:
+        return None
+    why = "the script starts its own ranks (mp.spawn)"
+    if not traits.meets_by_arguments:
+        return Choice(LauncherName.SINGLE, f"{why}: one process a node")
+    why = f"{why} and declares {traits.init_method}: one process a node, told the node's number"
+    return Choice(LauncherName.SINGLE, f"{why} by {traits.rank}", PassArgs.INIT_METHOD)
+
+
+def _choose_ranks(traits: ScriptTraits) -> Choice:
+    torch = LauncherName.TORCH
+    if traits.local_rank:
+        why = f"the script declares {traits.local_rank}: env:// ranks, and the argument added"
+        return Choice(torch, why, PassArgs.TORCH_LAUNCH)
+    if traits.meets_by_arguments:
+        why = f"the script declares {traits.init_method}: ranks, and the argument added"
+        return Choice(torch, why, PassArgs.INIT_METHOD)
+    if traits.data_parallel:
+        why = "the script wraps its model in DataParallel: one process a node"
+        return Choice(LauncherName.SINGLE, why)
+    if traits.distributed:
+        return Choice(torch, "the script uses torch.distributed: env:// ranks")
+    if traits.slurm:
+        why = "the script reads SLURM_PROCID, but this is no Slurm job: env:// ranks"
+        return Choice(torch, f"{why} (--slurm OPTIONS submits one)")
+    imports = "imports torch and " if traits.torch else ""
+    return Choice(torch, f"the script {imports}names no launcher: env:// ranks")
 
 
 def _meets_by_variables(traits: ScriptTraits, arguments: Sequence[str]) -> bool:
@@ -160,26 +116,25 @@ def _meets_by_variables(traits: ScriptTraits, arguments: Sequence[str]) -> bool:
     return f"{traits.init_method} env://" in words
 
 
-def _elastic(choice: Choice, traits: ScriptTraits) -> Choice:
+def _mark_elastic(choice: Choice, traits: ScriptTraits) -> Choice:
     """Return ``choice`` for a script that may use hvd.elastic, which MPI has no part in."""
-    if not traits.elastic:
-        return choice
-    if choice.launcher is LauncherName.HOROVOD:
+    if traits.elastic and choice.launcher is LauncherName.HOROVOD:
         return replace(choice, why=f"{choice.why}, elastic (hvd.elastic)", elastic=True)
-    if choice.launcher is LauncherName.MPI:
+    if traits.elastic and choice.launcher is LauncherName.MPI:
         return replace(choice, why=f"{choice.why}; {NOT_ELASTIC}")
     return choice
 
 
-def _outlive_hosts(choice: Choice, asked: LauncherName) -> Choice:
-    """Return ``choice`` for a job that is to outlive a host (``--nnodes MIN:MAX``).
+def _outlive_hosts(choice: Choice, request: Run) -> Choice:
+    """Return ``choice``; for a job that is to outlive a host (``--nnodes MIN:MAX``), one that can.
 
     Raises:
         PlanError: if its launcher cannot.
     """
-    if choice.launcher in CAN_LOSE_HOSTS or choice.elastic:
+    can = choice.launcher is LauncherName.TORCHRUN or choice.elastic
+    if can or not request.may_lose_hosts:
         return choice
-    if asked is not LauncherName.AUTO or choice.launcher is not LauncherName.TORCH:
+    if request.launcher is not LauncherName.AUTO or choice.launcher is not LauncherName.TORCH:
         raise PlanError(
             f"--nnodes MIN:MAX needs a launcher that can lose a host, and {choice.launcher} cannot",
             "give --launcher torchrun, or leave --nnodes out",
@@ -193,17 +148,15 @@ def _outlive_hosts(choice: Choice, asked: LauncherName) -> Choice:
     return Choice(LauncherName.TORCHRUN, "--nnodes MIN:MAX: torchrun can lose a host")
 
 
-def engines_needed(
+def required_engines(
     choice: Choice, traits: ScriptTraits, env: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Return the engines (``horovod``, ``mpi``) that every host must have for this."""
-    match choice.launcher:
-        case LauncherName.HOROVOD:
-            return ("horovod", "mpi") if _wants_mpi(env) else ("horovod",)
-        case LauncherName.MPI:
-            return ("mpi", "horovod") if traits.horovod else ("mpi",)
-        case _:
-            return ()
+    if choice.launcher is LauncherName.MPI:
+        return ("mpi", "horovod") if traits.horovod else ("mpi",)
+    if choice.launcher is LauncherName.HOROVOD:
+        return ("horovod", "mpi") if _wants_mpi(env) else ("horovod",)
+    return ()
 
 
 def settle_controller(
@@ -215,23 +168,18 @@ def settle_controller(
     """
     if choice.launcher is not LauncherName.HOROVOD:
         return choice
-    choice = _set_elastic(choice, env.get(ELASTIC))
+    told = env.get(ELASTIC)
+    elastic = choice.elastic if told is None else told.strip() not in ("", "0")
+    if elastic != choice.elastic:
+        choice = replace(choice, why=f"{choice.why}; {ELASTIC}={told}", elastic=elastic)
     if _wants_mpi(env):
         why = f"{choice.why}; HOROVOD_CONTROLLER=mpi"
     elif not has_gloo(engines):
         why = f"{choice.why}; Horovod there was built without Gloo"
     else:
         return choice
-    if choice.elastic:
-        why = f"{why}; {NOT_ELASTIC}"
+    why = f"{why}; {NOT_ELASTIC}" if elastic else why
     return Choice(LauncherName.MPI, why, choice.pass_args)
-
-
-def _set_elastic(choice: Choice, told: str | None) -> Choice:
-    elastic = choice.elastic if told is None else told.strip() not in ("", "0")
-    if elastic == choice.elastic:
-        return choice
-    return replace(choice, why=f"{choice.why}; {ELASTIC}={told}", elastic=elastic)
 
 
 def _wants_mpi(env: Mapping[str, str]) -> bool:

@@ -1,6 +1,6 @@
-"""A plan as a file for another starter: sbatch, torchrun or mpirun. Pure text; it starts nothing.
+"""A plan as a file for another starter: sbatch, torchrun or mpirun.
 
-No value that may be secret is written: the file says which variables it needs instead.
+The file names the variables that may be secret, and leaves their values to whoever runs it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from distconsole.errors import PlanError, UnavailableError
 from distconsole.launch.choose import Choice
 from distconsole.launch.environment import SECRET_NAME
-from distconsole.launch.job import OUTPUT_ENV, Job, is_given
+from distconsole.launch.job import OUTPUT_ENV, Job, option_pairs
+from distconsole.launch.launchers.single import fill_place
 from distconsole.launch.script import ScriptTraits
-from distconsole.launch.slurm.submit import asked_of, words_of
+from distconsole.launch.slurm.submit import read_options, words_of
 from distconsole.model.job import LaunchPlan
 from distconsole.model.requests import EmitKind, LauncherName, PassArgs, Run
 
@@ -52,6 +53,8 @@ NODE_NAMES = {
 }
 """The same for one process a node, which spawns its ranks."""
 
+PLACE_NAMES = ("NODE_RANK", "NNODES", "MASTER_ADDR", "MASTER_PORT")
+
 END = "RANK_SCRIPT_ENDS"
 
 
@@ -81,15 +84,8 @@ class ToEmit:
     @property
     def python(self) -> str:
         """The interpreter on the nodes."""
-        given = self.request.where.python
-        if given is not None or self.plan is None:
-            return given or "python3"
-        return self.plan.nodes[0].ranks[0].argv[0]
-
-    @property
-    def setup(self) -> str | None:
-        """The command before the interpreter."""
-        return self.request.where.setup if self.plan is None else self.plan.nodes[0].setup
+        planned = "python3" if self.plan is None else self.plan.nodes[0].ranks[0].argv[0]
+        return self.request.where.python or planned
 
 
 def emit(kind: EmitKind, what: ToEmit) -> str:
@@ -152,14 +148,12 @@ def _sbatch_options(what: ToEmit) -> list[str]:
 
 def _lines_of_options(words: Sequence[str]) -> list[str]:
     """Return each option with its value as one line, as sbatch reads them."""
-    lines: list[str] = []
+    lines: list[list[str]] = []
     for word in words:
-        quoted = shlex.quote(word)
         if word.startswith("-") or not lines:
-            lines.append(quoted)
-        else:
-            lines[-1] += f" {quoted}"
-    return lines
+            lines.append([])
+        lines[-1].append(word)
+    return [shlex.join(line) for line in lines]
 
 
 def _ranks_a_node(what: ToEmit, words: Sequence[str]) -> int:
@@ -167,11 +161,11 @@ def _ranks_a_node(what: ToEmit, words: Sequence[str]) -> int:
         return 1
     if what.request.nproc not in (None, "gpu"):
         return int(str(what.request.nproc))
-    return asked_of(words).gpus_a_node or 1
+    return read_options(words).gpus_a_node or 1
 
 
 def _torchrun(what: ToEmit) -> str:
-    plan = _placed(what, EmitKind.TORCHRUN)
+    plan = _require_plan(what, EmitKind.TORCHRUN)
     if what.one_a_node:
         raise UnavailableError(
             f"torchrun would start ranks, and {what.choice.why}", "--emit mpirun or sbatch can"
@@ -205,7 +199,7 @@ def _nic(nic: str | None) -> str:
 
 
 def _mpirun(what: ToEmit) -> str:
-    plan = _placed(what, EmitKind.MPIRUN)
+    plan = _require_plan(what, EmitKind.MPIRUN)
     counts = [1 if what.one_a_node else len(node.world_ranks) for node in plan.nodes]
     hosts = ",".join(f"{node.host}:{n}" for node, n in zip(plan.nodes, counts, strict=True))
     nics = {node.nic for node in plan.nodes}
@@ -233,7 +227,7 @@ exec mpirun -np {sum(counts)} --host {hosts} --bind-to none \\
 """
 
 
-def _placed(what: ToEmit, kind: EmitKind) -> LaunchPlan:
+def _require_plan(what: ToEmit, kind: EmitKind) -> LaunchPlan:
     if what.plan is None:
         raise PlanError(
             f"--emit {kind} needs hosts, and with --slurm there are none yet",
@@ -262,13 +256,9 @@ def _rank_script(what: ToEmit, kind: EmitKind) -> str:
     """Return the shell text that keeps what every rank runs in ``rank_script``."""
     names = (NODE_NAMES if what.one_a_node else TORCH_NAMES).get(kind, {})
     sets = [f'export {name}="{value}"' for name, value in names.items() if name not in what.env]
-    lines = [
-        *sets,
-        f"cd {shlex.quote(what.folder)} || exit",
-        *([what.setup] if what.setup else []),
-        f"exec {_command(what)}",
-    ]
-    text = "\n".join(lines)
+    setup = what.request.where.setup if what.plan is None else what.plan.nodes[0].setup
+    start = [f"cd {shlex.quote(what.folder)} || exit", *filter(None, [setup])]
+    text = "\n".join([*sets, *start, f"exec {_command(what)}"])
     return f"read -r -d '' rank_script << '{END}' || true\n{text}\n{END}"
 
 
@@ -282,29 +272,20 @@ def _command(what: ToEmit) -> str:
     )
     words = [shlex.quote(word) for word in job.command(what.python)]
     fixed = len(words) - len(request.arguments)
-    given = [_filled(word) if what.one_a_node else word for word in words[fixed:]]
-    return " ".join([*words[:fixed], *_added(what), *given])
+    place = {name: f"'\"${name}\"'" for name in PLACE_NAMES} if what.one_a_node else {}
+    given = [fill_place(word, place) for word in words[fixed:]]
+    return " ".join([*words[:fixed], *_added_words(what), *given])
 
 
-def _filled(word: str) -> str:
-    for name in ("NODE_RANK", "NNODES", "MASTER_ADDR", "MASTER_PORT"):
-        word = word.replace("{" + name.lower() + "}", f"'\"${name}\"'")
-    return word
-
-
-def _added(what: ToEmit) -> list[str]:
-    traits = what.traits
-    match what.choice.pass_args:
-        case PassArgs.TORCH_LAUNCH:
-            return [f'{traits.local_rank or "--local_rank"}="$LOCAL_RANK"']
-        case PassArgs.INIT_METHOD:
-            rank, world = ("NODE_RANK", "NNODES") if what.one_a_node else ("RANK", "WORLD_SIZE")
-            pairs = (
-                (traits.init_method or "--init_method", "tcp://$MASTER_ADDR:$MASTER_PORT"),
-                (traits.rank or "--rank", f"${rank}"),
-                (traits.world_size or "--world_size", f"${world}"),
-            )
-            given = what.request.arguments
-            return [f'{name} "{value}"' for name, value in pairs if not is_given(name, given)]
-        case _:
-            return []
+def _added_words(what: ToEmit) -> list[str]:
+    rank, world = ("NODE_RANK", "NNODES") if what.one_a_node else ("RANK", "WORLD_SIZE")
+    values = {
+        "local_rank": "$LOCAL_RANK",
+        "init_method": "tcp://$MASTER_ADDR:$MASTER_PORT",
+        "rank": f"${rank}",
+        "world_size": f"${world}",
+    }
+    kind = what.choice.pass_args
+    joint = "=" if kind is PassArgs.TORCH_LAUNCH else " "
+    pairs = option_pairs(kind, what.traits, what.request.arguments, values)
+    return [f'{option}{joint}"{value}"' for option, value in pairs]

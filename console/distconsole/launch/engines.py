@@ -1,14 +1,19 @@
-"""What the hosts have of Horovod and MPI, and whether a job can run with it. Pure: it asks nobody."""
+"""What the hosts have of Horovod and MPI, and whether a job can run with it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypeVar
+
+import msgspec
 
 from distconsole.errors import PlanError
 from distconsole.model.addresses import gloo_connects
+from distconsole.model.decoding import threadsafe
 from distconsole.model.names import HostName
+
+T = TypeVar("T")
 
 GLOO, MPI = "gloo", "mpi"
 OPEN_MPI = "Open MPI"
@@ -24,8 +29,10 @@ INSTALL_HOROVOD = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class HorovodBuild:
+Text = Annotated[str, msgspec.Meta(max_length=200)]
+
+
+class HorovodBuild(msgspec.Struct, frozen=True):
     """Horovod as one host's Python has it; what is not known is empty.
 
     Attributes:
@@ -36,31 +43,24 @@ class HorovodBuild:
         controllers: Some of ``gloo`` and ``mpi``; None where that is not known.
     """
 
-    version: str = ""
-    torch: str = ""
-    against: str = ""
+    version: Text = ""
+    torch: Text = ""
+    against: Text = ""
     library: bool = True
     controllers: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MpiBuild:
+class MpiBuild(msgspec.Struct, frozen=True):
     """The mpirun on one host's PATH: its family as ``mpirun --version`` says, empty where unknown."""
 
-    family: str = ""
-    version: str = ""
+    family: Text = ""
+    version: Text = ""
     daemon: bool = True
 
     @property
-    def release(self) -> tuple[str, ...]:
+    def release(self) -> str:
         """The part of the version in which daemons and mpirun must agree."""
-        return tuple(self.version.split(".")[:2])
-
-    @property
-    def major(self) -> int:
-        """The first number of the version; 0 where unknown."""
-        first = self.version.partition(".")[0]
-        return int(first) if first.isdecimal() else 0
+        return ".".join(self.version.split(".")[:2])
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,25 +80,24 @@ class Engines:
 
 def engines_of(answer: Mapping[str, Any], asked: Sequence[str]) -> Engines:
     """Return what a node's answer to the probe ``engines`` means; nonsense in it means nothing."""
-    horovod, mpi = _fields(answer, "horovod"), _fields(answer, "mpi")
-    controllers = horovod.get("controllers")
     own = answer.get("own_addresses")
     return Engines(
         asked=tuple(asked),
-        horovod=HorovodBuild(
-            version=_text(horovod, "version"),
-            torch=_text(horovod, "torch"),
-            against=_text(horovod, "against"),
-            library=horovod.get("library") is not False,
-            controllers=tuple(map(str, controllers)) if isinstance(controllers, list) else None,
-        )
-        if horovod.get("present") is True
-        else None,
-        mpi=MpiBuild(_text(mpi, "family"), _text(mpi, "version"), bool(mpi.get("daemon")))
-        if mpi.get("present") is True
-        else None,
+        horovod=_build(answer.get("horovod"), HorovodBuild),
+        mpi=_build(answer.get("mpi"), MpiBuild),
         own_addresses=tuple(map(str, own)) if isinstance(own, list) else (),
     )
+
+
+def _build(fields: object, kind: type[T]) -> T | None:
+    if not isinstance(fields, dict) or fields.get("present") is not True:
+        return None
+    known = {name: value for name, value in fields.items() if value is not None}
+    known["daemon"] = bool(known.get("daemon"))  # its path
+    try:
+        return msgspec.convert(known, threadsafe(kind))
+    except msgspec.ValidationError:
+        return None
 
 
 def has_gloo(engines: Mapping[HostName, Engines]) -> bool:
@@ -114,12 +113,7 @@ def refuse_horovod(engines: Mapping[HostName, Engines], controller: str) -> None
         PlanError: naming the hosts, what they lack, and what to type.
     """
     builds = {host: each.horovod for host, each in engines.items() if "horovod" in each.asked}
-    _refuse(
-        [host for host, build in builds.items() if build is None],
-        "Horovod is missing",
-        INSTALL_HOROVOD,
-    )
-    known = {host: build for host, build in builds.items() if build is not None}
+    known = _require(builds, "Horovod is missing", INSTALL_HOROVOD)
     lacking = [host for host, build in known.items() if not build.library]
     _refuse(lacking, "Horovod was built without PyTorch", INSTALL_HOROVOD)
     lacking = [
@@ -127,9 +121,9 @@ def refuse_horovod(engines: Mapping[HostName, Engines], controller: str) -> None
         for host, build in known.items()
         if build.controllers is not None and controller not in build.controllers
     ]
-    option = controller.upper()
+    name, option = "Gloo" if controller == GLOO else "MPI", controller.upper()
     hint = f"build it again with HOROVOD_WITH_{option}=1; see: distconsole check --only horovod"
-    _refuse(lacking, f"Horovod was built without {'Gloo' if controller == GLOO else 'MPI'}", hint)
+    _refuse(lacking, f"Horovod was built without {name}", hint)
     _refuse_differing("Horovod", {host: build.version for host, build in known.items()}, "horovod")
 
 
@@ -140,21 +134,13 @@ def refuse_mpi(engines: Mapping[HostName, Engines]) -> None:
         PlanError: naming the hosts, what they lack, and what to type.
     """
     builds = {host: each.mpi for host, each in engines.items() if "mpi" in each.asked}
-    _refuse(
-        [host for host, build in builds.items() if build is None], "mpirun is missing", INSTALL_MPI
-    )
-    known = {host: build for host, build in builds.items() if build is not None}
+    known = _require(builds, "mpirun is missing", INSTALL_MPI)
     lacking = [host for host, build in known.items() if not build.daemon]
     _refuse(lacking, "mpirun's daemon (orted, prted or hydra_pmi_proxy) is missing", INSTALL_MPI)
-    families = {
-        host: f"{build.family} {'.'.join(build.release)}".strip() for host, build in known.items()
-    }
+    families = {host: f"{each.family} {each.release}".strip() for host, each in known.items()}
     _refuse_differing("MPI", families, "mpi")
-    strange = [
-        host
-        for host, build in known.items()
-        if build.family not in ("", OPEN_MPI, *HYDRA_FAMILIES)
-    ]
+    families_known = ("", OPEN_MPI, *HYDRA_FAMILIES)
+    strange = [host for host, build in known.items() if build.family not in families_known]
     _refuse(strange, "mpirun is of no family that is known", "Open MPI and MPICH are")
 
 
@@ -196,6 +182,11 @@ def _connects(engines: Engines, address: str) -> bool:
     return not own or gloo_connects(own[0], address)
 
 
+def _require(builds: Mapping[HostName, T | None], missing: str, hint: str) -> dict[HostName, T]:
+    _refuse([host for host, build in builds.items() if build is None], missing, hint)
+    return {host: build for host, build in builds.items() if build is not None}
+
+
 def _refuse(hosts: Sequence[HostName], lacking: str, hint: str) -> None:
     if hosts:
         raise PlanError(f"{lacking} on {', '.join(hosts)}", hint)
@@ -213,13 +204,3 @@ def _refuse_differing(what: str, versions: Mapping[HostName, str], group: str) -
         f"{what} differs among the hosts: {listed}",
         f"install the same version everywhere; see: distconsole check --only {group}",
     )
-
-
-def _fields(answer: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = answer.get(name)
-    return value if isinstance(value, dict) else {}
-
-
-def _text(fields: Mapping[str, Any], name: str) -> str:
-    value = fields.get(name)
-    return value[:200] if isinstance(value, str) else ""

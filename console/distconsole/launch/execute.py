@@ -1,17 +1,18 @@
-"""A plan made real: prepared on every node, then started on every node. It does not follow it."""
+"""A plan made real: prepared on every node, started on every node, stopped on every node."""
 
 from __future__ import annotations
 
 import contextlib
+import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from distconsole.config.spelling import nearest
-from distconsole.errors import ConsoleError, PlanError, RequestError
+from distconsole.errors import ConsoleError, PlanError, RequestError, UnreachableError
 from distconsole.launch.everywhere import on_every, required
-from distconsole.launch.slurm.start import begin_step
+from distconsole.launch.slurm.srun import step_command
 from distconsole.model.job import LaunchPlan
 from distconsole.model.names import HostName
 from distconsole.model.outcome import Outcome, failed
@@ -19,29 +20,65 @@ from distconsole.rpc.link import NodeLink
 from distconsole.rpc.wire import NO_SCRIPT
 from distconsole.session import Session
 
-PREPARE_SECONDS = 60.0
-START_SECONDS = 60.0
+PREPARE_SECONDS = START_SECONDS = 60.0
+SLURM_SECONDS = 90.0
+STOP_SECONDS = 15.0
 FORGET_SECONDS = 10.0
 FORGET_TRIES, FORGET_PAUSE_SECONDS = 20, 0.25
+SECRET_BYTES = 32
 
 
-def start(plan: LaunchPlan, session: Session, secret: str) -> None:
+def start(plan: LaunchPlan, session: Session) -> None:
     """Prepare the run on every node, then start it on every node, each in parallel.
 
     A failure anywhere leaves nothing anywhere: what was prepared is forgotten, what was started is
-    killed.
+    killed. The nodes know each other by a secret that never reaches a disk here.
 
     Raises:
         UnreachableError: naming the nodes that could not, and why.
     """
+    secret = secrets.token_hex(SECRET_BYTES)
     hosts = [node.host for node in plan.nodes]
     try:
         prepared = _prepare(plan, session, hosts, secret)
-        first = prepared[0] if plan.slurm_job is None else begin_step(plan, session, prepared)
-        _start(plan, session, hosts, (first, secret))
+        first = prepared[0] if plan.slurm_job is None else _begin_step(plan, session, prepared)
+        outcomes = on_every(
+            session,
+            hosts,
+            lambda link: link.request(
+                "start",
+                START_SECONDS,
+                run=plan.run,
+                coordinator=first.get("coordinator"),
+                coordinator_secret=secret,
+                master_port=first.get("master_port"),
+            ),
+        )
+        required(outcomes, "the run cannot be started")
     except ConsoleError:
         undo(plan, session)
         raise
+
+
+def stop(
+    session: Session, hosts: Sequence[HostName], run: str, reason: str, grace_seconds: float | None
+) -> list[Outcome[dict[str, Any]]]:
+    """Ask every node to end the run: SIGTERM, and SIGKILL after ``grace_seconds``.
+
+    One node that hears it suffices, because the coordinator tells the others; asking all of them
+    makes it independent of which one can be reached.
+
+    Args:
+        session: Where to ask.
+        hosts: Where the run is.
+        run: Its id.
+        reason: ``user``, ``sigint`` or ``sigterm``: decides the exit code.
+        grace_seconds: None takes the run's own, 0 kills.
+    """
+    arguments: dict[str, Any] = {"run": run, "reason": reason}
+    if grace_seconds is not None:
+        arguments["grace"] = grace_seconds
+    return on_every(session, hosts, lambda link: link.request("stop", STOP_SECONDS, **arguments))
 
 
 def node_spec(plan: LaunchPlan, index: int, secret: str, created: float) -> dict[str, Any]:
@@ -64,13 +101,8 @@ def node_spec(plan: LaunchPlan, index: int, secret: str, created: float) -> dict
         "env": node.env,
         "unset": list(node.unset),
         "ranks": [
-            {
-                "rank": rank.rank,
-                "local_rank": rank.local_rank,
-                "argv": list(rank.argv),
-                "env": rank.env,
-            }
-            for rank in node.ranks
+            {"rank": r.rank, "local_rank": r.local_rank, "argv": list(r.argv), "env": r.env}
+            for r in node.ranks
         ],
         "engine_ranks": plan.engine_ranks,
         "watch": plan.watch,
@@ -135,11 +167,11 @@ def _refuse_without_script(plan: LaunchPlan, outcomes: Sequence[Outcome[dict[str
     if lacking:
         raise PlanError(
             f"the script {plan.script} does not exist on {', '.join(lacking)}",
-            f"{_meant(plan.script)}--sync brings the code to the hosts; --workdir says where they have it",
+            f"{_suggest_script(plan.script)}--sync brings the code to the hosts; --workdir says where they have it",
         )
 
 
-def _meant(script: str) -> str:
+def _suggest_script(script: str) -> str:
     """Return which script may have been meant, by what is called alike here; or nothing."""
     path = PurePosixPath(script)
     names: list[str] = []
@@ -149,23 +181,43 @@ def _meant(script: str) -> str:
     return f"did you mean {near}? " if near else ""
 
 
-def _start(
-    plan: LaunchPlan,
-    session: Session,
-    hosts: Sequence[HostName],
-    agreed: tuple[dict[str, Any], str],
-) -> None:
-    first, secret = agreed
-    outcomes = on_every(
-        session,
-        hosts,
-        lambda link: link.request(
-            "start",
-            START_SECONDS,
-            run=plan.run,
-            coordinator=first.get("coordinator"),
-            coordinator_secret=secret,
-            master_port=first.get("master_port"),
-        ),
-    )
-    required(outcomes, "the run cannot be started")
+def _begin_step(
+    plan: LaunchPlan, session: Session, prepared: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Have srun start the shims, and return what the first node's says of itself once every one answers.
+
+    Args:
+        plan: With ``slurm_job``.
+        session: Where the links are.
+        prepared: What each node answered to ``prepare``, in order.
+
+    Raises:
+        UnreachableError: if srun does not start them, in its own words.
+    """
+    assert plan.slurm_job is not None
+    hosts = [node.host for node in plan.nodes]
+    shims = [_shim_words(answer.get("shim_argv")) for answer in prepared]
+    if not all(shims):
+        raise UnreachableError(
+            "the hosts' agents do not say how Slurm can start the run",
+            "use the console and the agent of one version",
+        )
+    argv = list(step_command(plan.slurm_job, plan.run, hosts, shims))
+
+    def ask(hosts: Sequence[HostName], **what: object) -> list[dict[str, Any]]:
+        outcomes = on_every(
+            session,
+            hosts,
+            lambda link: link.request("slurm", SLURM_SECONDS, run=plan.run, **what),
+        )
+        return required(outcomes, "the run cannot be started below Slurm")
+
+    ask(hosts[:1], do="step", job=plan.slurm_job, argv=argv, held=plan.slurm_held)
+    # The first node first: if srun cannot start, it is the one that knows.
+    first = ask(hosts[:1], do="shim")[0]
+    ask(hosts[1:], do="shim")
+    return first
+
+
+def _shim_words(told: object) -> list[str]:
+    return [str(word) for word in told] if isinstance(told, list) else []

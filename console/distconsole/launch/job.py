@@ -1,23 +1,50 @@
-"""A job placed on hosts, as every launcher gets it to plan from, and the arguments that it adds to the script's."""
+"""A job placed on hosts, as every launcher gets it to plan from, and what all launchers give their ranks."""
 
 from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable
+import secrets
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from datetime import datetime
 
 from distconsole.launch.addresses import Endpoint, NodeFacts
+from distconsole.launch.script import ScriptTraits
 from distconsole.model.cluster import Host
 from distconsole.model.job import NodePlan, RankPlacement
-from distconsole.model.names import Rank
+from distconsole.model.names import Rank, RunId
 from distconsole.model.requests import PassArgs
 
+MAX_STEM = 20
 _PLACEHOLDER = re.compile(r"(\{+)(port|run_dir)(\}+)")
 
 PORT = "{port}"
 """Stands for the rendezvous port, which the first node finds when the job starts."""
+
+RUN_DIR = "{run_dir}"
+"""Stands for the run's folder on a node, which goes with the run."""
+
+OUTPUT_ENV = {"PYTHONUNBUFFERED": "1"}
+"""Ranks write to files, which Python would buffer by 8 KiB: a live log and a crash's last lines need this."""
+
+FOREIGN_LAUNCHERS = (
+    *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_RESTART_COUNT"),
+    *("TORCHELASTIC_MAX_RESTARTS", "TORCHELASTIC_ERROR_FILE"),
+    *("ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE"),
+)
+"""Removed from every rank's environment: a console started below torchrun would hand them on, and
+``TORCHELASTIC_USE_AGENT_STORE`` keeps rank 0 from opening the store that the others wait for."""
+
+RANK_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+
+MPI_NAMES = (
+    *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    *("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_NODE_RANK", "PMIX_RANK", "PMIX_NAMESPACE"),
+    *("PMIX_SERVER_URI", "PMIX_SERVER_URI2", "PMIX_SERVER_URI3", "PMIX_SERVER_URI4"),
+    *("PMI_RANK", "PMI_SIZE", "PMI_FD", "PMI_PORT", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
+)
+"""What mpirun gives its ranks: a console below one would hand it on, and every rank would be the same."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +84,7 @@ class Job:
         script: The script's path on the nodes, or the module's name.
         env: What the user adds; wins over everything that a launcher sets.
         pass_args: Arguments to add to the script's own.
-        spelling: How the script declares those arguments: local_rank, init_method, rank, world_size.
+        traits: What the script says about itself, as how it declares those arguments.
         min_nodes: The job goes on while so many nodes are left; None where it needs all.
         one_a_node: One process a node, because the script spawns its ranks or needs none.
         slurm_job: The Slurm job whose nodes these are; None outside of Slurm.
@@ -70,10 +97,9 @@ class Job:
     env: dict[str, str] = field(default_factory=dict)
     workdir: str | None = None
     pass_args: PassArgs | None = None
-    spelling: dict[str, str] = field(default_factory=dict)
+    traits: ScriptTraits = ScriptTraits()  # noqa: RUF009 - frozen
     max_restarts: int = 0
     min_nodes: int | None = None
-    spawns: bool = False
     one_a_node: bool = False
     slurm_job: str | None = None
     run: str = ""
@@ -88,13 +114,20 @@ class Job:
         """The node of rank 0."""
         return self.nodes[0]
 
-    def command(self, python: str, added: tuple[str, ...] = ()) -> tuple[str, ...]:
+    def command(self, python: str, added: Sequence[str] = ()) -> tuple[str, ...]:
         """Return the words that run the script with ``added`` before the user's arguments."""
+        words = (self.script, *added, *self.arguments)
         if self.module:
-            return (python, "-m", self.script, *added, *self.arguments)
-        if posixpath.splitext(self.script)[1] in (".sh", ".bash"):
-            return ("bash", self.script, *added, *self.arguments)
-        return (python, self.script, *added, *self.arguments)
+            return (python, "-m", *words)
+        return ("bash" if self.script.endswith((".sh", ".bash")) else python, *words)
+
+
+def new_run_id(script: str, name: str | None) -> RunId:
+    """Return a readable, unique id such as ``digits-1121-a3f9c2``, by the name or else the script."""
+    file = posixpath.basename(script).removesuffix(".py").removesuffix(".sh")
+    source = name or file.rpartition(".")[2]
+    stem = re.sub(r"[^a-z0-9]+", "-", source.lower()).strip("-")[:MAX_STEM].strip("-") or "run"
+    return RunId(f"{stem}-{datetime.now().astimezone():%m%d}-{secrets.token_hex(3)}")
 
 
 def own_text(text: str) -> str:
@@ -105,20 +138,17 @@ def own_text(text: str) -> str:
 def fill(text: str, port: str, run_dir: str) -> str:
     """Return a plan's text as a shim fills it in (``distconsole_agent.supervisor.processes.fill``)."""
 
-    def filled(found: re.Match[str]) -> str:
+    def replace_name(found: re.Match[str]) -> str:
         before, name, after = found.groups()
         if len(before) > 1 and len(after) > 1:
             return found[0][1:-1]
         return f"{before[1:]}{run_dir if name == 'run_dir' else port}{after[1:]}"
 
-    return _PLACEHOLDER.sub(filled, text)
+    return _PLACEHOLDER.sub(replace_name, text)
 
 
 def network_env(node: PlacedNode) -> dict[str, str]:
-    """Return the variables that bind Gloo and NCCL to the node's own interface, where it is known.
-
-    Set per host, because interfaces may be called differently on each.
-    """
+    """Return the variables that bind Gloo and NCCL to the node's own interface, where it is known."""
     nic = node.endpoint.nic
     if nic is None:
         return {}
@@ -142,9 +172,10 @@ def node_plan(
     """Return the plan of a node that starts ``ranks``, with what is the same for every launcher.
 
     Args:
-        env: Wins over ``cleared``.
+        env: The launcher's variables; the user's win over them.
         cleared: Variables removed from the environment beside those of foreign launchers.
     """
+    env = {**OUTPUT_ENV, **network_env(node), **env, **job.env}
     return NodePlan(
         host=node.host.name,
         address=node.endpoint.address,
@@ -158,69 +189,45 @@ def node_plan(
     )
 
 
-RUN_DIR = "{run_dir}"
-"""Stands for the run's folder on a node, which goes with the run."""
-
-OUTPUT_ENV = {"PYTHONUNBUFFERED": "1"}
-"""Ranks write to files, which Python would buffer by 8 KiB: a live log and a crash's last lines need this."""
-
-FOREIGN_LAUNCHERS = (
-    "TORCHELASTIC_RUN_ID",
-    "TORCHELASTIC_USE_AGENT_STORE",
-    "TORCHELASTIC_RESTART_COUNT",
-    "TORCHELASTIC_MAX_RESTARTS",
-    "TORCHELASTIC_ERROR_FILE",
-    "ROLE_NAME",
-    "ROLE_RANK",
-    "ROLE_WORLD_SIZE",
-)
-"""Removed from every rank's environment: a console started below torchrun would hand them on, and
-``TORCHELASTIC_USE_AGENT_STORE`` keeps rank 0 from opening the store that the others wait for."""
-
-RANK_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
-
-MPI_NAMES = (
-    *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-    *("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_NODE_RANK", "PMIX_RANK", "PMIX_NAMESPACE"),
-    *("PMIX_SERVER_URI", "PMIX_SERVER_URI2", "PMIX_SERVER_URI3", "PMIX_SERVER_URI4"),
-    *("PMI_RANK", "PMI_SIZE", "PMI_FD", "PMI_PORT", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
-)
-"""What mpirun gives its ranks: a console below one would hand it on, and every rank would be the same."""
+def added_arguments(job: Job, rank: int, world_size: int, local_rank: int = 0) -> tuple[str, ...]:
+    """Return the words that ``--pass-args`` adds for one process among those that meet."""
+    address = job.master.endpoint.address
+    host = f"[{address}]" if ":" in address else address
+    pairs = option_pairs(
+        job.pass_args,
+        job.traits,
+        job.arguments,
+        {
+            "local_rank": str(local_rank),
+            "init_method": f"tcp://{host}:{PORT}",
+            "rank": str(rank),
+            "world_size": str(world_size),
+        },
+    )
+    if job.pass_args is PassArgs.TORCH_LAUNCH:
+        return tuple("=".join(pair) for pair in pairs)
+    return tuple(word for pair in pairs for word in pair)
 
 
-class Place(NamedTuple):
-    """One process among those that meet: ranks, or nodes where each starts its own ranks."""
+def option_pairs(
+    pass_args: PassArgs | None,
+    traits: ScriptTraits,
+    given: Sequence[str],
+    values: dict[str, str],
+) -> list[tuple[str, str]]:
+    """Return option and value of each argument to add, the option as the script declares it.
 
-    rank: int
-    world_size: int
-    local_rank: int = 0
-
-
-def added_arguments(job: Job, place: Place) -> tuple[str, ...]:
-    """Return the words to add for the process at ``place``; none without ``--pass-args``.
-
-    Those of platforms: ``--init_method tcp://… --rank R --world_size N``. Those of
-    ``torch.distributed.launch``: ``--local_rank=R``.
+    ``torch.distributed.launch`` adds ``--local_rank``; platforms ``--init_method``, ``--rank`` and
+    ``--world_size``, of which what the user gives stands, such as file:// on a shared folder.
     """
-    spelled = job.spelling.get
-    match job.pass_args:
-        case None:
-            return ()
-        case PassArgs.TORCH_LAUNCH:
-            return (f"{spelled('local_rank') or '--local_rank'}={place.local_rank}",)
-        case PassArgs.INIT_METHOD:
-            address = job.master.endpoint.address
-            host = f"[{address}]" if ":" in address else address
-            pairs = (
-                (spelled("init_method") or "--init_method", f"tcp://{host}:{PORT}"),
-                (spelled("rank") or "--rank", str(place.rank)),
-                (spelled("world_size") or "--world_size", str(place.world_size)),
-            )
-            # What the user gives stands, such as file:// on a folder that all nodes share.
-            missing = (pair for pair in pairs if not is_given(pair[0], job.arguments))
-            return tuple(word for pair in missing for word in pair)
-
-
-def is_given(option: str, arguments: tuple[str, ...]) -> bool:
-    """Whether the user's own arguments have ``option``."""
-    return any(word == option or word.startswith(f"{option}=") for word in arguments)
+    if pass_args is None:
+        return []
+    if pass_args is PassArgs.TORCH_LAUNCH:
+        return [(traits.local_rank or "--local_rank", values["local_rank"])]
+    names = ("init_method", "rank", "world_size")
+    pairs = [(getattr(traits, name) or f"--{name}", values[name]) for name in names]
+    return [
+        (option, value)
+        for option, value in pairs
+        if not any(word == option or word.startswith(f"{option}=") for word in given)
+    ]

@@ -5,24 +5,18 @@ from __future__ import annotations
 import posixpath
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import assert_never
 
 from distconsole.errors import PlanError
 from distconsole.launch.addresses import AddressChoice, NodeFacts, choose_addresses
 from distconsole.launch.choose import Choice
-from distconsole.launch.engines import (
-    GLOO,
-    MPI,
-    refuse_horovod,
-    refuse_mpi,
-    refuse_own_name,
-)
+from distconsole.launch.engines import GLOO, MPI, refuse_horovod, refuse_mpi, refuse_own_name
 from distconsole.launch.environment import verify_env
 from distconsole.launch.job import RUN_DIR, Job, PlacedNode, own_text
-from distconsole.launch.launchers import horovod, horovod_elastic, mpi, single, torch, torchrun
+from distconsole.launch.launchers import horovod, mpi, single, torch, torchrun
 from distconsole.launch.script import ScriptTraits
-from distconsole.launch.slurm import srun
-from distconsole.launch.slurm.srun import Allocation, below_slurm, is_one_a_node
+from distconsole.launch.slurm.srun import Allocation, below_slurm, is_one_a_node, plan_tasks
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan, NodePlan
 from distconsole.model.names import HostName, RunId
@@ -62,49 +56,56 @@ def make_plan(
     """
     one_a_node = is_one_a_node(choice, traits, request.arguments)
     choice = below_slurm(choice, allocation)
-    if allocation is not None and request.may_lose_hosts:
-        raise PlanError(
-            f"--nnodes {request.nnodes} does not work in a Slurm job, which ends with its first node",
-            "leave --nnodes out",
-        )
-    hosts = cluster.hosts
-    if not hosts:
-        raise PlanError("there are no hosts to run on", "give --hosts, --hostfile or --cluster")
+    _refuse_request(request, cluster, allocation)
+    addresses = choose_addresses(cluster.hosts, facts, request.nic)
+    slots, notes = [1] * len(cluster.hosts), _note_unused_numbers(request, cluster.hosts, traits)
+    if not one_a_node:
+        slots, notes = _count_slots(request, cluster.hosts, facts, in_job=allocation is not None)
+    nodes = _place_ranks(cluster.hosts, facts, addresses, slots)
+    _refuse_engines(choice, traits, nodes)
+    job = replace(
+        _make_job(request, nodes, choice, env, folder),
+        traits=traits,
+        one_a_node=one_a_node,
+        slurm_job=allocation.job if allocation is not None else None,
+        run=run,
+    )
+    held = allocation is not None and allocation.held
+    return _assemble(request, job, choice, (*addresses.notes, *notes), held)
+
+
+def _make_job(
+    request: Run,
+    nodes: tuple[PlacedNode, ...],
+    choice: Choice,
+    env: Mapping[str, str],
+    folder: str,
+) -> Job:
     wanted = hosts_wanted(request.nnodes)
     can_lose = request.may_lose_hosts or choice.elastic
-    min_nodes = wanted[0] if wanted is not None and can_lose else None
-    addresses = choose_addresses(hosts, facts, request.nic)
-    slots, notes = [1] * len(hosts), _unused_numbers(request, hosts, traits)
-    if not one_a_node:
-        slots, notes = _slots(request, hosts, facts, in_job=allocation is not None)
-    nodes = _place_ranks(hosts, facts, addresses, slots)
-    _refuse_engines(choice, traits, nodes)
     workdir = posixpath.join(folder, request.workdir) if request.workdir else folder
-    job = Job(
+    path_is_whole = request.module or request.script.startswith(RUN_DIR)
+    return Job(
         nodes=nodes,
-        script=_script(request, workdir),
+        script=request.script if path_is_whole else posixpath.join(workdir, request.script),
         arguments=tuple(map(own_text, request.arguments)),
         module=request.module,
         env={**verify_env(request), **{name: own_text(value) for name, value in env.items()}},
         workdir=workdir,
         pass_args=choice.pass_args,
-        spelling=_spelling(traits),
         max_restarts=request.max_restarts,
-        min_nodes=min_nodes,
-        spawns=traits.spawns,
-        one_a_node=one_a_node,
-        slurm_job=allocation.job if allocation is not None else None,
-        run=run,
+        min_nodes=wanted[0] if wanted is not None and can_lose else None,
     )
-    plan = _assemble(request, job, choice, (*addresses.notes, *notes))
-    return srun.in_job(plan, allocation)
 
 
-def _script(request: Run, workdir: str) -> str:
-    """Return the script's path on the nodes, or the module's name."""
-    if request.module or request.script.startswith(RUN_DIR):
-        return request.script
-    return posixpath.join(workdir, request.script)
+def _refuse_request(request: Run, cluster: Cluster, allocation: Allocation | None) -> None:
+    if allocation is not None and request.may_lose_hosts:
+        raise PlanError(
+            f"--nnodes {request.nnodes} does not work in a Slurm job, which ends with its first node",
+            "leave --nnodes out",
+        )
+    if not cluster.hosts:
+        raise PlanError("there are no hosts to run on", "give --hosts, --hostfile or --cluster")
 
 
 def _refuse_engines(choice: Choice, traits: ScriptTraits, nodes: tuple[PlacedNode, ...]) -> None:
@@ -124,7 +125,7 @@ def _refuse_engines(choice: Choice, traits: ScriptTraits, nodes: tuple[PlacedNod
             refuse_horovod(engines, MPI)
 
 
-def _slots(
+def _count_slots(
     request: Run,
     hosts: tuple[Host, ...],
     facts: Mapping[HostName, NodeFacts],
@@ -132,18 +133,21 @@ def _slots(
     in_job: bool,
 ) -> tuple[list[int], list[str]]:
     """Return the ranks of each host, and notes for a person."""
+    nproc = None if request.nproc in (None, "gpu") else _parse_nproc(str(request.nproc))
     slots, without_gpu = [], []
     for host in hosts:
-        if host.slots is not None:
-            count = host.slots
-            if not in_job:  # there --nproc goes before what the job asked for
-                _refuse_more(request, host)
-        elif request.nproc in (None, "gpu"):
-            count = facts[host.name].gpus or 1
-            if request.nproc == "gpu" and not facts[host.name].gpus:
+        gpus = facts[host.name].gpus
+        count = host.slots
+        if count is None:
+            count = nproc or gpus or 1
+            if request.nproc == "gpu" and not gpus:
                 without_gpu.append(host.name)
-        else:
-            count = _count(str(request.nproc))
+        elif nproc is not None and nproc > count and not in_job:
+            # In a job --nproc goes before what the job asked for.
+            raise PlanError(
+                f"--nproc {nproc} is more than {host.name} has slots ({count})",
+                f"give it more, {host.name}:{nproc}, or leave --nproc out",
+            )
         if count < 1:
             raise PlanError(f"{host.name} gets {count} ranks", "slots must be 1 or more")
         slots.append(count)
@@ -151,7 +155,13 @@ def _slots(
     return slots, notes
 
 
-def _unused_numbers(request: Run, hosts: Sequence[Host], traits: ScriptTraits) -> list[str]:
+def _parse_nproc(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise PlanError(f"--nproc {text} is not a number of ranks", "give a number from 1, or gpu")
+    return int(text)
+
+
+def _note_unused_numbers(request: Run, hosts: Sequence[Host], traits: ScriptTraits) -> list[str]:
     """Return notes on numbers of ranks that were given, and that one process a node has no use for."""
     more = [f"{host.name}:{host.slots}" for host in hosts if host.slots not in (None, 1)]
     named = ", ".join(more[:MAX_SLOTS_NAMED]) + ", …" * (len(more) > MAX_SLOTS_NAMED)
@@ -165,17 +175,6 @@ def _unused_numbers(request: Run, hosts: Sequence[Host], traits: ScriptTraits) -
     return [f"{what} not used: one process a node was chosen{instead}" for what in unused]
 
 
-def _refuse_more(request: Run, host: Host) -> None:
-    """Refuse more ranks than the host was said to have room for."""
-    if request.nproc in (None, "gpu"):
-        return
-    if host.slots is not None and _count(str(request.nproc)) > host.slots:
-        raise PlanError(
-            f"--nproc {request.nproc} is more than {host.name} has slots ({host.slots})",
-            f"give it more, {host.name}:{request.nproc}, or leave --nproc out",
-        )
-
-
 def _place_ranks(
     hosts: tuple[Host, ...],
     facts: Mapping[HostName, NodeFacts],
@@ -187,52 +186,47 @@ def _place_ranks(
     on_machine: Counter[object] = Counter()
     for host, count in zip(hosts, slots, strict=True):
         on_machine[facts[host.name].machine] += count
-    nodes, first = [], 0
-    for index, host in enumerate(hosts):
-        node = facts[host.name]
-        nodes.append(
-            PlacedNode(
-                host=host,
-                facts=node,
-                endpoint=addresses.endpoints[host.name],
-                index=index,
-                first_rank=first,
-                slots=slots[index],
-                neighbours=on_machine[node.machine],
-            )
+    return tuple(
+        PlacedNode(
+            host=host,
+            facts=facts[host.name],
+            endpoint=addresses.endpoints[host.name],
+            index=index,
+            first_rank=sum(slots[:index]),
+            slots=slots[index],
+            neighbours=on_machine[facts[host.name].machine],
         )
-        first += slots[index]
-    return tuple(nodes)
+        for index, host in enumerate(hosts)
+    )
 
 
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise PlanError(f"--nproc {text} is not a number of ranks", "give a number from 1, or gpu")
-    return int(text)
-
-
-def _spelling(traits: ScriptTraits) -> dict[str, str]:
-    return {
-        "local_rank": traits.local_rank,
-        "init_method": traits.init_method,
-        "rank": traits.rank,
-        "world_size": traits.world_size,
-    }
-
-
-def _assemble(request: Run, job: Job, choice: Choice, notes: tuple[str, ...]) -> LaunchPlan:
-    nodes, engine_ranks = _nodes(job, choice)
-    fewest = job.min_nodes or 1 if choice.elastic else job.min_nodes
-    if choice.pass_args is not None and not _takes(choice, job):
+def _assemble(
+    request: Run, job: Job, choice: Choice, notes: tuple[str, ...], held: bool
+) -> LaunchPlan:
+    if choice.pass_args is not None and not _can_add_arguments(choice, job):
         raise PlanError(
             f"--pass-args {choice.pass_args} works with --launcher torch, not {request.launcher}",
             "leave one of the two out",
         )
+    nodes, engine_ranks = _plan_nodes(job, choice.launcher, elastic=choice.elastic)
+    # mpirun takes no allocation but its own hosts: its ranks get Slurm's variables from it.
+    if job.slurm_job is not None and choice.launcher is not LauncherName.MPI:
+        nodes = plan_tasks(job, nodes)
+    fewest = job.min_nodes or 1 if choice.elastic else job.min_nodes
+    if choice.elastic:
+        notes = (*notes, horovod.elastic_note(job, fewest or len(nodes)))
+    elif choice.launcher is LauncherName.MPI:
+        notes = (*notes, *mpi.notes(job))
+    by_tcp = choice.pass_args is PassArgs.INIT_METHOD and choice.launcher is LauncherName.TORCH
+    # torchrun restarts its ranks itself; Horovod goes on with as few hosts as there may be.
+    restarts_itself = choice.launcher is LauncherName.TORCHRUN or (
+        choice.elastic and request.may_lose_hosts
+    )
     return LaunchPlan(
         run=RunId(job.run),
         name=request.name or "",
         launcher=choice.launcher.value,
-        why=_why(choice),
+        why=f"{choice.why} (tcp:// rendezvous)" if by_tcp else choice.why,
         world_size=sum(len(node.world_ranks) for node in nodes),
         nodes=nodes,
         script=job.script,
@@ -240,65 +234,41 @@ def _assemble(request: Run, job: Job, choice: Choice, notes: tuple[str, ...]) ->
         grace_seconds=request.grace_seconds,
         lost_after_seconds=request.lost_after_seconds,
         watch=request.watch,
-        max_restarts=_restarts(request, choice),
+        max_restarts=0 if restarts_itself else request.max_restarts,
         min_nodes=fewest,
         log_bytes=request.log_limit,
-        notes=(*notes, *_notes(job, choice, fewest or len(nodes))),
+        slurm_job=job.slurm_job,
+        slurm_held=held,
+        notes=notes,
     )
 
 
-def _restarts(request: Run, choice: Choice) -> int:
-    """Return how often our own coordinator starts failed ranks anew."""
-    # torchrun restarts its ranks itself; Horovod goes on with as few hosts as there may be.
-    elsewhere = choice.elastic and request.may_lose_hosts
-    return 0 if elsewhere or choice.launcher is LauncherName.TORCHRUN else request.max_restarts
-
-
-def _notes(job: Job, choice: Choice, fewest: int) -> tuple[str, ...]:
-    if choice.elastic:
-        return horovod_elastic.notes(job, fewest)
-    return mpi.notes(job) if choice.launcher is LauncherName.MPI else ()
-
-
-def _takes(choice: Choice, job: Job) -> bool:
+def _can_add_arguments(choice: Choice, job: Job) -> bool:
     """Whether the launcher adds these arguments; a process a node has no local rank."""
     if choice.launcher is LauncherName.SINGLE or job.one_a_node:
         return choice.pass_args is PassArgs.INIT_METHOD
     return choice.launcher in (LauncherName.TORCH, LauncherName.SLURM)
 
 
-def _nodes(job: Job, choice: Choice) -> tuple[tuple[NodePlan, ...], bool]:
+def _plan_nodes(
+    job: Job, launcher: LauncherName, *, elastic: bool
+) -> tuple[tuple[NodePlan, ...], bool]:
     """Return the nodes' plans, and whether the processes are the ranks themselves."""
-    plans, are_ranks = _by_launcher(job, choice)
-    # mpirun takes no allocation but its own hosts: its ranks get Slurm's variables from it.
-    tasks = job.slurm_job is not None and choice.launcher is not LauncherName.MPI
-    return srun.as_tasks(job, plans) if tasks else plans, are_ranks
-
-
-def _by_launcher(job: Job, choice: Choice) -> tuple[tuple[NodePlan, ...], bool]:
-    launcher = choice.launcher
     match launcher:
+        case LauncherName.SLURM if not job.one_a_node:
+            return torch.plan_nodes(job), True
         case LauncherName.TORCH:
             return torch.plan_nodes(job), True
         case LauncherName.TORCHRUN:
             return torchrun.plan_nodes(job), False
-        case LauncherName.SINGLE:
-            return single.plan_nodes(job), not job.spawns
+        case LauncherName.SINGLE | LauncherName.SLURM:
+            return single.plan_nodes(job), not job.traits.spawns
         case LauncherName.HOROVOD:
-            plan = horovod_elastic.plan_nodes if choice.elastic else horovod.plan_nodes
+            plan = horovod.plan_elastic_nodes if elastic else horovod.plan_nodes
             return plan(job), True
         case LauncherName.MPI:
             return mpi.plan_nodes(job), False
-        case LauncherName.SLURM:
-            plans = single.plan_nodes(job) if job.one_a_node else torch.plan_nodes(job)
-            return plans, not (job.one_a_node and job.spawns)
         case LauncherName.AUTO:
             raise PlanError(f"{launcher} was not resolved to a launcher of this version")
         case _:
             assert_never(launcher)
-
-
-def _why(choice: Choice) -> str:
-    if choice.pass_args is PassArgs.INIT_METHOD and choice.launcher is LauncherName.TORCH:
-        return f"{choice.why} (tcp:// rendezvous)"
-    return choice.why

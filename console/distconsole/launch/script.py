@@ -1,4 +1,4 @@
-"""What a training script says about how it wants to be started, read from its source. Nothing is run."""
+"""What a training script says about how it wants to be started, read from its source."""
 
 from __future__ import annotations
 
@@ -19,25 +19,19 @@ SLURM_NAMES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NODEID")
 
 @dataclass(frozen=True, slots=True)
 class ScriptTraits:
-    """What was found in a script.
+    """What was found in a script; options are as it declares them, and empty where it does not.
 
     Attributes:
         readable: Whether the source could be read and parsed here; nothing else holds if not.
-        horovod: It imports Horovod.
         elastic: It uses elastic Horovod (``hvd.elastic``).
-        mpi: It imports mpi4py.
         torch: It imports torch, or something that is built on it.
         distributed: It initialises torch.distributed, or uses a library that does.
         data_parallel: It wraps a model in ``nn.DataParallel`` (one process, all GPUs of a node), and opens no process group.
         spawns: It starts its own ranks (``mp.spawn``).
-        spawn_flag: The flag without which it does not, as it declares it, else empty.
+        spawn_flag: The flag without which it does not.
         slurm: It reads ``SLURM_PROCID`` or the like.
-        local_rank: ``--local_rank`` or ``--local-rank`` as it declares it, else empty.
-        init_method: ``--init_method`` or the like as it declares it, else empty.
-        rank: ``--rank`` as it declares it, else empty.
-        world_size: ``--world_size`` or the like as it declares it, else empty.
         stdin: It reads standard input.
-        backend: The backend of its process group where the source fixes it, in lower case, else empty.
+        backend: The backend of its process group where the source fixes it, in lower case.
     """
 
     readable: bool = False
@@ -56,6 +50,11 @@ class ScriptTraits:
     world_size: str = ""
     stdin: bool = False
     backend: str = ""
+
+    @property
+    def meets_by_arguments(self) -> bool:
+        """Whether it declares all that ranks need to meet."""
+        return bool(self.init_method and self.rank and self.world_size)
 
 
 def find_traits(request: Run) -> ScriptTraits:
@@ -148,11 +147,8 @@ class _Seen(ast.NodeVisitor):
 
     @property
     def stdin(self) -> bool:
-        return bool(
-            {"input", "fileinput.input"} & self.calls.keys()
-            or "sys.stdin" in self.attributes
-            or "sys.stdin" in self.modules
-        )
+        read = {"input", "fileinput.input"} & self.calls.keys()
+        return bool(read) or "sys.stdin" in self.attributes | self.modules
 
     @property
     def elastic(self) -> bool:
@@ -160,7 +156,7 @@ class _Seen(ast.NodeVisitor):
         return any("elastic" in name.split(".")[1:] for name in names)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        name = _dotted(node)
+        name = _dotted_name(node)
         self.attributes.add(name)
         if name not in NOT_READ:
             self.generic_visit(node)
@@ -183,7 +179,7 @@ class _Seen(ast.NodeVisitor):
     def visit_If(self, node: ast.If) -> None:
         self.visit(node.test)
         outside = self.guards
-        self.guards = (*outside, *_needed(node.test))
+        self.guards = (*outside, *_required_attributes(node.test))
         for each in node.body:
             self.visit(each)
         self.guards = outside
@@ -191,21 +187,15 @@ class _Seen(ast.NodeVisitor):
             self.visit(each)
 
     def visit_Call(self, node: ast.Call) -> None:
-        name = _dotted(node.func)
+        name = _dotted_name(node.func)
         self.calls[name] = self.calls.get(name, set(self.guards)) & set(self.guards)
-        if name.rpartition(".")[2] == "init_process_group":
+        called = name.rpartition(".")[2]
+        if called == "init_process_group":
             given = [word.value for word in node.keywords if word.arg == "backend"]
-            for value in (*node.args[:1], *given):
-                if isinstance(value, ast.Constant) and isinstance(value.value, str):
-                    self.backend = value.value.lower()
-        if name.rpartition(".")[2] in ("add_argument", "option", "add_option"):
-            self.options += [
-                argument.value
-                for argument in node.args
-                if isinstance(argument, ast.Constant)
-                and isinstance(argument.value, str)
-                and argument.value.startswith("--")
-            ]
+            for text in _texts([*node.args[:1], *given]):
+                self.backend = text.lower()
+        if called in ("add_argument", "option", "add_option"):
+            self.options += [text for text in _texts(node.args) if text.startswith("--")]
         self.generic_visit(node)
 
     def visit_Constant(self, node: ast.Constant) -> None:
@@ -213,15 +203,19 @@ class _Seen(ast.NodeVisitor):
             self.strings.add(node.value)
 
 
-def _needed(test: ast.expr) -> list[str]:
+def _required_attributes(test: ast.expr) -> list[str]:
     """Return the attributes that must be true for ``test`` to be, as in ``args.spawn and ranks > 1``."""
-    parts = (
-        test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
-    )
+    both = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)
+    parts = test.values if isinstance(test, ast.BoolOp) and both else [test]
     return [part.attr for part in parts if isinstance(part, ast.Attribute)]
 
 
-def _dotted(node: ast.expr) -> str:
+def _texts(nodes: list[ast.expr]) -> list[str]:
+    constants = [node.value for node in nodes if isinstance(node, ast.Constant)]
+    return [value for value in constants if isinstance(value, str)]
+
+
+def _dotted_name(node: ast.expr) -> str:
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

@@ -6,7 +6,7 @@ import shlex
 
 from distconsole.launch.environment import shown_env
 from distconsole.launch.job import PORT, RUN_DIR, fill
-from distconsole.launch.launchers.horovod_elastic import AGENT
+from distconsole.launch.launchers.horovod import AGENT
 from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement
 from distconsole.model.run_events import PlanMade, PlannedHost
 
@@ -28,7 +28,7 @@ def plan_event(plan: LaunchPlan, t: float) -> PlanMade:
         launcher=plan.launcher,
         why=plan.why,
         world_size=plan.world_size,
-        hosts=tuple(_planned_host(node) for node in plan.nodes),
+        hosts=tuple(_plan_event_host(node) for node in plan.nodes),
         name=plan.name,
         script=plan.script,
     )
@@ -46,17 +46,17 @@ def dry_run_text(plan: LaunchPlan) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _planned_host(node: NodePlan) -> PlannedHost:
+def _plan_event_host(node: NodePlan) -> PlannedHost:
     words = [rank.argv for rank in node.ranks]
     if node.driver:
-        words.insert(0, tuple(_filled(word) for word in node.driver))
+        words.insert(0, tuple(_fill_shown(word) for word in node.driver))
     commands = dict.fromkeys(shlex.join(each) for each in words)
     own = node.ranks[0].env if len(node.ranks) == 1 else {}
     return PlannedHost(
         host=node.host,
         ranks=tuple(node.world_ranks),
-        command="\n".join(map(_as_planned, commands)),
-        env={k: _as_planned(v) for k, v in shown_env({**node.env, **own}).items()},
+        command="\n".join(map(_fill_names, commands)),
+        env={k: _fill_names(v) for k, v in shown_env({**node.env, **own}).items()},
     )
 
 
@@ -78,12 +78,12 @@ def _host_lines(index: int, node: NodePlan) -> list[str]:
     if not commands:
         return [lines[0], "# the first host starts what runs here"]
     if node.driver:
-        driver = shlex.join(_filled(word) for word in node.driver)
+        driver = shlex.join(_fill_shown(word) for word in node.driver)
         lines.insert(
             1, f"# in a run of ours ranks are started as this asks, which they lack here: {driver}"
         )
     if node.beside:
-        lines.append(f"{_filled(node.beside)} & beside=$!")
+        lines.append(f"{_fill_shown(node.beside)} & beside=$!")
         lines += [f'{command} & ranks="$ranks $!"' for command in commands]
         return [*lines, "wait $ranks; kill $beside"]
     if len(commands) > 1:
@@ -97,13 +97,13 @@ def _rank_line(rank: RankPlacement) -> str:
 
 
 def _word(text: str) -> str:
-    return shlex.quote(_filled(text))
+    return shlex.quote(_fill_shown(text))
 
 
-def _filled(text: str) -> str:
+def _fill_shown(text: str) -> str:
     return fill(text, SHOWN_PORT, SHOWN_RUN_DIR).replace(AGENT, SHOWN_AGENT)
 
 
-def _as_planned(text: str) -> str:
+def _fill_names(text: str) -> str:
     """Return a text with our own names left in, and the user's as the user wrote it."""
     return fill(text, PORT, RUN_DIR)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from distconsole.errors import UnreachableError
-from distconsole.launch import stop as stop_on_nodes
+from distconsole.launch import execute
 from distconsole.model.events import Event, Narration
 from distconsole.model.findings import Severity
 from distconsole.model.outcome import failed, succeeded
@@ -39,7 +39,7 @@ def stop(
         record = record or remote_record(session, request.run, request.where, store)
         hosts = hosts_of_run(session, record.hosts)
         reason = WIRE_REASONS[StopReason.STOP]
-        told = stop_on_nodes.stop(session, hosts, record.run, reason, request.grace_seconds)
+        told = execute.stop(session, hosts, record.run, reason, request.grace_seconds)
         for failure in failed(told):
             yield Narration(
                 text=f"{failure.host}: {failure.error.message}", severity=Severity.WARN

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from distconsole.launch import stop as stopping
+from distconsole.launch import execute
 from distconsole.model.decoding import threadsafe
 from distconsole.model.names import HostName
 from distconsole.model.requests import Run
@@ -82,7 +82,7 @@ class WishCarrier:
         # A kill is a stop without grace, so that it keeps its reason and so its exit code.
         grace_seconds = 0.0 if command.wish is Wish.KILL else command.grace_seconds
         reason = WIRE_REASONS[command.reason]
-        stopping.stop(self._session, self._hosts, self._run, reason, grace_seconds)
+        execute.stop(self._session, self._hosts, self._run, reason, grace_seconds)
 
 
 def watch_run(

@@ -1,4 +1,4 @@
-"""Horovod's ranks over Gloo, started by the agents without horovodrun or ssh between. A pure plan."""
+"""Horovod's ranks over Gloo, started by the agents without horovodrun or ssh between; elastic ones as its driver asks."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import re
 import shlex
 from dataclasses import replace
 
+from distconsole.errors import PlanError
 from distconsole.launch.job import (
     MPI_NAMES,
-    OUTPUT_ENV,
     PORT,
     RANK_NAMES,
     Job,
     PlacedNode,
-    network_env,
     node_plan,
     threads_env,
 )
@@ -33,6 +32,16 @@ RENDEZVOUS = (
 GLOO_TIMEOUT_SECONDS = 120
 """How long ranks wait for each other; Horovod's own 30 s are short where torch comes from NFS."""
 
+ELASTIC_TIMEOUT_SECONDS = 30
+"""The same for elastic ranks, Horovod's own: most ranks of a larger job wait so long after a failure,
+for only some were connected to who died."""
+
+AGENT = "{agent}"
+"""Stands for our program on the node, in the words of an interpreter."""
+
+MAX_ELASTIC_RANKS = 400
+"""Each holds a connection to the store at the same time, when all begin anew."""
+
 
 def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
     """Return what each node starts: one process a rank, with the variables of horovodrun's workers.
@@ -40,10 +49,41 @@ def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
     ``{port}`` is that of the key-value store in the first node's shim. Each host gets the name of
     its own interface, so they need not be called the same.
     """
-    return tuple(_node(job, node) for node in job.nodes)
+    return tuple(_plan_node(job, node) for node in job.nodes)
 
 
-def _node(job: Job, node: PlacedNode) -> NodePlan:
+def plan_elastic_nodes(job: Job) -> tuple[NodePlan, ...]:
+    """Return what each node starts when Horovod's driver on the first node asks for it.
+
+    The ranks' places are those that the driver gives them while all hosts are there.
+
+    Raises:
+        PlanError: if there are more ranks than can begin anew together.
+    """
+    if job.world_size > MAX_ELASTIC_RANKS:
+        raise PlanError(
+            f"{job.world_size} elastic ranks are more than {MAX_ELASTIC_RANKS}",
+            "--env HOROVOD_ELASTIC=0 starts them so that the first failure ends the run",
+        )
+    elastic = {
+        "HOROVOD_ELASTIC": "1",
+        "HOROVOD_GLOO_TIMEOUT_SECONDS": str(ELASTIC_TIMEOUT_SECONDS),
+    }
+    plans = plan_nodes(replace(job, env={**elastic, **job.env}))
+    driver = (job.master.python, AGENT, "elastic-driver")
+    return (replace(plans[0], driver=driver), *plans[1:])
+
+
+def elastic_note(job: Job, fewest: int) -> str:
+    """Return what a person should know about an elastic plan."""
+    left = "one host is" if fewest == 1 else f"{fewest} hosts are"
+    return (
+        f"elastic: Horovod's own driver on {job.master.host.name} says which ranks are started, and "
+        f"goes on without hosts that fail while {left} left"
+    )
+
+
+def _plan_node(job: Job, node: PlacedNode) -> NodePlan:
     env = {
         "HOROVOD_SIZE": str(job.world_size),
         "HOROVOD_LOCAL_SIZE": str(node.slots),
@@ -55,12 +95,9 @@ def _node(job: Job, node: PlacedNode) -> NodePlan:
         "HOROVOD_GLOO_RENDEZVOUS_PORT": PORT,
         "HOROVOD_GLOO_TIMEOUT_SECONDS": str(GLOO_TIMEOUT_SECONDS),
         **({"HOROVOD_GLOO_IFACE": node.endpoint.nic} if node.endpoint.nic else {}),
-        **OUTPUT_ENV,
         **threads_env(node),
-        **network_env(node),
-        **job.env,
     }
-    ranks = tuple(_rank(job, node, local) for local in range(node.slots))
+    ranks = tuple(_plan_rank(job, node, local) for local in range(node.slots))
     plan = node_plan(job, node, ranks, env, (*RANK_NAMES, *MPI_NAMES, *ELASTIC_NAMES))
     return replace(plan, beside=_rendezvous(job)) if node is job.master else plan
 
@@ -70,13 +107,13 @@ def _rendezvous(job: Job) -> str:
     for node in job.nodes:
         scopes[f"local_{_scope(node)}"] = node.slots
         for local_rank in range(node.slots):
-            scopes[f"cross_{local_rank}"] = len(_sharing(job, local_rank))
+            scopes[f"cross_{local_rank}"] = len(_nodes_with(job, local_rank))
     code = RENDEZVOUS.format(address=job.master.endpoint.address, port=PORT, scopes=scopes)
     return f"{shlex.quote(job.master.python)} -c {shlex.quote(code)}"
 
 
-def _rank(job: Job, node: PlacedNode, local_rank: int) -> RankPlacement:
-    sharing = _sharing(job, local_rank)
+def _plan_rank(job: Job, node: PlacedNode, local_rank: int) -> RankPlacement:
+    sharing = _nodes_with(job, local_rank)
     rank = node.first_rank + local_rank
     return RankPlacement(
         rank=Rank(rank),
@@ -92,7 +129,7 @@ def _rank(job: Job, node: PlacedNode, local_rank: int) -> RankPlacement:
     )
 
 
-def _sharing(job: Job, local_rank: int) -> list[PlacedNode]:
+def _nodes_with(job: Job, local_rank: int) -> list[PlacedNode]:
     """Return the nodes that have a rank with this local rank."""
     return [node for node in job.nodes if node.slots > local_rank]
 

@@ -1,21 +1,20 @@
-"""mpirun on the first node, its daemons on the others through our shims, no ssh between. A pure plan."""
+"""mpirun on the first node, its daemons on the others through our shims; no ssh between."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections import Counter
+from dataclasses import replace
 
 from distconsole.errors import PlanError
-from distconsole.launch.engines import HYDRA_FAMILIES, MpiBuild
+from distconsole.launch.engines import HYDRA_FAMILIES
 from distconsole.launch.job import (
     MPI_NAMES,
-    OUTPUT_ENV,
     PORT,
     RANK_NAMES,
     RUN_DIR,
     Job,
     PlacedNode,
-    network_env,
     node_plan,
     threads_env,
 )
@@ -54,8 +53,8 @@ LET_SIGNALS_IN = (
 """Below Slurm mpirun runs with signals blocked (``processes.py`` of the agent). Open MPI unblocks
 them for its ranks (odls_default_module.c); the MPICH family does not, nor does every shell."""
 
-NODES_OWN = ("GROUP_RANK",)
-"""Variables that mpirun cannot hand to all ranks alike."""
+PYTHON = "DISTCONSOLE_PYTHON"
+"""Names each host's interpreter where hosts have different ones."""
 
 FORCED_OFF = tuple(
     f"SLURM_{name}"
@@ -73,15 +72,11 @@ def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
     Raises:
         PlanError: if mpirun could not tell two of the hosts apart, or not use one of them.
     """
-    twice = [
-        address
-        for address, count in Counter(node.endpoint.address for node in job.nodes).items()
-        if count > 1
-    ]
-    if twice:
-        same = [node.host.name for node in job.nodes if node.endpoint.address in twice]
+    address, count = Counter(node.endpoint.address for node in job.nodes).most_common(1)[0]
+    if count > 1:
+        same = [node.host.name for node in job.nodes if node.endpoint.address == address]
         raise PlanError(
-            f"{' and '.join(same)} are one machine ({twice[0]}), which mpirun cannot tell apart",
+            f"{' and '.join(same)} are one machine ({address}), which mpirun cannot tell apart",
             f"name it once, with the ranks of both: --hosts {same[0]}:{len(same)}",
         )
     _refuse_other_folders(job)
@@ -89,37 +84,35 @@ def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
         raise PlanError(
             "mpirun takes no IPv6 addresses", "give --nic an interface with an IPv4 address"
         )
-    return tuple(_node(job, node) for node in job.nodes)
+    return tuple(_plan_node(job, node) for node in job.nodes)
 
 
 def _refuse_other_folders(job: Job) -> None:
     """mpirun gives its daemons the paths of the first host, and they end by a signal without them."""
-    first = _folder(job.master)
-    for node in job.nodes:
-        if _folder(node) != first:
+    folders = {
+        node.host.name: node.host.node_dir or f"/tmp/distconsole-{node.facts.uid}"  # noqa: S108
+        for node in job.nodes
+    }
+    first = job.master.host.name
+    for host, folder in folders.items():
+        if folder != folders[first]:
             raise PlanError(
-                f"mpirun needs the same folder on all hosts: it is {first} on"
-                f" {job.master.host.name} and {_folder(node)} on {node.host.name}",
+                f"mpirun needs the same folder on all hosts: it is {folders[first]} on {first} and "
+                f"{folder} on {host}",
                 "give all hosts of the cluster one node_dir in distconsole.toml",
             )
 
 
-def _folder(node: PlacedNode) -> str:
-    return node.host.node_dir or f"/tmp/distconsole-{node.facts.uid}"  # noqa: S108
-
-
 def notes(job: Job) -> tuple[str, ...]:
     """Return what a person should know about the plan."""
-    roots = [node.host.name for node in job.nodes if node.facts.uid == 0]
-    if not roots or _is_hydra(_build(job)):
+    roots = ", ".join(node.host.name for node in job.nodes if node.facts.uid == 0)
+    if not roots or _is_hydra(job):
         return ()
-    where = ", ".join(roots)
-    return (
-        f"root on {where}: OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 are set",
-    )
+    names = "OMPI_ALLOW_RUN_AS_ROOT=1 and OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"
+    return (f"root on {roots}: {names} are set",)
 
 
-def _node(job: Job, node: PlacedNode) -> NodePlan:
+def _plan_node(job: Job, node: PlacedNode) -> NodePlan:
     env = {
         "MASTER_ADDR": job.master.endpoint.address,
         "MASTER_PORT": PORT,
@@ -128,27 +121,31 @@ def _node(job: Job, node: PlacedNode) -> NodePlan:
         # A Horovod that has Gloo too would else guess.
         "HOROVOD_CONTROLLER": "mpi",
         "HOROVOD_CPU_OPERATIONS": "mpi",
-        **OUTPUT_ENV,
         **threads_env(node),
-        **network_env(node),
         **_engine_env(job, node),
-        **job.env,
     }
-    engine = (_mpirun(job, env),) if node is job.master else ()
-    return node_plan(job, node, engine, env, (*RANK_NAMES, *MPI_NAMES, *FORCED_OFF))
+    plan = node_plan(job, node, (), env, (*RANK_NAMES, *MPI_NAMES, *FORCED_OFF))
+    return replace(plan, ranks=(_mpirun(job, plan.env),)) if node is job.master else plan
 
 
 def _mpirun(job: Job, env: dict[str, str]) -> RankPlacement:
     command = _command(job)
     hosts = ",".join(f"{node.endpoint.address}:{node.slots}" for node in job.nodes)
     size = str(job.world_size)
-    handed_on = (name for name in env if not name.startswith(("OMPI_", "PRTE_")))
-    names = tuple(name for name in handed_on if name not in NODES_OWN)
-    if _is_hydra(_build(job)):
+    # mpirun cannot hand a node's own number to all ranks alike.
+    own = ("OMPI_", "PRTE_", "GROUP_RANK")
+    names = tuple(name for name in env if not name.startswith(own))
+    if _is_hydra(job):
         words = ["mpirun", "-hosts", hosts, "-n", size]
         words += ["-localhost", job.master.endpoint.address]
-        ours = ["-launcher", "ssh", "-launcher-exec", f"{RUN_DIR}/remote", "-disable-x"]
-        ours += ["-genvnone"]
+        ours = [
+            "-launcher",
+            "ssh",
+            "-launcher-exec",
+            f"{RUN_DIR}/remote",
+            "-disable-x",
+            "-genvnone",
+        ]
         exported = ["-genvlist", ",".join(names)]
     else:
         words = ["mpirun", "--host", hosts, "-np", size, "--map-by", "slot", "--bind-to", "none"]
@@ -157,13 +154,13 @@ def _mpirun(job: Job, env: dict[str, str]) -> RankPlacement:
     return RankPlacement(
         rank=Rank(0),
         local_rank=0,
-        argv=(*words, *ours, "sh", "-c", _as_rank(job), "sh", *_let_signals_in(job), *command),
+        argv=(*words, *ours, "sh", "-c", _rank_script(job), "sh", *_let_signals_in(job), *command),
         env={},
         by_hand=(*words, *exported, "sh", "-c", f'{TORCH_NAMES}exec "$@"', "sh", *command),
     )
 
 
-def _as_rank(job: Job) -> str:
+def _rank_script(job: Job) -> str:
     """Return ``AS_RANK``, which in a Slurm job also gives a rank what it would have as a task of srun."""
     if job.slurm_job is None:
         return AS_RANK
@@ -182,7 +179,7 @@ def _as_rank(job: Job) -> str:
 
 
 def _let_signals_in(job: Job) -> tuple[str, ...]:
-    if job.slurm_job is None or not _is_hydra(_build(job)):
+    if job.slurm_job is None or not _is_hydra(job):
         return ()
     return (job.master.python, "-ISc", LET_SIGNALS_IN)
 
@@ -198,19 +195,13 @@ def _command(job: Job) -> tuple[str, ...]:
     return ("sh", "-c", f'exec "${PYTHON}" "$@"', "sh", *rest)
 
 
-PYTHON = "DISTCONSOLE_PYTHON"
-
-
 def _engine_env(job: Job, node: PlacedNode) -> dict[str, str]:
     python = {PYTHON: node.python} if len({each.python for each in job.nodes}) > 1 else {}
-    if _is_hydra(_build(job)):
-        nic = node.endpoint.nic
-        return {
-            **python,
-            "MPICH_INTERFACE_HOSTNAME": node.endpoint.address,
-            **({"FI_TCP_IFACE": nic, "FI_SOCKETS_IFACE": nic} if nic else {}),
-        }
-    return {**python, **_open_mpi_env(job, node)}
+    if not _is_hydra(job):
+        return {**python, **_open_mpi_env(job, node)}
+    nic = node.endpoint.nic
+    interface = {"FI_TCP_IFACE": nic, "FI_SOCKETS_IFACE": nic} if nic else {}
+    return {**python, "MPICH_INTERFACE_HOSTNAME": node.endpoint.address, **interface}
 
 
 def _open_mpi_env(job: Job, node: PlacedNode) -> dict[str, str]:
@@ -240,9 +231,6 @@ def _subnet(node: PlacedNode) -> str:
     return str(ipaddress.ip_network(f"{address}/{prefix if prefix >= 0 else 32}", strict=False))
 
 
-def _build(job: Job) -> MpiBuild:
-    return job.master.facts.engines.mpi or MpiBuild()
-
-
-def _is_hydra(build: MpiBuild) -> bool:
-    return build.family in HYDRA_FAMILIES
+def _is_hydra(job: Job) -> bool:
+    build = job.master.facts.engines.mpi
+    return build is not None and build.family in HYDRA_FAMILIES

@@ -1,20 +1,10 @@
-"""One process a node, for DataParallel and for scripts that spawn their own ranks. A pure plan."""
+"""One process a node, for DataParallel and for scripts that spawn their own ranks."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from distconsole.launch.job import (
-    OUTPUT_ENV,
-    PORT,
-    RANK_NAMES,
-    Job,
-    Place,
-    PlacedNode,
-    added_arguments,
-    network_env,
-    node_plan,
-)
+from distconsole.launch.job import PORT, RANK_NAMES, Job, PlacedNode, added_arguments, node_plan
 from distconsole.model.job import NodePlan, RankPlacement
 from distconsole.model.names import Rank
 
@@ -27,26 +17,26 @@ def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
     and ``MASTER_PORT``, or by ``{node_rank}``, ``{nnodes}``, ``{master_addr}`` and
     ``{master_port}`` in its arguments; with ``--pass-args init-method`` its arguments say so.
     """
-    return tuple(_node(job, node) for node in job.nodes)
+    return tuple(_plan_node(job, node) for node in job.nodes)
 
 
-def _node(job: Job, node: PlacedNode) -> NodePlan:
+def _plan_node(job: Job, node: PlacedNode) -> NodePlan:
     place = {
         "NODE_RANK": str(node.index),
         "NNODES": str(len(job.nodes)),
         "MASTER_ADDR": job.master.endpoint.address,
         "MASTER_PORT": PORT,
     }
-    env = {**place, **OUTPUT_ENV, **network_env(node), **job.env}
-    words = job.command(node.python, added_arguments(job, Place(node.index, len(job.nodes))))
-    fixed = len(words) - len(job.arguments)
-    argv = (*words[:fixed], *(_filled(word, place) for word in words[fixed:]))
+    arguments = tuple(fill_place(word, place) for word in job.arguments)
+    words = replace(job, arguments=arguments)
+    argv = words.command(node.python, added_arguments(job, node.index, len(job.nodes)))
     rank = Rank(node.index)
     process = RankPlacement(rank=rank, local_rank=0, argv=argv, env={})
-    return replace(node_plan(job, node, (process,), env, RANK_NAMES), world_ranks=(rank,))
+    return replace(node_plan(job, node, (process,), place, RANK_NAMES), world_ranks=(rank,))
 
 
-def _filled(word: str, place: dict[str, str]) -> str:
+def fill_place(word: str, place: dict[str, str]) -> str:
+    """Return an argument with ``{node_rank}`` and the like as ``place`` says."""
     for name, value in place.items():
         word = word.replace("{" + name.lower() + "}", value)
     return word

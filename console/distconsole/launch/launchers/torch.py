@@ -1,15 +1,12 @@
-"""env:// ranks that the agents start directly, without torchrun between. A pure plan."""
+"""env:// ranks that the agents start directly, without torchrun between."""
 
 from __future__ import annotations
 
 from distconsole.launch.job import (
-    OUTPUT_ENV,
     PORT,
     Job,
-    Place,
     PlacedNode,
     added_arguments,
-    network_env,
     node_plan,
     threads_env,
 )
@@ -23,10 +20,10 @@ def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
     The variables are those of torch's ``env://`` initialisation and of torchrun, so that scripts and
     frameworks (Lightning) written for either find what they read.
     """
-    return tuple(_node(job, node) for node in job.nodes)
+    return tuple(_plan_node(job, node) for node in job.nodes)
 
 
-def _node(job: Job, node: PlacedNode) -> NodePlan:
+def _plan_node(job: Job, node: PlacedNode) -> NodePlan:
     env = {
         "MASTER_ADDR": job.master.endpoint.address,
         "MASTER_PORT": PORT,
@@ -41,22 +38,17 @@ def _node(job: Job, node: PlacedNode) -> NodePlan:
         "TORCHELASTIC_MAX_RESTARTS": str(job.max_restarts),
         # torchrun's agent keeps no store for them: rank 0 opens it, as without torchrun.
         "TORCHELASTIC_USE_AGENT_STORE": "False",
-        **OUTPUT_ENV,
         **threads_env(node),
-        **network_env(node),
-        **job.env,
     }
-    ranks = tuple(_rank(job, node, local) for local in range(node.slots))
+    ranks = tuple(_plan_rank(job, node, local) for local in range(node.slots))
     return node_plan(job, node, ranks, env)
 
 
-def _rank(job: Job, node: PlacedNode, local_rank: int) -> RankPlacement:
+def _plan_rank(job: Job, node: PlacedNode, local_rank: int) -> RankPlacement:
     rank = node.first_rank + local_rank
     return RankPlacement(
         rank=Rank(rank),
         local_rank=local_rank,
-        argv=job.command(
-            node.python, added_arguments(job, Place(rank, job.world_size, local_rank))
-        ),
+        argv=job.command(node.python, added_arguments(job, rank, job.world_size, local_rank)),
         env={"RANK": str(rank), "LOCAL_RANK": str(local_rank), "ROLE_RANK": str(rank)},
     )

@@ -1,15 +1,13 @@
-"""torchrun on every node, for jobs that restart their ranks. A pure plan."""
+"""torchrun on every node, for jobs that restart their ranks."""
 
 from __future__ import annotations
 
 from distconsole.launch.job import (
-    OUTPUT_ENV,
     PORT,
     RANK_NAMES,
     RUN_DIR,
     Job,
     PlacedNode,
-    network_env,
     node_plan,
     threads_env,
 )
@@ -73,18 +71,16 @@ def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
     With static rendezvous, so that the ranks are known beforehand and follow the order of hosts;
     where the job may lose nodes, with the dynamic one, whose every round has ranks of its own.
     """
-    return tuple(_node(job, node) for node in job.nodes)
+    return tuple(_plan_node(job, node) for node in job.nodes)
 
 
-def _node(job: Job, node: PlacedNode) -> NodePlan:
-    env = {**OUTPUT_ENV, **threads_env(node), **network_env(node), **job.env}
-    if job.min_nodes is not None:
-        env["TORCH_DISABLE_SHARE_RDZV_TCP_STORE"] = "1"
+def _plan_node(job: Job, node: PlacedNode) -> NodePlan:
+    own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"} if job.min_nodes is not None else {}
     cleared = (*RANK_NAMES, "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", *PET_NAMES)
     engine = RankPlacement(
         rank=Rank(node.index), local_rank=0, argv=torchrun_command(job, node), env={}
     )
-    return node_plan(job, node, (engine,), env, cleared)
+    return node_plan(job, node, (engine,), {**threads_env(node), **own_store}, cleared)
 
 
 def torchrun_command(job: Job, node: PlacedNode) -> tuple[str, ...]:
@@ -96,7 +92,7 @@ def torchrun_command(job: Job, node: PlacedNode) -> tuple[str, ...]:
         *("--max-restarts", str(job.max_restarts), "--monitor-interval", "0.1"),
         # Without a folder it makes one in /tmp and leaves it there.
         *("--log-dir", f"{RUN_DIR}/torchrun"),
-        *("--no-python", "sh", "-c", _as_rank(job), "sh", *job.command(node.python)),
+        *("--no-python", "sh", "-c", _rank_script(job), "sh", *job.command(node.python)),
     )
 
 
@@ -128,7 +124,7 @@ def _dynamic(job: Job, node: PlacedNode) -> tuple[str, ...]:
     )
 
 
-def _as_rank(job: Job) -> str:
+def _rank_script(job: Job) -> str:
     rounds = NEW_ROUND if job.max_restarts or job.min_nodes is not None else ""
     if job.min_nodes is None:
         return rounds + OWN_LOGS

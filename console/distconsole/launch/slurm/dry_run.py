@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.show import SHOWN_RUN_DIR, dry_run_text
-from distconsole.launch.slurm.srun import Allocation, JobState, fitted, step_command
-from distconsole.launch.slurm.submit import UNUSED_SECONDS, Asked
+from distconsole.launch.slurm.srun import Allocation, JobState, fit_hosts, step_command
+from distconsole.launch.slurm.submit import UNUSED_SECONDS, Options
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan
@@ -34,7 +34,7 @@ class Expected:
     allocation: Allocation
 
 
-def expect(request: Run, asked: Asked, named: Mapping[str, int | None]) -> Expected:
+def expect(request: Run, asked: Options, named: Mapping[str, int | None]) -> Expected:
     """Return nodes as ``--slurm`` asks for them; ``named`` are those of ``--hosts``, with slots."""
     where = request.where
     names = list(named) or [f"{SHOWN_NODE}{index}" for index in range(asked.nodes or 1)]
@@ -54,11 +54,11 @@ def expect(request: Run, asked: Asked, named: Mapping[str, int | None]) -> Expec
     }
     gpus = dict.fromkeys(names, asked.gpus_a_node or 0)
     state = JobState("PENDING", nodes=tuple(names), tasks_a_node=asked.tasks_a_node, gpus=gpus)
-    cluster, fitting = fitted(Cluster(hosts), facts, state, request)
+    cluster, fitting = fit_hosts(Cluster(hosts), facts, state, request)
     return Expected(cluster, fitting, Allocation(SHOWN_JOB, held=True))
 
 
-def submission_text(plan: LaunchPlan, submit: Sequence[str], asked: Asked) -> str:
+def submission_text(plan: LaunchPlan, submit: Sequence[str], asked: Options) -> str:
     """Return what would be submitted, and what would run once it has its nodes."""
     hosts = [node.host for node in plan.nodes]
     shim = [SHOWN_PYTHON, "agent.pyz", "shim", "--run", SHOWN_RUN_DIR]

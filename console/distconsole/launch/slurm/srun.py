@@ -1,4 +1,4 @@
-"""Ranks below Slurm: what srun starts on each node, and what Slurm says of a job. Pure; it asks nothing.
+"""Ranks below Slurm: what srun starts on each node, and what Slurm says of a job.
 
 srun starts one task a node, our shim, and the shim starts what the launcher has for the node. So
 everything is below slurmstepd, in the job's control group and accounting, and every rule of ours
@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 from distconsole.config.ranges import RangeError, expand, split_list
 from distconsole.errors import PlanError
 from distconsole.launch.addresses import NodeFacts
-from distconsole.launch.choose import Choice, by_traits
-from distconsole.launch.job import Job, PlacedNode
+from distconsole.launch.choose import Choice, choose_by_traits
+from distconsole.launch.job import Job
 from distconsole.launch.script import ScriptTraits
-from distconsole.model.cluster import Cluster, Host
-from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement
+from distconsole.model.cluster import Cluster
+from distconsole.model.job import NodePlan
 from distconsole.model.names import HostName
 from distconsole.model.requests import LauncherName, Run
 
@@ -90,11 +90,11 @@ def read_job(text: str) -> JobState:
     if not state:
         raise PlanError(f"scontrol says nothing of the job: {text[:120].strip()!r}")
     reason, restarts = _field(text, "Reason"), _field(text, "Restarts")
-    nodes = _expanded(nodelist) if nodelist not in ("", "(null)") else ()
+    nodes = _expand_nodes(nodelist) if nodelist not in ("", "(null)") else ()
     cpus: dict[str, int] = {}
     gpus: dict[str, int] = {}
     for found in _NODES.finditer(text):
-        for name in _expanded(found[1]):
+        for name in _expand_nodes(found[1]):
             cpus[name] = cpus.get(name, 0) + _count(found[2])
             gpus[name] = sum(int(number) for number in _GPUS.findall(found[3] or ""))
     return JobState(
@@ -115,14 +115,14 @@ def inside(environ: Mapping[str, str], cluster: Cluster) -> Allocation | None:
     if not job.isdigit() or not nodelist:
         return None
     try:
-        nodes = set(_expanded(nodelist))
+        nodes = set(_expand_nodes(nodelist))
     except PlanError:
         return None
     named = all(host.name in nodes for host in cluster.hosts)
     return Allocation(job) if cluster.hosts and named else None
 
 
-def fitted(
+def fit_hosts(
     cluster: Cluster, facts: Mapping[HostName, NodeFacts], job: JobState, request: Run
 ) -> tuple[Cluster, dict[HostName, NodeFacts]]:
     """Return hosts in Slurm's order and facts of what the job has of them.
@@ -132,7 +132,7 @@ def fitted(
     order = {name: index for index, name in enumerate(job.nodes)}
     hosts = sorted(cluster.hosts, key=lambda host: order.get(host.name, len(order)))
     slots = job.tasks_a_node if request.nproc is None else None
-    placed = tuple(_with_slots(host, slots) for host in hosts)
+    placed = tuple(replace(host, slots=host.slots or slots) for host in hosts)
     fitting = {
         host.name: replace(
             facts[host.name],
@@ -169,27 +169,17 @@ def is_one_a_node(choice: Choice, traits: ScriptTraits, arguments: Sequence[str]
     """Whether ``choice``, as it is without a job, means one process a node: it spawns, or is alone."""
     if choice.launcher is LauncherName.SLURM:
         without_engines = replace(traits, horovod=False, mpi=False)
-        choice = by_traits(without_engines, arguments)
+        choice = choose_by_traits(without_engines, arguments)
     return choice.launcher is LauncherName.SINGLE
 
 
-def in_job(plan: LaunchPlan, allocation: Allocation | None) -> LaunchPlan:
-    """Return ``plan`` as a step of the job, if there is one."""
-    if allocation is None:
-        return plan
-    return replace(plan, slurm_job=allocation.job, slurm_held=allocation.held)
-
-
-def as_tasks(job: Job, plans: Sequence[NodePlan]) -> tuple[NodePlan, ...]:
+def plan_tasks(job: Job, plans: Sequence[NodePlan]) -> tuple[NodePlan, ...]:
     """Return plans whose processes have the variables of a task of srun beside their own.
 
     A script that reads ``SLURM_PROCID`` finds what it would find below ``srun --ntasks-per-node``.
     """
     counts = [len(plan.ranks) for plan in plans]
-    return tuple(
-        _below_slurm(job, placed, plan, counts)
-        for placed, plan in zip(job.nodes, plans, strict=True)
-    )
+    return tuple(_plan_node_tasks(job, plan, counts, at) for at, plan in enumerate(plans))
 
 
 def step_command(
@@ -221,45 +211,29 @@ def _start_shim(hosts: Sequence[str], shims: Sequence[Sequence[str]]) -> str:
     commands = [shlex.join(words) for words in shims]
     if len(set(commands)) == 1:
         return f"exec {commands[0]}"
-    cases = " ".join(
-        f"{shlex.quote(host)}) exec {command};;"
-        for host, command in zip(hosts, commands, strict=True)
-    )
+    pairs = zip(hosts, commands, strict=True)
+    cases = " ".join(f"{shlex.quote(host)}) exec {command};;" for host, command in pairs)
     return f'case "$SLURMD_NODENAME" in {cases} esac'
 
 
-def _below_slurm(job: Job, placed: PlacedNode, plan: NodePlan, counts: Sequence[int]) -> NodePlan:
-    total, own = str(sum(counts)), counts[placed.index]
-    first = sum(counts[: placed.index])
-    spread = ",".join(str(count) for count in counts)
+def _plan_node_tasks(job: Job, plan: NodePlan, counts: Sequence[int], at: int) -> NodePlan:
+    total, nodes, first = str(sum(counts)), str(len(counts)), sum(counts[:at])
+    spread = ",".join(map(str, counts))
     env = {
-        "SLURM_NTASKS": total,
-        "SLURM_NPROCS": total,
-        "SLURM_NNODES": str(len(counts)),
-        "SLURM_JOB_NUM_NODES": str(len(counts)),
-        "SLURM_NODEID": str(placed.index),
-        "SLURM_TASKS_PER_NODE": spread,
-        "SLURM_STEP_NUM_TASKS": total,
-        "SLURM_STEP_TASKS_PER_NODE": spread,
-        "SLURM_GTIDS": ",".join(str(first + local) for local in range(own)),
+        **dict.fromkeys(("SLURM_NTASKS", "SLURM_NPROCS", "SLURM_STEP_NUM_TASKS"), total),
+        **dict.fromkeys(("SLURM_NNODES", "SLURM_JOB_NUM_NODES"), nodes),
+        **dict.fromkeys(("SLURM_TASKS_PER_NODE", "SLURM_STEP_TASKS_PER_NODE"), spread),
+        "SLURM_NODEID": str(at),
+        "SLURM_GTIDS": ",".join(str(first + local) for local in range(counts[at])),
         **plan.env,
     }
-    ranks = tuple(
-        _task(rank, first + local, local, job.env) for local, rank in enumerate(plan.ranks)
-    )
+    ranks = []
+    for local, rank in enumerate(plan.ranks):
+        own = {"SLURM_PROCID": str(first + local), "SLURM_LOCALID": str(local)}
+        own = {name: value for name, value in own.items() if name not in job.env}
+        ranks.append(replace(rank, env={**own, **rank.env}))
     unset = (*plan.unset, *(name for name in MISLEADING if name not in env))
-    return replace(plan, env=env, ranks=ranks, unset=unset)
-
-
-def _task(rank: RankPlacement, number: int, local: int, given: Mapping[str, str]) -> RankPlacement:
-    own = {"SLURM_PROCID": str(number), "SLURM_LOCALID": str(local)}
-    return replace(
-        rank, env={**{name: own[name] for name in own if name not in given}, **rank.env}
-    )
-
-
-def _with_slots(host: Host, slots: int | None) -> Host:
-    return host if host.slots is not None or slots is None else replace(host, slots=slots)
+    return replace(plan, env=env, ranks=tuple(ranks), unset=unset)
 
 
 def _tasks_a_node(text: str, nodes: int) -> int | None:
@@ -284,7 +258,7 @@ def _field(text: str, name: str) -> str:
     return found[1] if found is not None else ""
 
 
-def _expanded(nodelist: str) -> tuple[str, ...]:
+def _expand_nodes(nodelist: str) -> tuple[str, ...]:
     try:
         return tuple(name for part in split_list(nodelist) for name in expand(part))
     except RangeError as error:

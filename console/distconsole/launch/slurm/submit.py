@@ -21,7 +21,7 @@ NEVER_AGAIN = 'if [ "${SLURM_RESTART_COUNT:-0}" != 0 ]; then exit 75; fi\n'
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Options:
     """What options of sbatch ask for, as far as they say it; None where they do not.
 
     Attributes:
@@ -62,7 +62,7 @@ def submit_command(
         UsageError: if the quotes do not fit.
     """
     words = words_of(options)
-    script = job_script(requeue=asked_of(words).requeue)
+    script = job_script(requeue=read_options(words).requeue)
     if hosts:
         words += [f"--nodes={len(hosts)}", f"--nodelist={','.join(hosts)}"]
     if exclude:
@@ -90,7 +90,7 @@ eval "exec $words"
 """
 
 
-def asked_of(words: Sequence[str]) -> Asked:
+def read_options(words: Sequence[str]) -> Options:
     """Return what options of sbatch ask for."""
     nodes = _count(_value(words, "-N", "--nodes"))
     tasks = _count(_value(words, "--ntasks-per-node"))
@@ -101,7 +101,7 @@ def asked_of(words: Sequence[str]) -> Asked:
         gpus = _gpus(_value(words, "--gpus-per-node"))
     if gpus is None:
         gpus = _share(_gpus(_value(words, "-G", "--gpus")), nodes)
-    return Asked(
+    return Options(
         nodes=nodes,
         tasks_a_node=tasks,
         cpus=_count(_value(words, "-c", "--cpus-per-task")) or 1,

@@ -17,7 +17,6 @@ from distconsole.config.paths import passports_dir
 from distconsole.errors import ConsoleError, RunNotFoundError, UsageError
 from distconsole.launch.emit import ToEmit, emit
 from distconsole.launch.execute import start
-from distconsole.launch.identity import new_secret
 from distconsole.launch.show import dry_run_text, plan_event
 from distconsole.launch.slurm.srun import Allocation
 from distconsole.model.cluster import Cluster
@@ -206,7 +205,7 @@ def _start_run(
     )
     store.create(record).close()
     try:
-        start(plan, session, new_secret())
+        start(plan, session)
     except ConsoleError:
         store.remove(plan.run)
         raise

@@ -15,8 +15,8 @@ from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.choose import (
     Choice,
     choose_launcher,
-    engines_needed,
     finish_choice,
+    required_engines,
     settle_controller,
 )
 from distconsole.launch.engines import Engines, engines_of
@@ -220,7 +220,7 @@ def ask_engines(
     while True:
         choice = settle_controller(launch.choice, launch.env, hosts.engines)
         known = next((each.asked for each in hosts.engines.values()), ())
-        needed = dict.fromkeys((*known, *engines_needed(choice, launch.traits, launch.env)))
+        needed = dict.fromkeys((*known, *required_engines(choice, launch.traits, launch.env)))
         if all(set(needed) <= set(each.asked) for each in hosts.engines.values()):
             return hosts
         hosts = ask_for(tuple(needed), hosts, session, seconds)

@@ -18,7 +18,6 @@ from distconsole.errors import NodeError
 from distconsole.launch.choose import choose_launcher
 from distconsole.launch.everywhere import on_every
 from distconsole.launch.execute import start, undo
-from distconsole.launch.identity import new_secret
 from distconsole.launch.script import ScriptTraits
 from distconsole.model.job import LaunchPlan, NodePlan
 from distconsole.model.requests import LauncherName, Run
@@ -59,7 +58,7 @@ def short_run(session: Session, job: EngineJob) -> EngineAnswer:
     began = time.monotonic()
     plan = _plan(session, job)
     heard = {node.host: _Heard() for node in plan.nodes}
-    start(plan, session, new_secret())
+    start(plan, session)
     try:
         ends = began + job.seconds
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime
 
-from distconsole.launch.identity import new_run_id
+from distconsole.launch.job import new_run_id
 from distconsole.launch.show import plan_event
 from distconsole.launch.slurm.dry_run import expect, submission_text
-from distconsole.launch.slurm.submit import asked_of, submit_command, words_of
+from distconsole.launch.slurm.submit import read_options, submit_command, words_of
 from distconsole.model.events import Event, TextMade
 from distconsole.model.requests import Run
 from distconsole.operations.launch.planner import LaunchHosts, plan_launch, read_launch
@@ -28,9 +27,9 @@ def show_submission(request: Run, exclude: Sequence[str]) -> Iterator[Event]:
     refuse_before_submitting(request)
     refuse_our_flags(request)
     named = named_hosts(request.where)
-    run = new_run_id(request.script, request.name, datetime.now().astimezone())
+    run = new_run_id(request.script, request.name)
     submit = submit_command(request.slurm or "", run, list(named), exclude)
-    asked = asked_of(words_of(request.slurm or ""))
+    asked = read_options(words_of(request.slurm or ""))
     expected = expect(request, asked, named)
     allocation = replace(expected.allocation, run=run)
     hosts = LaunchHosts(expected.cluster, expected.facts, allocation)

@@ -8,7 +8,6 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import datetime
 from functools import partial
 
 from distconsole.config.hostfile import read_list
@@ -16,17 +15,17 @@ from distconsole.config.load import load_config
 from distconsole.config.ranges import RangeError
 from distconsole.errors import ConsoleError, PlanError, UnavailableError, UsageError
 from distconsole.launch.addresses import NodeFacts
-from distconsole.launch.identity import new_run_id
+from distconsole.launch.job import new_run_id
 from distconsole.launch.slurm.srun import (
     ENDING_STATE,
     RUNNING_STATE,
     WAITING_STATES,
     Allocation,
     JobState,
-    fitted,
+    fit_hosts,
     read_job,
 )
-from distconsole.launch.slurm.submit import UNUSED_SECONDS, asked_of, submit_command, words_of
+from distconsole.launch.slurm.submit import UNUSED_SECONDS, read_options, submit_command, words_of
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import Event, Narration
 from distconsole.model.findings import Severity
@@ -63,7 +62,7 @@ def run_submitted(
     """
     refuse_before_submitting(request)
     named = named_hosts(request.where)
-    run = new_run_id(request.script, request.name, datetime.now().astimezone())
+    run = new_run_id(request.script, request.name)
     submit = submit_command(request.slurm or "", run, list(named), exclude)
     with _login(request, sessions, list(named)) as link:
         held = Held(_submit(link, submit))
@@ -147,14 +146,14 @@ def fit_to_job(
     state = allocation.state
     if state is None:
         state = _state(session.link(cluster.hosts[0].name), allocation.job)
-    return fitted(cluster, facts, state, request)
+    return fit_hosts(cluster, facts, state, request)
 
 
 def run_id_for(request: Run, allocation: Allocation | None) -> RunId:
     """Return the run's id: that of the job that was submitted for it, else a new one."""
     if allocation is not None and allocation.run:
         return RunId(allocation.run)
-    return new_run_id(request.script, request.name, datetime.now().astimezone())
+    return new_run_id(request.script, request.name)
 
 
 def refuse_before_submitting(request: Run) -> None:
@@ -168,7 +167,7 @@ def refuse_before_submitting(request: Run) -> None:
             "--slurm chooses its nodes itself, or takes those of --hosts",
             "leave --hostfile and --cluster out",
         )
-    if request.detach and asked_of(words_of(request.slurm or "")).requeue:
+    if request.detach and read_options(words_of(request.slurm or "")).requeue:
         raise UsageError(
             "--slurm with --requeue needs the console when Slurm starts the job again, and --detach leaves",
             "leave one of them out; --emit sbatch writes a job that needs no console",

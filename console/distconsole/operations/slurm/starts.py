@@ -5,15 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 from functools import partial
 
 from msgspec import UNSET
 
 from distconsole.errors import ConsoleError
-from distconsole.launch.identity import new_run_id
+from distconsole.launch.job import new_run_id
 from distconsole.launch.slurm.srun import Allocation, JobState
-from distconsole.launch.slurm.submit import asked_of, words_of
+from distconsole.launch.slurm.submit import read_options, words_of
 from distconsole.model.events import Event, Narration
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, RunId
@@ -93,7 +92,9 @@ class Starts:
     @property
     def may_be_requeued(self) -> bool:
         """Whether the job may start again, and somebody still wants that."""
-        return self.control.asked is None and asked_of(words_of(self.request.slurm or "")).requeue
+        return (
+            self.control.asked is None and read_options(words_of(self.request.slurm or "")).requeue
+        )
 
     def start(
         self, state: JobState, named: Mapping[str, int | None]
@@ -135,7 +136,7 @@ class Starts:
         self.code = self.code or RunId(ended.run)
         self.last = (RunId(ended.run), HostName(state.nodes[0]))
         path = self._learn_checkpoint()
-        self.run = new_run_id(self.request.script, self.request.name, datetime.now().astimezone())
+        self.run = new_run_id(self.request.script, self.request.name)
         since = f"with the checkpoint {path}" if path else "with no checkpoint that is known"
         said = f"Slurm requeued job {self.held.job}: start {self.number + 1} follows, {since}"
         yield Narration(text=said, severity=Severity.WARN)

@@ -17,7 +17,7 @@ from distconsole.launch.slurm.srun import (
     Allocation,
     JobState,
     below_slurm,
-    fitted,
+    fit_hosts,
     inside,
     read_job,
     step_command,
@@ -95,7 +95,7 @@ def facts(*names: str, family: str = "Open MPI") -> dict[HostName, NodeFacts]:
 
 def test_hosts_come_in_slurms_order_with_what_the_job_may_use() -> None:
     names = ("gpu02", "gpu01")
-    placed, fitting = fitted(cluster(*names), facts(*names), read_job(RUNNING), Run("t.py"))
+    placed, fitting = fit_hosts(cluster(*names), facts(*names), read_job(RUNNING), Run("t.py"))
     assert [host.name for host in placed.hosts] == ["gpu01", "gpu02"]
     gpu02 = fitting[HostName("gpu02")]
     assert (gpu02.cpus, gpu02.gpus) == (5, 2)

@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from distconsole.errors import UsageError
-from distconsole.launch.slurm.submit import Asked, asked_of, job_script, submit_command, words_of
+from distconsole.launch.slurm.submit import (
+    Options,
+    job_script,
+    read_options,
+    submit_command,
+    words_of,
+)
 from distconsole.model.events import TextMade
 from distconsole.model.requests import LauncherName, Run, Where
 from distconsole.model.run_events import PlanMade
@@ -20,20 +26,20 @@ from fakes.sessions import no_session
 @pytest.mark.parametrize(
     ("options", "asked"),
     [
-        ("", Asked()),
-        ("-N2 --gres=gpu:4 -t 1:00:00", Asked(2, gpus_a_node=4)),
-        ("-N 2-4 --gres gpu:a100:8,nvme:1", Asked(2, gpus_a_node=8)),
-        ("--nodes=2 -n 8 -c4", Asked(2, 4, cpus=4)),
-        ("--nodes 2 -n 7", Asked(2)),
-        ("-N1 -N3 --ntasks-per-node=2 -n 9", Asked(3, 2)),
-        ("--gpus-per-node=h100:2", Asked(gpus_a_node=2)),
-        ("-N2 -G 8 --requeue", Asked(2, gpus_a_node=4, requeue=True)),
-        ("-N2 --gres=gpu --requeue --no-requeue", Asked(2, gpus_a_node=1)),
-        ("--gres=nvme:2 -C fast --cpus-per-task 3", Asked(cpus=3)),
+        ("", Options()),
+        ("-N2 --gres=gpu:4 -t 1:00:00", Options(2, gpus_a_node=4)),
+        ("-N 2-4 --gres gpu:a100:8,nvme:1", Options(2, gpus_a_node=8)),
+        ("--nodes=2 -n 8 -c4", Options(2, 4, cpus=4)),
+        ("--nodes 2 -n 7", Options(2)),
+        ("-N1 -N3 --ntasks-per-node=2 -n 9", Options(3, 2)),
+        ("--gpus-per-node=h100:2", Options(gpus_a_node=2)),
+        ("-N2 -G 8 --requeue", Options(2, gpus_a_node=4, requeue=True)),
+        ("-N2 --gres=gpu --requeue --no-requeue", Options(2, gpus_a_node=1)),
+        ("--gres=nvme:2 -C fast --cpus-per-task 3", Options(cpus=3)),
     ],
 )
-def test_sbatchs_options_say_what_a_job_will_probably_get(options: str, asked: Asked) -> None:
-    assert asked_of(words_of(options)) == asked
+def test_sbatchs_options_say_what_a_job_will_probably_get(options: str, asked: Options) -> None:
+    assert read_options(words_of(options)) == asked
 
 
 def test_named_hosts_are_exactly_the_jobs_nodes() -> None:
