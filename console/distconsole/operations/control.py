@@ -9,6 +9,7 @@ from enum import StrEnum
 from queue import SimpleQueue
 
 from distconsole.model.events import Event
+from distconsole.model.run_events import EndState, RunEnded
 
 
 class StopReason(StrEnum):
@@ -42,6 +43,17 @@ class Command:
     wish: Wish
     reason: StopReason = StopReason.INTERRUPT
     grace_seconds: float | None = None
+
+
+def end_unstarted(run: str, asked: Command) -> RunEnded:
+    """Return the end of a run that was stopped, or left, before any rank was started."""
+    return RunEnded(
+        t=time.time(),
+        run=run,
+        state=EndState.STOPPED,
+        exit_code=asked.reason.exit_code if asked.wish is not Wish.LEAVE else 0,
+        seconds=0.0,
+    )
 
 
 def interrupt(events: Iterator[Event], by: KeyboardInterrupt | None = None) -> Iterator[Event]:

@@ -36,7 +36,7 @@ from distconsole.operations.launch.planner import (
 )
 from distconsole.operations.sessions import SessionSource, lasting, narrate
 from distconsole.operations.slurm.dry_run import show_submission
-from distconsole.operations.slurm.job import run_submitted
+from distconsole.operations.slurm.submitted import run_submitted
 from distconsole.operations.watching import watch_run
 from distconsole.rpc.link import NodeLink
 from distconsole.runs.store.run_file import RunRecord

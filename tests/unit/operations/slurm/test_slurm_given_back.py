@@ -16,7 +16,7 @@ from distconsole.model.names import HostName
 from distconsole.model.run_events import RunEnded
 from distconsole.operations.control import Control
 from distconsole.operations.sessions import SessionSource
-from distconsole.operations.slurm.job import run_submitted
+from distconsole.operations.slurm.submitted import run_submitted
 from distconsole.session import Session
 
 PENDING = "JobId=7 JobName=x JobState=PENDING Reason=Resources Restarts=0"

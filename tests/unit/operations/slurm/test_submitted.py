@@ -14,7 +14,7 @@ from distconsole.model.names import RunId
 from distconsole.model.requests import Run, Where
 from distconsole.model.run_events import EndState, RunEnded
 from distconsole.operations import Control
-from distconsole.operations.slurm.starts import OVER_SECONDS, Held, Paced, Starts
+from distconsole.operations.slurm.submitted import OVER_SECONDS, AskRarely, SubmittedRun
 
 STATE = JobState("RUNNING", nodes=("n1", "n2"))
 
@@ -45,13 +45,14 @@ def ended(run: str) -> RunEnded:
     return RunEnded(t=1.0, run=run, state=EndState.FAILED, exit_code=143, seconds=1.0)
 
 
-def starts(nodes: Nodes, placed: list[Run]) -> Starts:
+def starts(nodes: Nodes, placed: list[Run]) -> SubmittedRun:
     def then(request: Run, **_options: Any) -> Iterator[Event]:
         placed.append(request)
         yield ended(f"run-{len(placed)}")
 
     asked = Run("t.py", slurm="--requeue", env=(("A", "1"), ("DISTCONSOLE_RESTART", "x")))
-    return Starts(asked, RunId("run-1"), Held("7"), nodes, Control(), then, lambda _count: False)  # type: ignore[arg-type]
+    link = nodes.link("login")
+    return SubmittedRun(asked, RunId("run-1"), "7", link, nodes, Control(), then)  # type: ignore[arg-type]
 
 
 def test_a_start_is_told_which_it_is_and_where_to_go_on() -> None:
@@ -67,7 +68,7 @@ def test_a_start_is_told_which_it_is_and_where_to_go_on() -> None:
     assert dict(placed[1].env) == told
     assert said == "Slurm requeued job 7: start 2 follows, with the checkpoint /shared/step-3.pt"
     assert nodes.asked == [{"do": "checkpoint", "run": "run-1"}]
-    assert not run.held.used
+    assert not run.used
 
 
 def test_a_host_that_let_nobody_in_is_asked_again_when_it_is_the_jobs() -> None:
@@ -83,12 +84,12 @@ def test_a_host_that_let_nobody_in_is_asked_again_when_it_is_the_jobs() -> None:
 
 def test_slurm_is_asked_rarely_whether_a_job_is_over() -> None:
     answers, clock = [False, True], [0.0]
-    over = Paced(lambda: answers.pop(0), lambda: clock[0])
+    over = AskRarely(lambda: answers.pop(0), lambda: clock[0])
     assert [over(), over()] == [False, False]
     assert len(answers) == 1
     clock[0] = OVER_SECONDS
     assert [over(), over()] == [True, True]
-    assert over.said
+    assert over.yes
 
 
 def test_a_later_start_that_cannot_be_leaves_the_outcome_of_the_one_before() -> None:
@@ -102,7 +103,7 @@ def test_a_later_start_that_cannot_be_leaves_the_outcome_of_the_one_before() -> 
         yield refused
         raise UnreachableError("n1 is away")
 
-    run.then, run.number = then, 1
+    run.run_on_nodes, run.number = then, 1
     outcomes: list[RunEnded | None] = []
 
     def whole() -> Iterator[Event]:

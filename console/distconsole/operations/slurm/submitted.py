@@ -1,0 +1,339 @@
+"""A run in a Slurm job of its own: submitted, waited for, started again when Slurm requeues it, given back."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+
+from msgspec import UNSET
+
+from distconsole.config.load import load_config
+from distconsole.errors import ConsoleError, UnavailableError, UsageError
+from distconsole.launch.job import new_run_id
+from distconsole.launch.slurm.srun import (
+    ENDING_STATE,
+    RUNNING_STATE,
+    WAITING_STATES,
+    Allocation,
+    JobState,
+)
+from distconsole.launch.slurm.submit import UNUSED_SECONDS, read_options, submit_command, words_of
+from distconsole.model.cluster import Cluster, Host
+from distconsole.model.events import Event, Narration
+from distconsole.model.findings import Severity
+from distconsole.model.names import HostName, RunId
+from distconsole.model.requests import Run
+from distconsole.model.run_events import EndState, PlanMade, RunEnded, RunEvent
+from distconsole.operations.control import Control, end_unstarted
+from distconsole.operations.sessions import SessionSource
+from distconsole.operations.slurm.job import (
+    ask_slurm,
+    ask_state,
+    named_hosts,
+    refuse_before_submitting,
+)
+from distconsole.rpc.link import NodeLink
+from distconsole.session import Session
+
+CHECKPOINT_SECONDS = 10.0
+ENDING_SECONDS, ENDING_PAUSE_SECONDS = 120.0, 0.3
+"""How long a job whose run has failed may take until Slurm says whether it starts it again."""
+TICK_SECONDS = 0.05
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, PAUSE_GROWTH = 0.1, 10.0, 1.2
+"""A queue is asked ever more rarely: slurmctld is everybody's."""
+OVER_SECONDS = 5.0
+"""Slurm is not asked more often, while no node answers, whether the job is over."""
+
+RESTART_VARIABLE, CHECKPOINT_VARIABLE = "DISTCONSOLE_RESTART", "DISTCONSOLE_CHECKPOINT"
+"""As the shims set them for ``--max-restarts`` (``restarts.py`` of the agent)."""
+
+UNSEEN = "Slurm job {job} is over, and its nodes let nobody in who could read how the run ended"
+
+RunOnNodes = Callable[..., Iterator[Event]]
+"""``launching.run`` on the hosts of a job: called with a request and ``allocation``."""
+
+
+def run_submitted(
+    request: Run,
+    sessions: SessionSource,
+    control: Control,
+    exclude: Sequence[str],
+    run_on_nodes: RunOnNodes,
+) -> Iterator[Event]:
+    """Submit a job with the options of ``--slurm``, wait until it runs, and run on its nodes.
+
+    Whatever happens before the run has started gives the job back.
+
+    Raises:
+        ConsoleError: if it cannot be submitted, does not come to run, or as ``run_on_nodes``.
+    """
+    refuse_before_submitting(request)
+    named = named_hosts(request.where)
+    run = new_run_id(request.script, request.name)
+    submit = submit_command(request.slurm or "", run, list(named), exclude)
+    with _login(request, sessions, list(named)) as link:
+        job = str(ask_slurm(link, do="submit", argv=submit).get("job"))
+        if not job.isdigit():
+            text = f"{link.host.name} submitted a job and did not say which"
+            raise UnavailableError(text, "squeue")
+        submitted = SubmittedRun(request, run, job, link, sessions, control, run_on_nodes)
+        try:
+            yield Narration(text=f"submitted Slurm job {job} on {link.host.name}")
+            yield from submitted.follow(named)
+        except ConsoleError as error:
+            error.hint = "\n".join(filter(None, (error.hint, submitted.give_back())))
+            raise
+        except BaseException:
+            submitted.give_back()
+            raise
+        if kept := submitted.give_back():
+            yield Narration(text=kept, severity=Severity.WARN)
+
+
+@contextmanager
+def _login(request: Run, sessions: SessionSource, named: Sequence[str]) -> Iterator[NodeLink]:
+    """Give a link to a host that has Slurm's commands.
+
+    Raises:
+        UsageError: if none is known.
+        NodeError: if it cannot be reached.
+    """
+    where = request.submits_from
+    if where is None and shutil.which("sbatch") is not None:
+        here = Host(HostName(socket.gethostname()), local=True)
+        with Session(load_config(), Cluster((here,))) as session:
+            yield session.link(here.name)
+        return
+    if where is None and named:
+        where = replace(request.where, hosts=named[0], hostfile=None, cluster=None)
+    if where is None:
+        raise UsageError(
+            "--slurm: there is no sbatch on this machine",
+            "--slurm-login HOST names a host that has Slurm's commands",
+        )
+    with sessions(where) as session:
+        yield session.link(session.cluster.hosts[0].name)
+
+
+class AskRarely:
+    """A question that is asked rarely, and not again once the answer was yes."""
+
+    def __init__(
+        self, ask: Callable[[], bool], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._next = 0.0
+        self.yes = False
+
+    def __call__(self) -> bool:
+        """Return the answer, as far as it is known."""
+        if not self.yes and self._clock() >= self._next:
+            self.yes = self._ask()
+            self._next = self._clock() + OVER_SECONDS
+        return self.yes
+
+
+@dataclass
+class SubmittedRun:
+    """A run in a job that was submitted for it, and that Slurm may requeue.
+
+    Attributes:
+        run: The id of the next start; the job is named after the first.
+        link: To a host that has Slurm's commands.
+        used: Whether a run of ours has begun in the job, and ends it by itself.
+        number: How many starts there were before.
+        code: The run whose code is taken again; None before the first start.
+        last: The run before and the host of its first rank, while its checkpoint is not known.
+        news: Variables that the next start gets.
+    """
+
+    request: Run
+    run: RunId
+    job: str
+    link: NodeLink
+    sessions: SessionSource
+    control: Control
+    run_on_nodes: RunOnNodes
+    used: bool = False
+    number: int = 0
+    code: RunId | None = None
+    last: tuple[RunId, HostName] | None = None
+    news: tuple[tuple[str, str], ...] = ()
+
+    def follow(self, named: Mapping[str, int | None]) -> Iterator[Event]:
+        """Wait for the job's nodes and run on them, as often as Slurm starts it."""
+        while True:
+            state = yield from self._wait_for_nodes()
+            if state is None:
+                assert self.control.asked is not None
+                yield Narration(text=f"cancelling Slurm job {self.job}")
+                yield end_unstarted(self.run, self.control.asked)
+                return
+            yield Narration(text=f"Slurm job {self.job} has {', '.join(state.nodes)}")
+            ended = yield from self.start(state, named)
+            if ended is None or ended.state is not EndState.FAILED or not self._may_be_requeued():
+                return
+            if not self._wait_for_requeue(state.restarts):
+                self.used = self.used and self.control.asked is None
+                return
+            yield from self.prepare_next(ended, state)
+
+    def start(
+        self, state: JobState, named: Mapping[str, int | None]
+    ) -> Generator[Event, None, RunEnded | None]:
+        """Launch and follow on the job's nodes; return the end.
+
+        Raises:
+            ConsoleError: if the first start cannot be; a later one leaves the outcome as it was.
+        """
+        ended: RunEnded | None = None
+        again = {"again": self.code} if self.code is not None else {}
+        if self.last is not None and self.last[1] in state.nodes:
+            path = self._learn_checkpoint()
+            if path is not None:
+                yield Narration(text=f"the checkpoint of the start before is {path}")
+        over = AskRarely(partial(self._is_over, state.restarts))
+        allocation = Allocation(
+            self.job, held=True, run=self.run, asked=self.request, state=state, over=over
+        )
+        request = self._request_on(state, named)
+        try:
+            for event in self.run_on_nodes(request, allocation=allocation, **again):
+                of_run = isinstance(event, RunEvent)
+                self.used |= of_run and not isinstance(event, PlanMade | RunEnded)
+                if isinstance(event, RunEnded) and event.error is UNSET:
+                    ended = event
+                yield event
+        except ConsoleError as error:
+            if not self.number:
+                raise
+            yield Narration(text=f"not started again: {error.message}", severity=Severity.FAIL)
+        if over.yes:
+            yield Narration(text=UNSEEN.format(job=self.job), severity=Severity.WARN)
+        self.used = self.used or self.request.detach
+        return ended
+
+    def prepare_next(self, ended: RunEnded, state: JobState) -> Iterator[Event]:
+        """Keep what the next start is told, and say that there will be one."""
+        self.number += 1
+        self.used = False
+        self.code = self.code or RunId(ended.run)
+        self.last = (RunId(ended.run), HostName(state.nodes[0]))
+        path = self._learn_checkpoint()
+        self.run = new_run_id(self.request.script, self.request.name)
+        since = f"with the checkpoint {path}" if path else "with no checkpoint that is known"
+        said = f"Slurm requeued job {self.job}: start {self.number + 1} follows, {since}"
+        yield Narration(text=said, severity=Severity.WARN)
+
+    def give_back(self) -> str:
+        """Cancel a job in which nothing was started; a run's own end ends it otherwise.
+
+        Returns:
+            What is to be said where it could not be cancelled; else nothing.
+        """
+        if self.used:
+            return ""
+        try:
+            self.link.connect()  # again, where the connection is why there is nothing to start
+            ask_slurm(self.link, do="cancel", job=self.job)
+        except ConsoleError as error:
+            return (
+                f"Slurm job {self.job} could not be cancelled ({error.message}): it gives its nodes back "
+                f"{UNUSED_SECONDS // 60} min after it gets them; at once: scancel {self.job} on {self.link.host.name}"
+            )
+        return ""
+
+    def _request_on(self, state: JobState, named: Mapping[str, int | None]) -> Run:
+        """Return the request for the job's nodes, with the slots that were given."""
+        words = [f"{node}:{slots}" if (slots := named.get(node)) else node for node in state.nodes]
+        where = replace(self.request.where, hosts=",".join(words), hostfile=None, cluster=None)
+        kept = tuple(pair for pair in self.request.env if pair[0] not in dict(self.news))
+        return replace(self.request, where=where, slurm=None, env=(*kept, *self.news))
+
+    def _learn_checkpoint(self) -> str | None:
+        """Keep what the next start is told: the checkpoint of the last one, or of one before it.
+
+        A host may let nobody in between two starts, and is asked again at the next.
+        """
+        found = self._ask_checkpoint(*self.last) if self.last is not None else None
+        self.last = None if found is not None else self.last
+        path = found or dict(self.news).get(CHECKPOINT_VARIABLE)
+        told = ((RESTART_VARIABLE, str(self.number)), (CHECKPOINT_VARIABLE, path or ""))
+        self.news = tuple(pair for pair in told if pair[1])
+        return path
+
+    def _ask_checkpoint(self, run: RunId, host: HostName) -> str | None:
+        """Return what a run has left as its last checkpoint on the host of its first rank."""
+        try:
+            with self.sessions(replace(self.request.where, hosts=host)) as session:
+                path = session.link(host).request(
+                    "slurm", CHECKPOINT_SECONDS, do="checkpoint", run=run
+                )["path"]
+        except (ConsoleError, KeyError):
+            return None
+        return path if isinstance(path, str) else None
+
+    def _wait_for_nodes(self) -> Generator[Event, None, JobState | None]:
+        """Return the job's state once it runs, or None when the operator stopped waiting.
+
+        Raises:
+            UnavailableError: if it ended before.
+        """
+        said, pause, job = "", FIRST_PAUSE_SECONDS, self.job
+        while self.control.asked is None:
+            state = ask_state(self.link, job)
+            if state.state == RUNNING_STATE and state.nodes:
+                return state
+            if state.state not in (*WAITING_STATES, RUNNING_STATE):
+                raise UnavailableError(
+                    f"Slurm job {job} ended before it started anything: {state.state}",
+                    f"on {self.link.host.name}: scontrol show job {job}",
+                )
+            why = f" ({state.reason})" if state.reason else ""
+            told = f"Slurm job {job} is {state.state}{why}"
+            if told != said and (said or why):
+                yield Narration(text=f"{told}; Ctrl-C cancels it")
+            said = told
+            self._pause(pause)
+            pause = min(pause * PAUSE_GROWTH, LONGEST_PAUSE_SECONDS)
+        return None
+
+    def _may_be_requeued(self) -> bool:
+        options = words_of(self.request.slurm or "")
+        return self.control.asked is None and read_options(options).requeue
+
+    def _wait_for_requeue(self, restarts: int) -> bool:
+        """Wait until the job has ended, or will be started again; return which."""
+        deadline = time.monotonic() + ENDING_SECONDS
+        while time.monotonic() < deadline and self.control.asked is None:
+            try:
+                state = ask_state(self.link, self.job)
+            except ConsoleError:
+                return False
+            again = state.state in WAITING_STATES or state.restarts > restarts
+            if again and state.state != ENDING_STATE:
+                return True
+            if state.state not in (RUNNING_STATE, ENDING_STATE):
+                return False
+            self._pause(ENDING_PAUSE_SECONDS)
+        return False
+
+    def _is_over(self, restarts: int) -> bool:
+        """Whether the job that was restarted so often has ended since, or will be started once more."""
+        try:
+            state = ask_state(self.link, self.job)
+        except ConsoleError:
+            return False
+        ended = state.state not in (RUNNING_STATE, ENDING_STATE)
+        return state.state != ENDING_STATE and (ended or state.restarts > restarts)
+
+    def _pause(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while self.control.asked is None and (left := until - time.monotonic()) > 0:
+            time.sleep(min(TICK_SECONDS, left))
