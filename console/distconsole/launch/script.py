@@ -59,12 +59,16 @@ class ScriptTraits:
 
 def find_traits(request: Run) -> ScriptTraits:
     """Return what the script of ``request`` says, as far as it lies on this machine too."""
-    folder = Path(request.workdir or ".").expanduser()
     if not request.module:
-        return read_traits(folder / request.script)
-    path = folder.joinpath(*request.script.split("."))
-    found = [path.with_suffix(".py"), path / "__main__.py"]
-    return next((read_traits(each) for each in found if each.is_file()), ScriptTraits())
+        return read_traits(Path(request.workdir or ".").expanduser() / request.script)
+    found = (read_traits(each) for each in module_files(request) if each.is_file())
+    return next(found, ScriptTraits())
+
+
+def module_files(request: Run) -> list[Path]:
+    """Return where the code of a module lies, if it is of the folder that the ranks start in."""
+    path = Path(request.workdir or ".").expanduser().joinpath(*request.script.split("."))
+    return [path.with_suffix(".py"), path / "__main__.py"]
 
 
 def read_traits(path: Path) -> ScriptTraits:

@@ -78,7 +78,7 @@ def gather(request: Run, folder: Path, kept: KeptCode) -> Code:
     return code
 
 
-def located(request: Run, folder: Path, root: Path) -> tuple[Run, str, str]:
+def locate(request: Run, folder: Path, root: Path) -> tuple[Run, str, str]:
     """Return the request as it reads on the nodes, the folder there, and a note for a person.
 
     The ranks start in the same folder of the project as here. From outside the project they start

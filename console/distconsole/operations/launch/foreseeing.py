@@ -1,7 +1,4 @@
-"""What a launch would be, for a person who is still filling it in: the plan, and what is in its way.
-
-It plans as ``run`` does, by the same code, and starts nothing.
-"""
+"""What a launch would be, for a person who is still filling it in: planned as ``run`` plans it, and what is in its way."""
 
 from __future__ import annotations
 
@@ -14,13 +11,13 @@ from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, PlanError
 from distconsole.launch.choose import choose_launcher
 from distconsole.launch.everywhere import on_every
-from distconsole.launch.show import dry_run_text, plan_event
-from distconsole.model.events import Event, LaunchersJudged, Narration, ScriptSought, TextMade
+from distconsole.launch.show import plan_event
+from distconsole.model.events import Event, LaunchersJudged, ScriptSought
 from distconsole.model.job import LaunchPlan
 from distconsole.model.outcome import Ok
 from distconsole.model.requests import Foresee, LauncherName
 from distconsole.operations.control import Control
-from distconsole.operations.launch.bringing import describe_code
+from distconsole.operations.launch.launching import show_dry_run
 from distconsole.operations.launch.planner import (
     LaunchHosts,
     PreparedLaunch,
@@ -55,23 +52,22 @@ def foresee(request: Foresee, sessions: SessionSource, control: Control) -> Iter
         hosts = yield from reach_hosts(launch, session)
         if control.asked is not None:
             return
+        refused: PlanError | None = None
         try:
             yield from _plan(launch, session, hosts)
-        except PlanError:
-            if request.launchers:
-                yield from _judge_launchers(launch, session, hosts)
-            raise
+        except PlanError as error:
+            refused = error
         if request.launchers and control.asked is None:
             yield from _judge_launchers(launch, session, hosts)
+        if refused is not None:
+            raise refused
 
 
 def _plan(launch: PreparedLaunch, session: Session, hosts: LaunchHosts) -> Iterator[Event]:
     plan = plan_to_start(launch, ask_engines(launch, hosts, session))
     yield plan_event(plan, time.time())
     yield from narrate(plan.notes)
-    if launch.project is not None:
-        yield Narration(text=f"--sync would bring {describe_code(launch.project)}")
-    yield TextMade(text=dry_run_text(plan))
+    yield from show_dry_run(launch, plan)
     yield from _seek_script(plan, session)
 
 
@@ -93,18 +89,12 @@ def _seek_script(plan: LaunchPlan, session: Session) -> Iterator[ScriptSought]:
             facts = outcome.value if isinstance(outcome, Ok) else None
             if isinstance(facts, dict) and facts.get("there") is False:
                 missing.append(outcome.host)
-                names.update(filter(_is_name, facts.get("names") or ()))
+                told = facts.get("names") or ()
+                names.update(each for each in told if isinstance(each, str) and each.isprintable())
         folder, slash, name = script.rpartition("/")
         near = nearest(name, names - {name})
-        yield ScriptSought(
-            script=script,
-            missing=tuple(missing),
-            near=f"{folder}{slash}{near}" if near else "",
-        )
-
-
-def _is_name(name: object) -> bool:
-    return isinstance(name, str) and name.isprintable()
+        near = f"{folder}{slash}{near}" if near else ""
+        yield ScriptSought(script=script, missing=tuple(missing), near=near)
 
 
 def _judge_launchers(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,21 +13,21 @@ import msgspec
 from msgspec import UNSET
 
 from distconsole.checks.engine.baseline import Passports
+from distconsole.config.load import load_config
 from distconsole.config.paths import passports_dir
 from distconsole.errors import ConsoleError, RunNotFoundError, UsageError
 from distconsole.launch.emit import ToEmit, emit
 from distconsole.launch.execute import start
 from distconsole.launch.show import dry_run_text, plan_event
 from distconsole.launch.slurm.srun import Allocation
-from distconsole.model.cluster import Cluster
 from distconsole.model.decoding import threadsafe
 from distconsole.model.events import Event, Narration, TextMade
 from distconsole.model.job import LaunchPlan
-from distconsole.model.names import RunId
+from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Rerun, Run
 from distconsole.model.run_events import EndState, PlanMade, RunEnded
-from distconsole.operations.control import Control, Wish
-from distconsole.operations.launch.bringing import bring_code, describe_code
+from distconsole.operations.control import Control, end_unstarted
+from distconsole.operations.launch.code_sync import bring_code
 from distconsole.operations.launch.planner import (
     PreparedLaunch,
     plan_on_hosts,
@@ -43,7 +43,10 @@ from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
 from distconsole.session import Session
 
-TOLD = re.compile(
+EMBEDDED = "embedded"
+"""What the cluster of a demo is called (``ssh.embedded``)."""
+
+COMPARED_FACTS = re.compile(
     r"torch\.(version|cuda|hip|nccl)|horovod\.version|mpi\.(family|version)|python\.version"
     r"|os\.(kernel|distribution|libc)|gpu\.(driver|cuda_driver|count)|gpu\.gpus\.\S*\.name"
 )
@@ -67,17 +70,17 @@ def run(
         ConsoleError: if it cannot be placed, or a host it needs cannot be reached.
     """
     if request.slurm is None:
-        yield from _run_on(request, sessions, control, store, exclude, again)
+        yield from _run_on_hosts(request, sessions, control, store, exclude, again)
     elif request.emit is not None:
         yield from _emit(read_launch(request), None)
     elif request.dry_run:
         yield from show_submission(request, exclude)
     else:
-        then = partial(_run_on, sessions=sessions, control=control, store=store, again=again)
+        then = partial(_run_on_hosts, sessions=sessions, control=control, store=store, again=again)
         yield from run_submitted(request, sessions, control, exclude, then)
 
 
-def _run_on(
+def _run_on_hosts(
     request: Run,
     sessions: SessionSource,
     control: Control,
@@ -88,7 +91,6 @@ def _run_on(
 ) -> Iterator[Event]:
     """As ``run``, on hosts that are there; ``allocation`` is the job that was submitted for them."""
     launch = prepare_launch(request, again)
-    project = launch.project
     with sessions(request.where) as session:
         plan, allocation = yield from plan_on_hosts(launch, session, exclude, allocation)
         if request.emit is not None:
@@ -99,27 +101,64 @@ def _run_on(
         yield planned
         yield from narrate(plan.notes)
         if request.dry_run:
-            if project is not None:
-                yield Narration(text=f"--sync would bring {describe_code(project)}")
-            if not request.json:
-                yield TextMade(text=dry_run_text(plan))
+            yield from show_dry_run(launch, plan)
             return
+        allocation = allocation or Allocation("")
+        asked = allocation.asked or request
+        yield from _start_and_watch(
+            launch, (plan, planned), asked, session, control, store, allocation.over
+        )
+
+
+def show_dry_run(launch: PreparedLaunch, plan: LaunchPlan) -> Iterator[Event]:
+    """Yield what ``--dry-run`` prints of a plan."""
+    if launch.project is not None:
+        yield Narration(text=f"--sync would bring {launch.project.description}")
+    if not launch.request.json:
+        yield TextMade(text=dry_run_text(plan))
+
+
+def _start_and_watch(
+    launch: PreparedLaunch,
+    made: tuple[LaunchPlan, PlanMade],
+    asked: Run,
+    session: Session,
+    control: Control,
+    store: RunStore,
+    over: Callable[[], bool],
+) -> Iterator[Event]:
+    """Bring the code, start the ranks, and follow them unless the request detaches."""
+    request, (plan, planned) = launch.request, made
+    try:
+        if launch.project is not None:
+            yield from bring_code(plan, launch.project, session, control)
+        if control.asked is not None:
+            yield end_unstarted(plan.run, control.asked)
+            return
+        record = _make_record(request, asked, planned, session)
+        store.create(record).close()
         try:
-            if project is not None:
-                yield from bring_code(plan, project, session, control)
-            allocation = allocation or Allocation("")
-            record = _start_run(request, (plan, planned), session, control, store, allocation)
-        except ConsoleError as error:
-            yield _end_unstarted(plan, error)
+            start(plan, session)
+        except ConsoleError:
+            store.remove(plan.run)
             raise
-        if record is None:
-            yield _end_stopped(plan, control)
-        elif request.detach:
-            yield Narration(text=f"it goes on by itself: distconsole attach {plan.run}")
-            if not request.json:  # there the plan says it
-                yield TextMade(text=plan.run)
-        else:
-            yield from watch_run(record, session, control, store, over=allocation.over)
+    except ConsoleError as error:
+        yield RunEnded(
+            t=time.time(),
+            run=plan.run,
+            state=EndState.FAILED,
+            exit_code=error.exit_code,
+            seconds=0.0,
+            error=error.message,
+            hint=error.hint or UNSET,
+        )
+        raise
+    if not request.detach:
+        yield from watch_run(record, session, control, store, over=over)
+        return
+    yield Narration(text=f"it goes on by itself: distconsole attach {plan.run}")
+    if not request.json:  # there the plan says it
+        yield TextMade(text=plan.run)
 
 
 def rerun(
@@ -142,6 +181,11 @@ def rerun(
         )
     again = msgspec.json.decode(record.request, type=threadsafe(Run))
     where = request.where.over(again.where)
+    if where.cluster == EMBEDDED and EMBEDDED not in load_config().clusters:
+        raise RunNotFoundError(
+            f"{record.run} ran on the nodes of a demo, which have ended with it",
+            "distconsole demo starts new ones; --hosts names other hosts for the same run",
+        )
     again = replace(
         again,
         where=where,
@@ -175,41 +219,23 @@ def _emit(launch: PreparedLaunch, plan: LaunchPlan | None) -> Iterator[Event]:
     yield Narration(text=f"wrote {path}")
 
 
-def _start_run(
-    request: Run,
-    made: tuple[LaunchPlan, PlanMade],
-    session: Session,
-    control: Control,
-    store: RunStore,
-    allocation: Allocation,
-) -> RunRecord | None:
-    """Start the plan on its hosts and return what is kept of the run; None if nobody wants it any more.
-
-    Raises:
-        ConsoleError: if it cannot be started; then nothing of it is left, here or there.
-    """
-    plan, planned = made
-    if control.asked is not None:
-        return None
-    record = RunRecord(
-        run=plan.run,
-        name=plan.name,
+def _make_record(request: Run, asked: Run, planned: PlanMade, session: Session) -> RunRecord:
+    """Return what is kept of a run; what was asked for means the same in another folder."""
+    where = lasting(asked.where, session.cluster)
+    env_file = str(Path(asked.env_file).expanduser().absolute()) if asked.env_file else None
+    workdir = str(Path.cwd() / (asked.workdir or ""))
+    portable = replace(asked, where=where, workdir=workdir, env_file=env_file)
+    hosts = tuple(HostName(host.host) for host in planned.hosts)
+    return RunRecord(
+        run=RunId(planned.run),
+        name=planned.name,
         started=planned.t,
-        hosts=tuple(node.host for node in plan.nodes),
-        request=msgspec.json.encode(
-            _portable_request(allocation.asked or request, session.cluster)
-        ),
+        hosts=hosts,
+        request=msgspec.json.encode(portable),
         plan=msgspec.json.encode(planned),
         where=lasting(request.where, session.cluster),
-        facts=_encode_host_facts(session.link(node.host) for node in plan.nodes),
+        facts=_encode_host_facts(session.link(host) for host in hosts),
     )
-    store.create(record).close()
-    try:
-        start(plan, session)
-    except ConsoleError:
-        store.remove(plan.run)
-        raise
-    return record
 
 
 def _encode_host_facts(links: Iterable[NodeLink]) -> bytes:
@@ -219,7 +245,9 @@ def _encode_host_facts(links: Iterable[NodeLink]) -> bytes:
     for link in links:
         known = passports.read(link.host.name)
         told = {
-            name: v for name, v in (known.marks if known else {}).items() if TOLD.fullmatch(name)
+            name: v
+            for name, v in (known.marks if known else {}).items()
+            if COMPARED_FACTS.fullmatch(name)
         }
         hello = link.hello
         told |= {"python.version": hello.python_version, "gpu.count": str(hello.gpus)}
@@ -227,39 +255,3 @@ def _encode_host_facts(links: Iterable[NodeLink]) -> bytes:
             told["cpus"] = str(hello.cpus)
         facts[link.host.name] = told
     return msgspec.json.encode(facts)
-
-
-def _end_unstarted(plan: LaunchPlan, error: ConsoleError) -> RunEnded:
-    """Return the end of a run that was announced and could not be started."""
-    return RunEnded(
-        t=time.time(),
-        run=plan.run,
-        state=EndState.FAILED,
-        exit_code=error.exit_code,
-        seconds=0.0,
-        error=error.message,
-        hint=error.hint or UNSET,
-    )
-
-
-def _end_stopped(plan: LaunchPlan, control: Control) -> RunEnded:
-    asked = control.asked
-    assert asked is not None
-    return RunEnded(
-        t=time.time(),
-        run=plan.run,
-        state=EndState.STOPPED,
-        exit_code=asked.reason.exit_code if asked.wish is not Wish.LEAVE else 0,
-        seconds=0.0,
-    )
-
-
-def _portable_request(request: Run, cluster: Cluster) -> Run:
-    """Return the request so that it means the same in another folder."""
-    env_file = str(Path(request.env_file).expanduser().absolute()) if request.env_file else None
-    return replace(
-        request,
-        where=lasting(request.where, cluster),
-        workdir=str(Path.cwd() / (request.workdir or "")),
-        env_file=env_file,
-    )

@@ -10,7 +10,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from distconsole.errors import UsageError
+from distconsole.errors import PlanError, UsageError
 from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.choose import (
     Choice,
@@ -22,10 +22,10 @@ from distconsole.launch.choose import (
 from distconsole.launch.engines import Engines, engines_of
 from distconsole.launch.environment import user_env
 from distconsole.launch.everywhere import on_every, required
+from distconsole.launch.job import new_run_id
 from distconsole.launch.plan import make_plan
 from distconsole.launch.script import ScriptTraits
 from distconsole.launch.slurm.srun import Allocation, below_slurm, inside
-from distconsole.launch.sync.send import script_path
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Cluster
 from distconsole.model.events import Event, Narration
@@ -34,21 +34,16 @@ from distconsole.model.job import LaunchPlan
 from distconsole.model.names import HostName, RunId
 from distconsole.model.outcome import failed
 from distconsole.model.requests import Run, hosts_wanted
-from distconsole.operations.launch.bringing import (
+from distconsole.operations.launch.code_sync import (
     Project,
-    attach_code,
+    add_code,
     collect_project,
     inspect_script,
-    require_script,
-)
-from distconsole.operations.launch.refusing import (
-    refuse_missing,
-    refuse_one_machine,
-    refuse_other_number,
+    refuse_missing_script,
     refuse_our_flags,
 )
 from distconsole.operations.sessions import connect_all
-from distconsole.operations.slurm.job import fit_to_job, run_id_for
+from distconsole.operations.slurm.job import fit_to_job
 from distconsole.rpc.link import NodeLink
 from distconsole.session import Session
 
@@ -106,11 +101,7 @@ def prepare_launch(request: Run, again: RunId | None = None) -> PreparedLaunch:
 
 
 def read_launch(request: Run, project: Project | None = None) -> PreparedLaunch:
-    """Return what the request and the script say of a launch.
-
-    Raises:
-        ConsoleError: for variables that cannot be read, or a launcher that does not go with the rest.
-    """
+    """Return what the request and the script say of a launch; raises as ``prepare_launch``."""
     env, traits = user_env(request), inspect_script(request, project)
     return PreparedLaunch(request, env, traits, choose_launcher(request, traits), project)
 
@@ -139,12 +130,11 @@ def reach_hosts(
     """Connect to the hosts of a launch; return those that take part, and say which are left out.
 
     Raises:
-        ConsoleError: if one that it needs cannot be reached, other numbers of hosts were named and
-            asked for, or two are one machine.
+        ConsoleError: as ``plan_on_hosts``.
     """
     cluster = exclude_hosts(session.cluster, exclude)
     if launch.project is None:
-        refuse_missing(launch.request, cluster)
+        refuse_missing_script(launch.request, cluster)
     cluster = yield from connect_hosts(session, cluster, launch.request)
     return collect_facts(
         launch, session, cluster, allocation or inside(os.environ, session.cluster)
@@ -185,11 +175,7 @@ def collect_facts(
 ) -> LaunchHosts:
     """Return the hosts of ``cluster`` with what they said when they were reached.
 
-    Args:
-        launch: What they are for.
-        session: On the hosts.
-        cluster: The hosts, which are reached.
-        allocation: The Slurm job that they are nodes of, which says what of them may be used.
+    ``allocation`` is the Slurm job that they are nodes of, which says what of them may be used.
 
     Raises:
         ConsoleError: if two are one machine, or there is no such job.
@@ -208,12 +194,6 @@ def ask_engines(
 ) -> LaunchHosts:
     """Return ``hosts`` with what every one has of the engines that the launch needs.
 
-    Args:
-        launch: What they are for.
-        hosts: What is known.
-        session: On the hosts.
-        seconds: How long a host may take.
-
     Raises:
         UnreachableError: naming the hosts that do not say it, and why.
     """
@@ -229,11 +209,7 @@ def ask_engines(
 def ask_for(
     engines: Sequence[str], hosts: LaunchHosts, session: Session, seconds: float = PROBE_SECONDS
 ) -> LaunchHosts:
-    """Return ``hosts`` with what every one has of these ``engines``, needed or not.
-
-    Raises:
-        UnreachableError: as ``ask_engines``.
-    """
+    """Return ``hosts`` with what every one has of these ``engines``; raises as ``ask_engines``."""
     pythons = {host.name: host.python for host in hosts.cluster.hosts}
 
     def ask(link: NodeLink) -> Engines:
@@ -261,41 +237,38 @@ def plan_launch(
 ) -> LaunchPlan:
     """Return the plan on hosts of which everything that it needs is known.
 
-    Args:
-        launch: What to plan.
-        hosts: In the order of ranks.
-        project: The code that lies there; None where it lies as it does here.
+    ``project`` is the code that lies there; None where it lies as it does here.
 
     Raises:
         PlanError: if the job cannot be placed.
     """
-    request = launch.request
+    request, allocation = launch.request, hosts.allocation
+    named = allocation.run if allocation is not None else ""
     return make_plan(
         project.request if project is not None else request,
         hosts.cluster,
         hosts.facts,
-        run_id_for(request, hosts.allocation),
+        RunId(named) if named else new_run_id(request.script, request.name),
         choice=finish_choice(launch.choice, request, launch.env, hosts.engines),
         traits=launch.traits,
         env=launch.env,
         folder=project.folder if project is not None else str(Path.cwd()),
-        allocation=hosts.allocation,
+        allocation=allocation,
     )
 
 
 def plan_to_start(launch: PreparedLaunch, hosts: LaunchHosts) -> LaunchPlan:
     """Return the plan with the code that its nodes get, or the script that they must have.
 
+    What ``--dry-run`` prints is to be pasted, where the code lies as it does here.
+
     Raises:
         PlanError: as ``plan_launch``.
     """
     request, project = launch.request, launch.project
-    # What --dry-run prints is to be pasted, where the code lies as it does here.
-    moved = project if not request.dry_run else None
-    plan = plan_launch(launch, hosts, moved)
-    if moved is not None:
-        return attach_code(plan, moved, str(script_path(request, Path.cwd()) or request.script))
-    return require_script(plan, request, hosts.cluster) if project is None else plan
+    if project is not None and request.dry_run:
+        return plan_launch(launch, hosts)
+    return add_code(plan_launch(launch, hosts, project), request, project, hosts.cluster)
 
 
 def exclude_hosts(cluster: Cluster, exclude: Sequence[str]) -> Cluster:
@@ -309,6 +282,60 @@ def exclude_hosts(cluster: Cluster, exclude: Sequence[str]) -> Cluster:
         names = ", ".join(host.name for host in cluster.hosts)
         raise UsageError(f"--exclude {unknown[0]}: no such host", f"the hosts are: {names}")
     return replace(cluster, hosts=tuple(h for h in cluster.hosts if h.name not in exclude))
+
+
+def refuse_other_number(session: Session, cluster: Cluster, request: Run) -> None:
+    """Refuse other numbers of hosts than ``--nnodes`` asks for, and what does not go with it.
+
+    Raises:
+        PlanError: naming both.
+    """
+    wanted = hosts_wanted(request.nnodes)
+    if wanted is None:
+        return
+    if request.may_lose_hosts and request.emit is not None:
+        raise PlanError(
+            "--emit writes a job of a fixed number of hosts",
+            "leave --nnodes out",
+        )
+    if request.may_lose_hosts and request.verify_sync:
+        raise PlanError(
+            "--verify-sync compares ranks at equal steps, and ranks that begin again after a host "
+            "is lost do not count alike",
+            "leave one of --nnodes MIN:MAX and --verify-sync out",
+        )
+    # Those that were taken out by --exclude are lost to a job that may lose hosts.
+    named = len((session.cluster if request.may_lose_hosts else cluster).hosts)
+    most = wanted[1]
+    if most != named:
+        raise PlanError(
+            f"--nnodes {request.nnodes} means {most} hosts, and there are {named}",
+            "give --hosts as many as the larger number, or another --nnodes",
+        )
+
+
+def refuse_one_machine(links: Sequence[NodeLink]) -> None:
+    """Refuse two hosts that are one machine: its agent would get the run twice.
+
+    Hosts with a node folder of their own each, as embedded ones, are none.
+
+    Raises:
+        PlanError: naming both, and what to type.
+    """
+    known: dict[object, list[tuple[str, set[str]]]] = {}
+    for link in links:
+        hello = link.hello
+        agent = (hello.boot_id, hello.agent_pid, hello.node_dir, hello.hostname)
+        # Containers of one machine can be equal in all that. A machine's own addresses may come and
+        # go between two questions; some stay.
+        own = {each.address for each in hello.addresses if not each.loopback}
+        for other, theirs in known.setdefault(agent, []):
+            if other != link.name and (own & theirs or not (own or theirs)):
+                raise PlanError(
+                    f"{other} and {link.name} are one machine ({hello.hostname})",
+                    f"name it once; for more ranks on it: {other}:N",
+                )
+        known[agent].append((link.name, own))
 
 
 def _facts_of(link: NodeLink) -> NodeFacts:

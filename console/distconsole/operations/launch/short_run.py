@@ -1,6 +1,6 @@
 """A check's job as a run that nobody sees: placed, started and stopped like any other, then forgotten.
 
-So what a check proves is what ``run`` does. Nothing of it is stored here.
+So what a check proves is what ``run`` does.
 """
 
 from __future__ import annotations
@@ -57,24 +57,24 @@ def short_run(session: Session, job: EngineJob) -> EngineAnswer:
     """
     began = time.monotonic()
     plan = _plan(session, job)
-    heard = {node.host: _Heard() for node in plan.nodes}
+    journals = {node.host: _NodeJournal() for node in plan.nodes}
     start(plan, session)
     try:
         ends = began + job.seconds
 
         def listen(link: NodeLink) -> None:
-            _listen(link, plan.run, heard[link.host.name], ends, job.given_up)
+            _listen(link, plan.run, journals[link.host.name], ends, job.given_up)
 
         hosts = [node.host for node in plan.nodes]
         on_every(session, hosts, listen, job.seconds + KILL_SECONDS * 2)
     finally:
         undo(plan, session)
-    first = heard[plan.nodes[0].host]
+    first = journals[plan.nodes[0].host]
     return EngineAnswer(
         launcher=plan.launcher,
         planned={node.host: tuple(node.world_ranks) for node in plan.nodes},
         ranks={
-            node.host: tuple(heard[node.host].report(rank) for rank in node.world_ranks)
+            node.host: tuple(journals[node.host].report(rank) for rank in node.world_ranks)
             for node in plan.nodes
         },
         said=tuple(first.lines(None, "err")[-MAX_ERROR_LINES:]),
@@ -103,34 +103,27 @@ def _plan(session: Session, job: EngineJob) -> LaunchPlan:
 
 def _insert_script(node: NodePlan, job: EngineJob) -> NodePlan:
     """Put the text of the ranks' script where the plan names it: it is on no node's disk."""
-    ranks = (replace(rank, argv=tuple(_words(rank.argv))) for rank in node.ranks)
-    kept = {
-        name: value
-        for name, value in node.env.items()
-        if name not in job.without or name in job.env
-    }
-    return replace(node, ranks=tuple(ranks), env=kept)
-
-
-def _words(argv: tuple[str, ...]) -> Iterator[str]:
-    for word, following in zip(argv, (*argv[1:], ""), strict=True):
-        if following == WORKER:
-            yield "-c"
-        else:
-            yield rank_script() if word == WORKER else word
+    ranks = []
+    for rank in node.ranks:
+        at = rank.argv.index(WORKER) if WORKER in rank.argv else 0
+        script = (*rank.argv[: at - 1], "-c", rank_script(), *rank.argv[at + 1 :])
+        ranks.append(replace(rank, argv=script) if at else rank)
+    dropped = set(job.without) - set(job.env)
+    env = {name: value for name, value in node.env.items() if name not in dropped}
+    return replace(node, ranks=tuple(ranks), env=env)
 
 
 def _listen(
-    link: NodeLink, run: str, heard: _Heard, ends: float, given_up: Callable[[], bool]
+    link: NodeLink, run: str, journal: _NodeJournal, ends: float, given_up: Callable[[], bool]
 ) -> None:
     """Read a node's journal of the run to its end; once the time is over, kill it and read on."""
     killed = False
     with link.stream("follow", run=run, after=0) as stream, suppress(StopIteration):
-        while not (heard.ended or given_up()):
+        while not (journal.ended or given_up()):
             item = stream.take(TICK_SECONDS)
             if item is not None:
                 for entry in typed(item, Entries).entries:
-                    heard.take(entry)
+                    journal.take(entry)
             elif time.monotonic() > ends:
                 if killed:
                     return
@@ -141,7 +134,7 @@ def _listen(
 
 
 @dataclass(slots=True)
-class _Heard:
+class _NodeJournal:
     """What one node's journal said of the run."""
 
     ended: bool = False

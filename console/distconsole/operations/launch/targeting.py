@@ -1,4 +1,4 @@
-"""The launch that ``check SCRIPT`` is about, planned as ``run`` would plan it. It starts nothing.
+"""The launch that ``check SCRIPT`` is about, planned as ``run`` would plan it.
 
 What ``run`` would refuse is no error here but a part of the plan, which the check makes a finding of.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,37 +17,50 @@ from distconsole.errors import ConsoleError, NodeError, PlanError
 from distconsole.launch.choose import Choice, choose_launcher
 from distconsole.launch.environment import HIDDEN, SECRET_NAME, user_env
 from distconsole.launch.job import PORT, RUN_DIR
-from distconsole.launch.paths import argument_paths
 from distconsole.launch.script import ScriptTraits
 from distconsole.launch.slurm.srun import inside
 from distconsole.launch.sync.send import script_path
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan, NodePlan
 from distconsole.model.requests import Check, LauncherName, Run, Target, hosts_wanted
-from distconsole.operations.launch.bringing import (
+from distconsole.operations.launch.code_sync import (
     Project,
     collect_project,
-    describe_code,
     inspect_script,
+    refuse_our_flags,
 )
 from distconsole.operations.launch.planner import (
     PreparedLaunch,
     ask_engines,
     collect_facts,
     plan_launch,
+    refuse_other_number,
 )
-from distconsole.operations.launch.refusing import refuse_other_number, refuse_our_flags
 from distconsole.session import Session
 
 MAX_SOURCES, MAX_SOURCE_CHARS = 300, 512 * 1024
 """Files, and characters of them all, that travel for a check of code that ``--sync`` would bring."""
 
 ENGINE_SECONDS = 6.0
+NEEDS = ("readable", "horovod", "mpi", "torch", "distributed", "backend")
+"""What a check judges of what the script says about itself."""
+
 ASKED_FOR = "asked for"
 """The reason for a launcher that was named (``choose_launcher``)."""
 
 UNKNOWN = Choice(LauncherName.AUTO, "")
 """Where no launcher could be chosen."""
+
+MAX_PATHS = 16
+HINTS = re.compile(
+    r"data|path|dir|root|folder|file|ckpt|checkpoint|output|save|log|resume|load|config|cfg|corpus|"
+    r"tokenizer|vocab|weights|cache|train|val|test"
+)
+READS = re.compile(r"resume|load|pretrained|init_from|restore|from_checkpoint|input")
+WRITES = re.compile(
+    r"output|out_dir|outdir|^out$|save|ckpt|checkpoint|log_?dir|log_?file|results?|tensorboard|work_?dir"
+)
+STRANGE = re.compile(r"://|[\n\t{}$*?<>|;]|^~")
 
 ASSIGNED = re.compile(r"\b([A-Za-z_][A-Za-z0-9_]*)=(\S+)")
 RENDEZVOUS = re.compile(r"tcp://(\[[^\]]+\]|[^:/\s]+):(\d+)")
@@ -170,21 +183,18 @@ class Targeting:
         refused: PlanError,
         session: Session,
     ) -> Launch:
-        run, traits, project = known.request, known.traits, known.project
+        run, project = known.request, known.project
         workdir = posixpath.normpath(posixpath.join(str(Path.cwd()), run.workdir or ""))
         path = run.script
         if not run.module:
             path = posixpath.normpath(posixpath.join(workdir, run.script))
         root, sources = (workdir if run.module else posixpath.dirname(path)), None
         if project is not None:
-            sources, root = _sources(project, run, root)
+            sources, root = _read_sources(project, run, root)
         address, port, fixed_by = self._rendezvous(run)
         nodes = {node.host: node for node in plan.nodes} if plan is not None else {}
-        starter = self.target.starter
-        by_hand = starter and starter != "distconsole"
-        launcher, why = known.choice.launcher.value, known.choice.why
-        if plan is not None:
-            launcher, why = plan.launcher, plan.why
+        launcher, why = self._launcher(known, plan)
+        needs = {name: getattr(known.traits, name) for name in NEEDS}
         return Launch(
             command=tuple(map(_hide_secrets, self.target.command)),
             path=path,
@@ -192,43 +202,40 @@ class Targeting:
             root=root,
             workdir=workdir,
             arguments=run.arguments,
-            launcher=launcher if known.choice is not UNKNOWN else "",
-            why=why.replace(ASKED_FOR, f"as {starter} starts it") if by_hand else why,
+            launcher=launcher,
+            why=why,
             auto=run.launcher is LauncherName.AUTO,
-            needs=LaunchNeeds(
-                readable=traits.readable,
-                horovod=traits.horovod,
-                mpi=traits.mpi,
-                torch=traits.torch,
-                distributed=traits.distributed,
-                backend=traits.backend,
-            ),
+            needs=LaunchNeeds(**needs),
             hosts={host.name: self._host(host, nodes.get(host.name), session) for host in hosts},
             port=port,
             fixed_by=fixed_by,
             address=address,
             nic=run.nic,
             env=self.env,
-            paths=tuple(
-                LaunchPath(*each)
-                for each in argument_paths(run.arguments, workdir, os.path.exists)
-            ),
-            brought=describe_code(project) if project is not None else "",
+            paths=argument_paths(run.arguments, workdir, os.path.exists),
+            brought=project.description if project is not None else "",
             sources=sources,
             refused=refused.message,
             refused_hint=refused.hint,
             notes=(*self.notes, *(plan.notes if plan is not None else ())),
         )
 
+    def _launcher(self, known: PreparedLaunch, plan: LaunchPlan | None) -> tuple[str, str]:
+        """Return the launcher and why it is taken."""
+        launcher, why = known.choice.launcher.value, known.choice.why
+        if plan is not None:
+            launcher, why = plan.launcher, plan.why
+        starter = self.target.starter
+        if starter and starter != "distconsole":
+            why = why.replace(ASKED_FOR, f"as {starter} starts it")
+        return "" if known.choice is UNKNOWN else launcher, why
+
     def _host(self, host: Host, node: NodePlan | None, session: Session) -> HostLaunch:
         python = host.python or session.link(host.name).python
         if node is None:
             return HostLaunch((), python, self.env, setup=host.setup)
-        known = {
-            name: value
-            for name, value in node.env.items()
-            if PORT not in value and RUN_DIR not in value
-        }
+        later = (PORT, RUN_DIR)
+        known = {k: v for k, v in node.env.items() if not any(each in v for each in later)}
         return HostLaunch(
             ranks=tuple(node.world_ranks),
             python=python,
@@ -277,7 +284,7 @@ def _divide(total: int, hosts: Sequence[Host]) -> list[int]:
     return counts
 
 
-def _sources(project: Project, run: Run, root: str) -> tuple[dict[str, str], str]:
+def _read_sources(project: Project, run: Run, root: str) -> tuple[dict[str, str], str]:
     """Return the Python files that would be brought, by path here, and where imports begin."""
     script = script_path(run, Path.cwd())
     if script is not None:
@@ -294,3 +301,46 @@ def _sources(project: Project, run: Run, root: str) -> tuple[dict[str, str], str
             found[path] = project.kept.read(file.sha256).decode("utf-8", "replace")
             room -= file.size
     return found, root
+
+
+def argument_paths(
+    arguments: Sequence[str], workdir: str, exists: Callable[[str], bool]
+) -> tuple[LaunchPath, ...]:
+    """Return the words among a script's arguments that name files or folders, guessed by the words alone.
+
+    Args:
+        arguments: The script's own.
+        workdir: Where relative paths start on the hosts.
+        exists: Whether a path is there on this machine.
+    """
+    found: dict[str, LaunchPath] = {}
+    for option, word in _pairs(arguments):
+        name = option.lstrip("-").replace("-", "_").lower()
+        path = posixpath.normpath(posixpath.join(workdir, word))
+        if len(path) < 1024 and path != "/" and _is_path(word, name, path, exists):
+            output = bool(WRITES.search(name)) and not READS.search(name)
+            found.setdefault(path, LaunchPath(path, option, output))
+    return tuple(found.values())[:MAX_PATHS]
+
+
+def _pairs(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield each value with its option."""
+    option = ""
+    for word in arguments:
+        if word.startswith("-") and not re.fullmatch(r"-\d.*", word):
+            name, equals, value = word.partition("=")
+            option = "" if equals else name
+            if equals:
+                yield name, value
+        else:
+            yield option, word
+
+
+def _is_path(word: str, name: str, path: str, exists: Callable[[str], bool]) -> bool:
+    if not word or len(word) > 512 or STRANGE.search(word):
+        return False
+    if word.startswith(("/", "./", "../")):
+        return True
+    if re.fullmatch(r"[-+\d.eE:,x]+", word):
+        return False
+    return ("/" in word or not name or bool(HINTS.search(name))) and exists(path)

@@ -27,8 +27,8 @@ from distconsole.model.events import Event, TextMade
 from distconsole.model.job import LaunchPlan
 from distconsole.model.names import HostName
 from distconsole.model.requests import Run
+from distconsole.operations.launch.code_sync import refuse_our_flags
 from distconsole.operations.launch.planner import LaunchHosts, plan_launch, read_launch
-from distconsole.operations.launch.refusing import refuse_our_flags
 from distconsole.operations.sessions import narrate
 from distconsole.operations.slurm.job import named_hosts, refuse_before_submitting
 

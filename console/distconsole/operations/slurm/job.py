@@ -8,11 +8,10 @@ from distconsole.config.hostfile import read_list
 from distconsole.config.ranges import RangeError
 from distconsole.errors import ConsoleError, PlanError, UnavailableError, UsageError
 from distconsole.launch.addresses import NodeFacts
-from distconsole.launch.job import new_run_id
 from distconsole.launch.slurm.srun import Allocation, JobState, fit_hosts, read_job
 from distconsole.launch.slurm.submit import read_options, words_of
 from distconsole.model.cluster import Cluster
-from distconsole.model.names import HostName, RunId
+from distconsole.model.names import HostName
 from distconsole.model.requests import Run, Where
 from distconsole.rpc.link import NodeLink
 from distconsole.session import Session
@@ -51,13 +50,6 @@ def fit_to_job(
     if state is None:
         state = ask_state(session.link(cluster.hosts[0].name), allocation.job)
     return fit_hosts(cluster, facts, state, request)
-
-
-def run_id_for(request: Run, allocation: Allocation | None) -> RunId:
-    """Return the run's id: that of the job that was submitted for it, else a new one."""
-    if allocation is not None and allocation.run:
-        return RunId(allocation.run)
-    return new_run_id(request.script, request.name)
 
 
 def refuse_before_submitting(request: Run) -> None:

@@ -14,7 +14,7 @@ from distconsole.errors import ConsoleError, PlanError, RunNotFoundError
 from distconsole.launch.sync import code as code_module
 from distconsole.launch.sync.code import Code, collect, project_root
 from distconsole.launch.sync.kept_code import KeptCode
-from distconsole.launch.sync.send import gather, located
+from distconsole.launch.sync.send import gather, locate
 from distconsole.model.names import RunId
 from distconsole.model.requests import Run
 
@@ -179,7 +179,7 @@ def test_the_ranks_start_in_the_same_folder_of_the_copy(
     tmp_path: Path, here: str, request_: Run, script: str, folder: str, noted: bool
 ) -> None:
     root = tmp_path / "p"
-    request, workdir, note = located(request_, tmp_path / here, root)
+    request, workdir, note = locate(request_, tmp_path / here, root)
     assert (request.script or script, workdir, bool(note)) == (script, folder, noted)
 
 

@@ -1,8 +1,9 @@
-"""How many hosts a job is asked to have, against those that were named."""
+"""How many hosts a job is asked to have, against those that were named, and which are one machine."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -11,8 +12,9 @@ from distconsole.errors import PlanError, UnreachableError
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.requests import EmitKind, Run
-from distconsole.operations.launch.planner import connect_hosts
+from distconsole.operations.launch.planner import connect_hosts, refuse_one_machine
 from distconsole.session import Session
+from fakes.sshd import end_processes_of
 
 NAMED = Cluster(tuple(Host(HostName(name)) for name in "abc"))
 
@@ -47,3 +49,19 @@ def test_a_fixed_number_counts_without_hosts_that_are_excluded() -> None:
     fewer = replace(NAMED, hosts=NAMED.hosts[:2])
     with Session(Config(), NAMED) as session, pytest.raises(PlanError, match="there are 2"):
         next(connect_hosts(session, fewer, Run("t.py", nnodes="3")))
+
+
+def test_two_names_of_one_machine_are_refused_and_two_agents_on_it_are_not(
+    home: Path, tmp_path: Path
+) -> None:
+    def agent(name: str, folder: str) -> Host:
+        return Host(HostName(name), local=True, node_dir=str(tmp_path / folder))
+
+    hosts = (agent("a", "one"), agent("b", "two"), agent("again", "one"))
+    with Session(Config(), Cluster(hosts)) as session:
+        links = [session.link(host.name) for host in hosts]
+        refuse_one_machine(links[:2])
+        with pytest.raises(PlanError, match="a and again are one machine") as caught:
+            refuse_one_machine(links)
+        assert "a:N" in caught.value.hint
+    end_processes_of(tmp_path)

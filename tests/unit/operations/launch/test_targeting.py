@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,7 +15,7 @@ from distconsole.grammar import parse_line
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.requests import Check
-from distconsole.operations.launch.targeting import make_planner
+from distconsole.operations.launch.targeting import argument_paths, make_planner
 from distconsole.rpc.frames import Address, Hello
 from distconsole.session import Session
 
@@ -244,3 +245,33 @@ def test_a_launch_tells_which_hosts_it_needs_and_lacks(
     hosts = [Host(HostName(name), slots=count) for name, count in zip("ab", slots, strict=True)]
     launch = launch_of(f"check {words}", *hosts, away="b")
     assert launch.missing == launch.report().missing == missing
+
+
+PATHS_HERE = {"/w/data/train", "/w/conf.yaml", "/w/cifar", "/w/gpt2"}
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("--data /mnt/x --epochs 3", [("/mnt/x", "--data", False)]),
+        ("--data=/mnt/x/", [("/mnt/x", "--data", False)]),
+        (
+            "--output-dir ./out --save /s",
+            [("/w/out", "--output-dir", True), ("/s", "--save", True)],
+        ),
+        ("--resume-checkpoint /c/1.pt", [("/c/1.pt", "--resume-checkpoint", False)]),
+        ("--checkpoint_dir /c", [("/c", "--checkpoint_dir", True)]),
+        ("--log-dir ../logs", [("/logs", "--log-dir", True)]),
+        ("data/train conf.yaml", [("/w/data/train", "", False), ("/w/conf.yaml", "", False)]),
+        ("--dataset cifar --dataset other", [("/w/cifar", "--dataset", False)]),
+        ("--model gpt2", []),
+        ("--model meta/llama --lr 1e-3 --data s3://b/x --name a", []),
+        ("--size 3x3 --date 1/2 -v --", []),
+        ("--data ~/x --glob '/d/*.tar'", []),
+        ("--data /", []),
+        ("/d /d /d", [("/d", "", False)]),
+    ],
+)
+def test_paths_among_arguments(line: str, found: list[tuple[str, str, bool]]) -> None:
+    told = argument_paths(shlex.split(line), "/w", PATHS_HERE.__contains__)
+    assert [(each.path, each.option, each.output) for each in told] == found

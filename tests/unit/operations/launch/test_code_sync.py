@@ -1,4 +1,4 @@
-"""What is refused before anything is started."""
+"""What is refused of a script before anything is started."""
 
 from __future__ import annotations
 
@@ -8,18 +8,11 @@ from pathlib import Path
 import pytest
 
 from distconsole.cli.main import perform_headless
-from distconsole.config.schema import Config
 from distconsole.errors import PlanError, UsageError
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.requests import Run
-from distconsole.operations.launch.refusing import (
-    refuse_missing,
-    refuse_one_machine,
-    refuse_our_flags,
-)
-from distconsole.session import Session
-from fakes.sshd import end_processes_of
+from distconsole.operations.launch.code_sync import refuse_missing_script, refuse_our_flags
 
 HERE = Cluster((Host(HostName("localhost"), local=True),))
 
@@ -37,18 +30,18 @@ def test_a_script_that_is_not_on_this_machine_is_refused_in_one_line(
 def test_what_python_can_run_is_not_refused(tmp_path: Path) -> None:
     (tmp_path / "job").mkdir()
     with pytest.raises(PlanError, match="is a folder"):
-        refuse_missing(Run("job", workdir=str(tmp_path)), HERE)
+        refuse_missing_script(Run("job", workdir=str(tmp_path)), HERE)
     (tmp_path / "job" / "__main__.py").write_text("")
     (tmp_path / "job.py").write_text("")
-    refuse_missing(Run("job", workdir=str(tmp_path)), HERE)
-    refuse_missing(Run("job.py", workdir=str(tmp_path)), HERE)
+    refuse_missing_script(Run("job", workdir=str(tmp_path)), HERE)
+    refuse_missing_script(Run("job.py", workdir=str(tmp_path)), HERE)
     with pytest.raises(PlanError, match=r"the folder .*/nowhere of --workdir does not exist"):
-        refuse_missing(Run("job.py", workdir=str(tmp_path / "nowhere")), HERE)
-    refuse_missing(Run("not.here", module=True), HERE)
+        refuse_missing_script(Run("job.py", workdir=str(tmp_path / "nowhere")), HERE)
+    refuse_missing_script(Run("not.here", module=True), HERE)
 
 
 def test_what_other_hosts_have_is_theirs_to_say() -> None:
-    refuse_missing(Run("/data/job.py"), Cluster((*HERE.hosts, Host(HostName("a")))))
+    refuse_missing_script(Run("/data/job.py"), Cluster((*HERE.hosts, Host(HostName("a")))))
 
 
 @pytest.mark.parametrize(
@@ -76,19 +69,3 @@ def test_an_option_of_ours_behind_a_script_that_does_not_know_it_is_refused(
     with pytest.raises(UsageError, match=r"--\w+(-\w+)? stands behind the script") as caught:
         refuse_our_flags(request)
     assert caught.value.hint.endswith(f"-- t.py {' '.join(words)}")
-
-
-def test_two_names_of_one_machine_are_refused_and_two_agents_on_it_are_not(
-    home: Path, tmp_path: Path
-) -> None:
-    def agent(name: str, folder: str) -> Host:
-        return Host(HostName(name), local=True, node_dir=str(tmp_path / folder))
-
-    hosts = (agent("a", "one"), agent("b", "two"), agent("again", "one"))
-    with Session(Config(), Cluster(hosts)) as session:
-        links = [session.link(host.name) for host in hosts]
-        refuse_one_machine(links[:2])
-        with pytest.raises(PlanError, match="a and again are one machine") as caught:
-            refuse_one_machine(links)
-        assert "a:N" in caught.value.hint
-    end_processes_of(tmp_path)

@@ -1,0 +1,187 @@
+"""The script of a run and its code: what is refused of it, what ``--sync`` brings, what ``--no-sync`` wants on the hosts."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from distconsole.config.paths import code_dir
+from distconsole.errors import PlanError, UsageError
+from distconsole.launch.script import (
+    MAX_SOURCE_BYTES,
+    ScriptTraits,
+    find_traits,
+    module_files,
+    traits_of,
+)
+from distconsole.launch.sync.code import Code
+from distconsole.launch.sync.kept_code import KeptCode
+from distconsole.launch.sync.send import bring, gather, locate, script_path, tree_of
+from distconsole.model.cluster import Cluster
+from distconsole.model.events import Narration
+from distconsole.model.job import LaunchPlan
+from distconsole.model.names import RunId
+from distconsole.model.requests import Run
+from distconsole.operations.control import Control
+from distconsole.session import Session
+
+OUR_FLAGS = frozenset(
+    (
+        *("--hosts", "--hostfile", "--cluster", "--ssh-config", "--nproc", "--launcher"),
+        *("--nnodes", "--dry-run", "--detach", "--slurm", "--slurm-login", "--emit"),
+        *("--sync", "--no-sync", "--env-file", "--pass-args", "--max-restarts", "--verify-sync"),
+    )
+)
+"""Options of ``run`` that few scripts have too; ``--name``, ``--json`` and the like are left to scripts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """The code to bring for a request, and how the request reads where it will lie.
+
+    Attributes:
+        request: With the script's place on the nodes.
+        folder: Where relative paths start there.
+        note: What a person should know about that; may be empty.
+    """
+
+    code: Code
+    kept: KeptCode
+    request: Run
+    folder: str
+    note: str
+
+    @property
+    def description(self) -> str:
+        """The code's size as a person reads it."""
+        files, size = len(self.code.files), _size_text(self.code.size)
+        return f"{files:,} {'file' if files == 1 else 'files'} ({size}) of {self.code.root}"
+
+
+def collect_project(request: Run, again: RunId | None = None) -> Project | None:
+    """Return the code to bring; None unless ``--sync`` asks for it.
+
+    Args:
+        request: What to run.
+        again: The run whose code is wanted; None for the code as it is now.
+
+    Raises:
+        PlanError: if it cannot be read, or is too large.
+        RunNotFoundError: if that run's code is gone.
+    """
+    if not request.sync:
+        return None
+    kept, here = KeptCode(code_dir()), Path.cwd()
+    code = gather(request, here, kept) if again is None else kept.of_run(again)
+    return Project(code, kept, *locate(request, here, Path(code.root)))
+
+
+def inspect_script(request: Run, project: Project | None) -> ScriptTraits:
+    """Return what the script says about itself, read from the code that will run."""
+    if project is None:
+        return find_traits(request)
+    path = script_path(request, Path.cwd())
+    paths = module_files(request) if path is None else [path]
+    for file in project.code.files:
+        if Path(project.code.root, file.path) in [each.absolute() for each in paths]:
+            return traits_of(project.kept.read(file.sha256).decode("utf-8", "replace"))
+    return ScriptTraits()
+
+
+def add_code(
+    plan: LaunchPlan, request: Run, project: Project | None, cluster: Cluster
+) -> LaunchPlan:
+    """Return ``plan`` with the code that its nodes get, or with the script that they must have.
+
+    Where a host's ``setup`` may fetch the script, only ``--no-sync`` says that it is there already.
+    """
+    if project is not None:
+        notes = (*plan.notes, *filter(None, [project.note]))
+        shown = str(script_path(request, Path.cwd()) or request.script)
+        return replace(plan, script=shown, code=tree_of(project.code), notes=notes)
+    may_come = request.sync is None and any(host.setup for host in cluster.hosts)
+    return plan if request.module or may_come else replace(plan, needs=(plan.script,))
+
+
+def bring_code(
+    plan: LaunchPlan, project: Project, session: Session, control: Control
+) -> Iterator[Narration]:
+    """Bring the code to the plan's hosts, and say what was sent; stops when that is wished.
+
+    Raises:
+        UnreachableError: naming the nodes that could not take it, and why.
+    """
+    hosts = [node.host for node in plan.nodes]
+
+    def is_stopped() -> bool:
+        return control.asked is not None
+
+    sent = bring(project.code, project.kept, plan.run, session, hosts, is_stopped)
+    if is_stopped():
+        return
+    project.kept.note(plan.run, project.code)
+    new = f"{sent.contents:,} new ({_size_text(sent.size)})"
+    yield Narration(
+        text=f"code: {project.description} to {len(hosts)} {'host' if len(hosts) == 1 else 'hosts'} in "
+        f"{sent.seconds:.2f} s, {new if sent.contents else 'none of them new'}; "
+        f"each has its own copy in runs/{plan.run}/code of its node folder"
+    )
+
+
+def refuse_missing_script(request: Run, cluster: Cluster) -> None:
+    """Refuse a script that is not there, where this machine is the only host; what others have they know.
+
+    Raises:
+        PlanError: naming the path.
+    """
+    path = _path(request)
+    runnable = path.is_file() or (path / "__main__.py").is_file()
+    if request.module or runnable or not all(host.local for host in cluster.hosts):
+        return
+    folder = Path(request.workdir or ".").expanduser()
+    if not folder.is_dir():
+        raise PlanError(f"the folder {folder} of --workdir does not exist", "give one that does")
+    what = "is a folder without __main__.py" if path.is_dir() else "does not exist"
+    raise PlanError(f"the script {path} {what}", "give its path, or --module with a module's name")
+
+
+def refuse_our_flags(request: Run, verb: str = "run") -> None:
+    """Refuse an option of ours behind the script of ``verb``, which would get it and does not know it.
+
+    A script that names the option anywhere gets it, and so does every script behind ``--``.
+
+    Raises:
+        UsageError: with the line that was probably meant.
+    """
+    words = request.arguments
+    words = words[: words.index("--")] if "--" in words else words
+    given = [word.partition("=")[0] for word in words]
+    ours = next((flag for flag in given if flag in OUR_FLAGS), None)
+    if ours is None or request.divided or request.module:
+        return
+    try:
+        path = _path(request)
+        source = path.read_text("utf-8", "replace") if path.suffix == ".py" else ""
+    except OSError:
+        return
+    spelled = re.escape(ours.removeprefix("--")).replace(r"\-", "[-_]")
+    if not source or len(source) > MAX_SOURCE_BYTES or re.search(rf"\b{spelled}\b", source):
+        return
+    line = shlex.join([request.script, *request.arguments])
+    raise UsageError(
+        f"{ours} stands behind the script, so {request.script} would get it and not distconsole",
+        f"put it before the script; or, if the script wants it: distconsole {verb} … -- {line}",
+    )
+
+
+def _path(request: Run) -> Path:
+    return (Path(request.workdir or ".").expanduser() / request.script).absolute()
+
+
+def _size_text(size: float) -> str:
+    if size < 1024:
+        return f"{size:,.0f} B"
+    return f"{size / 1024:,.1f} KiB" if size < 1 << 20 else f"{size / (1 << 20):,.1f} MiB"
