@@ -69,8 +69,8 @@ def choose_addresses(
         facts: By host name, for every host.
         nic: ``--nic``: an interface that every host has; None or ``auto`` chooses.
 
-    Raises:
-        PlanError: if an interface that was asked for is not there, or a host has no address at all.
+    Raises PlanError if an interface that was asked for is not there, or a host has no address at
+    all.
     """
     asked = None if nic in (None, "auto") else nic
     given = {host.name: _given(host, facts[host.name], asked) for host in hosts}

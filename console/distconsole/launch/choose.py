@@ -32,8 +32,7 @@ class Choice:
 def choose_launcher(request: Run, traits: ScriptTraits) -> Choice:
     """Return how to start the script, as far as that is known before a host is asked.
 
-    Raises:
-        PlanError: if the job is to outlive a host, and the launcher cannot.
+    Raises PlanError if the job is to outlive a host, and the launcher cannot.
     """
     asked, pass_args = request.launcher, request.pass_args
     if asked is not LauncherName.AUTO:
@@ -126,11 +125,7 @@ def _mark_elastic(choice: Choice, traits: ScriptTraits) -> Choice:
 
 
 def _outlive_hosts(choice: Choice, request: Run) -> Choice:
-    """Return ``choice``; for a job that is to outlive a host (``--nnodes MIN:MAX``), one that can.
-
-    Raises:
-        PlanError: if its launcher cannot.
-    """
+    """Return ``choice``; for a job that is to outlive a host (``--nnodes MIN:MAX``), one that can."""
     can = choice.launcher is LauncherName.TORCHRUN or choice.elastic
     if can or not request.may_lose_hosts:
         return choice

@@ -91,9 +91,8 @@ class ToEmit:
 def emit(kind: EmitKind, what: ToEmit) -> str:
     """Return the file's text.
 
-    Raises:
-        UnavailableError: if that starter cannot start the script.
-        PlanError: if it cannot place the ranks so.
+    Raises UnavailableError if that starter cannot start the script; PlanError if it cannot place
+    the ranks so.
     """
     ours = (LauncherName.TORCH, LauncherName.TORCHRUN, LauncherName.SINGLE, LauncherName.SLURM)
     if what.choice.launcher not in ours and kind is not EmitKind.MPIRUN:

@@ -109,8 +109,7 @@ def has_gloo(engines: Mapping[HostName, Engines]) -> bool:
 def refuse_horovod(engines: Mapping[HostName, Engines], controller: str) -> None:
     """Refuse hosts whose Horovod cannot run the job together.
 
-    Raises:
-        PlanError: naming the hosts, what they lack, and what to type.
+    Raises PlanError, naming the hosts, what they lack, and what to type.
     """
     builds = {host: each.horovod for host, each in engines.items() if "horovod" in each.asked}
     known = _require(builds, "Horovod is missing", INSTALL_HOROVOD)
@@ -130,8 +129,7 @@ def refuse_horovod(engines: Mapping[HostName, Engines], controller: str) -> None
 def refuse_mpi(engines: Mapping[HostName, Engines]) -> None:
     """Refuse hosts whose MPI cannot run the job together.
 
-    Raises:
-        PlanError: naming the hosts, what they lack, and what to type.
+    Raises PlanError, naming the hosts, what they lack, and what to type.
     """
     builds = {host: each.mpi for host, each in engines.items() if "mpi" in each.asked}
     known = _require(builds, "mpirun is missing", INSTALL_MPI)
@@ -157,8 +155,7 @@ def refuse_own_name(
         engines: Of every host.
         addresses: Each host's own addresses, without loopback; none for hosts that meet there.
 
-    Raises:
-        PlanError: naming the host and the line of /etc/hosts that mends it.
+    Raises PlanError, naming the host and the line of /etc/hosts that mends it.
     """
     if len(engines) < 2:
         return

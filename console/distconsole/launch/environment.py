@@ -23,9 +23,8 @@ VERIFY = "DISTCONSOLE_VERIFY"
 def user_env(request: Run) -> dict[str, str]:
     """Return the variables that the user adds; ``--env`` wins over the file.
 
-    Raises:
-        ConfigError: if the file cannot be read, or a line means nothing.
-        UsageError: if a name is not one.
+    Raises ConfigError if the file cannot be read, or a line means nothing; UsageError if a name is
+    not one.
     """
     env = read_env_file(Path(request.env_file)) if request.env_file else {}
     for name, value in request.env:
@@ -46,8 +45,7 @@ def read_env_file(path: Path) -> dict[str, str]:
     Blank lines, ``#`` lines and a leading ``export`` are allowed; a value in quotes is unquoted as
     the shell does it, and nothing is expanded.
 
-    Raises:
-        ConfigError: naming the file and the line.
+    Raises ConfigError, naming the file and the line.
     """
     try:
         if path.stat().st_size > MAX_FILE_BYTES:

@@ -48,8 +48,7 @@ def on_every(
 def required(outcomes: Sequence[Outcome[T]], doing: str) -> list[T]:
     """Return the values if every node succeeded.
 
-    Raises:
-        UnreachableError: naming the nodes that did not, and why.
+    Raises UnreachableError, naming the nodes that did not, and why.
     """
     failures = failed(outcomes)
     if failures:

@@ -34,8 +34,7 @@ def start(plan: LaunchPlan, session: Session) -> None:
     A failure anywhere leaves nothing anywhere: what was prepared is forgotten, what was started is
     killed. The nodes know each other by a secret that never reaches a disk here.
 
-    Raises:
-        UnreachableError: naming the nodes that could not, and why.
+    Raises UnreachableError, naming the nodes that could not, and why.
     """
     secret = secrets.token_hex(SECRET_BYTES)
     hosts = [node.host for node in plan.nodes]
@@ -154,11 +153,7 @@ def _prepare(
 
 
 def _refuse_without_script(plan: LaunchPlan, outcomes: Sequence[Outcome[dict[str, Any]]]) -> None:
-    """Refuse a script that is not on every host, while nothing has been started.
-
-    Raises:
-        PlanError: naming the hosts that lack it.
-    """
+    """Refuse a script that is not on every host, while nothing has been started."""
     lacking = [
         failure.host
         for failure in failed(outcomes)
@@ -190,9 +185,6 @@ def _begin_step(
         plan: With ``slurm_job``.
         session: Where the links are.
         prepared: What each node answered to ``prepare``, in order.
-
-    Raises:
-        UnreachableError: if srun does not start them, in its own words.
     """
     assert plan.slurm_job is not None
     hosts = [node.host for node in plan.nodes]

@@ -51,8 +51,7 @@ def make_plan(
         folder: Where relative paths start: the console's own folder.
         allocation: The Slurm job that all hosts are nodes of, if there is one.
 
-    Raises:
-        PlanError: if the job cannot be placed.
+    Raises PlanError if the job cannot be placed.
     """
     one_a_node = is_one_a_node(choice, traits, request.arguments)
     choice = below_slurm(choice, allocation)

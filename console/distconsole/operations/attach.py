@@ -1,4 +1,4 @@
-"""``attach``: follow a run that goes on, or one that is over, from its beginning."""
+"""``attach``, and a run from its beginning for other verbs: stored, up to this moment, or to its end."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from distconsole.operations.sessions import SessionSource, at_hand, hosts_of_run
 from distconsole.operations.stored.remote_runs import find_known, known_runs, record_of
 from distconsole.operations.watching import journal_opener, watch_run
 from distconsole.runs.following.late import fetch_late, hosts_to_ask
+from distconsole.runs.store.place import Place
 from distconsole.runs.store.planned import stored_plan
 from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore, meant
@@ -26,23 +27,77 @@ def attach(
 ) -> Iterator[Event]:
     """Yield the run's plan and its events; ends with the run, or when the operator leaves.
 
-    Raises:
-        RunNotFoundError: if neither this machine nor a host knows the run.
-        UsageError: if the run is on other hosts than those named.
+    Raises RunNotFoundError if neither this machine nor a host knows the run; UsageError if the run
+    is on other hosts than those named.
     """
-    record = stored_record(request.run, request.where, sessions, store)
+    return follow_run(request.run, request.where, sessions, store, control)
+
+
+def follow_run(
+    run: str,
+    where: Where,
+    sessions: SessionSource,
+    store: RunStore,
+    control: Control | None = None,
+) -> Iterator[Event]:
+    """Yield a run's events to its end or until ``control`` leaves; without ``control`` up to this moment.
+
+    Of a run without an end its hosts are asked for what is new. Where they do not answer, what is
+    stored has to do up to this moment, and that is said.
+
+    Raises as ``attach``.
+    """
+    record = stored_record(run, where, sessions, store)
     if record is not None and record.end:
-        yield from ask_late(record, request.where, sessions, store)
+        yield from ask_late(record, where, sessions, store)
+    else:
+        try:
+            with sessions(where_of(record, where)) as session:
+                known = record or remote_record(session, run, where, store)
+                until: dict[HostName, Place] | None = None
+                if control is None:
+                    until, lacking = known_so_far(session, known)
+                    yield from lacking
+                else:
+                    hosts_of_run(session, known.hosts)
+                if until != {}:
+                    plan = stored_plan(known)
+                    if plan is not None:
+                        yield plan
+                    yield from watch_run(known, session, control or Control(), store, until)
+                    return
+        except ConsoleError as error:
+            if record is None or control is not None:
+                raise
+            yield _say_lacking(error.message)
+    if record is not None:
         with store.open(record.run) as run_file:
             yield from stored_events(run_file)
-        return
-    with sessions(where_of(record, request.where)) as session:
-        record = record or remote_record(session, request.run, request.where, store)
-        hosts_of_run(session, record.hosts)
-        plan = stored_plan(record)
-        if plan is not None:
-            yield plan
-        yield from watch_run(record, session, control, store)
+
+
+def known_so_far(
+    session: Session, record: RunRecord
+) -> tuple[dict[HostName, Place], list[Narration]]:
+    """Return how far the journal is of each host of the run that answers, and what is to be said of the others.
+
+    Raises UsageError if the run is on other hosts than the session's.
+    """
+    hosts = hosts_of_run(session, record.hosts)
+    runs, silent = known_runs(session, hosts)
+    places = next((each.places for each in runs if each.run == record.run), {})
+    lacking = [
+        _say_lacking(f"{each.host}: {each.error.message.removeprefix(f'{each.host}: ')}")
+        for each in silent
+    ]
+    away = {each.host for each in silent}
+    forgotten = ", ".join(host for host in hosts if host not in places and host not in away)
+    if forgotten:
+        lacking.append(_say_lacking(f"{forgotten}: nothing is known of {record.run} any more"))
+    return {host: place for host, place in places.items() if host in hosts}, lacking
+
+
+def _say_lacking(why: str) -> Narration:
+    return Narration(text=f"{why}; only what is stored here is shown", severity=Severity.WARN)
 
 
 def ask_late(
@@ -69,8 +124,7 @@ def stored_record(
 ) -> RunRecord | None:
     """Return what is stored of a run; None if only hosts can know it: those named, or those at hand.
 
-    Raises:
-        RunNotFoundError: if nothing is stored and there are no such hosts.
+    Raises RunNotFoundError if nothing is stored and there are no such hosts.
     """
     try:
         run = store.resolve(wanted)
@@ -85,11 +139,7 @@ def stored_record(
 
 
 def remote_record(session: Session, wanted: str, where: Where, store: RunStore) -> RunRecord:
-    """Return what the session's hosts know of a run.
-
-    Raises:
-        RunNotFoundError: if none of them knows it.
-    """
+    """Return what the session's hosts know of a run; raises RunNotFoundError if none of them knows it."""
     runs, _ = known_runs(session)
     return record_of(find_known(runs, wanted, store.words()), lasting(where, session.cluster))
 

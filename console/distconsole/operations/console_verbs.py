@@ -15,22 +15,14 @@ def show_help(request: ShowHelp) -> Iterator[Event]:
 
 
 def why(request: Why) -> Iterator[Event]:
-    """Refuse: stacks are not read yet.
-
-    Raises:
-        UnavailableError: always.
-    """
+    """Refuse: stacks are not read yet; raises UnavailableError always."""
     raise UnavailableError(
         "why comes with a later version", f"until then: distconsole logs {request.run}"
     )
 
 
 def open_console(_request: OpenConsole) -> Iterator[Event]:
-    """Refuse: the console is no operation.
-
-    Raises:
-        UnavailableError: always.
-    """
+    """Refuse: the console is no operation; raises UnavailableError always."""
     raise UnavailableError(
         "a console inside an operation comes with a later version",
         "run distconsole without a verb",

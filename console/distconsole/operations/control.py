@@ -62,8 +62,7 @@ def interrupt(events: Iterator[Event], by: KeyboardInterrupt | None = None) -> I
     Args:
         by: What ends it; none: Ctrl-C.
 
-    Raises:
-        KeyboardInterrupt: from an operation that tells nothing, or that is over.
+    Raises KeyboardInterrupt from an operation that tells nothing, or that is over.
     """
     by = by or KeyboardInterrupt()
     if not isinstance(events, Generator):

@@ -29,9 +29,8 @@ NEEDED = ("torch", "sklearn", "numpy")
 def demo(request: Demo, control: Control, store: RunStore) -> Iterator[Event]:
     """Check embedded nodes, then train a small network on handwritten digits over them.
 
-    Raises:
-        UnavailableError: if torch or scikit-learn is not installed beside the console.
-        UsageError: for a number of nodes that one machine cannot play.
+    Raises UnavailableError if torch or scikit-learn is not installed beside the console; UsageError
+    for a number of nodes that one machine cannot play.
     """
     _require(request)
     with ExitStack() as stack:

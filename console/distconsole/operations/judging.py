@@ -63,8 +63,7 @@ class Judge(Generic[Row]):
     def judged(self, rows: Sequence[Row]) -> Found[Row]:
         """Return which of ``rows`` are wanted. Figures over rows are over all that are given.
 
-        Raises:
-            UnavailableError: if nothing is known of what ``fail_if`` asks: that is no health.
+        Raises UnavailableError if nothing is known of what ``fail_if`` asks: that is no health.
         """
         wanted = [True] * len(rows)
         if self._only is not None:

@@ -1,15 +1,21 @@
 """Tells a person what becomes of a run, beside the run: it never waits for anybody and never fails.
 
 The bell and the desktop belong to the terminal that shows the run, and every one of them rings. A command
-and a webhook are told once for each run: by the console that started it, or by one that was asked to.
+and a webhook are told once for each run: by the console that started it, or by one that was asked to. What
+goes wrong is said without the webhook's address, which is a secret, and without the command's words.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
+import signal
+import subprocess
+import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 
 from distconsole.config.load import load_config
@@ -19,8 +25,8 @@ from distconsole.errors import ConsoleError, UsageError
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, TextMade
 from distconsole.model.notices import LOCAL_WAYS, Notice, NoticeKind, Way
-from distconsole.operations.telling import NotToldError, post, run_command
 from distconsole.runs.notices import Notices
+from distconsole.ssh.plain import quote
 
 MAX_WAITING = 32
 LEAVING_SECONDS = 15.0
@@ -28,15 +34,33 @@ LEAVING_SECONDS = 15.0
 SLACK_SECONDS = 5.0
 """Events from so long before a run was attached to still count as new."""
 
+TRIES = 3
+PAUSE_SECONDS = 0.5
+"""Before the second try of a webhook; twice as long before each further one."""
+SHOWN_CHARS = 200
+PASSING = (408, 425, 429)
+"""Answers below 500 after which it is worth trying again."""
+
 Ring = Callable[[Notice, frozenset[Way]], None]
 """Rings the terminal by these ways; called from any thread."""
+
+
+class NotToldError(Exception):
+    """A notice did not arrive; the text says why, without a secret.
+
+    Attributes:
+        passing: Whether another try may do better.
+    """
+
+    def __init__(self, text: str, *, passing: bool = False) -> None:
+        super().__init__(text)
+        self.passing = passing
 
 
 def ways_for(request: ask.Request, settings: NotifySettings, *, on_screen: bool) -> frozenset[Way]:
     """Return how the person who asks for ``request`` is told what becomes of it.
 
-    Raises:
-        UsageError: if a way was asked for that is not configured.
+    Raises UsageError if a way was asked for that is not configured.
     """
     match request:
         case ask.Run(dry_run=True) | ask.Run(detach=True) | ask.Rerun(detach=True):
@@ -161,11 +185,126 @@ def deliver(
     return told
 
 
+def run_command(command: Sequence[str], notice: Notice, timeout_seconds: float) -> None:
+    """Run ``command`` with the notice as JSON on its stdin; it and its children end within the time.
+
+    Raises NotToldError if it cannot be started, fails, or takes too long.
+    """
+    variables = {
+        "DISTCONSOLE_NOTICE": notice.kind.value,
+        "DISTCONSOLE_RUN": notice.run,
+        "DISTCONSOLE_STATE": notice.state,
+        "DISTCONSOLE_TITLE": notice.title,
+        "DISTCONSOLE_TEXT": notice.text,
+    }
+    with tempfile.TemporaryFile() as said:
+        try:
+            process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=said,
+                env={**os.environ, **variables},
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or type(error).__name__
+            raise NotToldError(f"cannot be started: {reason}") from None
+        try:
+            process.communicate(json.dumps(notice.fields).encode(), timeout_seconds)
+        except subprocess.TimeoutExpired:
+            raise NotToldError(f"took longer than {timeout_seconds:g} s and was ended") from None
+        finally:
+            _end(process)
+        if process.returncode:
+            said.seek(0)
+            words = quote(said.read(4 * SHOWN_CHARS), SHOWN_CHARS)
+            ended = f"ended with {process.returncode}"
+            raise NotToldError(ended if words == "''" else f"{ended}: {words}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Leave nothing of one that took too long; what a well-behaved one left running is its own affair."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+    if process.stdin is not None:
+        process.stdin.close()
+    process.wait()
+
+
+def post(
+    address: str,
+    notice: Notice,
+    timeout_seconds: float,
+    *,
+    sleep: Callable[[float], None] = time.sleep,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> None:
+    """Post the notice as JSON, ``text`` as Slack, Mattermost and Teams' workflows want it; try a few times.
+
+    Redirects are not followed: they could lead to where nothing is encrypted. ``config.notify`` checks
+    the address, and ``timeout_seconds`` are for all tries. Raises NotToldError if none succeeds.
+    """
+    body = json.dumps({**notice.fields, "text": f"{notice.title}: {notice.text}"}).encode()
+    deadline = monotonic() + timeout_seconds
+    pause, tried = PAUSE_SECONDS, 1
+    while True:
+        try:
+            _try_post(address, body, max(0.1, deadline - monotonic()))
+        except NotToldError as error:
+            if not error.passing or tried == TRIES or monotonic() + pause >= deadline:
+                text = str(error) if tried == 1 else f"{error} (tried {tried} times)"
+                raise NotToldError(text) from None
+        else:
+            return
+        sleep(pause)
+        pause, tried = 2 * pause, tried + 1
+
+
+def _try_post(address: str, body: bytes, timeout_seconds: float) -> None:
+    import http.client  # noqa: PLC0415 - slow to import, and most tell nobody
+    import urllib.error  # noqa: PLC0415
+    import urllib.request  # noqa: PLC0415
+
+    class _Straight(urllib.request.HTTPRedirectHandler):
+        def redirect_request(self, *_args: object, **_more: object) -> None:
+            return None
+
+    headers = {"Content-Type": "application/json", "User-Agent": "distconsole"}
+    request = urllib.request.Request(address, body, headers, method="POST")  # noqa: S310 - checked when it was read
+    try:
+        with urllib.request.build_opener(_Straight).open(request, timeout=timeout_seconds):
+            return
+    except urllib.error.HTTPError as error:
+        with error:
+            passing = error.code >= 500 or error.code in PASSING
+            raise NotToldError(f"answered {error.code}", passing=passing) from None
+    except urllib.error.URLError as error:
+        raise NotToldError(_describe(error.reason), passing=True) from None
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise NotToldError(_describe(error), passing=True) from None
+
+
+def _describe(reason: object) -> str:
+    """Say why in words that have no part of the address."""
+    import ssl  # noqa: PLC0415
+
+    match reason:
+        case ssl.SSLCertVerificationError():
+            return "cannot be trusted: its certificate is not valid here"
+        case TimeoutError():
+            return "did not answer in time"
+        case OSError() if reason.strerror and reason.errno is not None:
+            return f"cannot be reached: {reason.strerror}"
+        case _:
+            return f"cannot be reached: {type(reason).__name__}"
+
+
 def notify(request: ask.Notify) -> Iterator[Event]:
     """Say by which ways one is told, and tell by those that are not the terminal's if a test is wanted.
 
-    Raises:
-        ConfigError: if the configuration cannot be read.
+    Raises ConfigError if the configuration cannot be read.
     """
     settings = notify_settings(load_config().notify)
     there = configured(settings, on_screen=True)

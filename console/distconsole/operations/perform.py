@@ -33,8 +33,7 @@ def perform(
         Events in the order in which they are known. A run's last one is ``RunEnded``, whose
         ``exit_code`` is the process's; closing the iterator earlier leaves the run going.
 
-    Raises:
-        ConsoleError: if it cannot be done at all.
+    Raises ConsoleError if it cannot be done at all.
     """
     control = control or Control()
     verb = verb_of(request)

@@ -21,9 +21,8 @@ ENV = ("run", "env")
 def profile_path(wanted: str) -> Path:
     """Return the file to write: as asked for, else the project's own, which may not be there yet.
 
-    Raises:
-        UsageError: if it is no TOML file by its name: it may be the script that was meant.
-        ConfigError: if it cannot be understood.
+    Raises UsageError if it is no TOML file by its name: it may be the script that was meant;
+    ConfigError if it cannot be understood.
     """
     path = Path(wanted).expanduser() if wanted else None
     if path is not None and path.suffix != ".toml":
@@ -46,8 +45,7 @@ def write_profile(
         config: What is configured already.
         cluster: The hosts that were checked.
 
-    Raises:
-        ConfigError: as ``add_entries``.
+    Raises ConfigError as ``add_entries``.
     """
     proven = [found for found in findings if found.cure and found.proof and found.proof.cured]
     left = [found for found in proven if found.cure and found.cure.by_run]

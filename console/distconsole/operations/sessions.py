@@ -62,8 +62,7 @@ def lent(session: Session) -> Iterator[Session]:
 def connect_all(session: Session, cluster: Cluster | None = None) -> None:
     """Connect to every host of ``cluster``, or of the session.
 
-    Raises:
-        UnreachableError: naming each host that cannot be reached or used, and why.
+    Raises UnreachableError, naming each host that cannot be reached or used, and why.
     """
     hosts = [host.name for host in (cluster or session.cluster).hosts]
     outcomes = on_every(session, hosts, lambda _link: None)
@@ -74,11 +73,7 @@ def connect_all(session: Session, cluster: Cluster | None = None) -> None:
 
 
 def hosts_of_run(session: Session, hosts: Sequence[str]) -> list[HostName]:
-    """Return a run's hosts as the session knows them.
-
-    Raises:
-        UsageError: if the session is on other hosts.
-    """
+    """Return a run's hosts as the session knows them; raises UsageError if the session is on other hosts."""
     missing = [host for host in hosts if session.cluster.host(HostName(host)) is None]
     if missing:
         raise UsageError(

@@ -26,9 +26,8 @@ def stop(
 
     The run's own end is told as narration: this verb succeeded, whatever the run's exit code is.
 
-    Raises:
-        RunNotFoundError: if neither this machine nor a host knows the run.
-        UnreachableError: if no host of it could be told.
+    Raises RunNotFoundError if neither this machine nor a host knows the run; UnreachableError if no
+    host of it could be told.
     """
     record = stored_record(request.run, request.where, sessions, store)
     end = stored_end(record) if record is not None else None

@@ -39,10 +39,8 @@ def top(request: Top, sessions: SessionSource, control: Control) -> Iterator[Eve
 
     A host that is lost is an event, and is tried again.
 
-    Raises:
-        UnreachableError: if no host can be reached.
-        UsageError: if a condition means nothing.
-        UnavailableError: if nothing is known of what ``fail_if`` asks.
+    Raises UnreachableError if no host can be reached; UsageError if a condition means nothing;
+    UnavailableError if nothing is known of what ``fail_if`` asks.
     """
     judge = Judge(LOAD_FIELDS, request.only, request.fail_if, always_some=True)
     with sessions(request.where) as session:

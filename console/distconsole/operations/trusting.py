@@ -16,9 +16,8 @@ from distconsole.model.events import Event, TextMade
 def trust(request: ask.Trust) -> Iterator[Event]:
     """Trust a file as it is, or no longer.
 
-    Raises:
-        UsageError: if there is no such file.
-        ConfigError: if it cannot be read or understood, or what is trusted cannot be kept.
+    Raises UsageError if there is no such file; ConfigError if it cannot be read or understood, or
+    what is trusted cannot be kept.
     """
     folder = Path(request.folder).expanduser().resolve()
     own = folder / PROJECT_FILE

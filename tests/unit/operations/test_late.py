@@ -17,9 +17,8 @@ from distconsole.model import requests as ask
 from distconsole.model.events import Event, Narration, RunShown
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import EndState, LogLine, RunEnded, RunFinding
-from distconsole.operations.attach import attach
+from distconsole.operations.attach import attach, follow_run
 from distconsole.operations.control import Control
-from distconsole.operations.stored.kept import run_so_far
 from distconsole.operations.stored.logs import logs
 from distconsole.operations.stored.past import show
 from distconsole.runs.store.keeping import EntryWriter, encode_entry
@@ -119,7 +118,7 @@ def logged(store: RunStore, sessions: BackAgain) -> list[Event]:
 
 
 def reported(store: RunStore, sessions: BackAgain) -> list[Event]:
-    return list(run_so_far(RUN, ask.Where(), sessions, store))
+    return list(follow_run(RUN, ask.Where(), sessions, store))
 
 
 def shown(store: RunStore, sessions: BackAgain) -> list[Event]:

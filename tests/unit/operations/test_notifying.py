@@ -17,8 +17,16 @@ from distconsole.config.notify import NotifySettings, notify_settings
 from distconsole.errors import ConfigError, UsageError
 from distconsole.model import requests as ask
 from distconsole.model.notices import LOCAL_WAYS, Notice, NoticeKind, Way
-from distconsole.operations.notifying import Notifier, deliver, trial, ways_for
-from distconsole.operations.telling import TRIES, NotToldError, post, run_command
+from distconsole.operations.notifying import (
+    TRIES,
+    Notifier,
+    NotToldError,
+    deliver,
+    post,
+    run_command,
+    trial,
+    ways_for,
+)
 from fakes import scenes
 
 SECRET = "T00000/B00000/XXXXXXXX"

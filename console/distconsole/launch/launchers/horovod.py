@@ -57,8 +57,7 @@ def plan_elastic_nodes(job: Job) -> tuple[NodePlan, ...]:
 
     The ranks' places are those that the driver gives them while all hosts are there.
 
-    Raises:
-        PlanError: if there are more ranks than can begin anew together.
+    Raises PlanError if there are more ranks than can begin anew together.
     """
     if job.world_size > MAX_ELASTIC_RANKS:
         raise PlanError(

@@ -69,8 +69,7 @@ FORCED_OFF = tuple(
 def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
     """Return what each node starts: node 0 mpirun; the others what mpirun asks their shim for.
 
-    Raises:
-        PlanError: if mpirun could not tell two of the hosts apart, or not use one of them.
+    Raises PlanError if mpirun could not tell two of the hosts apart, or not use one of them.
     """
     address, count = Counter(node.endpoint.address for node in job.nodes).most_common(1)[0]
     if count > 1:

@@ -83,8 +83,7 @@ class Allocation:
 def read_job(text: str) -> JobState:
     """Return what ``scontrol -d -o show job`` printed.
 
-    Raises:
-        PlanError: if it is not that, or the tasks cannot be spread evenly.
+    Raises PlanError if it is not that, or the tasks cannot be spread evenly.
     """
     state, nodelist = _field(text, "JobState"), _field(text, "NodeList")
     if not state:
@@ -147,8 +146,7 @@ def fit_hosts(
 def below_slurm(choice: Choice, allocation: Allocation | None) -> Choice:
     """Return ``choice`` as a Slurm job has it: torch ranks are tasks of srun there.
 
-    Raises:
-        PlanError: if Slurm was asked for and there is no job.
+    Raises PlanError if Slurm was asked for and there is no job.
     """
     if allocation is None:
         if choice.launcher is LauncherName.SLURM:

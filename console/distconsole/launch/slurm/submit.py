@@ -40,11 +40,7 @@ class Options:
 
 
 def words_of(options: str) -> list[str]:
-    """Return the words of ``--slurm``.
-
-    Raises:
-        UsageError: if the quotes do not fit.
-    """
+    """Return the words of ``--slurm``; raises UsageError if the quotes do not fit."""
     try:
         return shlex.split(options)
     except ValueError as error:
@@ -58,8 +54,7 @@ def submit_command(
 
     The script goes by ``--wrap``, so that a word among the options that is none cannot take its place.
 
-    Raises:
-        UsageError: if the quotes do not fit.
+    Raises UsageError if the quotes do not fit.
     """
     words = words_of(options)
     script = job_script(requeue=read_options(words).requeue)

@@ -99,8 +99,7 @@ def project_root(start: Path) -> Path:
 def collect(root: Path) -> tuple[Code, dict[str, Path]]:
     """Return the code below ``root``, and where each content was read.
 
-    Raises:
-        PlanError: if it is too large or cannot be read; the message names the largest files.
+    Raises PlanError if it is too large or cannot be read; the message names the largest files.
     """
     walk = _Walk(root, _tracked_though_ignored(root))
     walk.folder("", BUILT_IN, Rules())
@@ -164,11 +163,7 @@ class _Walk:
             self.empty.append(path)
 
     def _link(self, path: str, entry: os.DirEntry[str]) -> None:
-        """Take a link: one that stays in the project as a link, one to a file elsewhere as a file.
-
-        Raises:
-            PlanError: if it leads to a folder elsewhere.
-        """
+        """Take a link: one that stays in the project as a link, one to a file elsewhere as a file."""
         target = os.readlink(entry.path)  # noqa: PTH115 - text that may be no path of ours
         lands = os.path.normpath(os.path.join(self.real_root, os.path.dirname(path), target))  # noqa: PTH118, PTH120 - as above
         if lands == self.real_root or lands.startswith(self.real_root + os.sep):

@@ -37,8 +37,7 @@ class KeptCode:
         Returns:
             The code as kept.
 
-        Raises:
-            ConsoleError: if the disk refuses.
+        Raises ConsoleError if the disk refuses.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -61,11 +60,7 @@ class KeptCode:
         return Code(code.root, files, code.links, code.folders)
 
     def note(self, run: RunId, code: Code) -> None:
-        """Remember which code ``run`` has.
-
-        Raises:
-            ConsoleError: if the disk refuses.
-        """
+        """Remember which code ``run`` has; raises ConsoleError if the disk refuses."""
         path = self._manifest(run)
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -75,11 +70,7 @@ class KeptCode:
         self._prune()
 
     def of_run(self, run: RunId) -> Code:
-        """Return the code that ``run`` had.
-
-        Raises:
-            RunNotFoundError: if it is gone.
-        """
+        """Return the code that ``run`` had; raises RunNotFoundError if it is gone."""
         path = self._manifest(run)
         gone = RunNotFoundError(
             f"the code that {run} ran is gone from this machine ({self.folder})",
@@ -103,11 +94,7 @@ class KeptCode:
         return code
 
     def read(self, sha256: str) -> bytes:
-        """Return a content.
-
-        Raises:
-            ConsoleError: if it is gone or damaged.
-        """
+        """Return a content; raises ConsoleError if it is gone or damaged."""
         try:
             data = self._path(sha256).read_bytes()
         except OSError as error:

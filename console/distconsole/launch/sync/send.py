@@ -57,8 +57,7 @@ def gather(request: Run, folder: Path, kept: KeptCode) -> Code:
         folder: Where relative paths start.
         kept: Where contents are kept.
 
-    Raises:
-        PlanError: if there is no such script, or the project is too large or cannot be read.
+    Raises PlanError if there is no such script, or the project is too large or cannot be read.
     """
     script = script_path(request, folder)
     _refuse_missing(script)
@@ -115,9 +114,8 @@ def bring(
 
     Ends early, with less than all, once ``left`` says that nobody wants it any more.
 
-    Raises:
-        UnreachableError: naming the nodes that could not take it, and why.
-        ConsoleError: if a content cannot be read here.
+    Raises UnreachableError, naming the nodes that could not take it, and why; ConsoleError if a
+    content cannot be read here.
     """
     began = time.monotonic()
     manifest = _packed(code.manifest())
@@ -175,11 +173,7 @@ class _Parcels:
         self._last: tuple[tuple[str, ...], list[tuple[list[Piece], str]]] = ((), [])
 
     def of(self, missing: tuple[str, ...]) -> Iterator[tuple[list[Piece], str]]:
-        """Yield pieces and data of every message that brings ``missing``.
-
-        Raises:
-            AgentError: if something else than this code is asked for.
-        """
+        """Yield pieces and data of every message that brings ``missing``."""
         unknown = next((sha256 for sha256 in missing if sha256 not in self._sizes), None)
         if unknown is not None:
             raise AgentError(f"the node asks for {unknown[:16]}…, which is not part of the code")

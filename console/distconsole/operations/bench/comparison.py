@@ -62,8 +62,7 @@ def bench(
 ) -> Iterator[Event]:
     """Measure what was asked for; the last event is ``BenchEnded``.
 
-    Raises:
-        ConsoleError: if no strategy can run, or a host cannot be reached.
+    Raises ConsoleError if no strategy can run, or a host cannot be reached.
     """
     with sessions(request.where) as session:
         connect_all(session)
@@ -144,11 +143,7 @@ class Contest:
         return plan, [event for event in events if isinstance(event, Narration)]
 
     def _refuse(self, strategy: Strategy, plan: PlanMade, hosts: LaunchHosts) -> None:
-        """Refuse what a plan cannot know of a script that it has not read.
-
-        Raises:
-            PlanError: if the run would be another strategy's, or Horovod cannot do it.
-        """
+        """Refuse what a plan cannot know of a script that it has not read."""
         if plan.launcher != LauncherName.MPI:
             return
         if strategy.name is not StrategyName.HOROVOD_MPI:

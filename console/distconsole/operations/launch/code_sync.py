@@ -68,9 +68,8 @@ def collect_project(request: Run, again: RunId | None = None) -> Project | None:
         request: What to run.
         again: The run whose code is wanted; None for the code as it is now.
 
-    Raises:
-        PlanError: if it cannot be read, or is too large.
-        RunNotFoundError: if that run's code is gone.
+    Raises PlanError if it cannot be read, or is too large; RunNotFoundError if that run's code is
+    gone.
     """
     if not request.sync:
         return None
@@ -111,8 +110,7 @@ def bring_code(
 ) -> Iterator[Narration]:
     """Bring the code to the plan's hosts, and say what was sent; stops when that is wished.
 
-    Raises:
-        UnreachableError: naming the nodes that could not take it, and why.
+    Raises UnreachableError, naming the nodes that could not take it, and why.
     """
     hosts = [node.host for node in plan.nodes]
 
@@ -134,8 +132,7 @@ def bring_code(
 def refuse_missing_script(request: Run, cluster: Cluster) -> None:
     """Refuse a script that is not there, where this machine is the only host; what others have they know.
 
-    Raises:
-        PlanError: naming the path.
+    Raises PlanError, naming the path.
     """
     path = _path(request)
     runnable = path.is_file() or (path / "__main__.py").is_file()
@@ -153,8 +150,7 @@ def refuse_our_flags(request: Run, verb: str = "run") -> None:
 
     A script that names the option anywhere gets it, and so does every script behind ``--``.
 
-    Raises:
-        UsageError: with the line that was probably meant.
+    Raises UsageError with the line that was probably meant.
     """
     words = request.arguments
     words = words[: words.index("--")] if "--" in words else words

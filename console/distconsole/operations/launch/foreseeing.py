@@ -40,8 +40,7 @@ ENGINES = ("horovod", "mpi")
 def foresee(request: Foresee, sessions: SessionSource, control: Control) -> Iterator[Event]:
     """Yield the plan, its notes, its text, where the script is missing, and launchers that refuse.
 
-    Raises:
-        ConsoleError: as ``run`` would, before it starts anything.
+    Raises ConsoleError as ``run`` would, before it starts anything.
     """
     run = replace(request.run, dry_run=True, json=False, emit=None)
     if run.slurm is not None:

@@ -13,9 +13,8 @@ import msgspec
 from msgspec import UNSET
 
 from distconsole.checks.engine.baseline import Passports
-from distconsole.config.load import load_config
 from distconsole.config.paths import passports_dir
-from distconsole.errors import ConsoleError, RunNotFoundError, UsageError
+from distconsole.errors import ConfigError, ConsoleError, RunNotFoundError, UsageError
 from distconsole.launch.emit import ToEmit, emit
 from distconsole.launch.execute import start
 from distconsole.launch.show import dry_run_text, plan_event
@@ -66,8 +65,7 @@ def run(
     With ``--sync`` it is the code as it is now, or that of the run ``again``; with ``--slurm`` the
     hosts are those of a job that is submitted first.
 
-    Raises:
-        ConsoleError: if it cannot be placed, or a host it needs cannot be reached.
+    Raises ConsoleError if it cannot be placed, or a host it needs cannot be reached.
     """
     if request.slurm is None:
         yield from _run_on_hosts(request, sessions, control, store, exclude, again)
@@ -168,9 +166,8 @@ def rerun(
 
     What was brought by ``--sync`` is brought again as it was then.
 
-    Raises:
-        RunNotFoundError: if there is no such run, or it was not started from here.
-        ConsoleError: as ``run``.
+    Raises RunNotFoundError if there is no such run, or it was not started from here; ConsoleError
+    as ``run``.
     """
     with store.open(store.resolve(request.run)) as run_file:
         record = run_file.record()
@@ -181,11 +178,6 @@ def rerun(
         )
     again = msgspec.json.decode(record.request, type=threadsafe(Run))
     where = request.where.over(again.where)
-    if where.cluster == EMBEDDED and EMBEDDED not in load_config().clusters:
-        raise RunNotFoundError(
-            f"{record.run} ran on the nodes of a demo, which have ended with it",
-            "distconsole demo starts new ones; --hosts names other hosts for the same run",
-        )
     again = replace(
         again,
         where=where,
@@ -194,15 +186,19 @@ def rerun(
         dry_run=False,
         notify=request.notify,
     )
-    yield from run(again, sessions, control, store, request.exclude, record.run)
+    try:
+        yield from run(again, sessions, control, store, request.exclude, record.run)
+    except ConfigError as error:
+        if f"[clusters.{EMBEDDED}]" not in error.message:
+            raise
+        raise RunNotFoundError(
+            f"{record.run} ran on the nodes of a demo, which have ended with it",
+            "distconsole demo starts new ones; --hosts names other hosts for the same run",
+        ) from None
 
 
 def _emit(launch: PreparedLaunch, plan: LaunchPlan | None) -> Iterator[Event]:
-    """Yield the file of ``--emit``, or write it where ``--output`` says.
-
-    Raises:
-        ConsoleError: if there is no such file for this script, or it cannot be written.
-    """
+    """Yield the file of ``--emit``, or write it where ``--output`` says."""
     request = launch.request
     assert request.emit is not None
     folder = str(Path.cwd() / (request.workdir or ""))

@@ -92,9 +92,8 @@ def prepare_launch(request: Run, again: RunId | None = None) -> PreparedLaunch:
         request: What to run.
         again: The run whose code is wanted; None for the code as it is now.
 
-    Raises:
-        ConsoleError: for an option of ours behind the script, code that cannot be brought, or a
-            launcher that does not go with the rest.
+    Raises ConsoleError for an option of ours behind the script, code that cannot be brought, or a
+    launcher that does not go with the rest.
     """
     refuse_our_flags(request)
     return read_launch(request, collect_project(request, again))
@@ -114,8 +113,7 @@ def plan_on_hosts(
 ) -> Generator[Event, None, tuple[LaunchPlan, Allocation | None]]:
     """Reach the hosts but those to ``exclude``, and return the plan and the Slurm job they are in.
 
-    Raises:
-        ConsoleError: if it cannot be placed, or a host it needs cannot be reached.
+    Raises ConsoleError if it cannot be placed, or a host it needs cannot be reached.
     """
     hosts = yield from reach_hosts(launch, session, exclude, allocation)
     return plan_to_start(launch, ask_engines(launch, hosts, session)), hosts.allocation
@@ -129,8 +127,7 @@ def reach_hosts(
 ) -> Generator[Event, None, LaunchHosts]:
     """Connect to the hosts of a launch; return those that take part, and say which are left out.
 
-    Raises:
-        ConsoleError: as ``plan_on_hosts``.
+    Raises ConsoleError as ``plan_on_hosts``.
     """
     cluster = exclude_hosts(session.cluster, exclude)
     if launch.project is None:
@@ -146,9 +143,8 @@ def connect_hosts(
 ) -> Generator[Event, None, Cluster]:
     """Connect to all hosts that were named, or to as many as ``--nnodes MIN:MAX`` needs.
 
-    Raises:
-        PlanError: if other numbers of hosts were named and asked for.
-        UnreachableError: if a host that the job needs cannot be reached, or too few can.
+    Raises PlanError if other numbers of hosts were named and asked for; UnreachableError if a host
+    that the job needs cannot be reached, or too few can.
     """
     refuse_other_number(session, cluster, request)
     wanted = hosts_wanted(request.nnodes)
@@ -177,8 +173,7 @@ def collect_facts(
 
     ``allocation`` is the Slurm job that they are nodes of, which says what of them may be used.
 
-    Raises:
-        ConsoleError: if two are one machine, or there is no such job.
+    Raises ConsoleError if two are one machine, or there is no such job.
     """
     links = [session.link(host.name) for host in cluster.hosts]
     refuse_one_machine(links)
@@ -194,8 +189,7 @@ def ask_engines(
 ) -> LaunchHosts:
     """Return ``hosts`` with what every one has of the engines that the launch needs.
 
-    Raises:
-        UnreachableError: naming the hosts that do not say it, and why.
+    Raises UnreachableError, naming the hosts that do not say it, and why.
     """
     while True:
         choice = settle_controller(launch.choice, launch.env, hosts.engines)
@@ -239,8 +233,7 @@ def plan_launch(
 
     ``project`` is the code that lies there; None where it lies as it does here.
 
-    Raises:
-        PlanError: if the job cannot be placed.
+    Raises PlanError if the job cannot be placed.
     """
     request, allocation = launch.request, hosts.allocation
     named = allocation.run if allocation is not None else ""
@@ -262,8 +255,7 @@ def plan_to_start(launch: PreparedLaunch, hosts: LaunchHosts) -> LaunchPlan:
 
     What ``--dry-run`` prints is to be pasted, where the code lies as it does here.
 
-    Raises:
-        PlanError: as ``plan_launch``.
+    Raises PlanError as ``plan_launch``.
     """
     request, project = launch.request, launch.project
     if project is not None and request.dry_run:
@@ -272,11 +264,7 @@ def plan_to_start(launch: PreparedLaunch, hosts: LaunchHosts) -> LaunchPlan:
 
 
 def exclude_hosts(cluster: Cluster, exclude: Sequence[str]) -> Cluster:
-    """Return ``cluster`` with hosts left out.
-
-    Raises:
-        UsageError: if one of them is not there.
-    """
+    """Return ``cluster`` with hosts left out; raises UsageError if one of them is not there."""
     unknown = [name for name in exclude if cluster.host(HostName(name)) is None]
     if unknown:
         names = ", ".join(host.name for host in cluster.hosts)
@@ -287,8 +275,7 @@ def exclude_hosts(cluster: Cluster, exclude: Sequence[str]) -> Cluster:
 def refuse_other_number(session: Session, cluster: Cluster, request: Run) -> None:
     """Refuse other numbers of hosts than ``--nnodes`` asks for, and what does not go with it.
 
-    Raises:
-        PlanError: naming both.
+    Raises PlanError, naming both.
     """
     wanted = hosts_wanted(request.nnodes)
     if wanted is None:
@@ -319,8 +306,7 @@ def refuse_one_machine(links: Sequence[NodeLink]) -> None:
 
     Hosts with a node folder of their own each, as embedded ones, are none.
 
-    Raises:
-        PlanError: naming both, and what to type.
+    Raises PlanError, naming both, and what to type.
     """
     known: dict[object, list[tuple[str, set[str]]]] = {}
     for link in links:

@@ -69,9 +69,8 @@ RENDEZVOUS = re.compile(r"tcp://(\[[^\]]+\]|[^:/\s]+):(\d+)")
 def make_planner(request: Check, target: Target) -> Targeting:
     """Return the planner for ``target``.
 
-    Raises:
-        UsageError: for an option of ours behind the script, or a variable that is none.
-        ConfigError: for a file of variables that cannot be read.
+    Raises UsageError for an option of ours behind the script, or a variable that is none;
+    ConfigError for a file of variables that cannot be read.
     """
     env = user_env(target.run)
     if not target.starter:
@@ -136,11 +135,7 @@ class Targeting:
         return replace(run, launcher=LauncherName.MPI if mpi else LauncherName.TORCH)
 
     def _with_slots(self, hosts: list[Host]) -> list[Host]:
-        """Divide the ranks of a pasted ``-np`` among the hosts.
-
-        Raises:
-            PlanError: if there are not so many slots.
-        """
+        """Divide the ranks of a pasted ``-np`` among the hosts."""
         total = self.target.ranks
         if total is None or not hosts:
             return hosts

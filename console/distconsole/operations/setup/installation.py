@@ -59,10 +59,8 @@ def prepare(
 ) -> Iterator[Event]:
     """Say what the hosts lack, ask, build, install, and have the checks prove it.
 
-    Raises:
-        UsageError: if nobody is there to ask.
-        PlanError: if the hosts that lack it cannot have it.
-        ConsoleError: if something could not be built or installed.
+    Raises UsageError if nobody is there to ask; PlanError if the hosts that lack it cannot have it;
+    ConsoleError if something could not be built or installed.
     """
     with sessions(request.where) as session:
         connect_all(session)
@@ -84,8 +82,7 @@ def prepare(
 def look(session: Session, hosts: Sequence[HostName], rebuild: bool = False) -> SetupPlan:
     """Ask the hosts what they have, and return what is to be done; ``rebuild``: even where it fits.
 
-    Raises:
-        UnreachableError: naming the hosts that do not say it, and why.
+    Raises UnreachableError, naming the hosts that do not say it, and why.
     """
 
     def ask(link: NodeLink) -> tuple[Any, Any]:
@@ -126,22 +123,14 @@ def _told(plan: SetupPlan) -> Iterator[Narration]:
 
 
 def _refuse(plan: SetupPlan) -> None:
-    """Refuse at the end, when whoever could be helped has been.
-
-    Raises:
-        PlanError: naming the hosts that cannot have it.
-    """
+    """Refuse at the end, when whoever could be helped has been."""
     if plan.cannot:
         hints = dict.fromkeys(hint for _, hint in plan.cannot.values())
         raise PlanError(f"Horovod cannot be brought to {', '.join(plan.cannot)}", "\n".join(hints))
 
 
 def _consent(request: Prepare, plan: SetupPlan, control: Control) -> None:
-    """Go on only if that is wanted.
-
-    Raises:
-        UsageError: if nobody says so.
-    """
+    """Go on only if that is wanted."""
     if request.yes:
         return
     hosts = ", ".join(host for build in plan.builds for host in build.hosts)
@@ -249,9 +238,7 @@ def _said(lines: Sequence[str]) -> tuple[str, int, str]:
 def fetch(link: NodeLink, wheel: str, size: int, sha256: str) -> bytes:
     """Return a wheel that was built on a node.
 
-    Raises:
-        NodeError: if the node does not give it.
-        ConsoleError: if it is not what the build said.
+    Raises NodeError if the node does not give it; ConsoleError if it is not what the build said.
     """
     data = bytearray()
     while len(data) < min(size, MAX_WHEEL_BYTES):
@@ -269,9 +256,6 @@ def _source(given: str | None, folder: Path) -> str | None:
     """Put Horovod's source into ``folder``, and return its name there; None if it cannot be had here.
 
     Nodes often reach no package index, and whoever sits here does.
-
-    Raises:
-        UsageError: if the archive that was given cannot be read.
     """
     if given is not None:
         try:

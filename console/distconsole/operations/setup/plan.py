@@ -117,11 +117,7 @@ class SetupPlan:
 
 
 def facts_of_build(answer: object) -> BuildFacts:
-    """Return a probe's answer.
-
-    Raises:
-        ValueError: if it is not one.
-    """
+    """Return a probe's answer; raises ValueError if it is not one."""
     try:
         return msgspec.convert(answer, threadsafe(BuildFacts))
     except msgspec.ValidationError as error:

@@ -40,8 +40,7 @@ SHOWN_NETWORK = ipaddress.ip_network("198.18.0.0/15")
 def show_submission(request: Run, exclude: Sequence[str]) -> Iterator[Event]:
     """Yield the plan, with names that stand for what only Slurm knows, and its text.
 
-    Raises:
-        ConsoleError: as submitting it would, as far as that can be seen from here.
+    Raises ConsoleError as submitting it would, as far as that can be seen from here.
     """
     refuse_before_submitting(request)
     refuse_our_flags(request)

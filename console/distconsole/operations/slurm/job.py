@@ -22,8 +22,7 @@ ASK_SECONDS = 45.0
 def ask_slurm(link: NodeLink, **arguments: object) -> Mapping[str, object]:
     """Return what the agent of a host says for Slurm.
 
-    Raises:
-        UnavailableError: if Slurm does not answer there.
+    Raises UnavailableError if Slurm does not answer there.
     """
     try:
         return link.request("slurm", ASK_SECONDS, **arguments)
@@ -53,11 +52,7 @@ def fit_to_job(
 
 
 def refuse_before_submitting(request: Run) -> None:
-    """Refuse what a submitted job cannot be asked for.
-
-    Raises:
-        UsageError: naming the options.
-    """
+    """Refuse what a submitted job cannot be asked for; raises UsageError, naming the options."""
     if request.where.hostfile is not None or request.where.cluster is not None:
         raise UsageError(
             "--slurm chooses its nodes itself, or takes those of --hosts",
@@ -73,8 +68,7 @@ def refuse_before_submitting(request: Run) -> None:
 def named_hosts(where: Where) -> dict[str, int | None]:
     """Return the hosts of ``--hosts`` and their slots, in order.
 
-    Raises:
-        UsageError: if the list means nothing.
+    Raises UsageError if the list means nothing.
     """
     if where.hosts is None:
         return {}

@@ -69,8 +69,7 @@ def run_submitted(
 
     Whatever happens before the run has started gives the job back.
 
-    Raises:
-        ConsoleError: if it cannot be submitted, does not come to run, or as ``run_on_nodes``.
+    Raises ConsoleError if it cannot be submitted, does not come to run, or as ``run_on_nodes``.
     """
     refuse_before_submitting(request)
     named = named_hosts(request.where)
@@ -97,12 +96,7 @@ def run_submitted(
 
 @contextmanager
 def _login(request: Run, sessions: SessionSource, named: Sequence[str]) -> Iterator[NodeLink]:
-    """Give a link to a host that has Slurm's commands.
-
-    Raises:
-        UsageError: if none is known.
-        NodeError: if it cannot be reached.
-    """
+    """Give a link to a host that has Slurm's commands."""
     where = request.submits_from
     if where is None and shutil.which("sbatch") is not None:
         here = Host(HostName(socket.gethostname()), local=True)
@@ -189,8 +183,7 @@ class SubmittedRun:
     ) -> Generator[Event, None, RunEnded | None]:
         """Launch and follow on the job's nodes; return the end.
 
-        Raises:
-            ConsoleError: if the first start cannot be; a later one leaves the outcome as it was.
+        Raises ConsoleError if the first start cannot be; a later one leaves the outcome as it was.
         """
         ended: RunEnded | None = None
         again = {"again": self.code} if self.code is not None else {}
@@ -280,11 +273,7 @@ class SubmittedRun:
         return path if isinstance(path, str) else None
 
     def _wait_for_nodes(self) -> Generator[Event, None, JobState | None]:
-        """Return the job's state once it runs, or None when the operator stopped waiting.
-
-        Raises:
-            UnavailableError: if it ended before.
-        """
+        """Return the job's state once it runs, or None when the operator stopped waiting."""
         said, pause, job = "", FIRST_PAUSE_SECONDS, self.job
         while self.control.asked is None:
             state = ask_state(self.link, job)

@@ -25,9 +25,8 @@ from distconsole.runs.summary import stored_events, summarise
 def compare_runs(request: Compare, store: RunStore) -> Iterator[Event]:
     """Read the runs, say how far that is, and compare them with the first.
 
-    Raises:
-        UsageError: if they are fewer than two or more than eight, or one is named twice.
-        RunNotFoundError: if there is no such run.
+    Raises UsageError if they are fewer than two or more than eight, or one is named twice;
+    RunNotFoundError if there is no such run.
     """
     runs = [store.resolve(wanted) for wanted in request.runs]
     if not 2 <= len(runs) <= len(LETTERS):

@@ -14,9 +14,9 @@ from distconsole.formats.tables import make_table
 from distconsole.model.events import Event, Narration, TextMade
 from distconsole.model.requests import Export, ExportFormat, ExportTable
 from distconsole.model.run_events import RunEvent
+from distconsole.operations.attach import follow_run
 from distconsole.operations.control import Control
 from distconsole.operations.sessions import SessionSource
-from distconsole.operations.stored.kept import run_so_far, run_to_its_end
 from distconsole.runs.store.store import RunStore
 
 FLUSH_SECONDS = 1.0
@@ -30,21 +30,17 @@ def export(
 
     A file is put in place whole, unless ``follow`` asks for one that grows.
 
-    Raises:
-        RunNotFoundError: if there is no such run.
-        ConfigError: if it cannot be written.
-        UnavailableError: if the package that writes the format is missing.
+    Raises RunNotFoundError if there is no such run; ConfigError if it cannot be written;
+    UnavailableError if the package that writes the format is missing.
     """
     if request.format is ExportFormat.PROMETHEUS or request.run is None:
         # The web server takes its time to import, and no other format needs it.
-        from distconsole.operations.stored.exposing import expose  # noqa: PLC0415
+        from distconsole.operations.stored.prometheus import expose  # noqa: PLC0415
 
         yield from expose(request, sessions, control, store)
         return
-    if request.follow:
-        events = run_to_its_end(request.run, request.where, sessions, control, store)
-    else:
-        events = run_so_far(request.run, request.where, sessions, store)
+    follow = control if request.follow else None
+    events = follow_run(request.run, request.where, sessions, store, follow)
     if request.output is None:
         yield from _as_text(events, _lines(request))
         return

@@ -19,10 +19,15 @@ from distconsole.model.findings import Severity
 from distconsole.model.moments import parse_since
 from distconsole.model.requests import Logs
 from distconsole.model.run_events import LogLine, RunEvent, RunRestarted
-from distconsole.operations.attach import remote_record, stored_record, where_of
+from distconsole.operations.attach import (
+    follow_run,
+    known_so_far,
+    remote_record,
+    stored_record,
+    where_of,
+)
 from distconsole.operations.control import Control
 from distconsole.operations.sessions import SessionSource
-from distconsole.operations.stored.kept import known_so_far, run_so_far
 from distconsole.operations.watching import watch_run
 from distconsole.runs.logs.filter import LogFilter, parse_pattern
 from distconsole.runs.logs.fold import Fold, Row
@@ -38,14 +43,13 @@ def logs(
 ) -> Iterator[Event]:
     """Yield the lines that fit; with ``follow`` until the run ends.
 
-    Raises:
-        RunNotFoundError: if neither this machine nor a host knows the run.
+    Raises RunNotFoundError if neither this machine nor a host knows the run.
     """
     record = stored_record(request.run, request.where, sessions, store)
     fold = folded if request.fold else _unfolded
     if record is not None and (record.end or not request.follow):
         wanted = _wanted(request, _ended(record, store) or time.time())
-        so_far = run_so_far(record.run, request.where, sessions, store)
+        so_far = follow_run(record.run, request.where, sessions, store)
         past = standing_last(fitting(so_far, wanted))
         yield from _told(fold(_tail(past, request.tail)), request, record)
         return

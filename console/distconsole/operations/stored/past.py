@@ -21,10 +21,9 @@ from distconsole.model.requests import Launches, Replay, Run, Runs, Show, Where
 from distconsole.model.run_events import RunEvent
 from distconsole.model.run_summary import RunSummary
 from distconsole.model.time_text import ago_text
-from distconsole.operations.attach import ask_late, stored_record
+from distconsole.operations.attach import ask_late, follow_run, stored_record
 from distconsole.operations.judging import Judge
 from distconsole.operations.sessions import SessionSource, at_hand
-from distconsole.operations.stored.kept import run_so_far
 from distconsole.operations.stored.remote_runs import (
     KnownRun,
     find_known,
@@ -55,8 +54,7 @@ def runs(request: Runs, sessions: SessionSource, store: RunStore) -> Iterator[Ev
     Only the hosts know whether a run without an end goes on, so without them it is ``unknown``, and
     it is said when it was last known to run.
 
-    Raises:
-        UsageError: if a condition means nothing.
+    Raises UsageError if a condition means nothing.
     """
     judge = Judge(summary_fields(), request.only, request.fail_if)
     summaries: dict[RunId, RunSummary] = {}
@@ -113,10 +111,8 @@ def show(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Ev
 
     Whether a run without an end goes on is asked of hosts as for ``runs``.
 
-    Raises:
-        RunNotFoundError: if there is no such run.
-        UsageError: if a condition means nothing.
-        UnavailableError: if nothing is known of what ``fail_if`` asks.
+    Raises RunNotFoundError if there is no such run; UsageError if a condition means nothing;
+    UnavailableError if nothing is known of what ``fail_if`` asks.
     """
     if request.only is not None or request.fail_if is not None:
         yield from _ranks(request, sessions, store)
@@ -167,9 +163,7 @@ def _as_known(
 def open_kept(run: str) -> RunFile:
     """Return the file of the run that is meant; the caller closes it.
 
-    Raises:
-        RunNotFoundError: if there is no such run.
-        ConsoleError: if its file cannot be read.
+    Raises RunNotFoundError if there is no such run; ConsoleError if its file cannot be read.
     """
     store = RunStore(runs_dir())
     return store.open(store.resolve(run))
@@ -178,8 +172,7 @@ def open_kept(run: str) -> RunFile:
 def replay(request: Replay, store: RunStore) -> Iterator[Event]:
     """Yield a stored run's events with the times at which they happened.
 
-    Raises:
-        RunNotFoundError: if there is no such run.
+    Raises RunNotFoundError if there is no such run.
     """
     with store.open(store.resolve(request.run)) as run_file:
         yield from stored_events(run_file)
@@ -207,7 +200,7 @@ def launches(request: Launches, store: RunStore) -> Iterator[Event]:
 def _ranks(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
     judge = Judge(RANK_FIELDS, request.only, request.fail_if, always_some=True)
     timeline = RunTimeline()
-    for event in run_so_far(request.run, request.where, sessions, store):
+    for event in follow_run(request.run, request.where, sessions, store):
         if isinstance(event, RunEvent):
             timeline.apply(event)
         else:

@@ -69,8 +69,7 @@ def find_known(runs: Sequence[KnownRun], wanted: str, others: Iterable[str] = ()
     Args:
         others: What else runs are called, of which one may have been meant.
 
-    Raises:
-        RunNotFoundError: if none does, or a prefix fits several.
+    Raises RunNotFoundError if none does, or a prefix fits several.
     """
     for run in runs:
         if wanted == "last" or (wanted and wanted in (run.run, run.known.name)):

@@ -10,8 +10,8 @@ from distconsole.formats.outlets import write_whole
 from distconsole.model.events import Event, Narration
 from distconsole.model.requests import ReportPage
 from distconsole.model.run_events import RunEvent
+from distconsole.operations.attach import follow_run
 from distconsole.operations.sessions import SessionSource
-from distconsole.operations.stored.kept import run_so_far
 from distconsole.runs.chronicle import Chronicle
 from distconsole.runs.store.store import RunStore
 
@@ -19,15 +19,14 @@ from distconsole.runs.store.store import RunStore
 def report(request: ReportPage, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
     """Write the page and say how large it is.
 
-    Raises:
-        RunNotFoundError: if neither this machine nor a host knows the run.
-        ConfigError: if the file cannot be written.
+    Raises RunNotFoundError if neither this machine nor a host knows the run; ConfigError if the
+    file cannot be written.
     """
     # Jinja2 takes its time to import, and no other verb needs it.
     from distconsole.formats.page import page_of  # noqa: PLC0415
 
     chronicle = Chronicle()
-    for event in run_so_far(request.run, request.where, sessions, store):
+    for event in follow_run(request.run, request.where, sessions, store):
         if isinstance(event, RunEvent):
             chronicle.apply(event)
         else:

@@ -29,7 +29,7 @@ from distconsole.model.names import RunId
 from distconsole.model.requests import ExportFormat, ExportTable
 from distconsole.model.run_events import Metric, RunFinding
 from distconsole.operations import Control, perform
-from distconsole.operations.stored.exposing import HostsPicture
+from distconsole.operations.stored.prometheus import HostGauges
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import stored_events
 from distconsole.runs.timeline import RunTimeline
@@ -120,7 +120,7 @@ def test_an_export_that_fails_half_way_leaves_nothing(
         )
         raise ConfigError("the disk is gone")
 
-    monkeypatch.setattr("distconsole.operations.stored.export.run_so_far", broken)
+    monkeypatch.setattr("distconsole.operations.stored.export.follow_run", broken)
     for format_, name in (
         (ExportFormat.JSONL, "a"),
         (ExportFormat.CSV, "b"),
@@ -133,7 +133,7 @@ def test_an_export_that_fails_half_way_leaves_nothing(
 
 def followed(monkeypatch: pytest.MonkeyPatch, where: str, events: Iterator[Event]) -> None:
     """Have a run that goes on tell ``events``."""
-    monkeypatch.setattr(f"distconsole.operations.stored.{where}.run_to_its_end", lambda *_: events)
+    monkeypatch.setattr(f"distconsole.operations.stored.{where}.follow_run", lambda *_: events)
 
 
 def step(number: int) -> Metric:
@@ -180,7 +180,7 @@ def test_a_page_that_cannot_be_written_for_a_while_is_said_and_written_again(
         while not any("is written again" in text for text in told):
             yield step(3)
 
-    followed(monkeypatch, "exposing", events())
+    followed(monkeypatch, "prometheus", events())
     request = ask.Export(
         "last", ExportFormat.PROMETHEUS, str(path), follow=True, interval_seconds=0.01
     )
@@ -286,7 +286,7 @@ def test_a_run_that_goes_on_has_its_rates(store: RunStore) -> None:
 
 def test_a_host_that_tells_nothing_any_more_has_no_load() -> None:
     now = scenes.MINUTE_LATER
-    picture = HostsPicture(5.0, clock=lambda: now)
+    picture = HostGauges(5.0, clock=lambda: now)
     picture.take(scenes.node("node1"))
     picture.take(scenes.node("node2", now - 11))
     families = {

@@ -77,8 +77,7 @@ def say(text: str) -> None:
 def compiler_for(work: Path) -> Path:
     """Write the program that stands for the compiler.
 
-    Raises:
-        BuildError: where there is no compiler that knows C++17.
+    Raises BuildError where there is no compiler that knows C++17.
     """
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
     if not compiler:
@@ -100,8 +99,7 @@ def compiler_for(work: Path) -> Path:
 def bring_tools(work: Path, environment: dict[str, str]) -> None:
     """Bring what is missing of cmake and Python packages into ``work``, and put it on the paths.
 
-    Raises:
-        BuildError: where neither a wheel beside this program nor the package index gives it.
+    Raises BuildError where neither a wheel beside this program nor the package index gives it.
     """
     missing = [package for module, package in NEEDS.items() if util.find_spec(module) is None]
     if shutil.which("cmake") is None:
@@ -199,8 +197,7 @@ def options(work: Path) -> dict[str, str]:
 def build(source: str, work: Path, log: Path) -> Path:
     """Build the wheel, saying how far it is; return where it lies.
 
-    Raises:
-        BuildError: saying what stood in the way.
+    Raises BuildError saying what stood in the way.
     """
     # pip and the compiler put what they make where this goes away.
     # CMake 4 refuses what Gloo's files ask for, unless told that it may.

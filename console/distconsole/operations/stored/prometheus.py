@@ -1,6 +1,6 @@
 """``export --format prometheus``: a run, or the hosts without one, as a page of gauges.
 
-It listens only when asked, only on this machine, and answers nothing but ``GET /metrics``.
+It listens only when asked, only on this machine, and answers only ``GET /metrics``.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from distconsole.model.events import Event, HostStatus, Narration, TextMade
 from distconsole.model.findings import Severity
 from distconsole.model.requests import Export, Top
 from distconsole.model.run_events import GpuKey, GpuSample, LogLine, NodeSample, RunEvent
+from distconsole.operations.attach import follow_run
 from distconsole.operations.control import Control
 from distconsole.operations.sessions import SessionSource
-from distconsole.operations.stored.kept import run_so_far, run_to_its_end
 from distconsole.operations.top import top
 from distconsole.runs.pace import is_fresh
 from distconsole.runs.store.store import RunStore
@@ -35,6 +35,7 @@ ASKER_SECONDS = 5.0
 """How long one who asks may take over his question."""
 MAX_ASKERS = 16
 OWN_NAMES = ("127.0.0.1", "localhost", "[::1]")
+TICK_SECONDS = 0.25
 
 
 def expose(
@@ -42,50 +43,50 @@ def expose(
 ) -> Iterator[Event]:
     """Yield the page as text, keep a file of it, or answer with it, until left or the run ends.
 
-    Raises:
-        ConfigError: if the file cannot be written or the port is taken.
-        UnreachableError: if, without a run, no host can be reached.
+    Raises ConfigError if the file cannot be written or the port is taken; UnreachableError if,
+    without a run, no host can be reached.
     """
-    events, picture = _asked(request, sessions, control, store)
-    shown = Shown(picture)
-    with _telling(request, shown) as said:
-        yield from _taken(said)
+    gauges: RunGauges | HostGauges
+    if request.run is None:
+        every = request.interval_seconds
+        hosts = Top(request.where, once=not request.goes_on, interval_seconds=every)
+        events, gauges = top(hosts, sessions, control), HostGauges(every)
+    else:
+        follow = control if request.goes_on else None
+        events = follow_run(request.run, request.where, sessions, store, follow)
+        gauges = RunGauges()
+    lock = threading.Lock()
+
+    def text() -> str:
+        with lock:
+            return gauges.page().text()
+
+    with _publish(request, text) as said:
+        yield from _drain(said)
         for event in events:
-            if not shown.take(event):
+            with lock:
+                taken = gauges.take(event)
+            if not taken:
                 yield event
-            yield from _taken(said)
+            yield from _drain(said)
         if request.listen is not None and control.asked is None:
             yield Narration(text="the run has ended; its last figures stay until Ctrl-C")
             while control.asked is None:
-                time.sleep(0.25)
-    if request.listen is not None:
-        return
-    text = shown.text()
+                time.sleep(TICK_SECONDS)
+    if request.listen is None:
+        yield _write(request, text())
+
+
+def _write(request: Export, text: str) -> Event:
     if request.output is None:
-        yield TextMade(text=text.removesuffix("\n"))
-        return
+        return TextMade(text=text.removesuffix("\n"))
     path = Path(request.output).expanduser()
     write_whole(path, text.encode())
     values = sum(not line.startswith("#") for line in text.splitlines())
-    yield Narration(text=f"{values} values written to {path}")
+    return Narration(text=f"{values} values written to {path}")
 
 
-def _asked(
-    request: Export, sessions: SessionSource, control: Control, store: RunStore
-) -> tuple[Iterator[Event], RunPicture | HostsPicture]:
-    if request.run is None:
-        wanted = Top(
-            request.where, once=not request.goes_on, interval_seconds=request.interval_seconds
-        )
-        return top(wanted, sessions, control), HostsPicture(request.interval_seconds)
-    if request.goes_on:
-        events = run_to_its_end(request.run, request.where, sessions, control, store)
-    else:
-        events = run_so_far(request.run, request.where, sessions, store)
-    return events, RunPicture()
-
-
-class RunPicture:
+class RunGauges:
     """A run so far."""
 
     def __init__(self) -> None:
@@ -102,7 +103,7 @@ class RunPicture:
         return run_page(self._timeline, time.time())
 
 
-class HostsPicture:
+class HostGauges:
     """The newest load of every host that answers.
 
     Args:
@@ -114,8 +115,7 @@ class HostsPicture:
         self._clock = clock
         self._fresh_ms = 1000 * interval_seconds
         self._hosts: dict[str, HostStatus] = {}
-        self._nodes: dict[str, NodeSample] = {}
-        self._gpus: dict[GpuKey, GpuSample] = {}
+        self._samples: dict[str | GpuKey, NodeSample | GpuSample] = {}
 
     def take(self, event: Event) -> bool:
         """Fold an event in; return whether it was of a host."""
@@ -123,122 +123,84 @@ class HostsPicture:
             case HostStatus():
                 self._hosts[event.host] = event
                 if not event.reachable:
-                    self._forget(event.host)
-            case NodeSample():
-                self._nodes[event.host] = event
-                self._seen(event.host)
-            case GpuSample():
-                self._gpus[event.key] = event
-                self._seen(event.host)
+                    kept = self._samples.items()
+                    self._samples = {key: each for key, each in kept if each.host != event.host}
+                return True
+            case NodeSample() | GpuSample():
+                key = event.key if isinstance(event, GpuSample) else event.host
+                self._samples[key] = event
+                self._hosts.setdefault(event.host, HostStatus(host=event.host, reachable=True))
+                return True
             case _:
                 return False
-        return True
 
     def page(self) -> Page:
         """Return it as gauges."""
         now = self._clock()
-        nodes = [each for each in self._nodes.values() if is_fresh(each.t, now, self._fresh_ms)]
-        gpus = [each for each in self._gpus.values() if is_fresh(each.t, now, self._fresh_ms)]
+        fresh = [each for each in self._samples.values() if is_fresh(each.t, now, self._fresh_ms)]
+        nodes = [each for each in fresh if isinstance(each, NodeSample)]
+        gpus = [each for each in fresh if isinstance(each, GpuSample)]
         return hosts_page(self._hosts.values(), nodes, gpus)
 
-    def _seen(self, host: str) -> None:
-        self._hosts.setdefault(host, HostStatus(host=host, reachable=True))
 
-    def _forget(self, host: str) -> None:
-        self._nodes.pop(host, None)
-        for key in [key for key in self._gpus if key[0] == host]:
-            del self._gpus[key]
-
-
-class Shown:
-    """A picture that one thread folds and others read."""
-
-    def __init__(self, picture: RunPicture | HostsPicture) -> None:
-        self._picture = picture
-        self._lock = threading.Lock()
-
-    def take(self, event: Event) -> bool:
-        """Fold an event in; return whether it belongs to the picture."""
-        with self._lock:
-            return self._picture.take(event)
-
-    def text(self) -> str:
-        """Return the page as it is now."""
-        with self._lock:
-            return self._picture.page().text()
-
-
-def _taken(said: SimpleQueue[Narration]) -> Iterator[Narration]:
+def _drain(said: SimpleQueue[Narration]) -> Iterator[Narration]:
     while not said.empty():
         yield said.get()
 
 
 @contextmanager
-def _telling(request: Export, shown: Shown) -> Iterator[SimpleQueue[Narration]]:
-    """Answer, or write the file anew, while the body runs; give what is to be said of that, where first."""
+def _publish(request: Export, text: Callable[[], str]) -> Iterator[SimpleQueue[Narration]]:
+    """Answer, or write the file anew, while the body runs; give what is to be said of that."""
     said: SimpleQueue[Narration] = SimpleQueue()
-    if request.listen is not None:
-        with _listening(request.listen, shown.text) as url:
-            said.put(Narration(text=f"answering at {url} on this machine; Ctrl-C ends it"))
-            yield said
+    server = None if request.listen is None else _listen(request.listen, text)
+    if server is not None:
+        said.put(Narration(text=f"answering at {server.url} on this machine; Ctrl-C ends it"))
+        work, end = partial(server.serve_forever, poll_interval=0.1), server.shutdown
     elif request.output is not None and request.follow:
-        every = f"every {request.interval_seconds:g} s"
-        said.put(Narration(text=f"writing {request.output} {every}"))
-        with _rewriting(request, shown, said):
-            yield said
+        path, over = Path(request.output).expanduser(), threading.Event()
+        every = request.interval_seconds
+        write_whole(path, text().encode())
+        said.put(Narration(text=f"writing {request.output} every {every:g} s"))
+        work, end = partial(_rewrite, path, text, said, partial(over.wait, every)), over.set
     else:
         yield said
-
-
-@contextmanager
-def _rewriting(request: Export, shown: Shown, said: SimpleQueue[Narration]) -> Iterator[None]:
-    assert request.output is not None
-    path = Path(request.output).expanduser()
-    write_whole(path, shown.text().encode())
-    over = threading.Event()
-
-    def rewrite() -> None:
-        refused = False
-        while not over.wait(request.interval_seconds):
-            try:
-                write_whole(path, shown.text().encode())
-            except ConfigError as error:
-                if not refused:
-                    words = f"{error.message}; it is tried again"
-                    said.put(Narration(text=words, severity=Severity.WARN))
-                refused = True
-                continue
-            if refused:
-                said.put(Narration(text=f"{path} is written again"))
-            refused = False
-
-    thread = threading.Thread(target=rewrite, name="prometheus-file", daemon=True)
+        return
+    thread = threading.Thread(target=work, name="prometheus", daemon=True)
     thread.start()
     try:
-        yield
+        yield said
     finally:
-        over.set()
+        end()
         thread.join()
+        if server is not None:
+            server.server_close()
 
 
-@contextmanager
-def _listening(place: tuple[str, int], text: Callable[[], str]) -> Iterator[str]:
+def _rewrite(
+    path: Path, text: Callable[[], str], said: SimpleQueue[Narration], over: Callable[[], bool]
+) -> None:
+    refused = False
+    while not over():
+        try:
+            write_whole(path, text().encode())
+        except ConfigError as error:
+            if not refused:
+                words = f"{error.message}; it is tried again"
+                said.put(Narration(text=words, severity=Severity.WARN))
+            refused = True
+            continue
+        if refused:
+            said.put(Narration(text=f"{path} is written again"))
+        refused = False
+
+
+def _listen(place: tuple[str, int], text: Callable[[], str]) -> _Server:
     try:
-        server = _Server(place, text)
+        return _Server(place, text)
     except OSError as error:
         raise ConfigError(
             f"{place[0]}:{place[1]} cannot be listened at: {error.strerror}", "name another port"
         ) from None
-    thread = threading.Thread(
-        target=partial(server.serve_forever, poll_interval=0.1), name="prometheus", daemon=True
-    )
-    thread.start()
-    try:
-        yield server.url
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -281,8 +243,8 @@ class _Asker(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer with the page. A name other than this machine's own is a page of a browser asking."""
-        name = self.headers.get("Host", "localhost").rpartition(":")[0] or self.headers.get("Host")
-        if name not in OWN_NAMES and self.headers.get("Host") not in OWN_NAMES:
+        host = self.headers.get("Host", "localhost")
+        if host not in OWN_NAMES and host.rpartition(":")[0] not in OWN_NAMES:
             self._answer(403, b"only this machine's own names are answered to\n", "text/plain")
         elif self.path.partition("?")[0] != "/metrics":
             self._answer(404, b"the figures are at /metrics\n", "text/plain")
