@@ -1,10 +1,10 @@
-"""One small language of conditions on ranks, runs and hosts; it knows none of them.
+"""One small language of conditions on ranks, runs and hosts.
 
-Tables of fields (``fields``) say what may be asked; ``compiled`` makes a text into a ``Condition``.
+Tables of fields (``fields``) say what may be asked; ``parse_condition`` makes a text into a ``Condition``.
 """
 
-from distconsole.expression.condition import Condition, compiled
 from distconsole.expression.fields import Field, Fields, Kind, Value
 from distconsole.expression.mistakes import ExpressionError
+from distconsole.expression.parse import Condition, parse_condition
 
-__all__ = ["Condition", "ExpressionError", "Field", "Fields", "Kind", "Value", "compiled"]
+__all__ = ["Condition", "ExpressionError", "Field", "Fields", "Kind", "Value", "parse_condition"]

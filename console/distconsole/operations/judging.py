@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from distconsole.errors import UnavailableError
-from distconsole.expression import Fields, compiled
+from distconsole.expression import Fields, parse_condition
 from distconsole.model.cluster import Cluster
 from distconsole.model.events import ConditionJudged
 
@@ -45,8 +45,8 @@ class Judge(Generic[Row]):
         always_some: bool = False,
     ) -> None:
         self._of = fields.of
-        self._only = None if only is None else compiled(only, fields)
-        self._fail_if = None if fail_if is None else compiled(fail_if, fields)
+        self._only = None if only is None else parse_condition(only, fields)
+        self._fail_if = None if fail_if is None else parse_condition(fail_if, fields)
         self._always_some = always_some
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from distconsole.expression import Condition, ExpressionError, Fields, compiled
+from distconsole.expression import Condition, ExpressionError, Fields, parse_condition
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS, RankOfRun, ranks_of
 from distconsole.text.tables import duration_text
@@ -72,11 +72,11 @@ class Watches:
             tables.reverse()
         try:
             fields, of_ranks = tables[0]
-            condition = compiled(text, fields)
+            condition = parse_condition(text, fields)
         except ExpressionError as error:
             fields, of_ranks = tables[1]
             try:
-                condition = compiled(text, fields)
+                condition = parse_condition(text, fields)
             except ExpressionError:
                 raise error from None
         watch = Watch(next(self._numbers), condition, of_ranks)

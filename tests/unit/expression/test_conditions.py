@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from distconsole.expression import ExpressionError, Field, Fields, Kind, Value, compiled
+from distconsole.expression import ExpressionError, Field, Fields, Kind, Value, parse_condition
 from distconsole.expression.parse import MAX_CHARS, MAX_DEPTH
 from distconsole.expression.units import Measure
 
@@ -50,7 +50,7 @@ FIELDS: Fields[Thing] = Fields(
 
 
 def answer(text: str, row: Thing) -> bool | None:
-    return compiled(text, FIELDS).answers([row])[0]
+    return parse_condition(text, FIELDS).answers([row])[0]
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1.0, None])
@@ -65,7 +65,7 @@ def test_nan_stands_for_what_is_no_finite_number(value: float | None) -> None:
 @pytest.mark.parametrize("text", ["n*2=nan", "n<nan", "nan=n"])
 def test_nan_stands_nowhere_else(text: str) -> None:
     with pytest.raises(ExpressionError):
-        compiled(text, FIELDS)
+        parse_condition(text, FIELDS)
 
 
 GIB = 1024.0**3
@@ -131,7 +131,7 @@ def test_a_condition_means_what_it_says(text: str, row: Thing, expected: bool | 
 def test_what_is_unknown_neither_matches_nor_fails(text: str) -> None:
     unknown = Thing(host=None, users=None, up=None)
     assert answer(text, unknown) is None
-    assert compiled(text, FIELDS).matching([unknown]) == []
+    assert parse_condition(text, FIELDS).matching([unknown]) == []
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])
@@ -152,7 +152,7 @@ ROWS = [Thing(ms=float(ms), n=float(ms), host=f"node{ms % 2}") for ms in (20, 21
 
 
 def places(text: str, rows: list[Thing] = ROWS) -> list[int]:
-    answers = compiled(text, FIELDS).answers(rows)
+    answers = parse_condition(text, FIELDS).answers(rows)
     return [place for place, yes in enumerate(answers) if yes]
 
 
@@ -169,7 +169,7 @@ def test_figures_are_over_all_rows() -> None:
 
 
 def test_of_no_rows_nothing_is_said_of_all() -> None:
-    assert compiled("all(up)", FIELDS).answers([]) == []
+    assert parse_condition("all(up)", FIELDS).answers([]) == []
     assert places("count() = 0", []) == []
 
 
@@ -211,7 +211,7 @@ def test_what_means_nothing_is_refused_with_its_place(
     text: str, at: int, words: list[str]
 ) -> None:
     with pytest.raises(ExpressionError) as caught:
-        compiled(text, FIELDS)
+        parse_condition(text, FIELDS)
     error = caught.value
     said = f"{error.message}\n{error.hint}"
     assert [word for word in words if word not in said] == []
@@ -225,7 +225,7 @@ def test_what_means_nothing_is_refused_with_its_place(
 def test_a_long_text_is_shown_around_the_mistake() -> None:
     text = " and ".join(["up"] * 60) + " and nothing<3"
     with pytest.raises(ExpressionError) as caught:
-        compiled(text, FIELDS)
+        parse_condition(text, FIELDS)
     *_, line, caret = caught.value.hint.splitlines()
     assert len(line) <= 62
     assert line[caret.index("^") :].startswith("nothing")
@@ -243,7 +243,7 @@ def test_a_long_text_is_shown_around_the_mistake() -> None:
 )
 def test_what_is_too_much_is_refused(text: str) -> None:
     with pytest.raises(ExpressionError):
-        compiled(text, FIELDS)
+        parse_condition(text, FIELDS)
 
 
 def test_a_pattern_and_a_text_that_would_make_others_search_for_ever() -> None:
@@ -335,7 +335,7 @@ def judge_as_defined(seed: int) -> None:
         "_sum": sum(known) if known else None,
     }  # fmt: skip
     expected = [eval(definition, names | {"n": row.n}) for row in rows]  # noqa: S307
-    assert compiled(text, FIELDS).answers(rows) == expected, (seed, text)
+    assert parse_condition(text, FIELDS).answers(rows) == expected, (seed, text)
 
 
 ALPHABET = [
@@ -351,7 +351,7 @@ def test_no_text_breaks_it() -> None:
     for _ in range(6000):
         text = "".join(chance.choices(ALPHABET, k=chance.randrange(1, 12)))
         try:
-            answers = compiled(text, FIELDS).answers([Thing(n=1, ms=2), Thing(host=None)])
+            answers = parse_condition(text, FIELDS).answers([Thing(n=1, ms=2), Thing(host=None)])
         except ExpressionError as error:
             refused.append(error.at)
             continue

@@ -8,7 +8,7 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from distconsole.expression import Fields, Kind, compiled
+from distconsole.expression import Fields, Kind, parse_condition
 from distconsole.model.run_events import RankState
 from distconsole.model.run_summary import RunSummary
 from distconsole.runs.conditions.check_fields import CHECK_FIELDS, CheckRow
@@ -67,7 +67,7 @@ def test_every_field_is_of_its_kind_or_unknown(fields: Fields[Any], row: Any) ->
         for twin in field.twins.values():
             assert fields.find(twin) is not None
         operand = {Kind.NUMBER: f"{field.name} < 3", Kind.TEXT: f"{field.name}=x"}
-        compiled(operand.get(field.kind, field.name), fields).answers([row])
+        parse_condition(operand.get(field.kind, field.name), fields).answers([row])
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_every_field_is_of_its_kind_or_unknown(fields: Fields[Any], row: Any) ->
 )
 def test_ranks_are_found(text: str, expected: list[int]) -> None:
     rows = ranks_of(a_run())
-    assert [row.view.rank for row in compiled(text, RANK_FIELDS).matching(rows)] == expected
+    assert [row.view.rank for row in parse_condition(text, RANK_FIELDS).matching(rows)] == expected
 
 
 def test_what_is_averaged_over_a_run_goes_by_steps() -> None:
@@ -105,7 +105,7 @@ def test_who_uses_a_gpu() -> None:
     ]
 
     def found(text: str) -> list[int]:
-        matching = compiled(text, LOAD_FIELDS).matching(rows)
+        matching = parse_condition(text, LOAD_FIELDS).matching(rows)
         return [rows.index(row) for row in matching]
 
     assert found("user!=me") == [1]
@@ -122,9 +122,9 @@ def _gpu(**changed: Any) -> Any:
 def test_runs_are_found() -> None:
     fields = summary_fields(lambda: 100.0)
     for text in ("state=failed", "age>59s and age<=1min", "host=b", "hosts=2", "loss=0.5"):
-        assert compiled(text, fields).matching([SUMMARY]) == [SUMMARY], text
+        assert parse_condition(text, fields).matching([SUMMARY]) == [SUMMARY], text
     for text in ("exit>0", "error~oom", "seconds>10"):
-        assert compiled(text, fields).matching([SUMMARY]) == [], text
+        assert parse_condition(text, fields).matching([SUMMARY]) == [], text
 
 
 def test_a_condition_on_the_rate_sees_a_stall_and_not_the_rate_of_before() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distconsole.expression import compiled
+from distconsole.expression import parse_condition
 from distconsole.formats.page.words import interesting_ranks
 from distconsole.model.run_events import RunFinding
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS, ranks_of
@@ -71,7 +71,7 @@ class Watched:
 
     def matching(self, condition: str) -> list[int]:
         """The ranks that ``show RUN --json --where CONDITION`` lists."""
-        found = compiled(condition, RANK_FIELDS).matching(ranks_of(self.timeline))
+        found = parse_condition(condition, RANK_FIELDS).matching(ranks_of(self.timeline))
         return [row.view.rank for row in found]
 
     def findings(self, check: str) -> list[RunFinding]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from distconsole.expression import ExpressionError, Fields, compiled
+from distconsole.expression import ExpressionError, Fields, parse_condition
 from distconsole.runs.conditions.check_fields import CHECK_FIELDS
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS
@@ -38,7 +38,7 @@ def test_the_examples_of_the_page_mean_something() -> None:
 
 def _means(text: str, fields: Fields[Any]) -> bool:
     try:
-        compiled(text, fields)
+        parse_condition(text, fields)
     except ExpressionError:
         return False
     return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from distconsole.expression import Condition, compiled
+from distconsole.expression import Condition, parse_condition
 from distconsole.expression.fields import Field, Fields, Kind
 
 SIGNS = re.compile(r"[<>=~!()&|'\"]|\b(?:and|or|not)\b")
@@ -53,8 +53,10 @@ def check_condition(text: str) -> Condition[CheckRow]:
         ExpressionError: if it is neither.
     """
     if SIGNS.search(text):
-        return compiled(text, CHECK_FIELDS)
+        return parse_condition(text, CHECK_FIELDS)
     each = (
         " or ".join(f"{name}~'{word}'" for name in CHECK_FIELDS.names) for word in text.split()
     )
-    return replace(compiled(" and ".join(f"({one})" for one in each), CHECK_FIELDS), text=text)
+    return replace(
+        parse_condition(" and ".join(f"({one})" for one in each), CHECK_FIELDS), text=text
+    )

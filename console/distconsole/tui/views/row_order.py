@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
-from distconsole.expression import Condition, Field, Fields, Kind, Value, compiled
+from distconsole.expression import Condition, Field, Fields, Kind, Value, parse_condition
 
 Row = TypeVar("Row")
 
@@ -70,7 +70,7 @@ class RowOrder(Generic[Row]):
         Raises:
             UsageError: if it means nothing.
         """
-        return replace(self, condition=compiled(text, fields) if text else None)
+        return replace(self, condition=parse_condition(text, fields) if text else None)
 
     def is_by(self, name: str) -> bool:
         """Whether the field called ``name`` orders the rows."""

@@ -11,7 +11,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 
-from distconsole.expression import Condition, compiled
+from distconsole.expression import Condition, parse_condition
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import EndState, RunFinding
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS, RankOfRun, ranks_of
@@ -142,7 +142,7 @@ class RunView(Vertical):
         Raises:
             UsageError: if it means nothing.
         """
-        self.condition = compiled(text, RANK_FIELDS) if text else None
+        self.condition = parse_condition(text, RANK_FIELDS) if text else None
         self.query_one("#ranks", LineTable).to_top()
 
     def swap_plots(self) -> None:
