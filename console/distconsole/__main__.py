@@ -158,10 +158,10 @@ def _say(lines: Iterable[str]) -> None:
 
 def wants_screen(request: Request) -> bool:
     """Say whether ``request`` opens the screen: by its kind, and only on a terminal."""
-    from distconsole.model.verbs import Opens, opens_of  # noqa: PLC0415
+    from distconsole.model.verbs import Opens, verb_of  # noqa: PLC0415
 
     terminal = sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
-    opens = opens_of(request)
+    opens = verb_of(request).opens
     return opens is Opens.ALWAYS or (opens is Opens.ON_TERMINAL and terminal)
 
 

@@ -16,7 +16,7 @@ from distconsole.cli.streams import Streams
 from distconsole.errors import ConsoleError, OutputError, Terminated
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
-from distconsole.model.verbs import Interrupt, interrupt_of
+from distconsole.model.verbs import Interrupt, verb_of
 from distconsole.operations import Control, StopReason, interrupt, perform
 from distconsole.operations.last_resort import LastResort, LeftBehind
 from distconsole.operations.sessions import SessionSource
@@ -88,7 +88,7 @@ def _follow(
         for event in events:
             take(event)
     except KeyboardInterrupt as by:
-        if interrupt_of(request) is not Interrupt.REPORT:
+        if verb_of(request).interrupt is not Interrupt.REPORT:
             raise
         for event in interrupt(events, by):
             take(event)
@@ -137,7 +137,7 @@ def interruptible(
     Who only looks at a run (``attach``, ``logs``) leaves it; everything else ends as usual. After a
     second signal the program is gone within seconds, whatever it waits for.
     """
-    match interrupt_of(request):
+    match verb_of(request).interrupt:
         case Interrupt.STOP_RUN | Interrupt.STOP_WORK:
             on_first = _stop_run(control, say)
         case Interrupt.LEAVE_RUN:

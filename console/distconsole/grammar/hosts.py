@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from distconsole.grammar.options import with_options
-from distconsole.grammar.values import ClusterValue, HostsValue
+from distconsole.grammar.values import CLUSTER, HOSTS
 from distconsole.model import requests as ask
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -25,7 +25,7 @@ def host_options(command: F) -> F:
         click.option(
             "--hosts",
             metavar="LIST",
-            type=HostsValue(),
+            type=HOSTS,
             help="Hosts: [user@]host[:slots][/port],… with ranges such as gpu[01-08,12].",
         ),
         click.option(
@@ -37,7 +37,7 @@ def host_options(command: F) -> F:
         click.option(
             "--cluster",
             metavar="NAME",
-            type=ClusterValue(),
+            type=CLUSTER,
             help="Hosts of a cluster in distconsole.toml.",
         ),
         click.option(

@@ -9,7 +9,7 @@ import click
 from distconsole.grammar.asking import Verb
 from distconsole.grammar.hosts import FILE, host_options, where
 from distconsole.grammar.options import run_argument
-from distconsole.grammar.values import LoopbackValue, RunValue, SecondsValue
+from distconsole.grammar.values import LOOPBACK, RUN, Choice, seconds
 from distconsole.model import requests as ask
 
 _OF_FORMAT = {
@@ -22,7 +22,7 @@ _OF_FORMAT = {
 @click.command(cls=Verb, short_help="A run's events for other programs.")
 @click.option(
     "--format",
-    type=click.Choice([kind.value for kind in ask.ExportFormat]),
+    type=Choice(ask.ExportFormat),
     default="jsonl",
     show_default=True,
     help="What to write.",
@@ -36,43 +36,32 @@ _OF_FORMAT = {
 )
 @click.option(
     "--table",
-    type=click.Choice([table.value for table in ask.ExportTable]),
+    type=Choice(ask.ExportTable),
     help="csv: this table alone; numbers is every number of the run, one a row.",
 )
 @click.option("--follow", "-f", is_flag=True, help="Go on with a run until it ends.")
 @click.option(
     "--listen",
     metavar="127.0.0.1:PORT",
-    type=LoopbackValue(),
+    type=LOOPBACK,
     help="prometheus: answer there, on this machine alone, until Ctrl-C.",
 )
 @click.option(
     "--interval",
     "interval_seconds",
-    type=SecondsValue(),
+    type=seconds(),
     default=5.0,
     help="prometheus: seconds between two writings of PATH.  [default: 5]",
 )
 @host_options
-@click.argument("run", type=RunValue(), required=False)
+@click.argument("run", type=RUN, required=False)
 @click.pass_context
-def export(
-    context: click.Context,
-    /,
-    format: str,  # noqa: A002 - the option's name
-    table: str | None,
-    **given: Any,
-) -> ask.Request:
+def export(context: click.Context, /, **given: Any) -> ask.Request:
     """Write RUN as JSON lines, CSV, TensorBoard event files, or for Prometheus.
 
     --format prometheus without RUN tells of the hosts, as top does.
     """
-    asked = ask.Export(
-        where=where(context, given),
-        format=ask.ExportFormat(format),
-        table=ask.ExportTable(table) if table else None,
-        **given,
-    )
+    asked = ask.Export(where=where(context, given), **given)
     _refuse_nonsense(asked, context)
     return asked
 

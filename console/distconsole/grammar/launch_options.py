@@ -9,7 +9,7 @@ import click
 
 from distconsole.grammar.hosts import FILE
 from distconsole.grammar.options import nproc_option, with_options
-from distconsole.grammar.values import AssignmentValue, NodesValue
+from distconsole.grammar.values import ASSIGNMENT, NODES, Choice
 from distconsole.model import requests as ask
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,7 +27,7 @@ def launch_options(command: F) -> F:
         command,
         click.option(
             "--launcher",
-            type=click.Choice([name.value for name in ask.LauncherName]),
+            type=Choice(ask.LauncherName),
             default="auto",
             show_default=True,
             help="What the ranks are. torch: env:// ranks; single: one process a node; slurm: torch or single.",
@@ -36,7 +36,7 @@ def launch_options(command: F) -> F:
         click.option(
             "--nnodes",
             metavar="N|MIN:MAX",
-            type=NodesValue(),
+            type=NODES,
             help="Hosts of the job; with MIN:MAX it goes on while MIN are left (torchrun, elastic Horovod).",
         ),
         click.option("--module", "-m", is_flag=True, help="SCRIPT is a module, as in python -m."),
@@ -44,7 +44,7 @@ def launch_options(command: F) -> F:
             "--env",
             metavar="K=V",
             multiple=True,
-            type=AssignmentValue(),
+            type=ASSIGNMENT,
             help="Set in every rank; may be repeated.",
         ),
         click.option(
@@ -64,7 +64,7 @@ def launch_options(command: F) -> F:
         ),
         click.option(
             "--pass-args",
-            type=click.Choice([kind.value for kind in ask.PassArgs]),
+            type=Choice(ask.PassArgs),
             help="Add --local_rank, or --init_method --rank --world_size, to the arguments.",
         ),
         click.option("--nic", metavar="NAME|auto", help="The training interface on every host."),

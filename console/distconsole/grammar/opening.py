@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from distconsole.grammar.options import with_options
-from distconsole.grammar.values import ThemeValue
+from distconsole.grammar.values import THEME
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -21,7 +21,7 @@ def opening_options(command: F) -> F:
         command,
         click.option(
             "--theme",
-            type=ThemeValue(),
+            type=THEME,
             metavar="NAME",
             help="Of the console: dark, light, contrast, terminal, or Textual's.",
         ),

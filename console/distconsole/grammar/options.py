@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
-from click.shell_completion import CompletionItem
 
-from distconsole.grammar.values import RanksPerHostValue, RunValue, WaysValue, vocabulary
+from distconsole.grammar.values import RANKS_PER_HOST, RUN, WAYS, ConditionValue
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-UNFINISHED_NAME = re.compile(r"[A-Za-z_][\w.]*$")
 
 
 def with_options(command: F, *options: Callable[[F], F]) -> F:
@@ -26,26 +22,6 @@ def with_options(command: F, *options: Callable[[F], F]) -> F:
 def json_option(command: F) -> F:
     """Add ``--json``."""
     return click.option("--json", "json", is_flag=True, help="Print JSON.")(command)
-
-
-class ConditionValue(click.ParamType):  # type: ignore[type-arg]
-    """A condition; completes the name at its end with the fields of the verb."""
-
-    name = "EXPR"
-
-    def shell_complete(
-        self, ctx: click.Context, param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        """Complete a name that is being typed; after it the condition goes on."""
-        start = UNFINISHED_NAME.search(incomplete)
-        begun = incomplete[start.start() :] if start else ""
-        done = incomplete[: len(incomplete) - len(begun)]
-        fields = vocabulary(ctx).fields(ctx.info_name or "")
-        return [
-            CompletionItem(f"{done}{name}", help=about, shown=name, goes_on=True)
-            for name, about in fields.items()
-            if name.startswith(begun)
-        ]
 
 
 def condition_options(command: F) -> F:
@@ -73,7 +49,7 @@ def notify_option(command: F) -> F:
     option = click.option(
         "--notify",
         metavar="WAY,…",
-        type=WaysValue(),
+        type=WAYS,
         help="Tell me of its end, failure and stall by these: bell, desktop, command, webhook; all or none.",
     )
     return option(command)
@@ -81,7 +57,7 @@ def notify_option(command: F) -> F:
 
 def run_argument(command: F) -> F:
     """Add ``RUN``."""
-    return click.argument("run", type=RunValue())(command)
+    return click.argument("run", type=RUN)(command)
 
 
 def nproc_option(command: F) -> F:
@@ -89,7 +65,7 @@ def nproc_option(command: F) -> F:
     option = click.option(
         "--nproc",
         metavar="N|gpu",
-        type=RanksPerHostValue(),
+        type=RANKS_PER_HOST,
         help="Ranks on each host (slots in the host list win).",
     )
     return option(command)

@@ -11,13 +11,13 @@ from distconsole.grammar.hosts import host_options, where
 from distconsole.grammar.opening import opening, opening_options
 from distconsole.grammar.options import condition_options, json_option, notify_option, run_argument
 from distconsole.grammar.values import (
-    HostsValue,
+    HOSTS,
+    PATTERN,
+    RANKS,
+    RUN,
+    SINCE,
     MomentValue,
-    PatternValue,
-    RanksValue,
-    RunValue,
-    SecondsValue,
-    SinceValue,
+    seconds,
 )
 from distconsole.model import requests as ask
 
@@ -65,23 +65,21 @@ def attach(context: click.Context, /, **given: Any) -> ask.Request:
 
 @click.command(cls=Verb, short_help="Lines that the ranks printed.")
 @click.option(
-    "--rank", "ranks", metavar="N", type=RanksValue(), default=(), help="Only these: 3 or 0-3,8."
+    "--rank", "ranks", metavar="N", type=RANKS, default=(), help="Only these: 3 or 0-3,8."
 )
-@click.option(
-    "--host", metavar="H", type=HostsValue(), help="Only this host; * stands for anything."
-)
+@click.option("--host", metavar="H", type=HOSTS, help="Only this host; * stands for anything.")
 @click.option("--stream", type=click.Choice(["out", "err"]), help="Only stdout, or only stderr.")
 @click.option(
     "--grep",
     metavar="RE",
-    type=PatternValue(),
+    type=PATTERN,
     help="Only lines with this; small letters match both.",
 )
 @click.option("--errors", is_flag=True, help="Only errors, with their tracebacks.")
 @click.option(
     "--since",
     metavar="TIME",
-    type=SinceValue(),
+    type=SINCE,
     help="Only from then on: 10m (before the end, or now), 14:05, 2026-11-22T14:05.",
 )
 @click.option(
@@ -103,7 +101,7 @@ def logs(context: click.Context, /, **given: Any) -> ask.Request:
 @click.option(
     "--grace",
     "grace_seconds",
-    type=SecondsValue(),
+    type=seconds(),
     help="Seconds between SIGTERM and SIGKILL; 0 kills at once.",
 )
 @click.option("--yes", "-y", is_flag=True, help="Ask nothing (only the console's prompt asks).")
@@ -119,7 +117,7 @@ def stop(context: click.Context, /, **given: Any) -> ask.Request:
 @click.option(
     "--exclude",
     metavar="HOST",
-    type=HostsValue(),
+    type=HOSTS,
     multiple=True,
     help="Without this host; may be repeated.",
 )
@@ -161,7 +159,7 @@ def replay(context: click.Context, /, **given: Any) -> ask.Request:
 
 @click.command(cls=Verb, short_help="Runs side by side: speed, loss, configuration.")
 @json_option
-@click.argument("runs", type=RunValue(), nargs=-1, required=True, metavar="RUN RUN...")
+@click.argument("runs", type=RUN, nargs=-1, required=True, metavar="RUN RUN...")
 def compare(**given: Any) -> ask.Request:
     """Compare two to eight runs with the first of them.
 

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from distconsole.model.moments import parse_since
 from distconsole.model.notices import Way
-from distconsole.model.ranks import RankSpans, parse_ranks
+from distconsole.model.ranks import parse_ranks
+
+Name = TypeVar("Name", bound=StrEnum)
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
+UNFINISHED_NAME = re.compile(r"[A-Za-z_][\w.]*$")
+LEAST_LIMIT = 1 << 20
+MAX_MESSAGE_BYTES = 1 << 30
+
+
+CHECK_GROUPS = (
+    *("ssh", "os", "python", "script", "torch", "gpu", "mpi", "horovod", "slurm", "net", "coll"),
+    *("clock", "fs"),
+)
 
 
 def _no_fields(_verb: str) -> Mapping[str, str]:
@@ -45,23 +57,7 @@ class Vocabulary:
     fields: Callable[[str], Mapping[str, str]] = _no_fields
     moments: Callable[[str], Mapping[str, str]] = _any_moments
     themes: tuple[str, ...] = ("dark", "light", "contrast", "terminal")
-    checks: tuple[str, ...] = field(
-        default=(
-            "ssh",
-            "os",
-            "python",
-            "script",
-            "torch",
-            "gpu",
-            "mpi",
-            "horovod",
-            "slurm",
-            "net",
-            "coll",
-            "clock",
-            "fs",
-        )
-    )
+    checks: tuple[str, ...] = CHECK_GROUPS
 
 
 def vocabulary(context: click.Context) -> Vocabulary:
@@ -71,7 +67,7 @@ def vocabulary(context: click.Context) -> Vocabulary:
 
 
 def _starting(
-    words: Sequence[str], incomplete: str, about: Mapping[str, str] = NOTHING
+    words: Iterable[str], incomplete: str, about: Mapping[str, str] = NOTHING
 ) -> list[CompletionItem]:
     return [
         CompletionItem(word, help=about.get(word)) for word in words if word.startswith(incomplete)
@@ -96,71 +92,63 @@ def _last_element(
     ]
 
 
-class Offering(click.ParamType):  # type: ignore[type-arg]
-    """A word, or a list of words with commas, that completes with what is known to exist."""
+Offers = Callable[[Vocabulary], Iterable[str]]
 
-    is_list = False
 
-    def offers(self, known: Vocabulary) -> tuple[Sequence[str], Mapping[str, str]]:
-        """Return the words, and what some of them mean."""
-        raise NotImplementedError
+class Choice(click.Choice[Name]):
+    """One of an enumeration, by its value."""
+
+    def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
+        """Return the value of a member, or what was typed."""
+        return str(choice)
+
+
+class Value(click.ParamType):  # type: ignore[type-arg]
+    """A word, or a list with commas, that completes with what exists.
+
+    Args:
+        name: What it is called.
+        read: From what was given to the value; raises ``ValueError`` with what is wrong.
+        offers: The words that it may be.
+        about: What some of them mean; None takes it from the vocabulary.
+        is_list: Whether its last element is completed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        read: Callable[[str], Any] = str,
+        offers: Offers = lambda _: (),
+        about: Mapping[str, str] | None = None,
+        *,
+        is_list: bool = False,
+    ) -> None:
+        self.name = name
+        self._read = read
+        self._offers = offers
+        self._about = about
+        self._is_list = is_list
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return what ``value`` means: a text, a list of texts from a file, or what was read already."""
+        if isinstance(value, tuple):
+            if not (self._is_list and value and all(isinstance(each, str) for each in value)):
+                return value
+            value = ",".join(value)
+        try:
+            return self._read(str(value))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Complete the word; of a list its last element, with those that are not yet in it."""
-        words, about = self.offers(vocabulary(ctx))
-        return (_last_element if self.is_list else _starting)(words, incomplete, about)
-
-
-class HostsValue(Offering):
-    """A comma-separated list of hosts."""
-
-    name, is_list = "hosts", True
-
-    def offers(self, known: Vocabulary) -> tuple[Sequence[str], Mapping[str, str]]:
-        """Offer the hosts."""
-        return known.hosts, known.about
-
-
-class RunValue(Offering):
-    """A run: its id, a unique prefix, its name, or ``last``."""
-
-    name = "run"
-
-    def offers(self, known: Vocabulary) -> tuple[Sequence[str], Mapping[str, str]]:
-        """Offer ``last`` and the runs that exist."""
-        return ("last", *known.runs), {"last": "the newest", **known.about}
-
-
-class ClusterValue(Offering):
-    """The name of a cluster in the configuration."""
-
-    name = "cluster"
-
-    def offers(self, known: Vocabulary) -> tuple[Sequence[str], Mapping[str, str]]:
-        """Offer the clusters that are configured."""
-        return known.clusters, known.about
-
-
-class CheckValue(Offering):
-    """The id of a check."""
-
-    name = "check"
-
-    def offers(self, known: Vocabulary) -> tuple[Sequence[str], Mapping[str, str]]:
-        """Offer the ids of checks, which have a dot where they are known."""
-        return [check for check in known.checks if "." in check], known.about
-
-
-class ThemeValue(Offering):
-    """The name of a theme of the console."""
-
-    name = "theme"
-
-    def offers(self, known: Vocabulary) -> tuple[Sequence[str], Mapping[str, str]]:
-        """Offer the themes that there are."""
-        return known.themes, NOTHING
+        known = vocabulary(ctx)
+        about = {"last": "the newest", **known.about} if self._about is None else self._about
+        return (_last_element if self._is_list else _starting)(
+            self._offers(known), incomplete, about
+        )
 
 
 class MomentValue(click.ParamType):  # type: ignore[type-arg]
@@ -175,234 +163,158 @@ class MomentValue(click.ParamType):  # type: ignore[type-arg]
         # An option that still lacks its value leaves what stands before it unread.
         words = (ctx.params.get("run"), *(word for word in ctx.args if word[:1] != "-"), "")
         moments = vocabulary(ctx).moments(next(word for word in words if word is not None))
-        return _starting(tuple(moments), incomplete, moments)
+        return _starting(moments, incomplete, moments)
 
 
-class RanksValue(Offering):
-    """Ranks of a run, ``3`` or ``0-3,8``."""
+class ConditionValue(click.ParamType):  # type: ignore[type-arg]
+    """A condition; completes the name at its end with the fields of the verb."""
 
-    name, is_list = "ranks", True
+    name = "EXPR"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> RankSpans:
-        """Return the first and last rank of each span.
-
-        Raises:
-            click.BadParameter: if it is not ranks.
-        """
-        if isinstance(value, tuple):
-            return value
-        try:
-            return parse_ranks(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-
-    def offers(self, known: Vocabulary) -> tuple[Sequence[str], Mapping[str, str]]:
-        """Offer the ranks of the run on the screen."""
-        return known.ranks, {rank: known.about.get(f"rank {rank}", "") for rank in known.ranks}
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        """Complete a name that is being typed; after it the condition goes on."""
+        start = UNFINISHED_NAME.search(incomplete)
+        begun = incomplete[start.start() :] if start else ""
+        done = incomplete[: len(incomplete) - len(begun)]
+        fields = vocabulary(ctx).fields(ctx.info_name or "")
+        return [
+            CompletionItem(f"{done}{name}", help=about, shown=name, goes_on=True)
+            for name, about in fields.items()
+            if name.startswith(begun)
+        ]
 
 
-class PatternValue(click.ParamType):  # type: ignore[type-arg]
-    """A regular expression of Python's."""
-
-    name = "pattern"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return it as it was given.
-
-        Raises:
-            click.BadParameter: if it is none.
-        """
-        try:
-            re.compile(str(value))
-        except (re.error, RecursionError, OverflowError) as error:
-            self.fail(f"{value!r} is not a regular expression: {error}", param, ctx)
-        return str(value)
+def split_words(text: str) -> tuple[str, ...]:
+    """Return the parts between commas, without blanks."""
+    return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-class SinceValue(click.ParamType):  # type: ignore[type-arg]
-    """A moment, or a span before now."""
+def names_of(names: type[Name], noun: str) -> Value:
+    """Return the type of a list of an enumeration's names; ``noun`` is what one of them is."""
 
-    name = "since"
+    def read(text: str) -> tuple[Name, ...]:
+        for word in split_words(text):
+            if word not in list(names):
+                raise ValueError(f"{word!r} is no {noun}; there are: {', '.join(names)}")
+        return tuple(map(names, split_words(text)))
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return it as it was given: what it means depends on the run.
-
-        Raises:
-            click.BadParameter: if it is none.
-        """
-        try:
-            parse_since(str(value), 0.0)
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
-        return str(value)
+    return Value(noun, read, lambda _: names, NOTHING, is_list=True)
 
 
-class GroupsValue(Offering):
-    """Comma-separated groups and check ids, by prefix."""
+def seconds(fewest: float = 0.0) -> Value:
+    """Return the type of a duration, ``10``, ``1.5``, ``90s``, ``2m`` or ``1h``, of ``fewest`` seconds or more."""
 
-    name, is_list = "groups", True
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, ...]:
-        """Return the elements without blanks."""
-        if isinstance(value, tuple):
-            return value
-        return tuple(part.strip() for part in str(value).split(",") if part.strip())
-
-    def offers(self, known: Vocabulary) -> tuple[Sequence[str], Mapping[str, str]]:
-        """Offer groups and checks."""
-        return known.checks, known.about
-
-
-class AssignmentValue(click.ParamType):  # type: ignore[type-arg]
-    """``NAME=VALUE`` for the environment of the ranks."""
-
-    name = "K=V"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        """Return name and value.
-
-        Raises:
-            click.BadParameter: if there is no ``=`` or the name is not one a shell could set.
-        """
-        if isinstance(value, tuple):
-            return value
-        name, equals, text = str(value).partition("=")
-        if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            # The value may be a secret: only the name is repeated.
-            self.fail(f"{name!r} must be given as NAME=VALUE", param, ctx)
-        return name, text
-
-
-_SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
-
-
-class SecondsValue(click.ParamType):  # type: ignore[type-arg]
-    """A duration in seconds; ``10``, ``1.5``, ``90s``, ``2m`` and ``1h`` are all understood."""
-
-    name = "seconds"
-
-    def __init__(self, fewest: float = 0.0) -> None:
-        """Refuse durations that are shorter than ``fewest`` seconds."""
-        self._fewest = fewest
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Return the duration in seconds.
-
-        Raises:
-            click.BadParameter: if it is not a duration, or too short a one.
-        """
-        seconds = value if isinstance(value, float) else self._read(value, param, ctx)
-        if seconds < self._fewest:
-            self.fail(f"{value!r} is too short: at least {self._fewest:g} s", param, ctx)
-        return seconds
-
-    def _read(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", str(value).strip())
+    def read(text: str) -> float:
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
         if match is None:
-            self.fail(f"{value!r} is not a duration such as 10, 1.5 or 2m", param, ctx)
-        return float(match[1]) * _SECONDS[match[2]]
+            raise ValueError(f"{text!r} is not a duration such as 10, 1.5 or 2m")
+        found = float(match[1]) * {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
+        if found < fewest:
+            raise ValueError(f"{text!r} is too short: at least {fewest:g} s")
+        return found
+
+    return Value("seconds", read)
 
 
-class RanksPerHostValue(Offering):
-    """``--nproc``: a positive number, or ``gpu`` for one rank a GPU."""
-
-    name = "N|gpu"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return ``gpu`` or the number as text.
-
-        Raises:
-            click.BadParameter: if it is neither.
-        """
-        text = str(value)
-        if text != "gpu" and not re.fullmatch(r"[1-9][0-9]{0,3}", text):
-            self.fail(f"{text!r} is neither a positive number nor 'gpu'", param, ctx)
-        return text
-
-    def offers(self, known: Vocabulary) -> tuple[Sequence[str], Mapping[str, str]]:
-        """Offer the usual answers."""
-        return ("gpu", "1", "2", "4", "8"), NOTHING
+def _read_pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ValueError(f"{text!r} is not a regular expression: {error}") from None
+    return text
 
 
-class NodesValue(click.ParamType):  # type: ignore[type-arg]
-    """``--nnodes``: a number of hosts, or the fewest and the most."""
-
-    name = "N|MIN:MAX"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the text.
-
-        Raises:
-            click.BadParameter: if it is neither, or the fewest are more than the most.
-        """
-        text = str(value)
-        match = re.fullmatch(r"([1-9][0-9]{0,5})(?::([1-9][0-9]{0,5}))?", text)
-        if match is None:
-            self.fail(f"{text!r} is neither a number of hosts nor MIN:MAX, from 1", param, ctx)
-        if match[2] is not None and int(match[1]) > int(match[2]):
-            self.fail(f"{text!r} asks for at least {match[1]} and at most {match[2]}", param, ctx)
-        return text
+def _read_since(text: str) -> str:
+    parse_since(text, 0.0)
+    return text  # what it means depends on the run
 
 
-class WaysValue(Offering):
-    """``--notify``: ways to be told, comma-separated; ``all`` that are configured, or ``none``."""
-
-    name, is_list = "WAY,…", True
-    _ALONE = ("all", "none")
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the ways as text, each once.
-
-        Raises:
-            click.BadParameter: if one is none.
-        """
-        given = [part.strip() for part in str(value).split(",") if part.strip()]
-        words = list(dict.fromkeys(given))
-        known = [way.value for way in Way]
-        for word in words:
-            if word not in known and words != [word]:
-                self.fail(f"{word!r} is none of {', '.join(known)}", param, ctx)
-            if word not in (*known, *self._ALONE):
-                self.fail(f"{word!r} is none of {', '.join((*known, *self._ALONE))}", param, ctx)
-        return ",".join(words) or "none"
-
-    def offers(self, known: Vocabulary) -> tuple[Sequence[str], Mapping[str, str]]:
-        """Offer the ways."""
-        return (*(way.value for way in Way), *self._ALONE), NOTHING
+def _read_assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        # The value may be a secret: only the name is repeated.
+        raise ValueError(f"{name!r} must be given as NAME=VALUE")
+    return name, value
 
 
-class LoopbackValue(click.ParamType):  # type: ignore[type-arg]
-    """``--listen``: a port of this machine that nobody outside it reaches."""
+def _read_ranks_per_host(text: str) -> str:
+    if text != "gpu" and not re.fullmatch(r"[1-9][0-9]{0,3}", text):
+        raise ValueError(f"{text!r} is neither a positive number nor 'gpu'")
+    return text
 
-    name = "127.0.0.1:PORT"
 
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, int]:
-        """Return address and port.
+def _read_nodes(text: str) -> str:
+    match = re.fullmatch(r"([1-9][0-9]{0,5})(?::([1-9][0-9]{0,5}))?", text)
+    if match is None:
+        raise ValueError(f"{text!r} is neither a number of hosts nor MIN:MAX, from 1")
+    if match[2] is not None and int(match[1]) > int(match[2]):
+        raise ValueError(f"{text!r} asks for at least {match[1]} and at most {match[2]}")
+    return text
 
-        Raises:
-            click.BadParameter: if it is none, or an address that others reach.
-        """
-        if isinstance(value, tuple):
-            return value
-        match = re.fullmatch(r"(?:(.*):)?([0-9]{1,5})", str(value))
-        if match is None or int(match[2]) > 65535:
-            self.fail(f"{value!r} is not ADDRESS:PORT such as 127.0.0.1:9400", param, ctx)
-        named = (match[1] or "127.0.0.1").strip("[]")
-        address = {"localhost": "127.0.0.1"}.get(named, named)
-        if address != "::1" and not re.fullmatch(r"127(\.[0-9]{1,3}){3}", address):
-            self.fail(
-                f"{named!r} is not this machine's own: only 127.0.0.1, ::1 or localhost listens",
-                param,
-                ctx,
-            )
-        return address, int(match[2])
+
+def _read_ways(text: str) -> str:
+    words = list(dict.fromkeys(split_words(text)))
+    known = [way.value for way in Way]
+    for word in words:
+        alone = word in ("all", "none") and words == [word]
+        if word not in known and not alone:
+            there = known if word in ("all", "none") else [*known, "all", "none"]
+            raise ValueError(f"{word!r} is none of {', '.join(there)}")
+    return ",".join(words) or "none"
+
+
+def _read_loopback(text: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(?:(.*):)?([0-9]{1,5})", text)
+    if match is None or int(match[2]) > 65535:
+        raise ValueError(f"{text!r} is not ADDRESS:PORT such as 127.0.0.1:9400")
+    named = (match[1] or "127.0.0.1").strip("[]")
+    address = {"localhost": "127.0.0.1"}.get(named, named)
+    if address != "::1" and not re.fullmatch(r"127(\.[0-9]{1,3}){3}", address):
+        raise ValueError(
+            f"{named!r} is not this machine's own: only 127.0.0.1, ::1 or localhost listens"
+        )
+    return address, int(match[2])
+
+
+def _read_limit(text: str) -> int:
+    from distconsole.config.expect import size_of  # noqa: PLC0415 - most lines hold no size
+
+    size = size_of(text)
+    if size is None:
+        raise ValueError(f"{text!r} is not a size such as 500MB or 8GiB")
+    if size < LEAST_LIMIT:
+        raise ValueError(f"{text!r} is too little: give at least 1MB")
+    return int(size)
+
+
+def _read_sizes(text: str) -> tuple[int, ...]:
+    sizes = []
+    for part in split_words(text):
+        found = re.fullmatch(r"(\d{1,12})([KMG]?)(?:i?B)?", part, re.IGNORECASE)
+        size = int(found[1]) << 10 * " KMG".index(found[2].upper() or " ") if found else 0
+        if not 4 <= size <= MAX_MESSAGE_BYTES:
+            raise ValueError(f"{part!r} is no size from 4 to 1G, such as 64K")
+        sizes.append(size)
+    return tuple(dict.fromkeys(sizes))
+
+
+HOSTS = Value("hosts", offers=lambda known: known.hosts, is_list=True)
+RUN = Value("run", offers=lambda known: ("last", *known.runs))
+CLUSTER = Value("cluster", offers=lambda known: known.clusters)
+CHECK = Value("check", offers=lambda known: [each for each in known.checks if "." in each])
+THEME = Value("theme", offers=lambda known: known.themes, about=NOTHING)
+RANKS = Value("ranks", parse_ranks, lambda known: known.ranks, is_list=True)
+PATTERN = Value("pattern", _read_pattern)
+SINCE = Value("since", _read_since)
+GROUPS = Value("groups", split_words, lambda known: known.checks, is_list=True)
+ASSIGNMENT = Value("K=V", _read_assignment)
+RANKS_PER_HOST = Value(
+    "N|gpu", _read_ranks_per_host, lambda _: ("gpu", "1", "2", "4", "8"), NOTHING
+)
+NODES = Value("N|MIN:MAX", _read_nodes)
+WAYS = Value("WAY,…", _read_ways, lambda _: (*Way, "all", "none"), NOTHING, is_list=True)
+LOOPBACK = Value("127.0.0.1:PORT", _read_loopback)
+LIMIT = Value("size", _read_limit)
+SIZES = Value("sizes", _read_sizes, is_list=True)

@@ -14,13 +14,14 @@ from distconsole.grammar.launch_options import launch_options
 from distconsole.grammar.opening import opening, opening_options
 from distconsole.grammar.options import condition_options, json_option, notify_option
 from distconsole.grammar.runs import attach, compare, logs, replay, rerun, runs, show, stop, why
-from distconsole.grammar.sizes import SizeValue
 from distconsole.grammar.target import take_target
 from distconsole.grammar.values import (
-    CheckValue,
-    GroupsValue,
-    HostsValue,
-    SecondsValue,
+    CHECK,
+    GROUPS,
+    HOSTS,
+    LIMIT,
+    Choice,
+    seconds,
 )
 from distconsole.model import requests as ask
 
@@ -35,7 +36,7 @@ FEWEST_LOST_AFTER_SECONDS = 5.0
 )
 @click.option(
     "--level",
-    type=click.Choice([level.value for level in ask.Level]),
+    type=Choice(ask.Level),
     default="standard",
     show_default=True,
     help="How deep.",
@@ -43,13 +44,13 @@ FEWEST_LOST_AFTER_SECONDS = 5.0
 @click.option(
     "--only",
     metavar="GROUP,…",
-    type=GroupsValue(),
+    type=GROUPS,
     default=(),
     help="Only these groups or check ids, by prefix.",
 )
-@click.option("--skip", metavar="GROUP,…", type=GroupsValue(), default=(), help="All but these.")
+@click.option("--skip", metavar="GROUP,…", type=GROUPS, default=(), help="All but these.")
 @click.option(
-    "--budget", "budget_seconds", type=SecondsValue(), help="At most this long, for all of it."
+    "--budget", "budget_seconds", type=seconds(), help="At most this long, for all of it."
 )
 @click.option("--strict", is_flag=True, help="Warnings fail.")
 @click.option(
@@ -58,7 +59,7 @@ FEWEST_LOST_AFTER_SECONDS = 5.0
 @click.option(
     "--explain",
     metavar="ID",
-    type=CheckValue(),
+    type=CHECK,
     help="Say what a check catches, or a group of them, and stop.",
 )
 @click.option("--junit", metavar="FILE", type=FILE, help="Also write a JUnit report.")
@@ -84,7 +85,7 @@ FEWEST_LOST_AFTER_SECONDS = 5.0
 @host_options
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT|COMMAND] [ARGS]...")
 @click.pass_context
-def check(context: click.Context, /, level: str, explain: str | None, **given: Any) -> ask.Request:
+def check(context: click.Context, /, explain: str | None, **given: Any) -> ask.Request:
     """Check that these hosts can train together.
 
     With SCRIPT or COMMAND it is checked for that launch: the script itself, what it imports, its
@@ -98,7 +99,7 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
         return ask.Explain(check=explain)
     asked = where(context, given)
     target, named = take_target(context, given)
-    return ask.Check(where=asked.over(named), level=ask.Level(level), target=target, **given)
+    return ask.Check(where=asked.over(named), target=target, **given)
 
 
 @click.command(
@@ -123,13 +124,13 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
 @click.option(
     "--log-limit",
     metavar="SIZE",
-    type=SizeValue(),
+    type=LIMIT,
     help="The most that the ranks' output may take on each host; what is more is dropped.  [default: 1GiB]",
 )
 @click.option(
     "--store-limit",
     metavar="SIZE",
-    type=SizeValue(),
+    type=LIMIT,
     help="The most that the run may take here; then its output is not kept any more.  [default: 4GiB]",
 )
 @click.option(
@@ -140,12 +141,12 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
 @click.option(
     "--slurm-login",
     metavar="HOST",
-    type=HostsValue(),
+    type=HOSTS,
     help="The host that has Slurm's commands, if not this one.",
 )
 @click.option(
     "--emit",
-    type=click.Choice([kind.value for kind in ask.EmitKind]),
+    type=Choice(ask.EmitKind),
     help="Write the plan as a file for this starter, and stop.",
 )
 @click.option(
@@ -159,14 +160,14 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
 @click.option(
     "--grace",
     "grace_seconds",
-    type=SecondsValue(),
+    type=seconds(),
     default=10.0,
     help="Seconds between SIGTERM and SIGKILL.  [default: 10]",
 )
 @click.option(
     "--lost-after",
     "lost_after_seconds",
-    type=SecondsValue(FEWEST_LOST_AFTER_SECONDS),
+    type=seconds(FEWEST_LOST_AFTER_SECONDS),
     default=ask.LOST_AFTER_SECONDS,
     help="Seconds without a word from a host until it is given up.  [default: 120]",
 )
@@ -184,15 +185,7 @@ def check(context: click.Context, /, level: str, explain: str | None, **given: A
 @click.argument("script")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
-def run(
-    context: click.Context,
-    /,
-    launcher: str,
-    pass_args: str | None,
-    emit: str | None,
-    max_restarts: int | None,
-    **given: Any,
-) -> ask.Request:
+def run(context: click.Context, /, max_restarts: int | None, **given: Any) -> ask.Request:
     """Launch SCRIPT with ARGS on every host and follow it to its end.
 
     The exit code is that of the rank that failed first. Ctrl-C stops the job on every host; a
@@ -203,9 +196,6 @@ def run(
         divided=bool(context.meta.get(DIVIDED)),
         max_restarts=most - fewest if max_restarts is None else max_restarts,
         where=where(context, given),
-        launcher=ask.LauncherName(launcher),
-        pass_args=ask.PassArgs(pass_args) if pass_args else None,
-        emit=ask.EmitKind(emit) if emit else None,
         **given,
     )
 
@@ -215,7 +205,7 @@ def run(
 @click.option(
     "--interval",
     "interval_seconds",
-    type=SecondsValue(),
+    type=seconds(),
     default=1.0,
     help="Seconds between samples.  [default: 1]",
 )

@@ -1,21 +1,16 @@
 """The table of verbs: what the program knows of each kind of request, in one row.
 
-The operations, the command line and the screen read it; a new verb is its own module and a row here. A column that
-depends on the request has a function of it.
+Where a column depends on the request, the row has a function that makes the row of that request.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, TypeAlias, TypeVar
+from typing import Any
 
 from distconsole.model import requests as ask
-
-Value = TypeVar("Value")
-Column: TypeAlias = Value | Callable[[Any], Value]
-"""The same for all requests of a kind, or a function of the request."""
 
 FULL = ("sessions", "control", "store")
 """What an operation takes besides its request, which works on hosts and on the store."""
@@ -62,83 +57,122 @@ class Verb:
         role: What it has to do with a run.
         interrupt: What Ctrl-C does.
         asks: Whether the screen asks first, whatever it writes.
-        writes: The files that it writes; the screen asks before one is overwritten.
+        writes: The files and folders that it writes; the screen asks before one is overwritten.
         opens: Whether it opens the screen.
+        prints: What shows its events as lines: ``text``, ``details``, ``load`` or ``logs`` of ``text.show``.
         outlives: Whether what it has started goes on without the console.
         trusts: Whether it may do what a project's file says, which must be trusted then.
+        of: From this row and a request to the row of that request, where they differ.
     """
 
     name: str
     operation: str
     needs: tuple[str, ...] = ()
-    view: Column[str] = "transcript"
-    live: Column[bool] = False
-    role: Column[RunRole] = RunRole.NONE
-    interrupt: Column[Interrupt] = Interrupt.END
-    asks: Column[bool] = False
-    writes: Column[tuple[str | None, ...]] = ()
-    opens: Column[Opens] = Opens.NEVER
+    view: str = "transcript"
+    live: bool = False
+    role: RunRole = RunRole.NONE
+    interrupt: Interrupt = Interrupt.END
+    asks: bool = False
+    writes: tuple[str, ...] = ()
+    opens: Opens = Opens.NEVER
+    prints: str = "text"
     outlives: bool = True
     trusts: bool = True
+    of: Callable[[Verb, Any], Verb] | None = None
 
 
-def _starts(request: ask.Run) -> bool:
-    return not request.dry_run and request.emit is None
+def _of_check(verb: Verb, request: ask.Check) -> Verb:
+    details = request.details or request.level is ask.Level.FULL
+    prints = "details" if details else verb.prints
+    return replace(verb, prints=prints, writes=_named(request.junit, request.emit_hostfile))
 
 
-def _on_terminal(*unless: str) -> Callable[[Any], Opens]:
-    """Return a column: on a terminal, but where one of these fields is set."""
+def _of_run(verb: Verb, request: ask.Run) -> Verb:
+    if request.dry_run or request.emit is not None:
+        return replace(
+            verb,
+            view="transcript",
+            live=False,
+            role=RunRole.NONE,
+            interrupt=Interrupt.END,
+            writes=_named(request.output),
+        )
+    return _of_rerun(verb, request)
 
-    def opens(request: object) -> Opens:
-        lines = any(getattr(request, name) for name in unless)
-        return Opens.NEVER if lines else Opens.ON_TERMINAL
 
-    return opens
+def _of_rerun(verb: Verb, request: ask.Run | ask.Rerun) -> Verb:
+    return replace(verb, view="transcript") if request.detach else verb
+
+
+def _of_top(verb: Verb, request: ask.Top) -> Verb:
+    if request.once:
+        return replace(verb, view="transcript", live=False, opens=Opens.NEVER)
+    return _of_opening(verb, request)
+
+
+def _of_opening(verb: Verb, request: ask.Attach | ask.Demo | ask.Top) -> Verb:
+    lines = request.json or getattr(request, "headless", False)
+    return replace(verb, opens=Opens.NEVER) if lines else verb
+
+
+def _of_stop(verb: Verb, request: ask.Stop) -> Verb:
+    return replace(verb, asks=not request.yes)
+
+
+def _of_export(verb: Verb, request: ask.Export) -> Verb:
+    output = request.output
+    files = _named(output)
+    if output and request.format is ask.ExportFormat.TENSORBOARD:
+        files = (f"{output}/{request.run}",)
+    elif output and request.writes_tables and not output.endswith(".csv"):
+        files = tuple(f"{output}/{table}.csv" for table in ask.ExportTable)
+    interrupt = Interrupt.LEAVE_RUN if request.goes_on else Interrupt.END
+    return replace(verb, writes=files, interrupt=interrupt)
+
+
+def _of_report(verb: Verb, request: ask.ReportPage) -> Verb:
+    return replace(verb, writes=_named(request.output))
+
+
+def _named(*files: str | None) -> tuple[str, ...]:
+    return tuple(filter(None, files))
 
 
 VERBS: Mapping[type, Verb] = {
     ask.Check: Verb(
-        "check", "check.check", ("sessions", "began"), view="check", interrupt=Interrupt.REPORT,
-        writes=lambda request: (request.junit, request.emit_hostfile),
+        "check", "check.check", ("sessions", "began"), "check", interrupt=Interrupt.REPORT, of=_of_check
     ),
     ask.Explain: Verb("", "check.explain", trusts=False),
     ask.Run: Verb(
-        "run", "launch.launching.run", FULL, interrupt=Interrupt.STOP_RUN,
-        view=lambda request: "run" if _starts(request) and not request.detach else "transcript",
-        live=_starts, role=lambda request: RunRole.RECORDS if _starts(request) else RunRole.NONE,
-        writes=lambda request: (request.output,) if request.emit is not None else (),
+        "run", "launch.launching.run", FULL, "run", live=True, role=RunRole.RECORDS, interrupt=Interrupt.STOP_RUN,
+        of=_of_run,
     ),
     ask.Rerun: Verb(
-        "rerun", "launch.launching.rerun", FULL, live=True, role=RunRole.RECORDS, interrupt=Interrupt.STOP_RUN,
-        view=lambda request: "transcript" if request.detach else "run",
+        "rerun", "launch.launching.rerun", FULL, "run", live=True, role=RunRole.RECORDS,
+        interrupt=Interrupt.STOP_RUN, of=_of_rerun,
     ),
     ask.Attach: Verb(
         "attach", "attach.attach", FULL, "run", live=True, role=RunRole.FOLLOWS, interrupt=Interrupt.LEAVE_RUN,
-        opens=_on_terminal("json"),
+        opens=Opens.ON_TERMINAL, of=_of_opening,
     ),
     ask.Replay: Verb(
         "replay", "stored.past.replay", ("store",), "run", live=True, role=RunRole.REPLAYS, opens=Opens.ALWAYS
     ),
     ask.Demo: Verb(
         "demo", "demo.demo", ("control", "store"), "check", live=True, role=RunRole.RECORDS,
-        interrupt=Interrupt.STOP_RUN, opens=_on_terminal("json", "headless"), outlives=False,
+        interrupt=Interrupt.STOP_RUN, opens=Opens.ON_TERMINAL, outlives=False, of=_of_opening,
     ),
-    ask.Stop: Verb("stop", "stopping.stop", FULL, view="", asks=lambda request: not request.yes),
+    ask.Stop: Verb("stop", "stopping.stop", FULL, view="", of=_of_stop),
     ask.Top: Verb(
-        "top", "top.top", ("sessions", "control"), opens=_on_terminal("json", "once"),
-        view=lambda request: "transcript" if request.once else "cluster", live=lambda request: not request.once,
+        "top", "top.top", ("sessions", "control"), "cluster", live=True, opens=Opens.ON_TERMINAL, prints="load",
+        of=_of_top,
     ),
     ask.Runs: Verb("runs", "stored.past.runs", ("sessions", "store"), "runs"),
     ask.Show: Verb("show", "stored.past.show", ("sessions", "store")),
     ask.Compare: Verb("compare", "stored.compare.compare_runs", ("store",), "compare"),
-    ask.Logs: Verb("logs", "stored.logs.logs", FULL),
-    ask.Export: Verb(
-        "export", "stored.export.export", FULL, writes=lambda request: (request.output,),
-        interrupt=lambda request: Interrupt.LEAVE_RUN if request.goes_on else Interrupt.END,
-    ),
-    ask.ReportPage: Verb(
-        "report", "stored.report.report", ("sessions", "store"), writes=lambda request: (request.output,)
-    ),
+    ask.Logs: Verb("logs", "stored.logs.logs", FULL, prints="logs"),
+    ask.Export: Verb("export", "stored.export.export", FULL, of=_of_export),
+    ask.ReportPage: Verb("report", "stored.report.report", ("sessions", "store"), of=_of_report),
     ask.Why: Verb("why", "console_verbs.why"),
     ask.Bench: Verb(
         "bench strategies", "bench.comparison.bench", FULL, interrupt=Interrupt.STOP_WORK, outlives=False
@@ -158,43 +192,5 @@ VERBS: Mapping[type, Verb] = {
 
 def verb_of(request: ask.Request) -> Verb:
     """Return the row of ``request``."""
-    return VERBS[type(request)]
-
-
-def view_of(request: ask.Request) -> str:
-    """Return the view that shows ``request``; nothing where it is seen wherever one is."""
-    return _value(verb_of(request).view, request)
-
-
-def is_live(request: ask.Request) -> bool:
-    """Whether a view draws the events of ``request``."""
-    return _value(verb_of(request).live, request)
-
-
-def role_of(request: ask.Request) -> RunRole:
-    """Return what ``request`` has to do with a run."""
-    return _value(verb_of(request).role, request)
-
-
-def interrupt_of(request: ask.Request) -> Interrupt:
-    """Return what Ctrl-C does to ``request``."""
-    return _value(verb_of(request).interrupt, request)
-
-
-def asks_first(request: ask.Request) -> bool:
-    """Whether ``request`` destroys something other than files."""
-    return _value(verb_of(request).asks, request)
-
-
-def files_of(request: ask.Request) -> tuple[str, ...]:
-    """Return the files that ``request`` would write."""
-    return tuple(filter(None, _value(verb_of(request).writes, request)))
-
-
-def opens_of(request: ask.Request) -> Opens:
-    """Return whether ``request`` opens the screen."""
-    return _value(verb_of(request).opens, request)
-
-
-def _value(column: Column[Value], request: ask.Request) -> Value:
-    return column(request) if callable(column) else column
+    verb = VERBS[type(request)]
+    return verb if verb.of is None else verb.of(verb, request)

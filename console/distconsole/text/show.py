@@ -32,6 +32,7 @@ from distconsole.model.events import (
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import GpuKey, GpuSample, LogLine, NodeSample, RunEvent
 from distconsole.model.run_summary import RunSummary
+from distconsole.model.verbs import verb_of
 from distconsole.text.bench import show_bench, show_bench_progress, show_bench_run
 from distconsole.text.check import show_progress, show_report, show_rounds, show_way_to_details
 from distconsole.text.collectives import show_collectives
@@ -61,15 +62,13 @@ def show_for(request: ask.Request, output: Output, *, on_screen: bool = False) -
     """
     if getattr(request, "json", False):
         return JsonShow(output)
-    if isinstance(request, ask.Top):
-        return LoadShow(output)
-    if isinstance(request, ask.Logs):
-        return LogShow(output)
-    return TextShow(output, details=_wants_details(request), on_screen=on_screen)
-
-
-def _wants_details(request: ask.Request) -> bool:
-    return isinstance(request, ask.Check) and (request.details or request.level is ask.Level.FULL)
+    match verb_of(request).prints:
+        case "load":
+            return LoadShow(output)
+        case "logs":
+            return LogShow(output)
+        case prints:
+            return TextShow(output, details=prints == "details", on_screen=on_screen)
 
 
 class JsonShow:

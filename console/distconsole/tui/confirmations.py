@@ -14,7 +14,7 @@ from distconsole.errors import RunNotFoundError
 from distconsole.model import requests as ask
 from distconsole.model.run_events import PlanMade
 from distconsole.model.time_text import span_text
-from distconsole.model.verbs import asks_first, files_of
+from distconsole.model.verbs import verb_of
 from distconsole.runs.store.planned import stored_end, stored_plan
 from distconsole.runs.store.store import RunStore
 
@@ -39,7 +39,8 @@ class Danger:
 
 def may_be_dangerous(request: ask.Request) -> bool:
     """Whether ``assess`` need look at ``request`` at all."""
-    return asks_first(request) or bool(files_of(request))
+    verb = verb_of(request)
+    return verb.asks or bool(verb.writes)
 
 
 def assess(request: ask.Request, now: float) -> tuple[ask.Request, Danger | None]:
@@ -56,12 +57,14 @@ def assess(request: ask.Request, now: float) -> tuple[ask.Request, Danger | None
     """
     if isinstance(request, ask.Stop):
         return _assess_stop(request, now)
-    folders = isinstance(request, ask.Export) and request.format is ask.ExportFormat.TENSORBOARD
-    return request, overwriting(_replaced(request), now, folders=folders)
+    if isinstance(request, ask.Export) and request.run is not None:
+        with contextlib.suppress(RunNotFoundError):  # the verb itself says that
+            request = replace(request, run=RunStore(runs_dir()).resolve(request.run))
+    return request, overwriting(verb_of(request).writes, now)
 
 
-def overwriting(paths: Sequence[str], now: float, *, folders: bool = False) -> Danger | None:
-    """Return what is dangerous about writing these files, or, if asked, these ``folders``; or None."""
+def overwriting(paths: Sequence[str], now: float) -> Danger | None:
+    """Return what is dangerous about writing these files and folders; or None."""
     found = []
     for given in paths:
         path = Path(given).expanduser()
@@ -70,7 +73,7 @@ def overwriting(paths: Sequence[str], now: float, *, folders: bool = False) -> D
             ago = span_text(max(0.0, now - status.st_mtime))
             if path.is_file():
                 found.append((path, f"{path} ({status.st_size:,} bytes) was written {ago} ago"))
-            elif folders and path.is_dir():
+            elif path.is_dir():
                 found.append((path, f"{path} was written {ago} ago"))
     if not found:
         return None
@@ -133,18 +136,3 @@ def _own_grace(request: bytes) -> float | None:
         grace = found.get("grace_seconds") if isinstance(found, dict) else None
         return float(grace) if isinstance(grace, int | float) else None
     return None
-
-
-def _replaced(request: ask.Request) -> tuple[str, ...]:
-    """Return what ``request`` would put something else in place of: of a folder what it writes there."""
-    match request:
-        case ask.Export(format=ask.ExportFormat.CSV, table=None, output=str(output)):
-            if Path(output).suffix != ".csv":
-                return tuple(str(Path(output) / f"{table}.csv") for table in ask.ExportTable)
-        case ask.Export(format=ask.ExportFormat.TENSORBOARD, output=str(output), run=str(run)):
-            with contextlib.suppress(RunNotFoundError):  # the verb itself says that
-                return (str(Path(output) / RunStore(runs_dir()).resolve(run)),)
-            return ()
-        case _:
-            pass
-    return files_of(request)

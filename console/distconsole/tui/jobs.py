@@ -7,7 +7,7 @@ from enum import Enum
 
 from distconsole.grammar.secrets import masked
 from distconsole.model import requests as ask
-from distconsole.model.verbs import Interrupt, RunRole, interrupt_of
+from distconsole.model.verbs import Interrupt, RunRole
 from distconsole.operations import StopReason
 from distconsole.tui.tasks import RequestTask
 
@@ -97,12 +97,12 @@ def _only_shows(task: RequestTask) -> bool:
 
 def ending_of(task: RequestTask) -> Ending:
     """Return what ``cancel`` does to ``task``."""
-    match interrupt_of(task.request):
+    match task.verb.interrupt:
         case Interrupt.STOP_WORK | Interrupt.END_WORK:
             return Ending.ASK
         case Interrupt.STOP_RUN if task.run.plan is None:
             return Ending.STOP
-        case Interrupt.STOP_RUN if not getattr(task.request, "dry_run", False):
+        case Interrupt.STOP_RUN:
             return Ending.NOT
         case Interrupt.LEAVE_RUN if task.goes_on and task.run.started is not None:
             return Ending.NOT

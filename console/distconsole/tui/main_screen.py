@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from distconsole.model import requests as ask
-from distconsole.model.verbs import is_live, verb_of, view_of
+from distconsole.model.verbs import verb_of
 from distconsole.runs.conditions.load_fields import LoadRow
 from distconsole.tui.later import CallOnUiThread, RunLine
 from distconsole.tui.launch_form.form import LaunchForm
@@ -125,9 +125,9 @@ class ConsoleScreen(PunctualScreen):
         self.query_one(Said).forget()
         self.query_one(ClusterView).me = self.session.my_names
         request = self._request
-        if is_live(request) and not isinstance(request, ask.Top):
+        if verb_of(request).live and not isinstance(request, ask.Top):
             self.session.first = self.session.start(request, verb_of(request).name)
-            self.show_view(view_of(request))
+            self.show_view(verb_of(request).view)
         if not isinstance(request, ask.Demo | ask.Replay):
             # What it needs is loaded while the first screen stands there already.
             self.call_after_refresh(self.session.look_at_hosts)

@@ -15,7 +15,7 @@ from distconsole.errors import ConsoleError, UsageError
 from distconsole.grammar.mending import mended
 from distconsole.grammar.secrets import MASK
 from distconsole.model import requests as ask
-from distconsole.model.verbs import RunRole, is_live, role_of
+from distconsole.model.verbs import RunRole, verb_of
 from distconsole.text.run_notes import end_words
 from distconsole.text.tables import duration_text
 from distconsole.tui.confirmations import Danger, assess, may_be_dangerous, overwriting
@@ -123,12 +123,12 @@ class PromptVerbs:
             )
         request = self._console.session.request(line)
         place = self._console.session.transcript.place
-        if getattr(request, "json", False) and is_live(request):
+        if getattr(request, "json", False) and verb_of(request).live:
             self._say("the screen shows it; --json is for programs: 'export RUN' prints the same")
         if not may_be_dangerous(request):
             before = self._console.session.shown_run(), self._console.view
             task = self._console.session.start(request, line)
-            if role_of(request) in (RunRole.FOLLOWS, RunRole.REPLAYS):
+            if verb_of(request).role in (RunRole.FOLLOWS, RunRole.REPLAYS):
                 self._before = task, *before
             then(task)
             return

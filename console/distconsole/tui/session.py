@@ -19,7 +19,7 @@ from distconsole.grammar import Vocabulary, line_words, parse_line, parse_untrus
 from distconsole.model import requests as ask
 from distconsole.model.cluster import Cluster
 from distconsole.model.events import Event
-from distconsole.model.verbs import RunRole, role_of, verb_of
+from distconsole.model.verbs import RunRole, verb_of
 from distconsole.operations import Control, perform
 from distconsole.operations.judging import my_names
 from distconsole.operations.sessions import lent
@@ -92,7 +92,7 @@ class ConsoleSession:
         """Let go of everything and return the runs that go on."""
         going = self.going
         for task in self.tasks:
-            if verb_of(task.request).outlives:
+            if task.verb.outlives:
                 task.control.leave()
             else:
                 task.control.stop()
@@ -107,7 +107,7 @@ class ConsoleSession:
                 task.notifier.close(max(0.0, deadline - self.clocks.monotonic()))
         self._known.end()
         self._open.close()
-        left = [task for task in going if verb_of(task.request).outlives]
+        left = [task for task in going if task.verb.outlives]
         return list(dict.fromkeys(task.run.run for task in left if task.run.run))
 
     def left_behind(self) -> list[str]:
@@ -202,7 +202,7 @@ class ConsoleSession:
         """Start ``request``, which was asked for by ``line``, or by the screen if ``quiet``."""
         if isinstance(request, ask.Run):  # kept with the run, for other sittings
             request = replace(request, where=self._lasting(request.where))
-        kind = ReplayTask if role_of(request) is RunRole.REPLAYS else RequestTask
+        kind = ReplayTask if verb_of(request).role is RunRole.REPLAYS else RequestTask
         task = kind(
             request,
             line,
@@ -260,7 +260,7 @@ class ConsoleSession:
                 ranks = sorted(shown.run.ranks)
                 for rank in ranks:
                     view = shown.run.ranks[rank]
-                    about[f"rank {rank}"] = f"{view.host}  {view.state}"
+                    about[str(rank)] = f"{view.host}  {view.state}"
         about |= dict.fromkeys(self.hosts, "of this console")
         return Vocabulary(
             hosts=tuple(dict.fromkeys((*self.hosts, *names.hosts))),

@@ -25,14 +25,7 @@ from distconsole.model.events import (
 )
 from distconsole.model.run_events import LogLine, RunEnded, RunEvent, RunEvents
 from distconsole.model.run_summary import RunSummary
-from distconsole.model.verbs import (
-    Interrupt,
-    RunRole,
-    interrupt_of,
-    is_live,
-    role_of,
-    view_of,
-)
+from distconsole.model.verbs import Interrupt, RunRole, verb_of
 from distconsole.operations import Control, SessionSource, interrupt, perform
 from distconsole.operations.last_resort import LeftBehind
 from distconsole.operations.notifying import Notifier
@@ -85,8 +78,7 @@ class RequestTask:
         self.notifier: Notifier | None = None
         """Tells the operator what becomes of the run."""
         self.number = number
-        self.view = view_of(request)
-        self.role = role_of(request)
+        self.verb = verb_of(request)
         self._perform = perform
         self.line = line
         self.control = Control()
@@ -137,6 +129,16 @@ class RequestTask:
         return not self._thread.is_alive()
 
     @property
+    def view(self) -> str:
+        """The view that shows it."""
+        return self.verb.view
+
+    @property
+    def role(self) -> RunRole:
+        """What it has to do with a run."""
+        return self.verb.role
+
+    @property
     def is_run(self) -> bool:
         """Whether it shows a run."""
         return self.role is not RunRole.NONE
@@ -155,7 +157,7 @@ class RequestTask:
     @property
     def is_cancelled(self) -> bool:
         """Whether nobody waits for it any more; a run is stopped by its own means."""
-        reports = interrupt_of(self.request) is Interrupt.REPORT
+        reports = self.verb.interrupt is Interrupt.REPORT
         return self._left or (reports and self.control.asked is not None)
 
     def unix(self) -> float:
@@ -216,7 +218,7 @@ class RequestTask:
 
     def _follow(self) -> None:
         show = None if self._quiet else show_for(self.request, self.voice, on_screen=True)
-        drawn = is_live(self.request)
+        drawn = self.verb.live
         events = self._perform(self.request, self._sessions, self.control)
         for event in events:
             self.input_priority.yield_to_input()
@@ -239,7 +241,7 @@ class RequestTask:
 
     def _conclude(self, events: Iterator[Event], show: Show | None) -> None:
         """Let an operation clear away what it began; a check tells what it has found so far."""
-        if interrupt_of(self.request) is not Interrupt.REPORT:
+        if self.verb.interrupt is not Interrupt.REPORT:
             _close(events)
             return
         with suppress(KeyboardInterrupt):  # it was over
