@@ -57,7 +57,7 @@ class Verb:
         role: What it has to do with a run.
         interrupt: What Ctrl-C does.
         asks: Whether the screen asks first, whatever it writes.
-        writes: The files and folders that it writes; the screen asks before one is overwritten.
+        writes: The files that it writes, and folders, which end with a slash; the screen asks before one is overwritten.
         opens: Whether it opens the screen.
         prints: What shows its events as lines: ``text``, ``details``, ``load`` or ``logs`` of ``text.show``.
         outlives: Whether what it has started goes on without the console.
@@ -123,7 +123,7 @@ def _of_export(verb: Verb, request: ask.Export) -> Verb:
     output = request.output
     files = _named(output)
     if output and request.format is ask.ExportFormat.TENSORBOARD:
-        files = (f"{output}/{request.run}",)
+        files = (f"{output}/{request.run}/",)
     elif output and request.writes_tables and not output.endswith(".csv"):
         files = tuple(f"{output}/{table}.csv" for table in ask.ExportTable)
     interrupt = Interrupt.LEAVE_RUN if request.goes_on else Interrupt.END

@@ -64,7 +64,7 @@ def assess(request: ask.Request, now: float) -> tuple[ask.Request, Danger | None
 
 
 def overwriting(paths: Sequence[str], now: float) -> Danger | None:
-    """Return what is dangerous about writing these files and folders; or None."""
+    """Return what is dangerous about writing these files, and folders, which end with a slash; or None."""
     found = []
     for given in paths:
         path = Path(given).expanduser()
@@ -73,7 +73,7 @@ def overwriting(paths: Sequence[str], now: float) -> Danger | None:
             ago = span_text(max(0.0, now - status.st_mtime))
             if path.is_file():
                 found.append((path, f"{path} ({status.st_size:,} bytes) was written {ago} ago"))
-            elif path.is_dir():
+            elif given.endswith("/") and path.is_dir():
                 found.append((path, f"{path} was written {ago} ago"))
     if not found:
         return None
