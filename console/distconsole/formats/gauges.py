@@ -1,4 +1,4 @@
-"""A run, or the load of hosts, as gauges for Prometheus. It asks nobody.
+"""A run, or the load of hosts, as gauges for Prometheus.
 
 Labels are ``run``, ``host``, ``rank`` and ``gpu``; units are base units, as Prometheus's naming asks.
 """
@@ -15,6 +15,7 @@ from distconsole.formats.exposition import Page
 from distconsole.model.events import HostStatus
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import EndState, GpuSample, NodeSample, RankState
+from distconsole.runs.figures import GPU_FIGURES, NODE_FIGURES, STEP_FIGURES, Figure
 from distconsole.runs.pace import is_fresh
 from distconsole.runs.present import present
 from distconsole.runs.rank_view import RankView
@@ -126,17 +127,7 @@ def _rank(page: Page, run: str, view: RankView, *, measured: bool) -> None:
     page.put("distconsole_rank_step", "The last step it did.", view.step, **labels)
     page.put("distconsole_rank_last_window_timestamp_seconds", "When.", view.last_seen, **labels)
     if measured:
-        times: dict[str, float | None] = {
-            "distconsole_rank_step_seconds": view.step_ms_mean,
-            "distconsole_rank_step_p95_seconds": view.step_ms_p95,
-            "distconsole_rank_data_seconds": view.data_ms,
-            "distconsole_rank_forward_seconds": view.forward_ms,
-            "distconsole_rank_backward_seconds": view.backward_ms,
-            "distconsole_rank_optimizer_seconds": view.optimizer_ms,
-        }
-        for name, milliseconds in times.items():
-            seconds = None if milliseconds is None else milliseconds / 1000
-            page.put(name, "Of its steps in about a second.", seconds, **labels)
+        _figures(page, "distconsole_rank", STEP_FIGURES, view, labels)
         page.put("distconsole_rank_samples_per_second", "Its rate.", view.samples_s, **labels)
     for name, value in list(view.metrics.items())[:MAX_METRIC_NAMES_A_RANK]:
         page.put("distconsole_rank_metric", "As it reported it.", value, **labels, name=name)
@@ -145,32 +136,16 @@ def _rank(page: Page, run: str, view: RankView, *, measured: bool) -> None:
 def _load(page: Page, run: str, nodes: Iterable[NodeSample], gpus: Iterable[GpuSample]) -> None:
     for node in sorted(nodes, key=lambda each: each.host):
         labels: dict[str, Any] = {"run": run, "host": node.host}
-        cpu = None if node.cpu is None else node.cpu / 100
-        page.put("distconsole_node_cpu_ratio", "Of all its processors.", cpu, **labels)
-        page.put("distconsole_node_memory_used_bytes", "In use.", node.mem_used, **labels)
-        page.put("distconsole_node_memory_total_bytes", "There.", node.mem_total, **labels)
-        page.put("distconsole_node_load1", "Over a minute.", node.load1, **labels)
-        rates = {
-            "network_receive": node.net_rx_s,
-            "network_transmit": node.net_tx_s,
-            "disk_read": node.disk_read_s,
-            "disk_written": node.disk_write_s,
-        }
-        for name, rate in rates.items():
-            page.put(f"distconsole_node_{name}_bytes_per_second", "Rate.", rate, **labels)
+        _figures(page, "distconsole_node", NODE_FIGURES, node, labels)
     for gpu in sorted(gpus, key=lambda each: (each.host, each.gpu, each.mig or "")):
         labels = {"run": run, "host": gpu.host, "gpu": gpu.gpu, "mig": gpu.mig or ""}
         labels["rank"] = "" if gpu.rank is UNSET else gpu.rank
-        util = None if gpu.util is None else gpu.util / 100
-        page.put("distconsole_gpu_utilization_ratio", "As the driver says.", util, **labels)
-        page.put("distconsole_gpu_memory_used_bytes", "In use.", gpu.mem_used, **labels)
-        page.put("distconsole_gpu_memory_total_bytes", "There.", gpu.mem_total, **labels)
-        page.put("distconsole_gpu_power_watts", "Drawn.", gpu.power_w, **labels)
-        page.put("distconsole_gpu_temperature_celsius", "Of the chip.", gpu.temp_c, **labels)
-        page.put(
-            "distconsole_gpu_ecc_uncorrected", "Errors so far.", gpu.ecc_uncorrected, **labels
-        )
-        clocks = {"sm": gpu.sm_clock_mhz, "memory": gpu.mem_clock_mhz}
-        for name, mhz in clocks.items():
-            hertz = None if mhz is None else mhz * 1e6
-            page.put(f"distconsole_gpu_{name}_clock_hertz", "Now.", hertz, **labels)
+        _figures(page, "distconsole_gpu", GPU_FIGURES, gpu, labels)
+
+
+def _figures(
+    page: Page, prefix: str, figures: tuple[Figure, ...], source: object, labels: dict[str, Any]
+) -> None:
+    for figure in figures:
+        if figure.gauge:
+            page.put(f"{prefix}_{figure.gauge}", figure.about, figure.base_value(source), **labels)

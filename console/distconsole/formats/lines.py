@@ -1,11 +1,10 @@
-"""A run as lines of text: JSON lines, and CSV. It opens no file."""
+"""A run as lines of text: JSON lines, and CSV."""
 
 from __future__ import annotations
 
 import csv
 import io
 from collections.abc import Iterator
-from typing import Protocol
 
 import msgspec
 
@@ -16,39 +15,31 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 """With these a spreadsheet takes a cell's text for a formula."""
 
 
-class Lines(Protocol):
+class Lines:
     """Events of a run in order, as lines without their ends."""
 
     def beginning(self) -> Iterator[str]:
         """Yield what stands before the first event."""
+        return iter(())
 
     def of(self, event: RunEvents) -> Iterator[str]:
         """Yield what an event says."""
+        raise NotImplementedError
 
     def ending(self) -> Iterator[str]:
         """Yield what is known only after the last event."""
-
-
-class JsonLines:
-    """Every event as ``run --json`` prints it."""
-
-    def __init__(self) -> None:
-        self._encode = msgspec.json.Encoder().encode
-
-    def beginning(self) -> Iterator[str]:
-        """Nothing: the first line is the first event."""
         return iter(())
+
+
+class JsonLines(Lines):
+    """Every event as ``run --json`` prints it."""
 
     def of(self, event: RunEvents) -> Iterator[str]:
         """Yield one JSON object."""
-        yield self._encode(event).decode()
-
-    def ending(self) -> Iterator[str]:
-        """Nothing: the last line is the last event."""
-        return iter(())
+        yield msgspec.json.encode(event).decode()
 
 
-class CsvLines:
+class CsvLines(Lines):
     """One table as RFC 4180 has it; text that a spreadsheet would compute is led by an apostrophe."""
 
     def __init__(self, table: Table) -> None:

@@ -1,10 +1,9 @@
-"""The tables that a run is written as: which rows each event makes. It writes nothing."""
+"""The tables that a run is written as: which rows each event makes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from msgspec import UNSET
 
@@ -19,20 +18,15 @@ from distconsole.model.run_events import (
     RunFinding,
     Window,
 )
+from distconsole.runs.figures import GPU_FIGURES, NODE_FIGURES
 from distconsole.runs.timeline import RunTimeline
 
 WINDOW_NUMBERS = (
     *("steps", "skipped", "step_ms_mean", "step_ms_p95", "data_ms", "forward_ms"),
     *("backward_ms", "optimizer_ms", "samples_s", "dropped"),
 )
-GPU_NUMBERS = (
-    *("util", "mem_used", "mem_total", "temp_c", "power_w", "sm_clock_mhz", "mem_clock_mhz"),
-    *("ecc_uncorrected", "pcie_rx_s", "pcie_tx_s", "nvlink_rx_s", "nvlink_tx_s"),
-)
-NODE_NUMBERS = (
-    *("cpu", "mem_used", "mem_total", "net_rx_s", "net_tx_s", "disk_read_s", "disk_write_s"),
-    "load1",
-)
+GPU_NUMBERS = tuple(figure.field for figure in GPU_FIGURES)
+NODE_NUMBERS = tuple(figure.field for figure in NODE_FIGURES)
 METRIC_NUMBERS = ("value", "min", "max", "ranks", "samples")
 RANK_FIELDS = (
     *("host", "local_rank", "gpu", "pid", "state", "exit_code", "signal", "step", "steps"),
@@ -44,42 +38,35 @@ Row = tuple[object, ...]
 Rows = Callable[[Any], Iterator[Row]]
 
 
-class Table(Protocol):
+class Table:
     """One table: its columns, the kinds of events that make rows, and the rows."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns."""
-
-    @property
-    def kinds(self) -> tuple[type[RunEvents], ...]:
-        """The events that ``rows`` takes."""
-
-    def rows(self, event: RunEvents) -> Iterator[Row]:
-        """Yield the rows of an event."""
-
-    def ending(self) -> Iterator[Row]:
-        """Yield the rows that are known only after the last event."""
-
-
-@dataclass(frozen=True, slots=True)
-class EventTable:
-    """A table whose rows each come from one event."""
 
     columns: tuple[str, ...]
     kinds: tuple[type[RunEvents], ...]
-    of: Rows
 
     def rows(self, event: RunEvents) -> Iterator[Row]:
         """Yield the rows of an event."""
-        return self.of(event)
+        raise NotImplementedError
 
     def ending(self) -> Iterator[Row]:
-        """Nothing."""
+        """Yield the rows that are known only after the last event."""
         return iter(())
 
 
-class RanksTable:
+class EventTable(Table):
+    """A table whose rows each come from one event."""
+
+    def __init__(
+        self, columns: tuple[str, ...], kinds: tuple[type[RunEvents], ...], rows: Rows
+    ) -> None:
+        self.columns, self.kinds, self._rows = columns, kinds, rows
+
+    def rows(self, event: RunEvents) -> Iterator[Row]:
+        """Yield the rows of an event."""
+        return self._rows(event)
+
+
+class RanksTable(Table):
     """One row a rank: what it had come to at the end of the run, or so far."""
 
     columns = ("rank", *RANK_FIELDS)

@@ -135,30 +135,12 @@ class Heat:
                 columns[rank] = array("d", [one + other for one, other in pairs])
 
 
-class Rates:
-    """Samples a second of each rank, as the mean of its windows."""
-
-    def __init__(self) -> None:
-        self._sums: dict[int, tuple[float, int]] = {}
-
-    def put(self, rank: int, rate: float) -> None:
-        """Take a window's rate."""
-        total, count = self._sums.get(rank, (0.0, 0))
-        self._sums[rank] = total + rate, count + 1
-
-    def mean(self, rank: int) -> float | None:
-        """Return a rank's mean; None where no window told it."""
-        total, count = self._sums.get(rank, (0.0, 0))
-        return total / count if count else None
-
-
 class Chronicle:
     """The fold of a run's events for a written account."""
 
     def __init__(self) -> None:
         self.timeline = RunTimeline()
         self.heat = Heat()
-        self.rates = Rates()
         self.step_ms = Band(of_steps=True)
         """Step time of the ranks, milliseconds."""
         self.gpu_util = Band()
@@ -197,8 +179,6 @@ class Chronicle:
 
     def _window(self, event: Window) -> None:
         self.records += event.steps
-        if event.samples_s is not None:
-            self.rates.put(event.rank, event.samples_s)
         if event.step_ms_mean is None or event.steps <= 0:
             return
         if self.first_step is None:

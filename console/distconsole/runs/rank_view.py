@@ -83,6 +83,11 @@ class RankView:
         return min(self.last_ms, default=None)
 
     @property
+    def samples_s_run(self) -> float | None:
+        """Samples a second over the whole run; None where unknown."""
+        return self.samples_run / self.step_seconds_run if self.step_seconds_run else None
+
+    @property
     def alive(self) -> bool:
         """Whether its process is there."""
         return self.state in LIVING

@@ -1,13 +1,14 @@
-"""A node's load as events: its own, and one a GPU. It keeps nothing between samples."""
+"""A node's load as events: its own, and one a GPU."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from distconsole.model.run_events import GpuSample, NodeSample
 from distconsole.rpc.frames import GpuLoad, GpuProcess, NodeLoad
+from distconsole.runs.figures import GPU_FIGURES
 
 MAX_STRANGERS = 16
 
@@ -25,20 +26,7 @@ def load_events(
         t: UNIX seconds on the console's clock.
     """
     if node is not None:
-        yield NodeSample(
-            t=t,
-            run=run,
-            host=host,
-            cpu=node.cpu,
-            mem_used=node.mem_used,
-            mem_total=node.mem_total,
-            net_rx_s=node.net_rx_s,
-            net_tx_s=node.net_tx_s,
-            disk_read_s=node.disk_read_s,
-            disk_write_s=node.disk_write_s,
-            load1=node.load1,
-            cpus=node.cpus,
-        )
+        yield NodeSample(t=t, run=run, host=host, **structs.asdict(node))
     for gpu in gpus:
         yield _gpu_event(run, host, gpu, t)
 
@@ -50,24 +38,13 @@ def _gpu_event(run: str, host: str, gpu: GpuLoad, t: float) -> GpuSample:
         run=run,
         host=host,
         gpu=gpu.gpu,
-        util=gpu.util,
-        mem_used=gpu.mem_used,
-        mem_total=gpu.mem_total,
-        temp_c=gpu.temp_c,
-        power_w=gpu.power_w,
         rank=UNSET if gpu.rank is None else gpu.rank,
         name=gpu.name or "",
         uuid=gpu.uuid or "",
         mig=gpu.mig if isinstance(gpu.mig, str) else None,
-        sm_clock_mhz=gpu.sm_clock_mhz,
-        mem_clock_mhz=gpu.mem_clock_mhz,
         throttle=tuple(reason for reason in throttle if reason),
-        ecc_uncorrected=gpu.ecc_uncorrected,
-        pcie_rx_s=gpu.pcie_rx_s,
-        pcie_tx_s=gpu.pcie_tx_s,
-        nvlink_rx_s=gpu.nvlink_rx_s,
-        nvlink_tx_s=gpu.nvlink_tx_s,
         strangers=_strangers(gpu.processes or ()),
+        **{figure.field: getattr(gpu, figure.field) for figure in GPU_FIGURES},
     )
 
 

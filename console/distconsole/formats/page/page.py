@@ -210,7 +210,7 @@ def _rank(view: RankView, chronicle: Chronicle) -> list[tuple[str, str]]:
         _sorted(view.step_ms_run),
         _sorted(ratio, f"{ratio:.2f}x" if ratio is not None else ""),
         _sorted(view.data_ms),
-        _sorted(chronicle.rates.mean(view.rank)),
+        _sorted(view.samples_s_run),
         _sorted(view.gpu_util),
         _sorted(view.gpu_mem_used, memory),
         _sorted(first_step),

@@ -1,4 +1,4 @@
-"""What conditions may ask of a run's ranks: a table of fields. It judges nothing."""
+"""What conditions may ask of a run's ranks: a table of fields."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from distconsole.expression.fields import Field, Fields, Kind, Value
 from distconsole.expression.units import Measure
+from distconsole.runs.figures import RANK_GPU_FIGURES, STEP_FIGURES, condition_fields
 from distconsole.runs.present import present, rate_of, sights_of, slow_ranks, standing_ranks
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
@@ -81,14 +82,8 @@ def _state_of(row: RankOfRun) -> Value:
     return "running" if row.run.end is None else row.run.end.state.value
 
 
-def _metric(row: RankOfRun, name: str) -> Value:
-    return row.metric(name)
-
-
 TEXT, FLAG = Kind.TEXT, Kind.FLAG
 OF_TIME = {Measure.TIME: "step_ms"}
-OF_SHARE = {Measure.SHARE: "data.share"}
-OF_MEMORY = {Measure.SHARE: "mem.share"}
 
 RANK_FIELDS: Fields[RankOfRun] = Fields(
     "ranks",
@@ -125,57 +120,23 @@ RANK_FIELDS: Fields[RankOfRun] = Fields(
         ),
         Field("steps", lambda row: row.view.steps, "steps that it has done"),
         Field("skipped", lambda row: row.view.skipped, "steps whose optimizer did not run"),
-        Field("step_ms", lambda row: row.view.step_ms_mean, "mean step, last window", unit="ms"),
+        *condition_fields(STEP_FIGURES, "view"),
         Field(
-            "step_ms.p95",
-            lambda row: row.view.step_ms_p95,
-            "95th percentile of steps, last window",
-            unit="ms",
+            "data.share",
+            lambda row: row.data_percent,
+            "part of a step that is waiting for data",
+            unit="%",
         ),
-        Field(
-            "step_ms.run",
-            lambda row: row.view.step_ms_run,
-            "mean step of the whole run",
-            unit="ms",
-        ),
-        Field(
-            "step_ms.p95_run",
-            lambda row: row.view.step_ms_p95_run,
-            "the windows' 95th percentiles, averaged over the whole run",
-            unit="ms",
-        ),
-        Field(
-            "data_ms",
-            lambda row: row.view.data_ms,
-            "waiting for data, a step; beside a share: data.share",
-            unit="ms",
-            twins=OF_SHARE,
-        ),
-        Field("data.share", lambda row: row.data_percent, "part of a step that is it", unit="%"),
-        Field("forward_ms", lambda row: row.view.forward_ms, "forward, a step", unit="ms"),
-        Field("backward_ms", lambda row: row.view.backward_ms, "backward, a step", unit="ms"),
-        Field("optimizer_ms", lambda row: row.view.optimizer_ms, "optimizer, a step", unit="ms"),
         Field("samples_s", lambda row: row.rate, "samples a second"),
         Field("loss", lambda row: row.metric("loss"), "the same as metric.loss"),
         Field("gpu", lambda row: row.view.gpu, "its GPU's number"),
-        Field("util", lambda row: row.view.gpu_util, "use of its GPU", unit="%"),
-        Field(
-            "mem",
-            lambda row: row.view.gpu_mem_used,
-            "memory used on its GPU; beside a share: mem.share",
-            unit="B",
-            bare="GiB",
-            twins=OF_MEMORY,
-        ),
-        Field("mem.total", lambda row: row.view.gpu_mem_total, "all of it", unit="B", bare="GiB"),
+        *condition_fields(RANK_GPU_FIGURES, "view"),
         Field(
             "mem.share",
             lambda row: percent(row.view.gpu_mem_used, row.view.gpu_mem_total),
-            "part of it that is used",
+            "part of the memory that is used",
             unit="%",
         ),
-        Field("temp", lambda row: row.view.temp_c, "of its GPU", unit="C"),
-        Field("power", lambda row: row.view.power_w, "of its GPU", unit="W"),
         Field("run.state", _state_of, "running, succeeded, failed or stopped", TEXT),
         Field("run.seconds", lambda row: row.run_seconds, "how long the run went on", unit="s"),
         Field("run.samples_s", lambda row: row.run_rate, "samples a second of all ranks"),
@@ -188,6 +149,6 @@ RANK_FIELDS: Fields[RankOfRun] = Fields(
         Field("run.findings", lambda row: len(row.run.findings), "findings about it"),
     ),
     "metric",
-    _metric,
+    RankOfRun.metric,
 )
 """``metric.NAME`` is what the rank reported last under that name."""

@@ -1,18 +1,14 @@
-"""What conditions may ask of runs in a list: a table of fields. It judges nothing."""
+"""What conditions may ask of runs in a list: a table of fields."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-from distconsole.expression.fields import Field, Fields, Kind, Value
+from distconsole.expression.fields import Field, Fields, Kind
 from distconsole.model.run_summary import RunSummary
 
 TEXT = Kind.TEXT
-
-
-def _metric(summary: RunSummary, name: str) -> Value:
-    return summary.metrics.get(name)
 
 
 def summary_fields(now: Callable[[], float] = time.time) -> Fields[RunSummary]:
@@ -54,5 +50,5 @@ def summary_fields(now: Callable[[], float] = time.time) -> Fields[RunSummary]:
             ),
         ),
         "metric",
-        _metric,
+        lambda each, name: each.metrics.get(name),
     )

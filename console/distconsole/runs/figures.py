@@ -1,0 +1,126 @@
+"""The figures that are measured of hosts, GPUs and steps: what conditions, tables and gauges call each, once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from distconsole.expression.fields import Field, Value
+from distconsole.expression.units import UNITS, Measure
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One figure.
+
+    Attributes:
+        field: Its name in events and in exported tables.
+        about: What it is, for people.
+        unit: Of its value.
+        name: In conditions; empty where they do not ask for it.
+        gauge: In Prometheus, behind what it is of, in the base unit; empty where it is not told.
+        bare: The unit of a plain number beside it in a condition; empty for ``unit``.
+        share: The field of conditions that is meant where it meets a share.
+    """
+
+    field: str
+    about: str
+    unit: str = ""
+    name: str = ""
+    gauge: str = ""
+    bare: str = ""
+    share: str = ""
+
+    def value(self, source: object) -> Value:
+        """Return it of a sample or of a rank's view; None where there is none, or it is unknown."""
+        value: Value = getattr(source, self.field, None)
+        return value
+
+    def base_value(self, source: object) -> float | None:
+        """Return it in seconds, bytes, Hz, as a ratio."""
+        value = self.value(source)
+        if not isinstance(value, int | float):
+            return None
+        return value / 100 if self.unit == "%" else value * UNITS[self.unit].factor
+
+    def condition_field(self, attribute: str) -> Field[Any]:
+        """Return what conditions may ask of it on rows that have its source as ``attribute``."""
+        twins = {Measure.SHARE: self.share} if self.share else {}
+        return Field(
+            self.name,
+            lambda row: self.value(getattr(row, attribute)),
+            self.about,
+            unit=self.unit,
+            bare=self.bare,
+            twins=twins,
+        )
+
+
+NODE_FIGURES = (
+    Figure("cpu", "use of the host's CPUs", "%", "cpu", "cpu_ratio"),
+    Figure(
+        "mem_used", "memory used on the host; beside a share: ram.share", "B", "ram",
+        "memory_used_bytes", "GiB", "ram.share",
+    ),
+    Figure("mem_total", "all of it", "B", "ram.total", "memory_total_bytes", "GiB"),
+    Figure("net_rx_s", "the host receives", "B/s", "net.in", "network_receive_bytes_per_second", "MB/s"),
+    Figure("net_tx_s", "the host sends", "B/s", "net.out", "network_transmit_bytes_per_second", "MB/s"),
+    Figure("disk_read_s", "the host reads", "B/s", "disk.read", "disk_read_bytes_per_second", "MB/s"),
+    Figure(
+        "disk_write_s", "the host writes", "B/s", "disk.write", "disk_written_bytes_per_second", "MB/s"
+    ),
+    Figure("load1", "the host's load over a minute", "", "load", "load1"),
+)  # fmt: skip
+
+GPU_FIGURES = (
+    Figure("util", "use of the GPU", "%", "util", "utilization_ratio"),
+    Figure(
+        "mem_used", "memory used on the GPU; beside a share: mem.share", "B", "mem",
+        "memory_used_bytes", "GiB", "mem.share",
+    ),
+    Figure("mem_total", "all of it", "B", "mem.total", "memory_total_bytes", "GiB"),
+    Figure("temp_c", "the GPU's temperature", "C", "temp", "temperature_celsius"),
+    Figure("power_w", "the GPU's power", "W", "power", "power_watts"),
+    Figure("sm_clock_mhz", "the GPU's own clock", "MHz", "clock", "sm_clock_hertz"),
+    Figure("mem_clock_mhz", "its memory's clock", "MHz", "mem_clock", "memory_clock_hertz"),
+    Figure("ecc_uncorrected", "memory errors that were not corrected", "", "ecc", "ecc_uncorrected"),
+    Figure("pcie_rx_s", "received over PCIe", "B/s"),
+    Figure("pcie_tx_s", "sent over PCIe", "B/s"),
+    Figure("nvlink_rx_s", "received over NVLink", "B/s"),
+    Figure("nvlink_tx_s", "sent over NVLink", "B/s"),
+)  # fmt: skip
+
+STEP_FIGURES = (
+    Figure("step_ms_mean", "mean step, last window", "ms", "step_ms", "step_seconds"),
+    Figure(
+        "step_ms_p95", "95th percentile of steps, last window", "ms", "step_ms.p95", "step_p95_seconds"
+    ),
+    Figure("step_ms_run", "mean step of the whole run", "ms", "step_ms.run"),
+    Figure(
+        "step_ms_p95_run", "the windows' 95th percentiles, averaged over the whole run", "ms",
+        "step_ms.p95_run",
+    ),
+    Figure(
+        "data_ms", "waiting for data, a step; beside a share: data.share", "ms", "data_ms",
+        "data_seconds", share="data.share",
+    ),
+    Figure("forward_ms", "forward, a step", "ms", "forward_ms", "forward_seconds"),
+    Figure("backward_ms", "backward, a step", "ms", "backward_ms", "backward_seconds"),
+    Figure("optimizer_ms", "optimizer, a step", "ms", "optimizer_ms", "optimizer_seconds"),
+)  # fmt: skip
+
+RANK_GPU_FIGURES = (
+    Figure("gpu_util", "use of its GPU", "%", "util"),
+    Figure(
+        "gpu_mem_used", "memory used on its GPU; beside a share: mem.share", "B", "mem",
+        bare="GiB", share="mem.share",
+    ),
+    Figure("gpu_mem_total", "all of it", "B", "mem.total", bare="GiB"),
+    Figure("temp_c", "of its GPU", "C", "temp"),
+    Figure("power_w", "of its GPU", "W", "power"),
+)  # fmt: skip
+
+
+def condition_fields(figures: tuple[Figure, ...], attribute: str) -> list[Field[Any]]:
+    """Return the fields of ``figures`` on rows that have their source as ``attribute``."""
+    return [figure.condition_field(attribute) for figure in figures if figure.name]
