@@ -151,7 +151,7 @@ def test_a_power_cut_is_one_lost_notice_and_ends_every_stream(
     assert [name for name, _ in notices] == ["node1"]
     assert list(session.links) == ["node2"]
     with pytest.raises(NodeError):
-        link.reconnect(seconds=0.5)
+        link.connect()
 
 
 def test_closing_gives_no_notice(embedded: EmbeddedCluster) -> None:
@@ -164,7 +164,7 @@ def test_closing_gives_no_notice(embedded: EmbeddedCluster) -> None:
     with pytest.raises(LinkLostError):
         link.request("ping")
     with pytest.raises(LinkLostError):
-        link.reconnect(5)
+        link.connect()
 
 
 def test_a_killed_agent_is_replaced_over_the_same_connection(session: Session) -> None:
@@ -174,7 +174,7 @@ def test_a_killed_agent_is_replaced_over_the_same_connection(session: Session) -
     connection, before = link._connection, link.hello.agent_pid
     psutil.Process(before).kill()
     assert lost.wait(10)
-    link.reconnect(20)
+    link.connect()
     assert link.hello.agent_pid != before
     assert link._connection is connection
 
@@ -189,7 +189,7 @@ def test_a_cut_connection_is_made_again(server) -> None:
         server.cut_sessions()
         assert lost.wait(10)
         assert not link.connected
-        link.reconnect(20)
+        link.connect()
         assert link.hello.agent_pid == before
         assert link.request("ping")["time_ns"] > 0
 

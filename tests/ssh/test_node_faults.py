@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,7 +26,9 @@ from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.outcome import Failed, Ok
 from distconsole.rpc import conversation
+from distconsole.rpc.link import NodeLink
 from distconsole.session import Session
+from fakes.sshd import wait_until
 from testbed import HOME, Testbed
 from testbed import Host as BedHost
 
@@ -54,6 +56,12 @@ FAULTS: dict[str, tuple[Fault, type[NodeError], str]] = {
 }
 if OLD_PYTHON.exists():
     FAULTS["an old python"] = (lambda host: host.use_python(OLD_PYTHON), PythonError, "3.8.18")
+
+
+def connects(link: NodeLink) -> bool:
+    with suppress(NodeError):
+        link.connect()
+    return link.connected
 
 
 def cluster(bed: Testbed, folder: Path, silent: str = "") -> Cluster:
@@ -125,7 +133,7 @@ def test_a_silent_cut_is_noticed_once_and_mended(
         bed.hosts[1].cut_from_console()
         assert noticed.wait(20)
         bed.hosts[1].mend_to_console()
-        link.reconnect(30)
+        wait_until(lambda: connects(link), 30)
         assert link.hello.agent_pid == agent
         assert link.request("ping")["time_ns"] > 0
         assert opened.link("node1").connected
@@ -147,6 +155,6 @@ def test_a_host_that_was_switched_off_and_on_is_found_again(
         bed.power_cut(bed.hosts[1])
         assert lost.wait(30)
         bed.hosts[1].power_on()
-        link.reconnect(60)
+        wait_until(lambda: connects(link), 60)
         assert link.pushed
         assert link.request("ping")["time_ns"] > before * 1e9

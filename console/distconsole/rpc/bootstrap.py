@@ -22,8 +22,7 @@ from distconsole.errors import (
     StorageError,
 )
 from distconsole.model.cluster import Host
-from distconsole.rpc.install import INSTALLER
-from distconsole.rpc.pack import Pack, joining_script
+from distconsole.rpc.pack import INSTALLER, Pack, joining_script
 from distconsole.rpc.wire import start_refusal
 from distconsole.ssh.plain import quote
 from distconsole.ssh.transport import Channel, Clock, Connection

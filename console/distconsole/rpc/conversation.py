@@ -19,7 +19,6 @@ from typing import Any
 from distconsole.errors import AgentEndedError, AgentError, LinkLostError, NodeError, RequestError
 from distconsole.rpc import wire
 from distconsole.rpc.frames import Answer
-from distconsole.rpc.lines import LineBuffer
 from distconsole.rpc.stream import Stream
 from distconsole.ssh.transport import Channel, Clock
 
@@ -192,15 +191,23 @@ class Conversation:
             raise error from None
 
     def _read(self) -> None:
-        buffer = LineBuffer(wire.MAX_LINE_BYTES, self._early)
+        held, searched = bytearray(self._early), 0
         try:
             while True:
-                for line in buffer.lines():
+                while (end := held.find(b"\n", searched)) >= 0:
+                    line = bytes(held[:end])
+                    del held[: end + 1]
+                    searched = 0
                     self._dispatch(line)
+                searched = len(held)
+                if searched > wire.MAX_LINE_BYTES:
+                    raise AgentError(  # noqa: TRY301 - one place ends it
+                        f"{self.name} sent a line longer than {wire.MAX_LINE_BYTES} bytes"
+                    )
                 data = self._receive()
                 if not data:
                     raise self._bridge_ended()  # noqa: TRY301 - one place ends it
-                buffer.feed(data)
+                held += data
         except NodeError as error:
             self._end(error)
         except Exception as error:  # noqa: BLE001 - the one guard: a reader that dies must say so

@@ -71,12 +71,6 @@ class Pong(Frame, frozen=True, kw_only=True):
     monotonic_ns: Count
 
 
-class Facts(Frame, frozen=True, kw_only=True):
-    """What a probe found; the checks read it."""
-
-    facts: dict[Name, Any]
-
-
 class Coordinator(Frame, frozen=True, kw_only=True):
     """Where the run's coordinator listens."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable
@@ -24,8 +23,6 @@ from distconsole.ssh.transport import Clock, Connection, Transport
 REQUEST_SECONDS = 30.0
 HELLO_SECONDS = 15.0
 OFFSET_PINGS = 8
-FIRST_DELAY_SECONDS = 0.25
-LONGEST_DELAY_SECONDS = 15.0
 
 Lost = Callable[["NodeLink", NodeError], None]
 
@@ -176,25 +173,6 @@ class NodeLink:
             NodeError: as ``request``.
         """
         return min((self._offset_once() for _ in range(pings)), key=lambda one: one.rtt_seconds)
-
-    def reconnect(self, seconds: float | None = None) -> None:
-        """Connect again, trying with growing pauses for ``seconds`` (None: until closed).
-
-        Raises:
-            NodeError: the last reason, when time is up or the link was closed.
-        """
-        deadline = None if seconds is None else self._clock() + seconds
-        delay = FIRST_DELAY_SECONDS
-        while True:
-            try:
-                return self.connect()
-            except NodeError as error:
-                # Spread, so that a rack that comes back is not met by all of us at once.
-                pause = delay * random.uniform(0.75, 1.25)  # noqa: S311 - no secret
-                over = deadline is not None and self._clock() + pause > deadline
-                if over or self._closed.wait(pause):
-                    raise error from None
-            delay = min(delay * 2, LONGEST_DELAY_SECONDS)
 
     def close(self) -> None:
         """Leave the node; its agent and its runs stay. Joins the reader; may be called repeatedly."""

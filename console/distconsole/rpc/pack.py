@@ -1,4 +1,4 @@
-"""The agent as one file: a zip that Python runs, the same bytes wherever it is built. It sends nothing."""
+"""The agent as one file, a zip that Python runs, the same bytes wherever it is built; and what stores it on a node."""
 
 from __future__ import annotations
 
@@ -61,6 +61,71 @@ from distconsole_agent.__main__ import main
 sys.exit(main())
 '''
 """The sources of a zip are compiled anew at every start, hence the compiled file beside it."""
+
+INSTALLER = r"""
+import sys, os, json
+def refuse(code, message, hint):
+    sys.stdout.write(json.dumps({"error": {"code": code, "message": message, "hint": hint}}) + "\n")
+    sys.stdout.flush()
+    sys.exit(1)
+if sys.version_info < (3, 9):
+    refuse("python", "%s is Python %s; 3.9 or newer is needed" % (sys.executable, ".".join(str(part) for part in sys.version_info[:3])),
+        "name a newer one with --python PATH, or activate an environment with --setup CMD")
+import errno, hashlib, time, zlib
+path, digest = sys.argv[1:3]
+folder = os.path.dirname(path)
+aside = os.path.join(folder, ".%s.%d.%s" % (os.path.basename(path), os.getpid(), os.urandom(6).hex()))
+def read(size):
+    parts = []
+    while size:
+        part = os.read(0, min(size, 65536))
+        if not part:
+            sys.exit(1)
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+line = b""
+while not line.endswith(b"\n") and len(line) < 16:
+    line += read(1)
+content = zlib.decompress(read(int(line)))
+if hashlib.sha256(content).hexdigest() != digest:
+    refuse("internal", "the agent's file arrived damaged", "try again")
+try:
+    os.makedirs(folder, 0o700, exist_ok=True)
+    for name in os.listdir(folder):
+        old = os.path.join(folder, name)
+        if name.startswith(".agent-") and os.lstat(old).st_mtime < time.time() - 86400:
+            os.unlink(old)
+    try:
+        with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(aside, path)
+    except OSError:
+        try:
+            os.unlink(aside)
+        except OSError:
+            pass
+        raise
+except OSError as error:
+    hint = "or choose another place: --setup 'export XDG_CACHE_HOME=/scratch/$USER'"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        hint = "free some space (df -h %s; quota -s), %s" % (folder, hint)
+    else:
+        hint = "make it writable, " + hint
+    refuse("storage", "cannot store the agent in %s: %s" % (folder, error.strerror), hint)
+try:
+    sys.path.insert(0, path)
+    from distconsole_agent.node_folder.compiled import keep_compiled
+    keep_compiled(path)
+except Exception:
+    pass
+""".strip()
+"""Stores the agent's file on a node: ``python -E -c INSTALLER PATH SHA256``, stdin: the length in decimal, a
+newline, the file deflated. In Python an error is a sentence with its cause, the digest is verified before the
+file gets its name, and no SFTP subsystem is needed. It parses under Python 2, so that an old one is refused in
+words. It also compiles the program, which the agent does otherwise."""
 
 EPOCH = (1980, 1, 1, 0, 0, 0)
 """The earliest time a zip can hold; every member has it."""

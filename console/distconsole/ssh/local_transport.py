@@ -14,7 +14,7 @@ from typing import IO
 from distconsole.errors import AgentError, LinkLostError
 from distconsole.model.cluster import Host
 from distconsole.ssh.plain import plain_lines
-from distconsole.ssh.transport import Clock, Completed
+from distconsole.ssh.transport import Clock
 
 STDERR_TAIL_BYTES = 8192
 END_SECONDS = 2.0
@@ -73,17 +73,6 @@ class LocalConnection:
         channel = LocalChannel(process, self._clock)
         self._channels.append(channel)
         return channel
-
-    def run(self, command: str, timeout: float) -> Completed:
-        """Run ``command`` to its end."""
-        channel = self.open(command, timeout)
-        try:
-            stdout, stderr = channel.process.communicate(b"", timeout=timeout)
-        except subprocess.TimeoutExpired:
-            raise AgentError(f"a command takes longer than {timeout:g} s here") from None
-        finally:
-            channel.close()
-        return Completed(channel.exit_code(0), stdout, stderr)
 
     def close(self) -> None:
         """End every command."""

@@ -20,7 +20,7 @@ from distconsole.ssh.login import KeyRing, log_in
 from distconsole.ssh.plain import plain_lines, quote
 from distconsole.ssh.sockets import WatchedStream, open_proxy_command, open_tcp
 from distconsole.ssh.ssh_config import SshConfig, SshOptions
-from distconsole.ssh.transport import Clock, Completed
+from distconsole.ssh.transport import Clock
 
 WRITING_ERRORS = (paramiko.SSHException, EOFError, OSError)
 """What paramiko raises where a connection ends while something is written to it."""
@@ -31,7 +31,6 @@ AUTH_SECONDS = 15.0
 KEEPALIVE_SECONDS = 30
 JOIN_SECONDS = 2.0
 MAX_JUMPS = 8
-MAX_KEPT_BYTES = 1 << 20
 STDERR_TAIL_BYTES = 8192
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -204,21 +203,6 @@ class SshConnection:
                 "sshd's MaxSessions, or a command= in authorized_keys?",
             ) from None
         return SshChannel(channel, self.peer, self._clock)
-
-    def run(self, command: str, timeout: float) -> Completed:
-        """Run ``command`` to its end; see ``transport.Connection``."""
-        deadline = self._clock() + timeout
-        channel = self.open(command, timeout)
-        kept = bytearray()
-        try:
-            while data := channel.recv(65536, max(0.01, deadline - self._clock())):
-                kept += data[: MAX_KEPT_BYTES - len(kept)]
-            code = channel.exit_code(max(0.01, deadline - self._clock()))
-        except TimeoutError:
-            raise AgentError(f"a command on {self.peer} takes longer than {timeout:g} s") from None
-        finally:
-            channel.close()
-        return Completed(code, bytes(kept), bytes(channel.stderr))
 
     def open_tcp(self, hostname: str, port: int, options: SshOptions) -> paramiko.Channel:
         """Return a connection from this host to another, for a ProxyJump.

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from distconsole.model.cluster import Host
 
 Clock = Callable[[], float]
 """Monotonic seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class Completed:
-    """How a command ended; ``exit_code`` is None when the connection died first."""
-
-    exit_code: int | None
-    stdout: bytes
-    stderr: bytes
 
 
 class Channel(Protocol):
@@ -81,14 +71,6 @@ class Connection(Protocol):
         Raises:
             LinkLostError: if the connection ended.
             AgentError: if the server refuses another session.
-        """
-        ...
-
-    def run(self, command: str, timeout: float) -> Completed:
-        """Run ``command`` to its end; at most 1 MiB of each stream is kept.
-
-        Raises:
-            LinkLostError, AgentError: as ``open``; also when it takes longer than ``timeout``.
         """
         ...
 

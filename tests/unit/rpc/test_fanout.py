@@ -13,7 +13,6 @@ from distconsole.model.names import HostName
 from distconsole.model.outcome import Failed, Ok
 from distconsole.rpc import fanout
 from distconsole.rpc.fanout import as_done, fan_out
-from distconsole.rpc.mailbox import Mailbox
 
 HOSTS = [Host(HostName(f"n{number}")) for number in range(100)]
 
@@ -111,31 +110,3 @@ def test_a_bug_in_the_work_is_raised_here() -> None:
 
 def test_no_hosts_are_no_outcomes() -> None:
     assert fan_out([], lambda host: 1) == []
-
-
-def test_the_mailbox_keeps_the_newest_of_each_and_counts_what_it_drops() -> None:
-    mailbox: Mailbox[str, int] = Mailbox(history=3)
-    assert not mailbox.wait(0)
-    for number in range(5):
-        mailbox.offer("a", number)
-        mailbox.append(number)
-    mailbox.offer("b", 9)
-    assert mailbox.wait(0)
-    drained = mailbox.drain()
-    assert (drained.latest, drained.history, drained.dropped) == ({"a": 4, "b": 9}, [2, 3, 4], 2)
-    assert not mailbox.wait(0)
-    assert mailbox.drain().dropped == 0
-
-
-def test_the_mailbox_loses_nothing_between_threads() -> None:
-    mailbox: Mailbox[int, int] = Mailbox(history=10_000)
-    threads = [
-        threading.Thread(target=lambda: [mailbox.append(1) for _ in range(1000)]) for _ in range(4)
-    ]
-    taken = 0
-    for thread in threads:
-        thread.start()
-    while any(thread.is_alive() for thread in threads):
-        taken += sum(mailbox.drain().history)
-    taken += sum(mailbox.drain().history)
-    assert taken == 4000

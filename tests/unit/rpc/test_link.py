@@ -10,7 +10,7 @@ from distconsole.errors import LinkLostError
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
 from distconsole.rpc.link import NodeLink
-from distconsole.ssh.transport import Channel, Completed
+from distconsole.ssh.transport import Channel
 
 
 class SlowMachine:
@@ -30,9 +30,6 @@ class SlowMachine:
     def open(self, command: str, timeout: float) -> Channel:
         self.done.append(command)
         raise LinkLostError("the connection ended")
-
-    def run(self, command: str, timeout: float) -> Completed:
-        raise NotImplementedError
 
     def close(self) -> None:
         self.done.append("closed")

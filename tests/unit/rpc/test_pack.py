@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.rpc.install import INSTALLER
-from distconsole.rpc.pack import agent_pack, pack
+from distconsole.rpc.pack import INSTALLER, agent_pack, pack
 
 PYTHONS = [
     path

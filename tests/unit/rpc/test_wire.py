@@ -10,7 +10,6 @@ import pytest
 
 from distconsole.errors import AgentError, PythonError, RequestError, StorageError
 from distconsole.rpc import frames, wire
-from distconsole.rpc.lines import LineBuffer
 from distconsole_agent.contract import protocol
 
 AT = {"seq": 3, "t": 1.5}
@@ -193,18 +192,3 @@ def test_a_bridge_s_refusal_is_told_apart(code: str, kind: type) -> None:
     assert type(wire.start_refusal(line)) is kind
     assert wire.start_refusal(b'{"error": 5}') is None
     assert wire.start_refusal(b"Welcome") is None
-
-
-def test_lines_are_found_across_reads_and_bounded() -> None:
-    buffer = LineBuffer(10, b"ab")
-    assert list(buffer.lines()) == []
-    buffer.feed(b"c\nd\n\nlong")
-    assert list(buffer.lines()) == [b"abc", b"d", b""]
-    buffer.feed(b"er\n")
-    assert list(buffer.lines()) == [b"longer"]
-    buffer.feed(b"0123456789\n")
-    with pytest.raises(AgentError):
-        list(buffer.lines())
-    endless = LineBuffer(10, b"0" * 11)
-    with pytest.raises(AgentError):
-        list(endless.lines())
