@@ -24,7 +24,6 @@ from distconsole_agent.probes.host import (
     slurm,
 )
 from distconsole_agent.probes.network import (
-    bandwidth,
     between,
     connecting,
     fabric,
@@ -152,7 +151,7 @@ _GROUPS: dict[str, Probe] = {
     "net.listen": listening.listen,
     "net.close": listening.close,
     "net.connect": connecting.connect,
-    "net.bandwidth": bandwidth.send,
+    "net.bandwidth": connecting.send,
     "slurm": slurm.look,
     "slurm.encode": slurm.encode,
     "slurm.decode": slurm.decode,

@@ -85,7 +85,7 @@ class _Holding:
         self.uid = uid
         self.unread = 0
         self._due = due
-        found = listeners() if ports else []
+        found = listeners() if ports else ()
         self._listeners = {
             each.open_file: each.port for each in found if each.uid == uid and each.port in ports
         }

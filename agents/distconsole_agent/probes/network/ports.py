@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distconsole_agent.probes import arguments as read
@@ -18,19 +17,9 @@ if TYPE_CHECKING:
 
 MAX_PORTS = 64
 
-_NETLINK_SOCK_DIAG = 4
-_SOCK_DIAG_BY_FAMILY = 20
-_REQUEST_DUMP = 0x301
-"""NLM_F_REQUEST | NLM_F_DUMP (netlink(7))."""
-_ERROR, _DONE = 2, 3
-_LISTEN = 10
-"""TCP_LISTEN of include/net/tcp_states.h; 0A in /proc/net/tcp (proc(5))."""
-_HEADER = struct.Struct("=IHHII")
-_QUESTION = struct.Struct("=BBBBI48x")
-"""struct inet_diag_req_v2 of linux/inet_diag.h (sock_diag(7))."""
-_ANSWER = struct.Struct("=BBBB2s2s44xIIIII")
-"""struct inet_diag_msg: family, state, timer, retransmits, ports and addresses, ..., uid, inode."""
-_SECONDS = 2.0
+MAX_TABLE_BYTES = 1 << 24
+_LISTEN = "0A"
+"""TCP_LISTEN in /proc/net/tcp (proc(5))."""
 
 
 def look(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
@@ -115,60 +104,11 @@ class Listener(NamedTuple):
         return f"socket:[{self.inode}]"
 
 
-def listeners() -> list[Listener]:
-    """Return all that listen.
-
-    The kernel is asked for them alone where it can be. Its table of all connections it puts together
-    from as many places as the machine's memory allows connections: that takes 5 to 10 ms and more.
-    """
-    try:
-        return [
-            each for family in (socket.AF_INET, socket.AF_INET6) for each in _ask_kernel(family)
-        ]
-    except OSError:
-        return [*_read("/proc/net/tcp"), *_read("/proc/net/tcp6")]
-
-
-def _ask_kernel(family: int) -> list[Listener]:
-    """Ask by sock_diag(7).
-
-    Raises:
-        OSError: where the kernel cannot answer, or the answer is not as expected.
-    """
-    question = _QUESTION.pack(family, socket.IPPROTO_TCP, 0, 0, 1 << _LISTEN)
-    head = (_HEADER.size + len(question), _SOCK_DIAG_BY_FAMILY, _REQUEST_DUMP, 1, 0)
-    found: list[Listener] = []
-    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG) as sock:
-        sock.settimeout(_SECONDS)
-        sock.send(_HEADER.pack(*head) + question)
-        while True:
-            for kind, body in _messages(sock.recv(1 << 16)):
-                if kind == _DONE:
-                    return found
-                if kind == _ERROR:
-                    raise OSError(-struct.unpack_from("=i", body)[0], "sock_diag")
-                found.append(_listener(body))
-
-
-def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
-    while len(data) >= _HEADER.size:
-        length, kind = _HEADER.unpack_from(data)[:2]
-        if length < _HEADER.size:
-            raise OSError("a netlink message without a length")
-        yield kind, data[_HEADER.size : length]
-        data = data[length + -length % 4 :]
-
-
-def _listener(body: bytes) -> Listener:
-    if len(body) < _ANSWER.size:
-        raise OSError("a short answer of sock_diag")
-    fields = _ANSWER.unpack_from(body)
-    return Listener(int.from_bytes(fields[4], "big"), fields[9], fields[10])
-
-
-def _read(table: str) -> Iterator[Listener]:
-    for line in read_head(table, 1 << 22).splitlines()[1:]:
-        fields = line.decode("ascii", "replace").split()
-        if len(fields) > 9 and int(fields[3], 16) == _LISTEN:
-            port = int(fields[1].rpartition(":")[2], 16)
-            yield Listener(port, int(fields[7]), int(fields[9]))
+def listeners() -> Iterator[Listener]:
+    """Yield all that listen, from the kernel's tables of connections."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in read_head(table, MAX_TABLE_BYTES).splitlines()[1:]:
+            fields = line.decode("ascii", "replace").split()
+            if len(fields) > 9 and fields[3] == _LISTEN:
+                port = int(fields[1].rpartition(":")[2], 16)
+                yield Listener(port, int(fields[7]), int(fields[9]))

@@ -66,7 +66,6 @@ class Edge(Facts, frozen=True, kw_only=True):
     error: str = ""
     errno: str = ""
     """The name of the system's code, such as EHOSTUNREACH; empty where it gave none."""
-    connect_us: float | None = None
     rtt_us: float | None = None
     local_address: str = ""
     seen_address: str = ""

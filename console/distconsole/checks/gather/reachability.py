@@ -379,7 +379,6 @@ def _edge(source: str, target: dict[str, Any], there: Listening, entry: dict[str
         ok=ok,
         error="" if ok else str(entry.get("error") or "timeout")[:80],
         errno="" if ok else _code_name(entry.get("errno")),
-        connect_us=_number(entry.get("connect_us")),
         rtt_us=_number(entry.get("rtt_us")) if ok else None,
         local_address=str(entry.get("source") or "")[:64],
         bulk=entry["bulk"] if isinstance(entry.get("bulk"), bool) else None,

@@ -128,7 +128,7 @@ def test_who_connects_and_says_nothing_is_silent_and_not_unreachable() -> None:
     with socket.create_server((HERE, 0)) as busy:
         results = connect((HERE, busy.getsockname()[1]), timeout_seconds=0.1, seconds=0.6)
     assert results[0]["error"] == "silent"
-    assert results[0]["connect_us"] > 0
+    assert results[0]["source"] == HERE
 
 
 def test_a_busy_listener_is_waited_for_beyond_the_time_for_connecting() -> None:
