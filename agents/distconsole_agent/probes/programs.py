@@ -3,26 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import selectors
 import signal
 import subprocess
-import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.asking import session_environment
-from distconsole_agent.probes.errors import failed, timed_out
-from distconsole_agent.probes.launch_env import launch_environment
-from distconsole_agent.probes.sources import script_source
-from distconsole_agent.supervisor.spawning import with_setup
 from distconsole_agent.system.users_program import UsersProgram
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 MAX_OUTPUT_BYTES = 1024 * 1024
 REAP_SECONDS = 0.5
@@ -41,30 +34,10 @@ class Ended(NamedTuple):
     err: str
     seconds: float
 
-
-def facts_said(ended: Ended, mark: str) -> dict[str, Any] | None:
-    """Return the JSON object on the line that begins with ``mark``; None where there is none."""
-    for line in ended.out.splitlines():
-        if line.startswith(mark):
-            facts: dict[str, Any] = json.loads(line[len(mark) :])
-            return facts
-    return None
-
-
-def parts_said(ended: Ended) -> Iterator[tuple[str, Any]]:
-    """Yield name and value of every line that is a JSON list of two, the first a text."""
-    for line in ended.out.splitlines():
-        try:
-            name, value = json.loads(line)
-        except (ValueError, TypeError):
-            continue
-        if isinstance(name, str):
-            yield name, value
-
-
-def last_words(ended: Ended) -> str:
-    """Return the last line of its standard error, bounded."""
-    return (ended.err.strip().splitlines() or ["it printed nothing"])[-1][:300]
+    @property
+    def last_words(self) -> str:
+        """The last line of its standard error, bounded."""
+        return (self.err.strip().splitlines() or ["it printed nothing"])[-1][:300]
 
 
 def run_program(
@@ -110,72 +83,6 @@ def run_program(
     out, err = (b"".join(part).decode("utf-8", "replace") for part in chunks)
     code = 0 if said_all else process.returncode if in_time else None
     return Ended(code, out, err, time.monotonic() - began)
-
-
-def run_script(
-    source: bytes,
-    arguments: Sequence[str],
-    seconds: float,
-    *,
-    python: str,
-    flags: Sequence[str] = (),
-    setup: str | None = None,
-    env: Mapping[str, str] | None = None,
-    stop: threading.Event | None = None,
-    last: bytes = b"",
-) -> Ended:
-    """Run Python source with the node's interpreter, as a rank would be: after ``setup``.
-
-    The source lies in memory (memfd_create(2)): it is on no disk and in no command line.
-
-    Raises:
-        ProbeError: if the interpreter cannot be started.
-    """
-    descriptor = os.memfd_create("distconsole-probe")
-    try:
-        os.write(descriptor, source)
-        argv: tuple[str, ...] = (python, *flags, f"/dev/fd/{descriptor}", *arguments)
-        if setup is not None:
-            argv = with_setup(setup, argv)
-        fds = (descriptor,)
-        return run_program(argv, seconds, env=env, pass_fds=fds, stop=stop, last=last)
-    except OSError as error:
-        raise failed(f"{python} cannot be started: {error.strerror or error}") from None
-    finally:
-        os.close(descriptor)
-
-
-def inspect_python(
-    name: str, words: Sequence[str], args: dict[str, Any], seconds: float, mark: str
-) -> tuple[dict[str, Any], float]:
-    """Have the interpreter that ranks will use run a script of ours; return its facts and seconds.
-
-    Args:
-        name: The script, a module of this package.
-        words: Its arguments.
-        args: The probe's: ``python``, this one if not given; ``setup``, run by the shell before;
-            ``env`` and ``unset``, what a launch changes in the environment.
-        seconds: For the other process.
-        mark: What the line with its facts begins with.
-
-    Raises:
-        ProbeError: when that interpreter does not answer.
-    """
-    python = read.optional_text(args, "python") or sys.executable
-    ended = run_script(
-        script_source(name),
-        words,
-        seconds,
-        python=python,
-        setup=read.optional_text(args, "setup"),
-        env=launch_environment(args),
-    )
-    facts = facts_said(ended, mark)
-    if facts is not None:
-        return facts, ended.seconds
-    if ended.exit_code is None:
-        raise timed_out(f"{python} did not answer in {seconds:.1f} s")
-    raise failed(f"{python} ended with code {ended.exit_code}: {last_words(ended)}")
 
 
 def _read(

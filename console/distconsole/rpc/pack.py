@@ -188,7 +188,7 @@ def agent_pack() -> Pack:
 @lru_cache(maxsize=1)
 def rank_script() -> str:
     """Return the Python text that is a rank of a check's collective job (``collective_worker``)."""
-    from distconsole_agent.probes.sources import worker_script  # noqa: PLC0415 - with all probes
+    from distconsole_agent.probes.scripts import worker_script  # noqa: PLC0415 - with all probes
 
     return worker_script()
 

@@ -15,8 +15,8 @@ from typing import Any
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.errors import ProbeError, bad_arguments
 from distconsole_agent.probes.launch_env import change_environment, launch_environment
-from distconsole_agent.probes.programs import Ended, run_script
-from distconsole_agent.probes.sources import worker_script
+from distconsole_agent.probes.programs import Ended
+from distconsole_agent.probes.scripts import run_script, worker_script
 from distconsole_agent.probes.tokens import Tokens
 
 MARK = "distconsole-rank "
@@ -129,7 +129,7 @@ def _run_rank(
 ) -> None:
     try:
         ended = run_script(
-            worker_script().encode(),
+            worker_script(),
             [repr(seconds), read.text(args, "backend", "gloo"), job],
             seconds,
             python=read.optional_text(args, "python") or sys.executable,

@@ -5,17 +5,13 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
-import sys
 from typing import Any
 
 from distconsole_agent.node_folder.folders import this_program
 from distconsole_agent.probes.asking import session_environment
-from distconsole_agent.probes.errors import failed, timed_out
 from distconsole_agent.probes.host.procfs import read_process, uptime_seconds
-from distconsole_agent.probes.programs import facts_said, last_words, run_script
-from distconsole_agent.probes.sources import script_source
+from distconsole_agent.probes.scripts import ask_script
 
-MARK = "distconsole-gpus "
 LIBRARY = "libnvidia-ml.so.1"
 
 
@@ -33,19 +29,11 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     devices = sum(name.startswith("nvidia") and name[6:].isdigit() for name in _entries("/dev"))
     if not (module or devices or _has_library()):
         return {"present": False, "devices": 0}
-    ended = run_script(
-        script_source("inspect_gpus"),
-        [repr(seconds), library_path(), *(["health"] if args.get("health") else [])],
-        seconds,
-        python=sys.executable,
-    )
-    facts = facts_said(ended, MARK)
-    if facts is not None:
-        _name_processes(facts)
-        return {**facts, "kernel_module": module, "devices": devices}
-    if ended.exit_code is None:
-        raise timed_out(f"the NVIDIA driver did not answer in {seconds:.1f} s")
-    raise failed(f"asking the NVIDIA driver failed: {last_words(ended)}")
+    job = {"deep": bool(args.get("health"))}
+    answer = ask_script("inspect_gpus", job, seconds, env=library_environment())
+    facts = answer.facts("what asks the NVIDIA driver")
+    _name_processes(facts)
+    return {**facts, "kernel_module": module, "devices": devices}
 
 
 def _name_processes(facts: dict[str, Any]) -> None:
@@ -58,13 +46,13 @@ def _name_processes(facts: dict[str, Any]) -> None:
                 entry.update(process.told())
 
 
-def library_path() -> str:
-    """Return what must be on the path so that ``pynvml`` can be imported; empty if nothing can."""
-    archive = this_program().archive
-    if archive is not None:
-        return archive
-    spec = importlib.util.find_spec("pynvml")
-    return os.path.dirname(spec.origin) if spec is not None and spec.origin else ""
+def library_environment() -> dict[str, str]:
+    """Return the session's environment, with ``pynvml`` on the module path where this agent has it."""
+    path = this_program().archive
+    if path is None:
+        spec = importlib.util.find_spec("pynvml")
+        path = os.path.dirname(spec.origin) if spec is not None and spec.origin else ""
+    return {**session_environment(), "PYTHONPATH": path}
 
 
 def _has_library() -> bool:

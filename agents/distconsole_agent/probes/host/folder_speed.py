@@ -1,24 +1,20 @@
 """Folders that a training reads and writes: whether a file can be made there, and how fast they are.
 
-It writes only files of its own that have no name or lose it at once, and only where it is told to.
+It writes only files of its own that have no name or lose it at once, and only where it is asked to.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.asking import home
 from distconsole_agent.probes.errors import bad_arguments, failed
 from distconsole_agent.probes.host.machine import temporary
-from distconsole_agent.probes.programs import last_words, parts_said, run_script
-from distconsole_agent.probes.sources import script_source
+from distconsole_agent.probes.scripts import ask_script
 
 MAX_FOLDERS = 24
 MAX_BYTES = 256 << 20
-SHARE = 0.85
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -41,16 +37,11 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     usual = [places[name]() for name in read.texts(args, "usual") if name in places]
     named = {item["path"] for item in asked}
     asked += [_read_folder({"path": path, "touch": True}) for path in usual if path not in named]
-    call = f"\nmain(json.loads({json.dumps(json.dumps(asked))}), {seconds * SHARE!r})\n"
-    source = script_source("inspect_folders") + call.encode("ascii")
-    ended = run_script(source, (), seconds, python=sys.executable)
+    parts, ended = ask_script("inspect_folders", {"folders": asked}, seconds)
     if ended.exit_code and not ended.out:
-        raise failed(f"asking the folders ended with code {ended.exit_code}: {last_words(ended)}")
-    found: dict[str, Any] = {item["path"]: {"late": True} for item in asked}
-    for path, facts in parts_said(ended):
-        if path in found and isinstance(facts, dict):
-            found[path] = facts
-    return {"folders": found}
+        code, words = ended.exit_code, ended.last_words
+        raise failed(f"asking the folders ended with code {code}: {words}")
+    return {"folders": {item["path"]: parts.get(item["path"], {"late": True}) for item in asked}}
 
 
 def _read_folder(item: Any) -> dict[str, Any]:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.errors import failed, timed_out
 from distconsole_agent.probes.launch_env import change_environment, launch_environment
-from distconsole_agent.probes.programs import facts_said, last_words, run_script
-from distconsole_agent.probes.sources import script_source
+from distconsole_agent.probes.scripts import ask_python
 
-MARK = "distconsole-launch "
 MAX_FILES = 1 << 17
 
 
@@ -34,18 +29,5 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         "files": read.whole(args, "files", 0, 0, MAX_FILES),
         "tmp": args.get("tmp") is True,
     }
-    python = read.optional_text(args, "python") or sys.executable
-    ended = run_script(
-        script_source("inspect_launch"),
-        [repr(seconds), json.dumps(wanted)],
-        seconds,
-        python=python,
-        setup=read.optional_text(args, "setup"),
-        env=change_environment(launch_environment(args), args),
-    )
-    facts = facts_said(ended, MARK)
-    if facts is not None:
-        return facts
-    if ended.exit_code is None:
-        raise timed_out(f"{python} did not answer in {seconds:.1f} s")
-    raise failed(f"{python} ended with code {ended.exit_code}: {last_words(ended)}")
+    env = change_environment(launch_environment(args), args)
+    return ask_python("inspect_launch", wanted, args, seconds, env=env)[0]

@@ -11,7 +11,6 @@ import re
 import resource
 import shlex
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -21,9 +20,8 @@ from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.asking import home, session_environment
 from distconsole_agent.probes.errors import failed
 from distconsole_agent.probes.host import mounts
-from distconsole_agent.probes.programs import last_words, parts_said, run_program, run_script
-from distconsole_agent.probes.sources import script_source
-from distconsole_agent.probes.standalone import slow_calls
+from distconsole_agent.probes.programs import run_program
+from distconsole_agent.probes.scripts import SHARE, ask_script
 from distconsole_agent.system.descriptors import users_limits
 from distconsole_agent.system.kernel_files import entries_of, first_line_of, text_of
 from distconsole_agent.system.users import user_name
@@ -76,10 +74,9 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     every = mounts.read_mounts()
     network = mounts.network_mounts(every)
     asked = dict.fromkeys([*folders, *(mount.point for mount in network)])
-    own_seconds = max(0.1, seconds * 0.8)
-    patience = read.number(args, "patience_seconds", own_seconds, 0.05, 60.0)
-    times = (own_seconds, min(patience, own_seconds))
-    slow = _slow_parts(socket.gethostname(), list(asked), seconds, times)
+    most = seconds * SHARE
+    patience = min(read.number(args, "patience_seconds", most, 0.05, 60.0), most)
+    slow = _slow_parts(socket.gethostname(), list(asked), seconds, patience)
     return {
         "hostname": socket.gethostname(),
         "fqdn": slow["fqdn"]["name"],
@@ -132,32 +129,26 @@ def _trouble(room: dict[str, Any]) -> str:
 
 
 def _slow_parts(
-    hostname: str, folders: list[str], seconds: float, times: tuple[float, float]
+    hostname: str, folders: list[str], seconds: float, patience: float
 ) -> dict[str, Any]:
     """Return what the other process could find in time; what hung is ``{"error": ...}``."""
-    parts: dict[str, Any] = {
-        f"folder {path}": {"error": f"did not answer in {seconds:.1f} s"} for path in folders
-    }
-    parts["fqdn"] = {"name": ""}
-    parts["resolution"] = {
-        "addresses": [],
-        "error": f"resolving {hostname} took longer than {seconds:.1f} s",
-    }
-    ended = run_script(
-        script_source("slow_calls"),
-        [hostname, *map(repr, times), *folders],
-        seconds,
-        python=sys.executable,
-        # It needs nothing that is installed.
-        flags=("-I", "-S"),
-        last=slow_calls.LAST,
-    )
+    job = {"hostname": hostname, "patience": patience, "folders": folders}
+    # It needs nothing that is installed.
+    parts, ended = ask_script("slow_calls", job, seconds, flags=("-I", "-S"))
     if ended.exit_code is not None and not ended.out:
         # It ended by itself: that is no filesystem that hangs.
-        code = ended.exit_code
-        raise failed(f"asking the filesystems ended with code {code}: {last_words(ended)}")
-    parts.update((name, value) for name, value in parts_said(ended) if name in parts)
-    return parts
+        code, words = ended.exit_code, ended.last_words
+        raise failed(f"asking the filesystems ended with code {code}: {words}")
+    late = {"error": f"did not answer in {seconds:.1f} s"}
+    return {
+        **{f"folder {path}": dict(late) for path in folders},
+        "fqdn": {"name": ""},
+        "resolution": {
+            "addresses": [],
+            "error": f"resolving {hostname} took longer than {seconds:.1f} s",
+        },
+        **parts,
+    }
 
 
 def _limit(number: int) -> list[int | None]:

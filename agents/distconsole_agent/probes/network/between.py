@@ -17,9 +17,9 @@ from typing import Any
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.asking import session_environment
 from distconsole_agent.probes.errors import bad_arguments
-from distconsole_agent.probes.programs import Ended, last_words, run_program
+from distconsole_agent.probes.programs import Ended, run_program
+from distconsole_agent.probes.scripts import worker_script
 from distconsole_agent.probes.software.mpi import after_setup
-from distconsole_agent.probes.sources import worker_script
 
 MARK = "distconsole-rank "
 CONNECT_SECONDS = 3
@@ -103,7 +103,7 @@ def _login(
         login.update(name=name, ok=ended.exit_code == 0, error=kind_of(ended), said="")
         login["seconds"] = round(ended.seconds, 3)
         if not login["ok"]:
-            login["said"] = last_words(ended) if ended.err.strip() else ""
+            login["said"] = ended.last_words if ended.err.strip() else ""
         if login["error"] != "resolve":
             break
     return login

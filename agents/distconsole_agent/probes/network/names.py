@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.programs import parts_said, run_script
-from distconsole_agent.probes.sources import script_source
+from distconsole_agent.probes.scripts import ask_script
 
 MAX_NAMES = 2048
 MAX_NAME = 255
@@ -24,13 +22,6 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     late = {"addresses": [], "error": f"no answer in {seconds:.1f} s", "late": True}
     found: dict[str, Any] = dict.fromkeys(names, late)
     if names:
-        ended = run_script(
-            script_source("inspect_names"),
-            [repr(max(0.1, seconds * 0.8)), *names],
-            seconds,
-            python=sys.executable,
-        )
-        for name, facts in parts_said(ended):
-            if name in found and isinstance(facts, dict):
-                found[name] = facts
+        parts = ask_script("inspect_names", {"names": names}, seconds).parts
+        found.update((name, parts[name]) for name in names if name in parts)
     return {"names": found}

@@ -14,7 +14,8 @@ from typing import Any
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.asking import session_environment
 from distconsole_agent.probes.errors import bad_arguments
-from distconsole_agent.probes.programs import inspect_python, run_program
+from distconsole_agent.probes.programs import run_program
+from distconsole_agent.probes.software import python_env
 from distconsole_agent.supervisor.spawning import with_setup
 
 _VERSIONS = (
@@ -23,8 +24,6 @@ _VERSIONS = (
     ("Intel MPI", re.compile(r"Intel\(R\) MPI Library.*?Version (.+?)(?: Build|$)", re.MULTILINE)),
     ("MPICH", re.compile(r"HYDRA.*?Version:\s*(\S+)", re.DOTALL)),
 )
-
-HOROVOD_MARK = "distconsole-horovod "
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -130,7 +129,16 @@ def _add_mpi(args: dict[str, Any], seconds: float, facts: dict[str, Any]) -> Non
 
 
 def _horovod(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    return inspect_python("inspect_horovod", [], args, seconds, HOROVOD_MARK)[0]
+    facts = python_env.look({**args, "controllers": True, "load": False}, seconds)
+    horovod = facts["horovod"]
+    return {
+        "present": horovod["present"],
+        "version": horovod.get("version", ""),
+        "torch": facts["torch"].get("version", ""),
+        "against": horovod.get("against", {}).get("pytorch"),
+        "library": bool(horovod.get("torch_library")),
+        "controllers": horovod.get("controllers"),
+    }
 
 
 def _own_addresses() -> list[str]:

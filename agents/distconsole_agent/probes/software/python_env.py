@@ -11,11 +11,7 @@ from typing import Any
 
 from distconsole_agent.contract.protocol import ErrorCode
 from distconsole_agent.probes.errors import ProbeError
-from distconsole_agent.probes.programs import inspect_python
-
-MARK = "distconsole-facts "
-
-TORCH_MARK = "distconsole-torch "
+from distconsole_agent.probes.scripts import ask_python
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -23,14 +19,15 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
     Args:
         args: ``python``: the interpreter, this one if not given; ``setup``: what the node's shell
-            runs first; ``load``: also load Horovod's library, to see what is in it.
+            runs first; ``load``: also load Horovod's library, to see what is in it;
+            ``controllers``: tell some of that from its names.
         seconds: For the other process.
 
     Raises:
         ProbeError: when that interpreter does not answer.
     """
-    words = [repr(seconds), "load" if args.get("load") else "look"]
-    facts, took = inspect_python("inspect_python", words, args, seconds, MARK)
+    job = {name: bool(args.get(name)) for name in ("load", "controllers")}
+    facts, took = ask_python("inspect_python", job, args, seconds)
     facts["python"]["seconds"] = round(took, 3)
     _read_metadata(facts["horovod"])
     return facts
@@ -60,7 +57,7 @@ def import_torch(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         ProbeError: when that interpreter does not answer for another reason.
     """
     try:
-        return inspect_python("inspect_torch", [repr(seconds)], args, seconds, TORCH_MARK)[0]
+        return ask_python("inspect_torch", {}, args, seconds)[0]
     except ProbeError as error:
         if error.code != ErrorCode.TIMED_OUT:
             raise

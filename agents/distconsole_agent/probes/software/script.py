@@ -6,7 +6,6 @@ the script and does not execute it.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
@@ -17,15 +16,11 @@ from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.errors import ProbeError, bad_arguments, timed_out
 from distconsole_agent.probes.host import mounts
 from distconsole_agent.probes.launch_env import launch_environment
-from distconsole_agent.probes.programs import Ended, last_words, parts_said, run_script
-from distconsole_agent.probes.sources import script_source
+from distconsole_agent.probes.scripts import SHARE, ask_script
 
 MAX_PATHS = 32
 MAX_SOURCES = 400
 MAX_SOURCE_CHARS = 4 * 1024 * 1024
-SHARE = 0.8
-"""Of the time, for the parts; the rest is for the interpreter's start and end."""
-
 PARTS = ("script", "code", "modules", "workdir", "git", "address", "python")
 
 MAX_NAMES = 300
@@ -54,11 +49,11 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     job = _job(args)
     env = _absolute(launch_environment(args), job["workdir"])
     setup = read.optional_text(args, "setup")
-    ended, trouble = _run(job, python, setup, env, seconds * SHARE)
-    if trouble and ended is None:
+    answer, trouble = _run(job, python, setup, env, seconds * SHARE)
+    if trouble and answer is None:
         own = {**job, "imports": False}
-        ended, _ = _run(own, sys.executable, None, env, seconds * (1 - SHARE))
-    parts = _parts(ended, job)
+        answer, _ = _run(own, sys.executable, None, env, seconds * (1 - SHARE))
+    parts = _parts(answer, job)
     if trouble:
         parts["python"] = {"error": trouble}
     every = mounts.read_mounts()
@@ -105,33 +100,27 @@ def _job(args: dict[str, Any]) -> dict[str, Any]:
 
 def _run(
     job: dict[str, Any], python: str, setup: str | None, env: dict[str, str], seconds: float
-) -> tuple[Ended | None, str]:
-    """Return how the script of ours ended, if it began, and what is wrong with the interpreter."""
-    # The job is no argument: anybody may read those.
-    call = f"\nmain(json.loads({json.dumps(json.dumps(job))}), {seconds * SHARE!r})\n"
-    source = script_source("inspect_script") + call.encode("ascii")
+) -> tuple[dict[str, Any] | None, str]:
+    """Return what was said, if it began, and what is wrong with the interpreter."""
     try:
-        ended = run_script(source, (), seconds, python=python, setup=setup, env=env)
+        parts, ended = ask_script(
+            "inspect_script", job, seconds, python=python, setup=setup, env=env
+        )
     except ProbeError as error:
         return None, error.message
-    if ended.exit_code or not ended.out:
-        if ended.exit_code is None and ended.out:
-            return ended, ""
-        if ended.exit_code is None:
-            return None, f"{python} did not answer in {seconds:.1f} s"
-        return None, f"{python} ended with code {ended.exit_code}: {last_words(ended)}"
-    return ended, ""
+    if ended.exit_code is None:
+        return (parts, "") if parts else (None, f"{python} did not answer in {seconds:.1f} s")
+    if ended.exit_code or not parts:
+        return None, f"{python} ended with code {ended.exit_code}: {ended.last_words}"
+    return parts, ""
 
 
-def _parts(ended: Ended | None, job: dict[str, Any]) -> dict[str, Any]:
-    keys = (*PARTS, *(f"path {path}" for path in job["paths"]))
-    parts: dict[str, Any] = dict.fromkeys(keys)
+def _parts(answer: dict[str, Any] | None, job: dict[str, Any]) -> dict[str, Any]:
+    paths = [f"path {path}" for path in job["paths"]]
     late = {"error": "did not answer in time", "late": True}
-    for key in ("workdir", "script", *keys[len(PARTS) :]):
-        parts[key] = dict(late)
-    if ended is not None:
-        parts.update((name, value) for name, value in parts_said(ended) if name in parts)
-    return parts
+    parts: dict[str, Any] = dict.fromkeys(PARTS)
+    parts.update((key, dict(late)) for key in ("workdir", "script", *paths))
+    return {**parts, **(answer or {})}
 
 
 def _add_mount(path: str, found: Any, every: list[mounts.Mount]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ It builds nothing, and hands out nothing but wheels of the folder where they are
 from __future__ import annotations
 
 import base64
-import json
 import os
 import re
 from typing import Any
@@ -14,10 +13,9 @@ from typing import Any
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.asking import home
 from distconsole_agent.probes.errors import bad_arguments, failed
-from distconsole_agent.probes.programs import inspect_python
+from distconsole_agent.probes.scripts import ask_python
 from distconsole_agent.probes.software import mpi, python_env
 
-MARK = "distconsole-build "
 FOLDER = (".cache", "distconsole", "wheels")
 MAX_PIECE_BYTES = 1024 * 1024
 MAX_WHEEL_BYTES = 512 * 1024 * 1024
@@ -40,7 +38,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     modules = args.get("modules", {})
     if not isinstance(modules, dict) or not all(map(_NAME.match, map(str, modules))):
         raise bad_arguments("modules are no names")
-    facts, _ = inspect_python("inspect_build", [json.dumps(modules)], args, seconds, MARK)
+    facts, _ = ask_python("inspect_build", {"modules": modules}, args, seconds)
     torch = python_env.look(args, seconds)["torch"]
     facts["torch"] = torch if torch.get("version") else None
     try:

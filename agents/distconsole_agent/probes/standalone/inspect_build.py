@@ -1,23 +1,17 @@
-"""Script: says whether the Python that runs it could build Horovod and have it installed.
-
-It prints one line: a mark and a JSON object. It imports neither torch nor Horovod. Its argument is
-a JSON object: modules that a build imports, with the packages that bring them.
-"""
+"""Program: whether the Python that runs it could build Horovod and have it installed. It imports neither torch nor Horovod."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import platform
 import shutil
-import signal
 import sys
 import sysconfig
 from typing import Any
 
-MARK = "distconsole-build "
-SECONDS = 30
+from distconsole_agent.probes.standalone.reporting import FACTS, begin, leave, say
+
 TOOLS = ("cmake", "c++", "g++", "mpicxx", "nvcc")
 
 
@@ -67,9 +61,8 @@ def identity(path: str) -> str:
     return f"{found.st_ino}-{found.st_ctime_ns}"
 
 
-if __name__ == "__main__":
-    # Whatever becomes of the agent, this process ends.
-    signal.alarm(SECONDS)
-    # A rank's first entry is its script's folder; ours must not shadow anything.
-    sys.path[:] = [entry for entry in sys.path if entry and not entry.startswith("/dev/fd")]
-    sys.stdout.write("\n" + MARK + json.dumps(look(json.loads(sys.argv[1]))) + "\n")
+def main(seconds: float, modules: dict[str, str]) -> None:
+    """Look; ``modules`` are those that a build imports, with the packages that bring them."""
+    begin(seconds)
+    say(FACTS, look(modules))
+    leave()

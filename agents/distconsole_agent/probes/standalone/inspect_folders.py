@@ -1,44 +1,23 @@
-"""Script: how fast folders are, and whether a file can really be made in them.
+"""Program: how fast folders are, and whether a file can really be made in them (see ``host/folder_speed.py``).
 
-``main`` gets the job that ``probes/host/folder_speed.py`` describes and prints one JSON pair
-``[path, facts]`` a line. Each folder has a thread, one after the other, because a dead filesystem
-blocks whoever touches it for ever. What is written has no name from the moment at which it is
-opened, or is removed at once; what others have written is only read.
+A dead filesystem blocks whoever touches it for ever, so each folder is a part. What is written has no
+name from the moment at which it is opened, or is removed at once; what others have written is only read.
 """
 
 from __future__ import annotations
 
-import errno
-import json
 import mmap
 import os
 import secrets
-import signal
 import stat
-import sys
-import threading
 import time
 from typing import Any
+
+from distconsole_agent.probes.standalone.reporting import Part, begin, wait_and_leave, why
 
 PIECE = 1 << 20
 MAX_LOOKED_AT = 200
 PREFIX = ".distconsole-check-"
-
-PRINTING = threading.Lock()
-
-
-def say(path: str, facts: dict[str, Any]) -> None:
-    """Print one folder's facts, in one write."""
-    line = json.dumps([path, facts])
-    with PRINTING:
-        sys.stdout.write("\n" + line + "\n")
-        sys.stdout.flush()
-
-
-def trouble(error: OSError) -> dict[str, Any]:
-    """What the system said."""
-    code = errno.errorcode.get(error.errno or 0, "")
-    return {"error": error.strerror or str(error), "code": code}
 
 
 def own_file(folder: str) -> int:
@@ -62,7 +41,7 @@ def touch(folder: str) -> dict[str, Any]:
         finally:
             os.close(descriptor)
     except OSError as error:
-        return trouble(error)
+        return why(error)
     return {"error": "", "code": ""}
 
 
@@ -81,7 +60,7 @@ def write_file(folder: str, size: int, seconds: float) -> dict[str, Any]:
         finally:
             os.close(descriptor)
     except OSError as error:
-        return trouble(error)
+        return why(error)
     return {"bytes": done, "seconds": took, "error": ""}
 
 
@@ -104,7 +83,7 @@ def small_files(folder: str, count: int, seconds: float) -> dict[str, Any]:
             if time.perf_counter() - began > seconds:
                 break
     except OSError as error:
-        return trouble(error)
+        return why(error)
     return {"count": len(times), "seconds": sorted(times)[len(times) // 2], "error": ""}
 
 
@@ -122,7 +101,7 @@ def list_folder(folder: str, seconds: float) -> dict[str, Any]:
                 if count >= MAX_LOOKED_AT or time.perf_counter() - began > seconds:
                     break
     except OSError as error:
-        return {**trouble(error), "files": []}
+        return {**why(error), "files": []}
     took = time.perf_counter() - began
     return {"count": count, "seconds": took / max(1, count), "error": "", "files": files}
 
@@ -153,7 +132,7 @@ def read(files: Any, size: int, seconds: float) -> dict[str, Any]:
     return {"bytes": done, "seconds": time.perf_counter() - began}
 
 
-def folder(asked: dict[str, Any]) -> None:
+def folder(asked: dict[str, Any]) -> dict[str, Any]:
     """Do what is asked about one folder."""
     path, seconds = asked["path"], asked["seconds"]
     facts: dict[str, Any] = {}
@@ -170,23 +149,15 @@ def folder(asked: dict[str, Any]) -> None:
             files = [(path, 0)]
         facts["look"] = found
         facts["read"] = read(files, asked["read_bytes"], seconds)
-    say(path, facts)
+    return facts
 
 
-def main(job: Any, seconds: float) -> None:
-    """Look at one folder after the other and leave without waiting for what hangs."""
-    ends = time.monotonic() + seconds
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
-    threads = []
-    for asked in job:
-        thread = threading.Thread(target=folder, args=(asked,), daemon=True)
-        thread.start()
-        threads.append(thread)
-        # A folder that hangs is left behind; the next one is looked at without it.
-        thread.join(max(0.0, min(asked["seconds"] * 4 + 0.5, ends - time.monotonic())))
-    for thread in threads:
-        thread.join(max(0.0, ends - time.monotonic()))
-    with PRINTING:
-        sys.stdout.flush()
-        os._exit(0)
+def main(seconds: float, folders: list[dict[str, Any]]) -> None:
+    """Look at one folder after the other; one that hangs is left behind."""
+    ends = begin(seconds)
+    parts = []
+    for asked in folders:
+        part = Part(asked["path"], folder, asked)
+        part.wait(min(ends, time.monotonic() + asked["seconds"] * 4 + 0.5))
+        parts.append(part)
+    wait_and_leave(parts, ends)

@@ -1,19 +1,19 @@
-"""Script: lists the GPUs by pynvml once and leaves. It samples nothing.
-
-``inspect_gpus.py SECONDS PATH [health]`` prints one line; PATH goes on the module path, for pynvml.
-"""
+"""Program: lists the GPUs by pynvml once; whoever starts it puts that on the module path."""
 
 from __future__ import annotations
 
 import ctypes
-import json
 import os
-import signal
-import sys
 import time
 from typing import Any, Callable
 
-MARK = "distconsole-gpus "
+from distconsole_agent.probes.standalone.reporting import FACTS, begin, leave, say
+
+try:
+    import pynvml
+except ImportError:
+    pynvml = None
+
 MAX_LINKS = 36
 SLOW = 0x08 | 0x20 | 0x40 | 0x80
 SECOND_LOOK_SECONDS = 0.25
@@ -193,15 +193,9 @@ def facts(deep: bool) -> dict[str, Any]:
     }
 
 
-if __name__ == "__main__":
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1]) + 5.0)
-    if sys.argv[2]:
-        sys.path.insert(0, sys.argv[2])
-    try:
-        import pynvml
-    except ImportError:
-        answer = {"present": False, "error": "pynvml is not in this agent", "gpus": []}
-    else:
-        answer = facts(deep="health" in sys.argv[3:])
-    sys.stdout.write(MARK + json.dumps(answer) + "\n")
+def main(seconds: float, deep: bool) -> None:
+    """Look; with ``deep`` also how each GPU is."""
+    begin(seconds)
+    absent = {"present": False, "error": "pynvml is not in this agent", "gpus": []}
+    say(FACTS, facts(deep) if pynvml else absent)
+    leave()

@@ -1,24 +1,16 @@
-"""Script: says what the process that it is was given: limits, variables, a temporary folder.
-
-``inspect_launch.py SECONDS JSON`` prints one line: a mark and a JSON object ``{"limits": {name:
-[soft, hard]}, "env": {name: value or null}, "opened": files, "open_error": "", "tmp": path,
-"tmp_error": ""}``. JSON is ``{"names", "files", "tmp"}``.
-"""
+"""Program: what the process that it is was given: limits, variables, a temporary folder."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import mmap
 import os
 import resource
-import signal
 import socket
-import sys
 import tempfile
-from typing import Any
 
-MARK = "distconsole-launch "
+from distconsole_agent.probes.standalone.reporting import FACTS, begin, leave, say
+
 LIMITS = ("nofile", "nproc", "stack", "memlock")
 
 
@@ -66,22 +58,24 @@ def temporary_error() -> str:
     return ""
 
 
-def main(seconds: float, wanted: dict[str, Any]) -> None:
-    """Print all of it."""
-    # Whatever becomes of the agent, this process ends.
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
-    count, error = open_files(wanted["files"])
+def main(seconds: float, names: list[str], files: int, tmp: bool) -> None:
+    """Look.
+
+    Args:
+        seconds: For all of it.
+        names: Variables to read back.
+        files: How many files to open.
+        tmp: Whether to try the temporary folder.
+    """
+    begin(seconds)
+    count, error = open_files(files)
     facts = {
         "limits": limits(),
-        "env": {name: os.environ.get(name) for name in wanted["names"]},
+        "env": {name: os.environ.get(name) for name in names},
         "opened": count,
         "open_error": error,
-        "tmp": tempfile.gettempdir() if wanted["tmp"] else "",
-        "tmp_error": temporary_error() if wanted["tmp"] else "",
+        "tmp": tempfile.gettempdir() if tmp else "",
+        "tmp_error": temporary_error() if tmp else "",
     }
-    sys.stdout.write("\n" + MARK + json.dumps(facts) + "\n")
-
-
-if __name__ == "__main__":
-    main(float(sys.argv[1]), json.loads(sys.argv[2]))
+    say(FACTS, facts)
+    leave()

@@ -1,10 +1,6 @@
-"""Script: says what the Python that runs it has installed, without importing any of it.
+"""Program: what the Python that runs it has installed, without importing any of it.
 
-``inspect_python.py SECONDS look|load`` prints one line: a mark and a JSON object. ``load`` also
-opens Horovod's library, which needs torch's libraries but not torch.
-
-Every check starts it on every host, so what it seldom needs it imports where it needs it, and it
-leaves without taking the interpreter down in good order.
+Every check starts it on every host, so what it seldom needs it imports where it needs it.
 """
 
 from __future__ import annotations
@@ -12,20 +8,13 @@ from __future__ import annotations
 import os
 import sys
 
-try:
-    # The same without its enumerations.
-    import _signal as signal  # type: ignore[import-not-found]
-except ImportError:
-    import signal
-
-from distconsole_agent.probes.standalone.lean_json import as_json
+from distconsole_agent.probes.standalone.reporting import FACTS, begin, leave, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from typing import Any, Callable
+    from collections.abc import Callable, Iterator
+    from typing import Any
 
-MARK = "distconsole-facts "
 PREFIXES = (
     "NCCL_",
     "GLOO_",
@@ -57,6 +46,9 @@ VERSION_NAMES = ("__version__", "cuda", "hip", "git_version", "debug")
 NCCL_FILES = ("/etc/nccl.conf", "~/.nccl.conf")
 MPI_FILES = ("/etc/openmpi/openmpi-mca-params.conf", "/etc/openmpi-mca-params.conf")
 USERS_MPI_FILE = "~/.openmpi/mca-params.conf"
+NAMED_BY = {"gloo": b"HOROVOD_GLOO_IFACE", "mpi": b"libmpi"}
+"""A variable that only Gloo's part reads, and the library that MPI's part is linked with."""
+
 BUILT = ("mpi", "gloo", "nccl", "cuda", "rocm", "ccl", "ddl")
 
 
@@ -207,8 +199,8 @@ def libraries(folder: str, start: str) -> list[str]:
     return [os.path.join(folder, name) for name in found]
 
 
-def horovod_facts(packages: dict[str, str], load: bool) -> dict[str, Any]:
-    """What Horovod was built against, and with ``load`` what was built into it."""
+def horovod_facts(packages: dict[str, str], load: bool, controllers: bool) -> dict[str, Any]:
+    """What Horovod was built against; with ``load``, or by its names, what was built into it."""
     folder = package_folder("horovod")
     if folder is None:
         return {"present": False}
@@ -231,7 +223,17 @@ def horovod_facts(packages: dict[str, str], load: bool) -> dict[str, Any]:
     facts["torch_library"] = built[0] if built else None
     if load and built:
         facts.update(load_facts(built[0]))
+    if controllers and built:
+        facts["controllers"] = list_controllers(built[0])
     return facts
+
+
+def list_controllers(path: str) -> list[str]:
+    """Which of ``NAMED_BY`` the library at ``path`` has: loading it would bring in all of torch."""
+    import mmap
+
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as library:
+        return [name for name, mark in NAMED_BY.items() if library.find(mark) >= 0]
 
 
 def load_torch_libraries() -> None:
@@ -321,24 +323,25 @@ def mpi_files() -> tuple[str, ...]:
     return (*MPI_FILES, *own, USERS_MPI_FILE)
 
 
-def main(seconds: float, load: bool) -> None:
-    """Print all of it."""
-    # Whatever becomes of the agent, this process ends.
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
-    # A rank's first entry is its script's folder; ours must not shadow anything.
-    sys.path[:] = [entry for entry in sys.path if entry and not entry.startswith("/dev/fd")]
+def main(seconds: float, load: bool, controllers: bool) -> None:
+    """Look.
+
+    Args:
+        seconds: For all of it.
+        load: Whether to open Horovod's library, which needs torch's libraries but not torch.
+        controllers: Whether to tell from that library's own names which controllers are in it.
+    """
+    begin(seconds)
     python = python_facts()
     packages = python["packages"]
     facts = {
         "python": python,
         "torch": guard(torch_facts, packages),
-        "horovod": guard(horovod_facts, packages, load),
+        "horovod": guard(horovod_facts, packages, load, controllers),
         "env": env_facts(),
     }
-    sys.stdout.write("\n" + MARK + as_json(facts) + "\n")
-    sys.stdout.flush()
-    os._exit(0)
+    say(FACTS, facts)
+    leave()
 
 
 def guard(look: Callable[..., dict[str, Any]], *args: Any) -> dict[str, Any]:
@@ -347,7 +350,3 @@ def guard(look: Callable[..., dict[str, Any]], *args: Any) -> dict[str, Any]:
         return look(*args)
     except (OSError, ValueError, UnicodeError) as error:
         return {"present": True, "error": type(error).__name__ + ": " + str(error)[:500]}
-
-
-if __name__ == "__main__":
-    main(float(sys.argv[1]), sys.argv[2] == "load")

@@ -1,8 +1,7 @@
-"""Script: looks at a training script and what it needs, in the interpreter that would run it.
+"""Program: looks at a training script and what it needs, in the interpreter that would run it.
 
-It is started with the launch's variables; ``main`` gets the job that ``probes/software/script.py`` describes.
-It executes nothing of the script and imports none of its modules. Each part is a thread that prints
-one JSON pair ``[key, facts]`` a line, because a dead filesystem blocks whoever touches it for ever.
+It executes nothing of the script and imports none of its modules. A dead filesystem blocks whoever
+touches it for ever, so what may hang is a part of its own.
 """
 
 from __future__ import annotations
@@ -12,17 +11,21 @@ import errno
 import hashlib
 import importlib.machinery
 import importlib.util
-import json
 import os
 import re
-import signal
-import socket
 import stat
 import subprocess
 import sys
-import threading
-import time
-from typing import Any, Callable
+from typing import Any
+
+from distconsole_agent.probes.standalone.reporting import (
+    Part,
+    begin,
+    resolve,
+    say,
+    wait_and_leave,
+    why,
+)
 
 MAX_SOURCE_BYTES = 4 * 1024 * 1024
 MAX_FILES = 400
@@ -32,22 +35,8 @@ MAX_ENTRIES = 4096
 GIT_SECONDS = 1.0
 LIGHT = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
 
-PRINTING = threading.Lock()
 Table = Any
 """Sources by absolute path that lie on no disk here, or None."""
-
-
-def say(key: str, facts: Any) -> None:
-    """Print one part, in one write."""
-    line = json.dumps([key, facts])
-    with PRINTING:
-        sys.stdout.write("\n" + line + "\n")
-        sys.stdout.flush()
-
-
-def why(error: OSError) -> str:
-    """What the system said."""
-    return error.strerror or str(error)
 
 
 def describe(path: str) -> dict[str, Any]:
@@ -55,7 +44,7 @@ def describe(path: str) -> dict[str, Any]:
     try:
         found = os.stat(path)
     except OSError as error:
-        return {"error": why(error), "code": errno.errorcode.get(error.errno or 0, "")}
+        return why(error)
     kind = "file"
     if stat.S_ISDIR(found.st_mode):
         kind = "folder"
@@ -154,7 +143,7 @@ class Walk:
             try:
                 source = content(path, self.table)
             except OSError as error:
-                self.files[name] = {"error": why(error)}
+                self.files[name] = why(error)
                 continue
             self.bytes += len(source)
             self.files[name] = self.noted(path, source)
@@ -412,7 +401,7 @@ def script(job: dict[str, Any]) -> None:
     try:
         source = content(path, table)
     except OSError as error:
-        facts.update(readable=False, error=why(error))
+        facts.update(readable=False, **why(error))
         say("script", facts)
         return
     facts.update(
@@ -467,47 +456,19 @@ def git_state(folder: str) -> dict[str, Any]:
     return {"head": said[0][:64], "dirty": bool(said[1])}
 
 
-def resolve(name: str) -> dict[str, Any]:
-    """What a name means here."""
-    try:
-        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
-    except OSError as error:
-        return {"addresses": [], "error": str(error)}
-    return {"addresses": sorted({str(entry[4][0]) for entry in found})[:16], "error": ""}
+def main(seconds: float, **job: Any) -> None:
+    """Look at everything at once.
 
-
-def guard(key: str, look: Callable[[], None]) -> None:
-    """Do one part; a surprise in it is said and ends no other."""
-    try:
-        look()
-    except Exception as error:  # noqa: BLE001 - a surprise is an answer
-        say(key, {"error": (type(error).__name__ + ": " + str(error))[:300]})
-
-
-def main(job: dict[str, Any], seconds: float) -> None:
-    """Look at everything at once and leave without waiting for what hangs."""
-    ends = time.monotonic() + seconds
-    # Whatever becomes of the agent, this process ends.
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
-    sys.path[:] = [entry for entry in sys.path if entry and not entry.startswith("/dev/fd")]
-    if not job.get("sources"):
+    Args:
+        seconds: For all of it.
+        job: As ``probes/software/script.py`` describes it.
+    """
+    ends = begin(seconds)
+    if not job["sources"]:
         sys.path.insert(0, job["root"])
-    say(
-        "python",
-        {"executable": sys.executable, "version": ".".join(map(str, sys.version_info[:3]))},
-    )
-    works: list[Any] = [("script", lambda: script(job)), ("workdir", lambda: workdir(job))]
-    for path in job["paths"]:
-        key = "path " + path
-        works.append((key, lambda path=path, key=key: say(key, argument(path))))
-    if job["address"]:
-        works.append(("address", lambda: say("address", resolve(job["address"]))))
-    threads = [threading.Thread(target=guard, args=work, daemon=True) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(max(0.0, ends - time.monotonic()))
-    with PRINTING:
-        sys.stdout.flush()
-        os._exit(0)
+    version = ".".join(map(str, sys.version_info[:3]))
+    say("python", {"executable": sys.executable, "version": version})
+    parts = [Part("script", script, job), Part("workdir", workdir, job)]
+    parts += [Part("path " + path, argument, path) for path in job["paths"]]
+    parts += [Part("address", resolve, job["address"])] if job["address"] else []
+    wait_and_leave(parts, ends)

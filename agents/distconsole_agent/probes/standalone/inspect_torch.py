@@ -1,20 +1,13 @@
-"""Script: imports torch as a rank would, and says how long it took and what came with it.
-
-``inspect_torch.py SECONDS`` prints one line. It asks nothing of a GPU, so that it makes no context.
-"""
+"""Program: imports torch as a rank would. It asks nothing of a GPU, so that it makes no context."""
 
 from __future__ import annotations
 
 import contextlib
-import json
-import os
 import re
-import signal
-import sys
 import time
 from typing import Any
 
-MARK = "distconsole-torch "
+from distconsole_agent.probes.standalone.reporting import FACTS, begin, leave, say
 
 
 def list_mapped(pattern: str) -> list[str]:
@@ -55,13 +48,8 @@ def facts() -> dict[str, Any]:
     }
 
 
-if __name__ == "__main__":
-    # Whatever becomes of the agent, this process ends.
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1]) + 5.0)
-    # A rank's first entry is its script's folder; ours must not shadow anything.
-    sys.path[:] = [entry for entry in sys.path if entry and not entry.startswith("/dev/fd")]
-    sys.stdout.write("\n" + MARK + json.dumps(facts()) + "\n")
-    sys.stdout.flush()
-    # What libraries do at a regular end may take long, or crash.
-    os._exit(0)
+def main(seconds: float) -> None:
+    """Look."""
+    begin(seconds)
+    say(FACTS, facts())
+    leave()

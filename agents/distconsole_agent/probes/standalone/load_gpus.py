@@ -1,24 +1,21 @@
-"""Script: copies to and from GPUs that nobody uses, and reads their links meanwhile. It judges nothing.
+"""Program: copies to and from GPUs that nobody uses, and reads their links meanwhile.
 
-``load_gpus.py SECONDS PATH [UUID ...]`` prints a line before it touches a GPU and one when it knows
-more of it; PATH goes on the module path, for pynvml. Without a UUID it takes all GPUs.
-
+It says what it knows before it touches a GPU and when it knows more of it; pynvml is on its module path.
 At rest a GPU slows its link down, so that only a loaded one tells how it is. One after the other gets
 four bursts of 40 ms, at most 2 GiB each. Whoever comes to a GPU meanwhile ends it there at once.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import sys
 import time
 from typing import Any, Callable
 
-from distconsole_agent.probes.standalone.cuda_copies import NOT_VISIBLE, Copier, Cuda, CudaError
+import pynvml
 
-MARK = "distconsole-load "
+from distconsole_agent.probes.standalone.cuda_copies import NOT_VISIBLE, Copier, Cuda, CudaError
+from distconsole_agent.probes.standalone.reporting import begin, leave, say
+
 BUFFER_BYTES = 32 << 20
 SMALL_BYTES = 4 << 20
 BURST_SECONDS = 0.04
@@ -27,7 +24,6 @@ MAX_TIMES = 64
 WAKE_SECONDS = 0.5
 WAKE_READINGS = 3
 WAKE_PAUSE_SECONDS = 0.005
-LATE_SECONDS = 5.0
 POLL_SECONDS = 0.0005
 UNENDED = "a copy did not end in time"
 HELD_BYTES = 512 << 20
@@ -265,7 +261,7 @@ def measure_nvlink(gpus: list[Gpu], ends: float) -> None:
             gpu.entry.update(peer=peer.index, to_peer=round(rate) if rate is not None else None)
     for gpu in linked:
         gpu.entry["links"] = grown(before[gpu.index], links(gpu))
-        say(gpu.entry)
+        tell(gpu.entry)
 
 
 def copy_to(gpu: Gpu, peer: Gpu, ends: float) -> float | None:
@@ -294,19 +290,18 @@ def find_next_linked(gpu: Gpu, gpus: list[Gpu]) -> Gpu | None:
     return None
 
 
-def say(entry: dict[str, Any]) -> None:
-    """Print what is known of a GPU; the last line of a GPU counts."""
-    sys.stdout.write(MARK + json.dumps(entry) + "\n")
-    sys.stdout.flush()
+def tell(entry: dict[str, Any]) -> None:
+    """Say what is known of a GPU; what is said last of it counts."""
+    say(str(entry["index"]), entry)
 
 
 def load(gpu: Gpu, cuda: Cuda, ends: float) -> bool:
     """Measure one GPU; False if it is not to be touched any more."""
     why = gpu.why_not()
     if why or time.monotonic() > ends:
-        say({**gpu.entry, "skipped": why or "the time was over"})
+        tell({**gpu.entry, "skipped": why or "the time was over"})
         return False
-    say({**gpu.entry, "begun": True})
+    tell({**gpu.entry, "begun": True})
     # The copies are to come from the memory that is next to this GPU.
     ask(pynvml.nvmlDeviceSetCpuAffinity, gpu.handle)
     try:
@@ -319,7 +314,7 @@ def load(gpu: Gpu, cuda: Cuda, ends: float) -> bool:
     except CudaError as error:
         hidden = error.code in NOT_VISIBLE
         gpu.entry.update({"skipped" if hidden else "error": str(error)})
-    say(gpu.entry)
+    tell(gpu.entry)
     well = not {"skipped", "error"} & gpu.entry.keys()
     if not well and gpu.copier is not None:
         gpu.copier.close()
@@ -327,8 +322,13 @@ def load(gpu: Gpu, cuda: Cuda, ends: float) -> bool:
 
 
 def main(seconds: float, wanted: list[str]) -> None:
-    """Measure all GPUs that nobody uses, or those of them that are wanted."""
-    ends = time.monotonic() + seconds
+    """Measure all GPUs that nobody uses, or those of them whose UUID is wanted."""
+    load_all(wanted, begin(seconds))
+    leave()
+
+
+def load_all(wanted: list[str], ends: float) -> None:
+    """Measure."""
     pynvml.nvmlInit()
     found = [open_gpu(index) for index in range(min(pynvml.nvmlDeviceGetCount(), 64))]
     gpus = [gpu for gpu in found if gpu is not None and (not wanted or gpu.uuid in wanted)]
@@ -336,7 +336,7 @@ def main(seconds: float, wanted: list[str]) -> None:
     for gpu in gpus:
         why = gpu.why_not()
         if why:
-            say({**gpu.entry, "skipped": why})
+            tell({**gpu.entry, "skipped": why})
         else:
             free.append(gpu)
     if not free:
@@ -346,7 +346,7 @@ def main(seconds: float, wanted: list[str]) -> None:
     except (OSError, CudaError) as error:
         hidden = isinstance(error, OSError) or error.code in NOT_VISIBLE
         for gpu in free:
-            say({**gpu.entry, "skipped" if hidden else "error": str(error)})
+            tell({**gpu.entry, "skipped" if hidden else "error": str(error)})
         return
     loaded = [gpu for gpu in free if load(gpu, cuda, ends)]
     if len(loaded) > 1:
@@ -362,13 +362,3 @@ def open_gpu(index: int) -> Gpu | None:
         return Gpu(index)
     except pynvml.NVMLError:
         return None
-
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.setitimer(signal.ITIMER_REAL, float(sys.argv[1]) + LATE_SECONDS)
-    if sys.argv[2]:
-        sys.path.insert(0, sys.argv[2])
-    import pynvml
-
-    main(float(sys.argv[1]), sys.argv[3:])

@@ -20,7 +20,7 @@ from distconsole_agent.probes.collectives.tensors import (
 )
 from distconsole_agent.probes.collectives.values import Case, cases_of, iterations_for
 from distconsole_agent.probes.collectives.worker import run_cases
-from distconsole_agent.probes.sources import worker_script
+from distconsole_agent.probes.scripts import worker_script
 
 OPS = (
     *("all_reduce", "all_reduce_max", "broadcast", "reduce", "all_gather", "reduce_scatter"),

@@ -16,7 +16,8 @@ import pytest
 from distconsole_agent import probes
 from distconsole_agent.contract.protocol import MAX_LINE_BYTES, ErrorCode
 from distconsole_agent.probes import programs
-from distconsole_agent.probes.programs import run_program, run_script
+from distconsole_agent.probes.programs import run_program
+from distconsole_agent.probes.scripts import run_script
 from distconsole_agent.probes.software import mpi
 from distconsole_agent.probes.standalone import inspect_python
 from fakes import nvml
@@ -149,15 +150,15 @@ def test_a_program_that_floods_is_bounded() -> None:
 
 def test_a_script_is_on_no_disk_and_in_no_command_line() -> None:
     source = (
-        b"import sys; print(sys.argv[1:], open('/proc/self/cmdline').read().count('secretword'))"
+        "import sys; print(sys.argv[1:], open('/proc/self/cmdline').read().count('secretword'))"
     )
-    ended = run_script(source + b" # secretword", ["a", "b c"], 10.0, python=sys.executable)
+    ended = run_script(source + " # secretword", ["a", "b c"], 10.0, python=sys.executable)
     assert ended.out == "['a', 'b c'] 0\n"
 
 
 def test_a_script_runs_after_setup_whatever_setup_prints() -> None:
     setup = "echo noise; export PROBED=yes"
-    source = b"import os; print(os.environ['PROBED'])"
+    source = "import os; print(os.environ['PROBED'])"
     ended = run_script(source, [], 10.0, python=sys.executable, setup=setup)
     assert ended.out.splitlines() == ["noise", "yes"]
 

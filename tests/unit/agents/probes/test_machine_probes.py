@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from distconsole_agent import probes
-from distconsole_agent.probes import programs
+from distconsole_agent.probes import programs, scripts
 from distconsole_agent.probes.host import kernel_log, machine, mounts
 from distconsole_agent.probes.network import fabric
 from distconsole_agent.probes.programs import Ended
-from distconsole_agent.probes.standalone import slow_calls
+from distconsole_agent.probes.standalone.reporting import LAST
 from fakes import nvml
 
 CASES = Path(__file__).parents[3] / "cases" / "facts"
@@ -199,7 +199,7 @@ def test_a_mount_that_hangs_is_told_and_one_that_is_closed_to_us_is_not(
         return Ended(None, "\n".join(map(json.dumps, said)), "", 1.0)
 
     monkeypatch.setattr(mounts, "read_mounts", lambda: table)
-    monkeypatch.setattr(machine, "run_script", some)
+    monkeypatch.setattr(scripts, "run_program", some)
     found = {mount["point"]: mount["error"] for mount in machine.look({}, 1.0)["network_mounts"]}
     assert found == {"/net/dead": "did not answer in 1.0 s", "/net/shut": ""}
 
@@ -224,12 +224,12 @@ def folder(path):
     {answers}
     return {{"real": path}}
 slow_calls.folder = folder
-slow_calls.main("localhost", 300.0, 0.2, ["/a"])
+slow_calls.main(300.0, "localhost", 0.2, ["/a"])
 """
-    ended = programs.run_program([sys.executable, "-c", script], 300.0, last=slow_calls.LAST)
+    ended = programs.run_program([sys.executable, "-c", script], 300.0, last=LAST.encode())
     assert ended.exit_code == 0
-    lines = ended.out.splitlines()
-    assert lines.pop() == slow_calls.LAST.decode().strip()
+    lines = ended.out.replace("\n\n", "\n").strip().splitlines()
+    assert lines.pop() == LAST.strip()
     facts = dict(map(json.loads, lines))
     assert set(facts) == {"resolution", "fqdn", "folder /a"}
     (word,) = expected

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from distconsole_agent import probes
+from distconsole_agent.probes import scripts
 from distconsole_agent.probes.network import names
 from distconsole_agent.probes.programs import Ended
 
@@ -26,7 +27,7 @@ def test_a_resolver_that_hangs_costs_its_own_names_only(monkeypatch: pytest.Monk
     def some(*_: Any, **__: Any) -> Ended:
         return Ended(None, '["a", {"addresses": ["10.0.0.1"], "error": ""}]\nnoise\n', "", 1.0)
 
-    monkeypatch.setattr(names, "run_script", some)
+    monkeypatch.setattr(scripts, "run_program", some)
     found = names.look({"names": ["a", "b"]}, 1.0)["names"]
     assert found["a"]["addresses"] == ["10.0.0.1"]
     assert found["b"]["late"] is True

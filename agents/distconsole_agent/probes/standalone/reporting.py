@@ -1,0 +1,137 @@
+"""What the programs of this folder share: an end in time, parts that may hang, a line for each finding.
+
+Every check starts some of them on every host, and importing json, signal and threading takes longer
+than their own work. The text of this module stands in place of its import (``scripts.script_source``).
+"""
+
+from __future__ import annotations
+
+import _socket
+import _thread
+import os
+import sys
+import time
+
+try:
+    # The same without its enumerations.
+    import _signal as signal  # type: ignore[import-not-found]
+except ImportError:
+    import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from typing import Any
+
+FACTS = "facts"
+LAST = "over\n"
+"""Said before the end, which a thread that hangs in the kernel may hold up."""
+
+SPARE_SECONDS = 5.0
+MAX_ADDRESSES = 16
+PRINTING = _thread.allocate_lock()
+
+
+def begin(seconds: float) -> float:
+    """Make this process end whatever becomes of the agent; return the monotonic time of its deadline."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, seconds + SPARE_SECONDS)
+    # A rank's first entry is its script's folder; ours must not shadow anything.
+    sys.path[:] = [entry for entry in sys.path if entry and not entry.startswith("/dev/fd")]
+    return time.monotonic() + seconds
+
+
+def say(key: str, facts: object) -> None:
+    """Print the JSON pair of a key and its facts on a line of its own."""
+    line = as_json([key, facts])
+    with PRINTING:
+        os.write(1, ("\n" + line + "\n").encode())
+
+
+def leave() -> None:
+    """End at once, without waiting for what hangs or for what libraries do at a regular end."""
+    with PRINTING:
+        os.write(1, LAST.encode())
+        os._exit(0)
+
+
+def as_json(value: object) -> str:
+    """Return what ``json.dumps`` does, by its engine alone where this Python has that."""
+    try:
+        from _json import encode_basestring_ascii, make_encoder
+
+        encode = make_encoder(
+            None, str, encode_basestring_ascii, None, ":", ",", False, False, True
+        )
+        return "".join(encode(value, 0))
+    except (ImportError, TypeError):
+        import json
+
+        return json.dumps(value)
+
+
+class Part:
+    """One question in a thread of its own, which may never come back from it."""
+
+    def __init__(self, key: str, look: Callable[..., object], *args: Any) -> None:
+        self.key = key
+        self._look, self._args = look, args
+        self._thread = 0
+        self._done = _thread.allocate_lock()
+        self._done.acquire()
+        _thread.start_new_thread(self._answer, ())
+
+    def _answer(self) -> None:
+        self._thread = _thread.get_native_id()
+        try:
+            facts = self._look(*self._args)
+            if facts is not None:
+                say(self.key, facts)
+        except Exception as error:  # noqa: BLE001 - a surprise is an answer, too
+            say(self.key, {"error": (type(error).__name__ + ": " + str(error))[:300]})
+        finally:
+            self._done.release()
+
+    def wait(self, until: float) -> bool:
+        """Whether it has answered by then."""
+        answered = self._done.acquire(True, max(0.0, until - time.monotonic()))
+        if answered:
+            self._done.release()
+        return answered
+
+    def sleep(self) -> bytes:
+        """Say which sleep its thread is in; empty while it is awake or only waits for a processor."""
+        try:
+            with open(f"/proc/self/task/{self._thread}/status", "rb") as file:
+                lines = file.read().splitlines()
+        except OSError:  # not begun yet, or over just now
+            return b""
+        fields = dict(line.split(b":\t", 1) for line in lines if b":\t" in line)
+        asleep = fields.get(b"State", b"")[:1] in (b"S", b"D")
+        return fields.get(b"voluntary_ctxt_switches", b"") if asleep else b""
+
+
+def wait_and_leave(parts: Iterable[Part], ends: float) -> None:
+    """Wait for the parts until their time is over."""
+    for part in parts:
+        part.wait(ends)
+    leave()
+
+
+def resolve(name: str) -> dict[str, Any]:
+    """The addresses that a program which connects to ``name`` would try."""
+    try:
+        # As bytes it needs no codec for names in other scripts.
+        found = _socket.getaddrinfo(os.fsencode(name), None, 0, _socket.SOCK_STREAM)
+    except OSError as error:
+        return {"addresses": [], "error": error.strerror or str(error)}
+    addresses = list(dict.fromkeys(str(where[0]) for *_, where in found))
+    return {"addresses": addresses[:MAX_ADDRESSES], "error": ""}
+
+
+def why(error: OSError) -> dict[str, Any]:
+    """What the system said, in words and by its code."""
+    import errno
+
+    code = errno.errorcode.get(error.errno or 0, "")
+    return {"error": error.strerror or str(error), "code": code}
