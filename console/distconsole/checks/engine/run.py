@@ -39,7 +39,6 @@ from distconsole.checks.facts.node import Facts, LifeFacts, SshFacts
 from distconsole.checks.facts.script import SpeedFacts
 from distconsole.checks.fixes import proofs
 from distconsole.checks.gather import (
-    between,
     broken_ways,
     collective,
     engine_jobs,
@@ -50,7 +49,7 @@ from distconsole.checks.gather import (
     second_questions,
     slurm_stage,
 )
-from distconsole.checks.gather.engine_job import StartJob
+from distconsole.checks.gather.engine_jobs import StartJob
 from distconsole.checks.gather.nodes import Gathering, expected_of, local_facts
 from distconsole.checks.rules.network.ssh import REACHING
 from distconsole.errors import Terminated
@@ -312,7 +311,7 @@ class _Checking:
                 continue
             run = partial(engine_jobs.run_engine, gathering, engine, start, sweep)
             yield _Job(engine.stage, engine.kind, run)
-        yield _Job("mpi.ssh", MpiSshFacts, partial(between.mpirun, gathering))
+        yield _Job("mpi.ssh", MpiSshFacts, partial(engine_jobs.mpirun, gathering))
 
     def _may_coincide(self) -> bool:
         """Whether jobs may go on at once: where bandwidth is measured, or GPUs are shared, they may not."""

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
-from distconsole.checks.fixes.trials import Came, ask_or_fail, conditions
+from distconsole.checks.fixes.trials import process_args
 from distconsole.checks.fixes.trying import (
     MAX_RANKS,
     Bench,
+    ProofOnHosts,
     Prover,
-    Tried,
+    TrialResult,
     all_hosts,
     changes,
-    join_names,
-    outcome,
 )
 from distconsole.checks.gather.nodes import fixed_port
 from distconsole.checks.rules.system import budgets, limits
@@ -24,8 +25,10 @@ from distconsole.model.findings import Finding, HostCure
 
 LAUNCH_SECONDS = 8.0
 
-Read = Mapping[str, dict[str, Any]]
-"""By host what the process said (``probes/launch_path``); ``error`` where it said nothing."""
+Answer = dict[str, Any]
+"""What a process said (``probes/launch_path``); ``error`` where it said nothing."""
+
+Answers = Mapping[str, Answer]
 
 
 def _compare_starts(
@@ -34,150 +37,141 @@ def _compare_starts(
     hosts: Sequence[Host],
     wanted: Mapping[str, Any],
     ran: str,
-    judge: Callable[[Read], Came],
-) -> Tried | None:
+    judge: Callable[[Answers], TrialResult],
+) -> ProofOnHosts | None:
     """Start a process on each host as ``run`` starts ranks, without and with the cure."""
     if not hosts:
         return None
-    began = bench.gathering.clock()
-    before = judge(_read(bench, hosts, {}, wanted))
-    after = judge(_read(bench, hosts, changes(findings, hosts), wanted))
-    ran = f"{ran} in a process started as by `run` on {join_names(hosts)}"
-    return outcome(ran, before, after, hosts, bench.gathering.clock() - began)
+
+    def start(change: Mapping[str, HostCure], _enough: threading.Event) -> TrialResult:
+        return judge(_start_on(bench, hosts, change, wanted))
+
+    ran = f"{ran} in a process started as by `run`"
+    with_cure = partial(start, changes(findings, hosts))
+    return bench.compare(ran, hosts, partial(start, {}), with_cure)
 
 
-def _read(
+def _start_on(
     bench: Bench, hosts: Sequence[Host], change: Mapping[str, HostCure], wanted: Mapping[str, Any]
-) -> Read:
+) -> Answers:
     gathering = bench.gathering
     seconds = gathering.left(LAUNCH_SECONDS)
 
     def start(host: Host) -> dict[str, Any]:
-        own = conditions(gathering, host, change.get(host.name, HostCure()))
+        own = process_args(gathering, host, change.get(host.name, HostCure()))
         return gathering.ask(host, "launch", seconds, {**own, **wanted})
 
-    found: dict[str, dict[str, Any]] = {}
-    for said in gathering.on_each(list(hosts), start, seconds):
-        if isinstance(said, fan.Failed):
-            found[said.host] = {"error": said.error.message}
-        else:
-            found[said.host] = said.value
+    found = {
+        said.host: {"error": said.error.message} if isinstance(said, fan.Failed) else said.value
+        for said in gathering.on_each(list(hosts), start, seconds)
+    }
     return {host.name: found[host.name] for host in hosts if host.name in found}
 
 
-def _each(read: Read, judge: Callable[[dict[str, Any]], str | None], well: str) -> Came:
-    """Return the first host's trouble, or that it is well everywhere."""
-    for name, said in read.items():
-        wrong = said.get("error") or judge(said)
-        if wrong:
-            return Came(False, f"{name}: {wrong}", able="error" not in said)
-    return Came(bool(read), well)
+def _start_prover(
+    ran: str,
+    wanted: Mapping[str, Any],
+    is_well: Callable[[Answer], bool],
+    show: Callable[[Answer], str],
+) -> Prover:
+    """Return what compares processes of which each is well or not by itself."""
 
+    def judge(answers: Answers) -> TrialResult:
+        for name, said in answers.items():
+            if "error" in said:
+                return TrialResult(False, f"{name}: {said['error']}", able=False)
+            if not is_well(said):
+                return TrialResult(False, f"{name}: {show(said)}")
+        return TrialResult(bool(answers), ", ".join(sorted(set(map(show, answers.values())))))
 
-def _files(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
-    needed = limits.files_needed(bench.gathering.view())
-
-    def judge(said: dict[str, Any]) -> str | None:
-        opened = said.get("opened", 0)
-        return None if opened == needed else f"{said.get('open_error')} after {opened}"
-
-    return _compare_starts(
-        bench,
-        findings,
-        bench.named(all_hosts(findings))[:MAX_RANKS],
-        {"files": needed},
-        f"{needed} files opened",
-        lambda read: _each(read, judge, f"{needed} files are open at once"),
-    )
-
-
-def _limit(
-    name: str, flag: str, divisor: int, well: Callable[[int | None], bool]
-) -> Callable[[Bench, Sequence[Finding]], Tried | None]:
-    def prove(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
-        def judge(said: dict[str, Any]) -> str | None:
-            soft = _soft(said, name)
-            return None if well(soft) else _shown(soft)
-
-        def told(read: Read) -> Came:
-            softs = sorted({_shown(_soft(said, name)) for said in read.values()})
-            return _each(read, judge, ", ".join(softs))
-
-        def _shown(soft: int | None) -> str:
-            return f"{flag}: {'unlimited' if soft is None else soft // divisor}"
-
-        hosts = bench.named(all_hosts(findings))[:MAX_RANKS]
-        return _compare_starts(bench, findings, hosts, {}, flag, told)
+    def prove(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
+        hosts = bench.reached(all_hosts(findings))[:MAX_RANKS]
+        return _compare_starts(bench, findings, hosts, wanted, ran, judge)
 
     return prove
 
 
-def _soft(said: Mapping[str, Any], name: str) -> int | None:
-    pair = said.get("limits", {}).get(name)
-    return pair[0] if isinstance(pair, list) and pair and isinstance(pair[0], int) else None
+def _try_files(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
+    needed = limits.files_needed(bench.gathering.view())
 
+    def is_well(said: Answer) -> bool:
+        return bool(said.get("opened") == needed)
 
-def _temporary(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
-    return _compare_starts(
-        bench,
-        findings,
-        bench.named(all_hosts(findings))[:MAX_RANKS],
-        {"tmp": True},
-        "code loaded from TMPDIR and a socket in it",
-        lambda read: _each(read, lambda said: said.get("tmp_error"), "both work"),
+    def show(said: Answer) -> str:
+        if is_well(said):
+            return f"{needed} files are open at once"
+        return f"{said.get('open_error')} after {said.get('opened', 0)}"
+
+    return _start_prover(f"{needed} files opened", {"files": needed}, is_well, show)(
+        bench, findings
     )
 
 
-def _alike(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
+def _limit_prover(
+    name: str, flag: str, divisor: int, is_well: Callable[[int | None], bool]
+) -> Prover:
+    def soft(said: Answer) -> int | None:
+        pair = said.get("limits", {}).get(name)
+        return pair[0] if isinstance(pair, list) and pair and isinstance(pair[0], int) else None
+
+    def show(said: Answer) -> str:
+        limit = soft(said)
+        return f"{flag}: {'unlimited' if limit is None else limit // divisor}"
+
+    return _start_prover(flag, {}, lambda said: is_well(soft(said)), show)
+
+
+def _try_variable(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
     """A variable as every host's ranks get it."""
     found = next((found for found in findings if found.cure is not None), None)
     if found is None or found.cure is None:
         return None
     unset = [name for change in found.cure.hosts.values() for name in change.unset]
-    names = [*found.cure.env, *unset]
-    variable = names[0]
+    variable = [*found.cure.env, *unset][0]
 
-    def judge(read: Read) -> Came:
-        values = {name: said.get("env", {}).get(variable) for name, said in read.items()}
+    def judge(answers: Answers) -> TrialResult:
+        values = {name: said.get("env", {}).get(variable) for name, said in answers.items()}
         words = ", ".join(f"{name} {value or 'not set'}" for name, value in values.items())
-        able = not any("error" in said for said in read.values())
+        able = not any("error" in said for said in answers.values())
         alike = len(set(values.values())) == 1
-        return Came(alike, "the same on every host" if alike else words[:200], able=able)
+        return TrialResult(alike, "the same on every host" if alike else words[:200], able=able)
 
     hosts = bench.gathering.reached()
     return _compare_starts(bench, [found], hosts, {"names": [variable]}, variable, judge)
 
 
-def _port(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
+def _try_port(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
     """Binding as torch's store does: the port that is held, and the one that the cure names."""
-    found, hosts = findings[0], bench.named(findings[0].hosts)
-    if found.cure is None or found.cure.port is None or not hosts:
+    cure, hosts = findings[0].cure, bench.reached(findings[0].hosts)
+    if cure is None or cure.port is None or not hosts:
         return None
-    gathering, began = bench.gathering, bench.gathering.clock()
-    ports = [fixed_port(gathering), found.cure.port]
-    states = ask_or_fail(gathering, hosts[0], "port", {"ports": ports}).get("ports", {})
-    before, after = (_bound(port, states.get(str(port), {})) for port in ports)
-    ran = f"a rendezvous port bound on {hosts[0].name}"
-    return outcome(ran, before, after, hosts, gathering.clock() - began)
 
+    def bind(port: int, _enough: threading.Event) -> TrialResult:
+        state = bench.ask(hosts[0], "port", {"ports": [port]}).get("ports", {}).get(str(port), {})
+        free = state.get("free") is True
+        words = f"port {port}: {'free' if free else state.get('why') or 'no answer'}"
+        return TrialResult(free, words, able=bool(state))
 
-def _bound(port: int, state: Mapping[str, Any]) -> Came:
-    free = state.get("free") is True
-    words = f"port {port}: {'free' if free else state.get('why') or 'no answer'}"
-    return Came(free, words, able=bool(state))
+    held = partial(bind, fixed_port(bench.gathering))
+    return bench.compare("a rendezvous port bound", hosts[:1], held, partial(bind, cure.port))
 
 
 LAUNCH_PROVERS: dict[str, Prover] = {
-    "lim.nofile": _files,
-    "lim.memlock": _limit(
+    "lim.nofile": _try_files,
+    "lim.memlock": _limit_prover(
         "memlock", "ulimit -l", 1024, lambda soft: soft is None or soft >= limits.MEMLOCK_BYTES
     ),
-    "lim.processes": _limit(
+    "lim.processes": _limit_prover(
         "nproc", "ulimit -u", 1, lambda soft: soft is None or soft >= budgets.PROCESSES
     ),
-    "lim.stack": _limit("stack", "ulimit -s", 1024, budgets.stack_is_well),
-    "tmp.dir": _temporary,
-    "env.consistency": _alike,
-    "port.master_free": _port,
+    "lim.stack": _limit_prover("stack", "ulimit -s", 1024, budgets.stack_is_well),
+    "tmp.dir": _start_prover(
+        "code loaded from TMPDIR and a socket in it",
+        {"tmp": True},
+        lambda said: not said.get("tmp_error"),
+        lambda said: said.get("tmp_error") or "both work",
+    ),
+    "env.consistency": _try_variable,
+    "port.master_free": _try_port,
 }
 """By check how its cure is tried; all of these take less than a second."""

@@ -5,30 +5,26 @@ What is tried leaves the hosts as they are.
 
 from __future__ import annotations
 
-import secrets
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 from distconsole.checks.facts.network import NetFacts, ReachFacts, matrix_of
 from distconsole.checks.facts.node import OsFacts
-from distconsole.checks.fixes import trials
 from distconsole.checks.fixes.cures import OMPI, attach_proof, mca_env
 from distconsole.checks.fixes.launch_proofs import LAUNCH_PROVERS
-from distconsole.checks.fixes.trials import GLOO_NAME, Came
+from distconsole.checks.fixes.trials import GLOO_NAME, run_gloo, run_mpi, try_connection
 from distconsole.checks.fixes.trying import (
+    TRIAL_SECONDS,
     Bench,
+    ProofOnHosts,
     Prover,
-    Tried,
+    Trial,
     all_hosts,
     change_for,
     changes,
-    join_names,
-    outcome,
 )
 from distconsole.checks.gather.addresses import Endpoint
-from distconsole.checks.gather.engine_job import StartJob
+from distconsole.checks.gather.engine_jobs import StartJob
 from distconsole.checks.gather.nodes import MASTER_PORT, Gathering
 from distconsole.errors import ConsoleError
 from distconsole.model.cluster import Host
@@ -38,7 +34,6 @@ MAX_PROOFS = 4
 """Checks whose findings are proven, worst first; one trial is for all findings of a check."""
 
 LEAST_SECONDS = 4.0
-CONNECT_SECONDS = 2.0
 
 
 def prove(
@@ -55,24 +50,21 @@ def prove(
         if found.cure is not None and found.severity in bad and found.check in PROVERS:
             by_check.setdefault(found.check, []).append(place)
     for check, places in list(by_check.items())[:MAX_PROOFS]:
-        if gathering.left(trials.TRIAL_SECONDS) < LEAST_SECONDS:
+        if gathering.left(TRIAL_SECONDS) < LEAST_SECONDS:
             return
         blamed = {name for found in findings for name in found.hosts if found.check != check}
         bench = Bench(gathering, start, frozenset(blamed))
         yield check, None
         tried = _try_cure(bench, check, [findings[place] for place in places])
-        told = places if tried is not None else []
-        yield (
-            check,
-            {
-                place: attach_proof(findings[place], tried.proof)
-                for place in told
-                if tried is not None and set(tried.hosts) & set(findings[place].hosts)
-            },
-        )
+        proven = {
+            place: attach_proof(findings[place], tried.proof)
+            for place in (places if tried is not None else ())
+            if tried is not None and set(tried.hosts) & set(findings[place].hosts)
+        }
+        yield check, proven
 
 
-def _try_cure(bench: Bench, check: str, findings: Sequence[Finding]) -> Tried | None:
+def _try_cure(bench: Bench, check: str, findings: Sequence[Finding]) -> ProofOnHosts | None:
     try:
         return PROVERS[check](bench, findings)
     except ConsoleError:
@@ -80,7 +72,7 @@ def _try_cure(bench: Bench, check: str, findings: Sequence[Finding]) -> Tried | 
         return None
 
 
-def _by_gloo(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
+def _by_gloo(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
     """Ranks as a script started by hand has them: nothing of what ``run`` sets."""
     hosts = bench.hosts(all_hosts(findings))
     return _compare_gloo(bench, hosts, {}, changes(findings, hosts), "all-reduce by Gloo")
@@ -92,17 +84,16 @@ def _compare_gloo(
     without: Mapping[str, HostCure],
     change: Mapping[str, HostCure],
     ran: str,
-) -> Tried | None:
+) -> ProofOnHosts | None:
     if not hosts:
         return None
-    trial = partial(trials.gloo, bench.gathering, hosts, bound=False, seconds=bench.seconds)
-    meet = bench.meet()
+    trial = partial(run_gloo, bench, hosts, bench.meet(), bound=False)
     return bench.compare(
-        f"{ran} as by hand", hosts, partial(trial, meet, without), partial(trial, meet, change)
+        f"{ran} as by hand", hosts, partial(trial, without), partial(trial, change)
     )
 
 
-def _one_name(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
+def _by_one_name(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
     """One name of an interface for all hosts, as variables that people export have it."""
     hosts = bench.hosts(all_hosts(findings)[:1])
     change = changes(findings, hosts)
@@ -114,7 +105,7 @@ def _one_name(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
     return _compare_gloo(bench, hosts, same, change, ran)
 
 
-def _by_mpirun(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
+def _by_mpirun(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
     """mpirun without the network that ``run`` names to it."""
     cure = findings[0].cure
     hosts = bench.hosts(findings[0].hosts, 2)
@@ -125,7 +116,7 @@ def _by_mpirun(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
     return _compare_mpi(bench, hosts, env, {}, by_hand=True) if env else None
 
 
-def _by_library(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
+def _by_library(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
     """mpirun as ``run`` starts it, with the library that the cure puts first."""
     hosts = bench.hosts(all_hosts(findings), 2)
     return _compare_mpi(bench, hosts, {}, changes(findings, hosts), by_hand=False)
@@ -138,19 +129,17 @@ def _compare_mpi(
     change: Mapping[str, HostCure],
     *,
     by_hand: bool,
-) -> Tried | None:
+) -> ProofOnHosts | None:
     if bench.start is None or len(hosts) < 2:
         return None
-    trial = partial(
-        trials.mpi, bench.gathering, bench.start, hosts, by_hand=by_hand, seconds=bench.seconds
-    )
+    trial = partial(run_mpi, bench, bench.start, hosts, by_hand=by_hand)
     ran = f"all-reduce by mpirun as {'by hand' if by_hand else '`run` starts it'}"
     return bench.compare(ran, hosts, partial(trial, {}, {}), partial(trial, env, change))
 
 
-def _variables(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
+def _by_variables(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
     """Whatever library reads the variable that is wrong: Gloo, or Open MPI."""
-    names = {name for found in findings if found.cure for name in _set_by(found.cure)}
+    names = {name for found in findings if found.cure for name in _variables_of(found.cure)}
     if names & {GLOO_NAME, "TP_SOCKET_IFNAME"}:
         return _by_gloo(bench, findings)
     if any(name.startswith(OMPI) for name in names):
@@ -158,15 +147,15 @@ def _variables(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
     return None
 
 
-def _set_by(cure: Cure) -> list[str]:
+def _variables_of(cure: Cure) -> list[str]:
     changed = [name for change in cure.hosts.values() for name in (*change.env, *change.unset)]
     return [*cure.env, *cure.unset, *mca_env(cure), *changed]
 
 
-def _other_network(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
+def _by_other_network(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
     """Ranks bound to an interface as ``run`` binds them: to the one chosen, and to the other one."""
     if all(found.cure is not None and found.cure.port is not None for found in findings):
-        return _other_port(bench, findings)
+        return _by_other_port(bench, findings)
     hosts = bench.hosts(all_hosts(findings), 2)
     nets = bench.gathering.view((NetFacts,)).of(NetFacts)
     change = changes(findings, hosts)
@@ -178,41 +167,29 @@ def _other_network(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
     }
     if len(hosts) < 2 or len(there) < len(hosts):
         return None
-    trial = partial(trials.gloo, bench.gathering, hosts, bound=True, seconds=bench.seconds)
+    without: Trial = partial(run_gloo, bench, hosts, bench.meet(), {}, bound=True)
+    with_cure = partial(run_gloo, bench, hosts, there, {}, bound=True)
     ran = "all-reduce by Gloo as `run` starts it"
     lost = _lost_way(bench, hosts)
     if lost is not None:
         # Ranks would only wait for this connection, and for nothing that is not known after it.
-        before = _once_more(bench, *lost)
-        if before.able and not before.ok:
-            after = trial(there, {}, threading.Event())
-            ran = f"a connection, and {ran}"
-        else:
-            after = before
-        return outcome(f"{ran} on {join_names(hosts)}", before, after, hosts)
-    return bench.compare(ran, hosts, partial(trial, bench.meet(), {}), partial(trial, there, {}))
+        without, ran = lost, f"a connection, and {ran}"
+    return bench.compare(ran, hosts, without, with_cure)
 
 
-def _lost_way(bench: Bench, hosts: Sequence[Host]) -> tuple[Host, Host, str] | None:
-    """Return two of ``hosts`` and the second one's address, to which no connection came about."""
+def _lost_way(bench: Bench, hosts: Sequence[Host]) -> Trial | None:
+    """Return a connection between two of ``hosts`` of which none came about, to be tried once more."""
     facts = bench.gathering.view((ReachFacts,)).of(ReachFacts)
     by_name = {str(host.name): host for host in hosts}
     for source, target in matrix_of(facts).dead:
         if source in by_name and target in by_name and target in facts:
-            return by_name[source], by_name[target], facts[target].address
+            there = facts[target].address
+            ends = by_name[source], by_name[target]
+            return partial(try_connection, bench, *ends, there, (there, None))
     return None
 
 
-def _once_more(bench: Bench, source: Host, target: Host, address: str) -> Came:
-    """Return what becomes of a connection to a port that ``target`` opens for it."""
-    ask = {"address": address, "ports": [], "ephemeral": 1}
-    results, opened = _connections(bench, source, target, ask, [(address, None)])
-    port = opened[0].get("port") if opened else 0
-    came = _judge_connection(results.get("0", {}), address, port if isinstance(port, int) else 0)
-    return replace(came, words=f"{source.name} -> {came.words}")
-
-
-def _other_port(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
+def _by_other_port(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
     """A connection to the port that is blocked, and to the one that the cure names."""
     found, gathering = findings[0], bench.gathering
     facts = gathering.view((ReachFacts,)).of(ReachFacts)
@@ -224,11 +201,11 @@ def _other_port(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
     if source is None or target is None or target.name not in facts:
         return None
     address = facts[target.name].address
-    ends = [(address, lost[0].port), (address, found.cure.port)]
-    return _connect(bench, source, target, address, ends)
+    ends = (address, lost[0].port), (address, found.cure.port)
+    return _compare_connections(bench, source, target, address, *ends)
 
 
-def _by_address(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
+def _by_address(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
     """A connection to a peer by the name that is unknown or wrong, and by its address."""
     found, gathering = findings[0], bench.gathering
     facts = gathering.view((OsFacts,)).of(OsFacts)
@@ -238,74 +215,37 @@ def _by_address(bench: Bench, findings: Sequence[Finding]) -> Tried | None:
     peer = next((name for name in peers if name in reached and name in facts), None)
     if viewer is None or peer is None or viewer.name == peer:
         return None
-    there = [(facts[peer].hostname, MASTER_PORT + 1), (peers[peer].address, MASTER_PORT + 1)]
-    return _connect(bench, viewer, reached[peer], peers[peer].address, there)
+    address = peers[peer].address
+    ends = (facts[peer].hostname, MASTER_PORT + 1), (address, MASTER_PORT + 2)
+    return _compare_connections(bench, viewer, reached[peer], address, *ends)
 
 
-def _connect(
-    bench: Bench, source: Host, target: Host, address: str, ends: Sequence[tuple[str, int]]
-) -> Tried | None:
-    """Connect to two ends of ``target``, of which the second one is by the cure."""
-    began = bench.gathering.clock()
-    ask = {"address": address, "ports": list(dict.fromkeys(port for _, port in ends))}
-    results, opened = _connections(bench, source, target, ask, ends)
-    if not opened:
-        return None
-    before, after = (
-        _judge_connection(results.get(str(number), {}), to, port)
-        for number, (to, port) in enumerate(ends)
-    )
-    ran = f"a connection from {source.name} to {target.name}"
-    return outcome(ran, before, after, [source, target], bench.gathering.clock() - began)
-
-
-def _connections(
+def _compare_connections(
     bench: Bench,
     source: Host,
     target: Host,
-    listen: Mapping[str, object],
-    ends: Sequence[tuple[str, int | None]],
-) -> tuple[dict[object, Mapping[str, object]], list[Mapping[str, object]]]:
-    """Let ``target`` listen and ``source`` connect to ``ends``; return what came, and what was opened.
-
-    An end without a port is the first that was opened. Nothing comes where a port cannot be.
-    """
-    gathering, secret = bench.gathering, secrets.token_hex(32)
-    wanted = {**listen, "secret": secret, "ttl_seconds": 15.0}
-    answer = trials.ask_or_fail(gathering, target, "net.listen", wanted)
-    opened = answer.get("ports") or []
-    if not opened or not all(entry.get("port") for entry in opened):
-        return {}, []
-    first = opened[0]["port"]
-    targets = [
-        {"id": str(number), "address": to, "port": port or first}
-        for number, (to, port) in enumerate(ends)
-    ]
-    ask = {"targets": targets, "secret": secret, "timeout_seconds": CONNECT_SECONDS}
-    came = trials.ask_or_fail(gathering, source, "net.connect", ask)
-    trials.ask_or_fail(gathering, target, "net.close", {"token": str(answer.get("token", ""))})
-    return {entry.get("id"): entry for entry in came.get("results", ())}, opened
-
-
-def _judge_connection(entry: Mapping[str, object], address: str, port: int) -> Came:
-    ok = entry.get("ok") is True
-    words = "connected" if ok else entry.get("error") or "timeout"
-    return Came(ok, f"{address} port {port}: {words}", able=bool(entry))
+    address: str,
+    end: tuple[str, int],
+    cured_end: tuple[str, int],
+) -> ProofOnHosts | None:
+    connection = partial(try_connection, bench, source, target, address)
+    without, with_cure = partial(connection, end), partial(connection, cured_end)
+    return bench.compare("a connection", [source, target], without, with_cure)
 
 
 PROVERS: dict[str, Prover] = {
     "os.hostname_bindable": _by_gloo,
-    "env.syntax": _variables,
-    "env.iface_exists": _variables,
+    "env.syntax": _by_variables,
+    "env.iface_exists": _by_variables,
     "os.peer_names": _by_address,
-    "net.choices": _variables,
-    "net.nic_names": _one_name,
+    "net.choices": _by_variables,
+    "net.nic_names": _by_one_name,
     "net.iface_matrix": _by_mpirun,
     "net.other_networks": _by_mpirun,
-    "net.reach_tcp": _other_network,
-    "net.asymmetric": _other_network,
-    "net.port_ephemeral": _other_network,
-    "net.mtu": _other_network,
+    "net.reach_tcp": _by_other_network,
+    "net.asymmetric": _by_other_network,
+    "net.port_ephemeral": _by_other_network,
+    "net.mtu": _by_other_network,
     "mpi.rank_size": _by_library,
     "horovod.mpi": _by_library,
     **LAUNCH_PROVERS,

@@ -1,20 +1,81 @@
-"""What every proof is made with: the hosts that answer, what a cure changes on each, the outcome."""
+"""One way to try a cure: a trial without it and with it at the same time, and what that proves."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from typing import Any
 
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import SshFacts
-from distconsole.checks.fixes.trials import TRIAL_SECONDS, Came, Trial, both
 from distconsole.checks.gather.addresses import Endpoint, endpoints
-from distconsole.checks.gather.engine_job import StartJob
+from distconsole.checks.gather.engine_jobs import StartJob
 from distconsole.checks.gather.nodes import Gathering
+from distconsole.errors import ConsoleError, NodeError
 from distconsole.model.cluster import Host
 from distconsole.model.findings import Cure, Finding, HostCure, Proof
 
+TRIAL_SECONDS = 40.0
+"""Of one trial at most, with its imports on a slow disk."""
+
+PATIENCE_SECONDS, PATIENCE = 2.0, 0.5
+"""Once the trial with the cure has ended, the one without may take so much more, and so many times
+as long, before it is ended as one that hangs."""
+
+ASK_SECONDS = 5.0
 MAX_RANKS = 8
+WORDS = 160
+
+
+@dataclass(frozen=True, slots=True)
+class TrialResult:
+    """What a trial shows; not ``able`` where what it needs is not there, which says nothing."""
+
+    ok: bool
+    words: str
+    able: bool = True
+
+
+Trial = Callable[[threading.Event], TrialResult]
+"""Runs to its end, or soon after the event is set."""
+
+
+def run_both(without: Trial, with_cure: Trial) -> tuple[TrialResult, TrialResult]:
+    """Run a trial without and with the cure; one that hangs is not waited for long."""
+    enough = [threading.Event(), threading.Event()]
+    pool = ThreadPoolExecutor(2, "proof")
+    began = time.monotonic()
+    try:
+        before, after = (
+            pool.submit(trial, event)
+            for trial, event in zip((without, with_cure), enough, strict=True)
+        )
+        with_it = _result_of(after)
+        wait([before], PATIENCE_SECONDS + PATIENCE * (time.monotonic() - began))
+        enough[0].set()
+        return _result_of(before), with_it
+    finally:
+        for event in enough:
+            event.set()
+        pool.shutdown()
+
+
+def _result_of(trial: Future[TrialResult]) -> TrialResult:
+    try:
+        return trial.result()
+    except ConsoleError as error:
+        return TrialResult(False, error.message[:WORDS], able=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ProofOnHosts:
+    """A proof, and the hosts that it speaks for."""
+
+    proof: Proof
+    hosts: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,55 +110,58 @@ class Bench:
             found += others[:1]
         return found
 
-    def named(self, names: Sequence[str]) -> list[Host]:
+    def reached(self, names: Sequence[str]) -> list[Host]:
         """Return those of these hosts that answer."""
         return [host for host in self.gathering.reached() if host.name in names]
 
+    def ask(self, host: Host, group: str, args: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a probe's answer; one that has none gives an empty one with ``error``."""
+        try:
+            return self.gathering.ask(host, group, ASK_SECONDS, args)
+        except NodeError as error:
+            return {"error": error.message}
+
     def compare(
         self, ran: str, hosts: Sequence[Host], without: Trial, with_cure: Trial
-    ) -> Tried | None:
-        """Run both trials at once on ``hosts``; return what came of them."""
-        return outcome(f"{ran} on {join_names(hosts)}", *both(without, with_cure), hosts)
+    ) -> ProofOnHosts | None:
+        """Run both trials at once on ``hosts``; return what they prove."""
+        began = self.gathering.clock()
+        before, after = run_both(without, with_cure)
+        seconds = self.gathering.clock() - began
+        return conclude(f"{ran} on {join_names(hosts)}", before, after, hosts, seconds)
 
 
-def join_names(hosts: Sequence[Host]) -> str:
-    """Return the hosts as a proof names them."""
-    return ",".join(host.name for host in hosts)
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """A proof, and the hosts that it speaks for."""
-
-    proof: Proof
-    hosts: tuple[str, ...]
-
-
-Prover = Callable[[Bench, Sequence[Finding]], Tried | None]
+Prover = Callable[[Bench, Sequence[Finding]], ProofOnHosts | None]
 """Tries the cure of the findings of one check; None where it could not be tried at all."""
 
 
-def outcome(
-    ran: str, before: Came, after: Came, hosts: Sequence[Host], seconds: float | None = None
-) -> Tried | None:
-    """Return what came of both trials; None where one lacked what it needs.
+def conclude(
+    ran: str, before: TrialResult, after: TrialResult, hosts: Sequence[Host], seconds: float
+) -> ProofOnHosts | None:
+    """Return what two trials prove; None where one lacked what it needs.
 
     Args:
         ran: What was run.
+        before: Without the cure.
+        after: With it.
         hosts: On which it was run.
-        seconds: What both took; where they ran at once it is known from them.
+        seconds: What both took.
     """
     if not (before.able and after.able):
         return None
-    took = max(before.seconds, after.seconds) if seconds is None else seconds
     proof = Proof(
         ran=ran,
         before=f"could not be made to fail: {before.words}" if before.ok else before.words,
         after="" if before.ok else after.words,
         cured=after.ok and not before.ok,
-        seconds=round(took, 3),
+        seconds=round(seconds, 3),
     )
-    return Tried(proof, tuple(host.name for host in hosts))
+    return ProofOnHosts(proof, tuple(host.name for host in hosts))
+
+
+def join_names(hosts: Sequence[Host]) -> str:
+    """Return the hosts as a proof names them."""
+    return ",".join(host.name for host in hosts)
 
 
 def change_for(cures: Sequence[Cure], name: str) -> HostCure:

@@ -22,7 +22,7 @@ from distconsole.checks.facts.network import NetFacts, PortFacts, ReachFacts, ma
 from distconsole.checks.facts.node import Facts, OsFacts, SshFacts, TorchFacts, convert
 from distconsole.checks.gather.addresses import Endpoint, endpoints
 from distconsole.checks.gather.attribution import blame
-from distconsole.checks.gather.nodes import Gathering, interpreter
+from distconsole.checks.gather.nodes import BUDGET_OVER, Gathering, interpreter
 from distconsole.errors import NodeError
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
@@ -32,6 +32,8 @@ JOIN_SECONDS = 30.0
 """How long ranks wait for each other, instead of torch's ten minutes."""
 
 MOST_PATIENCE = 3.0
+LEAST_SECONDS = 3.0
+"""A job that has less is not begun."""
 
 JOB_SECONDS = {Level.QUICK: 60.0, Level.STANDARD: 100.0, Level.FULL: 300.0}
 """The whole job: imports on a cold disk, joining, and the cases."""
@@ -141,22 +143,29 @@ def _iterations(elements: int) -> int:
     return 5 if elements <= 1 << 20 else 3
 
 
-def job_seconds(gathering: Gathering, jobs: int) -> float:
-    """Return how long a job may take that is the first of ``jobs`` still to come."""
-    wanted = JOB_SECONDS[gathering.request.level]
+def job_seconds(
+    gathering: Gathering, kind: type[Facts], jobs: int, most: float = math.inf
+) -> float:
+    """Return how long a job may take that is the first of ``jobs`` still to come.
+
+    Where that is too short, it is noted why there is no ``kind``, and 0 is returned.
+    """
     left = gathering.left(math.inf)
-    return min(wanted, left if math.isinf(left) else left / max(1, jobs))
+    seconds = min(JOB_SECONDS[gathering.request.level], most, left / max(1, jobs))
+    if seconds >= LEAST_SECONDS:
+        return seconds
+    gathering.lack((kind,), Outcome.TIMED_OUT, BUDGET_OVER)
+    return 0.0
 
 
 def run_job(gathering: Gathering, sweep: Sweep | None = None, jobs: int = 1) -> Iterator[str]:
     """Run torch's job, the first of ``jobs``; yields each host once its ranks have ended."""
-    seconds = job_seconds(gathering, jobs)
     hosts = able(gathering, CollFacts, _without_torch)
     if not hosts:
         gathering.lack((CollFacts,), Outcome.COULD_NOT_RUN, "no host can take part")
         return
-    if seconds < 3.0:
-        gathering.lack((CollFacts,), Outcome.TIMED_OUT, "the budget was over")
+    seconds = job_seconds(gathering, CollFacts, jobs)
+    if not seconds:
         return
     try:
         job = _plan(gathering, hosts)
@@ -315,8 +324,8 @@ def start_ranks(
         conditions: How a host starts processes, as the probe ``coll`` takes it.
     """
 
-    def start(host: Host) -> dict[str, Any]:
-        asked = {
+    def args(host: Host) -> dict[str, Any]:
+        return {
             "ranks": list(job.ranks[host.name]),
             "world_size": job.world_size,
             "master_address": job.endpoints[job.hosts[0].name].address,
@@ -327,11 +336,10 @@ def start_ranks(
             "token": job.token,
             **conditions(host),
         }
-        return gathering.ask(host, "coll", seconds, asked)
 
     waiting = {host.name: host for host in job.hosts}
     try:
-        for outcome in gathering.on_each(list(job.hosts), start, seconds):
+        for outcome in gathering.ask_all(job.hosts, "coll", seconds, args):
             waiting.pop(outcome.host)
             codes = [rank.exit_code for rank in reports_of(job, outcome)]
             if waiting and (isinstance(outcome, fan.Failed) or any(codes)):

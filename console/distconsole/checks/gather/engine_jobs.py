@@ -1,12 +1,13 @@
-"""The collective job once more by the engines that all hosts have: Horovod, and MPI by mpirun.
+"""Jobs by the engines that all hosts have: collectives by Horovod and by mpirun, and a plain mpirun over ssh.
 
-It decides who takes part and notes what came of it; the job is started by what the check was given.
+The former are started as ``run`` starts them: the check gets that as a ``StartJob``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 from distconsole.checks.engine.losses import broken_links, leave_out_for
 from distconsole.checks.facts.evidence import HostEvidence, Outcome
@@ -15,10 +16,11 @@ from distconsole.checks.facts.jobs import (
     HorovodCollFacts,
     HorovodMpiFacts,
     MpiCollFacts,
+    MpiSshFacts,
 )
-from distconsole.checks.facts.network import NetFacts
-from distconsole.checks.facts.node import HorovodFacts, MpiFacts, SshFacts
-from distconsole.checks.gather.addresses import machines
+from distconsole.checks.facts.network import BetweenFacts, NetFacts
+from distconsole.checks.facts.node import Facts, HorovodFacts, MpiFacts, SshFacts
+from distconsole.checks.gather.addresses import endpoints, machines
 from distconsole.checks.gather.collective import (
     Sweep,
     able,
@@ -28,15 +30,72 @@ from distconsole.checks.gather.collective import (
     slots_of,
     work_for,
 )
-from distconsole.checks.gather.engine_job import EngineAnswer, EngineJob, StartJob
-from distconsole.checks.gather.nodes import Gathering
-from distconsole.errors import ConsoleError, PlanError
+from distconsole.checks.gather.nodes import Gathering, learn
+from distconsole.errors import ConsoleError, NodeError, PlanError
 from distconsole.model.cluster import Host
 from distconsole.model.requests import LauncherName, Level
+from distconsole.session import Session
 
-LEAST_SECONDS = 3.0
+MPIRUN_SECONDS = 15.0
+MOST_HOSTS = 64
 TIMED = (1 << 20,)
 """Elements of the all-reduce that is timed: short ones would have to wait for Horovod's cycles."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineJob:
+    """What to run.
+
+    Attributes:
+        launcher: ``horovod`` or ``mpi``.
+        hosts: In the order of ranks; their ``slots`` say how many.
+        work: What the ranks shall do (``collective_worker``).
+        seconds: After so long what is left is killed.
+        env: Added to every rank's environment.
+        without: Variables that ``run`` sets by itself and this job shall not get, as if it were
+            started by hand.
+        given_up: Whether nobody waits for it any more.
+        nic: The interface that every host shall use, where one was asked for.
+    """
+
+    launcher: LauncherName
+    hosts: tuple[Host, ...]
+    work: Mapping[str, Any]
+    seconds: float
+    env: Mapping[str, str] = field(default_factory=dict)
+    without: tuple[str, ...] = ()
+    given_up: Callable[[], bool] = lambda: False
+    nic: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineAnswer:
+    """What came of it.
+
+    Attributes:
+        launcher: What it was started by: mpirun also starts a Horovod without Gloo.
+        planned: The ranks of each host.
+        ranks: What became of each host's ranks, as ``facts.RankReport`` has it.
+        said: The last words of the engine itself, mpirun's for example.
+    """
+
+    launcher: str
+    planned: Mapping[str, tuple[int, ...]]
+    ranks: Mapping[str, tuple[dict[str, Any], ...]]
+    said: tuple[str, ...] = ()
+
+
+class StartJob(Protocol):
+    """Starts a job, waits for its end, and leaves nothing of it on the hosts."""
+
+    def __call__(self, session: Session, job: EngineJob, /) -> EngineAnswer:
+        """Return what came of ``job``.
+
+        Raises:
+            PlanError: if ``run`` would refuse it.
+            ConsoleError: if it cannot be started.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +173,8 @@ def run_engine(
     hosts = _everywhere(gathering, engine)
     if not hosts:
         return
-    seconds = job_seconds(gathering, jobs)
-    if seconds < LEAST_SECONDS:
-        gathering.lack((engine.kind,), Outcome.TIMED_OUT, "the budget was over")
+    seconds = job_seconds(gathering, engine.kind, jobs)
+    if not seconds:
         return
     placed = tuple(
         replace(host, slots=slots_of(gathering, host), python=python_of(gathering, host))
@@ -173,12 +231,19 @@ def _everywhere(gathering: Gathering, engine: Engine) -> list[Host]:
     if without:
         return []
     hosts = able(gathering, engine.kind, engine.lacking)
-    found = machines(gathering.view((NetFacts, SshFacts)))
-    if engine.mpirun and len({found[host.name] for host in hosts}) < len(hosts):
-        why = "hosts that are one machine, which mpirun cannot tell apart"
-        gathering.lack((engine.kind,), Outcome.SKIPPED, why)
+    if engine.mpirun and _share_a_machine(gathering, hosts, engine.kind):
         return []
     return hosts
+
+
+def _share_a_machine(gathering: Gathering, hosts: list[Host], kind: type[Facts]) -> bool:
+    """Whether mpirun cannot tell two of ``hosts`` apart, which is then noted."""
+    found = machines(gathering.view((NetFacts, SshFacts)))
+    if len({found[host.name] for host in hosts}) == len(hosts):
+        return False
+    why = "hosts that are one machine, which mpirun cannot tell apart"
+    gathering.lack((kind,), Outcome.SKIPPED, why)
+    return True
 
 
 def _facts(
@@ -197,3 +262,53 @@ def _facts(
         timeout_seconds=timeout,
         engine_said=answer.said,
     )
+
+
+def mpirun(gathering: Gathering, jobs: int) -> Iterator[str]:
+    """Start one rank a host by a plain mpirun on the first; yields each host when it is over."""
+    hosts = able(gathering, MpiSshFacts, _without_mpi)[:MOST_HOSTS]
+    names = _names(gathering, hosts)
+    if len(hosts) < 2 or names is None:
+        why = "no ssh from the first host to all others" if len(hosts) > 1 else "one host only"
+        gathering.lack((MpiSshFacts,), Outcome.SKIPPED, why)
+        return
+    if _share_a_machine(gathering, hosts, MpiSshFacts):
+        return
+    seconds = job_seconds(gathering, MpiSshFacts, jobs, MPIRUN_SECONDS)
+    if not seconds:
+        return
+    first = hosts[0]
+    evidence = gathering.hosts[first.name]
+    try:
+        answer = gathering.ask(first, "mpi.ssh", seconds, _words(gathering, first, names))
+    except NodeError as error:
+        evidence.lack(MpiSshFacts, Outcome.COULD_NOT_RUN, error.message)
+    else:
+        learn(evidence, MpiSshFacts, {**answer, "hosts": [str(host.name) for host in hosts]})
+    for host in hosts[1:]:
+        gathering.hosts[host.name].learn(MpiSshFacts())
+    yield from (host.name for host in hosts)
+
+
+def _names(gathering: Gathering, hosts: list[Host]) -> list[str] | None:
+    """Return what the first host's ssh calls the hosts; None unless it reaches all of them."""
+    facts = gathering.hosts[hosts[0].name].known.get(BetweenFacts) if hosts else None
+    if not isinstance(facts, BetweenFacts):
+        return None
+    reached = {login.target: login.name for login in facts.logins if login.ok}
+    own = gathering.links[hosts[0].name].hello.hostname
+    names = [own, *(reached.get(str(host.name), "") for host in hosts[1:])]
+    return names if all(names) else None
+
+
+def _words(gathering: Gathering, first: Host, names: list[str]) -> dict[str, Any]:
+    mpi = gathering.hosts[first.name].known[MpiFacts]
+    assert isinstance(mpi, MpiFacts)
+    chosen = endpoints(gathering.view((NetFacts, SshFacts))).values()
+    return {
+        "hosts": names,
+        "family": mpi.family,
+        "networks": list(dict.fromkeys(each.network for each in chosen if each.network)),
+        "python": gathering.links[first.name].python,
+        "setup": first.setup,
+    }

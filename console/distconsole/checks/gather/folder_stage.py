@@ -13,7 +13,7 @@ from typing import Any
 from distconsole.checks.facts.evidence import HostEvidence, Outcome
 from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.facts.script import Folder, FolderFacts, SpeedFacts
-from distconsole.checks.gather.nodes import NOTHING_WRITTEN, Gathering, believe, learn_outcome
+from distconsole.checks.gather.nodes import NOTHING_WRITTEN, Gathering, believe
 from distconsole.checks.rules.system.slow_folders import suspects
 from distconsole.model.cluster import Host
 from distconsole.model.requests import Level
@@ -37,9 +37,9 @@ def measure(gathering: Gathering) -> Iterator[str]:
     reached = gathering.reached()
     questions = {str(host.name): speed_questions(gathering, host) for host in reached}
     most = max((len(asked) for asked in questions.values()), default=0)
-    seconds = gathering.left(most * (PARTS * PART_SECONDS[level] + 0.5) + 1.0)
-    if seconds < 1.0:
-        gathering.lack((SpeedFacts,), Outcome.TIMED_OUT, "the budget was over")
+    wanted = most * (PARTS * PART_SECONDS[level] + 0.5) + 1.0
+    seconds = gathering.time_for(SpeedFacts, wanted, 1.0)
+    if not seconds:
         return
     yield from _ask(gathering, reached, questions, seconds)
     for _ in range(AGAIN):
@@ -85,12 +85,10 @@ def _ask(
     questions: Mapping[str, list[dict[str, Any]]],
     seconds: float,
 ) -> Iterator[str]:
-    def ask(host: Host) -> dict[str, Any]:
-        return gathering.ask(host, "folders", seconds, {"folders": questions[host.name]})
+    def folders(host: Host) -> dict[str, Any]:
+        return {"folders": questions[host.name]}
 
-    for outcome in gathering.on_each(hosts, ask, seconds):
-        learn_outcome(gathering.hosts[outcome.host], SpeedFacts, outcome, _learn)
-        yield outcome.host
+    return gathering.ask_facts(hosts, SpeedFacts, "folders", seconds, folders, _learn)
 
 
 def _learn(evidence: HostEvidence, answer: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ import msgspec
 
 from distconsole.checks.facts.evidence import HostEvidence, Outcome
 from distconsole.checks.facts.gpu import GpuFacts, GpuLoadFacts, LoadedGpu
-from distconsole.checks.gather.nodes import Gathering, believe, learn_outcome
+from distconsole.checks.gather.nodes import Gathering, believe
 from distconsole.checks.rules.gpu.gpu_links import suspects
 from distconsole.model.cluster import Host
 
@@ -30,9 +30,9 @@ def measure(gathering: Gathering) -> Iterator[str]:
     questions = _questions(gathering)
     hosts = [host for host in gathering.reached() if host.name in questions]
     most = max((len(_uuids(gathering, host)) for host in hosts), default=0)
-    seconds = gathering.left(START_SECONDS + GPU_SECONDS * most)
-    if seconds < LEAST_SECONDS:
-        gathering.lack((GpuLoadFacts,), Outcome.TIMED_OUT, "the budget was over")
+    wanted = START_SECONDS + GPU_SECONDS * most
+    seconds = gathering.time_for(GpuLoadFacts, wanted, LEAST_SECONDS)
+    if not seconds:
         return
     yield from _ask(gathering, hosts, questions, seconds)
     view = gathering.view()
@@ -75,16 +75,14 @@ def _ask(
 ) -> Iterator[str]:
     token = secrets.token_hex(8)
 
-    def ask(host: Host) -> dict[str, Any]:
-        args = {"uuids": list(questions[host.name]), "token": token}
-        return gathering.ask(host, "gpu.load", seconds, args)
+    def gpus(host: Host) -> dict[str, Any]:
+        return {"uuids": list(questions[host.name]), "token": token}
 
-    waiting = {host.name: host for host in hosts}
+    waiting = {str(host.name): host for host in hosts}
     try:
-        for outcome in gathering.on_each(hosts, ask, seconds):
-            waiting.pop(outcome.host)
-            learn_outcome(gathering.hosts[outcome.host], GpuLoadFacts, outcome, _learn)
-            yield outcome.host
+        for name in gathering.ask_facts(hosts, GpuLoadFacts, "gpu.load", seconds, gpus, _learn):
+            waiting.pop(name)
+            yield name
     except BaseException:
         # Ctrl-C, or a consumer that went away: the GPUs are wanted for something else.
         gathering.stop(waiting.values(), "gpu.load.stop", token, STOP_SECONDS)

@@ -97,6 +97,7 @@ KINDS: dict[str, type[Facts]] = {
     "between": BetweenFacts,
 }
 
+BUDGET_OVER = "the budget was over"
 NOTHING_WRITTEN = "nothing is written without a script, or --level full"
 NOT_ALWAYS = {"port": ELSEWHERE, "folders": NOTHING_WRITTEN}
 """Groups of which not every host is asked, and why not."""
@@ -182,6 +183,52 @@ class Gathering:
         facts = answer.get("facts")
         return facts if isinstance(facts, dict) else {}
 
+    def ask_facts(
+        self,
+        hosts: Iterable[Host],
+        kind: type[Facts],
+        group: str,
+        seconds: float,
+        args: Callable[[Host], Mapping[str, Any]] = lambda _: {},
+        take: Callable[[HostEvidence, dict[str, Any]], None] | None = None,
+    ) -> Iterator[str]:
+        """Ask ``hosts`` at once for facts of ``kind``; yields each that has answered, or cannot.
+
+        Args:
+            take: Adds an answer, where it is not the facts themselves.
+        """
+        for outcome in self.ask_all(hosts, group, seconds, args):
+            evidence = self.hosts[outcome.host]
+            if isinstance(outcome, fan.Failed):
+                evidence.lack(kind, Outcome.COULD_NOT_RUN, outcome.error.message)
+            elif take is not None:
+                take(evidence, outcome.value)
+            else:
+                learn(evidence, kind, outcome.value)
+            yield outcome.host
+
+    def ask_all(
+        self,
+        hosts: Iterable[Host],
+        group: str,
+        seconds: float,
+        args: Callable[[Host], Mapping[str, Any]],
+    ) -> Iterator[fan.Outcome[dict[str, Any]]]:
+        """Run a probe on ``hosts`` at once and yield each outcome as it comes."""
+
+        def ask(host: Host) -> dict[str, Any]:
+            return self.ask(host, group, seconds, args(host))
+
+        return self.on_each(list(hosts), ask, seconds)
+
+    def time_for(self, kind: type[Facts], wanted_seconds: float, least_seconds: float) -> float:
+        """Return what is left of the wanted seconds; where that is too short, note it and return 0."""
+        seconds = self.left(wanted_seconds)
+        if seconds >= least_seconds:
+            return seconds
+        self.lack((kind,), Outcome.TIMED_OUT, BUDGET_OVER)
+        return 0.0
+
     def on_each(
         self, hosts: list[Host], work: Callable[[Host], dict[str, Any]], seconds: float
     ) -> Iterator[fan.Outcome[dict[str, Any]]]:
@@ -190,11 +237,7 @@ class Gathering:
 
     def stop(self, hosts: Iterable[Host], group: str, token: str, seconds: float) -> None:
         """Have ``hosts`` end what began there with ``token``; one that does not answer is let be."""
-
-        def ask(host: Host) -> dict[str, Any]:
-            return self.ask(host, group, seconds, {"token": token})
-
-        for _ in self.on_each(list(hosts), ask, seconds):
+        for _ in self.ask_all(hosts, group, seconds, lambda _: {"token": token}):
             pass
 
 
@@ -214,7 +257,7 @@ def local_facts(gathering: Gathering) -> Iterator[HostEvidence]:
                 _learn_all(evidence, outcome.value, gathering.needed)
             yield evidence
     kinds: list[type[Facts]] = [*KINDS.values(), *PYTHON_KINDS.values(), ClockFacts]
-    gathering.lack(tuple(kinds), Outcome.TIMED_OUT, "the budget was over")
+    gathering.lack(tuple(kinds), Outcome.TIMED_OUT, BUDGET_OVER)
 
 
 def _peer_addresses(gathering: Gathering) -> list[str]:
@@ -367,25 +410,6 @@ def believe(
         why = f"the node's answer is not as agreed: {error}"
         evidence.lack(lacking or kind, Outcome.COULD_NOT_RUN, why)
         return None
-
-
-def learn_outcome(
-    evidence: HostEvidence,
-    kind: type[Facts],
-    outcome: fan.Outcome[dict[str, Any]],
-    take: Callable[[HostEvidence, dict[str, Any]], None] | None = None,
-) -> None:
-    """Add what came of a question as facts of ``kind``, or note why nothing did.
-
-    Args:
-        take: Adds an answer, where it is not the facts themselves.
-    """
-    if isinstance(outcome, fan.Failed):
-        evidence.lack(kind, Outcome.COULD_NOT_RUN, outcome.error.message)
-    elif take is not None:
-        take(evidence, outcome.value)
-    else:
-        learn(evidence, kind, outcome.value)
 
 
 def _lack_all(evidence: HostEvidence, kinds: frozenset[type[Facts]], error: NodeError) -> None:

@@ -139,19 +139,18 @@ def _round(
 ) -> Iterator[Stream]:
     target_of = {source: target for source, target in pairs if target in listening}
 
-    def send(host: Host) -> dict[str, Any]:
+    def stream(host: Host) -> dict[str, Any]:
         there = listening[target_of[host.name]]
-        port = there.ports[0] if there.ports else there.fixed
-        args = {
+        return {
             "address": there.endpoint.address,
-            "port": port,
+            "port": there.ports[0] if there.ports else there.fixed,
             "secret": secret,
             "stream_seconds": STREAM_SECONDS,
         }
-        return gathering.ask(host, "net.bandwidth", STREAM_SECONDS + ANSWER_SECONDS, args)
 
     senders = [hosts[source] for source in target_of]
-    for outcome in gathering.on_each(senders, send, STREAM_SECONDS + ANSWER_SECONDS):
+    seconds = STREAM_SECONDS + ANSWER_SECONDS
+    for outcome in gathering.ask_all(senders, "net.bandwidth", seconds, stream):
         pair = (outcome.host, target_of[outcome.host])
         streams[pair] = _best(streams.get(pair), pair, outcome)
         yield streams[pair]

@@ -35,8 +35,8 @@ PINGS, FEW_PINGS = 5, 1
 """Round trips to time with each other host, and beyond ``ALL_PORTS_HOSTS``: the kernel times more."""
 
 MAX_OTHERS = 4
-PORTS_BY_HOSTS = ((8, 16), (32, 8), (4096, 8))
-"""Up to so many hosts, so many ports of the kernel's range each."""
+MANY_PORTS_HOSTS, MANY_PORTS, FEW_PORTS = 8, 16, 8
+"""Ports of the kernel's range that each host listens on: the many up to so many hosts."""
 
 ALL_PORTS_HOSTS = 32
 """Beyond so many hosts each one tries the fixed port of another and one of its others, in turn."""
@@ -69,21 +69,16 @@ def reach(gathering: Gathering) -> Iterator[Told]:
     if len(gathering.hosts) < 2:
         gathering.lack((ReachFacts,), Outcome.SKIPPED, "one host")
         return
-    timeout = gathering.left(CONNECT_SECONDS[gathering.request.level])
-    if timeout < 0.2 or len(hosts) < 2:
-        over = timeout < 0.2
-        why = "the budget was over" if over else ALONE
-        outcome = Outcome.TIMED_OUT if over else Outcome.COULD_NOT_RUN
-        gathering.lack((ReachFacts,), outcome, why)
+    timeout = gathering.time_for(ReachFacts, CONNECT_SECONDS[gathering.request.level], 0.2)
+    if not timeout or len(hosts) < 2:
+        gathering.lack((ReachFacts,), Outcome.COULD_NOT_RUN, ALONE)
         return
-    secret = secrets.token_hex(32)
-    ports = _port_count(len(hosts))
-    found, errors = yield from _try_network(
-        gathering, hosts, chosen, secret, ports, timeout, first=True
-    )
+    ports = MANY_PORTS if len(hosts) <= MANY_PORTS_HOSTS else FEW_PORTS
+    found, errors = yield from _try_network(gathering, hosts, chosen, ports, timeout, first=True)
     ask_kernels(gathering, [edge for edges, _ in found.values() for edge in edges if not edge.ok])
-    others = yield from _other_networks(gathering, hosts, chosen, secret, timeout)
-    choices = yield from _choices(gathering, hosts, secret, timeout)
+    others = yield from _try_rounds(gathering, hosts, _other_networks(gathering, chosen), timeout)
+    untried = plan_untried(gathering.view((NetFacts, SshFacts)))
+    choices = yield from _try_rounds(gathering, hosts, untried, timeout)
     for host in hosts:
         if host.name not in found:
             continue
@@ -102,36 +97,29 @@ def reach(gathering: Gathering) -> Iterator[Told]:
 
 
 def _other_networks(
-    gathering: Gathering,
-    hosts: list[Host],
-    chosen: dict[str, Endpoint],
-    secret: str,
-    timeout: float,
-) -> Generator[Told, None, dict[str, tuple[Edge, ...]]]:
-    """Try one port on every other network that all hosts share; not at level quick."""
-    edges: dict[str, tuple[Edge, ...]] = {}
+    gathering: Gathering, chosen: dict[str, Endpoint]
+) -> Iterator[dict[str, Endpoint]]:
+    """Yield the endpoints on every other network that all hosts share; none at level quick."""
     if gathering.request.level is Level.QUICK:
-        return edges
+        return
     view = gathering.view((NetFacts, SshFacts))
     tested = {endpoint.network for endpoint in chosen.values()}
     for network in [each for each in shared_networks(view) if each not in tested][:MAX_OTHERS]:
         there = endpoints_in(view, network)
-        within = [host for host in hosts if host.name in there]
-        if len({endpoint.address for endpoint in there.values()}) < len(there):
-            continue
-        found, _ = yield from _try_network(gathering, within, there, secret, 1, timeout)
-        for name, (tried, _) in found.items():
-            edges[name] = (*edges.get(name, ()), *tried)
-    return edges
+        if len({endpoint.address for endpoint in there.values()}) == len(there):
+            yield there
 
 
-def _choices(
-    gathering: Gathering, hosts: list[Host], secret: str, timeout: float
+def _try_rounds(
+    gathering: Gathering,
+    hosts: list[Host],
+    rounds: Iterable[dict[str, Endpoint]],
+    timeout: float,
 ) -> Generator[Told, None, dict[str, tuple[Edge, ...]]]:
-    """Try addresses that an engine will choose and that some hosts have no network of."""
+    """Let all ``hosts`` try one port of each round's endpoints; return the connections of each host."""
     edges: dict[str, tuple[Edge, ...]] = {}
-    for there in plan_untried(gathering.view((NetFacts, SshFacts))):
-        found, _ = yield from _try_network(gathering, hosts, there, secret, 1, timeout)
+    for there in rounds:
+        found, _ = yield from _try_network(gathering, hosts, there, 1, timeout)
         for name, (tried, _) in found.items():
             edges[name] = (*edges.get(name, ()), *tried)
     return edges
@@ -145,7 +133,6 @@ def _try_network(
     gathering: Gathering,
     hosts: list[Host],
     chosen: dict[str, Endpoint],
-    secret: str,
     ports: int,
     timeout: float,
     *,
@@ -153,6 +140,7 @@ def _try_network(
 ) -> Generator[Told, None, tuple[Tried, dict[str, str]]]:
     """Let all ``hosts`` try the endpoints of ``chosen``, which are some of them or all."""
     there = [host for host in hosts if host.name in chosen]
+    secret = secrets.token_hex(32)
     listening, errors = open_listeners(gathering, there, chosen, secret, ports, 2 * timeout + 15.0)
     targets = _all_targets(hosts, listening)
     try:
@@ -188,22 +176,17 @@ def open_listeners(
 
     def listen(host: Host) -> dict[str, Any]:
         fixed = first_of[chosen[host.name].address] == host.name
-        return gathering.ask(
-            host,
-            "net.listen",
-            LISTEN_SECONDS,
-            {
-                "address": chosen[host.name].address,
-                "ports": [fixed_port(gathering)] if fixed else [],
-                "ephemeral": ports,
-                "secret": secret,
-                "ttl_seconds": ttl_seconds,
-            },
-        )
+        return {
+            "address": chosen[host.name].address,
+            "ports": [fixed_port(gathering)] if fixed else [],
+            "ephemeral": ports,
+            "secret": secret,
+            "ttl_seconds": ttl_seconds,
+        }
 
     listening: dict[str, Listening] = {}
     errors: dict[str, str] = {}
-    for outcome in gathering.on_each(hosts, listen, LISTEN_SECONDS):
+    for outcome in gathering.ask_all(hosts, "net.listen", LISTEN_SECONDS, listen):
         if isinstance(outcome, fan.Failed):
             errors[outcome.host] = outcome.error.message
         else:
@@ -215,16 +198,11 @@ def close_listeners(gathering: Gathering, listening: dict[str, Listening]) -> No
     """Close what is still open; a host that is gone closes by itself."""
     hosts = [host for host in gathering.reached() if host.name in listening]
 
-    def close(host: Host) -> dict[str, Any]:
-        token = listening[host.name].token
-        return gathering.ask(host, "net.close", LISTEN_SECONDS, {"token": token})
+    def token(host: Host) -> dict[str, Any]:
+        return {"token": listening[host.name].token}
 
-    for _ in gathering.on_each(hosts, close, LISTEN_SECONDS):
+    for _ in gathering.ask_all(hosts, "net.close", LISTEN_SECONDS, token):
         pass
-
-
-def _port_count(hosts: int) -> int:
-    return next((ports for most, ports in PORTS_BY_HOSTS if hosts <= most), 1)
 
 
 def _listening(endpoint: Endpoint, answer: dict[str, Any]) -> Listening:
@@ -254,14 +232,9 @@ def _connect_all(
     found: Tried = {}
 
     def connect(host: Host) -> dict[str, Any]:
-        args = {
-            "targets": targets[host.name],
-            "secret": secret,
-            "timeout_seconds": timeout,
-        }
-        return gathering.ask(host, "net.connect", batch_seconds, args)
+        return {"targets": targets[host.name], "secret": secret, "timeout_seconds": timeout}
 
-    for outcome in gathering.on_each(hosts, connect, batch_seconds):
+    for outcome in gathering.ask_all(hosts, "net.connect", batch_seconds, connect):
         if isinstance(outcome, fan.Failed):
             evidence = gathering.hosts[outcome.host]
             evidence.lack(ReachFacts, Outcome.COULD_NOT_RUN, outcome.error.message)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from functools import partial
-from typing import Any
 
 from distconsole.checks.facts.evidence import ALONE, Outcome
 from distconsole.checks.facts.network import Edge, NameFacts
 from distconsole.checks.facts.node import KernelFacts, OsFacts
-from distconsole.checks.gather.nodes import Gathering, learn_outcome
-from distconsole.model.cluster import Host
+from distconsole.checks.gather.nodes import BUDGET_OVER, Gathering
 
 SECONDS = 2.0
 
@@ -22,12 +19,8 @@ def ask_kernels(gathering: Gathering, broken: Iterable[Edge]) -> None:
     seconds = gathering.left(SECONDS)
     if not hosts or seconds < SECONDS:
         return
-
-    def ask(host: Host) -> dict[str, Any]:
-        return gathering.ask(host, "kernel", seconds, {})
-
-    for outcome in gathering.on_each(hosts, ask, seconds):
-        learn_outcome(gathering.hosts[outcome.host], KernelFacts, outcome)
+    for _ in gathering.ask_facts(hosts, KernelFacts, "kernel", seconds):
+        pass
 
 
 RESOLVE_SECONDS = 6.0
@@ -45,9 +38,7 @@ def ask_names(gathering: Gathering) -> Iterator[str]:
     elif len(hosts) < 2:
         gathering.lack((NameFacts,), Outcome.COULD_NOT_RUN, ALONE)
     elif seconds > 0.1:
-        work = partial(gathering.ask, group="names", seconds=seconds, args={"names": names})
-        for outcome in gathering.on_each(hosts, work, seconds):
-            evidence = gathering.hosts[outcome.host]
-            learn_outcome(evidence, NameFacts, outcome)
-            yield outcome.host
-    gathering.lack((NameFacts,), Outcome.TIMED_OUT, "the budget was over")
+        yield from gathering.ask_facts(
+            hosts, NameFacts, "names", seconds, lambda _: {"names": names}
+        )
+    gathering.lack((NameFacts,), Outcome.TIMED_OUT, BUDGET_OVER)

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from distconsole.checks.facts.evidence import HostEvidence, Outcome
+from distconsole.checks.facts.evidence import Outcome
 from distconsole.checks.facts.jobs import MungeFacts, SlurmFacts, StepFacts
 from distconsole.checks.facts.node import Facts
-from distconsole.checks.gather.nodes import Gathering, learn_outcome
+from distconsole.checks.gather.nodes import Gathering, learn
 from distconsole.config.ranges import RangeError, expand, split_list
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
@@ -20,10 +20,11 @@ SECONDS = 8.0
 ALL_PAIRS = 16
 """With more hosts each decodes the credential of the next one only."""
 
+NO_FACTS = "it has no Slurm facts"
 NO_JOB = "no Slurm allocation at hand (salloc, then distconsole check inside it)"
 
 
-def exchange(gathering: Gathering) -> Iterator[HostEvidence]:
+def exchange(gathering: Gathering) -> Iterator[str]:
     """Have every Slurm host decode what the others encode; yields each as it has."""
     hosts = _on_slurm(gathering, MungeFacts)
     if len(hosts) < 2:
@@ -31,27 +32,22 @@ def exchange(gathering: Gathering) -> Iterator[HostEvidence]:
             gathering.hosts[host.name].learn(MungeFacts())
         return
     seconds = gathering.left(SECONDS)
-    credentials: dict[str, str] = {}
-    for outcome in gathering.on_each(
-        hosts, lambda host: gathering.ask(host, "slurm.encode", seconds, {}), seconds
-    ):
-        if not isinstance(outcome, fan.Failed) and outcome.value.get("credential"):
-            credentials[outcome.host] = str(outcome.value["credential"])
+    credentials = {
+        str(outcome.host): str(outcome.value["credential"])
+        for outcome in gathering.ask_all(hosts, "slurm.encode", seconds, lambda _: {})
+        if not isinstance(outcome, fan.Failed) and outcome.value.get("credential")
+    }
 
-    def decode(host: Host) -> dict[str, Any]:
-        others = [
-            {"source": name, "credential": credentials[name]}
-            for name in _sources(host.name, [each.name for each in hosts])
-            if name in credentials
-        ]
-        return gathering.ask(host, "slurm.decode", seconds, {"credentials": others})
+    def others(host: Host) -> dict[str, Any]:
+        sources = _sources(host.name, [each.name for each in hosts])
+        known = [name for name in sources if name in credentials]
+        return {"credentials": [{"source": n, "credential": credentials[n]} for n in known]}
 
-    yield from _learn_outcomes(
-        gathering, hosts, MungeFacts, gathering.on_each(hosts, decode, seconds)
-    )
+    yield from gathering.ask_facts(hosts, MungeFacts, "slurm.decode", seconds, others)
+    gathering.lack((MungeFacts,), Outcome.COULD_NOT_RUN, NO_FACTS)
 
 
-def step_limits(gathering: Gathering, environ: Mapping[str, str]) -> Iterator[HostEvidence]:
+def step_limits(gathering: Gathering, environ: Mapping[str, str]) -> Iterator[str]:
     """Ask for the limits inside a step on every host of the allocation that we stand in."""
     job = environ.get("SLURM_JOB_ID", "")
     nodes = _nodes(environ.get("SLURM_JOB_NODELIST", ""))
@@ -66,13 +62,16 @@ def step_limits(gathering: Gathering, environ: Mapping[str, str]) -> Iterator[Ho
             why = "it is no node of the allocation" if nodes else NO_JOB
             gathering.hosts[host.name].lack(StepFacts, Outcome.SKIPPED, why)
     seconds = gathering.left(SECONDS)
-
-    def ask(host: Host) -> dict[str, Any]:
-        where = {"job": job, "node": names[host.name]}
-        return {"job": job, **gathering.ask(host, "slurm.limits", seconds, where)}
-
     hosts = [host for host in gathering.reached() if host.name in names]
-    yield from _learn_outcomes(gathering, hosts, StepFacts, gathering.on_each(hosts, ask, seconds))
+    yield from gathering.ask_facts(
+        hosts,
+        StepFacts,
+        "slurm.limits",
+        seconds,
+        lambda host: {"job": job, "node": names[host.name]},
+        lambda evidence, answer: learn(evidence, StepFacts, {"job": job, **answer}),
+    )
+    gathering.lack((StepFacts,), Outcome.COULD_NOT_RUN, NO_FACTS)
 
 
 def _nodes(nodelist: str) -> set[str]:
@@ -100,16 +99,3 @@ def _sources(name: str, names: list[str]) -> list[str]:
     if len(names) <= ALL_PAIRS:
         return [other for other in names if other != name]
     return [names[(names.index(name) + 1) % len(names)]]
-
-
-def _learn_outcomes(
-    gathering: Gathering,
-    hosts: list[Host],
-    kind: type[Facts],
-    outcomes: Iterator[fan.Outcome[dict[str, Any]]],
-) -> Iterator[HostEvidence]:
-    for outcome in outcomes:
-        evidence = gathering.hosts[outcome.host]
-        learn_outcome(evidence, kind, outcome)
-        yield evidence
-    gathering.lack((kind,), Outcome.COULD_NOT_RUN, "it has no Slurm facts")

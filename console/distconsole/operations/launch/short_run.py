@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from distconsole.checks.gather.engine_job import EngineAnswer, EngineJob
+from distconsole.checks.gather.engine_jobs import EngineAnswer, EngineJob
 from distconsole.errors import NodeError
 from distconsole.launch.choose import choose_launcher
 from distconsole.launch.everywhere import on_every

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from distconsole.checks.facts.jobs import RankReport
-from distconsole.checks.fixes import trials
+from distconsole.checks.fixes import trying
 from distconsole.checks.fixes.cures import add_to_hint, attach_proof, lines_to_type
-from distconsole.checks.fixes.trials import Came, both, conclude
-from distconsole.checks.fixes.trying import change_for, outcome
+from distconsole.checks.fixes.trials import judge_ranks
+from distconsole.checks.fixes.trying import TrialResult, change_for, conclude, run_both
 from distconsole.config.load import read_config
 from distconsole.config.schema import Config
 from distconsole.errors import PlanError, UsageError
@@ -80,12 +80,13 @@ def test_a_cure_that_did_not_help_is_no_hint_any_more() -> None:
 
 
 def test_what_does_not_fail_without_the_cure_is_not_claimed() -> None:
-    tried = outcome("r", Came(True, "ok", 2.0), Came(True, "ok", 3.0), HOSTS)
+    well = TrialResult(True, "ok")
+    tried = conclude("r", well, well, HOSTS, 3.0)
     assert tried is not None
     assert tried.proof == Proof(
         ran="r", before="could not be made to fail: ok", after="", cured=False, seconds=3.0
     )
-    assert outcome("r", Came(False, "x", able=False), Came(True, "ok"), HOSTS) is None
+    assert conclude("r", TrialResult(False, "x", able=False), well, HOSTS, 3.0) is None
 
 
 def test_all_cures_of_a_check_are_tried_together() -> None:
@@ -100,38 +101,41 @@ def test_all_cures_of_a_check_are_tried_together() -> None:
 def test_a_trial_that_hangs_ends_soon_after_the_other_has_done_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(trials, "PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr(trying, "PATIENCE_SECONDS", 0.0)
 
-    def hangs(enough: threading.Event) -> Came:
+    def hangs(enough: threading.Event) -> TrialResult:
         enough.wait()
-        return Came(False, "ended")
+        return TrialResult(False, "ended")
 
-    assert both(hangs, lambda _: Came(True, "ok")) == (Came(False, "ended"), Came(True, "ok"))
+    assert run_both(hangs, lambda _: TrialResult(True, "ok")) == (
+        TrialResult(False, "ended"),
+        TrialResult(True, "ok"),
+    )
 
 
 def test_who_interrupts_waits_until_both_trials_have_cleared_away() -> None:
     ended: list[str] = []
 
-    def trial(name: str, enough: threading.Event) -> Came:
+    def trial(name: str, enough: threading.Event) -> TrialResult:
         if name == "after":
             os.kill(os.getpid(), signal.SIGINT)
         enough.wait()
         ended.append(name)
-        return Came(False, name)
+        return TrialResult(False, name)
 
     with pytest.raises(KeyboardInterrupt):
-        both(partial(trial, "before"), partial(trial, "after"))
+        run_both(partial(trial, "before"), partial(trial, "after"))
     assert sorted(ended) == ["after", "before"]
 
 
 def test_a_trial_that_cannot_be_started_says_nothing() -> None:
-    def refused(_: threading.Event) -> Came:
+    def refused(_: threading.Event) -> TrialResult:
         raise PlanError("no mpirun")
 
-    before, after = both(refused, refused)
+    before, after = run_both(refused, refused)
     assert (before.able, after.words) == (False, "no mpirun")
     with pytest.raises(KeyError):
-        both(lambda _: Came(True, ""), lambda _: {}["a"])
+        run_both(lambda _: TrialResult(True, ""), lambda _: {}["a"])
 
 
 def rank(number: int, *stages: str, code: int | None = 0, error: str = "") -> RankReport:
@@ -165,8 +169,8 @@ def test_what_came_of_ranks_is_one_line(
     ranks: tuple[RankReport, ...], ok: bool, words: str
 ) -> None:
     found = dict(zip("ab", ([each] for each in ranks), strict=False))
-    came = conclude({name: tuple(each) for name, each in found.items()}, (), 2, 3.0)
-    assert (came.ok, words in came.words) == (ok, True), came
+    shown = judge_ranks({name: tuple(each) for name, each in found.items()}, (), 2, 3.0)
+    assert (shown.ok, words in shown.words) == (ok, True), shown
 
 
 def test_only_what_was_proven_and_run_does_not_do_itself_is_written(tmp_path: Path) -> None:
