@@ -280,11 +280,13 @@ FAILS_INSIDE = {
 }
 
 
-@pytest.mark.parametrize("where", FAILS_INSIDE)
-def test_no_frame_of_ours_is_in_a_traceback(runner: Runner, where: str) -> None:
-    ended = runner.unchanged("import torch, torch.utils.data\n" + FAILS_INSIDE[where])
-    assert ended.code == 1
-    assert "Traceback" in ended.err
+def test_no_frame_of_ours_is_in_a_traceback(runner: Runner) -> None:
+    ended = runner.unchanged(
+        f"import torch, torch.utils.data, traceback\nfor where, text in {FAILS_INSIDE!r}.items():\n"
+        "    try:\n        exec(compile(text, where, 'exec'))\n"
+        "    except Exception:\n        traceback.print_exc()\n"
+    )
+    assert [where for where in FAILS_INSIDE if f'File "{where}", line' not in ended.err] == []
 
 
 def test_a_torch_that_cannot_be_imported(runner: Runner, tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def join(rank, world, port):
 
 @pytest.mark.torch_ranks
 def test_spawned_ranks_are_known_by_their_process_group(runner: Runner) -> None:
-    ended = runner.unchanged(
+    ended = runner.watched(
         TRAIN
         + """
 if __name__ == "__main__":
@@ -75,6 +75,7 @@ if __name__ == "__main__":
         env={"RANK": "6", **rendezvous(1)},
         command=lambda script: [sys.executable, str(script), free_port()],
     )
+    assert ended.seen == (0, "both\n", "")
     rings = by_rank(ended)
     assert sorted(rings) == [0, 1]
     for ring in rings.values():
@@ -88,7 +89,7 @@ if __name__ == "__main__":
 @pytest.mark.torch_ranks
 @pytest.mark.parametrize("method", ["fork", "forkserver"])
 def test_forked_ranks_have_rings_of_their_own(runner: Runner, method: str) -> None:
-    ended = runner.unchanged(
+    ended = runner.watched(
         TRAIN
         + f"""
 if __name__ == "__main__":
@@ -102,7 +103,7 @@ if __name__ == "__main__":
 """,
         command=lambda script: [sys.executable, str(script), free_port()],
     )
-    assert ended.out == "[0, 0]\n"
+    assert ended.seen == (0, "[0, 0]\n", "")
     rings = by_rank(ended)
     assert sorted(rings) == [0, 1]
     assert all(len(ring.steps) == 3 for ring in rings.values())
@@ -128,7 +129,7 @@ train(2)
 
 
 def test_a_child_that_does_not_train_is_silent(runner: Runner) -> None:
-    ended = runner.unchanged(
+    ended = runner.watched(
         TRAIN
         + """
 import subprocess
@@ -140,6 +141,7 @@ print(subprocess.run([sys.executable, "-c", "import torch; print(torch.ones(2).s
                      capture_output=True, text=True).stdout)
 """
     )
+    assert ended.seen == (0, "[1, 2]\ntensor(2.)\n\n", "")
     assert len(ended.ring.steps) == 3
 
 
