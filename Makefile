@@ -12,6 +12,8 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# What is compiled once is not compiled again by each worker and each run.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help demo test campaign check bench screenshots clean horovod system
 
 VENV := .venv

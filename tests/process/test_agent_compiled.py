@@ -1,4 +1,4 @@
-"""The parse_condition program beside the zipapp: made by an agent, used by what starts next, never trusted blindly."""
+"""The compiled program beside the zipapp: made by an agent, used by what starts next, never trusted blindly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from distconsole.rpc.pack import agent_pack
-from distconsole_agent.node_folder import parse_condition
+from distconsole_agent.node_folder import compiled
 from fakes.agents import AgentNode
 from fakes.shims import wait_until
 
@@ -50,10 +50,10 @@ def test_an_agent_compiles_its_program_once_and_the_next_starts_use_it(
 ) -> None:
     assert loaded_from(archive, tmp_path) == str(archive)
     node = AgentNode(tmp_path / "node", [sys.executable, "-E", str(archive)])
-    path = Path(parse_condition.compiled_path(str(archive)))
+    path = Path(compiled.compiled_path(str(archive)))
     with node.bridge() as bridge:
         first = bridge.done("hello", protocol=1)["agent_pid"]
-        wait_until("the program is parse_condition", path.exists)
+        wait_until("the program is compiled", path.exists)
     assert path.stat().st_mode & 0o777 == 0o600
     assert sorted(each.name for each in path.parent.iterdir()) == sorted([archive.name, path.name])
     assert loaded_from(archive, tmp_path) == str(path)
@@ -94,19 +94,19 @@ def give_away(path: Path) -> None:
 def test_a_compiled_program_that_is_not_ours_and_whole_is_passed_over(
     archive: Path, tmp_path: Path, change: Callable[[Path], None]
 ) -> None:
-    path = Path(parse_condition.compiled_path(str(archive)))
-    parse_condition.keep_compiled(str(archive))
+    path = Path(compiled.compiled_path(str(archive)))
+    compiled.keep_compiled(str(archive))
     assert loaded_from(archive, tmp_path) == str(path)
     change(path)
     assert loaded_from(archive, tmp_path) == str(archive)
 
 
 def test_a_damaged_one_is_written_anew_and_a_whole_one_kept(archive: Path, tmp_path: Path) -> None:
-    path = Path(parse_condition.compiled_path(str(archive)))
-    parse_condition.keep_compiled(str(archive))
+    path = Path(compiled.compiled_path(str(archive)))
+    compiled.keep_compiled(str(archive))
     made = path.stat().st_ino
-    parse_condition.keep_compiled(str(archive))
+    compiled.keep_compiled(str(archive))
     assert path.stat().st_ino == made
     spoil(path)
-    parse_condition.keep_compiled(str(archive))
+    compiled.keep_compiled(str(archive))
     assert loaded_from(archive, tmp_path) == str(path)
