@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +25,7 @@ PATIENCE_SECONDS, PATIENCE = 2.0, 0.5
 """Once the trial with the cure has ended, the one without may take so much more, and so many times
 as long, before it is ended as one that hangs."""
 
+ENDING_SECONDS = 20.0
 ASK_SECONDS = 5.0
 MAX_RANKS = 8
 WORDS = 160
@@ -46,21 +47,36 @@ Trial = Callable[[threading.Event], TrialResult]
 def run_both(without: Trial, with_cure: Trial) -> tuple[TrialResult, TrialResult]:
     """Run a trial without and with the cure; one that hangs is not waited for long."""
     enough = [threading.Event(), threading.Event()]
-    pool = ThreadPoolExecutor(2, "proof")
+    # Futures, and no joins: an interrupted one takes its thread for ended (bpo-45274 in Python 3.11).
+    results: list[Future[TrialResult]] = [Future(), Future()]
+    threads = [
+        threading.Thread(target=_run, args=each, name="proof", daemon=True)
+        for each in zip((without, with_cure), enough, results, strict=True)
+    ]
     began = time.monotonic()
     try:
-        before, after = (
-            pool.submit(trial, event)
-            for trial, event in zip((without, with_cure), enough, strict=True)
-        )
-        with_it = _result_of(after)
-        wait([before], PATIENCE_SECONDS + PATIENCE * (time.monotonic() - began))
+        for thread in threads:
+            thread.start()
+        after = _result_of(results[1])
+        wait(results[:1], PATIENCE_SECONDS + PATIENCE * (time.monotonic() - began))
         enough[0].set()
-        return _result_of(before), with_it
+        return _result_of(results[0]), after
     finally:
         for event in enough:
             event.set()
-        pool.shutdown()
+        begun = [
+            result
+            for thread, result in zip(threads, results, strict=True)
+            if thread.ident is not None
+        ]
+        wait(begun, ENDING_SECONDS)
+
+
+def _run(trial: Trial, enough: threading.Event, result: Future[TrialResult]) -> None:
+    try:
+        result.set_result(trial(enough))
+    except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+        result.set_exception(error)
 
 
 def _result_of(trial: Future[TrialResult]) -> TrialResult:
