@@ -42,11 +42,11 @@ def rank(rounds: int) -> None:
     import torch.distributed as dist
 
     from distconsole_agent.probes.collectives.by_torch import Torch
-    from distconsole_agent.probes.collectives.tensors import Values, repeat
-    from distconsole_agent.probes.collectives.values import Case, iterations_for
+    from distconsole_agent.probes.collectives.tensors import TensorValues
+    from distconsole_agent.probes.collectives.values import Case, iterations_for, repeat
 
     engine = Torch("gloo", 60.0)
-    values = Values(torch, engine.world, 1)
+    values = TensorValues(torch, engine.world, 1)
 
     def by_hand(op: str, elements: int, iterations: int) -> float:
         tensor = torch.zeros(elements)
@@ -65,7 +65,7 @@ def rank(rounds: int) -> None:
 
     def ours(op: str, elements: int, iterations: int) -> float:
         case = Case(op, "float32", elements, iterations)
-        prepared = engine.prepare(op, values.of(case, engine.rank, 0, elements, 0))
+        prepared = engine.prepare(case, values.of(case, engine.rank, 0, elements, 0))
         prepared.run()
         return repeat(engine, prepared, case, 0.0, CASE_SECONDS)[0]
 

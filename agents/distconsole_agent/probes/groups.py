@@ -9,15 +9,14 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.asking import asked_from
 from distconsole_agent.probes.collectives import job
+from distconsole_agent.probes.environment import asked_from
 from distconsole_agent.probes.errors import ProbeError, bad_arguments, failed, timed_out
-from distconsole_agent.probes.gpu import gpu_load, gpus
+from distconsole_agent.probes.gpu import gpus
 from distconsole_agent.probes.host import (
     folder_speed,
     holders,
     kernel_log,
-    launch_path,
     machine,
     shared_memory,
     shell,
@@ -26,21 +25,18 @@ from distconsole_agent.probes.host import (
 from distconsole_agent.probes.network import (
     between,
     connecting,
-    fabric,
     interfaces,
     listening,
-    names,
     ports,
 )
-from distconsole_agent.probes.software import (
-    mpi,
-    python_env,
-    script,
-    wheels,
-)
+from distconsole_agent.probes.software import mpi, python_env, script, wheels
 
 Facts = dict[str, Any]
 Probe = Callable[[Facts, float], Facts]
+"""Takes its arguments and the seconds that it has, and returns the facts of its group.
+
+Raises a ProbeError for arguments that mean nothing, and where what it asks does not answer.
+"""
 
 MAX_MANY = 32
 GRACE_SECONDS = 0.5
@@ -137,16 +133,16 @@ _GROUPS: dict[str, Probe] = {
     "mpi.ssh": between.mpirun,
     "engines": mpi.look_before_run,
     "gpu": gpus.look,
-    "gpu.load": gpu_load.look,
-    "gpu.load.stop": gpu_load.stop,
+    "gpu.load": gpus.load,
+    "gpu.load.stop": gpus.stop,
     "port": ports.look,
     "port.free": ports.find_free,
     "proc": holders.look,
     "shm": shared_memory.look,
-    "names": names.look,
+    "names": interfaces.resolve,
     "import": python_env.import_torch,
     "kernel": kernel_log.look,
-    "fabric": fabric.look,
+    "fabric": interfaces.look_at_fabric,
     "net": interfaces.look,
     "net.listen": listening.listen,
     "net.close": listening.close,
@@ -156,9 +152,9 @@ _GROUPS: dict[str, Probe] = {
     "slurm.encode": slurm.encode,
     "slurm.decode": slurm.decode,
     "slurm.limits": slurm.step_limits,
-    "build": wheels.look,
-    "build.wheel": wheels.piece,
-    "launch": launch_path.look,
+    "build": wheels.look_before_build,
+    "build.wheel": wheels.read_wheel,
+    "launch": shell.start,
     "coll": job.run_ranks,
     "coll.stop": job.stop_ranks,
 }

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from distconsole_agent.probes.asking import session_environment
+from distconsole_agent.probes.environment import session_environment
 from distconsole_agent.system.users_program import UsersProgram
 
 if TYPE_CHECKING:

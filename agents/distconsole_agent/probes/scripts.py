@@ -13,8 +13,8 @@ import zlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.environment import launch_environment
 from distconsole_agent.probes.errors import failed, timed_out
-from distconsole_agent.probes.launch_env import launch_environment
 from distconsole_agent.probes.programs import Ended, run_program
 from distconsole_agent.probes.standalone.reporting import FACTS, LAST
 from distconsole_agent.supervisor.spawning import with_setup

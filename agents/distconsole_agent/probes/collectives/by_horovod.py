@@ -6,8 +6,7 @@ import os
 import socket
 from typing import Any
 
-from distconsole_agent.probes.collectives.tensors import Prepared
-from distconsole_agent.probes.collectives.values import stage
+from distconsole_agent.probes.collectives.values import Case, Prepared, stage
 
 
 class Horovod:
@@ -50,15 +49,15 @@ class Horovod:
             "device": "cpu" if self.device.type == "cpu" else torch.cuda.get_device_name(),
         }
 
-    def prepare(self, op: str, tensor: Any) -> Prepared:
-        """Return the operation ``op`` on ``tensor``.
+    def prepare(self, case: Case, tensor: Any) -> Prepared:
+        """Return the operation of ``case`` on ``tensor``.
 
         Raises:
             NotImplementedError: for what Horovod has not.
         """
-        found = getattr(self, "_" + op, None)
+        found = getattr(self, "_" + case.op, None)
         if found is None:
-            raise NotImplementedError(f"Horovod has no {op}")
+            raise NotImplementedError(f"Horovod has no {case.op}")
         prepared: Prepared = found(tensor)
         return prepared
 

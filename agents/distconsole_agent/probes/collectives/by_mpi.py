@@ -15,16 +15,14 @@ import re
 import shutil
 import signal
 import socket
-import time
 from array import array
-from typing import Any, Callable, NamedTuple
+from typing import Any
 
 from distconsole_agent.probes.collectives.values import (
     ITEM_BYTES,
     PERIOD,
-    SPLIT_OPS,
     Case,
-    iterations_for,
+    Prepared,
     limit_of,
     magnitudes,
     signs,
@@ -58,32 +56,84 @@ STATUS_BYTES = 256
 VERSION_BYTES = 8192
 
 
-class Timed(NamedTuple):
-    """What a case came to; ``seconds`` of one operation, None where it was not timed."""
+class ByteValues:
+    """Every rank's input and the right results, as bytes of C's types.
 
-    wrong: int
-    verified: int
-    seconds: float | None
-    iterations: int
+    Args:
+        world: How many ranks.
+        seed: Of the job.
+    """
+
+    def __init__(self, world: int, seed: int) -> None:
+        self._world, self._seed = world, seed
+        self._patterns: dict[tuple[str, int | str], bytes] = {}
+
+    def of(self, case: Case, rank: int | str, first: int, count: int, shift: int) -> bytes:
+        """Return ``count`` values from index ``first``: a rank's, or the ``sum`` or ``max`` of all.
+
+        Raises:
+            NotImplementedError: for a type that C has not.
+        """
+        if case.dtype not in TYPECODES:
+            raise NotImplementedError(f"MPI has no {case.dtype}")
+        key = (case.dtype, rank)
+        if key not in self._patterns:
+            if isinstance(rank, int):
+                numbers = self._numbers(case.dtype, rank)
+            else:
+                ranks = [self._numbers(case.dtype, each) for each in range(self._world)]
+                numbers = [sum(each) if rank == "sum" else max(each) for each in zip(*ranks)]
+            self._patterns[key] = array(TYPECODES[case.dtype], numbers).tobytes()
+        pattern, item = self._patterns[key], ITEM_BYTES[case.dtype]
+        start = (first + shift) % PERIOD * item
+        turned = pattern[start:] + pattern[:start]
+        return (turned * (count // PERIOD + 1))[: count * item]
+
+    def reduced(self, case: Case, first: int, count: int, shift: int) -> bytes:
+        """Return the sum over all ranks; the greatest for ``all_reduce_max``."""
+        whose = "max" if case.op == "all_reduce_max" else "sum"
+        return self.of(case, whose, first, count, shift)
+
+    def joined(self, parts: list[bytes]) -> bytes:
+        """Return ``parts`` one after the other."""
+        return b"".join(parts)
+
+    def buffer(self, values: bytes, _engine: Mpi) -> bytearray:
+        """Return ``values`` where the library may write."""
+        return bytearray(values)
+
+    def compare(self, case: Case, result: bytearray, right: bytes) -> tuple[int, int]:
+        """Return how many values are wrong, and of how many."""
+        item = ITEM_BYTES[case.dtype]
+        places = range(0, len(right), item) if result != right else ()
+        wrong = sum(result[at : at + item] != right[at : at + item] for at in places)
+        return wrong, len(right) // item
+
+    def clear(self, given: bytearray) -> None:
+        """Leave an input as it is: nothing is summed in place."""
+
+    def _numbers(self, dtype: str, rank: int) -> list[int]:
+        limit = limit_of(dtype, self._world)
+        return [
+            magnitudes(index, rank, self._seed, limit) * signs(index, self._seed)
+            for index in range(PERIOD)
+        ]
 
 
 class Mpi:
     """MPI_COMM_WORLD, joined when this is made.
 
     Args:
-        seed: Of the inputs.
         timeout_seconds: After so long in MPI_Init the process is ended by SIGALRM.
 
     Raises:
         OSError: if there is no library to load.
     """
 
-    def __init__(self, seed: int, timeout_seconds: float) -> None:
+    def __init__(self, timeout_seconds: float) -> None:
         self._library = load()
         self._open_mpi = hasattr(self._library, "ompi_mpi_comm_world")
         self._world = self._handle("world")
-        self._seed = seed
-        self._patterns: dict[tuple[str, int | str], bytes] = {}
         signal.setitimer(signal.ITIMER_REAL, timeout_seconds)
         self.call("MPI_Init", None, None)
         self.rank, self.world = self._number("MPI_Comm_rank"), self._number("MPI_Comm_size")
@@ -124,14 +174,14 @@ class Mpi:
         if code:
             raise RuntimeError(f"{name} returned {code}")
 
-    def prepare(
-        self, case: Case, given: bytearray, came: bytearray
-    ) -> tuple[Callable[[], None], bytearray]:
-        """Return the operation of ``case`` from ``given``, and the buffer with its result.
+    def prepare(self, case: Case, given: bytearray) -> Prepared:
+        """Return the operation of ``case`` on ``given``.
 
         Raises:
             NotImplementedError: for a type that C has not.
         """
+        whole = self.world if case.op in ("all_gather", "all_to_all") else 1
+        came = bytearray(case.elements * ITEM_BYTES[case.dtype] * whole)
         kind, count = self._handle(case.dtype), case.elements
         send, receive = _pointer(given), _pointer(came)
         total = self._handle("max" if case.op == "all_reduce_max" else "sum")
@@ -154,8 +204,11 @@ class Mpi:
         words = (*calls[case.op], self._world)
         if case.op == "send_recv":
             words = (*words, status)
-        in_place = case.op in ("broadcast", "barrier")
-        return (lambda: self.call(*words)), given if in_place else came
+        result = given if case.op in ("broadcast", "barrier") else came
+        return Prepared(lambda: self.call(*words), lambda: result)
+
+    def synchronize(self) -> None:
+        """Wait for nothing: MPI's calls return when they are done."""
 
     def barrier(self) -> None:
         """Wait for all ranks."""
@@ -172,28 +225,6 @@ class Mpi:
     def close(self) -> None:
         """Leave together."""
         self.call("MPI_Finalize")
-
-    def values(self, dtype: str, whose: int | str, first: int, count: int) -> bytes:
-        """Return ``count`` values from index ``first``: a rank's, or the ``sum`` or ``max`` of all."""
-        key = (dtype, whose)
-        if key not in self._patterns:
-            if isinstance(whose, int):
-                numbers = self._numbers(dtype, whose)
-            else:
-                ranks = [self._numbers(dtype, rank) for rank in range(self.world)]
-                numbers = [sum(each) if whose == "sum" else max(each) for each in zip(*ranks)]
-            self._patterns[key] = array(TYPECODES[dtype], numbers).tobytes()
-        pattern, item = self._patterns[key], ITEM_BYTES[dtype]
-        start = first % PERIOD * item
-        turned = pattern[start:] + pattern[:start]
-        return (turned * (count // PERIOD + 1))[: count * item]
-
-    def _numbers(self, dtype: str, rank: int) -> list[int]:
-        limit = limit_of(dtype, self.world)
-        return [
-            magnitudes(index, rank, self._seed, limit) * signs(index, self._seed)
-            for index in range(PERIOD)
-        ]
 
     def _handle(self, name: str) -> Any:
         table: dict[str, Any] = OPEN_MPI if self._open_mpi else MPICH
@@ -242,59 +273,6 @@ def find_library() -> str:
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
         found = re.search(r"(/\S*/libmpi(?:ch)?\.so\S*)", file.read())
     return found[1] if found else ""
-
-
-def measure(engine: Mpi, case: Case, number: int, case_seconds: float) -> Timed:
-    """Verify a case, which warms it up too, then time it (see ``collective_tensors.measure``)."""
-    shift, item, world = 17 * number, ITEM_BYTES[case.dtype], engine.world
-    if case.dtype not in TYPECODES:
-        raise NotImplementedError(f"MPI has no {case.dtype}")
-    parts = world if case.op in ("reduce_scatter", "all_to_all") else 1
-    given = bytearray(engine.values(case.dtype, engine.rank, shift, case.elements * parts))
-    whole = world if case.op in ("all_gather", "all_to_all") else 1
-    came = bytearray(case.elements * item * whole)
-    run, result = engine.prepare(case, given, came)
-    began = time.perf_counter()
-    run()
-    once = time.perf_counter() - began
-    right = compute_expected(engine, case, shift)
-    wrong = 0 if right is None or result == right else _differing(result, right, item)
-    verified = 0 if right is None else len(right) // item
-    if case.iterations == 0:
-        return Timed(wrong, verified, None, 0)
-    iterations = case.iterations
-    if iterations is None:
-        began = time.perf_counter()
-        run()
-        once = min(once, time.perf_counter() - began)
-        iterations = iterations_for(engine.greatest(once), case_seconds)
-    engine.barrier()
-    began = time.perf_counter()
-    for _ in range(iterations):
-        run()
-    return Timed(wrong, verified, (time.perf_counter() - began) / iterations, iterations)
-
-
-def compute_expected(engine: Mpi, case: Case, shift: int) -> bytes | None:
-    """Return the right result at this rank, computed here alone; None where it gets none."""
-    rank, world, count = engine.rank, engine.world, case.elements
-    if case.op == "barrier" or (case.op == "reduce" and rank != world - 1):
-        return None
-    if case.op in ("broadcast", "send_recv"):
-        whose = world - 1 if case.op == "broadcast" else (rank - 1) % world
-        return engine.values(case.dtype, whose, shift, count)
-    first = shift + (rank * count if case.op in SPLIT_OPS else 0)
-    if case.op in ("all_gather", "all_to_all"):
-        first = shift if case.op == "all_gather" else first
-        return b"".join(engine.values(case.dtype, each, first, count) for each in range(world))
-    return engine.values(case.dtype, "max" if case.op == "all_reduce_max" else "sum", first, count)
-
-
-def _differing(result: bytearray, right: bytes, item: int) -> int:
-    """Return how many values of ``item`` bytes differ."""
-    return sum(
-        result[at : at + item] != right[at : at + item] for at in range(0, len(right), item)
-    )
 
 
 def _pointer(buffer: bytearray) -> Any:

@@ -7,8 +7,7 @@ import os
 import socket
 from typing import Any
 
-from distconsole_agent.probes.collectives.tensors import Prepared
-from distconsole_agent.probes.collectives.values import stage
+from distconsole_agent.probes.collectives.values import Case, Prepared, stage
 
 
 class Torch:
@@ -49,9 +48,9 @@ class Torch:
             "nccl": ".".join(map(str, torch.cuda.nccl.version())) if self._nccl else None,
         }
 
-    def prepare(self, op: str, tensor: Any) -> Prepared:
-        """Return the operation ``op`` on ``tensor``, with every buffer made beforehand."""
-        prepared: Prepared = getattr(self, "_" + op)(tensor)
+    def prepare(self, case: Case, tensor: Any) -> Prepared:
+        """Return the operation of ``case`` on ``tensor``, with every buffer made beforehand."""
+        prepared: Prepared = getattr(self, "_" + case.op)(tensor)
         return prepared
 
     def barrier(self) -> None:

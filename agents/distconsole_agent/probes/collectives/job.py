@@ -13,8 +13,8 @@ import time
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.environment import change_environment, launch_environment
 from distconsole_agent.probes.errors import ProbeError, bad_arguments
-from distconsole_agent.probes.launch_env import change_environment, launch_environment
 from distconsole_agent.probes.programs import Ended
 from distconsole_agent.probes.scripts import run_script, worker_script
 from distconsole_agent.probes.tokens import Tokens
@@ -41,7 +41,6 @@ def run_ranks(args: dict[str, Any], seconds: float) -> dict[str, Any]:
             ``python``, ``setup``, ``token`` (for ``stop_ranks``); ``env`` and ``unset`` of a
             launch, which then also says the interface; ``set`` and ``remove``: variables, after
             all others.
-        seconds: After this every rank that is left is killed; also soon after one of them failed.
     """
     ranks = read.items(args, "ranks")
     world = read.whole(args, "world_size", 1, 1, 100_000)

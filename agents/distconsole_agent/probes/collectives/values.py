@@ -13,7 +13,7 @@ import json
 import os
 import sys
 import time
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 MARK = "distconsole-rank "
 PERIOD = 4099
@@ -103,3 +103,88 @@ def iterations_for(once_seconds: float, case_seconds: float) -> int:
     """Return how often to repeat what takes ``once_seconds`` at the slowest rank."""
     wanted = int(case_seconds / max(once_seconds, 1e-7))
     return min(max(wanted, MIN_ITERATIONS), MAX_ITERATIONS)
+
+
+class Prepared(NamedTuple):
+    """An operation on buffers that are there: ``run`` does it, ``result`` is what it leaves."""
+
+    run: Callable[[], object]
+    result: Callable[[], Any]
+
+
+class Timed(NamedTuple):
+    """What a case came to; ``seconds`` of one operation, None where it was not timed."""
+
+    wrong: int
+    verified: int
+    seconds: float | None
+    iterations: int
+
+
+def compute_expected(values: Any, case: Case, rank: int, world: int, shift: int) -> Any:
+    """Return the right result at ``rank``, computed here alone; None where it gets none.
+
+    ``broadcast`` and ``reduce`` are from and to the last rank; in ``send_recv`` every rank sends to
+    the next one.
+    """
+    count = case.elements
+    if case.op == "barrier" or (case.op == "reduce" and rank != world - 1):
+        return None
+    if case.op == "broadcast":
+        return values.of(case, world - 1, 0, count, shift)
+    if case.op == "send_recv":
+        return values.of(case, (rank - 1) % world, 0, count, shift)
+    if case.op in ("all_gather", "all_to_all"):
+        first = rank * count if case.op == "all_to_all" else 0
+        return values.joined([values.of(case, each, first, count, shift) for each in range(world)])
+    first = rank * count if case.op in SPLIT_OPS else 0
+    return values.reduced(case, first, count, shift)
+
+
+def measure(engine: Any, values: Any, case: Case, number: int, case_seconds: float) -> Timed:
+    """Verify a case, which warms it up too, then time it.
+
+    Args:
+        engine: ``rank``, ``world``, ``prepare(case, given)``, ``barrier()``, ``greatest(seconds)``
+            over all ranks, and ``synchronize()``.
+        values: The inputs (``TensorValues``, ``ByteValues``).
+        case: What to do.
+        number: Of the case, so that what an earlier one left in memory is not right for this one.
+        case_seconds: For its repetitions, where it names no number of them.
+    """
+    shift = 17 * number
+    parts = engine.world if case.op in ("reduce_scatter", "all_to_all") else 1
+    given = values.buffer(values.of(case, engine.rank, 0, case.elements * parts, shift), engine)
+    prepared = engine.prepare(case, given)
+    began = time.perf_counter()
+    prepared.run()
+    engine.synchronize()
+    once = time.perf_counter() - began
+    right = compute_expected(values, case, engine.rank, engine.world, shift)
+    wrong, verified = (0, 0) if right is None else values.compare(case, prepared.result(), right)
+    if case.iterations == 0:
+        return Timed(wrong, verified, None, 0)
+    values.clear(given)
+    return Timed(wrong, verified, *repeat(engine, prepared, case, once, case_seconds))
+
+
+def repeat(
+    engine: Any, prepared: Prepared, case: Case, once: float, case_seconds: float
+) -> tuple[float, int]:
+    """Return the mean seconds of an operation, and over how many: as many on every rank."""
+    iterations = case.iterations
+    if iterations is None:
+        prepared.run()
+        engine.synchronize()
+        began = time.perf_counter()
+        prepared.run()
+        engine.synchronize()
+        once = time.perf_counter() - began
+        iterations = iterations_for(engine.greatest(once), case_seconds)
+    engine.barrier()
+    engine.synchronize()
+    began = time.perf_counter()
+    for _ in range(iterations):
+        prepared.run()
+    engine.synchronize()
+    return (time.perf_counter() - began) / iterations, iterations

@@ -17,7 +17,14 @@ import sys
 import time
 from typing import Any, Callable
 
-from distconsole_agent.probes.collectives.values import ITEM_BYTES, Case, cases_of, say, stage
+from distconsole_agent.probes.collectives.values import (
+    ITEM_BYTES,
+    Case,
+    cases_of,
+    measure,
+    say,
+    stage,
+)
 
 CASE_SECONDS = 0.05
 SAME, LARGER = 2, 5
@@ -29,18 +36,18 @@ LACKS = (
     *("Invalid data type", "Invalid datatype", "has no "),
 )
 
+
 Measure = Callable[[Any, Case, int, float], Any]
 
 
-def join_ranks(name: str, timeout_seconds: float, seed: int) -> tuple[Any, Measure]:
-    """Return the engine, once all ranks have met, and what measures a case on it."""
+def join_ranks(name: str, timeout_seconds: float, seed: int) -> tuple[Any, Any]:
+    """Return the engine, once all ranks have met, and what its ranks compute with."""
     if name == "mpi":
-        from distconsole_agent.probes.collectives.by_mpi import Mpi
-        from distconsole_agent.probes.collectives.by_mpi import measure as measure_mpi
+        from distconsole_agent.probes.collectives.by_mpi import ByteValues, Mpi
 
-        mpi = Mpi(seed, timeout_seconds)
-        return mpi, measure_mpi
-    from distconsole_agent.probes.collectives.tensors import Values, measure
+        mpi = Mpi(timeout_seconds)
+        return mpi, ByteValues(mpi.world, seed)
+    from distconsole_agent.probes.collectives.tensors import TensorValues
 
     if name == "horovod":
         from distconsole_agent.probes.collectives.by_horovod import Horovod
@@ -50,20 +57,15 @@ def join_ranks(name: str, timeout_seconds: float, seed: int) -> tuple[Any, Measu
         from distconsole_agent.probes.collectives.by_torch import Torch
 
         engine = Torch(name, timeout_seconds)
-    values = Values(engine.torch, engine.world, seed)
-
-    def measured(engine: Any, case: Case, number: int, seconds: float) -> Any:
-        return measure(engine, values, case, number, seconds)
-
-    return engine, measured
+    return engine, TensorValues(engine.torch, engine.world, seed)
 
 
-def run_case(engine: Any, measure: Measure, case: Case, number: int, seconds: float) -> None:
+def run_case(engine: Any, measure_on: Measure, case: Case, number: int, seconds: float) -> None:
     """One case; a type or an operation that this build does not have is said, not a failure."""
     stage(f"case {case.op} {case.dtype} {case.elements}")
     said = {"case": case.op, "dtype": case.dtype, "elements": case.elements}
     try:
-        timed = measure(engine, case, number, seconds)
+        timed = measure_on(engine, case, number, seconds)
     except (NotImplementedError, AttributeError, TypeError, ValueError) as error:
         say(**said, unsupported=str(error)[:300])
     except RuntimeError as error:
@@ -83,7 +85,7 @@ def run_case(engine: Any, measure: Measure, case: Case, number: int, seconds: fl
 
 def run_cases(
     engine: Any,
-    measure: Measure,
+    measure_on: Measure,
     job: dict[str, Any],
     began: float,
     clock: Callable[[], float] = time.monotonic,
@@ -94,7 +96,7 @@ def run_cases(
 
     Args:
         engine: Joined.
-        measure: Measures one case on it.
+        measure_on: Measures one case on it.
         job: What to do.
         began: When this rank started, by ``clock``: imports count, too.
         clock: Monotonic seconds.
@@ -112,7 +114,7 @@ def run_cases(
             say(left_out=[list(each[:3]) for each in cases[number:]], seconds=seconds)
             return
         before = clock()
-        run_case(engine, measure, case, number, sweep.get("case_seconds", CASE_SECONDS))
+        run_case(engine, measure_on, case, number, sweep.get("case_seconds", CASE_SECONDS))
         took = clock() - before
 
 
@@ -132,11 +134,15 @@ def main(seconds: float, name: str, job: dict[str, Any]) -> None:
     sys.path[:] = [entry for entry in sys.path if entry and not entry.startswith("/dev/fd")]
     began = time.monotonic()
     stage("started")
-    engine, measure = join_ranks(name, float(job["timeout_seconds"]), int(job["seed"]))
+    engine, values = join_ranks(name, float(job["timeout_seconds"]), int(job["seed"]))
     signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
     stage("joined the group")
     say(group={**engine.place(), "limits": limits()})
-    run_cases(engine, measure, job, began)
+
+    def measure_on(engine: Any, case: Case, number: int, seconds: float) -> Any:
+        return measure(engine, values, case, number, seconds)
+
+    run_cases(engine, measure_on, job, began)
     stage("done")
     engine.close()
 

@@ -1,4 +1,7 @@
-"""GPUs and driver as NVML tells them, asked from another process, as a wedged driver hangs whoever asks it."""
+"""GPUs and driver as NVML tells them, and GPUs that nobody uses while something is copied to them.
+
+Another process asks, as a wedged driver hangs whoever asks it.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,14 @@ import os
 from typing import Any
 
 from distconsole_agent.node_folder.folders import this_program
-from distconsole_agent.probes.asking import session_environment
+from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.environment import session_environment
+from distconsole_agent.probes.errors import failed
 from distconsole_agent.probes.host.procfs import read_process, uptime_seconds
+from distconsole_agent.probes.programs import Ended
 from distconsole_agent.probes.scripts import ask_script
+from distconsole_agent.probes.tokens import Tokens
+from distconsole_agent.system.kernel_files import entries_of, first_line_of
 
 LIBRARY = "libnvidia-ml.so.1"
 
@@ -20,13 +28,10 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
     Args:
         args: ``health``: also how each GPU is.
-        seconds: For the process that asks the driver.
-
-    Raises:
-        ProbeError: when the driver does not answer in time.
     """
-    module = _kernel_module()
-    devices = sum(name.startswith("nvidia") and name[6:].isdigit() for name in _entries("/dev"))
+    # It differs from NVML's version after an upgrade.
+    module = first_line_of("/sys/module/nvidia/version") or ""
+    devices = sum(name.startswith("nvidia") and name[6:].isdigit() for name in entries_of("/dev"))
     if not (module or devices or _has_library()):
         return {"present": False, "devices": 0}
     job = {"deep": bool(args.get("health"))}
@@ -67,17 +72,52 @@ def _has_library() -> bool:
     return True
 
 
-def _kernel_module() -> str:
-    """Return the version of the loaded kernel module; it differs from NVML's after an upgrade."""
-    try:
-        with open("/sys/module/nvidia/version", encoding="ascii", errors="replace") as file:
-            return file.readline(64).strip()
-    except OSError:
-        return ""
+MAX_WANTED = 64
+_TOKENS = Tokens()
 
 
-def _entries(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
+def load(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return ``{"gpus": [...]}``, an object for each GPU: see ``load_gpus.py``.
+
+    One with ``skipped`` was left alone, and ``process`` uses it; ``error`` is CUDA's, also where CUDA
+    did not answer.
+
+    Args:
+        args: ``uuids``: only these GPUs, all if there are none; ``token``, for ``stop``.
+    """
+    job = {"wanted": read.texts(args, "uuids")[:MAX_WANTED]}
+    with _TOKENS.going(read.text(args, "token", "")) as stopped:
+        parts, ended = ask_script(
+            "load_gpus", job, seconds, env=library_environment(), stop=stopped
+        )
+    entries = sorted(parts.values(), key=lambda entry: int(entry["index"]))
+    if ended.exit_code and not entries:
+        raise failed(f"the process that copies ended: {ended.last_words}")
+    for entry in entries:
+        if entry.pop("begun", False):
+            entry["error"] = _explain_silence(ended, stopped.is_set())
+        _name_process(entry)
+    return {"gpus": entries}
+
+
+def stop(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
+    """Kill the process that copies for ``token``: nobody waits for it any more."""
+    found = _TOKENS.give_up(read.text(args, "token"))
+    if found is not None:
+        found.set()
+    return {"stopping": found is not None}
+
+
+def _explain_silence(ended: Ended, stopped: bool) -> str:
+    if stopped:
+        return "the check was given up"
+    if ended.exit_code is None:
+        return f"CUDA did not answer in {ended.seconds:.1f} s"
+    return f"the process that copies ended: {ended.last_words}"
+
+
+def _name_process(entry: dict[str, Any]) -> None:
+    pid = entry.pop("pid", None)
+    process = read_process(int(pid), uptime_seconds()) if pid else None
+    if pid:
+        entry["process"] = process.told() if process is not None else {"pid": pid}

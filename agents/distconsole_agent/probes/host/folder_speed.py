@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.asking import home
+from distconsole_agent.probes.environment import home
 from distconsole_agent.probes.errors import bad_arguments, failed
 from distconsole_agent.probes.host.machine import temporary
 from distconsole_agent.probes.scripts import ask_script
@@ -27,10 +27,6 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
             ``write_bytes`` (of a file without a name, and some small ones), ``read_bytes`` (of what
             is there), and ``seconds`` for each of these; ``usual``: also make a file in some of
             ``temporary`` and ``home``, wherever those are.
-        seconds: For all of it.
-
-    Raises:
-        ProbeError: for arguments that mean nothing.
     """
     asked = [_read_folder(item) for item in read.items(args, "folders")[:MAX_FOLDERS]]
     places = {"temporary": temporary, "home": home}
@@ -51,7 +47,6 @@ def _read_folder(item: Any) -> dict[str, Any]:
         "path": read.text(item, "path"),
         "touch": item.get("touch") is True,
         "write_bytes": read.whole(item, "write_bytes", 0, 0, MAX_BYTES),
-        "small_files": read.whole(item, "small_files", 8, 1, 64),
         "read_bytes": read.whole(item, "read_bytes", 0, 0, MAX_BYTES),
         "seconds": read.number(item, "seconds", 0.5, 0.05, 30.0),
     }

@@ -51,7 +51,6 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     Args:
         args: ``ports``: of rendezvous, whose holders are of interest; ``patience_seconds``: how
             long a process must sleep in the kernel to be told as stuck.
-        seconds: For all of it.
     """
     ends = time.monotonic() + seconds
     patience = min(

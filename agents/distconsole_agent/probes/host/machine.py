@@ -11,13 +11,12 @@ import re
 import resource
 import shlex
 import socket
-import time
 from collections.abc import Iterator
 from typing import Any
 
 from distconsole_agent.node_folder.folders import SHARED_MEMORY, TEMPORARY
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.asking import home, session_environment
+from distconsole_agent.probes.environment import home, session_environment
 from distconsole_agent.probes.errors import failed
 from distconsole_agent.probes.host import mounts
 from distconsole_agent.probes.programs import run_program
@@ -38,7 +37,6 @@ _SYSCTLS = {
     "port_range": "net/ipv4/ip_local_port_range",
     "reserved_ports": "net/ipv4/ip_local_reserved_ports",
     "somaxconn": "net/core/somaxconn",
-    "syn_backlog": "net/ipv4/tcp_max_syn_backlog",
     "neighbours_max": "net/ipv4/neigh/default/gc_thresh3",
     "mtu_probing": "net/ipv4/tcp_mtu_probing",
     "boot_id": "kernel/random/boot_id",
@@ -67,8 +65,6 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     Args:
         args: ``paths``: folders whose room is of interest, besides the usual ones;
             ``patience_seconds``: how long a filesystem may take to answer.
-        seconds: For the parts that may hang: names are resolved and filesystems asked in another
-            process.
     """
     folders = [*read.texts(args, "paths")[:MAX_PATHS], *_usual_folders()]
     every = mounts.read_mounts()
@@ -102,7 +98,6 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         "cgroup": control_group(),
         "cpu_clocks": cpu_clocks(),
         "infiniband": entries_of("/sys/class/infiniband")[:64],
-        "utc_offset_seconds": time.localtime().tm_gmtoff,
         "ends_at_logout": ends_at_logout(user_name(), seconds),
         "containerised": os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"),
     }

@@ -1,4 +1,4 @@
-"""Which programs the node's shell finds, as a login shell and as the one that ssh starts."""
+"""What the node's shell finds, and what a process is given that starts as ranks do: limits, variables, temporary folder."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ import os
 import pwd
 from typing import Any
 
-from distconsole_agent.probes.asking import session_environment
+from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.environment import (
+    change_environment,
+    launch_environment,
+    session_environment,
+)
 from distconsole_agent.probes.programs import run_program
+from distconsole_agent.probes.scripts import ask_python
 
 PROGRAMS = ("python3", "mpirun", "orted", "prted", "torchrun", "horovodrun", "nvidia-smi", "srun")
 _MARK = "distconsole-path "
@@ -48,3 +54,24 @@ def _paths(argv: list[str], seconds: float) -> dict[str, str | None] | None:
             name, _, path = line[len(_MARK) :].partition(" ")
             found[name] = path.strip() or None
     return found if set(found) == set(PROGRAMS) else None
+
+
+MAX_FILES = 1 << 17
+
+
+def start(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Start a process as a rank is started and return what it finds (see ``inspect_launch``).
+
+    Args:
+        args: ``python``, ``setup``; ``env`` and ``unset`` of a launch; ``set`` and ``remove``:
+            variables, after these;
+            ``names``: variables to read back; ``files``: how many files to open; ``tmp``:
+            whether to try the temporary folder.
+    """
+    wanted = {
+        "names": read.texts(args, "names"),
+        "files": read.whole(args, "files", 0, 0, MAX_FILES),
+        "tmp": args.get("tmp") is True,
+    }
+    env = change_environment(launch_environment(args), args)
+    return ask_python("inspect_launch", wanted, args, seconds, env=env)[0]

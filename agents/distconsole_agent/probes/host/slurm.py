@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.asking import session_environment
+from distconsole_agent.probes.environment import session_environment
 from distconsole_agent.probes.programs import Ended, run_program
 
 CONFIGURATIONS = (
@@ -42,7 +42,6 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
     Args:
         args: ``names``: what this node may be called in Slurm, beside its own name.
-        seconds: For all of it.
     """
     environment = _environment()
     if shutil.which("scontrol", path=environment["PATH"]) is None:
@@ -89,7 +88,6 @@ def decode(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
     Args:
         args: ``credentials``: ``[{"source", "credential"}]`` of other nodes.
-        seconds: For all of them.
     """
     found = []
     given = read.items(args, "credentials")[:MAX_CREDENTIALS]

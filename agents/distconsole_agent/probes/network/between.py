@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.asking import session_environment
+from distconsole_agent.probes.environment import session_environment
 from distconsole_agent.probes.errors import bad_arguments
 from distconsole_agent.probes.programs import Ended, run_program
 from distconsole_agent.probes.scripts import worker_script
@@ -69,7 +69,6 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
     Args:
         args: ``targets``: ``[{"name", "as": names to try until one can be resolved}]``.
-        seconds: For all of it.
     """
     targets = [_target(item) for item in read.items(args, "targets")]
     if len(targets) > MAX_TARGETS:
@@ -126,7 +125,6 @@ def mpirun(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     Args:
         args: ``hosts``: their names for ssh, this one first; ``family``: of mpirun; ``networks``:
             subnets that MPI shall use; ``python``, ``setup``: as for ranks.
-        seconds: After so long mpirun ends the job, and soon after is killed.
     """
     hosts = [read.text({"host": host}, "host") for host in read.items(args, "hosts")]
     if not 0 < len(hosts) <= MAX_TARGETS or any(host.startswith("-") for host in hosts):

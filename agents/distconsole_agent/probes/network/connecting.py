@@ -71,7 +71,6 @@ def connect(args: dict[str, Any], seconds: float) -> dict[str, Any]:
             many round trips to time on it, if not the ``pings`` of all; ``secret``;
             ``timeout_seconds`` for each connection to come about. One that did has until the end to
             be answered.
-        seconds: What is not decided by then counts as ``timeout`` or ``silent``.
     """
     key = read.secret(args)
     timeout = read.number(args, "timeout_seconds", 3.0, 0.05, 60.0)
@@ -207,9 +206,6 @@ def send(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
     The listener counts, so that what lies in buffers here is not taken for sent. ``gbit_s`` is null
     when too little arrived to tell.
-
-    Raises:
-        ProbeError: when the listener cannot be reached or does not know the secret.
     """
     address = read.text(args, "address")
     port = read.whole(args, "port", 0, 1, 65535)

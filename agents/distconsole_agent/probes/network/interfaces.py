@@ -1,13 +1,17 @@
-"""Interfaces of this node and the way from it to its peers."""
+"""Interfaces of this node and the way from it to its peers, what their names mean here, ports of RDMA adapters."""
 
 from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import socket
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.host.procfs import all_processes
+from distconsole_agent.probes.host.shared_memory import sees_all_processes
+from distconsole_agent.probes.scripts import ask_script
 from distconsole_agent.system.addresses import local_addresses
 from distconsole_agent.system.kernel_files import entries_of, first_line_of, number_of
 
@@ -39,7 +43,6 @@ def _interface(name: str) -> dict[str, Any]:
         "state": first_line_of(f"{folder}/operstate"),
         # A link that is down, and a virtual one, say -1.
         "speed_mbit": speed if speed is not None and speed > 0 else None,
-        "mac": first_line_of(f"{folder}/address"),
         "hardware": os.path.exists(f"{folder}/device"),
         "bridge": os.path.exists(f"{folder}/bridge"),
     }
@@ -55,3 +58,80 @@ def _source_towards(peer: str) -> str | None:
             return str(sock.getsockname()[0])
     except (OSError, ValueError):
         return None
+
+
+MAX_NAMES = 2048
+MAX_NAME = 255
+
+
+def resolve(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return ``{"names": {name: {"addresses", "error"}}}``; a name that hangs has an error.
+
+    Args:
+        args: ``names``: of hosts, to resolve.
+    """
+    names = [name for name in read.texts(args, "names") if 0 < len(name) <= MAX_NAME][:MAX_NAMES]
+    late = {"addresses": [], "error": f"no answer in {seconds:.1f} s", "late": True}
+    found: dict[str, Any] = dict.fromkeys(names, late)
+    if names:
+        parts = ask_script("inspect_names", {"names": names}, seconds).parts
+        found.update((name, parts[name]) for name in names if name in parts)
+    return {"names": found}
+
+
+SYSFS = "/sys"
+MAX_PORTS = 64
+FABRIC_MANAGER = "nv-fabricmanager"[:15]
+"""As the kernel cuts it."""
+_COUNTERS = ("link_downed", "symbol_error", "link_error_recovery", "port_rcv_errors")
+
+
+def look_at_fabric(_args: dict[str, Any], _seconds: float) -> dict[str, Any]:
+    """Return the facts of group ``fabric``.
+
+    ``fabric_manager`` is null where there is no NVSwitch, or processes of the host are not seen.
+    """
+    switches = sum(
+        re.fullmatch(r"nvidia-nvswitch\d+", name) is not None for name in entries_of("/dev")
+    )
+    running = None
+    if switches:
+        running = any(each.name == FABRIC_MANAGER for each in all_processes().values())
+        running = running if running or sees_all_processes() else None
+    return {
+        "ports": rdma_ports(SYSFS),
+        "peer_memory": os.path.isdir(f"{SYSFS}/module/nvidia_peermem"),
+        "switches": switches,
+        "fabric_manager": running,
+    }
+
+
+def rdma_ports(root: str) -> list[dict[str, Any]]:
+    """Return device, port, state, physical state, rate and counters of every port.
+
+    Args:
+        root: Where sysfs is mounted (Documentation/ABI/stable/sysfs-class-infiniband).
+    """
+    base = f"{root}/class/infiniband"
+    found = []
+    for device in entries_of(base)[:MAX_PORTS]:
+        for port in entries_of(f"{base}/{device}/ports"):
+            folder = f"{base}/{device}/ports/{port}"
+            rate = re.match(r"[\d.]+", first_line_of(f"{folder}/rate") or "")
+            found.append(
+                {
+                    "device": device,
+                    "port": port,
+                    # As in ``4: ACTIVE`` and ``5: LinkUp``.
+                    "state": (first_line_of(f"{folder}/state") or "").rpartition(": ")[2],
+                    "physical": (first_line_of(f"{folder}/phys_state") or "").rpartition(": ")[2],
+                    "rate_gbit": float(rate[0]) if rate else None,
+                    "counters": _counters(folder),
+                }
+            )
+    return found[:MAX_PORTS]
+
+
+def _counters(folder: str) -> dict[str, int]:
+    read = {name: number_of(f"{folder}/counters/{name}") for name in _COUNTERS}
+    return {name: count for name, count in read.items() if count is not None}

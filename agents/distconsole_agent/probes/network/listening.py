@@ -38,9 +38,6 @@ def listen(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
     Args:
         args: ``address``; ``ports``: fixed numbers; ``ephemeral``: how many of the kernel's choice;
             ``secret``; ``ttl_seconds``: they are closed after this.
-
-    Raises:
-        ProbeError: if the address is not this node's, or too many are open already.
     """
     address = read.text(args, "address")
     key = read.secret(args)

@@ -33,11 +33,7 @@ def look(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
 
 
 def find_free(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
-    """Return ``{"port": …}``: one that is free on ``address`` right now.
-
-    Raises:
-        ProbeError: if the address cannot be bound.
-    """
+    """Return ``{"port": …}``: one that is free on ``address`` right now."""
     address = read.text(args, "address")
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:

@@ -12,7 +12,7 @@ import threading
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.asking import session_environment
+from distconsole_agent.probes.environment import session_environment
 from distconsole_agent.probes.errors import bad_arguments
 from distconsole_agent.probes.programs import run_program
 from distconsole_agent.probes.software import python_env
@@ -30,8 +30,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Return the facts of group ``mpi``.
 
     Args:
-        args: ``setup``: what the node's shell runs first; ``deep``: also ask how it was built.
-        seconds: For the programs that are started.
+        args: ``setup``: what the node's shell runs first.
     """
     setup = read.optional_text(args, "setup")
     environment = after_setup(setup, seconds / 3)
@@ -40,29 +39,17 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         return {"present": False}
     ended = run_program([path, "--version"], seconds / 3, env=environment)
     family, version = parse_version(ended.out + ended.err)
-    facts: dict[str, Any] = {
+    daemons = (
+        shutil.which(name, path=environment.get("PATH"))
+        for name in ("orted", "prted", "hydra_pmi_proxy")
+    )
+    return {
         "present": True,
         "mpirun": os.path.realpath(path),
         "family": family,
         "version": version,
-        "banner": ended.out.strip().splitlines()[:1],
-        "daemon": next(
-            (
-                found
-                for found in (
-                    shutil.which(name, path=environment.get("PATH"))
-                    for name in ("orted", "prted", "hydra_pmi_proxy")
-                )
-                if found
-            ),
-            None,
-        ),
+        "daemon": next(filter(None, daemons), None),
     }
-    info = shutil.which("ompi_info", path=environment.get("PATH")) if args.get("deep") else None
-    if info is not None:
-        ended = run_program([info, "--parsable", "--all"], seconds / 3, env=environment)
-        facts.update(parse_build(ended.out))
-    return facts
 
 
 def parse_version(banner: str) -> tuple[str, str]:
@@ -72,13 +59,6 @@ def parse_version(banner: str) -> tuple[str, str]:
         if found:
             return family, found.group(1).strip()
     return "", ""
-
-
-def parse_build(info: str) -> dict[str, Any]:
-    """Return what ``ompi_info --parsable --all`` says of devices and transports."""
-    cuda = re.search(r"mpi_built_with_cuda_support:value:(\w+)", info)
-    transports = sorted(set(re.findall(r"^mca:(?:btl|pml|mtl):(\w+):version", info, re.MULTILINE)))
-    return {"cuda": None if cuda is None else cuda.group(1) == "true", "components": transports}
 
 
 def after_setup(setup: str | None, seconds: float) -> dict[str, str]:
@@ -100,10 +80,6 @@ def look_before_run(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     Args:
         args: ``engines``: some of ``horovod`` and ``mpi``; ``python``: the ranks' interpreter;
             ``setup``: what the node's shell runs first.
-        seconds: For all of it.
-
-    Raises:
-        ProbeError: when the interpreter does not answer.
     """
     asked = read.items(args, "engines")
     if not set(asked) <= {"horovod", "mpi"}:

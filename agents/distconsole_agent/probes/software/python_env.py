@@ -21,10 +21,6 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         args: ``python``: the interpreter, this one if not given; ``setup``: what the node's shell
             runs first; ``load``: also load Horovod's library, to see what is in it;
             ``controllers``: tell some of that from its names.
-        seconds: For the other process.
-
-    Raises:
-        ProbeError: when that interpreter does not answer.
     """
     job = {name: bool(args.get(name)) for name in ("load", "controllers")}
     facts, took = ask_python("inspect_python", job, args, seconds)
@@ -51,10 +47,6 @@ def import_torch(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     Args:
         args: ``python``: the interpreter, this one if not given; ``setup``: what the node's shell
             runs first.
-        seconds: For the other process.
-
-    Raises:
-        ProbeError: when that interpreter does not answer for another reason.
     """
     try:
         return ask_python("inspect_torch", {}, args, seconds)[0]

@@ -13,9 +13,9 @@ from typing import Any
 
 from distconsole_agent.node_folder.run_files import is_script
 from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.environment import launch_environment
 from distconsole_agent.probes.errors import ProbeError, bad_arguments, timed_out
 from distconsole_agent.probes.host import mounts
-from distconsole_agent.probes.launch_env import launch_environment
 from distconsole_agent.probes.scripts import SHARE, ask_script
 
 MAX_PATHS = 32
@@ -40,10 +40,6 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
             begin; ``workdir``; ``paths``: among its arguments; ``address``: a name to resolve;
             ``sources``: by path, code that is not on the disk yet; ``python``, ``setup``; ``env``
             and ``unset``: what the launch changes in the environment.
-        seconds: For all of it.
-
-    Raises:
-        ProbeError: for arguments that mean nothing.
     """
     python = read.optional_text(args, "python") or sys.executable
     job = _job(args)
@@ -135,10 +131,6 @@ def look_whether_there(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
     Args:
         args: ``path``: of the script.
-        seconds: A filesystem that does not answer by then is left behind.
-
-    Raises:
-        ProbeError: ``timed_out``; for arguments that mean nothing.
     """
     path = os.path.expanduser(read.text(args, "path"))
     held = _looking.get(path)

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.asking import home
+from distconsole_agent.probes.environment import home
 from distconsole_agent.probes.errors import bad_arguments, failed
 from distconsole_agent.probes.scripts import ask_python
 from distconsole_agent.probes.software import mpi, python_env
@@ -24,16 +24,12 @@ _NAME = re.compile(r"^[A-Za-z_]\w{0,63}$")
 _WHEEL = re.compile(r"^[0-9A-Za-z_.+-]{1,128}/[0-9A-Za-z_.+-]{1,160}\.whl$")
 
 
-def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def look_before_build(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Return the facts of ``inspect_build``, with ``torch`` and ``mpi`` as other groups have them.
 
     Args:
         args: ``python``: the ranks' interpreter; ``setup``: what the node's shell runs first;
             ``modules``: what a build imports, by module the package that brings it.
-        seconds: For all of it.
-
-    Raises:
-        ProbeError: when the interpreter does not answer.
     """
     modules = args.get("modules", {})
     if not isinstance(modules, dict) or not all(map(_NAME.match, map(str, modules))):
@@ -48,15 +44,11 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     return facts
 
 
-def piece(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+def read_wheel(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Return a part of a wheel: ``{"size": bytes in all, "data": base64}``.
 
     Args:
         args: ``wheel``: its folder and name below ``~/.cache/distconsole/wheels``; ``offset``.
-        seconds: Not used: it is one read.
-
-    Raises:
-        ProbeError: when there is no such wheel.
     """
     del seconds
     name = read.text(args, "wheel")

@@ -16,6 +16,7 @@ from typing import Any
 from distconsole_agent.probes.standalone.reporting import Part, begin, wait_and_leave, why
 
 PIECE = 1 << 20
+SMALL_FILES = 8
 MAX_LOOKED_AT = 200
 PREFIX = ".distconsole-check-"
 
@@ -141,7 +142,7 @@ def folder(asked: dict[str, Any]) -> dict[str, Any]:
         facts["touch"] = touch(path)
     if asked["write_bytes"]:
         facts["write"] = write_file(path, asked["write_bytes"], seconds)
-        facts["small"] = small_files(path, asked["small_files"], seconds)
+        facts["small"] = small_files(path, SMALL_FILES, seconds)
     if asked["read_bytes"]:
         found = list_folder(place, seconds)
         files = found.pop("files")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import time
 from typing import Any, Callable
 
@@ -189,7 +188,6 @@ def facts(deep: bool) -> dict[str, Any]:
         "gpus": gpus,
         "broken": broken,
         "health": twice([found["index"] for found in gpus]) if deep else [],
-        "visible": os.environ.get("CUDA_VISIBLE_DEVICES"),
     }
 
 

@@ -80,7 +80,6 @@ class ReachFacts(Facts, frozen=True, kw_only=True):
     group: ClassVar[str] = "reach"
     address: str
     interface: str | None = None
-    listening: tuple[int, ...] = ()
     listen_error: str = ""
     edges: tuple[Edge, ...] = ()
     elsewhere: tuple[Edge, ...] = ()

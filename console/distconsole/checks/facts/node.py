@@ -212,7 +212,6 @@ class MpiFacts(Facts, frozen=True, kw_only=True):
     family: str = ""
     version: str = ""
     daemon: str | None = None
-    cuda: bool | None = None
 
 
 class TrainingProcess(Who, frozen=True, kw_only=True):

@@ -302,7 +302,7 @@ def _questions(
             "paths": watched_folders(gathering.launch, host),
             "patience_seconds": FOLDER_SECONDS[gathering.request.level],
         },
-        "mpi": {"setup": host.setup, "deep": deep},
+        "mpi": {"setup": host.setup},
         "net": {"peers": peers},
         "slurm": {"names": [str(host.name)]},
         "between": {

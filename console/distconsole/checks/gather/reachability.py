@@ -75,21 +75,19 @@ def reach(gathering: Gathering) -> Iterator[Told]:
         return
     ports = MANY_PORTS if len(hosts) <= MANY_PORTS_HOSTS else FEW_PORTS
     found, errors = yield from _try_network(gathering, hosts, chosen, ports, timeout, first=True)
-    ask_kernels(gathering, [edge for edges, _ in found.values() for edge in edges if not edge.ok])
+    ask_kernels(gathering, [edge for edges in found.values() for edge in edges if not edge.ok])
     others = yield from _try_rounds(gathering, hosts, _other_networks(gathering, chosen), timeout)
     untried = plan_untried(gathering.view((NetFacts, SshFacts)))
     choices = yield from _try_rounds(gathering, hosts, untried, timeout)
     for host in hosts:
         if host.name not in found:
             continue
-        edges, listening = found[host.name]
         gathering.hosts[host.name].learn(
             ReachFacts(
                 address=chosen[host.name].address,
                 interface=chosen[host.name].interface,
-                listening=listening,
                 listen_error=errors.get(host.name, ""),
-                edges=edges,
+                edges=found[host.name],
                 elsewhere=others.get(host.name, ()),
                 chosen=choices.get(host.name, ()),
             )
@@ -120,13 +118,13 @@ def _try_rounds(
     edges: dict[str, tuple[Edge, ...]] = {}
     for there in rounds:
         found, _ = yield from _try_network(gathering, hosts, there, 1, timeout)
-        for name, (tried, _) in found.items():
+        for name, tried in found.items():
             edges[name] = (*edges.get(name, ()), *tried)
     return edges
 
 
-Tried = dict[str, tuple[tuple[Edge, ...], tuple[int, ...]]]
-"""By host the connections that it tried and the ports on which it listened."""
+Tried = dict[str, tuple[Edge, ...]]
+"""By host the connections that it tried."""
 
 
 def _try_network(
@@ -153,7 +151,7 @@ def _try_network(
             again = yield from _connect_all(gathering, doubtful, listening, secret, AGAIN_SECONDS)
             found = _replace_tries(found, again)
             if first:
-                edges = [edge for name in again for edge in found[name][0]]
+                edges = [edge for name in again for edge in found[name]]
                 yield _progress(gathering, edges)
     finally:
         close_listeners(gathering, listening)
@@ -239,10 +237,8 @@ def _connect_all(
             evidence = gathering.hosts[outcome.host]
             evidence.lack(ReachFacts, Outcome.COULD_NOT_RUN, outcome.error.message)
         else:
-            here = listening.get(outcome.host)
-            ports = ((here.fixed,) if here.fixed else ()) + here.ports if here else ()
             edges = _edges(outcome.host, targets[outcome.host], listening, outcome.value)
-            found[outcome.host] = (edges, ports)
+            found[outcome.host] = edges
             if first:
                 yield _progress(gathering, edges)
         yield outcome.host
@@ -289,9 +285,9 @@ def _among_living(
     """Leave out connections to hosts that died meanwhile; ``targets`` too."""
     silent = [name for name in targets if name not in found and is_lost(gathering, name)]
     living = {}
-    for name, (edges, ports) in found.items() if silent else ():
+    for name, edges in found.items() if silent else ():
         targets[name] = [each for each in targets[name] if _name(each) not in silent]
-        living[name] = (tuple(edge for edge in edges if edge.target not in silent), ports)
+        living[name] = tuple(edge for edge in edges if edge.target not in silent)
     return living if silent else found
 
 
@@ -300,7 +296,7 @@ def _doubtful(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return what did not come through: before anybody is accused it is tried once more."""
     doubtful: dict[str, list[dict[str, Any]]] = {}
-    for name, (edges, _) in found.items():
+    for name, edges in found.items():
         pairs = zip(edges, targets[name], strict=True)
         if again := [target for edge, target in pairs if not edge.ok or edge.bulk is False]:
             doubtful[name] = again
@@ -310,10 +306,9 @@ def _doubtful(
 def _replace_tries(first: Tried, second: Tried) -> Tried:
     """Return ``first`` with what came of each second try in its place."""
     whole = dict(first)
-    for name, (edges, _) in second.items():
+    for name, edges in second.items():
         newer = {(edge.target, edge.port): edge for edge in edges}
-        mine, ports = first[name]
-        whole[name] = (tuple(newer.get((edge.target, edge.port), edge) for edge in mine), ports)
+        whole[name] = tuple(newer.get((edge.target, edge.port), edge) for edge in first[name])
     return whole
 
 

@@ -12,13 +12,15 @@ from typing import Any
 
 import pytest
 
-from distconsole_agent.probes.collectives.tensors import (
+from distconsole_agent.probes.collectives.tensors import TensorValues
+from distconsole_agent.probes.collectives.values import (
+    Case,
     Prepared,
-    Values,
+    cases_of,
     compute_expected,
+    iterations_for,
     measure,
 )
-from distconsole_agent.probes.collectives.values import Case, cases_of, iterations_for
 from distconsole_agent.probes.collectives.worker import run_cases
 from distconsole_agent.probes.scripts import worker_script
 
@@ -110,12 +112,11 @@ class Lying:
 
     rank, world = 1, 2
 
-    def __init__(self, torch: Any, values: Values, wrong_at: int | None) -> None:
+    def __init__(self, torch: Any, values: TensorValues, wrong_at: int | None) -> None:
         self.device = torch.device("cpu")
         self._values, self._wrong_at = values, wrong_at
 
-    def prepare(self, op: str, tensor: Any) -> Prepared:
-        case = Case(op, str(tensor.dtype).rpartition(".")[2], 9001, 0)
+    def prepare(self, case: Case, tensor: Any) -> Prepared:
         came = compute_expected(self._values, case, self.rank, self.world, 17 * 3).clone()
         if self._wrong_at is not None:
             came[self._wrong_at] += 1
@@ -128,7 +129,7 @@ class Lying:
 @pytest.mark.parametrize(("wrong_at", "wrong"), [(None, 0), (0, 1), (9000, 1)])
 def test_one_wrong_value_is_counted_wherever_it_is(wrong_at: int | None, wrong: int) -> None:
     torch = pytest.importorskip("torch")
-    values = Values(torch, 2, 7)
+    values = TensorValues(torch, 2, 7)
     engine = Lying(torch, values, wrong_at)
     for op in ("all_reduce", "send_recv", "broadcast"):
         timed = measure(engine, values, Case(op, "float32", 9001, 0), 3, 0.1)
@@ -137,7 +138,7 @@ def test_one_wrong_value_is_counted_wherever_it_is(wrong_at: int | None, wrong: 
 
 def test_parts_for_each_rank_differ_and_so_do_those_of_the_next_case() -> None:
     torch = pytest.importorskip("torch")
-    values = Values(torch, 4, 7)
+    values = TensorValues(torch, 4, 7)
     case = Case("reduce_scatter", "float64", 100, 0)
     parts = [compute_expected(values, case, rank, 4, 17) for rank in range(4)]
     assert all(not torch.equal(parts[0], other) for other in parts[1:])

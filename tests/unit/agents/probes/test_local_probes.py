@@ -35,11 +35,6 @@ def test_the_version_of_an_mpi_is_read_from_its_banner(case: dict[str, Any]) -> 
     assert list(mpi.parse_version(case["output"])) == case["facts"]
 
 
-@pytest.mark.parametrize("case", cases("mpi_build"))
-def test_the_build_of_an_mpi_is_read_from_ompi_info(case: dict[str, Any]) -> None:
-    assert mpi.parse_build(case["output"]) == case["facts"]
-
-
 @pytest.mark.parametrize("case", cases("torch_version"), ids=lambda case: case["facts"]["version"])
 def test_torch_is_read_from_its_version_file(
     case: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -223,7 +218,7 @@ def test_horovod_says_what_is_in_it_without_being_imported() -> None:
 
 @pytest.mark.mpi
 def test_mpi_is_found_where_the_shell_finds_it() -> None:
-    facts = probes.run("mpi", {"setup": "export PATH=/usr/bin:$PATH", "deep": True}, 20.0)
+    facts = probes.run("mpi", {"setup": "export PATH=/usr/bin:$PATH"}, 20.0)
     assert facts["present"]
     assert facts["version"][0].isdigit()
 

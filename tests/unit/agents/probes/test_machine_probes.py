@@ -13,7 +13,7 @@ import pytest
 from distconsole_agent import probes
 from distconsole_agent.probes import programs, scripts
 from distconsole_agent.probes.host import kernel_log, machine, mounts
-from distconsole_agent.probes.network import fabric
+from distconsole_agent.probes.network import interfaces
 from distconsole_agent.probes.programs import Ended
 from distconsole_agent.probes.standalone.reporting import LAST
 from fakes import nvml
@@ -129,7 +129,7 @@ def test_without_kmsg_the_journal_is_asked(
 
 @pytest.mark.parametrize("case", cases("rdma_ports"), ids=lambda case: str(case["name"]))
 def test_rdma_ports_are_read_from_sysfs(case: dict[str, Any], tmp_path: Path) -> None:
-    assert fabric.rdma_ports(lay_out(case["files"], tmp_path)) == case["facts"]
+    assert interfaces.rdma_ports(lay_out(case["files"], tmp_path)) == case["facts"]
 
 
 def test_a_machine_without_a_fabric_says_so() -> None:
