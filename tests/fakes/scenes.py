@@ -51,8 +51,8 @@ from distconsole.model.run_events import (
 )
 from distconsole.model.run_summary import FirstFailure, RunSummary
 from distconsole.rpc.frames import LogEntry
-from distconsole.runs.compare.figures import Compared, compare, curves_of
-from distconsole.runs.compare.tally import Tally
+from distconsole.runs.compare.figures import compare, curves_of
+from distconsole.runs.compare.statistics import Compared, RunStatistics
 from distconsole.runs.detectors.conclusions import first_failure_finding
 from distconsole.runs.detectors.ranks import Ranks
 from distconsole.runs.reduce import RunReducer
@@ -483,27 +483,27 @@ def compared() -> Iterator[Event]:
     for place, (name, slow, version) in enumerate(
         (("digits-1121-000", 1.0, "2.1.0"), (RUN, 1.3, "2.3.0"))
     ):
-        tally = Tally()
-        tally.apply(plan(4))
+        statistics = RunStatistics()
+        statistics.apply(plan(4))
         for step in range(0, 600, 10):
             for number in range(4):
-                tally.apply(window(number, step, START + 5 + step / 10, slow))
-                tally.apply(gpu(number, START + 5 + step / 10))
+                statistics.apply(window(number, step, START + 5 + step / 10, slow))
+                statistics.apply(gpu(number, START + 5 + step / 10))
             loss = 2.3 * math.exp(-step / (200 + 40 * place))
-            tally.apply(
+            statistics.apply(
                 Metric(
                     t=START + 5 + step / 10, run=RUN, name="loss", step=step, value=loss,
                     min=loss, max=loss, ranks=4, samples=None,
                 )
             )  # fmt: skip
-        tally.close()
+        statistics.close()
         summary = RunSummary(
             run=name, name="digits", state="succeeded", started=START, seconds=65.0 * slow,
             script="train.py", launcher="torch", world_size=4, hosts=("node1", "node2"), steps=600,
             samples_s=1714.0 / slow, metrics={"loss": 0.126},
         )  # fmt: skip
         settings = {"launcher": "torch", "arg --lr": "0.1", "torch.version": version}
-        runs.append(Compared(summary, tally, settings))
+        runs.append(Compared(summary, statistics, settings))
     yield RunsCompared(comparison=compare(runs), curves=curves_of(runs))
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from distconsole.formats.page import page_of
 from distconsole.model.names import RunId
-from distconsole.runs.chronicle import Chronicle
+from distconsole.runs.report_data import ReportData
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import stored_events
 from fakes.journals import START, Journal
@@ -30,15 +30,15 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
         yield opened
 
 
-def chronicle_of(journal: Journal, folder: Path) -> Chronicle:
+def chronicle_of(journal: Journal, folder: Path) -> ReportData:
     store = RunStore(folder / "runs")
     journal.write(store)
-    chronicle = Chronicle()
+    data = ReportData()
     with store.open(RunId(journal.run)) as run_file:
         for event in stored_events(run_file):
-            chronicle.apply(event)
-    chronicle.close()
-    return chronicle
+            data.apply(event)
+    data.close()
+    return data
 
 
 def written(journal: Journal, folder: Path) -> Path:

@@ -112,7 +112,7 @@ def _loss(timeline: RunTimeline, figures: Present, now: float) -> str:
 
 def _left(timeline: RunTimeline, figures: Present, now: float) -> float | None:
     metrics = {name: metric.value for name, metric in timeline.metric_last.items()}
-    return timeline.outlook.seconds_left(now, timeline.steps, figures.step_ms, metrics)
+    return timeline.eta.seconds_left(now, timeline.steps, figures.step_ms, metrics)
 
 
 def _condition(timeline: RunTimeline, now: float, sights: Mapping[int, Sight]) -> tuple[Tone, str]:

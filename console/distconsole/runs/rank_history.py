@@ -18,7 +18,6 @@ from typing import Any, TypeAlias
 from msgspec import UNSET
 
 from distconsole.model.run_events import GpuSample, RunEvents, Window
-from distconsole.runs.series import Band
 
 UNKNOWN = -math.inf
 BROKEN = math.inf
@@ -191,10 +190,6 @@ class RankHistory:
         self.quantities: dict[str, Quantity] = {}
         """Name -> what is known of at least one rank."""
         self.hosts: dict[int, str] = {}
-        self.step_ms = Band(of_steps=True)
-        """Step time of the ranks by second."""
-        self.gpu_use = Band()
-        """Utilisation of the run's GPUs by second, percent."""
         self._metrics = 0
 
     @property
@@ -211,14 +206,11 @@ class RankHistory:
         elif isinstance(event, GpuSample) and event.rank is not UNSET and event.util is not None:
             if not math.isfinite(event.t):
                 return
-            self.gpu_use.put(event.t, event.util)
             self._put(event.rank, event.t, -1, [(USE.name, USE, event.util)])
             self.hosts.setdefault(event.rank, event.host)
 
     def _window(self, event: Window) -> None:
         self.hosts[event.rank] = event.host
-        if event.step_ms_mean is not None and math.isfinite(event.t):
-            self.step_ms.put(event.t, event.step_ms_mean)
         known: list[tuple[str, Quantity, float]] = [
             (quantity.name, quantity, value)
             for quantity, value in (

@@ -1,4 +1,4 @@
-"""The picture of one run: the fold of its events. It asks nobody and knows no clock."""
+"""One run as it is seen: the fold of its events."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from distconsole.model.run_events import (
 from distconsole.runs.compare.best import take_best
 from distconsole.runs.detectors.conclusions import NODE_LOST, RANK_LOST, is_unsound
 from distconsole.runs.detectors.stragglers import StragglerWatch
-from distconsole.runs.outlook import Outlook
+from distconsole.runs.eta import EtaEstimator
 from distconsole.runs.pace import is_fresh
 from distconsole.runs.rank_view import RankView
-from distconsole.runs.series import Series
+from distconsole.runs.series import Band, Series
 
 MAX_LOG_LINES = 5000
 MAX_LOG_CHARS = 4 * 1024 * 1024
@@ -45,11 +45,14 @@ PHASE_ORDER = ("interpreter", "import_torch", "init_process_group", "first_step"
 
 
 class RunTimeline:
-    """What a run looks like after the events applied so far.
+    """What a run looks like after the events applied so far; ``started`` and ``last_t`` in UNIX seconds.
 
     Its size is bounded by ranks, hosts, metric names and the limits above, not by the length of
     the run. Not thread-safe: the thread that draws applies.
     """
+
+    started: float | None
+    last_t: float | None
 
     def __init__(self) -> None:
         self.run = ""
@@ -64,13 +67,14 @@ class RunTimeline:
         """Metric -> the first step of those without a break at which it is no finite number."""
         self.throughput = Series()
         """Samples a second, summed over the ranks, over UNIX seconds."""
+        self.step_ms, self.gpu_use = Band(of_steps=True), Band()
+        """Step time of the ranks (milliseconds) and utilisation of the run's GPUs (percent) by second."""
         self.gpus: dict[GpuKey, GpuSample] = {}
         self.nodes: dict[str, NodeSample] = {}
         self.links: dict[str, LinkChanged] = {}
         self.logs: deque[LogLine] = deque()
-        self.log_count = 0
+        self.log_count = self._log_chars = 0
         """Lines so far, transient ones left out; ``logs`` holds the last of them."""
-        self._log_chars = 0
         self.progress: dict[tuple[str, int | None, str], LogLine] = {}
         """(host, rank, stream) -> the transient line (a progress bar) that stands there now."""
         self.findings: list[RunFinding] = []
@@ -78,14 +82,13 @@ class RunTimeline:
         """The first finding of this attempt that says that its ranks do not train one model as they should."""
         self.stragglers = StragglerWatch()
         """Of the same windows as the reducer's, so that who is slow now is who was found to be."""
-        self.outlook = Outlook()
+        self.eta = EtaEstimator()
         self.restart: RunRestarted | None = None
         """The newest restart of the ranks."""
         self.outlived_hosts: set[str] = set()
         """Hosts that the run has lost and goes on without."""
         self.end: RunEnded | None = None
-        self.started: float | None = None
-        self.last_t: float | None = None
+        self.started = self.last_t = None
         self._rate_sum = 0.0
         self._resuming: set[str] = set()
         """Metrics that have had no point since the ranks were started anew."""
@@ -126,6 +129,11 @@ class RunTimeline:
                 self.end = event
             case _:
                 assert_never(event)
+
+    def close(self) -> None:
+        """Put the second that is under way on the curves; nothing is applied after it."""
+        self.step_ms.flush()
+        self.gpu_use.flush()
 
     def with_last_lines(self, count: int) -> RunTimeline:
         """Return the same picture, and no copy of it, but for its printed lines: the last ``count``."""
@@ -235,7 +243,7 @@ class RunTimeline:
     def _begin_again(self, event: RunRestarted) -> None:
         """Forget of each rank what its process that has ended had come to."""
         self.restart = event
-        self.outlook.begin_again()
+        self.eta.begin_again()
         self._resuming = set(self.metrics)
         self.not_finite_since.clear()
         self.stragglers = StragglerWatch()
@@ -256,6 +264,7 @@ class RunTimeline:
         if event.steps > 0:
             view.stepped_at = event.t
             if event.step_ms_mean is not None:
+                self.step_ms.put(event.t, event.step_ms_mean)
                 view.last_ms = (*view.last_ms[1 - STEADY_WINDOWS :], event.step_ms_mean)
         view.steps += event.steps
         view.skipped += event.skipped
@@ -323,6 +332,8 @@ class RunTimeline:
         self.gpus[event.key] = event
         if event.rank is UNSET:
             return
+        if event.util is not None:
+            self.gpu_use.put(event.t, event.util)
         view = self._view(event.rank, event.host)
         view.gpu, view.gpu_at = event.gpu, event.t
         view.gpu_util, view.temp_c, view.power_w = event.util, event.temp_c, event.power_w
@@ -335,7 +346,7 @@ class RunTimeline:
             return
         self.progress.pop(source, None)
         if event.rank == 0:
-            self.outlook.read(event.line, event.t)
+            self.eta.read(event.line, event.t)
         if len(self.logs) == MAX_LOG_LINES:
             self._log_chars -= len(self.logs.popleft().line)
         self.logs.append(event)

@@ -22,7 +22,6 @@ from distconsole.model.notices import NoticeKind
 from distconsole.model.requests import ExportTable
 from distconsole.model.run_events import LogLine, RunEvents
 from distconsole.rpc import frames, wire
-from distconsole.runs.chronicle import Chronicle
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS, ranks_of
 from distconsole.runs.health import health_line
 from distconsole.runs.logs.book import LogBook
@@ -31,6 +30,7 @@ from distconsole.runs.notices import Notices
 from distconsole.runs.points import Point, reduce_points
 from distconsole.runs.rank_history import RankHistory
 from distconsole.runs.reduce import RunReducer
+from distconsole.runs.report_data import ReportData
 from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.summary import summarise
 from distconsole.runs.timeline import RunTimeline
@@ -46,7 +46,7 @@ class Everything:
 
     def __init__(self) -> None:
         self.timeline, self.history = RunTimeline(), RankHistory()
-        self.chronicle, self.book = Chronicle(), LogBook()
+        self.data, self.book = ReportData(), LogBook()
         self.notices = Notices(frozenset(NoticeKind), 0.0)
         tables: list[Lines] = [CsvLines(make_table(table)) for table in ExportTable]
         self.lines = [JsonLines(), *tables]
@@ -57,7 +57,7 @@ class Everything:
         ]
 
     def take(self, event: RunEvents) -> None:
-        for fold in (self.timeline, self.history, self.chronicle):
+        for fold in (self.timeline, self.history, self.data):
             fold.apply(event)
         self.notices.see(event)
         for lines in self.lines:
@@ -78,8 +78,8 @@ class Everything:
             list(lines.ending())
         for show in self.shows:
             show.finish()
-        self.chronicle.close()
-        page_of(self.chronicle, t)
+        self.data.close()
+        page_of(self.data, t)
         msgspec.json.encode(summarise(RunRecord(RunId("r"), hosts=HOSTS), self.timeline))
         with closing(self.book), closing(LogRows(self.book)) as rows:
             while not rows.advance(1.0):

@@ -21,8 +21,8 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.runs.detectors.ranks import Ranks
+from distconsole.runs.eta import EtaEstimator
 from distconsole.runs.health import health_line
-from distconsole.runs.outlook import Outlook
 from distconsole.runs.timeline import RunTimeline
 
 T = 1000.0
@@ -216,7 +216,7 @@ def test_a_script_may_report_how_many_steps_it_makes() -> None:
 
 
 def test_time_passes_between_two_words_and_never_below_nothing() -> None:
-    outlook = Outlook()
+    outlook = EtaEstimator()
     outlook.read("epoch 1/3", 0.0)
     outlook.read("epoch 2/3", 10.0)
     assert outlook.seconds_left(14.0, None, None, {}) == 6.0

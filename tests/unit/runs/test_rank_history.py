@@ -16,6 +16,7 @@ from distconsole.runs.rank_history import (
     RankHistory,
 )
 from distconsole.runs.series import MAX_BROKEN, Series
+from distconsole.runs.timeline import RunTimeline
 
 T = 1000.0
 
@@ -125,7 +126,10 @@ def test_a_gpus_use_is_that_of_its_rank() -> None:
 
 def test_step_time_is_a_curve_with_the_band_of_the_ranks() -> None:
     events = [window(rank, T + second, 10.0 + rank) for second in range(3) for rank in range(3)]
-    series = folded(*events).step_ms.series
+    timeline = RunTimeline()
+    for event in events:
+        timeline.apply(event)
+    series = timeline.step_ms.series
     assert series.points() == [(T, 11.0, 10.0, 12.0), (T + 1, 11.0, 10.0, 12.0)]
 
 

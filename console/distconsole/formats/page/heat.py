@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from distconsole.formats.cividis import CIVIDIS
 from distconsole.formats.figures import number_text, ranks_text
 from distconsole.formats.page.plots import Tick, short_time
-from distconsole.runs.chronicle import Heat
+from distconsole.runs.report_data import Heat
 
 MAX_ROWS = 256
 """Rows of the picture; with more ranks a row is that of several, and shows the slowest of them."""

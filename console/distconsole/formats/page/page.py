@@ -25,8 +25,8 @@ from distconsole.formats.page.plots import Plot, plot
 from distconsole.formats.page.words import failed_first, findings_of, interesting_ranks, verdict_of
 from distconsole.model.run_events import RankState, RunFinding
 from distconsole.model.time_text import duration_text, is_time, utc_text
-from distconsole.runs.chronicle import Chronicle, LineEnds
 from distconsole.runs.rank_view import RankView
+from distconsole.runs.report_data import LineEnds, ReportData
 from distconsole.runs.timeline import PHASE_ORDER, RunTimeline
 from distconsole.ssh.plain import plain_lines
 
@@ -70,11 +70,11 @@ COLUMNS = (
 )
 
 
-def page_of(chronicle: Chronicle, now: float) -> bytes:
+def page_of(data: ReportData, now: float) -> bytes:
     """Return the page of a run, in UTF-8.
 
     Args:
-        chronicle: The run, with ``close`` called.
+        data: The run, with ``close`` called.
         now: UNIX seconds.
     """
     style, script = _own("page.css"), _own("page.js")
@@ -92,17 +92,17 @@ def page_of(chronicle: Chronicle, now: float) -> bytes:
         script=Markup(script),  # noqa: S704 - our own file
         style_hash=_hash(style),
         script_hash=_hash(script),
-        **_content(chronicle, now),
+        **_content(data, now),
     )
     return page.encode("utf-8", "replace")
 
 
-def _content(chronicle: Chronicle, now: float) -> dict[str, Any]:
-    timeline = chronicle.timeline
+def _content(data: ReportData, now: float) -> dict[str, Any]:
+    timeline = data.timeline
     plan, end = timeline.plan, timeline.end
     started = timeline.started if timeline.started is not None else now
-    plots = [each for each in _plots(chronicle, started) if each is not None]
-    heat = heat_map(chronicle.heat, started)
+    plots = [each for each in _plots(data, started) if each is not None]
+    heat = heat_map(data.heat, started)
     findings = findings_of(timeline)
     metrics = sorted(timeline.metric_last)
     return {
@@ -111,7 +111,7 @@ def _content(chronicle: Chronicle, now: float) -> dict[str, Any]:
         "written": utc_text(now),
         "began": utc_text(started),
         "ended": utc_text(end.t) if end is not None else "",
-        "verdict": verdict_of(chronicle, now),
+        "verdict": verdict_of(data, now),
         "findings": [_finding(each) for each in findings[:MAX_FINDINGS]],
         "more_findings": max(0, len(findings) - MAX_FINDINGS),
         "plots": plots,
@@ -122,15 +122,15 @@ def _content(chronicle: Chronicle, now: float) -> dict[str, Any]:
         "metric_count": len(metrics),
         "heat": heat,
         "columns": COLUMNS,
-        "ranks": [_rank(view, chronicle) for view in _worst_first(timeline)],
+        "ranks": [_rank(view, data) for view in _worst_first(timeline)],
         "phases": _phases(timeline),
         "settings": settings_of(plan) if plan is not None else [],
         "environment": shown_environment(plan) if plan is not None else [],
         "hosts": list(_hosts(timeline)),
         "more_hosts": max(0, len(_host_names(timeline)) - MAX_HOSTS),
-        "logs": list(_logs(chronicle)),
-        "line_count": sum(ends.count for ends in chronicle.lines.values()),
-        "records": chronicle.records,
+        "logs": list(_logs(data)),
+        "line_count": sum(ends.count for ends in data.lines.values()),
+        "records": data.records,
         "data": {
             "plots": [each.data() for each in plots],
             "heat": heat.data() if heat is not None else None,
@@ -138,9 +138,9 @@ def _content(chronicle: Chronicle, now: float) -> dict[str, Any]:
     }
 
 
-def _plots(chronicle: Chronicle, started: float) -> Iterator[Plot | None]:
-    timeline = chronicle.timeline
-    marks = [(each.t, f"restart {each.restart}") for each in chronicle.restarts]
+def _plots(data: ReportData, started: float) -> Iterator[Plot | None]:
+    timeline = data.timeline
+    marks = [(each.t, f"restart {each.restart}") for each in data.restarts]
     if timeline.end is not None and timeline.end.first_failure is not UNSET:
         marks.append((timeline.end.t, "failure"))
     favoured = [name for name in ("loss", "accuracy", "test_accuracy") if name in timeline.metrics]
@@ -163,14 +163,14 @@ def _plots(chronicle: Chronicle, started: float) -> Iterator[Plot | None]:
     )
     yield plot(
         "Step time",
-        chronicle.step_ms.series,
+        timeline.step_ms.series,
         note=f"mean of {ranks:,} ranks",
         unit="ms",
         **time_axis,
     )
     yield plot(
         "GPU utilisation",
-        chronicle.gpu_util.series,
+        timeline.gpu_use.series,
         note="mean of the GPUs",
         unit="%",
         **time_axis,
@@ -191,9 +191,9 @@ def _state(view: RankView, timeline: RunTimeline) -> tuple[str, str]:
     return "failed first" if first else view.state.value, view.state.value
 
 
-def _rank(view: RankView, chronicle: Chronicle) -> list[tuple[str, str]]:
+def _rank(view: RankView, data: ReportData) -> list[tuple[str, str]]:
     """Return a rank's cells: what is shown, and what is sorted by."""
-    fastest = chronicle.timeline.fastest
+    fastest = data.timeline.fastest
     base = fastest.step_ms_run if fastest is not None else None
     ratio = view.step_ms_run / base if view.step_ms_run is not None and base else None
     memory = bytes_text(view.gpu_mem_used)
@@ -204,7 +204,7 @@ def _rank(view: RankView, chronicle: Chronicle) -> list[tuple[str, str]]:
         _sorted(view.rank),
         (view.host, view.host),
         _sorted(view.gpu),
-        _state(view, chronicle.timeline),
+        _state(view, data.timeline),
         _sorted(view.exit_code),
         _sorted(view.steps or None, f"{view.steps:,}"),
         _sorted(view.step_ms_run),
@@ -277,20 +277,20 @@ def _hosts(timeline: RunTimeline) -> Iterator[tuple[str, ...]]:
         )
 
 
-def _logs(chronicle: Chronicle) -> Iterator[dict[str, Any]]:
-    by_rank = {rank: (host, ends) for (rank, host), ends in chronicle.lines.items()}
-    for rank, why in interesting_ranks(chronicle.timeline, MAX_RANKS_OF_LINES):
+def _logs(data: ReportData) -> Iterator[dict[str, Any]]:
+    by_rank = {rank: (host, ends) for (rank, host), ends in data.lines.items()}
+    for rank, why in interesting_ranks(data.timeline, MAX_RANKS_OF_LINES):
         if rank in by_rank:
             host, ends = by_rank[rank]
-            yield _log(f"Rank {rank} on {host}", why, ends, chronicle)
-    for (of, host), ends in chronicle.lines.items():
+            yield _log(f"Rank {rank} on {host}", why, ends, data)
+    for (of, host), ends in data.lines.items():
         if of is None:
-            yield _log(f"What started the ranks on {host}", "", ends, chronicle)
+            yield _log(f"What started the ranks on {host}", "", ends, data)
             return
 
 
-def _log(who: str, why: str, ends: LineEnds, chronicle: Chronicle) -> dict[str, Any]:
-    started = chronicle.timeline.started or 0.0
+def _log(who: str, why: str, ends: LineEnds, data: ReportData) -> dict[str, Any]:
+    started = data.timeline.started or 0.0
     return {
         "who": who,
         "why": why,

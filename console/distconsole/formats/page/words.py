@@ -12,9 +12,9 @@ from distconsole.model.findings import Severity
 from distconsole.model.run_events import EndState, RankState, RunFinding
 from distconsole.model.run_summary import FirstFailure
 from distconsole.model.time_text import duration_text
-from distconsole.runs.chronicle import Chronicle
 from distconsole.runs.detectors.conclusions import STRAGGLER
 from distconsole.runs.health import health_line, restarts_text
+from distconsole.runs.report_data import ReportData
 from distconsole.runs.timeline import RunTimeline
 
 HEADS = {
@@ -45,13 +45,13 @@ class Verdict:
     figures: tuple[tuple[str, str], ...]
 
 
-def verdict_of(chronicle: Chronicle, now: float) -> Verdict:
+def verdict_of(data: ReportData, now: float) -> Verdict:
     """Return how the run went, or goes at ``now`` (UNIX seconds)."""
-    timeline = chronicle.timeline
+    timeline = data.timeline
     end = timeline.end
     first = None if end is None or end.first_failure is UNSET else end.first_failure
     told = next((f for f in timeline.findings if f.check == "run.first_failure"), None)
-    figures = _figures(chronicle, now)
+    figures = _figures(data, now)
     if end is None:
         when = timeline.last_t or now
         line = health_line(timeline, now)
@@ -103,8 +103,8 @@ def interesting_ranks(timeline: RunTimeline, limit: int) -> list[tuple[int, str]
     return list(why.items())[:limit]
 
 
-def _figures(chronicle: Chronicle, now: float) -> tuple[tuple[str, str], ...]:
-    timeline = chronicle.timeline
+def _figures(data: ReportData, now: float) -> tuple[tuple[str, str], ...]:
+    timeline = data.timeline
     seconds = timeline.end.seconds if timeline.end else now - (timeline.started or now)
     rate = timeline.mean_samples_s
     steps = timeline.steps

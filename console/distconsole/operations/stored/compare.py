@@ -14,8 +14,8 @@ from distconsole.model.decoding import threadsafe
 from distconsole.model.events import Event, Narration, RunsCompared
 from distconsole.model.requests import Compare, Run
 from distconsole.model.run_events import RunEvent
-from distconsole.runs.compare.figures import Compared, compare, curves_of
-from distconsole.runs.compare.tally import Tally
+from distconsole.runs.compare.figures import compare, curves_of
+from distconsole.runs.compare.statistics import Compared, RunStatistics
 from distconsole.runs.store.planned import stored_plan
 from distconsole.runs.store.run_file import RunFile, RunRecord
 from distconsole.runs.store.store import RunStore
@@ -46,16 +46,16 @@ def compare_runs(request: Compare, store: RunStore) -> Iterator[Event]:
 
 
 def _read(run_file: RunFile) -> Compared:
-    tally = Tally()
+    statistics = RunStatistics()
     for event in stored_events(run_file):
         if isinstance(event, RunEvent):
-            tally.apply(event)
-    tally.close()
+            statistics.apply(event)
+    statistics.close()
     record = run_file.record()
     settings = settings_of_run(
-        stored_plan(record), _request_of(record), _facts_of(record), tally.gpu_names
+        stored_plan(record), _request_of(record), _facts_of(record), statistics.gpu_names
     )
-    return Compared(summarise(record, tally.timeline), tally, settings)
+    return Compared(summarise(record, statistics.timeline), statistics, settings)
 
 
 def _request_of(record: RunRecord) -> Run | None:

@@ -12,7 +12,7 @@ from distconsole.model.requests import ReportPage
 from distconsole.model.run_events import RunEvent
 from distconsole.operations.attach import follow_run
 from distconsole.operations.sessions import SessionSource
-from distconsole.runs.chronicle import Chronicle
+from distconsole.runs.report_data import ReportData
 from distconsole.runs.store.store import RunStore
 
 
@@ -25,14 +25,14 @@ def report(request: ReportPage, sessions: SessionSource, store: RunStore) -> Ite
     # Jinja2 takes its time to import, and no other verb needs it.
     from distconsole.formats.page import page_of  # noqa: PLC0415
 
-    chronicle = Chronicle()
+    data = ReportData()
     for event in follow_run(request.run, request.where, sessions, store):
         if isinstance(event, RunEvent):
-            chronicle.apply(event)
+            data.apply(event)
         else:
             yield event
-    chronicle.close()
-    page = page_of(chronicle, time.time())
+    data.close()
+    page = page_of(data, time.time())
     path = Path(request.output).expanduser()
     write_whole(path, page)
     yield Narration(text=f"{path} written ({len(page) / 1024:,.0f} KiB); any browser opens it")

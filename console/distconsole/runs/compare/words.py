@@ -1,12 +1,12 @@
-"""What an engineer wants to know first of runs side by side, in words. Pure."""
+"""What an engineer wants to know first of runs side by side, in words."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from distconsole.model.comparison import LETTERS, Figure, Setting
 from distconsole.model.run_summary import RunSummary
-from distconsole.runs.compare.tally import Tally
+from distconsole.runs.compare.statistics import PARTS, Compared
 from distconsole.runs.detectors.conclusions import STRAGGLER
 
 ALIKE_SHARE = 0.03
@@ -22,68 +22,56 @@ NEAR_END = 0.9
 
 
 def words_of(
-    summaries: Sequence[RunSummary],
-    tallies: Sequence[Tally],
-    figures: Sequence[Figure],
-    differs: Sequence[Setting],
+    runs: Sequence[Compared], figures: Sequence[Figure], differs: Sequence[Setting]
 ) -> Iterator[str]:
     """Yield what is to be said of each run next to the first one, then what was configured otherwise."""
-    yield from _outcomes(summaries)
-    for index in range(1, len(summaries)):
-        yield from _speed(index, summaries, figures)
-        yield from _slowness(index, tallies)
-        yield from _quality(index, tallies)
+    yield from _outcomes(runs)
+    by_name = {figure.name: figure for figure in figures}
+    for index in range(1, len(runs)):
+        yield from _speed(index, runs, by_name)
+        yield from _slowness(index, runs)
+        yield from _quality(index, runs)
     yield _configuration(differs)
 
 
-def notes_on(summaries: Sequence[RunSummary], tallies: Sequence[Tally]) -> Iterator[str]:
+def notes_on(runs: Sequence[Compared]) -> Iterator[str]:
     """Yield what makes the runs comparable in part only."""
-    worlds = [each.world_size for each in summaries]
+    worlds = [run.summary.world_size for run in runs]
     if len(set(worlds)) > 1:
-        listed = ", ".join(
-            f"{letter} {world}" for letter, world in zip(LETTERS, worlds, strict=False)
-        )
+        listed = _list(map(str, worlds))
         yield f"numbers of ranks differ ({listed}): compare by samples rather than by steps"
-    names = dict.fromkeys(name for tally in tallies for name in tally.steps_of)
+    steps_of = [run.statistics.steps_of for run in runs]
+    names = dict.fromkeys(name for steps in steps_of for name in steps)
     for name in list(names)[:8]:
-        has = [name in tally.steps_of for tally in tallies]
-        if not all(has):
-            without = _letters([at for at, yes in enumerate(has) if not yes])
-            yield f"{without} did not report {name}"
-    ranges = [
-        tally.steps_of.get("loss") or next(iter(tally.steps_of.values()), None)
-        for tally in tallies
-    ]
-    known = [each for each in ranges if each is not None]
-    if len(set(known)) > 1:
-        listed = ", ".join(
-            f"{letter} {each[0]}-{each[1]}"
-            for letter, each in zip(LETTERS, ranges, strict=False)
-            if each is not None
-        )
+        without = [
+            letter for letter, steps in zip(LETTERS, steps_of, strict=False) if name not in steps
+        ]
+        if without:
+            yield f"{' and '.join(without)} did not report {name}"
+    ranges = [steps.get("loss") or next(iter(steps.values()), None) for steps in steps_of]
+    if len(set(ranges) - {None}) > 1:
+        listed = _list(f"{each[0]}-{each[1]}" if each else None for each in ranges)
         yield f"steps differ ({listed}); losses are compared where both were"
-    for letter, tally in zip(LETTERS, tallies, strict=False):
-        for name, step in tally.broken_at.items():
+    for letter, run in zip(LETTERS, runs, strict=False):
+        for name, step in run.statistics.broken_at.items():
             yield f"{name} of {letter} was no number from step {step:,} on, for a while at least"
-        if tally.step_ms.value is None:
+        if run.statistics.step_ms.value is None:
             yield f"{letter} has no step times: it made no steps, or was not watched"
-    for letter, summary in zip(LETTERS, summaries, strict=False):
-        if summary.state in ("running", "unknown"):
+        if run.summary.state in ("running", "unknown"):
             yield f"{letter} has no end: its figures are of what is stored so far"
 
 
-def _outcomes(summaries: Sequence[RunSummary]) -> Iterator[str]:
-    states = [each.state for each in summaries]
-    if len(set(states)) > 1:
-        said = ", ".join(
-            f"{letter} {_state(summary)}"
-            for letter, summary in zip(LETTERS, summaries, strict=False)
-        )
-        yield said
-    for letter, summary in zip(LETTERS, summaries, strict=False):
-        first = summary.first_failure
-        if first is not None:
-            yield f"{letter}: {first.blame}"
+def _list(values: Iterable[str | None]) -> str:
+    """Return ``A 2, B 4``, without the runs of which there is nothing."""
+    return ", ".join(f"{a} {value}" for a, value in zip(LETTERS, values, strict=False) if value)
+
+
+def _outcomes(runs: Sequence[Compared]) -> Iterator[str]:
+    if len({run.summary.state for run in runs}) > 1:
+        yield _list(_state(run.summary) for run in runs)
+    for letter, run in zip(LETTERS, runs, strict=False):
+        if run.summary.first_failure is not None:
+            yield f"{letter}: {run.summary.first_failure.blame}"
 
 
 def _state(summary: RunSummary) -> str:
@@ -92,88 +80,71 @@ def _state(summary: RunSummary) -> str:
     return {"stopped": "was stopped", "running": "goes on"}.get(summary.state, "has no known end")
 
 
-def _speed(
-    index: int, summaries: Sequence[RunSummary], figures: Sequence[Figure]
-) -> Iterator[str]:
-    by_name = {figure.name: figure for figure in figures}
+def _speed(index: int, runs: Sequence[Compared], figures: Mapping[str, Figure]) -> Iterator[str]:
     letter, first = LETTERS[index], LETTERS[0]
-    step = by_name.get("step_ms")
-    if step is not None and step.ratios[index] is not None:
-        was, now, ratio = (
-            step.values[0] or 0.0,
-            step.values[index] or 0.0,
-            step.ratios[index] or 1.0,
-        )
+    was, now, ratio = _of(figures, "step_ms", index)
+    if was is not None and now is not None and ratio is not None:
         if abs(ratio - 1) < ALIKE_SHARE:
             yield f"{letter} is as fast per step as {first} ({_ms(was)} and {_ms(now)} ms)"
         else:
-            why = ", ".join(_parts(index, by_name, now - was))
+            why = ", ".join(_parts(index, figures, now - was))
             behind = f": {why}" if why else ""
             yield f"{letter} is {_share(ratio)} per step ({_ms(was)} → {_ms(now)} ms){behind}"
-    rate = by_name.get("samples_s")
-    if rate is not None and (times := rate.ratios[index]) is not None:
-        worlds = summaries[index].world_size, summaries[0].world_size
-        changed = worlds[0] != worlds[1] and all(worlds)
-        if changed or abs(times - 1) >= ALIKE_SHARE:
-            linear = ""
-            if changed:
-                share = 100 * times / (worlds[0] / worlds[1])
-                linear = (
-                    f"; with {worlds[0]} ranks for {worlds[1]} that is {share:.0f} % of linear"
-                )
+    _, _, times = _of(figures, "samples_s", index)
+    if times is not None:
+        world, first_world = runs[index].summary.world_size, runs[0].summary.world_size
+        linear = ""
+        if world != first_world and world and first_world:
+            share = 100 * times / (world / first_world)
+            linear = f"; with {world} ranks for {first_world} that is {share:.0f} % of linear"
+        if linear or abs(times - 1) >= ALIKE_SHARE:
             yield f"{letter} does {times:.2f} x the samples/s of {first}{linear}"
-    use = by_name.get("gpu_util")
-    if use is not None and (was_use := use.values[0]) is not None:
-        now_use = use.values[index]
-        if now_use is not None and abs(now_use - was_use) >= 5:
-            yield f"GPU utilisation of {letter}: {was_use:.0f} → {now_use:.0f} %"
+    was, now, _ = _of(figures, "gpu_util", index)
+    if was is not None and now is not None and abs(now - was) >= 5:
+        yield f"GPU utilisation of {letter}: {was:.0f} → {now:.0f} %"
 
 
-def _parts(index: int, figures: dict[str, Figure], whole: float) -> Iterator[str]:
+def _of(
+    figures: Mapping[str, Figure], name: str, index: int
+) -> tuple[float | None, float | None, float | None]:
+    """Return a figure of the first run and of another one, and their ratio."""
+    figure = figures.get(name)
+    if figure is None:
+        return None, None, None
+    return figure.values[0], figure.values[index], figure.ratios[index]
+
+
+def _parts(index: int, figures: Mapping[str, Figure], whole: float) -> Iterator[str]:
     """Yield the parts of a step that the difference of ``whole`` milliseconds comes from, largest first."""
     moved = []
     for name, title in PARTS.items():
-        figure = figures.get(name)
-        if figure is None:
-            continue
-        was, now = figure.values[0], figure.values[index]
+        was, now, _ = _of(figures, name, index)
         if was is not None and now is not None:
             moved.append((now - was, f"{title} {_ms(was)} → {_ms(now)} ms"))
-    same_way = [(by, text) for by, text in moved if by * whole > 0]
-    for by, text in sorted(same_way, key=lambda each: -abs(each[0])):
-        if abs(by) >= max(PART_MS, PART_SHARE * abs(whole)):
+    least = max(PART_MS, PART_SHARE * abs(whole))
+    for by, text in sorted(moved, key=lambda each: -abs(each[0])):
+        if by * whole > 0 and abs(by) >= least:
             yield text
     rest = whole - sum(by for by, _ in moved)
-    if (
-        len(moved) == len(PARTS)
-        and rest * whole > 0
-        and abs(rest) >= max(PART_MS, 0.5 * abs(whole))
-    ):
+    most = abs(rest) >= max(PART_MS, 0.5 * abs(whole))
+    if len(moved) == len(PARTS) and rest * whole > 0 and most:
         yield f"{rest:+.3g} ms outside of the parts that are measured"
 
 
-PARTS = {
-    "data_ms": "data wait",
-    "forward_ms": "forward",
-    "backward_ms": "backward",
-    "optimizer_ms": "optimizer",
-}
-
-
-def _slowness(index: int, tallies: Sequence[Tally]) -> Iterator[str]:
+def _slowness(index: int, runs: Sequence[Compared]) -> Iterator[str]:
     """Say which rank was slow in one run, where none was in the other."""
     for here, there in ((index, 0), (0, index)):
         found = [
-            [f for f in tallies[at].timeline.findings if f.check == STRAGGLER]
+            [f for f in runs[at].statistics.timeline.findings if f.check == STRAGGLER]
             for at in (here, there)
         ]
         if found[0] and not found[1]:
             yield f"in {LETTERS[here]} {found[0][0].summary}; in {LETTERS[there]} no rank is slow"
 
 
-def _quality(index: int, tallies: Sequence[Tally]) -> Iterator[str]:
+def _quality(index: int, runs: Sequence[Compared]) -> Iterator[str]:
     """Say how the losses compare, as they were measured: at the same step, or each at its own."""
-    one, other = tallies[0].measured, tallies[index].measured
+    one, other = runs[0].statistics.measured, runs[index].statistics.measured
     name = next((n for n in ("loss", *one) if n in one and n in other), None)
     if name is None:
         return
@@ -221,10 +192,6 @@ def _short(value: str | None) -> str:
         return "none"
     line = value.replace("\n", " ")
     return line if len(line) <= VALUE_CHARS else f"{line[: VALUE_CHARS - 1]}…"
-
-
-def _letters(places: Sequence[int]) -> str:
-    return " and ".join(LETTERS[place] for place in places)
 
 
 def _share(ratio: float) -> str:

@@ -13,7 +13,7 @@ from distconsole.grammar.aliases import expanded
 from distconsole.grammar.completion.complete import Listing, going_on
 from distconsole.grammar.secrets import masked
 from distconsole.grammar.words import open_line
-from distconsole.runs.compare.tally import AXES
+from distconsole.runs.compare.statistics import AXES
 from distconsole.runs.conditions.check_fields import CHECK_FIELDS
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS

@@ -11,7 +11,7 @@ from textual.containers import Horizontal, Vertical
 from distconsole.errors import UsageError
 from distconsole.model.comparison import ComparedCurves, ComparedRun, Comparison, Figure, Setting
 from distconsole.model.events import RunsCompared
-from distconsole.runs.compare.tally import AXES
+from distconsole.runs.compare.statistics import AXES
 from distconsole.text.compare import figure_text, ratio_text, run_words, value_text
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.widgets.curves import Curves, colour_of

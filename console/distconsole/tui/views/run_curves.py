@@ -33,12 +33,12 @@ def curves_of(
     Loss, throughput, step time and GPU utilisation come first, then the other metrics; those that
     were ``chosen`` before all. The first ``skip`` are left out, and come again after the last.
     """
-    timeline, history = task.run, task.history
+    timeline = task.run
     wanted: list[tuple[str, Series | None, str]] = [
         ("loss", timeline.metrics.get("loss"), "step"),
         ("samples/s", timeline.throughput, "seconds"),
-        ("step ms", history.step_ms.series, "seconds"),
-        ("GPU %", history.gpu_use.series, "seconds"),
+        ("step ms", timeline.step_ms.series, "seconds"),
+        ("GPU %", timeline.gpu_use.series, "seconds"),
     ]
     others = sorted(timeline.metrics, key=lambda name: ("acc" not in name, name))
     metrics = [(name, timeline.metrics[name], "step") for name in others if name != "loss"]

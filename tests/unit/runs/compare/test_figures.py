@@ -10,8 +10,8 @@ import pytest
 from distconsole.model.comparison import Comparison
 from distconsole.model.run_events import Metric, RunEvents, RunRestarted, Window
 from distconsole.model.run_summary import FirstFailure, RunSummary
-from distconsole.runs.compare.figures import Compared, compare, curves_of
-from distconsole.runs.compare.tally import Tally
+from distconsole.runs.compare.figures import compare, curves_of
+from distconsole.runs.compare.statistics import Compared, RunStatistics
 from distconsole.runs.detectors.ranks import Ranks
 from distconsole.runs.detectors.stragglers import Straggler, straggler_finding
 from fakes import scenes
@@ -58,11 +58,11 @@ def metric(name: str, step: int, value: float, t: float = START + 9) -> Metric:
 def compared(
     events: Sequence[RunEvents], settings: dict[str, str] | None = None, **more: object
 ) -> Compared:
-    tally = Tally()
+    statistics = RunStatistics()
     for event in events:
-        tally.apply(event)
-    tally.close()
-    return Compared(summary(**more), tally, settings or {})  # type: ignore[arg-type]
+        statistics.apply(event)
+    statistics.close()
+    return Compared(summary(**more), statistics, settings or {})  # type: ignore[arg-type]
 
 
 def both(*runs: Compared) -> Comparison:

@@ -1,5 +1,5 @@
-"""What a written account of a run needs beside its picture: how things went over time, and what the
-ranks printed first and last. Its size is bounded like the picture's. It asks nobody.
+"""What a written account of a run needs beside its timeline: step times by rank and moment, and the
+first and last lines that ranks printed; bounded in size.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
-from distconsole.model.run_events import GpuSample, LogLine, RunEvents, RunRestarted, Window
+from distconsole.model.run_events import LogLine, RunEvents, RunRestarted, Window
 from distconsole.model.time_text import is_time
-from distconsole.runs.series import Band
 from distconsole.runs.timeline import RunTimeline
 
 HEAT_CELLS = 160_000
@@ -135,21 +134,15 @@ class Heat:
                 columns[rank] = array("d", [one + other for one, other in pairs])
 
 
-class Chronicle:
+class ReportData:
     """The fold of a run's events for a written account."""
 
     def __init__(self) -> None:
         self.timeline = RunTimeline()
         self.heat = Heat()
-        self.step_ms = Band(of_steps=True)
-        """Step time of the ranks, milliseconds."""
-        self.gpu_util = Band()
-        """Utilisation of the GPUs that the run has, percent."""
         self.lines: dict[tuple[int | None, str], LineEnds] = {}
         """(rank, host) -> what it printed first and last."""
         self.restarts: list[RunRestarted] = []
-        self.first_step: float | None = None
-        """When the first step was done, UNIX seconds."""
         self.records = 0
         """Steps that all ranks have done together."""
 
@@ -159,9 +152,6 @@ class Chronicle:
         match event:
             case Window():
                 self._window(event)
-            case GpuSample():
-                if event.util is not None:
-                    self.gpu_util.put(event.t, event.util)
             case LogLine():
                 self._line(event)
             case RunRestarted():
@@ -171,8 +161,7 @@ class Chronicle:
 
     def close(self) -> None:
         """Take what is not yet on the curves; nothing is applied after it."""
-        self.step_ms.flush()
-        self.gpu_util.flush()
+        self.timeline.close()
         until = self.timeline.last_t if self.timeline.end is None else self.timeline.end.t
         if until is not None and is_time(until):
             self.heat.reach(until)
@@ -181,9 +170,6 @@ class Chronicle:
         self.records += event.steps
         if event.step_ms_mean is None or event.steps <= 0:
             return
-        if self.first_step is None:
-            self.first_step = event.t
-        self.step_ms.put(event.t, event.step_ms_mean)
         self.heat.put(event.rank, event.t, event.step_ms_mean, event.steps)
 
     def _line(self, event: LogLine) -> None:

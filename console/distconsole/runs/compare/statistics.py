@@ -1,27 +1,32 @@
-"""What comparing a run with others needs beside its picture: means over its steps, curves along three
-axes, the best of each metric. Its size is bounded like the picture's. It compares nothing.
-"""
+"""What comparing a run with others needs beside its timeline: means over its steps, curves along three axes, bounded in size."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from distconsole.model.findings import Severity
 from distconsole.model.run_events import (
     GpuSample,
     Metric,
     RunEvents,
-    RunFinding,
     RunRestarted,
     Window,
 )
+from distconsole.model.run_summary import RunSummary
 from distconsole.runs.pace import is_fresh
-from distconsole.runs.series import Band, Measured, Series
+from distconsole.runs.series import Measured, Series
 from distconsole.runs.timeline import RunTimeline
 
-PARTS = ("data_ms", "forward_ms", "backward_ms", "optimizer_ms")
+PARTS = {
+    "data_ms": "data wait",
+    "forward_ms": "forward",
+    "backward_ms": "backward",
+    "optimizer_ms": "optimizer",
+}
+"""The parts of a step, as people call them."""
 AXES = ("step", "seconds", "samples")
 MAX_CURVES = 64
 """Metrics that are kept along time and samples."""
@@ -47,7 +52,7 @@ class Mean:
         return self.total / self.weight if self.weight else None
 
 
-class Tally:
+class RunStatistics:
     """The fold of one run's events for a comparison."""
 
     def __init__(self) -> None:
@@ -65,12 +70,8 @@ class Tally:
         """Metric -> its first and its last step."""
         self.measured: dict[str, Measured] = {}
         """Metric -> its values at their own steps."""
-        self.step_band, self.gpu_band = Band(of_steps=True), Band()
         self.first_step_t: float | None = None
-        self.restarts = 0
         self.samples = 0.0
-        self.warnings: list[str] = []
-        """Checks that warned or failed, each once."""
         self._warm: set[int] = set()
         self._resuming: set[str] = set()
 
@@ -95,26 +96,21 @@ class Tally:
             case GpuSample():
                 self._gpu(event)
             case RunRestarted():
-                self.restarts = event.restart
                 self._warm.clear()
                 self._resuming = set(self.measured)
-            case RunFinding(severity=Severity.WARN | Severity.FAIL):
-                if event.check not in self.warnings:
-                    self.warnings.append(event.check)
             case _:
                 pass
 
     def close(self) -> None:
         """Take what is not yet on the curves; nothing is applied after it."""
-        self.step_band.flush()
-        self.gpu_band.flush()
+        self.timeline.close()
 
     def curves(self) -> dict[str, dict[str, Series]]:
         """Return axis -> title -> curve; ``seconds`` and times of ``samples`` count from the start."""
         by_time = {
             "samples/s": self.timeline.throughput,
-            "step ms": self.step_band.series,
-            "GPU %": self.gpu_band.series,
+            "step ms": self.timeline.step_ms.series,
+            "GPU %": self.timeline.gpu_use.series,
         }
         return {
             "step": self.timeline.metrics,
@@ -136,8 +132,6 @@ class Tally:
         self.step_ms.put(mean, event.steps)
         for name, part in self.parts.items():
             part.put(getattr(event, name), event.steps)
-        if mean is not None:
-            self.step_band.put(event.t, mean)
 
     def _metric(self, event: Metric) -> None:
         name = event.name
@@ -165,7 +159,21 @@ class Tally:
             self.gpu_names.add(event.name)
         if event.util is not None:
             self.gpu_util.put(event.util, 1)
-            self.gpu_band.put(event.t, event.util)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One run to compare.
+
+    Attributes:
+        summary: What ``show`` says of it.
+        statistics: The fold of its events, closed.
+        settings: How it was configured, by name.
+    """
+
+    summary: RunSummary
+    statistics: RunStatistics
+    settings: Mapping[str, str]
 
 
 def _interrupt(series: Series, x: float) -> None:

@@ -30,7 +30,7 @@ class Said(NamedTuple):
     newest_t: float
 
 
-class Outlook:
+class EtaEstimator:
     """Learns when a run will be over; its size is that of the few words it knows."""
 
     def __init__(self) -> None:

@@ -11,14 +11,14 @@ from distconsole.formats.page import page_of
 from distconsole.formats.page.heat import heat_map, png
 from distconsole.formats.page.plots import Tick, merged, nice_ticks, plot, short_time
 from distconsole.model.run_events import LogLine
-from distconsole.runs.chronicle import (
+from distconsole.runs.report_data import (
     FIRST_LINES,
     HEAT_CELLS,
     LAST_LINES,
     MAX_COLUMNS,
     MAX_LINE_CHARS,
-    Chronicle,
     Heat,
+    ReportData,
 )
 from distconsole.runs.series import FARTHEST, Band, Series
 from fakes import scenes
@@ -68,10 +68,10 @@ def test_a_band_has_the_lowest_and_the_highest_of_a_second() -> None:
 
 
 def test_of_many_lines_the_first_and_the_last_are_kept() -> None:
-    chronicle = Chronicle()
+    data = ReportData()
     for number in range(1000):
-        chronicle.apply(scenes.log(1, f"{number} {'x' * 1_000}"))
-    (ends,) = chronicle.lines.values()
+        data.apply(scenes.log(1, f"{number} {'x' * 1_000}"))
+    (ends,) = data.lines.values()
     assert [line.text.split()[0] for line in ends.first] == [str(n) for n in range(FIRST_LINES)]
     assert ends.last[-1].text.startswith("999 ")
     assert ends.left_out == 1000 - FIRST_LINES - LAST_LINES
@@ -144,12 +144,12 @@ def test_an_axis_of_time_ends_where_the_run_does_and_not_at_its_last_value() -> 
 
 
 def test_the_heat_map_of_the_page_ends_with_the_run() -> None:
-    chronicle = Chronicle()
+    data = ReportData()
     for event in scenes.training(gpus=False):
-        chronicle.apply(event)  # type: ignore[arg-type]
-    chronicle.apply(scenes.node("node1", scenes.START + 119))
-    chronicle.close()
-    drawn = heat_map(chronicle.heat, scenes.START)
+        data.apply(event)  # type: ignore[arg-type]
+    data.apply(scenes.node("node1", scenes.START + 119))
+    data.close()
+    drawn = heat_map(data.heat, scenes.START)
     assert drawn is not None
     assert (drawn.columns, drawn.moment_seconds) == (120, 1.0)
     assert drawn.x_ticks[-1].text == "2:00"
@@ -169,11 +169,11 @@ def test_a_value_far_beyond_the_others_is_cut_off_and_said() -> None:
 
 
 def test_a_page_of_a_run_without_an_end_does_not_call_old_figures_present() -> None:
-    chronicle = Chronicle()
+    data = ReportData()
     for event in scenes.training():
-        chronicle.apply(event)  # type: ignore[arg-type]
-    chronicle.close()
-    page = page_of(chronicle, scenes.MINUTE_LATER + 3600).decode()
+        data.apply(event)  # type: ignore[arg-type]
+    data.close()
+    page = page_of(data, scenes.MINUTE_LATER + 3600).decode()
     said = page[page.index("Without an end so far") :][:600]
     assert "ealthy" not in said
     assert "4 ranks, – samples/s, step –, loss 0.103 60 min ago" in said
@@ -185,10 +185,10 @@ def test_a_moment_of_a_run_is_short(seconds: float, text: str) -> None:
 
 
 def test_a_page_is_made_of_whatever_is_known(tmp_path: Path) -> None:
-    empty = Chronicle()
+    empty = ReportData()
     empty.close()
     assert b"Without an end so far" in page_of(empty, 1.0)
-    lines = Chronicle()
+    lines = ReportData()
     lines.apply(LogLine(t=1.0, run="r", host="h", stream="out", line="\ud800\x00<b>"))
     lines.close()
     page = page_of(lines, 2.0)
@@ -196,12 +196,12 @@ def test_a_page_is_made_of_whatever_is_known(tmp_path: Path) -> None:
 
 
 def test_a_page_of_a_huge_run_is_bounded_and_hides_what_is_secret() -> None:
-    chronicle = Chronicle()
+    data = ReportData()
     for event in scenes.failing(64):
-        chronicle.apply(event)
-    chronicle.apply(scenes.log(2, "password in postgres://me:hunter2@db and " + "y" * 1_000_000))
-    chronicle.close()
-    page = page_of(chronicle, scenes.MINUTE_LATER + 9)
+        data.apply(event)
+    data.apply(scenes.log(2, "password in postgres://me:hunter2@db and " + "y" * 1_000_000))
+    data.close()
+    page = page_of(data, scenes.MINUTE_LATER + 9)
     assert b"hunter2" not in page
     assert len(page) < 600_000
     assert b'http-equiv="Content-Security-Policy" content="default-src \'none\'' in page
