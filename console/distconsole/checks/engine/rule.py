@@ -141,10 +141,12 @@ def host_rule(
 ) -> Callable[[Hinted[HostJudge]], Rule]:
     """Make a rule of a judge of one host; what it yields without hosts is about that one."""
     make = rule(check, group, level, *needs, after=after, unless=unless)
-    return lambda hinted: make(Hinted(_judge_each(hinted.judge), hinted.hint))
+    return lambda hinted: make(Hinted(judge_each(hinted.judge), hinted.hint))
 
 
-def _judge_each(judge_host: HostJudge) -> Judge:
+def judge_each(judge_host: HostJudge) -> Judge:
+    """Return the judge of all hosts that judges each of them by ``judge_host``."""
+
     @wraps(judge_host)
     def judge(view: View) -> RuleResults:
         for host in view.hosts:

@@ -14,7 +14,7 @@ import msgspec
 from distconsole.checks.facts.evidence import HostEvidence, Outcome
 from distconsole.checks.facts.gpu import GpuFacts, GpuLoadFacts, LoadedGpu
 from distconsole.checks.gather.nodes import Gathering, believe
-from distconsole.checks.rules.gpu.gpu_links import suspects
+from distconsole.checks.rules.gpu.gpu_load import suspects
 from distconsole.model.cluster import Host
 
 START_SECONDS = 8.0

@@ -2,36 +2,44 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
 
 from distconsole.checks.engine.rule import (
     HERE,
+    HostView,
     NotApplicable,
     RuleResults,
     fail,
     hint,
+    host_rule,
     info,
+    judge_each,
     rule,
     warn,
 )
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import GpuFacts, GpuLoadFacts, LoadedGpu, NvLink
-from distconsole.checks.rules.gpu.gpu_links import (
-    MOST_REPLAYS,
-    Loaded,
-    alone,
-    find_slow,
-    loaded,
-    most_lanes,
-    narrow,
-    poor,
-    slower,
-)
-from distconsole.checks.rules.gpu.gpus import on_gpu_hosts
+from distconsole.checks.rules.gpu.gpus import find_gpus, unless_gpu
 from distconsole.checks.rules.wording import numbers, who
-from distconsole.model.findings import Severity
 from distconsole.model.requests import Level
+
+SLOW_SHARE = 0.6
+"""Of the median of GPUs of the kind; two on one switch that shares its lanes are above half."""
+
+LANE_BYTES = {1: 250e6, 2: 500e6, 3: 985e6, 4: 1969e6, 5: 3938e6, 6: 7563e6}
+"""A second, of one PCIe lane by generation, after its encoding."""
+
+POOR_SHARE = 0.25
+"""Of what the lanes can carry: less is a fault also where all GPUs have it."""
+
+MOST_REPLAYS = 8
+"""In a minute, by DCGM's dcgm_gpu_hardware_limits.h; ours have less than a second."""
+
+MANY_ERRORS = 100
+"""Of CRC; one replay or recovery is too many, by DCGM's health checks."""
 
 CUDA_HINTS = {
     "802": "sudo systemctl restart nvidia-fabricmanager; journalctl -u nvidia-fabricmanager",
@@ -46,269 +54,305 @@ RESEAT = "reseat the card or its riser, lspci -vv shows LnkSta against LnkCap; "
 LEAVE_OUT = "leave the host out of runs over several hosts until then"
 FIRMWARE = "the BIOS: the slot's link speed, ASPM off; a riser made for that generation; "
 
-MAX_LISTED = 8
-HARD = ("replays", "recoveries")
-"""One of these is too many, by DCGM's health checks; of CRC errors only a hundred a second matter."""
-MANY_ERRORS = 100
+
+class Loaded(NamedTuple):
+    """A GPU that copies went to: whose, its model, and how it was."""
+
+    host: str
+    model: str
+    gpu: LoadedGpu
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Its host and index."""
+        return self.host, self.gpu.index
 
 
-def _skip_unmeasured(view: View) -> RuleResults:
-    """Leave out the hosts where no GPU could be loaded, with the reason of the first one."""
-    for name, load in view.of(GpuLoadFacts).items():
-        if load.gpus and not any(gpu.measured for gpu in load.gpus):
-            yield NotApplicable(_why_not(load.gpus[0]), (name,))
+def list_loaded(facts: Mapping[str, GpuFacts], loads: Mapping[str, GpuLoadFacts]) -> list[Loaded]:
+    """Return the GPUs of all hosts that were measured."""
+    models = {name: found.models for name, found in facts.items()}
+    return [
+        Loaded(host, models.get(host, {}).get(gpu.index, ""), gpu)
+        for host, load in loads.items()
+        for gpu in load.gpus
+        if gpu.measured
+    ]
 
 
-def _why_not(gpu: LoadedGpu) -> str:
-    if gpu.error:
-        return f"GPU {gpu.index}: CUDA does not work (see gpu.cuda)"
-    return f"GPU {gpu.index}: {_reason(gpu)}"
+def _carries(gpu: LoadedGpu) -> float:
+    """Return what its lanes carry in one direction, in bytes a second; 0 where it is not known."""
+    return LANE_BYTES.get(gpu.generation or 0, 0.0) * (gpu.width or 0)
 
 
-def _reason(gpu: LoadedGpu) -> str:
+def _disproves_link(gpu: LoadedGpu) -> bool:
+    """Whether more was copied than the link that it tells of carries, as in virtual machines."""
+    return 0 < _carries(gpu) < max(gpu.to_device or 0, gpu.from_device or 0)
+
+
+def _is_narrow(gpu: LoadedGpu) -> bool:
+    """Whether it uses a part of its lanes only."""
+    return 0 < (gpu.width or 0) < (gpu.width_max or 0) and not _disproves_link(gpu)
+
+
+def _is_older(gpu: LoadedGpu) -> bool:
+    """Whether its link is of an older generation than card and slot are."""
+    return 0 < (gpu.generation or 0) < (gpu.generation_max or 0) and not _disproves_link(gpu)
+
+
+def _is_poor(gpu: LoadedGpu) -> bool:
+    """Whether copies reach hardly any of what its lanes carry."""
+    return gpu.to_device is not None and gpu.to_device < POOR_SHARE * _carries(gpu)
+
+
+def _is_odd(one: Loaded, every: Sequence[Loaded], field: str) -> bool:
+    """Whether most GPUs of its model have another value of ``field``."""
+    values = Counter(getattr(each.gpu, field) for each in every if each.model == one.model)
+    return 2 * values[getattr(one.gpu, field)] < values.total()
+
+
+def _usual_lanes(every: Sequence[Loaded]) -> dict[str, int]:
+    """Return by model the lanes that card and slot have for more than half of its GPUs."""
+    values: dict[str, Counter[int]] = defaultdict(Counter)
+    for each in every:
+        values[each.model][each.gpu.width_max or 0] += 1
+    usual = {model: counts.most_common(1)[0] for model, counts in values.items()}
+    return {m: lanes for m, (lanes, n) in usual.items() if 2 * n > values[m].total()}
+
+
+def _find_slow(every: Sequence[Loaded], field: str) -> dict[tuple[str, int], float]:
+    """Return the usual rate of each GPU (host, index) whose own is far below it.
+
+    Usual is the median of GPUs that are alike: of one model, with the same link.
+    """
+    kinds: dict[tuple[object, ...], list[Loaded]] = defaultdict(list)
+    for each in every:
+        if getattr(each.gpu, field):
+            up = sum(link.up for link in each.gpu.links) if field == "to_peer" else 0
+            kinds[(each.model, each.gpu.width, each.gpu.generation, up)].append(each)
+    slow: dict[tuple[str, int], float] = {}
+    for alike in kinds.values():
+        usual = median(getattr(each.gpu, field) for each in alike)
+        slow |= {e.place: usual for e in alike if getattr(e.gpu, field) < SLOW_SHARE * usual}
+    return slow
+
+
+def suspects(
+    facts: Mapping[str, GpuFacts], loads: Mapping[str, GpuLoadFacts]
+) -> dict[str, list[str]]:
+    """Return by host the UUIDs of GPUs that are to be measured once more before they are accused."""
+    every = list_loaded(facts, loads)
+    slow = _find_slow(every, "to_device")
+    found: dict[str, list[str]] = defaultdict(list)
+    for each in every:
+        gpu = each.gpu
+        doubtful = _is_narrow(gpu) or _is_older(gpu) or _is_poor(gpu) or each.place in slow
+        if gpu.uuid and (doubtful or (gpu.replays or 0) >= MOST_REPLAYS):
+            found[each.host].append(gpu.uuid)
+    return dict(found)
+
+
+def _unless_measured(host: HostView) -> NotApplicable | None:
+    """Leave out a host where no GPU could be loaded, with the reason of the first one."""
+    gpus = host.of(GpuLoadFacts).gpus
+    if unless_gpu(host) or not gpus or any(gpu.measured for gpu in gpus):
+        return unless_gpu(host)
+    why = "CUDA does not work (see gpu.cuda)" if gpus[0].error else _why_skipped(gpus[0])
+    return NotApplicable(f"GPU {gpus[0].index}: {why}")
+
+
+def _why_skipped(gpu: LoadedGpu) -> str:
     return gpu.skipped + (f" by {who(gpu.process)}" if gpu.process is not None else "")
 
 
-@rule("gpu.cuda", "gpu", Level.STANDARD, GpuFacts, GpuLoadFacts)
+@host_rule("gpu.cuda", "gpu", Level.STANDARD, GpuFacts, GpuLoadFacts, unless=unless_gpu)
 @hint("The fabric manager, nvidia_uvm, a reset, a reboot.")
-@on_gpu_hosts
-def _cuda(view: View) -> RuleResults:
+def _cuda(host: HostView) -> RuleResults:
     """CUDA that does not start, or a GPU that it does not get: errors 802, 803, 999, one that hangs."""
-    for name, load in view.of(GpuLoadFacts).items():
-        if load.gpus and all(gpu.skipped for gpu in load.gpus):
-            yield NotApplicable(_why_not(load.gpus[0]), (name,))
-        errors: dict[str, list[int]] = defaultdict(list)
-        for gpu in load.gpus:
-            if gpu.error:
-                errors[gpu.error].append(gpu.index)
-        for error, gpus in errors.items():
-            code = error.rpartition("(")[2].rstrip(")")
-            yield fail(
-                f"CUDA does not work on GPU {numbers(gpus)} of {HERE}: {error}",
-                (name,),
-                seen=error,
-                expected="a context, and a copy of some MiB",
-                hint=CUDA_HINTS.get(code, CUDA_HINT),
-            )
+    gpus = host.of(GpuLoadFacts).gpus
+    if gpus and all(gpu.skipped for gpu in gpus):
+        yield NotApplicable(f"GPU {gpus[0].index}: {_why_skipped(gpus[0])}")
+    for error in dict.fromkeys(gpu.error for gpu in gpus if gpu.error):
+        yield from find_gpus(
+            fail,
+            {gpu.index: "" for gpu in gpus if gpu.error == error},
+            "CUDA does not work on {}: " + error,
+            seen=error,
+            expected="a context, and a copy of some MiB",
+            hint=CUDA_HINTS.get(error.rpartition("(")[2].rstrip(")"), CUDA_HINT),
+        )
 
 
-@rule("gpu.pcie_load", "gpu", Level.STANDARD, GpuFacts, GpuLoadFacts)
+@rule(*("gpu.pcie_load", "gpu", Level.STANDARD, GpuFacts, GpuLoadFacts), unless=_unless_measured)
 @hint("Reseat the card or its riser; BIOS; leave the host out until then.")
-@on_gpu_hosts
 def _pcie(view: View) -> RuleResults:
     """At work: half of the lanes, an older PCIe generation, replays, copies far slower than the others'."""
-    yield from _skip_unmeasured(view)
-    loads = view.of(GpuLoadFacts)
-    every = loaded(view.of(GpuFacts), loads)
-    slow = find_slow(every, "to_device")
-    for name, load in loads.items():
-        mine = [each for each in every if each.host == name]
-        yield from _lanes(name, mine, every)
-        yield from _slots(name, mine, every)
-        yield from _generation(name, mine, every)
-        well = [each.gpu for each in mine if not (narrow(each.gpu) or slower(each.gpu))]
-        usual = {at: right for (on, at), right in slow.items() if on == name}
-        yield from _rate(name, well, usual)
-        yield from _replays(name, [each.gpu for each in mine])
-        if mine:
-            yield from _say_left_out(name, load.gpus)
+    every = list_loaded(view.of(GpuFacts), view.of(GpuLoadFacts))
+    slow = _find_slow(every, "to_device")
+
+    def judge(host: HostView) -> RuleResults:
+        mine = [each for each in every if each.host == str(host)]
+        yield from _check_links(mine, every)
+        yield from _check_rates(mine, slow)
+        reasons: dict[str, list[int]] = defaultdict(list)
+        for gpu in host.of(GpuLoadFacts).gpus if mine else ():
+            if gpu.skipped:
+                reasons[_why_skipped(gpu)].append(gpu.index)
+        for reason, left in reasons.items():
+            yield info(
+                f"GPU {numbers(left)} of {HERE} was not measured at work: {reason}",
+                hint="check again when nobody uses it",
+            )
+
+    yield from judge_each(judge)(view)
 
 
-def _say_left_out(name: str, gpus: Sequence[LoadedGpu]) -> RuleResults:
-    reasons: dict[str, list[int]] = defaultdict(list)
-    for gpu in gpus:
-        if gpu.skipped:
-            reasons[_reason(gpu)].append(gpu.index)
-    for reason, left in reasons.items():
-        yield info(
-            f"GPU {numbers(left)} of {HERE} was not measured at work: {reason}",
-            (name,),
-            hint="check again when nobody uses it",
-        )
+def _check_links(mine: Sequence[Loaded], every: Sequence[Loaded]) -> RuleResults:
+    """Judge lanes, slots and generations, as most GPUs of the model have them."""
+    narrow = [each for each in mine if _is_narrow(each.gpu)]
+    odd = any(_is_odd(each, every, "width") for each in narrow)
+    yield from find_gpus(
+        fail if odd else warn,
+        {g.index: f"x{g.width} of x{g.width_max}, {_speed(g)}" for _, _, g in narrow},
+        "{} uses only a part of its PCIe lanes while something is copied to it",
+        expected="all lanes" + (", as most GPUs of the model have" if odd else ""),
+        hint=RESEAT + LEAVE_OUT,
+    )
+    lanes = _usual_lanes(every)
+    yield from find_gpus(
+        warn,
+        {
+            g.index: f"x{g.width_max} of x{lanes[model]}, {_speed(g)}"
+            for _, model, g in mine
+            if (g.width_max or 0) < lanes.get(model, 0)
+        },
+        "{} is in a slot with fewer PCIe lanes than most of its model have",
+        expected="slots alike: the slowest GPU sets the pace",
+        hint="another slot, or the BIOS's bifurcation; " + LEAVE_OUT,
+    )
+    older = [each for each in mine if _is_older(each.gpu)]
+    odd = any(_is_odd(each, every, "generation") for each in older)
+    yield from find_gpus(
+        fail if odd else warn,
+        {
+            g.index: f"generation {g.generation} of {g.generation_max}, {_speed(g)}"
+            for _, _, g in older
+        },
+        "{} stays at an older PCIe generation while something is copied to it",
+        expected="what card and slot can" + (", as most GPUs of the model do" if odd else ""),
+        hint=FIRMWARE + LEAVE_OUT,
+    )
 
 
-def _lanes(name: str, mine: Sequence[Loaded], every: list[Loaded]) -> RuleResults:
-    bad = [each for each in mine if narrow(each.gpu)]
-    if bad:
-        odd = any(alone(each, every, "width") for each in bad)
-        yield (fail if odd else warn)(
-            f"GPU {numbers(each.gpu.index for each in bad)} of {HERE} uses only a part of its PCIe "
-            "lanes while something is copied to it",
-            (name,),
-            seen=_list_gpus((g, f"x{g.width} of x{g.width_max}, {_speed(g)}") for g in _gpus(bad)),
-            expected="all lanes" + (", as most GPUs of the model have" if odd else ""),
-            hint=RESEAT + LEAVE_OUT,
-        )
+def _check_rates(mine: Sequence[Loaded], slow: Mapping[tuple[str, int], float]) -> RuleResults:
+    well = [each for each in mine if not (_is_narrow(each.gpu) or _is_older(each.gpu))]
+    usual = {each.gpu.index: slow[each.place] for each in well if each.place in slow}
+    gpus = {each.gpu.index: each.gpu for each in mine}
+    yield from find_gpus(
+        warn,
+        {i: f"{_speed(gpus[i])}, usual {_gb(rate)}" for i, rate in usual.items()},
+        "copies to {} are far slower than to the others of its kind",
+        expected="about the same for GPUs of a model with the same link",
+        hint="what else uses the host's memory or the switch above it (nvidia-smi topo -m, top); "
+        "IOMMU in passthrough (iommu=pt); numactl --hardware",
+    )
+    yield from find_gpus(
+        warn,
+        {
+            g.index: f"{_speed(g)}, lanes {_gb(_carries(g))}"
+            for _, _, g in well
+            if g.index not in usual and _is_poor(g)
+        },
+        "{} gets little of what its PCIe lanes carry",
+        expected="about 80 %",
+        hint="IOMMU in passthrough (iommu=pt) on bare metal; in a VM: pinned memory and 1 GiB pages",
+    )
+    replays = {index: gpu.replays or 0 for index, gpu in gpus.items()}
+    yield from find_gpus(
+        warn,
+        {
+            index: f"{count} replays in a fraction of a second"
+            for index, count in replays.items()
+            if count >= MOST_REPLAYS
+        },
+        "PCIe has to send again to {}",
+        expected=f"fewer than {MOST_REPLAYS} in a minute: the signal is bad",
+        hint=RESEAT + LEAVE_OUT,
+    )
 
 
-def _slots(name: str, mine: Sequence[Loaded], every: list[Loaded]) -> RuleResults:
-    """What card and slot can is less than most cards of the model have: another slot."""
-    usual = most_lanes(every)
-    bad = [each for each in mine if (each.gpu.width_max or 0) < usual.get(each.model, 0)]
-    if bad:
-        yield warn(
-            f"GPU {numbers(each.gpu.index for each in bad)} of {HERE} is in a slot with fewer PCIe "
-            "lanes than most of its model have",
-            (name,),
-            seen=_list_gpus(
-                (g, f"x{g.width_max} of x{usual[model]}, {_speed(g)}") for _, model, g in bad
-            ),
-            expected="slots alike: the slowest GPU sets the pace",
-            hint="another slot, or the BIOS's bifurcation; " + LEAVE_OUT,
-        )
-
-
-def _generation(name: str, mine: Sequence[Loaded], every: list[Loaded]) -> RuleResults:
-    bad = [each for each in mine if slower(each.gpu)]
-    if bad:
-        odd = any(alone(each, every, "generation") for each in bad)
-        yield (fail if odd else warn)(
-            f"GPU {numbers(each.gpu.index for each in bad)} of {HERE} stays at an older PCIe "
-            "generation while something is copied to it",
-            (name,),
-            seen=_list_gpus(
-                (g, f"generation {g.generation} of {g.generation_max}, {_speed(g)}")
-                for g in _gpus(bad)
-            ),
-            expected="what card and slot can" + (", as most GPUs of the model do" if odd else ""),
-            hint=FIRMWARE + LEAVE_OUT,
-        )
-
-
-def _rate(name: str, gpus: Sequence[LoadedGpu], usual: dict[int, float]) -> RuleResults:
-    slow = [gpu for gpu in gpus if gpu.index in usual]
-    if slow:
-        yield warn(
-            f"copies to GPU {numbers(gpu.index for gpu in slow)} of {HERE} are far slower than to the "
-            "others of its kind",
-            (name,),
-            seen=_list_gpus(
-                (gpu, f"{_speed(gpu)}, usual {_gb(usual[gpu.index])}") for gpu in slow
-            ),
-            expected="about the same for GPUs of a model with the same link",
-            hint="what else uses the host's memory or the switch above it (nvidia-smi topo -m, top); "
-            "IOMMU in passthrough (iommu=pt); numactl --hardware",
-        )
-    lame = {gpu.index: most for gpu in gpus if gpu not in slow and (most := poor(gpu))}
-    if lame:
-        yield warn(
-            f"GPU {numbers(lame)} of {HERE} gets little of what its PCIe lanes carry",
-            (name,),
-            seen=_list_gpus(
-                (g, f"{_speed(g)}, lanes {_gb(lame[g.index])}") for g in gpus if g.index in lame
-            ),
-            expected="about 80 %",
-            hint="IOMMU in passthrough (iommu=pt) on bare metal; in a VM: pinned memory and 1 GiB pages",
-        )
-
-
-def _replays(name: str, gpus: Sequence[LoadedGpu]) -> RuleResults:
-    bad = [gpu for gpu in gpus if (gpu.replays or 0) >= MOST_REPLAYS]
-    if bad:
-        yield warn(
-            f"PCIe has to send again to GPU {numbers(gpu.index for gpu in bad)} of {HERE}",
-            (name,),
-            seen=_list_gpus(
-                (gpu, f"{gpu.replays} replays in a fraction of a second") for gpu in bad
-            ),
-            expected=f"fewer than {MOST_REPLAYS} in a minute: the signal is bad",
-            hint=RESEAT + LEAVE_OUT,
-        )
-
-
-@rule("gpu.nvlink_load", "gpu", Level.STANDARD, GpuFacts, GpuLoadFacts)
+@rule(*("gpu.nvlink_load", "gpu", Level.STANDARD, GpuFacts, GpuLoadFacts), unless=_unless_measured)
 @hint("nvidia-smi nvlink -e; a reset, then a ticket.")
-@on_gpu_hosts
 def _nvlink(view: View) -> RuleResults:
     """NVLinks that drop or count errors at work, copies over them that fail or are far slower than the others'."""
-    yield from _skip_unmeasured(view)
-    loads = view.of(GpuLoadFacts)
-    every = loaded(view.of(GpuFacts), loads)
-    slow = find_slow(every, "to_peer")
-    for name, load in loads.items():
-        measured = [gpu for gpu in load.gpus if gpu.measured]
-        if measured and not any(gpu.links for gpu in measured):
-            why = "one GPU only, or the others are in use" if len(measured) == 1 else "no NVLink"
-            yield NotApplicable(why, (name,))
-            continue
-        yield from _links(name, measured)
-        refused = [gpu for gpu in measured if gpu.peer_error]
-        if refused:
-            yield fail(
-                f"GPU {numbers(gpu.index for gpu in refused)} of {HERE} cannot copy over NVLink",
-                (name,),
-                seen=_list_gpus((gpu, f"to GPU {gpu.peer}: {gpu.peer_error}") for gpu in refused),
-                expected="copies between GPUs that NVLink joins",
-                hint=CUDA_HINT,
-            )
-        late = {gpu.index: gpu for gpu in measured if (name, gpu.index) in slow}
-        if late:
-            yield warn(
-                f"GPU {numbers(late)} of {HERE} copies over NVLink far slower than the others of its kind",
-                (name,),
-                seen=_list_gpus(
-                    (g, f"{_gb(g.to_peer or 0)} to GPU {g.peer}, usual {_gb(slow[name, at])}")
-                    for at, g in late.items()
-                ),
-                expected="about the same for GPUs of a model with as many NVLinks",
-                hint="nvidia-smi topo -m; nvidia-smi nvlink -s; NCCL_DEBUG=INFO says what NCCL takes",
-            )
+    slow = _find_slow(list_loaded(view.of(GpuFacts), view.of(GpuLoadFacts)), "to_peer")
 
-
-def _links(name: str, gpus: Sequence[LoadedGpu]) -> RuleResults:
-    dropped = {gpu.index: [x.link for x in gpu.links if x.up_before and not x.up] for gpu in gpus}
-    dropped = {index: links for index, links in dropped.items() if links}
-    if dropped:
-        yield fail(
-            f"GPU {numbers(dropped)} of {HERE} lost NVLinks while something was copied",
-            (name,),
-            seen="; ".join(f"GPU {index}: link {numbers(at)}" for index, at in dropped.items()),
-            expected="links that stay up",
-            hint="drain the host; sudo nvidia-smi -r, sudo systemctl restart nvidia-fabricmanager; "
-            "where it comes again the board is to be replaced",
+    def judge(host: HostView) -> RuleResults:
+        gpus = [gpu for gpu in host.of(GpuLoadFacts).gpus if gpu.measured]
+        if gpus and not any(gpu.links for gpu in gpus):
+            one = len(gpus) == 1
+            yield NotApplicable("one GPU only, or the others are in use" if one else "no NVLink")
+            return
+        yield from _check_nvlinks(gpus)
+        yield from find_gpus(
+            fail,
+            {g.index: f"to GPU {g.peer}: {g.peer_error}" for g in gpus if g.peer_error},
+            "{} cannot copy over NVLink",
+            expected="copies between GPUs that NVLink joins",
+            hint=CUDA_HINT,
         )
-    bad = {
-        gpu.index: [(link, *told) for link in gpu.links if (told := _errors(link)) is not None]
+        usual = {gpu.index: slow.get((str(host), gpu.index)) for gpu in gpus}
+        yield from find_gpus(
+            warn,
+            {
+                g.index: f"{_gb(g.to_peer or 0)} to GPU {g.peer}, usual {_gb(rate)}"
+                for g in gpus
+                if (rate := usual[g.index]) is not None
+            },
+            "{} copies over NVLink far slower than the others of its kind",
+            expected="about the same for GPUs of a model with as many NVLinks",
+            hint="nvidia-smi topo -m; nvidia-smi nvlink -s; NCCL_DEBUG=INFO says what NCCL takes",
+        )
+
+    yield from judge_each(judge)(view)
+
+
+def _check_nvlinks(gpus: Sequence[LoadedGpu]) -> RuleResults:
+    dropped = {g.index: [x.link for x in g.links if x.up_before and not x.up] for g in gpus}
+    yield from find_gpus(
+        fail,
+        {index: f"link {numbers(links)}" for index, links in dropped.items() if links},
+        "{} lost NVLinks while something was copied",
+        expected="links that stay up",
+        hint="drain the host; sudo nvidia-smi -r, sudo systemctl restart nvidia-fabricmanager; "
+        "where it comes again the board is to be replaced",
+    )
+    errors = {
+        gpu.index: [f"link {x.link}: {words}" for x in gpu.links if (words := _list_errors(x))]
         for gpu in gpus
     }
-    bad = {index: links for index, links in bad.items() if links}
-    if bad:
-        grades = {grade for links in bad.values() for _, grade, _ in links}
-        yield (fail if Severity.FAIL in grades else warn)(
-            f"NVLinks of GPU {numbers(bad)} of {HERE} have errors while something is copied",
-            (name,),
-            seen="; ".join(
-                f"GPU {index}: "
-                + ", ".join(f"link {link.link}: {words}" for link, _, words in links)
-                for index, links in bad.items()
-            ),
-            expected="none: each one is sent again, and NCCL waits for it",
-            hint="nvidia-smi nvlink -e; sudo nvidia-smi -r when nothing uses the GPUs; where it comes "
-            "again: a ticket with dcgmi diag -r 3",
-        )
+    links = [link for gpu in gpus for link in gpu.links]
+    hard = any(x.replays or x.recoveries or _crc_errors(x) >= MANY_ERRORS for x in links)
+    yield from find_gpus(
+        fail if hard else warn,
+        {index: ", ".join(words) for index, words in errors.items() if words},
+        "NVLinks of {} have errors while something is copied",
+        expected="none: each one is sent again, and NCCL waits for it",
+        hint="nvidia-smi nvlink -e; sudo nvidia-smi -r when nothing uses the GPUs; where it comes "
+        "again: a ticket with dcgmi diag -r 3",
+    )
 
 
-def _errors(link: NvLink) -> tuple[Severity, str] | None:
-    """Return how bad the errors of a link are, and the words; None without one."""
+def _crc_errors(link: NvLink) -> int:
+    return (link.flit_errors or 0) + (link.data_errors or 0)
+
+
+def _list_errors(link: NvLink) -> str:
     counts = {
         "replays": link.replays,
         "recoveries": link.recoveries,
-        "CRC errors": (link.flit_errors or 0) + (link.data_errors or 0),
+        "CRC errors": _crc_errors(link),
     }
-    found = {name: count for name, count in counts.items() if count}
-    if not found:
-        return None
-    hard = any(name in HARD for name in found) or found.get("CRC errors", 0) >= MANY_ERRORS
-    words = ", ".join(f"{count} {name}" for name, count in found.items())
-    return Severity.FAIL if hard else Severity.WARN, words
-
-
-def _gpus(found: Sequence[Loaded]) -> list[LoadedGpu]:
-    return [each.gpu for each in found]
-
-
-def _list_gpus(told: Iterable[tuple[LoadedGpu, str]]) -> str:
-    return "; ".join([f"GPU {gpu.index}: {words}" for gpu, words in told][:MAX_LISTED])
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 
 
 def _gb(rate: float) -> str:

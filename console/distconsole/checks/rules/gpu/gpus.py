@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import wraps
+from collections import defaultdict
+from collections.abc import Mapping
 
 from distconsole.checks.engine.rule import (
-    Judge,
+    HERE,
+    Grade,
+    HostView,
     NotApplicable,
     RuleResults,
     differ,
     fail,
     hint,
+    host_rule,
     info,
+    judge_each,
     rule,
     warn,
 )
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.gpu import Gpu, GpuFacts
-from distconsole.checks.rules.wording import dissent, name_hosts, numbers, size, who
+from distconsole.checks.facts.gpu import GpuFacts
+from distconsole.checks.facts.network import NetFacts
+from distconsole.checks.facts.node import SshFacts
+from distconsole.checks.gather.addresses import machines
+from distconsole.checks.rules.wording import MIB, join_some, name_hosts, numbers, size, who
 from distconsole.model.requests import Level
 
-MIB = 1024 * 1024
 HELD_BYTES = 512 * MIB
 """More than the driver itself keeps on an idle GPU."""
 
@@ -29,26 +35,25 @@ ALIKE = 1.08
 """Sizes within it are one: drivers keep some, and ECC on GDDR takes a sixteenth."""
 PROHIBITED = 2
 """nvmlComputeMode_t; of the others 0 is the default, 1 and 3 let one process in."""
+NO_ANSWER = "the driver does not say"
 
 
-def on_gpu_hosts(judge: Judge) -> Judge:
-    """Leave out, by name, the hosts where there is nothing to judge."""
-
-    @wraps(judge)
-    def judged(view: View) -> RuleResults:
-        facts = view.of(GpuFacts)
-        none = not any(found.present for found in facts.values())
-        without = tuple(name for name, found in facts.items() if not found.present)
-        yield NotApplicable("no GPU", without)
-        if not none:
-            yield from judge(view)
-
-    return judged
+def unless_gpu(host: HostView) -> NotApplicable | None:
+    """Leave out a host that has no GPU, or no driver that answers."""
+    return None if host.of(GpuFacts).present else NotApplicable("no GPU")
 
 
-def gpus_by_host(view: View) -> dict[str, GpuFacts]:
-    """Return the facts of the hosts that have GPUs and a driver that answers."""
-    return {name: found for name, found in view.of(GpuFacts).items() if found.present}
+def find_gpus(grade: Grade, gpus: Mapping[int, str], summary: str, **words: str) -> RuleResults:
+    """Yield the finding on some GPUs of a host, if there are any.
+
+    Args:
+        gpus: By index what was seen of each; nothing where one sight is for all.
+        summary: With ``{}`` for their numbers and the host.
+    """
+    if gpus:
+        seen = join_some((f"GPU {index}: {what}" for index, what in gpus.items() if what), "; ")
+        named = f"GPU {numbers(gpus)} of {HERE}"
+        yield grade(summary.replace("{}", named), **{"seen": seen, **words})
 
 
 @rule("gpu.driver_answers", "gpu", Level.QUICK, GpuFacts)
@@ -65,7 +70,7 @@ def _visible(view: View) -> RuleResults:
             continue
         if found.kernel_module or found.devices or (found.error and some):
             yield fail(
-                f"the NVIDIA driver on {name} does not answer: {found.error or 'no library'}",
+                f"the NVIDIA driver on {HERE} does not answer: {found.error or 'no library'}",
                 (name,),
                 seen=f"kernel module {found.kernel_module or 'not loaded'}, "
                 f"{found.devices} device files",
@@ -74,17 +79,16 @@ def _visible(view: View) -> RuleResults:
                 "nvidia_modeset nvidia && sudo modprobe nvidia`",
             )
         elif some:
-            yield warn(f"{name} has no GPU, other hosts have", (name,))
+            yield warn(f"there is no GPU on {HERE}, on other hosts there is", (name,))
         else:
             yield NotApplicable("no GPU", (name,))
 
 
-@rule("gpu.count", "gpu", Level.QUICK, GpuFacts)
+@rule("gpu.count", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
 @hint("nvidia-smi -L; dmesg | grep -i xid")
-@on_gpu_hosts
 def _count(view: View) -> RuleResults:
     """A GPU that fell off the bus; hosts with fewer GPUs than the others."""
-    facts = gpus_by_host(view)
+    facts = view.of(GpuFacts)
     for name, found in facts.items():
         for gpu in found.broken:
             yield fail(
@@ -95,22 +99,17 @@ def _count(view: View) -> RuleResults:
     yield from differ(
         warn,
         "GPUs:",
-        {
-            name: found.count
-            for name, found in facts.items()
-            if view.expectation(name).gpus is None
-        },
+        {name: each.count for name, each in facts.items() if view.expectation(name).gpus is None},
         expected="as many on every host",
         hint="nvidia-smi -L; slots per host where it is meant: HOST:SLOTS",
     )
 
 
-@rule("gpu.driver", "gpu", Level.QUICK, GpuFacts)
+@rule("gpu.driver", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
 @hint("Bring all hosts to one driver.")
-@on_gpu_hosts
 def _driver(view: View) -> RuleResults:
     """One host with another driver, or with a kernel module that is not the library's."""
-    facts = gpus_by_host(view)
+    facts = view.of(GpuFacts)
     yield from differ(
         warn,
         "driver",
@@ -120,155 +119,164 @@ def _driver(view: View) -> RuleResults:
     )
     for name, found in facts.items():
         if found.kernel_module and found.driver and found.kernel_module != found.driver:
-            yield fail(
-                f"{name}: kernel module {found.kernel_module}, library {found.driver}",
-                (name,),
-                hint="reboot the host",
-            )
+            words = f"{HERE}: kernel module {found.kernel_module}, library {found.driver}"
+            yield fail(words, (name,), hint="reboot the host")
 
 
-@rule("gpu.model", "gpu", Level.QUICK, GpuFacts)
+@rule("gpu.model", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
 @hint("Place the job on equal GPUs.")
-@on_gpu_hosts
 def _model(view: View) -> RuleResults:
     """Mixed models: the slowest one sets the pace."""
-    facts = gpus_by_host(view)
-    kinds = {
-        name: ", ".join(sorted({gpu.name or "unknown" for gpu in found.gpus}))
-        for name, found in facts.items()
-    }
-    yield from differ(info, "GPUs:", kinds)
+    facts = view.of(GpuFacts).items()
+    kinds = {name: sorted({gpu.name or "unknown" for gpu in found.gpus}) for name, found in facts}
+    yield from differ(info, "GPUs:", {name: ", ".join(each) for name, each in kinds.items()})
 
 
-@rule("gpu.memory", "gpu", Level.QUICK, GpuFacts)
+@rule("gpu.memory", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
 @hint("A batch for the smallest, or equal GPUs.")
-@on_gpu_hosts
 def _memory(view: View) -> RuleResults:
     """GPUs, or MIG instances, with less memory than the others': out of memory there first.
 
     What a rank gets: of a GPU, or of an instance where MIG is on.
     """
-    facts = {
-        name: found
-        for name, found in gpus_by_host(view).items()
+    sizes = {
+        name: sorted(_memory_sizes(found))
+        for name, found in view.of(GpuFacts).items()
         if view.expectation(name).gpu_memory is None
     }
-    sizes = {name: _sizes(found) for name, found in facts.items()}
-    unknown = tuple(name for name, each in sizes.items() if not each)
-    yield NotApplicable("the driver does not say", unknown)
-    steps = _steps({one for each in sizes.values() for _, one in each})
-    told = {
-        name: " and ".join(
-            dict.fromkeys(f"{kind}{size(steps[one])}" for kind, one in sorted(each, key=_bytes))
-        )
-        for name, each in sizes.items()
-        if each
-    }
+    yield NotApplicable(NO_ANSWER, tuple(name for name, each in sizes.items() if not each))
+    alike: dict[int, int] = {}  # by size the smallest one that counts as the same
+    least = 0
+    for one in sorted({one for each in sizes.values() for one, _ in each}):
+        least = one if one > ALIKE * least else least
+        alike[one] = least
+    words = {name: [kind + size(alike[one]) for one, kind in each] for name, each in sizes.items()}
     yield from differ(
         warn,
         "GPU memory of",
-        told,
+        {name: " and ".join(dict.fromkeys(each)) for name, each in words.items() if each},
         expected="the same on every host: the smallest one is where a batch fails first",
         hint="a batch for the smallest, or leave these hosts out; nvidia-smi -L shows MIG instances",
     )
 
 
-def _sizes(found: GpuFacts) -> set[tuple[str, int]]:
-    whole = {("", gpu.mem_total) for gpu in found.gpus if gpu.mem_total and not gpu.instances}
-    return whole | {("MIG ", each) for gpu in found.gpus for each in gpu.instances}
+def _memory_sizes(found: GpuFacts) -> set[tuple[int, str]]:
+    whole = {(gpu.mem_total, "") for gpu in found.gpus if gpu.mem_total and not gpu.instances}
+    return whole | {(each, "MIG ") for gpu in found.gpus for each in gpu.instances}
 
 
-def _bytes(told: tuple[str, int]) -> int:
-    return told[1]
-
-
-def _steps(sizes: set[int]) -> dict[int, int]:
-    """Return for each size the smallest one that counts as the same."""
-    found: dict[int, int] = {}
-    least = 0
-    for each in sorted(sizes):
-        least = each if each > ALIKE * least else least
-        found[each] = least
-    return found
-
-
-@rule("gpu.modes", "gpu", Level.QUICK, GpuFacts)
+@rule("gpu.modes", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
 @hint("nvidia-smi -e, -mig, -c")
-@on_gpu_hosts
 def _modes(view: View) -> RuleResults:
     """ECC or MIG on some hosts or GPUs only, or after the next reset; exclusive or prohibited mode."""
-    facts = gpus_by_host(view)
-    for what, values in (
-        ("ECC", {name: tuple(gpu.ecc for gpu in f.gpus) for name, f in facts.items()}),
-        ("MIG", {name: tuple(gpu.mig for gpu in f.gpus) for name, f in facts.items()}),
-    ):
-        split = dissent(
-            {name: tuple(sorted({v or 0 for v in value})) for name, value in values.items()}
-        )
-        if split is not None:
-            yield warn(f"{what} differs on {name_hosts(split.minority)}", split.minority)
-    for name, found in facts.items():
-        yield from _modes_of(name, found.gpus)
+    facts = view.of(GpuFacts).items()
+    on = {False: "off", True: "on"}
+    ecc = {name: sorted({on[bool(gpu.ecc)] for gpu in found.gpus}) for name, found in facts}
+    mig = {name: sorted({on[bool(gpu.mig)] for gpu in found.gpus}) for name, found in facts}
+    for what, modes in (("ECC", ecc), ("MIG", mig)):
+        yield from differ(warn, what, {name: " and ".join(each) for name, each in modes.items()})
+    yield from judge_each(_modes_of_host)(view)
 
 
-def _modes_of(name: str, gpus: Sequence[Gpu]) -> RuleResults:
-    closed = [gpu.index for gpu in gpus if gpu.compute_mode == PROHIBITED]
-    if closed:
-        yield fail(
-            f"GPU {numbers(closed)} of {name} lets nobody compute",
-            (name,),
-            seen="compute mode prohibited",
-            hint=f"sudo nvidia-smi -c DEFAULT -i {','.join(map(str, closed))}",
-        )
-    exclusive = [gpu.index for gpu in gpus if gpu.compute_mode not in (None, 0, PROHIBITED)]
-    if exclusive:
-        yield warn(
-            f"GPUs {', '.join(map(str, exclusive))} of {name} take one process only",
-            (name,),
-            hint="sudo nvidia-smi -c DEFAULT",
-        )
+def _modes_of_host(host: HostView) -> RuleResults:
+    gpus = host.of(GpuFacts).gpus
+    modes = {gpu.index: gpu.compute_mode for gpu in gpus}
+    closed = [index for index, mode in modes.items() if mode == PROHIBITED]
+    exclusive = [index for index, mode in modes.items() if mode not in (None, 0, PROHIBITED)]
     split = [gpu.index for gpu in gpus if gpu.mig]
-    if split and len(split) < len(gpus):
-        yield warn(
-            f"MIG is on for GPU {numbers(split)} of {name} and off for the others",
-            (name,),
-            expected="one or the other: a process sees one MIG instance, and then no other GPU",
-            hint=f"sudo nvidia-smi -mig 0 -i {','.join(map(str, split))}, and a reset",
+    ecc = [gpu.index for gpu in gpus if gpu.ecc_next not in (None, gpu.ecc)]
+    mig = [gpu.index for gpu in gpus if gpu.mig_next not in (None, gpu.mig)]
+    yield from find_gpus(
+        fail,
+        dict.fromkeys(closed, ""),
+        "{} lets nobody compute",
+        seen="compute mode prohibited",
+        hint=f"sudo nvidia-smi -c DEFAULT -i {_list_indices(closed)}",
+    )
+    yield from find_gpus(
+        warn,
+        dict.fromkeys(exclusive, ""),
+        "{} takes one process only",
+        hint="sudo nvidia-smi -c DEFAULT",
+    )
+    yield from find_gpus(
+        warn,
+        dict.fromkeys(split if len(split) < len(gpus) else (), ""),
+        "MIG is on for {} and off for the others",
+        expected="one or the other: a process sees one MIG instance, and then no other GPU",
+        hint=f"sudo nvidia-smi -mig 0 -i {_list_indices(split)}, and a reset",
+    )
+    for what, waiting in (("ECC", ecc), ("MIG", mig)):
+        yield from find_gpus(
+            info,
+            dict.fromkeys(waiting, ""),
+            f"{what} of {{}} changes with the next reset or reboot",
+            hint=f"sudo nvidia-smi -r -i {_list_indices(waiting)}, when nothing uses it",
         )
-    for what, waiting in (
-        ("ECC", [gpu.index for gpu in gpus if gpu.ecc_next not in (None, gpu.ecc)]),
-        ("MIG", [gpu.index for gpu in gpus if gpu.mig_next not in (None, gpu.mig)]),
-    ):
-        if waiting:
-            yield info(
-                f"{what} of GPU {numbers(waiting)} of {name} changes with the next reset or reboot",
-                (name,),
-                hint=f"sudo nvidia-smi -r -i {','.join(map(str, waiting))}, when nothing uses it",
-            )
 
 
-@rule("gpu.clean", "gpu", Level.QUICK, GpuFacts)
+def _list_indices(gpus: list[int]) -> str:
+    return ",".join(map(str, gpus))
+
+
+@host_rule("gpu.clean", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
 @hint("Stop what holds it.")
-@on_gpu_hosts
-def _clean(view: View) -> RuleResults:
+def _clean(host: HostView) -> RuleResults:
     """Memory held by leftovers of an earlier job, or by somebody else."""
-    for name, found in gpus_by_host(view).items():
-        held = [gpu for gpu in found.gpus if gpu.processes and (gpu.mem_used or 0) > HELD_BYTES]
-        if held:
-            yield warn(
-                f"{len(held)} of {found.count} GPUs of {name} are in use",
-                (name,),
-                seen="; ".join(
-                    f"GPU {gpu.index}: {(gpu.mem_used or 0) // MIB} MiB, "
-                    + ", ".join(map(who, gpu.processes[:4]))
-                    for gpu in held
-                ),
-                hint=f"leftovers of a job of yours: on {name}: kill {_pids(held)}",
-            )
+    found = host.of(GpuFacts)
+    held = [gpu for gpu in found.gpus if gpu.processes and (gpu.mem_used or 0) > HELD_BYTES]
+    if held:
+        pids = sorted({str(each.pid) for gpu in held for each in gpu.processes if each.pid})
+        yield warn(
+            f"{len(held)} of {found.count} GPUs of {host} are in use",
+            seen="; ".join(
+                f"GPU {gpu.index}: {(gpu.mem_used or 0) // MIB} MiB, "
+                + ", ".join(map(who, gpu.processes[:4]))
+                for gpu in held
+            ),
+            hint=f"leftovers of a job of yours: on {host}: kill {' '.join(pids)}",
+        )
 
 
-def _pids(gpus: Sequence[Gpu]) -> str:
-    return " ".join(sorted({str(p.pid) for gpu in gpus for p in gpu.processes if p.pid}))
+@rule("gpu.persistence", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
+@hint("nvidia-persistenced")
+def _persistence(view: View) -> RuleResults:
+    """Persistence mode off on some hosts: their ranks start seconds later."""
+    modes = {name: [gpu.persistence for gpu in f.gpus] for name, f in view.of(GpuFacts).items()}
+    unknown = tuple(name for name, each in modes.items() if None in each)
+    yield NotApplicable(NO_ANSWER, unknown)
+    known = {name: each for name, each in modes.items() if each and name not in unknown}
+    yield from differ(
+        info,
+        "persistence mode",
+        {name: "on" if all(each) else "off" for name, each in known.items()},
+        expected="on everywhere: else the driver starts anew with each job, for seconds",
+        hint="sudo systemctl enable --now nvidia-persistenced; or: sudo nvidia-smi -pm 1",
+    )
 
 
-RULES = (_visible, _count, _driver, _model, _memory, _modes, _clean)
+@rule("gpu.shared", "gpu", Level.QUICK, GpuFacts, NetFacts, SshFacts, unless=unless_gpu)
+@hint("docker run --gpus device=…")
+def _shared(view: View) -> RuleResults:
+    """Containers of one machine that were given the same GPUs: `Duplicate GPU detected`."""
+    machine_of = machines(view)
+    owners: dict[str, list[str]] = defaultdict(list)
+    for name, facts in view.of(GpuFacts).items():
+        for gpu in facts.gpus:
+            if gpu.uuid:
+                owners[gpu.uuid].append(name)
+    by_hosts: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for uuid, names in owners.items():
+        if len({machine_of[name] for name in names}) > 1:
+            by_hosts[tuple(names)].append(uuid)
+    for hosts, uuids in by_hosts.items():
+        yield fail(
+            f"{name_hosts(hosts)} have the same {len(uuids)} GPUs: they are containers of one machine",
+            hosts,
+            seen=f"UUID {', '.join(uuids[:4])} on each",
+            expected="GPUs of its own for each host; NCCL refuses two ranks on one",
+            hint="give each container its own: docker run --gpus device=0,1, or CUDA_VISIBLE_DEVICES",
+        )
+
+
+RULES = (_visible, _count, _driver, _model, _memory, _modes, _clean, _shared, _persistence)
