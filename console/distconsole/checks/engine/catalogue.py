@@ -23,7 +23,6 @@ from distconsole.checks.rules.software import (
     timeouts,
 )
 from distconsole.checks.rules.system import (
-    budgets,
     expected,
     folders,
     identity,
@@ -40,7 +39,6 @@ CATALOGUE: tuple[Rule, ...] = (
     *names.RULES,
     *limits.RULES,
     *folders.RULES,
-    *budgets.RULES,
     *system.RULES,
     *leftovers.RULES,
     *python_env.RULES,

@@ -18,7 +18,7 @@ from distconsole.checks.fixes.trying import (
     changes,
 )
 from distconsole.checks.gather.nodes import fixed_port
-from distconsole.checks.rules.system import budgets, limits
+from distconsole.checks.rules.system import limits
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
 from distconsole.model.findings import Finding, HostCure
@@ -162,9 +162,9 @@ LAUNCH_PROVERS: dict[str, Prover] = {
         "memlock", "ulimit -l", 1024, lambda soft: soft is None or soft >= limits.MEMLOCK_BYTES
     ),
     "lim.processes": _limit_prover(
-        "nproc", "ulimit -u", 1, lambda soft: soft is None or soft >= budgets.PROCESSES
+        "nproc", "ulimit -u", 1, lambda soft: soft is None or soft >= limits.PROCESSES
     ),
-    "lim.stack": _limit_prover("stack", "ulimit -s", 1024, budgets.stack_is_well),
+    "lim.stack": _limit_prover("stack", "ulimit -s", 1024, limits.stack_is_well),
     "tmp.dir": _start_prover(
         "code loaded from TMPDIR and a socket in it",
         {"tmp": True},

@@ -14,7 +14,7 @@ from distconsole.checks.facts.evidence import HostEvidence, Outcome
 from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.facts.script import Folder, FolderFacts, SpeedFacts
 from distconsole.checks.gather.nodes import NOTHING_WRITTEN, Gathering, believe
-from distconsole.checks.rules.system.slow_folders import suspects
+from distconsole.checks.rules.system.folders import slow_folders
 from distconsole.model.cluster import Host
 from distconsole.model.requests import Level
 
@@ -43,12 +43,13 @@ def measure(gathering: Gathering) -> Iterator[str]:
         return
     yield from _ask(gathering, reached, questions, seconds)
     for _ in range(AGAIN):
-        again = suspects(gathering.view((SpeedFacts,)).of(SpeedFacts))
-        hosts = [host for host in reached if host.name in again]
+        facts = gathering.view((SpeedFacts,)).of(SpeedFacts)
+        again = {(slow.host, slow.path) for slow in slow_folders(facts)}
+        hosts = [host for host in reached if any(host.name == name for name, _ in again)]
         if not hosts or gathering.left(seconds) < seconds:
             return
         for host in hosts:
-            asked = [each for each in questions[host.name] if each["path"] in again[host.name]]
+            asked = [q for q in questions[host.name] if (host.name, q["path"]) in again]
             for _ in _ask(gathering, [host], {host.name: asked}, seconds):
                 pass
 

@@ -19,8 +19,8 @@ from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import PythonFacts
 from distconsole.checks.facts.script import Module, ScriptFacts
-from distconsole.checks.rules.script.scripts import MAX_LISTED, NO_SCRIPT, cut_lines
-from distconsole.checks.rules.wording import dissent, name_hosts
+from distconsole.checks.rules.script.scripts import NO_SCRIPT
+from distconsole.checks.rules.wording import MAX_LISTED, dissent, list_some, name_hosts
 from distconsole.model.requests import Level
 
 JUDGED_ELSEWHERE = ("torch", "horovod")
@@ -145,7 +145,7 @@ def _versions(view: View) -> RuleResults:
         yield warn(
             what,
             hosts,
-            seen="\n".join(cut_lines(lines)),
+            seen=list_some(lines),
             expected="the same version of what the script imports on every host",
             hint="\n".join(
                 f"on {name}: {pythons[name].executable if name in pythons else 'python3'} -m pip install "

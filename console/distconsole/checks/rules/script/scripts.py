@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import posixpath
 import shlex
+from collections.abc import Hashable, Mapping
 
 from distconsole.checks.engine.rule import (
+    HERE,
+    HostView,
     NotApplicable,
-    RuleResult,
     RuleResults,
     fail,
     hint,
+    host_rule,
     info,
     rule,
     warn,
@@ -18,44 +21,38 @@ from distconsole.checks.engine.rule import (
 from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import OsFacts
-from distconsole.checks.facts.script import CodeFile, ScriptFacts, ScriptFile
-from distconsole.checks.rules.script.argument_paths import argument_trouble
-from distconsole.checks.rules.system.stuck import TOLD, lies_below, stuck_points
-from distconsole.checks.rules.wording import dissent, name_hosts
+from distconsole.checks.facts.script import CodeFile, Found, ScriptFacts, ScriptFile
+from distconsole.checks.rules.script.launches import get_launch, unless_brought, unless_unplanned
+from distconsole.checks.rules.system.folders import NUMBERED, TOLD, lies_on_stuck
+from distconsole.checks.rules.wording import (
+    MAX_LISTED,
+    Dissent,
+    dissent,
+    list_some,
+    name_hosts,
+    size,
+)
 from distconsole.model.requests import Level
 from distconsole.model.time_text import utc_text
 
-MAX_LISTED = 8
 MISSING = "is not there"
 NO_SCRIPT = "the script is not there, or cannot be read"
 
 
-@rule("script.present", "script", Level.QUICK, ScriptFacts)
+@host_rule("script.present", "script", Level.QUICK, ScriptFacts, unless=unless_brought)
 @hint("--sync, or rsync.")
-def _present(view: View) -> RuleResults:
+def _present(host: HostView) -> RuleResults:
     """A host without the script or module, or with one that it cannot read; a folder, a binary."""
-    launch, facts = view.launch, view.of(ScriptFacts)
-    if launch is None:
-        return
-    if launch.brought:
-        yield NotApplicable(f"--sync brings {launch.brought}", tuple(facts))
-        return
+    launch, found = get_launch(host.view), host.of(ScriptFacts)
     inside = launch.module or launch.path.startswith(f"{launch.workdir}/")
-    wrong: dict[tuple[str, str], list[str]] = {}
-    for name, found in facts.items():
-        if inside and (found.workdir.error or found.workdir.kind != "folder"):
-            yield NotApplicable("its working folder is not there", (name,))
-        elif trouble := _wrong_script(found.script, launch):
-            seen = found.script.error or found.script.kind or "nothing"
-            wrong.setdefault((trouble, seen), []).append(name)
-    for (trouble, seen), names in wrong.items():
-        what = f"the module {launch.path}" if launch.module else launch.path
+    if inside and (found.workdir.error or found.workdir.kind != "folder"):
+        yield NotApplicable("its working folder is not there")
+    elif trouble := _wrong_script(found.script, launch):
         yield fail(
-            f"{what} {trouble} on {name_hosts(names)}",
-            names,
-            seen=f"stat: {seen}",
+            f"{'the module ' if launch.module else ''}{launch.path} {trouble} on {HERE}",
+            seen=f"stat: {found.script.error or found.script.kind or 'nothing'}",
             expected="the script in the working folder of every host",
-            hint=_bring(launch, names, trouble, nowhere=len(names) == len(facts)),
+            hint=_bring(host.view, trouble),
         )
 
 
@@ -64,10 +61,9 @@ def _wrong_script(script: ScriptFile, launch: Launch) -> str:
         return "" if script.path or script.installed else "is not found"
     if script.late:
         return "does not answer"
-    if script.error and script.code not in ("", "ENOENT"):
-        return f"cannot be read ({script.error})"
     if script.error:
-        return MISSING
+        absent = script.code in ("", "ENOENT")
+        return MISSING if absent else f"cannot be read ({script.error})"
     if script.kind == "folder":
         return "is a folder without __main__.py"
     if script.kind != "file":
@@ -79,69 +75,61 @@ def _wrong_script(script: ScriptFile, launch: Launch) -> str:
     return "is larger than 4 MiB: no script" if script.too_large else ""
 
 
-def _bring(launch: Launch, hosts: list[str], trouble: str, *, nowhere: bool) -> str:
+def _bring(view: View, trouble: str) -> str:
     """Return what brings the script to hosts that lack it."""
+    launch = get_launch(view)
+    scripts = {name: found.script for name, found in view.of(ScriptFacts).items()}
+    lacking = [
+        name for name, script in scripts.items() if _wrong_script(script, launch) == trouble
+    ]
+    path, hosts = shlex.quote(launch.path), " ".join(lacking[:MAX_LISTED])
     if launch.module:
         return (
             "--sync brings the code; --workdir names its folder, --env PYTHONPATH=… where it lies"
         )
-    if not trouble.startswith(MISSING):
-        return f"give the script itself; on {hosts[0]}: ls -ld {shlex.quote(launch.path)}"
-    if nowhere and not launch.needs.readable:
+    if trouble != MISSING:
+        return f"give the script itself; on {lacking[0]}: ls -ld {path}"
+    if len(lacking) == len(scripts) and not launch.needs.readable:
         return f"it is not here either: is {launch.path} its name? --workdir names its folder"
-    path, listed = shlex.quote(launch.path), " ".join(hosts[:MAX_LISTED])
-    return f"distconsole run --sync brings it; or: for h in {listed}; do rsync -a {path} $h:{path}; done"
+    return f"distconsole run --sync brings it; or: for h in {hosts}; do rsync -a {path} $h:{path}; done"
 
 
-@rule("script.same", "script", Level.QUICK, ScriptFacts)
+@rule("script.same", "script", Level.QUICK, ScriptFacts, unless=unless_brought)
 @hint("--sync, or rsync.")
 def _same(view: View) -> RuleResults:
-    """Stale code on one host, also in what the script imports from beside it: a hang hours later.
-
-    The script and the code that it imports from beside it, by content.
-    """
-    launch = view.launch
-    if launch is None:
-        return
-    facts = {name: each for name, each in view.of(ScriptFacts).items() if each.code is not None}
-    yield NotApplicable(
-        NO_SCRIPT, tuple(name for name in view.of(ScriptFacts) if name not in facts)
-    )
-    if launch.brought:
-        yield NotApplicable(f"--sync brings {launch.brought}", tuple(facts))
-        return
-    codes = {name: each.code.files for name, each in facts.items() if each.code is not None}
-    blamed: dict[str, None] = {}
-    lines: list[str] = []
-    differing: list[str] = []
-    for file in sorted({path for files in codes.values() for path in files}):
-        split = dissent({name: _mark(files.get(file)) for name, files in codes.items()})
-        if split is None:
-            continue
-        differing.append(file)
-        blamed.update(dict.fromkeys(split.minority))
-        lines += [
-            f"{file}: {name_hosts(on)} {_format(codes[on[0]].get(file))}" for _, on in split.groups
-        ]
-    cut = tuple(name for name, each in facts.items() if each.code is not None and each.code.cut)
+    """Stale code on one host, also in what the script imports from beside it: a hang hours later."""
+    launch, facts = get_launch(view), view.of(ScriptFacts)
+    codes = {name: each.code for name, each in facts.items() if each.code is not None}
+    yield NotApplicable(NO_SCRIPT, tuple(name for name in facts if name not in codes))
+    cut = [name for name, code in codes.items() if code.cut]
     if cut:
         yield info("there is more code than was compared", cut)
+    blamed: set[str] = set()
+    lines: list[str] = []
+    differing: list[str] = []
+    for path in sorted({path for code in codes.values() for path in code.files}):
+        files = {name: code.files.get(path) for name, code in codes.items()}
+        split = dissent({name: _mark(file) for name, file in files.items()})
+        if split is not None:
+            differing.append(path)
+            blamed.update(split.minority)
+            lines += [
+                f"{path}: {name_hosts(on)} {_format(files[on[0]])}" for _, on in split.groups
+            ]
     if not differing:
         return
     hosts = [name for name in facts if name in blamed]
-    source = next((name for name in facts if name not in blamed), "")
+    source = next((name for name in codes if name not in blamed), "")
+    what = differing[0] if len(differing) == 1 else f"{len(differing)} files of {launch.name}"
+    how = "differs from the other hosts'" if source else "differs between the hosts"
+    root = shlex.quote(launch.root)
     yield fail(
-        f"{differing[0] if len(differing) == 1 else f'{len(differing)} files of {launch.name}'} "
-        + (
-            f"on {name_hosts(hosts)} differs from the other hosts'"
-            if source
-            else f"differ: {name_hosts(hosts)}"
-        ),
+        f"{what} on {name_hosts(hosts)} {how}",
         hosts,
-        seen="\n".join([*cut_lines(lines), *_commits(facts)]),
+        seen="\n".join([list_some(lines), *_commits(facts)]),
         expected="the same code everywhere: ranks that differ hang in collectives that do not match",
         hint=f"distconsole run --sync brings one copy to all; or from {source or 'the right host'}: "
-        f"rsync -a --checksum {shlex.quote(launch.root)}/ {hosts[0]}:{shlex.quote(launch.root)}/",
+        f"rsync -a --checksum {root}/ {hosts[0]}:{root}/",
     )
 
 
@@ -150,99 +138,139 @@ def _mark(file: CodeFile | None) -> str:
 
 
 def _format(file: CodeFile | None) -> str:
-    if file is None or file.error:
-        return "has none" if file is None else f"cannot read it ({file.error})"
-    when = utc_text(file.modified)
-    return f"has {file.sha256[:12]}, {file.size} bytes of {when}"
+    if file is None:
+        return "has none"
+    if file.error:
+        return f"cannot read it ({file.error})"
+    return f"has {file.sha256[:12]}, {file.size} bytes of {utc_text(file.modified)}"
 
 
-def _commits(facts: dict[str, ScriptFacts]) -> list[str]:
+def _commits(facts: Mapping[str, ScriptFacts]) -> list[str]:
     """Return what is checked out, where that differs."""
+    gits = {name: each.git for name, each in facts.items() if each.git is not None}
     heads = {
-        name: f"{each.git.head[:10]}{', changed' if each.git.dirty else ''}"
-        for name, each in facts.items()
-        if each.git is not None and each.git.head
+        n: f"{g.head[:10]}{', changed' if g.dirty else ''}" for n, g in gits.items() if g.head
     }
     split = dissent(heads)
     return [] if split is None else [f"git: {split.told('checked out')}"]
 
 
-def cut_lines(lines: list[str]) -> list[str]:
-    """Return the first lines, and how many more there are."""
-    more = len(lines) - MAX_LISTED
-    return [*lines[:MAX_LISTED], *([f"and {more} more lines"] if more > 0 else [])]
-
-
-@rule("script.syntax", "script", Level.QUICK, ScriptFacts)
+@host_rule("script.syntax", "script", Level.QUICK, ScriptFacts, unless=unless_unplanned)
 @hint("--python PATH.")
-def _syntax(view: View) -> RuleResults:
+def _syntax(host: HostView) -> RuleResults:
     """Code that an older Python on the hosts does not understand; Windows' line ends."""
-    launch = view.launch
-    for name, facts in view.of(ScriptFacts).items():
-        python = facts.python.version if facts.python is not None else ""
-        if facts.code is None:
-            if facts.script.shell and facts.script.crlf:
-                yield _line_ends(name, launch)
-            elif not facts.script.shell:
-                yield NotApplicable(NO_SCRIPT, (name,))
-            continue
+    facts, path = host.of(ScriptFacts), get_launch(host.view).path
+    if facts.code is None and facts.script.shell and facts.script.crlf:
+        yield fail(
+            f"{posixpath.basename(path)} has the line ends of Windows",
+            seen="its #! line ends with CR",
+            expected="LF alone: the shell takes CR for a part of every word",
+            hint=f"sed -i 's/\\r$//' {shlex.quote(path)}",
+        )
+    elif facts.code is None and not facts.script.shell:
+        yield NotApplicable(NO_SCRIPT)
+    elif facts.code is not None and facts.code.problem.what:
         found = facts.code.problem
-        if found.what:
-            yield fail(
-                f"Python {python or '?'} does not compile {found.file}: {found.what}",
-                (name,),
-                seen=f"{found.file}:{found.line}: {found.text}" if found.line else found.what,
-                expected="a source that the hosts' Python understands",
-                hint=f"python3 -m py_compile {shlex.quote(found.file)}; --python PATH names another one",
-            )
-        elif facts.script.crlf:
-            yield info("the script's #! line ends with CR: ./ does not start it", (name,))
+        python = facts.python.version if facts.python is not None else ""
+        yield fail(
+            f"Python {python or '?'} does not compile {found.file}: {found.what}",
+            seen=f"{found.file}:{found.line}: {found.text}" if found.line else found.what,
+            expected="a source that the hosts' Python understands",
+            hint=f"python3 -m py_compile {shlex.quote(found.file)}; --python PATH names another one",
+        )
+    elif facts.code is not None and facts.script.crlf:
+        yield info("the script's #! line ends with CR: ./ does not start it")
 
 
-def _line_ends(name: str, launch: Launch | None) -> RuleResult:
-    path = launch.path if launch is not None else ""
-    return fail(
-        f"{posixpath.basename(path)} has the line ends of Windows",
-        (name,),
-        seen="its #! line ends with CR",
-        expected="LF alone: the shell takes CR for a part of every word",
-        hint=f"sed -i 's/\\r$//' {shlex.quote(path)}",
-    )
-
-
-@rule("script.arguments", "script", Level.QUICK, ScriptFacts, OsFacts)
+@rule("script.arguments", "script", Level.QUICK, ScriptFacts, OsFacts, unless=unless_unplanned)
 @hint("Mount or copy it; chmod.")
 def _arguments(view: View) -> RuleResults:
-    """A data folder that is missing, empty or another one on some host; an output folder that is read-only.
-
-    Paths among the script's arguments: there, readable or writable, and the same.
-    """
-    launch, facts = view.launch, view.of(ScriptFacts)
-    if launch is None or not launch.paths:
+    """A data folder that is missing, empty or another one on some host; an output folder that is read-only."""
+    launch, facts, systems = get_launch(view), view.of(ScriptFacts), view.of(OsFacts)
+    if not launch.paths:
         yield NotApplicable("no paths among the arguments", tuple(facts))
-        return
-    stuck = stuck_points(view)
     for each in launch.paths:
-        told = [name for name in facts if lies_below(each.path, stuck.get(name, ()))]
-        yield NotApplicable(TOLD, tuple(told))
+        stuck = tuple(name for name in facts if lies_on_stuck(each.path, systems[name]))
+        yield NotApplicable(TOLD, stuck)
         found = {
             name: one.paths[each.path]
             for name, one in facts.items()
-            if each.path in one.paths and name not in told
+            if each.path in one.paths and name not in stuck
         }
         what = f"{each.option} {each.path}".strip()
-        judged = argument_trouble(what, found, output=each.output)
-        if judged is not None:
-            summary, hosts, seen, hint = judged
-            yield warn(
-                summary,
-                hosts,
-                seen=seen,
-                expected="a folder that every rank can write to"
-                if each.output
-                else "the same data on every host",
-                hint=hint,
-            )
+        yield from _check_path(what, found, output=each.output)
+
+
+def _check_path(what: str, found: Mapping[str, Found], *, output: bool) -> RuleResults:
+    """Yield the worst that is wrong with a path among the arguments."""
+    late = [name for name, each in found.items() if each.late]
+    missing = [name for name, each in found.items() if each.error and not output]
+    closed = [n for n, each in found.items() if not (each.writable if output else each.readable)]
+    seen, hosts, expected = list(found), late or missing or closed, "the same data on every host"
+    on = name_hosts(hosts)
+    if late:
+        trouble, hint = (
+            "does not answer",
+            "is its server up? mount | grep of that folder; umount -f -l",
+        )
+    elif missing:
+        on = "any host" if len(missing) == len(found) else on
+        trouble = "is not there"
+        hint = f"on {name_hosts(missing)}: findmnt; sudo mount -a; or copy it there by rsync -a"
+    elif closed:
+        seen, place = closed, found[closed[0]].above or found[closed[0]].real
+        trouble = "cannot be written to" if output else "cannot be read"
+        mend = (
+            f"make it, or take it over: sudo chown $USER {place}" if output else "chmod or chown"
+        )
+        hint = f"on {on}: ls -ld {place}; {mend}"
+    elif output or (unlike := _find_unlike(found)) is None:
+        return
+    else:
+        trouble, split = unlike
+        hosts = list(split.minority)
+        on = name_hosts(hosts) + ("" if split.majority is not None else ": the hosts do not agree")
+        hint = "compare them: findmnt -T PATH; find PATH | wc -l; bring one to all by rsync -a"
+    yield warn(
+        f"{what} {trouble} on {on}",
+        hosts,
+        seen=list_some([f"{name}: {_format_path(found[name])}" for name in seen]),
+        expected="a folder that every rank can write to" if output else expected,
+        hint=hint,
+    )
+
+
+def _find_unlike(found: Mapping[str, Found]) -> tuple[str, Dissent[Hashable]] | None:
+    """Return whose kind, source, size or number of entries is another one than on the other hosts."""
+    shared = {name: bool(each.mount and each.mount.network) for name, each in found.items()}
+    numbered = all(each.mount and each.mount.kind in NUMBERED for each in found.values())
+    inodes = {name: each.inode for name, each in found.items()}
+    aspects: list[tuple[str, Mapping[str, Hashable]]] = [
+        ("is of another kind", {name: each.kind for name, each in found.items()}),
+        ("comes from elsewhere", shared),
+        ("is another folder", inodes if numbered and all(shared.values()) else {}),
+        ("has another size", {n: each.size for n, each in found.items() if each.kind == "file"}),
+        ("has other contents", {n: e.entries for n, e in found.items() if e.entries is not None}),
+    ]
+    for verb, values in aspects:
+        split = dissent(values)
+        if split is not None:
+            return verb, split
+    return None
+
+
+def _format_path(found: Found) -> str:
+    if found.error:
+        verb = "is" if found.writable else "is not"
+        return found.error + (f"; {found.above} {verb} writable" if found.above else "")
+    parts = [found.kind]
+    if found.kind == "file":
+        parts.append(size(found.size))
+    if found.entries is not None:
+        parts.append(f"{found.entries} entries")
+    if found.mount is not None:
+        parts.append(f"{found.mount.kind} {found.mount.source} at {found.mount.point}")
+    return ", ".join([*parts, *([] if found.readable else ["not readable"])])
 
 
 RULES = (_present, _same, _syntax, _arguments)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from distconsole.checks.engine.rule import NotApplicable, Rule, RuleResults, hint, rule
+from distconsole.checks.engine.rule import (
+    HostView,
+    NotApplicable,
+    Rule,
+    RuleResults,
+    hint,
+    host_rule,
+    rule,
+)
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.jobs import (
     CollFacts,
@@ -15,7 +23,7 @@ from distconsole.checks.facts.jobs import (
 )
 from distconsole.checks.facts.node import MpiFacts, OsFacts
 from distconsole.checks.rules.software.ranks import Judged, exact, judge_end, met, who
-from distconsole.checks.rules.system.limits import LIMITS, lower_than_a_login
+from distconsole.checks.rules.system.limits import lower_than_a_login
 from distconsole.model.requests import Level
 
 TORCH = Judged(CollFacts)
@@ -48,38 +56,29 @@ def _by_mpi(view: View) -> RuleResults:
             return
 
 
-@rule("mpi.limits", "coll", Level.STANDARD, MpiCollFacts, MpiFacts, OsFacts)
+@host_rule("mpi.limits", "coll", Level.STANDARD, MpiCollFacts, MpiFacts, OsFacts)
 @hint("Look for ulimit in what runs before the ranks.")
-def _limits(view: View) -> RuleResults:
+def _limits(host: HostView) -> RuleResults:
     """Less locked memory or fewer open files below mpirun than in a login: RDMA fails in jobs only.
 
     What mpirun's ranks may, against what a process of the agent may.
     """
-    agents = view.of(OsFacts)
-    for name, facts in view.of(MpiCollFacts).items():
-        found = next(filter(None, (_soft_limits(rank) for rank in facts.ranks)), None)
-        if found is None:
-            yield NotApplicable(facts.refused or "no rank told its limits", (name,))
-            continue
-        yield from lower_than_a_login(
-            "mpirun's ranks",
-            name,
-            found,
-            agents[name],
-            "look for ulimit in --setup and in what the shell runs before the ranks",
-        )
+    facts = host.of(MpiCollFacts)
+    found = next(filter(None, map(_soft_limits, facts.ranks)), None)
+    if found is None:
+        yield NotApplicable(facts.refused or "no rank told its limits")
+        return
+    hint = "look for ulimit in --setup and in what the shell runs before the ranks"
+    yield from lower_than_a_login("mpirun's ranks", host, found, hint)
 
 
 def _soft_limits(rank: RankReport) -> dict[str, int | None] | None:
-    for said in rank.said:
-        limits = (
-            said.get("group", {}).get("limits") if isinstance(said.get("group"), dict) else None
-        )
+    for group in (said.get("group") for said in rank.said):
+        limits = group.get("limits") if isinstance(group, dict) else None
         if isinstance(limits, dict):
-            pairs = {key: limits.get(key) for key in LIMITS}
             return {
                 key: pair[0]
-                for key, pair in pairs.items()
+                for key, pair in limits.items()
                 if isinstance(pair, list) and pair and isinstance(pair[0], int | None)
             }
     return None

@@ -2,35 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from statistics import median
+from typing import NamedTuple
+
 from distconsole.checks.engine.rule import (
     HERE,
+    HostView,
     NotApplicable,
     RuleResults,
     fail,
     hint,
+    host_rule,
     info,
     rule,
     warn,
 )
+from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import Filesystem, OsFacts, SshFacts
-from distconsole.checks.facts.script import FolderFacts, SpeedFacts
+from distconsole.checks.facts.script import FolderFacts, SpeedFacts, Trial
 from distconsole.checks.gather.addresses import machines
 from distconsole.checks.gather.questions import NODE_FOLDERS
-from distconsole.checks.rules.system.slow_folders import FACTOR, slow_folders
-from distconsole.checks.rules.system.stuck import TOLD, is_needed, lies_below, stuck_points
 from distconsole.checks.rules.wording import dissent, list_some, name_hosts
 from distconsole.model.requests import Level
 
 IN_MEMORY = ("tmpfs", "ramfs")
 NUMBERED = ("nfs", "nfs4", "lustre", "gpfs", "ceph", "beegfs", "wekafs")
 """Filesystems whose server numbers the folders, so that a number is the same on every host."""
+TOLD = "on a filesystem that does not answer: fs.mounts tells which"
+ABSENT = ("ENOENT", "ENOTDIR")
+"""A folder that is not there is another check's finding."""
+SLOW_FACTOR = 5.0
+MIB = 1 << 20
+
+
+def lies_on_stuck(path: str, facts: OsFacts) -> bool:
+    """Whether ``path`` is on a network filesystem that does not answer, of which fs.mounts tells."""
+    return any(mount.error and _lies_below(path, mount.point) for mount in facts.network_mounts)
+
+
+def _lies_below(path: str, point: str) -> bool:
+    return path == point or path.startswith(f"{point.rstrip('/')}/")
+
+
+def _is_needed(point: str, launch: Launch | None) -> bool:
+    """Whether the launch touches what is mounted at ``point``."""
+    if launch is None:
+        return False
+    paths = (launch.workdir, launch.root, *(each.path for each in launch.paths))
+    return any(_lies_below(path, point) for path in paths)
 
 
 @rule("fs.shared", "fs", Level.QUICK, OsFacts, NetFacts, SshFacts)
 @hint("findmnt; sudo mount -a")
-def _find_local(view: View) -> RuleResults:
+def _shared(view: View) -> RuleResults:
     """A shared home or data folder that is a local one on some host: a mount that did not come up.
 
     The home, and every folder that lies on a network filesystem somewhere, must be one folder.
@@ -39,10 +66,9 @@ def _find_local(view: View) -> RuleResults:
     if len(set(machines(view).values())) < 2:
         yield NotApplicable("one host", tuple(facts))
         return
-    homes = {name: found.filesystems.get(found.home) for name, found in facts.items()}
-    yield from _one_folder("the home folder", {n: f for n, f in homes.items() if f is not None})
-    paths = dict.fromkeys(path for found in facts.values() for path in found.filesystems)
-    for path in paths:
+    homes = {n: f.filesystems[f.home] for n, f in facts.items() if f.home in f.filesystems}
+    yield from _one_folder("the home folder", homes)
+    for path in dict.fromkeys(path for found in facts.values() for path in found.filesystems):
         there = {
             name: found.filesystems[path]
             for name, found in facts.items()
@@ -52,11 +78,9 @@ def _find_local(view: View) -> RuleResults:
     yield from _find_unmounted(facts)
 
 
-def _one_folder(what: str, there: dict[str, Filesystem]) -> RuleResults:
-    known = {
-        name: room for name, room in there.items() if room.mount is not None and not room.error
-    }
-    network = {name: room for name, room in known.items() if room.mount and room.mount.network}
+def _one_folder(what: str, there: Mapping[str, Filesystem]) -> RuleResults:
+    known = {name: r for name, r in there.items() if r.mount is not None and not r.error}
+    network = {name: r for name, r in known.items() if r.mount and r.mount.network}
     if not network or len(known) < 2:
         return
     local = [name for name in known if name not in network]
@@ -72,14 +96,14 @@ def _one_folder(what: str, there: dict[str, Filesystem]) -> RuleResults:
             "not come up",
         )
         return
-    sources = dissent({name: room.mount.source for name, room in network.items() if room.mount})
-    numbered = all(room.mount and room.mount.kind in NUMBERED for room in network.values())
-    inodes = dissent({name: room.inode for name, room in network.items()})
+    sources = dissent({name: r.mount.source for name, r in network.items() if r.mount})
+    numbered = all(r.mount and r.mount.kind in NUMBERED for r in network.values())
+    inodes = dissent({name: r.inode for name, r in network.items()})
     if numbered and inodes is not None:
-        split = sources or inodes
+        minority = list((sources or inodes).minority)
         yield warn(
-            f"{what} is not the same folder on {name_hosts(split.minority)} as on the other hosts",
-            split.minority,
+            f"{what} is not the same folder on {name_hosts(minority)} as on the other hosts",
+            minority,
             seen=_list_rooms(network),
             expected="the same source, and the same number of the folder in it",
             hint="compare /etc/fstab of the hosts, and the automounter's maps",
@@ -93,122 +117,147 @@ def _one_folder(what: str, there: dict[str, Filesystem]) -> RuleResults:
         )
 
 
-def _list_rooms(rooms: dict[str, Filesystem]) -> str:
+def _list_rooms(rooms: Mapping[str, Filesystem]) -> str:
+    mounts = {name: (room.mount, room.inode) for name, room in rooms.items()}
     lines = [
-        f"{name}: {room.mount.kind} {room.mount.source} at {room.mount.point}, inode {room.inode}"
-        for name, room in rooms.items()
-        if room.mount is not None
+        f"{name}: {mount.kind} {mount.source} at {mount.point}, inode {inode}"
+        for name, (mount, inode) in mounts.items()
+        if mount is not None
     ]
     return list_some(lines)
 
 
-def _find_unmounted(facts: dict[str, OsFacts]) -> RuleResults:
-    """A network filesystem that most hosts have and some have not."""
-    points = dict.fromkeys(mount.point for f in facts.values() for mount in f.network_mounts)
-    for point in points:
-        has = [n for n, f in facts.items() if any(m.point == point for m in f.network_mounts)]
-        lacks = [name for name in facts if name not in has]
+def _find_unmounted(facts: Mapping[str, OsFacts]) -> RuleResults:
+    """Yield the network filesystems that most hosts have and some have not."""
+    mounts = {name: {m.point: m.source for m in f.network_mounts} for name, f in facts.items()}
+    for point in dict.fromkeys(point for found in mounts.values() for point in found):
+        has = [name for name, found in mounts.items() if point in found]
+        lacks = [name for name in mounts if name not in has]
         if lacks and len(has) > len(lacks):
             yield warn(
                 f"{point} is not mounted on {name_hosts(lacks)}, on {len(has)} other hosts it is",
                 lacks,
-                seen=", ".join(
-                    f"{mount.source} on {has[0]}"
-                    for mount in facts[has[0]].network_mounts
-                    if mount.point == point
-                ),
+                seen=f"{mounts[has[0]][point]} on {has[0]}",
                 expected="the same network filesystems on every host",
                 hint=f"on {name_hosts(lacks)}: sudo mount {point}; sudo mount -a",
             )
 
 
-@rule("fs.mounts", "fs", Level.QUICK, OsFacts)
+@host_rule("fs.mounts", "fs", Level.QUICK, OsFacts)
 @hint("The server; umount -f -l.")
-def _stuck(view: View) -> RuleResults:
+def _mounts(host: HostView) -> RuleResults:
     """NFS, Lustre and others that do not answer: everything that touches them hangs."""
-    none = tuple(name for name, found in view.of(OsFacts).items() if not found.network_mounts)
-    yield NotApplicable("no network filesystem", none)
-    for name, found in view.of(OsFacts).items():
-        for mount in found.network_mounts:
-            if mount.error:
-                yield (fail if is_needed(mount.point, view.launch) else warn)(
-                    f"{mount.point} on {name}: {mount.error}",
-                    (name,),
-                    seen=f"{mount.kind} {mount.source}, {mount.options}",
-                    expected="a filesystem that answers: whatever touches it hangs until it does",
-                    hint=f"is its server up? on {name}: sudo umount -f -l {mount.point} && sudo mount "
-                    f"{mount.point}",
-                )
+    mounts = host.of(OsFacts).network_mounts
+    if not mounts:
+        yield NotApplicable("no network filesystem")
+    for mount in mounts:
+        if mount.error:
+            yield (fail if _is_needed(mount.point, host.view.launch) else warn)(
+                f"{mount.point} on {HERE}: {mount.error}",
+                seen=f"{mount.kind} {mount.source}, {mount.options}",
+                expected="a filesystem that answers: whatever touches it hangs until it does",
+                hint=f"is its server up? on {HERE}: sudo umount -f -l {mount.point} && sudo mount "
+                f"{mount.point}",
+            )
 
 
-@rule("fs.in_memory", "fs", Level.QUICK, OsFacts)
+@host_rule("fs.in_memory", "fs", Level.QUICK, OsFacts)
 @hint("node_dir: a folder on a disk.")
-def _in_memory(view: View) -> RuleResults:
+def _in_memory(host: HostView) -> RuleResults:
     """A node folder on tmpfs: logs of runs take memory there, and are gone after a reboot.
 
     The node folder holds the journal and the logs of runs.
     """
-    for place, hosts in _node_folders_in_memory(view).items():
+    path = host.evidence.host.node_dir or NODE_FOLDERS
+    room = host.of(OsFacts).filesystems.get(path)
+    if room is not None and room.mount is not None and room.mount.kind in IN_MEMORY:
         yield info(
-            f"what runs write is kept in memory on {name_hosts(hosts)}, and gone after a reboot: {place}",
-            hosts,
+            f"what runs write is kept in memory on {HERE}, and gone after a reboot: {path} is a "
+            f"{room.mount.kind}",
             expected="a disk: logs in memory take what ranks may need",
             hint="node_dir in distconsole.toml: a local folder on a disk",
         )
 
 
-def _node_folders_in_memory(view: View) -> dict[str, list[str]]:
-    facts = view.of(OsFacts)
-    found: dict[str, list[str]] = {}
-    for each in view.hosts:
-        path = each.host.node_dir or NODE_FOLDERS
-        room = facts[each.name].filesystems.get(path)
-        if room is not None and room.mount is not None and room.mount.kind in IN_MEMORY:
-            found.setdefault(f"{path} is a {room.mount.kind}", []).append(each.name)
-    return found
-
-
-ABSENT = ("ENOENT", "ENOTDIR")
-"""A folder that is not there is another check's finding."""
-
-
-@rule("fs.writable", "fs", Level.QUICK, FolderFacts, OsFacts)
+@host_rule("fs.writable", "fs", Level.QUICK, FolderFacts, OsFacts)
 @hint("chown, or another folder.")
-def _writable(view: View) -> RuleResults:
+def _writable(host: HostView) -> RuleResults:
     """A working folder, an output folder or TMPDIR in which no file can be made: root squash, a quota.
 
     A file is made and removed: root squash, quotas and attributes show in no mode bits.
     """
-    launch, systems, stuck = view.launch, view.of(OsFacts), stuck_points(view)
-    for name, facts in view.of(FolderFacts).items():
-        system = systems[name]
-        for path, found in facts.folders.items():
-            room = system.filesystems.get(path)
-            work = launch is not None and path == launch.workdir
-            unusable = room is not None and bool(room.read_only or room.error) and not work
-            said_elsewhere = unusable or (room is not None and room.total > 0 and not room.free)
-            if found.late and (lies_below(path, stuck[name]) or (room is not None and room.error)):
-                yield NotApplicable(TOLD, (name,))
-            elif found.late:
-                yield fail(
-                    f"making a file in {path} hangs on {HERE}",
-                    (name,),
-                    seen="open(O_CREAT) did not return in time",
-                    expected="a filesystem that answers",
-                    hint=f"on {HERE}: findmnt -T {path}; is its server up?",
-                )
-            elif found.touch is None or not found.touch.error or found.touch.code in ABSENT:
-                continue
-            elif not said_elsewhere:
-                temporary = path == system.temporary
-                yield (fail if temporary else warn)(
-                    f"no file can be made in {path} on {HERE}",
-                    (name,),
-                    seen=f"open(O_CREAT): {found.touch.error}",
-                    expected="a folder that the ranks can write to"
-                    + ("; torch and its compilers do" if temporary else ", if the script does"),
-                    hint=f"on {HERE}: ls -ld {path}; findmnt -T {path}; quota -s",
-                )
+    launch, system = host.view.launch, host.of(OsFacts)
+    for path, found in host.of(FolderFacts).folders.items():
+        room = system.filesystems.get(path, Filesystem())
+        work = launch is not None and path == launch.workdir
+        unusable = (room.read_only or bool(room.error)) and not work
+        said_elsewhere = unusable or (room.total > 0 and not room.free)
+        touch = found.touch
+        if found.late and (lies_on_stuck(path, system) or room.error):
+            yield NotApplicable(TOLD)
+        elif found.late:
+            yield fail(
+                f"making a file in {path} hangs on {HERE}",
+                seen="open(O_CREAT) did not return in time",
+                expected="a filesystem that answers",
+                hint=f"on {HERE}: findmnt -T {path}; is its server up?",
+            )
+        elif touch and touch.error and touch.code not in ABSENT and not said_elsewhere:
+            temporary = path == system.temporary
+            yield (fail if temporary else warn)(
+                f"no file can be made in {path} on {HERE}",
+                seen=f"open(O_CREAT): {touch.error}",
+                expected="a folder that the ranks can write to"
+                + ("; torch and its compilers do" if temporary else ", if the script does"),
+                hint=f"on {HERE}: ls -ld {path}; findmnt -T {path}; quota -s",
+            )
+
+
+class Slow(NamedTuple):
+    """A folder that is slow on a host."""
+
+    host: str
+    path: str
+    what: str
+    here: str
+    others: str
+    factor: float
+
+
+def _cost(trial: Trial | None) -> float | None:
+    """Return the seconds for a MiB, or for a file; None where it was not measured."""
+    return None if trial is None else MIB / trial.rate if trial.rate else trial.latency
+
+
+def _show_rate(cost: float) -> str:
+    return f"{1 / cost:.0f} MiB/s" if cost < 1 else f"{1 / cost:.2f} MiB/s"
+
+
+def _show_latency(cost: float) -> str:
+    return f"{cost * 1e3:.1f} ms"
+
+
+ASPECTS = (
+    ("writing", "write", 1 / 100, _show_rate),
+    ("reading", "read", 1 / 200, _show_rate),
+    ("a small file", "small", 5e-3, _show_latency),
+    ("looking at a file", "look", 2e-3, _show_latency),
+)
+"""What is measured: its name and field, and the cost that nobody minds whatever the others have."""
+
+
+def slow_folders(facts: Mapping[str, SpeedFacts]) -> Iterator[Slow]:
+    """Yield what takes ``SLOW_FACTOR`` times as long on a host as on the others, by their median."""
+    for path in dict.fromkeys(path for found in facts.values() for path in found.folders):
+        folders = {name: f.folders[path] for name, f in facts.items() if path in f.folders}
+        for what, field, harmless, show in ASPECTS:
+            trials = {name: _cost(getattr(folder, field)) for name, folder in folders.items()}
+            costs = {name: cost for name, cost in trials.items() if cost is not None}
+            for name, cost in costs.items():
+                others = [each for other, each in costs.items() if other != name]
+                usual = median(others) if others else cost
+                if cost > max(SLOW_FACTOR * usual, harmless):
+                    yield Slow(name, path, what, show(cost), show(usual), cost / usual)
 
 
 @rule("fs.speed", "fs", Level.STANDARD, SpeedFacts)
@@ -225,9 +274,9 @@ def _speed(view: View) -> RuleResults:
             "the others",
             (slow.host,),
             seen=f"{slow.host}: {slow.here}; the others: {slow.others} (median); measured again alone",
-            expected=f"no host {FACTOR:.0f} times slower than the others: all ranks wait for it",
+            expected=f"no host {SLOW_FACTOR:.0f} times slower than the others: all ranks wait for it",
             hint=f"on {slow.host}: findmnt -T {slow.path}; iostat -x 1 3; nfsstat -m; is it the same disk?",
         )
 
 
-RULES = (_find_local, _stuck, _in_memory, _writable, _speed)
+RULES = (_shared, _mounts, _in_memory, _writable, _speed)

@@ -1,30 +1,33 @@
-"""Checks of group ``os`` about limits and room: descriptors, locked memory, shared memory, disks."""
+"""Checks of group ``os`` on what jobs may use: descriptors, processes, memory, shared memory, disks."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from statistics import median
 
 from distconsole.checks.engine.rule import (
+    HERE,
+    HostView,
     NotApplicable,
     RuleResults,
     fail,
     hint,
+    host_rule,
     info,
-    rule,
     warn,
 )
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.node import Filesystem, OsFacts
 from distconsole.checks.fixes.cures import in_setup
-from distconsole.checks.rules.wording import MIB, name_hosts, size
+from distconsole.checks.rules.wording import GIB, MIB, size
+from distconsole.model.findings import Cure
 from distconsole.model.requests import Level
 
 FILES_PER_RANK = 64
 """Descriptors that a rank needs for each other rank and its files, generously (nccl#550)."""
 FILES_BASE = 512
-MEMLOCK_BYTES = 1024 * MIB
+MEMLOCK_BYTES = 1 * GIB
 LIMITS = {"memlock": "ulimit -l", "nofile": "ulimit -n", "nproc": "ulimit -u"}
 """Those that are compared with a login's, and what shows each of them."""
 
@@ -33,39 +36,46 @@ SHM_BYTES = 128 * MIB
 SHM_PATH = "/dev/shm"  # noqa: S108 - the name of a fact
 LOW_SHARE = 0.05
 FULL_BYTES = 16 * MIB
+PROCESSES = 4096
+"""Threads count, too: eight ranks with their loaders have two thousand (ompi#7562)."""
+STACK_LOW_BYTES = 2 * MIB
+STACK_BYTES = 8 * MIB
+STACK_HIGH_BYTES = 1 * GIB
+"""Each thread reserves as much as the limit says, and their making fails."""
+MEMORY_LEFT_BYTES = 2 * GIB
+PEER_SHARE = 0.5
+"""Less free than half of what is usual on hosts of the same size: somebody else is there."""
+SWAP_USED_BYTES = 1 * GIB
+
+
+def _show_limit(limit: int | None) -> str:
+    return "unlimited" if limit is None else str(limit)
+
+
+def _raise_limit(host: HostView, line: str, hard: int | None, needed: int) -> Cure | None:
+    """Return ``line`` as a cure where the hard limit allows what is needed."""
+    return in_setup((str(host),), line) if hard is None or hard >= needed else None
 
 
 def lower_than_a_login(
-    who: str,
-    host: str,
-    found: Mapping[str, int | None],
-    login: OsFacts,
-    hint: str,
+    who: str, host: HostView, found: Mapping[str, int | None], hint: str
 ) -> RuleResults:
     """Say which soft limits of ``who`` on a host are lower than those of a process of the agent.
 
     Args:
         found: By limit; null is unlimited.
-        login: Of the host.
     """
-    own = {name: limit[0] for name, limit in login.limits.items()}
+    own = {name: limit[0] for name, limit in host.of(OsFacts).limits.items() if name in LIMITS}
     lower = {
         name: value
         for name, value in found.items()
-        if name in LIMITS
-        and name in own
-        and value is not None
-        and (own[name] is None or value < (own[name] or 0))
+        if name in own and value is not None and value < (own[name] or value + 1)
     }
     if lower:
         yield warn(
-            f"{who} on {host} have lower limits than a login there: {', '.join(lower)}",
-            (host,),
+            f"{who} on {HERE} have lower limits than a login there: {', '.join(lower)}",
             seen="; ".join(f"{LIMITS[name]}: {value}" for name, value in lower.items()),
-            expected="; ".join(
-                f"{LIMITS[name]}: {'unlimited' if own[name] is None else own[name]}"
-                for name in lower
-            ),
+            expected="; ".join(f"{LIMITS[name]}: {_show_limit(own[name])}" for name in lower),
             hint=hint,
         )
 
@@ -80,157 +90,222 @@ def files_needed(view: View) -> int:
     return FILES_BASE + FILES_PER_RANK * ranks_expected(view) // 8
 
 
-@rule("lim.nofile", "os", Level.QUICK, OsFacts)
+@host_rule("lim.nofile", "os", Level.QUICK, OsFacts)
 @hint("ulimit -n $(ulimit -Hn)")
-def _nofile(view: View) -> RuleResults:
+def _nofile(host: HostView) -> RuleResults:
     """`Too many open files`, at larger numbers of hosts only."""
-    world, needed = ranks_expected(view), files_needed(view)
-    low: dict[tuple[int | None, int | None], list[str]] = {}
-    for name, facts in view.of(OsFacts).items():
-        limit = facts.limits.get("nofile")
-        if view.expectation(name).nofile is not None:
-            continue
-        if limit is not None and limit[0] is not None and limit[0] < needed:
-            low.setdefault(limit, []).append(name)
-    for (soft, hard), names in low.items():
-        yield warn(
-            f"only {soft} open files are allowed on {name_hosts(names)}",
-            names,
-            seen=f"ulimit -n: soft {soft}, hard {'unlimited' if hard is None else hard}",
-            expected=f"{needed} for {world} ranks",
-            **_offer_limit(names, hard, needed),
-        )
-
-
-def _offer_limit(names: Sequence[str], hard: int | None, needed: int) -> dict[str, Any]:
-    if hard is not None and hard < needed:
-        return {
-            "hint": f"/etc/security/limits.d: * hard nofile {max(needed, 65536)}; then log in anew"
-        }
+    needed = files_needed(host.view)
+    soft, hard = host.of(OsFacts).limits.get("nofile", (None, None))
+    if soft is None or soft >= needed or host.expected.nofile is not None:
+        return
     line = f"ulimit -n {needed}" if hard is None else "ulimit -n $(ulimit -Hn)"
-    hint = f"{line}, in --setup or in the profile of the shell"
-    return {"hint": hint, "cure": in_setup(names, line)}
+    cure = _raise_limit(host, line, hard, needed)
+    yield warn(
+        f"only {soft} open files are allowed on {HERE}",
+        seen=f"ulimit -n: soft {soft}, hard {_show_limit(hard)}",
+        expected=f"{needed} for {ranks_expected(host.view)} ranks",
+        hint=f"{line}, in --setup or in the profile of the shell"
+        if cure
+        else f"/etc/security/limits.d: * hard nofile {max(needed, 65536)}; then log in anew",
+        cure=cure,
+    )
 
 
-@rule("lim.memlock", "os", Level.QUICK, OsFacts)
+@host_rule("lim.memlock", "os", Level.QUICK, OsFacts)
 @hint("Set memlock to unlimited for the user, for sshd and for slurmd.")
-def _memlock(view: View) -> RuleResults:
+def _memlock(host: HostView) -> RuleResults:
     """`ibv_reg_mr: Cannot allocate memory`: locked memory is limited on a host with RDMA.
 
     Only RDMA registers memory; without an adapter the limit does not matter.
     """
-    plain, low = [], {}
-    may_more: list[str] = []
-    for name, facts in view.of(OsFacts).items():
-        if view.expectation(name).memlock is not None:
-            yield NotApplicable("the configuration says what is expected", (name,))
-            continue
-        if not facts.infiniband:
-            plain.append(name)
-            continue
-        limit, hard = facts.limits.get("memlock", (None, None))
-        if limit is not None and limit < MEMLOCK_BYTES:
-            low[name] = limit
-            may_more += [name] if hard is None or hard >= MEMLOCK_BYTES else []
-    if plain:
-        yield NotApplicable(
-            "no RDMA adapter", tuple(h.name for h in view.hosts if h.name in plain)
-        )
-    if low:
+    facts = host.of(OsFacts)
+    soft, hard = facts.limits.get("memlock", (None, None))
+    if host.expected.memlock is not None:
+        yield NotApplicable("the configuration says what is expected")
+    elif not facts.infiniband:
+        yield NotApplicable("no RDMA adapter")
+    elif soft is not None and soft < MEMLOCK_BYTES:
         yield fail(
-            f"too little memory may be locked for RDMA on {name_hosts(list(low))}",
-            low,
-            seen=", ".join(f"{name} {limit // 1024} KiB" for name, limit in low.items()),
+            f"too little memory may be locked for RDMA on {HERE}",
+            seen=f"{soft // 1024} KiB",
             expected="unlimited",
             hint='sudo sh -c \'printf "* soft memlock unlimited\\n* hard memlock unlimited\\n" '
             "> /etc/security/limits.d/memlock.conf', then log in anew; in docker: --ulimit memlock=-1",
-            cure=in_setup(may_more, "ulimit -l $(ulimit -Hl)") if may_more else None,
+            cure=_raise_limit(host, "ulimit -l $(ulimit -Hl)", hard, MEMLOCK_BYTES),
         )
 
 
-@rule("shm.size", "os", Level.QUICK, OsFacts)
+@host_rule("shm.size", "os", Level.QUICK, OsFacts)
 @hint("--shm-size=8g or --ipc=host.")
-def _shm(view: View) -> RuleResults:
+def _shm(host: HostView) -> RuleResults:
     """`No space left on device` in NCCL, `Bus error` in a DataLoader: docker's 64 MiB of /dev/shm."""
-    gpus = view.of(GpuFacts)
-    for name, facts in view.of(OsFacts).items():
-        room = facts.filesystems.get(SHM_PATH)
-        if room is None or room.error:
-            why = room.error if room else "it was not looked at"
-            yield fail(f"{SHM_PATH} on {name}: {why}", (name,))
-            continue
-        count = gpus[name].count if name in gpus else 0
-        needed = SHM_BYTES * max(1, count)
-        if room.free < needed and view.expectation(name).shm is None:
-            full = room.total >= needed
-            yield warn(
-                f"{SHM_PATH} on {name} has {size(room.free)} free of {size(room.total)}",
-                (name,),
-                seen=f"statvfs: {room.free} of {room.total} bytes",
-                expected=f"{size(needed)}",
-                hint="look for leftovers: ls -la /dev/shm"
-                if full
-                else "in docker: --shm-size=8g or --ipc=host; else: sudo mount -o remount,size=8g /dev/shm",
-            )
+    room, gpus = host.of(OsFacts).filesystems.get(SHM_PATH), host.find(GpuFacts)
+    if room is None or room.error:
+        yield fail(f"{SHM_PATH} on {HERE}: {room.error if room else 'it was not looked at'}")
+        return
+    needed = SHM_BYTES * max(1, gpus.count if gpus is not None else 0)
+    if room.free < needed and host.expected.shm is None:
+        yield warn(
+            f"{SHM_PATH} on {HERE} has {size(room.free)} free of {size(room.total)}",
+            seen=f"statvfs: {room.free} of {room.total} bytes",
+            expected=f"{size(needed)}",
+            hint="look for leftovers: ls -la /dev/shm"
+            if room.total >= needed
+            else "in docker: --shm-size=8g or --ipc=host; else: sudo mount -o remount,size=8g /dev/shm",
+        )
 
 
-@rule("disk.space", "fs", Level.QUICK, OsFacts)
+@host_rule("disk.space", "fs", Level.QUICK, OsFacts)
 @hint("Make room, or mount it again.")
-def _disk(view: View) -> RuleResults:
+def _disk(host: HostView) -> RuleResults:
     """A full, read-only or dead filesystem under the home, TMPDIR or the working folder."""
-    for name, facts in view.of(OsFacts).items():
-        for path, room in facts.filesystems.items():
-            work = view.launch is not None and path == view.launch.workdir
-            if work and (room.error or room.read_only or not room.writable):
-                continue  # script.workdir and fs.writable say it
-            if path != SHM_PATH:
-                yield from _folder(name, path, room)
+    launch = host.view.launch
+    for path, room in host.of(OsFacts).filesystems.items():
+        work = launch is not None and path == launch.workdir
+        if work and (room.error or room.read_only or not room.writable):
+            continue  # script.workdir and fs.writable say it
+        if path != SHM_PATH:
+            yield from _folder(path, room)
 
 
-def _folder(name: str, path: str, room: Filesystem) -> RuleResults:
+def _folder(path: str, room: Filesystem) -> RuleResults:
+    make_room = f"on {HERE}: du -xh -d2 {path} | sort -h | tail"
     if room.error:
         yield fail(
-            f"{path} on {name}: {room.error}",
-            (name,),
-            hint=f"a dead NFS server? on {name}: findmnt -T {path}",
+            f"{path} on {HERE}: {room.error}",
+            hint=f"a dead NFS server? on {HERE}: findmnt -T {path}",
         )
     elif room.read_only or not room.writable:
-        what = "mounted read-only" if room.read_only else "not writable for us"
         yield fail(
-            f"{path} on {name} is {what}",
-            (name,),
-            hint=f"after an I/O error a disk becomes read-only; on {name}: findmnt -T {path}; dmesg",
+            f"{path} on {HERE} is {'mounted read-only' if room.read_only else 'not writable for us'}",
+            hint=f"after an I/O error a disk becomes read-only; on {HERE}: findmnt -T {path}; dmesg",
         )
     elif room.free < FULL_BYTES or (room.files > 0 and room.files_free == 0):
         what = size(room.free) if room.free < FULL_BYTES else "no inode"
-        yield fail(
-            f"{path} on {name} is full: {what} left",
-            (name,),
-            hint=f"on {name}: du -xh -d2 {path} | sort -h | tail",
-        )
+        yield fail(f"{path} on {HERE} is full: {what} left", hint=make_room)
     elif room.total and room.free / room.total < LOW_SHARE:
-        yield warn(
-            f"{path} on {name} has {size(room.free)} free of {size(room.total)}",
-            (name,),
-            hint=f"on {name}: du -xh -d2 {path} | sort -h | tail",
+        free = f"{size(room.free)} free of {size(room.total)}"
+        yield warn(f"{path} on {HERE} has {free}", hint=make_room)
+
+
+@host_rule("lim.cpus", "os", Level.QUICK, OsFacts)
+@hint("Give the container more, or set OMP_NUM_THREADS.")
+def _cpus(host: HostView) -> RuleResults:
+    """A container with fewer processors than it shows, so that threads stand in each other's way."""
+    facts = host.of(OsFacts)
+    quota, _, period = (facts.cgroup.get("cpu_max") or "").partition(" ")
+    if not (quota.isdigit() and period.isdigit() and int(period)):
+        return
+    allowed = int(quota) / int(period)
+    if allowed < facts.cpus:
+        yield info(
+            f"{facts.cpus} processors are shown on {HERE}, and {allowed:g} of them may be used",
+            seen=f"cpu.max: {quota} {period}",
+            hint="OMP_NUM_THREADS should follow the smaller number",
         )
 
 
-@rule("lim.cpus", "os", Level.QUICK, OsFacts)
-@hint("Give the container more, or set OMP_NUM_THREADS.")
-def _cpus(view: View) -> RuleResults:
-    """A container with fewer processors than it shows, so that threads stand in each other's way."""
-    for name, facts in view.of(OsFacts).items():
-        quota, _, period = (facts.cgroup.get("cpu_max") or "").partition(" ")
-        if quota.isdigit() and period.isdigit() and int(period):
-            allowed = int(quota) / int(period)
-            if allowed < facts.cpus:
-                yield info(
-                    f"{name} shows {facts.cpus} processors and may use {allowed:g} of them",
-                    (name,),
-                    seen=f"cpu.max: {quota} {period}",
-                    hint="OMP_NUM_THREADS should follow the smaller number",
-                )
+@host_rule("lim.processes", "os", Level.QUICK, OsFacts)
+@hint("ulimit -u; --pids-limit=-1; TasksMax.")
+def _processes(host: HostView) -> RuleResults:
+    """`fork: Resource temporarily unavailable`: processes and threads are limited, for the user or by a control group."""
+    facts, expected = host.of(OsFacts), f"{PROCESSES} for the ranks of a host and their threads"
+    soft, hard = facts.limits.get("nproc", (None, None))
+    # The kernel does not hold root to this limit (setrlimit(2)).
+    if soft is not None and soft < PROCESSES and facts.uid != 0:
+        yield warn(
+            f"only {soft} processes and threads are allowed on {HERE}",
+            seen=f"ulimit -u: soft {soft}, hard {_show_limit(hard)}",
+            expected=expected,
+            hint="ulimit -u $(ulimit -Hu), in --setup; above that: /etc/security/limits.d",
+            cure=_raise_limit(host, "ulimit -u $(ulimit -Hu)", hard, PROCESSES),
+        )
+    limit, used = _number(facts.cgroup, "pids_max"), _number(facts.cgroup, "pids_used") or 0
+    if limit is not None and limit - used < PROCESSES:
+        yield warn(
+            f"a control group leaves too few processes and threads to {HERE}",
+            seen=f"pids.max of the control group: {limit}, of which {used} are used",
+            expected=expected,
+            hint="in docker: --pids-limit=-1; on a host: "
+            f"sudo systemctl set-property user-{max(0, facts.uid)}.slice TasksMax=infinity",
+        )
 
 
-RULES = (_nofile, _memlock, _cpus, _shm, _disk)
+def stack_is_well(soft: int | None) -> bool:
+    """Whether a stack's limit lets deep calls be made and threads be started."""
+    return soft is None or STACK_LOW_BYTES <= soft < STACK_HIGH_BYTES
+
+
+@host_rule("lim.stack", "os", Level.QUICK, OsFacts)
+@hint("ulimit -s 8192")
+def _stack(host: HostView) -> RuleResults:
+    """A stack too small for deep calls, or so large that threads cannot be made."""
+    soft, hard = host.of(OsFacts).limits.get("stack", (None, None))
+    if soft is not None and not stack_is_well(soft):
+        what = "smaller than its deepest calls" if soft < STACK_LOW_BYTES else "for every thread"
+        yield warn(
+            f"the stack's limit on {HERE} is {size(soft)}, {what}",
+            seen=f"ulimit -s: {soft // 1024} KiB",
+            expected="8 MiB, as systems have it",
+            hint="ulimit -s 8192, in --setup",
+            cure=_raise_limit(host, "ulimit -s 8192", hard, STACK_BYTES),
+        )
+
+
+@host_rule("lim.memory", "os", Level.QUICK, OsFacts)
+@hint("End what holds it, or give the container more.")
+def _memory(host: HostView) -> RuleResults:
+    """Memory that others hold, swap in use, a control group smaller than the machine: ranks ended by signal 9."""
+    facts = host.of(OsFacts)
+    total, available = facts.memory.get("total"), facts.memory.get("available")
+    if not total or available is None:
+        yield NotApplicable("the kernel does not say how much memory is free")
+        return
+    yield from _free(host, total, available)
+    swap, free = facts.memory.get("swap_total") or 0, facts.memory.get("swap_free")
+    if free is not None and swap - free > SWAP_USED_BYTES:
+        yield warn(
+            f"{size(swap - free)} of swap are in use on {HERE}",
+            seen=f"SwapTotal {size(swap)}, SwapFree {size(free)}",
+            expected="none: a rank whose pages are out makes all others wait",
+            hint="sudo swapoff -a && sudo swapon -a brings the pages back, where memory is free",
+        )
+    yield from _group(facts, total)
+
+
+def _free(host: HostView, total: int, available: int) -> RuleResults:
+    memories = [other.memory for other in host.view.of(OsFacts).values()]
+    alike = [each for each in memories if abs((each.get("total") or 0) - total) < 0.1 * total]
+    usual = median(each.get("available") or 0 for each in alike) if len(alike) > 2 else 0
+    if available < LOW_SHARE * total or available < PEER_SHARE * usual:
+        yield warn(
+            f"{size(available)} of {size(total)} of memory are free on {HERE}",
+            seen=f"MemAvailable {size(available)}",
+            expected=f"{size(int(usual))}, as on its peers" if usual else "room for a job",
+            hint=f"on {HERE}: ps -eo pid,user,rss,comm --sort=-rss | head; ls -la /dev/shm",
+        )
+
+
+def _group(facts: OsFacts, total: int) -> RuleResults:
+    """A control group below the machine's size ends ranks by SIGKILL, and nobody says why."""
+    limit, used = _number(facts.cgroup, "memory_max"), _number(facts.cgroup, "memory_used") or 0
+    if limit is None or limit >= total:
+        return
+    seen = f"memory.max of the control group: {size(limit)}, of which {size(used)} are used"
+    if limit - used < MEMORY_LEFT_BYTES:
+        yield warn(
+            f"jobs on {HERE} may use {size(max(0, limit - used))} more of {size(total)}",
+            seen=seen,
+            expected="room for a job, which is else ended by signal 9",
+            hint="in docker: --memory; on a host: systemctl show -p MemoryMax user.slice",
+        )
+    else:
+        yield info(f"jobs on {HERE} may use {size(limit)} of {size(total)}", seen=seen)
+
+
+def _number(values: dict[str, str | None], key: str) -> int | None:
+    text = values.get(key)
+    return int(text) if text is not None and text.isdigit() else None
+
+
+RULES = (_nofile, _memlock, _cpus, _shm, _disk, _processes, _stack, _memory)

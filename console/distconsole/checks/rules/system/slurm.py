@@ -7,11 +7,14 @@ from collections.abc import Callable, Mapping
 from functools import wraps
 
 from distconsole.checks.engine.rule import (
+    HERE,
+    HostView,
     NotApplicable,
     RuleResults,
     differ,
     fail,
     hint,
+    host_rule,
     rule,
     warn,
 )
@@ -271,28 +274,23 @@ def _number(pairs: dict[str, str], name: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-@rule("slurm.limits", "slurm", Level.STANDARD, StepFacts, OsFacts)
+@host_rule("slurm.limits", "slurm", Level.STANDARD, StepFacts, OsFacts)
 @hint("LimitMEMLOCK=infinity in slurmd.service.")
-def _limits(view: View) -> RuleResults:
+def _limits(host: HostView) -> RuleResults:
     """Locked memory that is unlimited over ssh and 64 KiB in srun: RDMA fails in jobs only."""
-    agents = view.of(OsFacts)
-    for name, found in view.of(StepFacts).items():
-        if found.error and not found.limits:
-            yield warn(
-                f"srun started nothing on {name}: {found.error}",
-                (name,),
-                seen=f"srun --jobid={found.job} --overlap cat /proc/self/limits",
-                hint="is the allocation still running? squeue --me",
-            )
-            continue
-        yield from lower_than_a_login(
-            "srun's tasks",
-            name,
-            found.limits,
-            agents[name],
-            "LimitMEMLOCK=infinity and LimitNOFILE in slurmd.service, then restart slurmd; "
-            "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf",
+    found = host.of(StepFacts)
+    if found.error and not found.limits:
+        yield warn(
+            f"srun started nothing on {HERE}: {found.error}",
+            seen=f"srun --jobid={found.job} --overlap cat /proc/self/limits",
+            hint="is the allocation still running? squeue --me",
         )
+        return
+    hint = (
+        "LimitMEMLOCK=infinity and LimitNOFILE in slurmd.service, then restart slurmd; "
+        "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf"
+    )
+    yield from lower_than_a_login("srun's tasks", host, found.limits, hint)
 
 
 RULES = (_controller, _node_state, _munge, _resources, _limits)
