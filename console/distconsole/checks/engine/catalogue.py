@@ -25,7 +25,6 @@ from distconsole.checks.rules.software import (
 from distconsole.checks.rules.system import (
     expected,
     folders,
-    identity,
     leftovers,
     limits,
     slurm,
@@ -35,7 +34,6 @@ from distconsole.checks.rules.system import (
 CATALOGUE: tuple[Rule, ...] = (
     *ssh.RULES,
     *between.RULES[:1],
-    *identity.RULES,
     *names.RULES,
     *limits.RULES,
     *folders.RULES,

@@ -1,31 +1,155 @@
-"""Checks of group ``os`` on how hosts call one another, and on machines that were cloned."""
+"""Checks of group ``os`` on who a host is and how hosts call one another: names, kernels, users, clones."""
 
 from __future__ import annotations
 
+import ipaddress
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from distconsole.checks.engine.rule import (
     NotApplicable,
-    RuleResult,
     RuleResults,
+    differ,
+    fail,
     hint,
     info,
     rule,
     warn,
 )
 from distconsole.checks.facts.evidence import Outcome, View
-from distconsole.checks.facts.network import NameFacts, NetFacts, PeerName
-from distconsole.checks.facts.node import OsFacts, SshFacts
+from distconsole.checks.facts.network import NameFacts, NetFacts
+from distconsole.checks.facts.node import EnvFacts, OsFacts, ResolvedAddress, SshFacts
+from distconsole.checks.fixes.cures import by_run, offer
 from distconsole.checks.gather.addresses import endpoints, machines, one_machine
-from distconsole.checks.rules.wording import list_some, name_hosts
-from distconsole.model.findings import Cure, HostCure
+from distconsole.checks.rules.wording import MAX_LISTED, list_some, name_hosts
+from distconsole.model.addresses import gloo_connects
+from distconsole.model.findings import Cure, Finding, HostCure
 from distconsole.model.requests import Level
 
-MAX_LISTED = 8
+GLOO = "GLOO_SOCKET_IFNAME"
+GETS_BY = "Gloo gets by while it is the only one, and its address the highest"
 USED_BY = "torchrun's c10d rendezvous and an mpirun that is given names"
 LOCALHOST = ("localhost", "localhost.localdomain", "localhost6.localdomain6", "ip6-localhost")
+
+
+@rule("os.hostname_unique", "os", Level.QUICK, OsFacts, SshFacts, NetFacts)
+@hint("sudo hostnamectl set-hostname NAME")
+def _hostname_unique(view: View) -> RuleResults:
+    """Cloned machines with one name: NCCL says `Duplicate GPU detected`, Horovod gives every rank local_rank 0."""
+    machine_of = machines(view)
+    by_name: dict[str, list[str]] = defaultdict(list)
+    for name, facts in view.of(OsFacts).items():
+        by_name[facts.hostname].append(name)
+    for hostname, names in by_name.items():
+        if len({machine_of[name] for name in names}) > 1:
+            yield fail(
+                f"{name_hosts(names)} all call themselves {hostname}",
+                names,
+                seen=f"`hostname` prints {hostname} on each of them",
+                expected="a name of its own for each host",
+                hint=f"on each of them: sudo hostnamectl set-hostname {names[0]}",
+            )
+
+
+@rule("os.hostname_bindable", "os", Level.QUICK, OsFacts, NetFacts, SshFacts, EnvFacts)
+@hint("Put the host's real address into /etc/hosts, or set GLOO_SOCKET_IFNAME.")
+def _hostname_bindable(view: View) -> RuleResults:
+    """Debian's `127.0.1.1 HOSTNAME` in /etc/hosts: Gloo advertises loopback, one rank gets `Connection refused` at once and the others hang for five times the timeout.
+
+    Gloo and Open MPI advertise what a host's own name resolves to (aws-do-eks#69).
+    """
+    chosen, env = endpoints(view), view.of(EnvFacts)
+    for name, facts in view.of(OsFacts).items():
+        found = facts.resolution.addresses
+        wrong = [entry for entry in found if _trap(entry)]
+        if found and not wrong:
+            continue
+        endpoint, summary = chosen.get(name), _summary(facts, wrong)
+        address = endpoint.address if endpoint else "ADDRESS"
+        shown = [e.address if e.bindable else f"{e.address} (bind: {e.error})" for e in found]
+        seen = ", ".join(shown) or facts.resolution.error or "no address"
+        if one_machine(view) or GLOO in env[name].variables:
+            yield info(f"{name}: {summary}", (name,), seen=seen)
+            continue
+        gets_by = _gets_by(view, name)
+        nic = endpoint.interface if endpoint else None
+        ours = by_run(view, (GLOO,), f"sets {GLOO} on every host by itself")
+        cure = Cure(hosts={name: HostCure(env={GLOO: nic})}, by_run=ours) if nic else None
+        hint = _name_hint(facts.hostname, address, wrong)
+        yield (warn if gets_by else fail)(
+            summary + (f"; {GETS_BY}" if gets_by else ""),
+            (name,),
+            seen=f"getaddrinfo({facts.hostname!r}) on {name}: {seen}",
+            expected=f"{address}, or another address that the other hosts can reach",
+            **offer(cure, hint, "until then, for jobs started by hand"),
+        )
+
+
+def _gets_by(view: View, name: str) -> bool:
+    """Whether no other machine's ranks would connect to the loopback that Gloo listens at there."""
+    machine_of = machines(view)
+    listens_at = {
+        host: next((entry.address for entry in facts.resolution.addresses if entry.bindable), "")
+        for host, facts in view.of(OsFacts).items()
+    }
+    others = [each for each in listens_at if machine_of[each] != machine_of[name]]
+    own = listens_at[name]
+    reached = any(gloo_connects(listens_at[each], own) for each in others)
+    return own.startswith("127.") and not reached
+
+
+def _trap(entry: ResolvedAddress) -> bool:
+    try:
+        return not entry.bindable or ipaddress.ip_address(entry.address.split("%")[0]).is_loopback
+    except ValueError:
+        return True
+
+
+def _summary(facts: OsFacts, wrong: Sequence[ResolvedAddress]) -> str:
+    own = f"the host's own name {facts.hostname}"
+    if not wrong:
+        return f"{own} does not resolve on it"
+    what = "loopback" if wrong[0].bindable else "not an address of this host"
+    return f"{own} resolves to {wrong[0].address}, {what}"
+
+
+def _name_hint(hostname: str, address: str, wrong: Sequence[ResolvedAddress]) -> str:
+    if not wrong:
+        return f"sudo sh -c 'echo \"{address} {hostname}\" >> /etc/hosts'"
+    bad = wrong[0].address
+    pattern = bad.replace(".", "\\.")
+    return (
+        f"in /etc/hosts, instead of the line of {bad}: {address} {hostname}\n"
+        f"sudo sed -i 's/^{pattern}[[:space:]].*/{address} {hostname}/' /etc/hosts"
+    )
+
+
+@rule("os.kernel", "os", Level.QUICK, OsFacts)
+@hint("Bring the host up to date with the others.")
+def _kernel(view: View) -> RuleResults:
+    """A host with another kernel, C library or architecture.
+
+    Information: a kernel, C library or distribution that differs explains what else does.
+    """
+    facts = view.of(OsFacts).items()
+    yield from differ(info, "kernel", {name: found.kernel for name, found in facts})
+    yield from differ(info, "C library", {name: found.libc for name, found in facts})
+    yield from differ(warn, "architecture", {name: found.architecture for name, found in facts})
+
+
+@rule("os.user", "os", Level.QUICK, OsFacts)
+@hint("Use the same account everywhere.")
+def _user(view: View) -> RuleResults:
+    """Another user id on one host: `Permission denied` on shared folders, on some ranks only."""
+    yield from differ(
+        warn,
+        "uid",
+        {name: facts.uid for name, facts in view.of(OsFacts).items()},
+        expected="the same uid on every host",
+        hint="log in as the same user everywhere, or: sudo usermod -u UID USER",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,31 +167,34 @@ class _Answer:
 @hint("The finding has the lines for /etc/hosts.")
 def _peer_names(view: View) -> RuleResults:
     """Names that some hosts do not know, or take for another host: an /etc/hosts that is not the same everywhere, torchrun's c10d that publishes one nobody can resolve."""
-    facts = view.of(OsFacts)
-    reached_at = {name: endpoint.address for name, endpoint in endpoints(view).items()}
-    late = [
-        viewer
-        for viewer, found in view.of(NameFacts).items()
-        if any(answer.late for answer in found.names.values())
-    ]
-    yield NotApplicable("its resolver did not answer in time", tuple(late), Outcome.TIMED_OUT)
-    for name, found in facts.items():
+    answers = {name: found.names.values() for name, found in view.of(NameFacts).items()}
+    late = tuple(name for name, each in answers.items() if any(answer.late for answer in each))
+    yield NotApplicable("its resolver did not answer in time", late, Outcome.TIMED_OUT)
+    for name, found in view.of(OsFacts).items():
         if found.fqdn in LOCALHOST and not one_machine(view):
-            yield _localhost(name, found)
+            yield warn(
+                f"{name} calls itself {found.fqdn} towards others",
+                (name,),
+                seen=f"socket.getfqdn() on {name} returns {found.fqdn}, the first name of its address's line",
+                expected=f"{found.hostname}: torchrun's c10d rendezvous tells it to the other nodes, "
+                "which then connect to themselves",
+                hint=f"in /etc/hosts of {name}, on the line of its own address: {found.hostname} first; "
+                "or torchrun --local-addr ADDRESS",
+            )
     asked = list(_answers(view))
     wrong = [each for each in asked if each.said]
     unknown = [each for each in wrong if not each.known]
     if unknown and len(unknown) == len(asked):
+        peers = sorted({each.peer for each in unknown})
         yield info(
             "the hosts do not know one another by name",
             seen=_list_answers(unknown),
             expected=f"names that resolve, for {USED_BY}; `distconsole run` passes addresses",
-            hint=_hosts_lines(reached_at, facts, sorted({each.peer for each in unknown})),
-            cure=_by_address(reached_at, sorted({each.peer for each in unknown})),
+            **_mend_names(view, peers, "on every host"),
         )
-    else:
-        yield from _judge_answers(unknown, facts, reached_at)
-    yield from _judge_answers([each for each in wrong if each.known], facts, reached_at)
+        unknown = []
+    for some in (unknown, [each for each in wrong if each.known]):
+        yield from _judge_answers(some, view)
 
 
 def _answers(view: View) -> Iterator[_Answer]:
@@ -77,32 +204,26 @@ def _answers(view: View) -> Iterator[_Answer]:
         for peer, theirs in facts.items():
             if machine_of[peer] == machine_of[viewer]:
                 continue
-            addresses = {entry.address for entry in nets[peer].addresses}
+            own = {entry.address for entry in nets[peer].addresses}
             for name in dict.fromkeys((theirs.hostname, theirs.fqdn)):
                 answer = found.names.get(name)
-                if answer is not None and not answer.late and name not in LOCALHOST:
-                    said = _not_the_peer(answer, addresses)
-                    yield _Answer(viewer, peer, name, said, bool(answer.addresses))
+                if answer is None or answer.late or name in LOCALHOST:
+                    continue
+                said = f"{', '.join(answer.addresses[:3])}, which the host does not have"
+                if not answer.addresses:
+                    said = answer.error or "no address"
+                elif own & set(answer.addresses):
+                    said = ""
+                yield _Answer(viewer, peer, name, said, bool(answer.addresses))
 
 
-def _not_the_peer(answer: PeerName, theirs: set[str]) -> str:
-    """Return what is wrong with an answer; empty when it leads to the peer."""
-    if not answer.addresses:
-        return answer.error or "no address"
-    if theirs & set(answer.addresses):
-        return ""
-    return f"{', '.join(answer.addresses[:3])}, which the host does not have"
-
-
-def _judge_answers(
-    wrong: Sequence[_Answer], facts: Mapping[str, OsFacts], addresses: Mapping[str, str]
-) -> RuleResults:
-    """One finding for all that is unknown to, or wrong on, the same hosts."""
-    viewers_of: dict[str, list[_Answer]] = defaultdict(list)
+def _judge_answers(wrong: Sequence[_Answer], view: View) -> Iterator[Finding]:
+    """Yield one finding for all that is unknown to, or wrong on, the same hosts."""
+    by_peer: dict[str, list[_Answer]] = defaultdict(list)
     for each in wrong:
-        viewers_of[each.peer].append(each)
+        by_peer[each.peer].append(each)
     by_viewers: dict[tuple[str, ...], list[_Answer]] = defaultdict(list)
-    for entries in viewers_of.values():
+    for entries in by_peer.values():
         by_viewers[tuple(dict.fromkeys(each.viewer for each in entries))] += entries
     for viewers, entries in by_viewers.items():
         names = list(dict.fromkeys(each.name for each in entries))
@@ -113,8 +234,7 @@ def _judge_answers(
             viewers,
             seen=_list_answers(entries),
             expected=f"an address of {name_hosts(peers)}, for {USED_BY}",
-            hint=_hosts_lines(addresses, facts, peers, viewers),
-            cure=_by_address(addresses, peers),
+            **_mend_names(view, peers, f"on {name_hosts(viewers)}"),
         )
 
 
@@ -122,41 +242,19 @@ def _list_answers(wrong: Sequence[_Answer]) -> str:
     return list_some([f"on {each.viewer}: {each.name}: {each.said}" for each in wrong])
 
 
-def _by_address(addresses: Mapping[str, str], peers: Sequence[str]) -> Cure:
-    """Names are needed only by who is given names."""
-    known = {peer: addresses[peer] for peer in peers if peer in addresses}
-    return Cure(
-        hosts={peer: HostCure(address=address) for peer, address in known.items()},
-        by_run="passes addresses",
-    )
-
-
-def _hosts_lines(
-    addresses: Mapping[str, str],
-    facts: Mapping[str, OsFacts],
-    peers: Sequence[str],
-    viewers: Sequence[str] = (),
-) -> str:
-    where = f"on {name_hosts(viewers)}" if viewers else "on every host"
+def _mend_names(view: View, peers: Sequence[str], where: str) -> dict[str, Any]:
+    """Return the lines for /etc/hosts, and as a cure the addresses: names are needed only by who is given names."""
+    facts, addresses = view.of(OsFacts), {n: each.address for n, each in endpoints(view).items()}
+    hosts = {peer: HostCure(address=addresses[peer]) for peer in peers if peer in addresses}
     lines = [
         " ".join(
             dict.fromkeys((addresses.get(peer, "ADDRESS"), facts[peer].fqdn, facts[peer].hostname))
         )
         for peer in peers[:MAX_LISTED]
     ]
-    return f"{where}, in /etc/hosts: " + "; ".join(" ".join(line.split()) for line in lines)
-
-
-def _localhost(name: str, found: OsFacts) -> RuleResult:
-    return warn(
-        f"{name} calls itself {found.fqdn} towards others",
-        (name,),
-        seen=f"socket.getfqdn() on {name} returns {found.fqdn}, the first name of its address's line",
-        expected=f"{found.hostname}: torchrun's c10d rendezvous tells it to the other nodes, "
-        "which then connect to themselves",
-        hint=f"in /etc/hosts of {name}, on the line of its own address: {found.hostname} first; "
-        "or torchrun --local-addr ADDRESS",
-    )
+    text = "; ".join(" ".join(line.split()) for line in lines)
+    cure = Cure(hosts=hosts, by_run="passes addresses")
+    return {"hint": f"{where}, in /etc/hosts: {text}", "cure": cure}
 
 
 @rule("os.cloned", "os", Level.QUICK, OsFacts, SshFacts, NetFacts)
@@ -166,16 +264,17 @@ def _find_clones(view: View) -> RuleResults:
 
     One machine id on two machines is a clone; one kernel with two sets of addresses a container.
     """
-    facts, ssh, machine_of = view.of(OsFacts), view.of(SshFacts), machines(view)
+    boots = {name: ssh.boot_id for name, ssh in view.of(SshFacts).items()}
+    machine_of = machines(view)
     by_id: dict[str, list[str]] = defaultdict(list)
     by_boot: dict[str, list[str]] = defaultdict(list)
-    for name, found in facts.items():
+    for name, found in view.of(OsFacts).items():
         if found.machine_id and not found.containerised:
             by_id[found.machine_id].append(name)
-        if ssh[name].boot_id:
-            by_boot[ssh[name].boot_id].append(name)
+        if boots[name]:
+            by_boot[boots[name]].append(name)
     for machine_id, names in by_id.items():
-        if len({ssh[name].boot_id for name in names}) > 1:
+        if len({boots[name] for name in names}) > 1:
             yield warn(
                 f"{name_hosts(names)} are clones: they have one machine id",
                 names,
@@ -184,15 +283,15 @@ def _find_clones(view: View) -> RuleResults:
                 hint="on all but one: sudo rm /etc/machine-id && sudo systemd-machine-id-setup, "
                 "then reboot",
             )
-    for names in by_boot.values():
+    for boot, names in by_boot.items():
         if len({machine_of[name] for name in names}) > 1:
             yield info(
                 f"{name_hosts(names)} run on one kernel: containers of one machine",
                 names,
-                seen=f"boot_id {ssh[names[0]].boot_id[:64]} on each, with addresses of their own",
+                seen=f"boot_id {boot[:64]} on each, with addresses of their own",
                 hint="they share its memory, processors and GPUs; where they are machines of their own, "
                 "they are copies of one snapshot, and NCCL needs NCCL_HOSTID on each",
             )
 
 
-RULES = (_peer_names, _find_clones)
+RULES = (_hostname_unique, _hostname_bindable, _kernel, _user, _peer_names, _find_clones)

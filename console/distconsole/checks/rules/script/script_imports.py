@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from distconsole.checks.engine.rule import (
     HERE,
+    HostView,
     NotApplicable,
-    RuleResult,
     RuleResults,
     fail,
     hint,
     info,
+    judge_each,
     rule,
     warn,
 )
@@ -19,97 +21,75 @@ from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import PythonFacts
 from distconsole.checks.facts.script import Module, ScriptFacts
+from distconsole.checks.rules.script.launches import get_launch, unless_unplanned
 from distconsole.checks.rules.script.scripts import NO_SCRIPT
-from distconsole.checks.rules.wording import MAX_LISTED, dissent, list_some, name_hosts
+from distconsole.checks.rules.wording import MAX_LISTED, dissent, join_some, list_some, name_hosts
+from distconsole.model.findings import Finding
 from distconsole.model.requests import Level
 
+MISSING = "missing"
 JUDGED_ELSEWHERE = ("torch", "horovod")
 """Modules whose presence and versions groups of their own compare."""
 
 
-@rule("script.imports", "script", Level.QUICK, ScriptFacts)
+def _unless_asked(host: HostView) -> NotApplicable | None:
+    """Leave out a host on which the script's modules could not be asked for."""
+    asked = host.of(ScriptFacts).modules is not None
+    return unless_unplanned(host) or (None if asked else NotApplicable(NO_SCRIPT))
+
+
+@rule("script.imports", "script", Level.QUICK, ScriptFacts, unless=_unless_asked)
 @hint("pip install on the hosts named.")
 def _imports(view: View) -> RuleResults:
-    """`ModuleNotFoundError` on one host, after the others have begun; found without importing.
-
-    Modules that an import of the script would not find; none of them is imported for it.
-    """
-    launch = view.launch
-    facts = {
-        name: each.modules
-        for name, each in view.of(ScriptFacts).items()
-        if each.modules is not None
-    }
-    yield NotApplicable(
-        NO_SCRIPT, tuple(name for name in view.of(ScriptFacts) if name not in facts)
-    )
-    if launch is None:
-        return
-    light: dict[str, list[str]] = {}
-    nowhere = _nowhere(facts)
-    every = view.of(ScriptFacts)
+    """`ModuleNotFoundError` on one host, after the others have begun; found without importing."""
+    launch = get_launch(view)
+    facts = {name: each.modules or {} for name, each in view.of(ScriptFacts).items()}
+    found_on: dict[str, list[str]] = {}
     for name, modules in facts.items():
-        lacking = [
-            module
-            for module, found in modules.items()
-            if not found.found and module not in JUDGED_ELSEWHERE
-        ]
-        code = every[name].code
-        own = nowhere if code is not None and code.own_path else frozenset()
-        needed = [module for module in lacking if modules[module].needed and module not in own]
-        for module in set(lacking) - set(needed) - own:
-            light.setdefault(module, []).append(name)
+        for module, found in modules.items():
+            if module not in JUDGED_ELSEWHERE:
+                found_on.setdefault(module, []).extend([name] if found.found else [])
+    nowhere = [module for module, hosts in found_on.items() if not hosts]
+
+    def judge(host: HostView) -> RuleResults:
+        code, modules = host.of(ScriptFacts).code, facts[str(host)]
+        lacking = [m for m, hosts in found_on.items() if m in modules and str(host) not in hosts]
+        own = sorted(nowhere) if code is not None and code.own_path else []
         if own:
             yield info(
-                f"{_list_modules(sorted(own))} {'is' if len(own) == 1 else 'are'} found on no host, but "
-                f"{launch.name} changes sys.path",
-                (name,),
+                f"{join_some(own)} {_be(own)} found on no host, but {launch.name} changes sys.path"
             )
+        needed = [module for module in lacking if modules[module].needed and module not in own]
         if needed:
-            yield _lacking(launch, name, needed, facts)
-    for module, hosts in light.items():
-        if len(hosts) < len(facts):
-            yield info(
-                f"{module}, which {launch.name} can do without, is not there on {name_hosts(hosts)}",
-                hosts,
-            )
+            yield _report_lacking(launch, host, needed, facts)
+        for module in lacking:
+            if module not in needed and module not in own and module not in nowhere:
+                yield info(f"{module}, which {launch.name} can do without, is not there on {HERE}")
+
+    yield from judge_each(judge)(view)
 
 
-def _nowhere(facts: dict[str, dict[str, Module]]) -> frozenset[str]:
-    """Return the modules that no host has."""
-    names = {module for modules in facts.values() for module in modules}
-    return frozenset(
-        module
-        for module in names - set(JUDGED_ELSEWHERE)
-        if not any(modules[module].found for modules in facts.values() if module in modules)
-    )
-
-
-def _lacking(
-    launch: Launch, name: str, needed: list[str], facts: dict[str, dict[str, Module]]
-) -> RuleResult:
-    python = launch.hosts[name].python if name in launch.hosts else "python3"
+def _report_lacking(
+    launch: Launch, host: HostView, needed: list[str], facts: Mapping[str, Mapping[str, Module]]
+) -> Finding:
+    python = launch.hosts[str(host)].python if str(host) in launch.hosts else "python3"
+    packages = [_what_to_install(module, facts) for module in needed[:MAX_LISTED]]
     return fail(
-        f"{_list_modules(needed)}, which {launch.name} imports, "
-        f"{'is' if len(needed) == 1 else 'are'} not there on {HERE}",
-        (name,),
+        f"{join_some(needed)}, which {launch.name} imports, {_be(needed)} not there on {HERE}",
         seen=f"importlib.util.find_spec by {python}",
         expected="every module that the script imports, on every host",
-        hint=f"on {HERE}: {python} -m pip install "
-        + " ".join(_what_to_install(module, facts) for module in needed[:MAX_LISTED])
-        + "; or --python, --setup or --env PYTHONPATH=… name where it is",
+        hint=f"on {HERE}: {python} -m pip install {' '.join(packages)}; "
+        "or --python, --setup or --env PYTHONPATH=… name where it is",
     )
 
 
-def _list_modules(modules: list[str]) -> str:
-    more = len(modules) - MAX_LISTED
-    return ", ".join(modules[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
+def _be(modules: list[str]) -> str:
+    return "is" if len(modules) == 1 else "are"
 
 
-def _what_to_install(module: str, facts: dict[str, dict[str, Module]]) -> str:
+def _what_to_install(module: str, facts: Mapping[str, Mapping[str, Module]]) -> str:
     """Return what to install for a module: what the other hosts have."""
-    for modules in facts.values():
-        found = modules.get(module)
+    for found in (modules.get(module) for modules in facts.values()):
         if found is not None and found.found and found.package:
             return f"{found.package}=={found.version}" if found.version else found.package
     return module
@@ -120,40 +100,50 @@ def _what_to_install(module: str, facts: dict[str, dict[str, Module]]) -> str:
 def _versions(view: View) -> RuleResults:
     """Another version of what the script imports on one host."""
     facts = {name: each.modules or {} for name, each in view.of(ScriptFacts).items()}
+    packages: dict[str, dict[str, str]] = {}
+    for name, modules in facts.items():
+        for module, found in modules.items():
+            if found.version and module not in JUDGED_ELSEWHERE:
+                packages.setdefault(found.package, {})[name] = found.version
+    pythons = {n: p.executable for n, p in view.of(PythonFacts).items()}
+    yield from differ_in_packages(
+        packages, pythons, "the same version of what the script imports on every host"
+    )
+
+
+def differ_in_packages(
+    packages: Mapping[str, Mapping[str, str]], pythons: Mapping[str, str], expected: str
+) -> RuleResults:
+    """Yield the finding that versions of packages differ, with what to install on which host.
+
+    Args:
+        packages: By package and host the version.
+        pythons: By host the interpreter to install it for.
+    """
+    differing: list[str] = []
     lines: list[str] = []
     pins: dict[str, list[str]] = {}
-    for module in sorted({module for modules in facts.values() for module in modules}):
-        have = {name: modules.get(module) for name, modules in facts.items()}
-        versions = {name: m.version for name, m in have.items() if m is not None and m.version}
+    for package, versions in sorted(packages.items()):
         split = dissent(versions)
-        if split is None or module in JUDGED_ELSEWHERE:
-            continue
-        package = next(m.package for m in have.values() if m is not None and m.version)
-        lines.append(split.told(package))
-        for name in split.minority:
-            pins.setdefault(name, []).extend(
-                [f"{package}=={split.majority}"] if split.majority else []
-            )
+        if split is not None:
+            differing.append(package)
+            lines.append(split.told(package))
+            pin = [] if split.majority in (None, MISSING) else [f"{package}=={split.majority}"]
+            for name in split.minority:
+                pins.setdefault(name, []).extend(pin)
     if lines:
-        hosts = [name for name in facts if name in pins]
-        pythons = view.of(PythonFacts)
-        what = (
-            lines[0]
-            if len(lines) == 1
-            else f"{len(lines)} imported packages differ, on {name_hosts(hosts)}"
-        )
+        many = f"{len(lines)} packages differ, on {name_hosts(list(pins))}"
         yield warn(
-            what,
-            hosts,
+            lines[0] if len(lines) == 1 else many,
+            list(pins),
             seen=list_some(lines),
-            expected="the same version of what the script imports on every host",
+            expected=expected,
             hint="\n".join(
-                f"on {name}: {pythons[name].executable if name in pythons else 'python3'} -m pip install "
-                + " ".join(pins[name])
-                for name in hosts
-                if pins[name]
+                f"on {name}: {pythons.get(name, 'python3')} -m pip install {' '.join(each[:40])}"
+                for name, each in pins.items()
+                if each
             )
-            or f"install one version of {re.split(r'[ ,]', lines[0])[-1]} everywhere",
+            or f"install one version of {join_some(differing)} everywhere",
         )
 
 

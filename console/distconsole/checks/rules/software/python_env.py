@@ -19,8 +19,12 @@ from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import EnvFacts, PythonFacts, SshFacts
 from distconsole.checks.fixes.cures import add_to_hint, by_run, offer
 from distconsole.checks.gather.addresses import Endpoint, endpoints
-from distconsole.checks.rules.script.script_imports import imported_packages
-from distconsole.checks.rules.wording import dissent, list_some, name_hosts
+from distconsole.checks.rules.script.script_imports import (
+    MISSING,
+    differ_in_packages,
+    imported_packages,
+)
+from distconsole.checks.rules.wording import dissent, name_hosts
 from distconsole.config.spelling import nearest
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
@@ -114,35 +118,14 @@ def _packages(view: View) -> RuleResults:
     """One host with an older package, found by its metadata without importing anything."""
     facts = view.of(PythonFacts)
     of_script = imported_packages(view)  # script.versions and script.imports have them
-    names = sorted({name for found in facts.values() for name in found.packages} - of_script)
-    lines: list[str] = []
-    hosts: dict[str, list[str]] = {}
-    for package in names:
-        if package.startswith(OWN_RULES):
-            continue
-        split = dissent(
-            {name: found.packages.get(package, "missing") for name, found in facts.items()}
-        )
-        if split is not None:
-            lines.append(split.told(package))
-            for name in split.minority:
-                wanted = split.majority
-                if wanted not in (None, "missing"):
-                    hosts.setdefault(name, []).append(f"{package}=={wanted}")
-                else:
-                    hosts.setdefault(name, [])
-    if lines:
-        yield warn(
-            f"{len(lines)} packages differ, on {name_hosts(list(hosts))}",
-            [name for name in facts if name in hosts],
-            seen=list_some(lines),
-            expected="the same versions on every host",
-            hint="\n".join(
-                f"on {name}: {facts[name].executable} -m pip install {' '.join(pins[:40])}"
-                for name, pins in hosts.items()
-                if pins
-            ),
-        )
+    names = {name for found in facts.values() for name in found.packages} - of_script
+    packages = {
+        package: {name: found.packages.get(package, MISSING) for name, found in facts.items()}
+        for package in names
+        if not package.startswith(OWN_RULES)
+    }
+    pythons = {name: found.executable for name, found in facts.items()}
+    yield from differ_in_packages(packages, pythons, "the same versions on every host")
 
 
 @rule("env.consistency", "python", Level.QUICK, EnvFacts)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from functools import wraps
+from collections.abc import Mapping
 
 from distconsole.checks.engine.rule import (
     HERE,
@@ -24,19 +23,12 @@ from distconsole.checks.facts.jobs import Decoded, MungeFacts, SlurmFacts, StepF
 from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.gather.attribution import cover
 from distconsole.checks.rules.system.limits import lower_than_a_login
-from distconsole.checks.rules.wording import name_hosts
+from distconsole.checks.rules.wording import list_some, name_hosts
 from distconsole.model.requests import Level
 
-BROKEN_STATES = ("DOWN", "FAIL", "FAILING", "NOT_RESPONDING", "INVAL", "UNKNOWN", "ERROR")
-CLOSED_STATES = (
-    "DRAIN",
-    "DRAINED",
-    "DRAINING",
-    "MAINT",
-    "REBOOT",
-    "POWERED_DOWN",
-    "POWERING_DOWN",
-)
+BROKEN_STATES = {"DOWN", "FAIL", "FAILING", "NOT_RESPONDING", "INVAL", "UNKNOWN", "ERROR"}
+CLOSED_STATES = {"DRAIN", "DRAINED", "DRAINING", "MAINT", "REBOOT"}
+CLOSED_STATES |= {"POWERED_DOWN", "POWERING_DOWN"}
 SKEW_SECONDS = 60
 """munge refuses beyond 300 s; a clock that is off by this much is on its way there."""
 
@@ -44,46 +36,35 @@ CLOCK_WORDS = ("Expired", "Rewound")
 _GPUS = re.compile(r"gpu(?::[A-Za-z][^:,()]*)?:(\d+)")
 
 
-def on_slurm(
-    judge: Callable[[View, dict[str, SlurmFacts]], RuleResults],
-) -> Callable[[View], RuleResults]:
-    """Return ``judge`` for the hosts that have Slurm; of the others it is said why they have none."""
-
-    @wraps(judge)
-    def judged(view: View) -> RuleResults:
-        every = view.of(SlurmFacts)
-        facts = {name: found for name, found in every.items() if found.present}
-        for name, found in every.items():
-            if not found.present:
-                yield NotApplicable(found.why or "no Slurm here", (name,))
-        if facts:
-            yield from judge(view, facts)
-
-    return judged
+def _unless_slurm(host: HostView) -> NotApplicable | None:
+    """Leave out a host without Slurm, and say why it has none."""
+    facts = host.of(SlurmFacts)
+    return None if facts.present else NotApplicable(facts.why or "no Slurm here")
 
 
-@rule("slurm.controller", "slurm", Level.QUICK, SlurmFacts, MungeFacts)
+def _unless_node(host: HostView) -> NotApplicable | None:
+    """Leave out a host that is no node of Slurm's."""
+    login = host.of(SlurmFacts).node is None
+    no_node = NotApplicable("no node of Slurm's: a login host") if login else None
+    return _unless_slurm(host) or no_node
+
+
+@rule("slurm.controller", "slurm", Level.QUICK, SlurmFacts, MungeFacts, unless=_unless_slurm)
 @hint("sudo systemctl status slurmctld, on the controller.")
-@on_slurm
-def _controller(view: View, facts: dict[str, SlurmFacts]) -> RuleResults:
+def _controller(view: View) -> RuleResults:
     """slurmctld is down, or a host cannot reach it; versions that differ."""
-    silent: dict[str, list[str]] = {}
-    foreign = _foreign(_find_refusals(view, facts))
+    facts, foreign = view.of(SlurmFacts), _foreign(_find_refusals(view))
+    own_key = "its munge key is another one, so that no controller answers it"
+    yield NotApplicable(own_key, tuple(foreign))
     for name, found in facts.items():
-        if name in foreign:
-            yield NotApplicable(
-                "its munge key is another one, so that no controller answers it", (name,)
+        if name not in foreign and not any(each.up for each in found.controllers):
+            which = ", ".join(each.host for each in found.controllers) or found.controller_error
+            yield fail(
+                f"Slurm's controller does not answer {HERE}: {which or 'no answer'}",
+                (name,),
+                seen="scontrol ping",
+                hint=f"on the controller: sudo systemctl status slurmctld; on {HERE}: scontrol ping",
             )
-        elif not any(each.up for each in found.controllers):
-            hosts = ", ".join(each.host for each in found.controllers) or found.controller_error
-            silent.setdefault(hosts, []).append(name)
-    for what, names in silent.items():
-        yield fail(
-            f"Slurm's controller does not answer {name_hosts(names)}: {what or 'no answer'}",
-            names,
-            seen="scontrol ping",
-            hint=f"on the controller: sudo systemctl status slurmctld; from {names[0]}: scontrol ping",
-        )
     down = {
         each.host: name
         for name, found in facts.items()
@@ -105,52 +86,43 @@ def _controller(view: View, facts: dict[str, SlurmFacts]) -> RuleResults:
     )
 
 
-@rule("slurm.node_state", "slurm", Level.QUICK, SlurmFacts)
+@host_rule("slurm.node_state", "slurm", Level.QUICK, SlurmFacts, unless=_unless_node)
 @hint("sudo scontrol update nodename=NODE state=resume")
-@on_slurm
-def _node_state(_view: View, facts: dict[str, SlurmFacts]) -> RuleResults:
+def _node_state(host: HostView) -> RuleResults:
     """A node that is down, drained or does not respond, with Slurm's reason."""
-    for name, found in facts.items():
-        if found.node is None:
-            yield NotApplicable("no node of Slurm's: a login host", (name,))
-            continue
-        node, state = found.node.get("NodeName", name), found.node.get("State", "")
-        flags = {word.strip("*~#!%$@^-") for word in state.split("+")}
-        silent = "*" in state
-        reason = found.node.get("Reason", "")
-        seen = f"State={state}" + (f" Reason={reason}" if reason else "")
-        why = f": {reason}" if reason else ""
-        if silent or flags & set(BROKEN_STATES):
-            yield fail(
-                f"Slurm has {node} as {state.lower()}{why}",
-                (name,),
-                seen=seen,
-                hint=f"on {node}: sudo systemctl restart slurmd; then: "
-                f"sudo scontrol update nodename={node} state=resume",
-            )
-        elif flags & set(CLOSED_STATES):
-            yield warn(
-                f"Slurm gives {node} no new jobs ({state.lower()}){why}",
-                (name,),
-                seen=seen,
-                hint=f"once it is mended: sudo scontrol update nodename={node} state=resume",
-            )
-
-
-@rule("slurm.munge", "slurm", Level.QUICK, SlurmFacts, MungeFacts)
-@hint("Copy /etc/munge/munge.key to all hosts and restart munge; set the clocks.")
-@on_slurm
-def _munge(view: View, facts: dict[str, SlurmFacts]) -> RuleResults:
-    """`Invalid credential`: keys that differ; `Rewound` and `Expired`: clocks that differ."""
-    dead = {name: found.munge_error for name, found in facts.items() if found.munge_error}
-    for name, error in dead.items():
+    facts = host.of(SlurmFacts).node or {}
+    node, state, reason = facts.get("NodeName", host), facts.get("State", ""), facts.get("Reason")
+    flags = {word.strip("*~#!%$@^-") for word in state.split("+")}
+    seen = f"State={state}" + (f" Reason={reason}" if reason else "")
+    why = f": {reason}" if reason else ""
+    if "*" in state or flags & BROKEN_STATES:
         yield fail(
-            f"munge on {name} does not work: {error}",
-            (name,),
-            seen="munge -n",
-            hint="sudo systemctl restart munge; sudo journalctl -u munge -n 20",
+            f"Slurm has {node} as {state.lower()}{why}",
+            seen=seen,
+            hint=f"on {node}: sudo systemctl restart slurmd; then: "
+            f"sudo scontrol update nodename={node} state=resume",
         )
-    refused = _find_refusals(view, facts)
+    elif flags & CLOSED_STATES:
+        yield warn(
+            f"Slurm gives {node} no new jobs ({state.lower()}){why}",
+            seen=seen,
+            hint=f"once it is mended: sudo scontrol update nodename={node} state=resume",
+        )
+
+
+@rule("slurm.munge", "slurm", Level.QUICK, SlurmFacts, MungeFacts, unless=_unless_slurm)
+@hint("Copy /etc/munge/munge.key to all hosts and restart munge; set the clocks.")
+def _munge(view: View) -> RuleResults:
+    """`Invalid credential`: keys that differ; `Rewound` and `Expired`: clocks that differ."""
+    for name, found in view.of(SlurmFacts).items():
+        if found.munge_error:
+            yield fail(
+                f"munge on {HERE} does not work: {found.munge_error}",
+                (name,),
+                seen="munge -n",
+                hint="sudo systemctl restart munge; sudo journalctl -u munge -n 20",
+            )
+    refused = _find_refusals(view)
     for name, pairs in _foreign(refused).items():
         others = list(dict.fromkeys(other for pair in pairs for other in pair if other != name))
         said = refused[pairs[0]]
@@ -158,9 +130,11 @@ def _munge(view: View, facts: dict[str, SlurmFacts]) -> RuleResults:
             f"the munge key of {name} is another one than that of {name_hosts(others)}: "
             f"{said.status or said.error}",
             (name,),
-            seen="\n".join(
-                f"munge on {source}, unmunge on {target}: {refused[source, target].status}"
-                for source, target in pairs[:8]
+            seen=list_some(
+                [
+                    f"munge on {source}, unmunge on {target}: {refused[source, target].status}"
+                    for source, target in pairs
+                ]
             ),
             expected="Success both ways",
             hint=f"on {name}: put the others' key at /etc/munge/munge.key (owner munge, mode 0400), "
@@ -170,8 +144,9 @@ def _munge(view: View, facts: dict[str, SlurmFacts]) -> RuleResults:
     yield from _fail_refusals(refused)
 
 
-def _find_refusals(view: View, facts: dict[str, SlurmFacts]) -> dict[tuple[str, str], Decoded]:
+def _find_refusals(view: View) -> dict[tuple[str, str], Decoded]:
     """Return what a host (the second) would not take from another, or hardly."""
+    facts = view.of(SlurmFacts)
     return {
         (each.source, name): each
         for name, found in view.of(MungeFacts).items()
@@ -198,17 +173,14 @@ def _foreign(
 
 
 def _fail_refusals(refused: Mapping[tuple[str, str], Decoded]) -> RuleResults:
-    told: set[frozenset[str]] = set()
+    told: list[set[str]] = []
     for (source, name), each in refused.items():
-        pair = frozenset((source, name))
-        if pair in told:
-            continue
-        told.add(pair)
         both = (name, source) in refused
-        skew = _skew(each)
-        apart = f", their clocks are {abs(skew)} s apart" if abs(skew) > 1 else ""
-        way = "each other's credentials" if both else f"credentials of {source}"
-        who = f"{source} and {name}" if both else name
+        if {source, name} in told:
+            continue
+        told.append({source, name})
+        skew = abs(_skew(each))
+        apart = f", their clocks are {skew} s apart" if skew > 1 else ""
         if each.status == "Success":
             yield warn(
                 f"{source} and {name} accept each other's credentials still{apart}",
@@ -217,14 +189,15 @@ def _fail_refusals(refused: Mapping[tuple[str, str], Decoded]) -> RuleResults:
                 hint="sudo chronyc makestep",
             )
             continue
-        clock = each.status.startswith(CLOCK_WORDS)
+        who = f"{source} and {name} do not accept each other's credentials"
+        who = who if both else f"{name} does not accept credentials of {source}"
         yield fail(
-            f"{who} {'do' if both else 'does'} not accept {way}: {each.status or each.error}{apart}",
+            f"{who}: {each.status or each.error}{apart}",
             (source, name),
             seen=f"on {source}: munge -n; on {name}: unmunge: {each.error or each.status}",
             expected="Success both ways",
             hint="sudo chronyc makestep on the host whose clock is off (see clock.offset)"
-            if clock
+            if each.status.startswith(CLOCK_WORDS)
             else "copy one /etc/munge/munge.key to all hosts (owner munge, mode 0400), then: "
             "sudo systemctl restart munge slurmd",
         )
@@ -237,32 +210,20 @@ def _skew(each: Decoded) -> int:
     return each.decoded - each.encoded
 
 
-@rule("slurm.resources", "slurm", Level.STANDARD, SlurmFacts, GpuFacts)
+@host_rule("slurm.resources", "slurm", Level.STANDARD, SlurmFacts, GpuFacts, unless=_unless_node)
 @hint("Correct slurm.conf: slurmd -C prints the line.")
-@on_slurm
-def _resources(view: View, facts: dict[str, SlurmFacts]) -> RuleResults:
+def _resources(host: HostView) -> RuleResults:
     """A configuration with more processors, memory or GPUs than the node has: `Low RealMemory`."""
-    gpus = view.of(GpuFacts)
-    for name, found in facts.items():
-        node, hardware = found.node, found.hardware
-        if node is None:
-            yield NotApplicable("no node of Slurm's: a login host", (name,))
-            continue
-        more = []
-        if hardware is not None and not found.overrides:
-            pairs = (
-                ("CPUs", _number(node, "CPUTot"), _number(hardware, "CPUs")),
-                ("MB of memory", _number(node, "RealMemory"), _number(hardware, "RealMemory")),
-            )
-            more = [each for each in pairs if None not in each and (each[1] or 0) > (each[2] or 0)]
-        configured = sum(map(int, _GPUS.findall(node.get("Gres", ""))))
-        there = gpus[name].count if name in gpus else configured
-        if configured > there:
-            more.append(("GPUs", configured, there))
-        for what, wanted, has in more:
+    facts, gpus = host.of(SlurmFacts), host.of(GpuFacts).count
+    node, hardware = facts.node or {}, {} if facts.overrides else facts.hardware or {}
+    for what, wanted, has in (
+        ("CPUs", _number(node, "CPUTot"), _number(hardware, "CPUs")),
+        ("MB of memory", _number(node, "RealMemory"), _number(hardware, "RealMemory")),
+        ("GPUs", sum(map(int, _GPUS.findall(node.get("Gres", "")))), gpus),
+    ):
+        if wanted is not None and has is not None and wanted > has:
             yield fail(
-                f"slurm.conf gives {node.get('NodeName', name)} {wanted} {what}, and it has {has}",
-                (name,),
+                f"slurm.conf gives {node.get('NodeName', host)} {wanted} {what}, and it has {has}",
                 seen="scontrol show node; slurmd -C; nvidia-smi -L",
                 expected="no more than there is: slurmd drains the node, or jobs wait for GPUs in vain",
                 hint="correct slurm.conf and gres.conf, then: sudo scontrol reconfigure",
