@@ -118,7 +118,7 @@ def test_faults_of_one_host_are_each_one_finding_about_it(bed: Testbed) -> None:
         ("warn", "script.arguments", (second.name,)),
         ("fail", "script.imports", (second.name,)),
     ]
-    assert "model.py differ" in the_finding(report, "script.same").summary
+    assert "differs between the hosts" in the_finding(report, "script.same").summary
     assert "a_module_of_nobody" in the_finding(report, "script.imports").summary
     assert (
         "--output /dev/shm/x/out cannot be written to"

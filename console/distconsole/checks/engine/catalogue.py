@@ -7,11 +7,10 @@ from distconsole.checks.rules.gpu import gpu_errors, gpu_health, gpu_load, gpus
 from distconsole.checks.rules.network import (
     between,
     choices,
-    fabric,
     interfaces,
+    links,
     names,
     network,
-    pace,
     ssh,
 )
 from distconsole.checks.rules.script import launches, script_imports, scripts
@@ -55,8 +54,7 @@ CATALOGUE: tuple[Rule, ...] = (
     *interfaces.RULES,
     *network.RULES,
     *choices.RULES,
-    *fabric.RULES,
-    *pace.RULES,
+    *links.RULES,
     *collectives.RULES,
     *expected.RULES,
     *between.RULES[1:],

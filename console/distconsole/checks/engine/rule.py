@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial, wraps
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -198,7 +198,7 @@ info = partial(_find, Severity.INFO)
 
 
 def differ(
-    find: Grade, what: str, values: Mapping[str, Hashable], **words: str
+    find: Grade, what: str, values: Mapping[str, Hashable], **words: Any
 ) -> Iterator[Finding]:
     """Yield the finding that hosts differ in ``what``, of those that are in the minority, if any do."""
     split = dissent(values)

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from distconsole.checks.engine.rule import NotApplicable, RuleResult, RuleResults, hint, rule, warn
+from distconsole.checks.engine.rule import (
+    HostView,
+    NotApplicable,
+    RuleResult,
+    RuleResults,
+    hint,
+    host_rule,
+    rule,
+    warn,
+)
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.jobs import MpiSshFacts
 from distconsole.checks.facts.network import BetweenFacts, Login
@@ -12,7 +21,6 @@ from distconsole.checks.gather.attribution import Direction, Pair, blame
 from distconsole.checks.rules.wording import list_some, name_hosts
 from distconsole.model.requests import Level
 
-MAX_LISTED = 6
 NEEDED_BY = "only mpirun and horovodrun by hand need it; `distconsole run` does not"
 SSH_STARTERS = frozenset({"mpirun", "mpiexec", "orterun", "horovodrun"})
 REASONS = {
@@ -61,12 +69,11 @@ def _check_logins(view: View) -> RuleResults:
     tried: dict[Pair, Login] = {
         (name, login.target): login for name, found in facts.items() for login in found.logins
     }
-    without = [name for name, found in facts.items() if not found.client]
     tried |= {
         (name, other): Login(target=other, error="no_client")
-        for name in without
+        for name, found in facts.items()
         for other in facts
-        if other != name
+        if other != name and not found.client
     }
     broken = {pair: login for pair, login in tried.items() if not login.ok}
     if not tried:
@@ -82,10 +89,10 @@ def _nowhere(view: View, broken: Mapping[Pair, Login], hosts: tuple[str, ...]) -
     reasons = dict.fromkeys(REASONS.get(login.error, "ssh fails") for login in broken.values())
     summary = f"no host can ssh to another: {'; '.join(reasons)}"
     words = view.launch.command if view.launch is not None else ()
-    starter = next((word for word in words if word.rpartition("/")[2] in SSH_STARTERS), None)
-    if starter is None:
+    names = [word.rpartition("/")[2] for word in words]
+    name = next((name for name in names if name in SSH_STARTERS), None)
+    if name is None:
         return NotApplicable(f"{summary}; {NEEDED_BY}", hosts)
-    name = starter.rpartition("/")[2]
     return _warn_of_logins(
         f"{name}, typed by hand, needs ssh between the hosts, and {summary}", hosts, broken
     )
@@ -132,36 +139,32 @@ def _list_logins(pairs: Mapping[Pair, Login]) -> str:
         f"{source} to {login.name or target}: {login.said or REASONS.get(login.error, login.error)}"
         for (source, target), login in pairs.items()
     ]
-    return list_some(lines, MAX_LISTED)
+    return list_some(lines)
 
 
-@rule("mpi.ssh", "coll", Level.STANDARD, MpiSshFacts)
+@host_rule("mpi.ssh", "coll", Level.STANDARD, MpiSshFacts)
 @hint("Move the export of PATH above the interactive guard of ~/.bashrc, or mpirun --prefix.")
-def _mpi(view: View) -> RuleResults:
+def _mpi(host: HostView) -> RuleResults:
     """A plain mpirun over ssh, where the first host reaches all others so, that does not start its ranks."""
-    for name, facts in view.of(MpiSshFacts).items():
-        size = len(facts.hosts)
-        if not size:
-            continue
-        places = sorted((group.get("rank"), group.get("world_size")) for group in facts.groups)
-        if places == [(rank, size) for rank in range(size)] and facts.exit_code == 0:
-            continue
-        text = "\n".join(facts.said)
-        alone = {place[1] for place in places} == {1}
-        reason = next((line for line in facts.said if not line.startswith(" ")), "")
-        if alone:
-            reason = "every rank says size 1"
-        elif facts.exit_code is None:
-            reason = reason or "it did not end in time"
-        hint = next((hint for words, hint in MPI_HINTS if words in text), NEEDED_BY)
-        yield warn(
-            f"a plain mpirun over ssh on {name} does not start one rank on each of {size} hosts: "
-            f"{reason or f'exit code {facts.exit_code}'}",
-            facts.hosts,
-            seen="\n".join((f"ranks: {places}", *facts.said)),
-            expected=f"ranks 0 to {size - 1} of {size}",
-            hint=hint,
-        )
+    facts = host.of(MpiSshFacts)
+    places = sorted((group.get("rank"), group.get("world_size")) for group in facts.groups)
+    size, text = len(facts.hosts), "\n".join(facts.said)
+    met = places == [(rank, size) for rank in range(size)] and facts.exit_code == 0
+    if met or not size:
+        return
+    reason = next((line for line in facts.said if not line.startswith(" ")), "")
+    if {world for _, world in places} == {1}:
+        reason = "every rank says size 1"
+    elif facts.exit_code is None:
+        reason = reason or "it did not end in time"
+    yield warn(
+        f"a plain mpirun over ssh on {host} does not start one rank on each of {size} hosts: "
+        f"{reason or f'exit code {facts.exit_code}'}",
+        facts.hosts,
+        seen="\n".join((f"ranks: {places}", *facts.said)),
+        expected=f"ranks 0 to {size - 1} of {size}",
+        hint=next((hint for words, hint in MPI_HINTS if words in text), NEEDED_BY),
+    )
 
 
 RULES = (_check_logins, _mpi)
