@@ -17,9 +17,8 @@ from distconsole.checks.rules.script import launches, script_imports, scripts
 from distconsole.checks.rules.software import (
     collectives,
     engines,
-    libraries,
+    imports,
     python_env,
-    timeouts,
 )
 from distconsole.checks.rules.system import (
     expected,
@@ -42,10 +41,8 @@ CATALOGUE: tuple[Rule, ...] = (
     *launches.RULES,
     *scripts.RULES,
     *script_imports.RULES,
-    *libraries.RULES,
-    *engines.RULES[:-1],
-    *timeouts.RULES,
-    *engines.RULES[-1:],
+    *imports.RULES,
+    *engines.RULES,
     *slurm.RULES,
     *gpus.RULES,
     *gpu_health.RULES,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from distconsole.checks.engine.rule import (
+    HERE,
+    HostView,
     NotApplicable,
     RuleResults,
     differ,
     fail,
     hint,
+    host_rule,
     info,
     rule,
     warn,
@@ -18,39 +19,45 @@ from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.node import HorovodFacts, MpiFacts, PythonFacts, TorchFacts
 from distconsole.checks.fixes.cures import in_setup, library_first, prefix_of
-from distconsole.checks.rules.wording import dissent, name_hosts, these_have
+from distconsole.checks.rules.wording import dissent, join_some, list_some, name_hosts, these_have
 from distconsole.model.findings import Cure
 from distconsole.model.requests import Level
+
+
+def unless_horovod(host: HostView) -> NotApplicable | None:
+    """Leave out a host without Horovod."""
+    return None if host.of(HorovodFacts).present else NotApplicable("no Horovod")
 
 
 @rule("torch.present", "torch", Level.QUICK, TorchFacts, PythonFacts)
 @hint("pip install torch, or --python and --setup.")
 def _torch_present(view: View) -> RuleResults:
     """A host without torch, or with one that lies broken on the disk."""
-    facts, pythons = view.of(TorchFacts), view.of(PythonFacts)
+    facts = view.of(TorchFacts)
+    pythons = {name: found.executable for name, found in view.of(PythonFacts).items()}
     without = [name for name, found in facts.items() if not found.present]
-    broken = {name: found.error for name, found in facts.items() if found.error}
-    for name, error in broken.items():
-        yield fail(
-            f"torch on {name} is there and broken: {error}",
-            (name,),
-            hint=f"on {name}: {pythons[name].executable} -m pip install --force-reinstall torch",
-        )
+    for name, found in facts.items():
+        if found.error:
+            yield fail(
+                f"torch on {name} is there and broken: {found.error}",
+                (name,),
+                hint=f"on {name}: {pythons[name]} -m pip install --force-reinstall torch",
+            )
     if without and len(without) == len(facts):
         yield warn(
             f"there is no torch on {name_hosts(without)}",
             without,
-            seen=f"{pythons[without[0]].executable} cannot find it",
+            seen=f"{pythons[without[0]]} cannot find it",
             hint="--python PATH names the interpreter that has it, --setup the command that brings it",
         )
     elif without:
-        having = next(found for found in facts.values() if found.present and found.version)
+        version = next(each.version for each in facts.values() if each.present and each.version)
         yield fail(
             f"{these_have(without)} no torch",
             without,
-            seen=", ".join(f"{name}: {pythons[name].executable}" for name in without),
-            expected=f"torch {having.version} on every host",
-            hint=f"{pythons[without[0]].executable} -m pip install torch=={having.version}",
+            seen=join_some(f"{name}: {pythons[name]}" for name in without),
+            expected=f"torch {version} on every host",
+            hint=f"{pythons[without[0]]} -m pip install torch=={version}",
         )
 
 
@@ -58,7 +65,9 @@ def _torch_present(view: View) -> RuleResults:
 @hint("pip install torch==VERSION")
 def _torch_build(view: View) -> RuleResults:
     """One host with another torch, or one built for another CUDA (read from torch/version.py)."""
-    facts = {name: found for name, found in view.of(TorchFacts).items() if found.version}
+    every = view.of(TorchFacts)
+    facts = {name: found for name, found in every.items() if found.version}
+    yield NotApplicable("no torch", tuple(name for name in every if name not in facts))
     for what, values in (
         ("torch", {name: found.version for name, found in facts.items()}),
         ("torch built for CUDA", {name: found.cuda or "none" for name, found in facts.items()}),
@@ -66,67 +75,56 @@ def _torch_build(view: View) -> RuleResults:
     ):
         split = dissent(values)
         if split is not None:
+            version = values[split.groups[-1][1][0]]
             yield fail(
                 split.told(what),
                 split.minority,
-                expected=f"{split.majority} everywhere"
-                if split.majority
-                else "one build everywhere",
-                hint=f"pip install torch=={values[split.groups[-1][1][0]]}"
+                expected=f"{split.majority or 'one build'} everywhere",
+                hint=f"pip install torch=={version}"
                 if what == "torch"
                 else "install the same wheel everywhere: pip install --force-reinstall torch==VERSION",
             )
             return
-    absent = tuple(name for name, found in view.of(TorchFacts).items() if not found.version)
-    yield NotApplicable("no torch", absent)
 
 
-@rule("torch.cuda", "torch", Level.QUICK, TorchFacts, GpuFacts)
+@host_rule("torch.cuda", "torch", Level.QUICK, TorchFacts, GpuFacts)
 @hint("Install the wheel for the driver's CUDA.")
-def _torch_cuda(view: View) -> RuleResults:
+def _torch_cuda(host: HostView) -> RuleResults:
     """A CPU build of torch on a GPU host, a driver too old for the CUDA of torch.
 
     A torch that cannot use the GPUs that are there (pytorch#167244 for architectures).
     """
-    gpus = view.of(GpuFacts)
-    without = tuple(name for name, found in gpus.items() if not found.count)
-    yield NotApplicable("no GPU", without)
-    for name, torch in view.of(TorchFacts).items():
-        gpu = gpus[name]
-        if name in without or not torch.version:
-            continue
-        if torch.cuda is None and torch.hip is None:
-            yield fail(
-                f"{name} has {gpu.count} GPUs and a torch without CUDA ({torch.version})",
-                (name,),
-                hint="pip install --force-reinstall torch --index-url "
-                "https://download.pytorch.org/whl/cu128",
-            )
-        elif (
-            torch.cuda and gpu.cuda_driver and _cuda(torch.cuda) // 1000 > gpu.cuda_driver // 1000
-        ):
-            yield fail(
-                f"the driver of {name} is too old for torch {torch.version}",
-                (name,),
-                seen=f"driver {gpu.driver}: CUDA {gpu.cuda_driver // 1000}."
-                f"{gpu.cuda_driver % 1000 // 10}; torch built for CUDA {torch.cuda}",
-                expected=f"a driver for CUDA {torch.cuda.split('.')[0]} or newer",
-                hint="update the driver, or install a torch for an older CUDA",
-            )
+    torch, gpu = host.of(TorchFacts), host.of(GpuFacts)
+    driver = gpu.cuda_driver or 0
+    wanted = (torch.cuda or "").partition(".")[0]
+    if not gpu.count:
+        yield NotApplicable("no GPU")
+    elif torch.version and torch.cuda is None and torch.hip is None:
+        yield fail(
+            f"{gpu.count} GPUs and a torch without CUDA ({torch.version}) on {HERE}",
+            hint="pip install --force-reinstall torch --index-url "
+            "https://download.pytorch.org/whl/cu128",
+        )
+    elif torch.version and driver and wanted.isdigit() and int(wanted) > driver // 1000:
+        yield fail(
+            f"the driver of {HERE} is too old for torch {torch.version}",
+            seen=f"driver {gpu.driver}: CUDA {driver // 1000}.{driver % 1000 // 10}; "
+            f"torch built for CUDA {torch.cuda}",
+            expected=f"a driver for CUDA {wanted} or newer",
+            hint="update the driver, or install a torch for an older CUDA",
+        )
 
 
-def _cuda(version: str) -> int:
-    parts = [int(part) for part in version.split(".")[:2] if part.isdigit()]
-    return (parts[0] * 1000 if parts else 0) + (parts[1] * 10 if len(parts) > 1 else 0)
+def _unless_nccl(host: HostView) -> NotApplicable | None:
+    """Leave out a host whose torch has no NCCL."""
+    return None if host.of(TorchFacts).nccl else NotApplicable("no NCCL with this torch")
 
 
-@rule("nccl.version", "torch", Level.QUICK, TorchFacts)
+@rule("nccl.version", "torch", Level.QUICK, TorchFacts, unless=_unless_nccl)
 @hint("Reinstall torch at one version; NCCL_NET_PLUGIN=none.")
 def _nccl(view: View) -> RuleResults:
     """NCCL versions, or network plugins, that differ between hosts: a silent hang."""
-    facts = {name: found for name, found in view.of(TorchFacts).items() if found.nccl}
-    absent = tuple(name for name in view.of(TorchFacts) if name not in facts)
-    yield NotApplicable("no NCCL with this torch", absent)
+    facts = view.of(TorchFacts)
     yield from differ(
         fail,
         "NCCL",
@@ -134,17 +132,25 @@ def _nccl(view: View) -> RuleResults:
         expected="the same NCCL everywhere: versions that differ hang or refuse",
         hint="reinstall torch at one version on every host",
     )
-    plugins = dissent({name: bool(found.plugins) for name, found in facts.items()})
-    if plugins is not None:
+    split = dissent({name: bool(found.plugins) for name, found in facts.items()})
+    if split is not None:
         having = [name for name, found in facts.items() if found.plugins]
         yield fail(
             f"a network plugin for NCCL is on {name_hosts(having)} only",
-            plugins.minority,
+            split.minority,
             seen=", ".join(facts[having[0]].plugins),
             expected="on every host or on none: mixed, NCCL hangs without a word (nccl#1634)",
             hint="export NCCL_NET_PLUGIN=none",
             cure=Cure(env={"NCCL_NET_PLUGIN": "none"}),
         )
+
+
+@host_rule("torch.debug", "torch", Level.QUICK, TorchFacts)
+@hint("Install a release build.")
+def _torch_debug(host: HostView) -> RuleResults:
+    """A debug build of torch."""
+    if host.of(TorchFacts).debug:
+        yield info(f"torch on {HERE} is a debug build, and slow")
 
 
 @rule("horovod.build", "horovod", Level.QUICK, HorovodFacts)
@@ -157,29 +163,17 @@ def _horovod_build(view: View) -> RuleResults:
     if not facts:
         yield NotApplicable("no Horovod", absent)
         return
+    expected = "the same build on every host"
     if absent:
-        yield warn(
-            f"{these_have(absent)} no Horovod, the others do",
-            absent,
-            expected="the same build on every host",
-            hint=_setup(absent),
-        )
-    for what, values in (
-        ("Horovod", {name: found.version for name, found in facts.items()}),
-        # Of a library that does not load nobody knows what is in it: horovod.torch says so.
-        (
-            "Horovod with",
-            {n: _features(found) for n, found in facts.items() if not found.load_error},
-        ),
-    ):
-        yield from differ(
-            fail,
-            what,
-            values,
-            seen="\n".join(f"{name}: {value}" for name, value in list(values.items())[:16]),
-            expected="the same build on every host",
-            hint=_setup(tuple(facts), "--rebuild "),
-        )
+        summary = f"{these_have(absent)} no Horovod, the others do"
+        yield warn(summary, absent, expected=expected, hint=_setup(*absent))
+    # Of a library that does not load nobody knows what is in it: horovod.torch says so.
+    parts = {name: _features(found) for name, found in facts.items() if not found.load_error}
+    versions = {name: found.version for name, found in facts.items()}
+    for what, values in (("Horovod", versions), ("Horovod with", parts)):
+        seen = list_some([f"{name}: {value}" for name, value in values.items()])
+        rebuild = _setup(*facts, options="--rebuild ")
+        yield from differ(fail, what, values, seen=seen, expected=expected, hint=rebuild)
 
 
 def _features(facts: HorovodFacts) -> str:
@@ -188,96 +182,83 @@ def _features(facts: HorovodFacts) -> str:
     return " ".join(name for name, built in sorted(facts.built.items()) if built) or "nothing"
 
 
-@rule("horovod.torch", "horovod", Level.QUICK, HorovodFacts, TorchFacts)
-@hint("distconsole setup builds it against the torch that is there.")
-def _horovod_torch(view: View) -> RuleResults:
-    """`Extension horovod.torch has not been built`, `undefined symbol` after an update of torch.
-
-    Horovod's library is bound to the torch that it was built against (horovod#629, #2589).
-    """
-    torches = view.of(TorchFacts)
-    for name, facts in view.of(HorovodFacts).items():
-        torch = torches[name]
-        if not facts.present:
-            yield NotApplicable("no Horovod", (name,))
-        elif facts.torch_library is None and torch.present:
-            yield warn(
-                f"Horovod on {name} was built without PyTorch",
-                (name,),
-                seen=f"no mpi_lib_v2*.so in {facts.folder}/torch",
-                hint=_setup((name,)),
-            )
-        elif facts.load_error:
-            yield fail(
-                f"Horovod on {name} does not load with the torch that is there",
-                (name,),
-                seen=f"{facts.load_error} (built against torch {facts.against.get('pytorch', '?')}, "
-                f"installed {torch.version or 'none'})",
-                hint=_setup((name,)),
-            )
-        elif not _differs(built := facts.against.get("pytorch", ""), torch.version):
-            continue
-        elif any(not _differs(built, other.version) for other in torches.values()):
-            yield NotApplicable("built against another host's torch: this one's differs", (name,))
-        else:
-            yield warn(
-                f"Horovod on {name} was built against torch {built}, "
-                f"installed is {torch.version or 'none'}",
-                (name,),
-                hint=_setup((name,)),
-            )
-
-
-def _differs(built: str, installed: str) -> bool:
-    return bool(built) and built.partition("+")[0] != installed.partition("+")[0]
-
-
-def _setup(names: Sequence[str], options: str = "") -> str:
+def _setup(*names: str, options: str = "") -> str:
     """Return what brings Horovod there; ``--rebuild`` also where it fits the torch."""
     return f"distconsole setup {options}--hosts {','.join(names)}"
 
 
-@rule("horovod.nccl", "horovod", Level.STANDARD, HorovodFacts, GpuFacts)
-@hint("distconsole setup --rebuild, where one of the hosts has nvcc.")
-def _horovod_nccl(view: View) -> RuleResults:
-    """GPUs, and a Horovod that copies every gradient through the host."""
-    gpus = view.of(GpuFacts)
-    for name, facts in view.of(HorovodFacts).items():
-        if not facts.present or not gpus[name].count:
-            yield NotApplicable("no Horovod" if not facts.present else "no GPU", (name,))
-        elif facts.built is not None and not facts.built.get("nccl"):
-            yield warn(
-                f"Horovod on {name} has no NCCL: its collectives go through the host's memory",
-                (name,),
-                seen=_features(facts),
-                expected="a build with NCCL, which needs nvcc on one of the hosts",
-                hint=_setup((name,), "--rebuild "),
-            )
+@host_rule(
+    *("horovod.torch", "horovod", Level.QUICK, HorovodFacts, TorchFacts), unless=unless_horovod
+)
+@hint("distconsole setup builds it against the torch that is there.")
+def _horovod_torch(host: HostView) -> RuleResults:
+    """`Extension horovod.torch has not been built`, `undefined symbol` after an update of torch.
 
-
-@rule("horovod.mpi", "horovod", Level.STANDARD, HorovodFacts, MpiFacts)
-@hint("Put the right MPI first on PATH and LD_LIBRARY_PATH.")
-def _horovod_mpi(view: View) -> RuleResults:
-    """Horovod linked with one MPI and started by mpirun of another: every rank says size 1.
-
-    A library bound to another MPI than mpirun's makes every rank say size 1.
+    Horovod's library is bound to the torch that it was built against (horovod#629, #2589).
     """
-    mpis = view.of(MpiFacts)
-    for name, facts in view.of(HorovodFacts).items():
-        libraries = [path for path in facts.mapped if "/libmpi" in path]
-        if not libraries or not mpis[name].present:
-            why = "no Horovod with MPI" if not libraries else "no MPI"
-            yield NotApplicable(why, (name,))
-            continue
-        prefix = prefix_of(mpis[name].mpirun)
-        if prefix not in ("", "/usr") and not libraries[0].startswith(prefix + "/"):
-            yield warn(
-                f"Horovod on {name} uses another MPI than mpirun's",
-                (name,),
-                seen=f"{libraries[0]}; mpirun: {mpis[name].mpirun}",
-                hint=f"export LD_LIBRARY_PATH={prefix}/lib, or rebuild with {prefix}/bin on the PATH",
-                cure=in_setup((name,), library_first(prefix)),
-            )
+    facts, torch = host.of(HorovodFacts), host.of(TorchFacts)
+    installed, built = torch.version or "none", facts.against.get("pytorch", "")
+    others = [other.version for other in host.view.of(TorchFacts).values()]
+    if facts.torch_library is None and torch.present:
+        yield warn(
+            f"Horovod on {host} was built without PyTorch",
+            seen=f"no mpi_lib_v2*.so in {facts.folder}/torch",
+            hint=_setup(str(host)),
+        )
+    elif facts.load_error:
+        yield fail(
+            f"Horovod on {host} does not load with the torch that is there",
+            seen=f"{facts.load_error} (built against torch {built or '?'}, installed {installed})",
+            hint=_setup(str(host)),
+        )
+    elif built and not _is_same(built, torch.version):
+        if any(_is_same(built, other) for other in others):
+            yield NotApplicable("built against another host's torch: this one's differs")
+            return
+        yield warn(
+            f"Horovod on {host} was built against torch {built}, installed is {installed}",
+            hint=_setup(str(host)),
+        )
+
+
+def _is_same(built: str, installed: str) -> bool:
+    return built.partition("+")[0] == installed.partition("+")[0]
+
+
+@host_rule(
+    *("horovod.nccl", "horovod", Level.STANDARD, HorovodFacts, GpuFacts), unless=unless_horovod
+)
+@hint("distconsole setup --rebuild, where one of the hosts has nvcc.")
+def _horovod_nccl(host: HostView) -> RuleResults:
+    """GPUs, and a Horovod that copies every gradient through the host."""
+    facts = host.of(HorovodFacts)
+    if not host.of(GpuFacts).count:
+        yield NotApplicable("no GPU")
+    elif facts.built is not None and not facts.built.get("nccl"):
+        yield warn(
+            f"Horovod on {host} has no NCCL: its collectives go through the host's memory",
+            seen=_features(facts),
+            expected="a build with NCCL, which needs nvcc on one of the hosts",
+            hint=_setup(str(host), options="--rebuild "),
+        )
+
+
+@host_rule("horovod.mpi", "horovod", Level.STANDARD, HorovodFacts, MpiFacts)
+@hint("Put the right MPI first on PATH and LD_LIBRARY_PATH.")
+def _horovod_mpi(host: HostView) -> RuleResults:
+    """Horovod linked with one MPI and started by mpirun of another: every rank says size 1."""
+    mpi, mapped = host.of(MpiFacts), host.of(HorovodFacts).mapped
+    libraries = [path for path in mapped if "/libmpi" in path]
+    prefix = prefix_of(mpi.mpirun)
+    if not libraries or not mpi.present:
+        yield NotApplicable("no MPI" if libraries else "no Horovod with MPI")
+    elif prefix not in ("", "/usr") and not libraries[0].startswith(prefix + "/"):
+        yield warn(
+            f"Horovod on {host} uses another MPI than mpirun's",
+            seen=f"{libraries[0]}; mpirun: {mpi.mpirun}",
+            hint=f"export LD_LIBRARY_PATH={prefix}/lib, or rebuild with {prefix}/bin on the PATH",
+            cure=in_setup((str(host),), library_first(prefix)),
+        )
 
 
 @rule("mpi.version", "mpi", Level.QUICK, MpiFacts)
@@ -286,56 +267,33 @@ def _mpi_version(view: View) -> RuleResults:
     """`Data unpack would read past end of buffer`: MPI versions or families that differ."""
     every = view.of(MpiFacts)
     facts = {name: found for name, found in every.items() if found.present}
+    versions = {name: f"{f.family} {f.version}".strip() for name, f in facts.items()}
     absent = tuple(name for name in every if name not in facts)
     if not facts:
         yield NotApplicable("no mpirun", absent)
         return
     if absent:
-        first = next(iter(facts.values()))
         yield warn(
             f"{these_have(absent)} no mpirun, the others do",
             absent,
-            expected=f"{first.family} {first.version}",
+            expected=next(iter(versions.values())),
             hint="sudo apt-get install openmpi-bin, or add its folder to the PATH with --setup",
         )
-    split = dissent(
-        {name: f"{found.family} {found.version}".strip() for name, found in facts.items()}
+    yield from differ(
+        fail,
+        "MPI",
+        versions,
+        seen=join_some(f"{name} {found.mpirun}" for name, found in facts.items()),
+        expected="the same MPI everywhere: others do not understand each other's messages",
+        hint="install the version of the majority, or put it first on the PATH with --setup",
     )
-    if split is not None:
-        yield fail(
-            split.told("MPI"),
-            split.minority,
-            seen=", ".join(f"{name} {facts[name].mpirun}" for name in split.minority),
-            expected="the same MPI everywhere: others do not understand each other's messages",
-            hint="install the version of the majority, or put it first on the PATH with --setup",
-        )
     for name, found in facts.items():
         if found.daemon is None:
-            yield warn(
-                f"mpirun on {name} has no daemon (orted, prted) beside it on the PATH",
-                (name,),
-                seen=found.mpirun,
-            )
-
-
-@rule("torch.debug", "torch", Level.QUICK, TorchFacts)
-@hint("Install a release build.")
-def _torch_debug(view: View) -> RuleResults:
-    """A debug build of torch."""
-    debug = [name for name, found in view.of(TorchFacts).items() if found.debug]
-    if debug:
-        yield info(f"torch on {name_hosts(debug)} is a debug build, and slow", debug)
+            summary = f"mpirun on {name} has no daemon (orted, prted) beside it on the PATH"
+            yield warn(summary, (name,), seen=found.mpirun)
 
 
 RULES = (
-    _torch_present,
-    _torch_build,
-    _torch_debug,
-    _torch_cuda,
-    _nccl,
-    _horovod_build,
-    _horovod_torch,
-    _horovod_nccl,
-    _horovod_mpi,
-    _mpi_version,
+    *(_torch_present, _torch_build, _torch_debug, _torch_cuda, _nccl),
+    *(_horovod_build, _horovod_torch, _horovod_nccl, _horovod_mpi, _mpi_version),
 )

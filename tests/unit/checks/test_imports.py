@@ -4,7 +4,7 @@ import pytest
 
 from distconsole.checks.facts.evidence import HostEvidence, View
 from distconsole.checks.facts.node import EnvFacts, HorovodFacts, ImportFacts
-from distconsole.checks.rules.software.timeouts import RULES, RUN_WAITS_SECONDS
+from distconsole.checks.rules.software.imports import RULES, RUN_WAITS_SECONDS
 from distconsole.launch.launchers.horovod import GLOO_TIMEOUT_SECONDS
 from distconsole.model.cluster import Host
 from distconsole.model.findings import Finding
@@ -21,7 +21,7 @@ def test_the_cure_says_whether_run_needs_it(seconds: float, by_run: str) -> None
     host.learn(EnvFacts())
     host.learn(HorovodFacts(present=True))
     host.learn(ImportFacts(present=True, seconds=seconds))
-    said = RULES[0].judge(View((host,), (HostName("a"),)))
+    said = RULES[-1].judge(View((host,), (HostName("a"),)))
     (finding,) = (each for each in said if isinstance(each, Finding))
     assert finding.cure is not None
     assert finding.cure.by_run == by_run
