@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from distconsole.rpc.frames import Hello
 from distconsole_agent.contract import limits, protocol
 from fakes.agents import AgentNode, Bridge, launch, spec_of
 from fakes.shims import wait_until
@@ -13,7 +14,7 @@ from fakes.shims import wait_until
 
 def test_hello_has_every_field(bridge: Bridge) -> None:
     hello = bridge.done("hello", protocol=protocol.PROTOCOL_VERSION)
-    assert set(hello) == set(protocol.HELLO_FIELDS)
+    assert set(hello) == set(Hello.__struct_fields__)
     assert hello["cpus"] > 0
     assert hello["mem_total"] > 0
     assert {"iface", "address", "prefix", "family", "up", "loopback"} == set(hello["addresses"][0])

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from distconsole_agent.engines.driver_line import SOCKET
+from distconsole_agent.engines.elastic import DRIVER_SOCKET
 from distconsole_agent.system import unix
 from fakes.shims import REPOSITORY
 
@@ -27,7 +27,7 @@ class Driven:
 
     def __init__(self, folder: Path, hosts: dict[str, int], min_hosts: int = 1) -> None:
         self.hosts, self.min_hosts = dict(hosts), min_hosts
-        with unix.listen(str(folder / SOCKET), 1) as listener:
+        with unix.listen(str(folder / DRIVER_SOCKET), 1) as listener:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "distconsole_agent", "elastic-driver"],
                 env={

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from distconsole_agent.coordination.last_word import tell
+from distconsole_agent.coordination.shim_death_notice import tell
 from distconsole_agent.system import unix
 from fakes.shims import RunUnderTest, ShimUnderTest, gone, script, wait_until
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole_agent.coordination.last_word import tell
+from distconsole_agent.coordination.shim_death_notice import tell
 from distconsole_agent.supervisor.processes import SLURMS_SIGNALS
 from fakes.shims import RunUnderTest, wait_until
 

@@ -19,12 +19,12 @@ ends a stream: its request is answered with ``{"result": {"cancelled": true}}``.
 =========  ===========================================  ==========================================
 op         arguments                                    answer
 =========  ===========================================  ==========================================
-hello      protocol                                     result ``HELLO_FIELDS``
+hello      protocol                                     result: see ``answers.Answers``
 ping                                                    result ``time_ns, monotonic_ns``
 probe      group, args                                  result ``facts`` (see ``probes``)
 cancel     target                                       result empty
 watch      interval                                     items ``sample`` bodies until cancelled
-prepare    run, spec (``SPEC_FIELDS``)                  result ``coordinator: {address, port} |
+prepare    run, spec (``runspec.RunSpec``)               result ``coordinator: {address, port} |
                                                         null, master_port: int | null, shim_pid``
 start      run, coordinator, coordinator_secret,        result ``started: true``
            master_port
@@ -127,69 +127,6 @@ MAX_CHECKED = 256
 MAX_CHECKED_NAME = 256
 
 STREAMS = ("out", "err")
-
-HELLO_FIELDS = (
-    "protocol",
-    "version",
-    "agent_pid",
-    "hostname",
-    "boot_id",
-    "user",
-    "uid",
-    "python",
-    "python_version",
-    "platform",
-    "cpus",
-    "mem_total",
-    "node_dir",
-    "psutil",
-    "nvml",
-    "gpus",
-    "addresses",
-    "archive_sha256",
-    "time_ns",
-)
-"""``archive_sha256`` is of the file that the agent runs from, as it is now, or null. ``psutil`` and ``nvml`` are versions or null; ``gpus`` is a count; ``addresses`` a list of
-``{iface, address, prefix, family: 4|6, up, loopback}``."""
-
-SPEC_FIELDS = (
-    "run",
-    "name",
-    "secret",
-    "node_index",
-    "nodes",
-    "world_size",
-    "launcher",
-    "script",
-    "workdir",
-    "setup",
-    "env",
-    "unset",
-    "ranks",
-    "engine_ranks",
-    "watch",
-    "grace",
-    "lost_after",
-    "created",
-    "code",
-    "needs",
-    "min_nodes",
-    "below_slurm",
-    "max_restarts",
-    "driver",
-    "log_bytes",
-)
-"""``nodes``: ``[{host, address, ranks: [global rank, ...]}, ...]`` in node order; the node with
-``node_index`` 0 runs the coordinator, bound to its ``address``. ``ranks``: ``[{rank, local_rank,
-argv, env}, ...]`` of this node. ``{port}`` in a word of argv or a value of env is replaced by the
-rendezvous port at start, ``{run_dir}`` by the run's folder on the node; in
-``workdir`` too. In doubled braces they are the user's own: they lose a pair. ``code`` is the tree that ``sync`` brought, which becomes ``{run_dir}/code``, or null;
-``needs`` are paths of which each must be a script on the node. With ``min_nodes`` (null: all) the run
-outlives nodes while so many are left. A node that was not heard of for ``lost_after`` seconds is lost. ``below_slurm``: srun starts the shims. ``max_restarts`` says
-how often ranks that failed are started anew. ``driver`` is the command of Horovod's elastic driver,
-which node 0 runs and which says which of the ranks are started and when; ``{agent}`` in it stands for
-this program. ``log_bytes`` is the most that the ranks' logs may take on the node, or null for 1 GiB.
-``secret`` is 32 random bytes in hexadecimal."""
 
 RUN_FIELDS = (
     "run",

@@ -43,26 +43,35 @@ class RankSpec(NamedTuple):
 
 
 class RunSpec(NamedTuple):
-    """This node's part of a run (``protocol.SPEC_FIELDS`` and three keys of the agent's).
+    """This node's part of a run: ``spec.json``, which the console sends, and what the agent adds.
+
+    ``{port}`` in a word of an argv or a value of an env is replaced by the rendezvous port at start,
+    ``{run_dir}`` by the run's folder on the node; in ``workdir`` too. In doubled braces they are the
+    user's own: they lose a pair. The file also has ``name``, ``world_size``, ``script``, ``created``,
+    and ``code``: the tree that ``sync`` brought, which becomes ``{run_dir}/code``, or null.
 
     Attributes:
-        secret: Proves between shims that they are of this run; never sent, never logged.
+        secret: 32 random bytes (hexadecimal in the file) that prove between shims that they are of this
+            run; never sent by a shim, never logged.
+        nodes: In node order; the first one runs the coordinator, bound to its address.
+        ranks: The processes to start on this node.
         engine_ranks: True when the processes started are the ranks; False when an engine
             (torchrun, mp.spawn) makes the ranks below them.
         grace: Seconds between SIGTERM and SIGKILL.
         lost_after: A node that the others have not heard of for so many seconds is lost.
-        hook: The folder that holds our ``sitecustomize``, or None to look for the newest.
-        rings: Where the ranks' rings go, or None for ``rings`` in the run's folder.
-        agent_argv: The command that starts the agent again; empty leaves a dead agent dead.
+        hook: The agent's: the folder that holds our ``sitecustomize``, or None to look for the newest.
+        rings: The agent's: where the ranks' rings go, or None for ``rings`` in the run's folder.
+        agent_argv: The agent's: the command that starts it again; empty leaves a dead agent dead.
         needs: Scripts that must be on this node, or nothing is started.
         launcher: As in ``LauncherName`` of the console.
         min_nodes: The run goes on while so many nodes are left; all of them unless it says less.
         below_slurm: Whether the shims are tasks of srun.
         max_restarts: How often ranks that failed are started anew.
-        driver: The command of what tells node 0 which ranks to start where (elastic Horovod); with
-            none all ranks start at once.
+        driver: The command of Horovod's elastic driver, which node 0 runs and which says which of the
+            ranks are started and when; ``{agent}`` in it stands for this program. With none all ranks
+            start at once.
         restart: How often the ranks were started anew; not of ``spec.json``.
-        log_bytes: The most that the ranks' logs may take on this node.
+        log_bytes: The most that the ranks' logs may take on this node; 1 GiB where null.
     """
 
     run: str

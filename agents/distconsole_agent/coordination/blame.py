@@ -119,7 +119,7 @@ class Verdict(NamedTuple):
         }
 
 
-def judge(evidence: Evidence, nodes: Sequence[NodeSpec]) -> Verdict:
+def determine_verdict(evidence: Evidence, nodes: Sequence[NodeSpec]) -> Verdict:
     """Return the verdict: the exit code is that of the rank that failed first.
 
     A stop that came before every failure and loss makes the run ``stopped``: what broke while it was

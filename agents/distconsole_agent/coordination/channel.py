@@ -65,7 +65,7 @@ class LinkError(Exception):
 
 
 class Wire:
-    """Lines over one non-blocking TCP socket, bounded both ways."""
+    """Lines over one non-blocking socket, bounded both ways."""
 
     def __init__(self, loop: Loop, sock: socket.socket, on_ready: Callable[[], None]) -> None:
         self._loop = loop
@@ -196,50 +196,6 @@ class Session:
     def close(self) -> None:
         """Close the wire."""
         self.wire.close()
-
-
-class Delivery:
-    """Messages that must arrive exactly once, over as many connections as it takes."""
-
-    def __init__(self) -> None:
-        self._unacknowledged: list[dict[str, Any]] = []
-        self._posted = 0
-        self.got = 0
-
-    @property
-    def settled(self) -> bool:
-        """Whether the other side has everything."""
-        return not self._unacknowledged
-
-    def post(self, message: dict[str, Any]) -> dict[str, Any]:
-        """Keep a message until it is acknowledged; return it with its number, to be sent."""
-        self._posted += 1
-        numbered = {**message, "n": self._posted}
-        self._unacknowledged.append(numbered)
-        return numbered
-
-    def acknowledged(self, upto: object) -> None:
-        """Forget what the other side has."""
-        if isinstance(upto, int):
-            self._unacknowledged = [kept for kept in self._unacknowledged if kept["n"] > upto]
-
-    def missing(self) -> list[dict[str, Any]]:
-        """Return what must be sent (again) over a new connection."""
-        return list(self._unacknowledged)
-
-    def is_new(self, message: dict[str, Any]) -> bool:
-        """Return whether a numbered message came for the first time, and count it.
-
-        Raises:
-            LinkError: when one before it is missing.
-        """
-        number = message.get("n")
-        if not isinstance(number, int) or number > self.got + 1:
-            raise LinkError("a message is missing")
-        if number <= self.got:
-            return False
-        self.got = number
-        return True
 
 
 def seal(key: bytes, number: int, message: dict[str, Any]) -> bytes:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Callable
 
-from distconsole_agent.coordination.channel import Delivery, LinkError, LinkTimes, Session
+from distconsole_agent.coordination.channel import LinkError, LinkTimes, Session
 
 if TYPE_CHECKING:
+    from distconsole_agent.contract.runspec import NodeSpec
     from distconsole_agent.system.loop import Loop
 
 
@@ -36,7 +37,8 @@ class Conversation:
         self._times = times
         self._on_message = on_message
         self._on_cut = on_cut
-        self._delivery = Delivery()
+        self._unacknowledged: list[dict[str, Any]] = []
+        self._posted = self._got = 0
         self._session: Session | None = None
         self._resumed = False
         self._heard = 0.0
@@ -50,7 +52,7 @@ class Conversation:
     @property
     def settled(self) -> bool:
         """Whether the other side has every message that is kept."""
-        return self._delivery.settled
+        return not self._unacknowledged
 
     @property
     def quiet_seconds(self) -> float | None:
@@ -66,11 +68,13 @@ class Conversation:
         self._resumed = False
         self._heard = self._loop.clock()
         self.unlinked_since = None
-        self.tell({"op": "resume", "got": self._delivery.got})
+        self.tell({"op": "resume", "got": self._got})
 
     def post(self, message: dict[str, Any]) -> None:
         """Say something that must arrive."""
-        numbered = self._delivery.post(message)
+        self._posted += 1
+        numbered = {**message, "n": self._posted}
+        self._unacknowledged.append(numbered)
         if self._resumed:
             self.tell(numbered)
 
@@ -119,21 +123,67 @@ class Conversation:
             self._session = None
 
     def _acknowledge(self) -> None:
-        self.tell({"op": "beat", "ack": self._delivery.got})
+        self.tell({"op": "beat", "ack": self._got})
+
+    def _forget_until(self, number: object) -> None:
+        """Forget what the other side has."""
+        if isinstance(number, int):
+            self._unacknowledged = [kept for kept in self._unacknowledged if kept["n"] > number]
+
+    def _count(self, number: object) -> bool:
+        """Return whether a numbered message came for the first time.
+
+        Raises:
+            LinkError: when one before it is missing.
+        """
+        if not isinstance(number, int) or number > self._got + 1:
+            raise LinkError("a message is missing")
+        fresh = number > self._got
+        self._got = max(self._got, number)
+        return fresh
 
     def _take(self, message: dict[str, Any]) -> None:
         self._heard = self._loop.clock()
-        self._delivery.acknowledged(message.get("ack"))
+        self._forget_until(message.get("ack"))
         op = message.get("op")
         if op == "resume":
-            self._delivery.acknowledged(message.get("got"))
+            self._forget_until(message.get("got"))
             self._resumed = True
-            for kept in self._delivery.missing():
+            for kept in list(self._unacknowledged):
                 self.tell(kept)
         elif op != "beat":
             if "n" in message:
-                fresh = self._delivery.is_new(message)
+                fresh = self._count(message["n"])
                 self._acknowledge()
                 if not fresh:
                     return
             self._on_message(message)
+
+
+class Member:
+    """A node of the run as the coordinator knows it; node 0, where the coordinator is, has no conversation.
+
+    Attributes:
+        ended: Nothing of the attempt is left there.
+        idle: It has no rank left, though what started them may be there.
+        lost: It will not be heard of again.
+    """
+
+    def __init__(self, spec: NodeSpec, conversation: Conversation | None) -> None:
+        self.spec = spec
+        self.conversation = conversation
+        self.ended = self.idle = self.lost = False
+
+    @property
+    def has_everything(self) -> bool:
+        """Whether all that it was told has arrived, as far as it can."""
+        return self.conversation is None or self.lost or self.conversation.settled
+
+    def post(self, message: dict[str, Any]) -> None:
+        """Say something that must arrive, to another node that is not lost."""
+        if self.conversation is not None and not self.lost:
+            self.conversation.post(message)
+
+    def begin_again(self) -> None:
+        """Take that its ranks start anew."""
+        self.ended = self.idle = False

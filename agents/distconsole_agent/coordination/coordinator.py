@@ -12,20 +12,18 @@ from typing import TYPE_CHECKING, Any, Callable
 from distconsole_agent.coordination import blame
 from distconsole_agent.coordination.admission import Admission
 from distconsole_agent.coordination.channel import LinkError, LinkTimes, Session
-from distconsole_agent.coordination.conversation import Conversation
+from distconsole_agent.coordination.conversation import Conversation, Member
 from distconsole_agent.coordination.link import (
     FAILURE_GRACE_SECONDS,
     MAX_WHY_CHARS,
     OUTLIVED,
     SHIM_GONE,
-    Link,
     LinkEvents,
     read_failure_message,
     read_integer,
     read_seconds,
     read_stop_message,
 )
-from distconsole_agent.coordination.members import Member
 from distconsole_agent.coordination.restarts import Restart, Restarts, again_message
 from distconsole_agent.coordination.supervision import Supervision
 from distconsole_agent.coordination.whose import ANSWER, Whose
@@ -45,7 +43,7 @@ OF_ATTEMPT = ("failed", "idle", "command_ended", "ended")
 means the run."""
 
 
-class Coordinator(Link):
+class Coordinator:
     """Serves the run's other nodes on a free port of its own node's address.
 
     Attributes:
@@ -103,7 +101,10 @@ class Coordinator(Link):
         return bool(self._outlived)
 
     def begin(self) -> None:
-        """See ``Link``; a node has the time of a silent link more to connect for the first time."""
+        """Take that the ranks start: from now on a node that is not there is missed.
+
+        It has the time of a silent link more to connect for the first time.
+        """
         self._begun = True
         self._restarts.begin()
         for node in self._nodes:
@@ -111,7 +112,7 @@ class Coordinator(Link):
                 node.conversation.unlinked_since = self._loop.clock() + self._times.silent
 
     def failed(self, failure: Failure) -> None:
-        """See ``Link``."""
+        """Take that a rank failed by itself, in the attempt that goes on."""
         self._restarts.failed()
         self._failures.append(failure)
         grace = min(self._spec.grace, FAILURE_GRACE_SECONDS)
@@ -120,14 +121,14 @@ class Coordinator(Link):
             self._conclude()
 
     def stopping(self, stop: Stop, grace_seconds: float) -> None:
-        """See ``Link``."""
+        """Take that a node was asked to stop, or to stop faster."""
         self._stops.append(stop)
         self._stop_all(stop.reason, grace_seconds, but=stop.node)
         if self._pause is not None:
             self._conclude()
 
     def ended(self) -> None:
-        """See ``Link``."""
+        """Take that nothing of the attempt is left on this node; another one may follow."""
         self._ended(0)
 
     def command(self, node: int, name: str, command: str) -> None:
@@ -151,7 +152,7 @@ class Coordinator(Link):
             self._stop_all(blame.FAILURE, 0.0, but=-1)
 
     def close(self) -> None:
-        """See ``Link``."""
+        """Let go of every connection."""
         if self._door is not None:
             self._door.close()
             self._tick_timer.cancel()
@@ -331,7 +332,7 @@ class Coordinator(Link):
         evidence = blame.Evidence(
             self._failures, self._stops, self._lost, self._offsets_ns, self._outlived
         )
-        verdict = blame.judge(evidence, self._spec.nodes)
+        verdict = blame.determine_verdict(evidence, self._spec.nodes)
         if not self._restarts_after(verdict, complete=complete):
             self._give(verdict)
 

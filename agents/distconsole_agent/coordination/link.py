@@ -72,30 +72,6 @@ class LinkEvents(NamedTuple):
     written: Callable[[], int] = lambda: 0
 
 
-class Link:
-    """This node's line to the run: to the coordinator, which may be in this very process."""
-
-    def begin(self) -> None:
-        """The ranks start: from now on a node that is not there is missed."""
-        raise NotImplementedError
-
-    def failed(self, failure: Failure) -> None:
-        """A rank of this node failed by itself, in the attempt that goes on."""
-        raise NotImplementedError
-
-    def stopping(self, stop: Stop, grace_seconds: float) -> None:
-        """This node was asked to stop, or to stop faster."""
-        raise NotImplementedError
-
-    def ended(self) -> None:
-        """Nothing of the attempt is left on this node; another one may follow."""
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Let go of every connection."""
-        raise NotImplementedError
-
-
 def failure_message(failure: Failure) -> dict[str, Any]:
     """Return the message that carries a failure to the coordinator."""
     return {

@@ -25,7 +25,6 @@ from distconsole_agent.coordination.conversation import Conversation
 from distconsole_agent.coordination.link import (
     FAILURE_GRACE_SECONDS,
     OUTLIVED,
-    Link,
     LinkEvents,
     failure_message,
     read_integer,
@@ -48,7 +47,7 @@ CLOCK_PINGS = 8
 """Measurements of which the one with the shortest round trip counts, as in NTP (RFC 5905)."""
 
 
-class Peer(Link):
+class Peer:
     """Holds the connection to the coordinator at ``endpoint`` (address and port)."""
 
     def __init__(
@@ -91,18 +90,18 @@ class Peer(Link):
         self._finished = False
 
     def begin(self) -> None:
-        """See ``Link``."""
+        """Connect: the ranks start."""
         self._conversation.unlinked_since = self._loop.clock()
         self._tick_timer = self._loop.call_later(self._times.heartbeat, self._tick)
         self._connect()
 
     def failed(self, failure: Failure) -> None:
-        """See ``Link``."""
+        """Tell that a rank of this node failed by itself, in the attempt that goes on."""
         self._failures.append(failure)
         self._post(failure_message(failure))
 
     def stopping(self, stop: Stop, grace_seconds: float) -> None:
-        """See ``Link``."""
+        """Tell that this node was asked to stop, or to stop faster."""
         self._look_before(stop.t_ns)
         self._stops.append(stop)
         message = {"op": "stopping", "reason": stop.reason, "t_ns": stop.t_ns}
@@ -121,7 +120,7 @@ class Peer(Link):
         self._conversation.post({**failure_message(failure), "op": OUTLIVED})
 
     def ended(self) -> None:
-        """See ``Link``; what is to be ordered by this node's clock is, by a measurement of now."""
+        """Tell that nothing of the attempt is left here; its clock is measured once more if it matters."""
         self._has_ended = True
         if self._failures or self._stops:
             self._measured = False
@@ -136,7 +135,7 @@ class Peer(Link):
         self._conversation.post({**message, "restart": self._restart})
 
     def close(self) -> None:
-        """See ``Link``."""
+        """Let go of every connection."""
         for timer in (self._attempt_timer, self._clock_timer, self._tick_timer):
             if timer is not None:
                 timer.cancel()
@@ -345,7 +344,7 @@ class Peer(Link):
         if self._alone and self._has_ended:
             lost = [blame.NodeLost(0, self._alone_ns, self._why_alone)]
             evidence = blame.Evidence(self._failures, self._stops, lost, {})
-            verdict = blame.judge(evidence, self._spec.nodes)
+            verdict = blame.determine_verdict(evidence, self._spec.nodes)
             if self._spec.may_lose_nodes and not self._why_alone and verdict.state == "failed":
                 # The others may go on: how the run ends is theirs to say.
                 verdict = verdict._replace(state=blame.LOST)

@@ -18,7 +18,7 @@ from distconsole_agent.supervisor.proctree import descendants
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from distconsole_agent.coordination.members import Member
+    from distconsole_agent.coordination.conversation import Member
 
 MAX_ASKED = 1024
 """Questions that wait for another node's answer."""

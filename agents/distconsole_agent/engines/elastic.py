@@ -15,7 +15,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from distconsole_agent.coordination.channel import LinkError, Wire
-from distconsole_agent.engines.driver_line import SOCKET
 from distconsole_agent.system import unix
 from distconsole_agent.system.loop import READ, Loop
 
@@ -37,6 +36,7 @@ MEET_SECONDS = 600.0
 PATIENCE_SECONDS = 3.0
 """A rank that has not noticed a failure after so long is in a collective with one that has."""
 
+DRIVER_SOCKET = "driver.sock"
 MAX_LINE_BYTES = 1 << 20
 MAX_RANKS_NAMED = 8
 TIME_LIMIT = "HOROVOD_GLOO_TIMEOUT_SECONDS"
@@ -110,7 +110,7 @@ class Elastic:
         Raises:
             OSError: when the socket cannot be made.
         """
-        self._path = os.path.join(run_dir, SOCKET)
+        self._path = os.path.join(run_dir, DRIVER_SOCKET)
         self._listener = unix.listen(self._path, 1)
         self._listener.setblocking(False)
         self._loop.watch(self._listener.fileno(), READ, self._accept)

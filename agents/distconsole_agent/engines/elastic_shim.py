@@ -27,7 +27,6 @@ from distconsole_agent.supervisor.postmortem import find_failure
 from distconsole_agent.supervisor.processes import Places, RankProcess, make_rank
 from distconsole_agent.supervisor.proctree import send_group
 from distconsole_agent.supervisor.shim import Shim
-from distconsole_agent.system import steady
 
 if TYPE_CHECKING:
     from distconsole_agent.contract.runspec import RunSpec
@@ -138,7 +137,8 @@ class ElasticShim(Shim):
         try:
             self._ranks.start([worker])
         except OSError as error:
-            self._fail(self._own_failure(planned.rank, 126, f"rank cannot start: {error}"))
+            failure = self._own_failure(f"rank cannot start: {error}")
+            self._fail(failure._replace(rank=planned.rank))
 
     def _settled(self, rank: RankProcess) -> None:
         if rank.spawn_failure is not None or rank is not self._driver:
@@ -253,12 +253,8 @@ class ElasticShim(Shim):
         told = read_tail(self._driver.command.stderr_path)
         if told.error and number is None:
             error = f"{error}: {told.error}"
-        failure = self._own_failure(self._spec.nodes[0].ranks[0], exit_code, error)
+        failure = self._own_failure(error, exit_code)
         self._fail(failure._replace(signal=number, traceback=told.traceback))
-
-    def _own_failure(self, rank: int, exit_code: int, why: str) -> blame.Failure:
-        index, now_ns = self._spec.node_index, steady.now_ns()
-        return blame.Failure(index, rank, 0, now_ns, exit_code, None, why, "")
 
     def _end_leftovers(self) -> None:
         if self._workers or self._driver is not None:

@@ -107,12 +107,6 @@ class EngineShim(Shim):
         except OSError as error:
             self._fail(self._own_failure(f"mpirun's daemon cannot start here: {error}"))
 
-    def _own_failure(self, why: str) -> blame.Failure:
-        ranks = self._spec.nodes[self._spec.node_index].ranks
-        rank = ranks[0] if ranks else 0
-        index = self._spec.node_index
-        return blame.Failure(index, rank, 0, steady.now_ns(), 126, None, why, "")
-
     # Ranks, as they report themselves
 
     def _rank_started(self, rank: RankProcess) -> None:

@@ -94,7 +94,7 @@ class SlurmShim(Shim):
     def _fail_by_srun(self, error: str, exit_code: int) -> None:
         if not self._srun_failed:
             self._srun_failed = True
-            self._fail_as(error, exit_code, None, steady.now_ns())
+            self._fail_by_slurm(error, exit_code, None, steady.now_ns())
 
     def _note(self, note: dict[str, Any]) -> None:
         super()._note(note)
@@ -159,13 +159,12 @@ class SlurmShim(Shim):
     def _explain(self, why: str) -> None:
         assert self._ended_ns is not None
         number = int(signal.SIGTERM)
-        self._fail_as(why, 128 + number, number, self._ended_ns)
+        self._fail_by_slurm(why, 128 + number, number, self._ended_ns)
 
-    def _fail_as(self, error: str, exit_code: int, number: int | None, t_ns: int) -> None:
-        index = self._spec.node_index
-        rank = self._spec.nodes[index].ranks[0]
-        told = (exit_code, number, error, "", "Slurm has ended the step")
-        self._fail(blame.Failure(index, rank, os.getpid(), t_ns, *told))
+    def _fail_by_slurm(self, error: str, exit_code: int, number: int | None, t_ns: int) -> None:
+        failure = self._own_failure(error, exit_code)
+        final = "Slurm has ended the step"
+        self._fail(failure._replace(pid=os.getpid(), t_ns=t_ns, signal=number, final=final))
 
     def _stop_from_link(self, reason: str, grace_seconds: float) -> None:
         self._told_to_stop = True

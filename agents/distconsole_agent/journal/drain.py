@@ -15,7 +15,7 @@ from typing import Any
 from distconsole_agent.contract.limits import RING_SCAN_SECONDS, SHIM_CHECK_SECONDS
 from distconsole_agent.contract.runspec import MPI
 from distconsole_agent.coordination import blame
-from distconsole_agent.coordination.last_word import tell_in_background
+from distconsole_agent.coordination.shim_death_notice import tell_in_background
 from distconsole_agent.engines.slurm_words import has_srun, read_reason, read_srun_death
 from distconsole_agent.journal.journal import Journal, Mark
 from distconsole_agent.journal.log_sources import LogSources

@@ -73,7 +73,7 @@ class Story:
             NodeSpec(node["host"], node["address"], tuple(node["ranks"]))
             for node in self._spec["nodes"]
         ]
-        self._verdict = blame.judge(evidence, nodes).as_json()
+        self._verdict = blame.determine_verdict(evidence, nodes).as_json()
         return [{"t": round(now_ns / 1e9, 6), "kind": "verdict", **self._verdict}]
 
     def end_lost(self, t: float) -> Entry:

@@ -1,16 +1,15 @@
 """What each request of the protocol does; it neither reads requests nor sends answers.
 
-An answer is a function of the request and of an ``Asker``, through which streams send their items.
+An answer is a function of the request and of an ``Asked``, through which streams send their items.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from distconsole_agent import __version__
 from distconsole_agent.contract.limits import MAX_PROBE_SECONDS, MAX_READ_LOG_BYTES, PROBE_SECONDS
@@ -26,25 +25,11 @@ from distconsole_agent.system.addresses import local_addresses
 from distconsole_agent.system.users import user_name
 from distconsole_agent.telemetry.watch import Telemetry, boot_id, memory_total, watch
 
+if TYPE_CHECKING:
+    from distconsole_agent.server.connection import Asked
+
 Request = dict[str, Any]
 Result = dict[str, Any]
-
-
-class Asker(Protocol):
-    """Where a request came from."""
-
-    cancelled: threading.Event
-    environment: dict[str, str] | None
-    """What the asking console's session has on this node; None where it is not known."""
-
-    def send_item(self, item: dict[str, Any]) -> None:
-        """Send one item; blocks while the socket is full, raises OSError when it is gone."""
-
-    def send_entries(self, entries: list[bytes], journal_id: str) -> None:
-        """Send entries that are JSON already, and who wrote them, as one item; as ``send_item``."""
-
-    def on_cancel(self, wake: Callable[[], None]) -> None:
-        """Have ``wake`` called when the request is cancelled or its connection ends."""
 
 
 class Answers:
@@ -64,7 +49,7 @@ class Answers:
         self._runs = runs
         self._telemetry = telemetry
         self._file = OwnFile(this_program().archive)
-        self._ops: dict[str, Callable[[Request, Asker], Result]] = {
+        self._ops: dict[str, Callable[[Request, Asked], Result]] = {
             "hello": self._hello,
             "ping": self._ping,
             "probe": self._probe,
@@ -82,7 +67,7 @@ class Answers:
             "sync_take": self._sync_take,
         }
 
-    def answer(self, request: Request, asker: Asker) -> Result:
+    def answer(self, request: Request, asker: Asked) -> Result:
         """Do what ``request`` asks and return its result.
 
         Raises:
@@ -99,7 +84,7 @@ class Answers:
             )
         return do(request, asker)
 
-    def _hello(self, request: Request, _asker: Asker) -> Result:
+    def _hello(self, request: Request, _asker: Asked) -> Result:
         wanted = request.get("protocol")
         if wanted != PROTOCOL_VERSION:
             raise bad_request(
@@ -127,10 +112,10 @@ class Answers:
             "time_ns": time.time_ns(),
         }
 
-    def _ping(self, _request: Request, _asker: Asker) -> Result:
+    def _ping(self, _request: Request, _asker: Asked) -> Result:
         return {"time_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
 
-    def _probe(self, request: Request, asker: Asker) -> Result:
+    def _probe(self, request: Request, asker: Asked) -> Result:
         from distconsole_agent import probes
 
         group, args = request.get("group"), request.get("args")
@@ -145,16 +130,16 @@ class Answers:
             raise Refusal(error.code, error.message, getattr(error, "hint", "")) from None
         return {"facts": facts}
 
-    def _watch(self, request: Request, asker: Asker) -> Result:
+    def _watch(self, request: Request, asker: Asked) -> Result:
         interval = request.get("interval", 1.0)
         watch(self._telemetry, interval, self._all_ranks, asker.send_item, asker.cancelled)
         return {"cancelled": True}
 
-    def _prepare(self, request: Request, asker: Asker) -> Result:
+    def _prepare(self, request: Request, asker: Asked) -> Result:
         run, spec = _text(request, "run"), request.get("spec")
         return self._runs.prepare(run, spec, asker.environment)
 
-    def _start(self, request: Request, _asker: Asker) -> Result:
+    def _start(self, request: Request, _asker: Asked) -> Result:
         self._runs.ask_shim(
             _text(request, "run"),
             {
@@ -165,7 +150,7 @@ class Answers:
         )
         return {"started": True}
 
-    def _stop(self, request: Request, _asker: Asker) -> Result:
+    def _stop(self, request: Request, _asker: Asked) -> Result:
         reason = request.get("reason") or "user"
         if reason not in ("user", "sigint", "sigterm"):
             raise bad_request("reason is user, sigint or sigterm")
@@ -174,7 +159,7 @@ class Answers:
             ask["grace"] = _number(request["grace"], "grace")
         return {"stopping": self._end(_text(request, "run"), ask)}
 
-    def _kill(self, request: Request, _asker: Asker) -> Result:
+    def _kill(self, request: Request, _asker: Asked) -> Result:
         return {"killing": self._end(_text(request, "run"), {"op": "kill"})}
 
     def _end(self, run: str, ask: Request) -> bool:
@@ -188,10 +173,10 @@ class Answers:
             return False
         return True
 
-    def _list(self, _request: Request, _asker: Asker) -> Result:
+    def _list(self, _request: Request, _asker: Asked) -> Result:
         return {"runs": self._runs.describe_all()}
 
-    def _follow(self, request: Request, asker: Asker) -> Result:
+    def _follow(self, request: Request, asker: Asked) -> Result:
         after = request.get("after", 0)
         if isinstance(after, bool) or not isinstance(after, int) or after < 0:
             raise bad_request("after is the number of the last entry that is there, from 0")
@@ -216,7 +201,7 @@ class Answers:
                 journal.close()
         return {"cancelled": True} if asker.cancelled.is_set() else {"last": last}
 
-    def _read_log(self, request: Request, _asker: Asker) -> Result:
+    def _read_log(self, request: Request, _asker: Asked) -> Result:
         folder = self._runs.folder(request.get("run"))
         stream = request.get("stream")
         rank = request.get("rank")
@@ -229,17 +214,17 @@ class Answers:
         path = _log_path(os.path.join(folder, "logs"), rank, stream)
         return read_log(path, offset, min(max(limit, 4), MAX_READ_LOG_BYTES))
 
-    def _forget(self, request: Request, _asker: Asker) -> Result:
+    def _forget(self, request: Request, _asker: Asked) -> Result:
         return {"forgotten": self._runs.forget(request.get("run"))}
 
-    def _sync(self, request: Request, _asker: Asker) -> Result:
+    def _sync(self, request: Request, _asker: Asked) -> Result:
         return self._runs.code.sync(check_run_id(request.get("run")), request.get("manifest"))
 
-    def _sync_take(self, request: Request, _asker: Asker) -> Result:
+    def _sync_take(self, request: Request, _asker: Asked) -> Result:
         run = check_run_id(request.get("run"))
         return self._runs.code.take(run, request.get("pieces"), request.get("data"))
 
-    def _slurm(self, request: Request, asker: Asker) -> Result:
+    def _slurm(self, request: Request, asker: Asked) -> Result:
         from distconsole_agent.engines import slurm
 
         return slurm.do(request, inherit_environment(asker.environment), self._runs)

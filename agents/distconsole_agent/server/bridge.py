@@ -56,9 +56,12 @@ def reach_agent(folders: NodeFolders, program: Program, seconds: float) -> socke
             raise Refusal(ErrorCode.START_FAILED, f"{folders.socket}: {error.strerror}") from None
         starts += start_agent(folders, program)
         if starts > MAX_STARTS or time.monotonic() > deadline:
+            from distconsole_agent.server.shim_calls import last_line
+
+            words = last_line(folders.log)
             raise Refusal(
                 ErrorCode.START_FAILED,
-                f"the agent could not be started{_last_words(folders.log)}",
+                f"the agent could not be started{words and f': {words}'}",
                 f"look into {folders.log} on that node",
             )
         time.sleep(pause)
@@ -106,13 +109,3 @@ def start_agent(folders: NodeFolders, program: Program) -> bool:
     finally:
         os.close(lock)
     return True
-
-
-def _last_words(log: str) -> str:
-    try:
-        with open(log, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 2000))
-            lines = file.read().decode("utf-8", "replace").strip().splitlines()
-    except OSError:
-        return ""
-    return f": {lines[-1][:300]}" if lines else ""

@@ -233,7 +233,11 @@ class Connection:
 
 
 class Asked:
-    """One request that is being answered: the ``answers.Asker`` of its answer."""
+    """One request that is being answered, through which a stream sends its items.
+
+    Sending blocks while the socket is full, and raises OSError when the connection is gone.
+    ``environment`` is what the asking console's session has on this node; None where it is not known.
+    """
 
     def __init__(self, connection: Connection, number: int) -> None:
         self.number = number
@@ -248,13 +252,13 @@ class Asked:
         self._connection.send({"id": self.number, "item": item})
 
     def send_entries(self, entries: list[bytes], journal_id: str) -> None:
-        """Send entries that are JSON already as one item."""
+        """Send entries that are JSON already, and who wrote them, as one item."""
         writer = json.dumps(journal_id).encode("ascii")
         line = self._prefix + b",".join(entries) + b'],"journal":' + writer + b"}}\n"
         self._connection.send_line(line)
 
     def on_cancel(self, wake: Callable[[], None]) -> None:
-        """Have ``wake`` called when it is cancelled."""
+        """Have ``wake`` called when it is cancelled or its connection ends."""
         self._wake = wake
         if self.cancelled.is_set():
             wake()

@@ -74,7 +74,7 @@ def await_shim(folder: str, shim: subprocess.Popen[bytes]) -> dict[str, Any]:
             return ask_shim(path, {"op": "status"}, SHIM_START_SECONDS)
         time.sleep(pause)
         pause = min(pause * 1.1, 0.1)
-    words = _tail(os.path.join(folder, "shim.log"))
+    words = last_line(os.path.join(folder, "shim.log")) or "it said nothing"
     how = f"code {shim.returncode}" if shim.poll() is not None else "no answer"
     raise Refusal(ErrorCode.START_FAILED, f"the run's supervisor did not start ({how}): {words}")
 
@@ -105,11 +105,12 @@ def ask_shim(path: str, request: dict[str, Any], seconds: float) -> dict[str, An
     return dict(message)
 
 
-def _tail(path: str) -> str | None:
+def last_line(path: str) -> str:
+    """Return the last line of a log; empty where it has none, or cannot be read."""
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - 2000))
             lines = file.read().decode("utf-8", "replace").strip().splitlines()
     except OSError:
-        return None
-    return lines[-1][:500] if lines else "it said nothing"
+        return ""
+    return lines[-1][:500] if lines else ""

@@ -5,19 +5,22 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import socket
-from typing import Any, Callable, Union
+from typing import TYPE_CHECKING, Any, Callable, Union
 
 from distconsole_agent.contract.refusal import Refusal, bad_request
 from distconsole_agent.contract.runspec import clamp_grace
 from distconsole_agent.coordination import blame
+from distconsole_agent.coordination.channel import LinkError, Wire
 from distconsole_agent.system import unix
 from distconsole_agent.system.door import Door
-from distconsole_agent.system.loop import READ, Loop
+
+if TYPE_CHECKING:
+    import socket
+
+    from distconsole_agent.system.loop import Loop
 
 MAX_REQUEST_BYTES = 64 * 1024
 MAX_CLIENTS = 16
-SEND_SECONDS = 2.0
 
 
 class Later:
@@ -60,16 +63,16 @@ class ControlSocket:
         self._loop = loop
         self._path = path
         self._answer = answer
-        self._clients: dict[int, tuple[socket.socket, bytearray]] = {}
-        self._listener = unix.listen(path, MAX_CLIENTS)
-        self._listener.setblocking(False)
-        self._door = Door(loop, self._listener, self._enter, always=True)
+        self._clients: set[Wire] = set()
+        listener = unix.listen(path, MAX_CLIENTS)
+        listener.setblocking(False)
+        self._door = Door(loop, listener, self._enter, always=True)
 
     def close(self) -> None:
         """Stop listening and remove the socket."""
         self._door.close()
-        for sock, _ in list(self._clients.values()):
-            self._drop(sock)
+        for wire in list(self._clients):
+            self._drop(wire)
         with contextlib.suppress(OSError):
             os.unlink(self._path)
 
@@ -77,53 +80,38 @@ class ControlSocket:
         if unix.peer_uid(sock) not in (os.getuid(), 0) or len(self._clients) >= MAX_CLIENTS:
             sock.close()
             return
-        # Answers are short and the reader is the agent on this host: a send never waits long.
-        sock.setblocking(False)
-        self._clients[sock.fileno()] = (sock, bytearray())
-        self._loop.watch(sock.fileno(), READ, lambda _events: self._read(sock))
+        wire = Wire(self._loop, sock, lambda: self._read(wire))
+        wire.max_line_bytes = MAX_REQUEST_BYTES
+        self._clients.add(wire)
 
-    def _read(self, sock: socket.socket) -> None:
-        buffer = self._clients[sock.fileno()][1]
+    def _read(self, wire: Wire) -> None:
         try:
-            chunk = sock.recv(MAX_REQUEST_BYTES)
-        except BlockingIOError:
-            return
-        except OSError:
-            chunk = b""
-        buffer += chunk
-        if not chunk or len(buffer) > MAX_REQUEST_BYTES:
-            self._drop(sock)
-            return
-        while b"\n" in buffer and sock.fileno() in self._clients:
-            line, _, rest = bytes(buffer).partition(b"\n")
-            buffer[:] = rest
-            self._handle(sock, line)
+            for line in wire.lines():
+                self._handle(wire, line)
+        except LinkError:
+            self._drop(wire)
 
-    def _handle(self, sock: socket.socket, line: bytes) -> None:
+    def _handle(self, wire: Wire, line: bytes) -> None:
         try:
             answer = self._answer(_decode(line))
         except Refusal as refusal:
-            self._send(sock, _make_message(refusal))
+            self._send(wire, _make_message(refusal))
             return
         if isinstance(answer, Later):
-            answer.bind(lambda message: self._send(sock, message))
+            answer.bind(lambda message: self._send(wire, message))
         else:
-            self._send(sock, _make_message(answer))
+            self._send(wire, _make_message(answer))
 
-    def _send(self, sock: socket.socket, message: dict[str, Any]) -> None:
-        if sock.fileno() not in self._clients:
-            return
-        try:
-            sock.settimeout(SEND_SECONDS)
-            sock.sendall(json.dumps(message).encode("ascii") + b"\n")
-            sock.setblocking(False)
-        except OSError:
-            self._drop(sock)
+    def _send(self, wire: Wire, message: dict[str, Any]) -> None:
+        if wire in self._clients:
+            try:
+                wire.write(json.dumps(message).encode("ascii"))
+            except LinkError:
+                self._drop(wire)
 
-    def _drop(self, sock: socket.socket) -> None:
-        self._clients.pop(sock.fileno(), None)
-        self._loop.unwatch(sock.fileno())
-        sock.close()
+    def _drop(self, wire: Wire) -> None:
+        self._clients.discard(wire)
+        wire.close()
 
 
 def _decode(line: bytes) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination import blame
 from distconsole_agent.coordination.channel import times_for
 from distconsole_agent.coordination.coordinator import Coordinator
-from distconsole_agent.coordination.link import FAILURE_GRACE_SECONDS, Link, LinkEvents
+from distconsole_agent.coordination.link import FAILURE_GRACE_SECONDS, LinkEvents
 from distconsole_agent.coordination.peer import Peer
 from distconsole_agent.coordination.rendezvous import HeldPort, Rendezvous, open_rendezvous
 from distconsole_agent.coordination.restarts import (
@@ -108,7 +108,7 @@ class Shim:
         )
         self._times = times_for(spec.lost_after)
         self._coordinator, self._held = self._prepare()
-        self._link: Link | None = self._coordinator
+        self._link: Coordinator | Peer | None = self._coordinator
         self._port_watch = self._make_port_watch()
         folders = NodeFolders(os.path.dirname(os.path.dirname(run_dir)), this_program().tag)
         self._agent = AgentWatch(loop, folders, spec.agent_argv, oom_score_adj)
@@ -251,10 +251,13 @@ class Shim:
         self._note(notes.cannot_start(why, hint))
         assert self._start_answer is not None
         self._start_answer.give(Refusal(ErrorCode.START_FAILED, why, hint))
-        rank = self._spec.ranks[0].rank
-        self._fail(
-            blame.Failure(self._spec.node_index, rank, 0, steady.now_ns(), 126, None, why, "")
-        )
+        self._fail(self._own_failure(why))
+
+    def _own_failure(self, error: str, exit_code: int = 126) -> blame.Failure:
+        """Return a failure of this node's that no rank of its own has; the first one stands for it."""
+        index = self._spec.node_index
+        rank = (self._spec.nodes[index].ranks or (0,))[0]
+        return blame.Failure(index, rank, 0, steady.now_ns(), exit_code, None, error, "")
 
     def _make_port_watch(self) -> PortWatch:
         held = self._held
@@ -267,10 +270,7 @@ class Shim:
         if self._teardown.begun or not self._ranks.alive:
             return
         self._note(notes.port_stranger(told))
-        rank = self._spec.ranks[0].rank
-        self._fail(
-            blame.Failure(self._spec.node_index, rank, 0, steady.now_ns(), 1, None, told, "")
-        )
+        self._fail(self._own_failure(told, 1))
 
     def _settled(self, rank: RankProcess) -> None:
         """A rank was executed, or could not be."""

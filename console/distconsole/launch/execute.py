@@ -81,7 +81,7 @@ def stop(
 
 
 def node_spec(plan: LaunchPlan, index: int, secret: str, created: float) -> dict[str, Any]:
-    """Return one node's part of the plan, as the agent takes it (``protocol.SPEC_FIELDS``)."""
+    """Return one node's part of the plan, as the agent takes it (``runspec.RunSpec``)."""
     node = plan.nodes[index]
     return {
         "run": plan.run,

@@ -41,7 +41,7 @@ class Address(Frame, frozen=True, kw_only=True):
 
 
 class Hello(Frame, frozen=True, kw_only=True):
-    """Who answers: ``protocol.HELLO_FIELDS``."""
+    """Who answers; ``archive_sha256`` is of the file that the agent runs from, ``psutil`` and ``nvml`` are versions."""
 
     protocol: int
     version: Name

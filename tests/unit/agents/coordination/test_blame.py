@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from distconsole_agent.contract.runspec import NodeSpec
-from distconsole_agent.coordination.blame import Evidence, Failure, NodeLost, Stop, Verdict, judge
+from distconsole_agent.coordination.blame import (
+    Evidence,
+    Failure,
+    NodeLost,
+    Stop,
+    Verdict,
+    determine_verdict,
+)
 
 NODES = (NodeSpec("a", "10.0.0.1", (0, 1)), NodeSpec("b", "10.0.0.2", (2, 3)))
 MS = 1_000_000
@@ -23,7 +30,7 @@ def verdict(
     offsets_ns: dict[int, int] | None = None,
     outlived: tuple[NodeLost, ...] = (),
 ) -> Verdict:
-    return judge(Evidence(failures, stops, lost, offsets_ns or {}, outlived), NODES)
+    return determine_verdict(Evidence(failures, stops, lost, offsets_ns or {}, outlived), NODES)
 
 
 def blamed(*failures: Failure, **more: object) -> int:

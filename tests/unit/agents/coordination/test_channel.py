@@ -9,7 +9,6 @@ import pytest
 
 from distconsole_agent.coordination.channel import (
     MAX_FRAME_BYTES,
-    Delivery,
     LinkError,
     Proof,
     Session,
@@ -141,19 +140,3 @@ def test_an_admission_needs_the_servers_proof() -> None:
     proof = Proof(SECRET, "run", 1, fresh_nonce(), fresh_nonce())
     with pytest.raises(LinkError):
         check_admission(b'{"proof": "' + proof.of("client").encode() + b'"}', proof)
-
-
-def test_delivery_forgets_what_was_acknowledged_and_counts_what_came() -> None:
-    sender, receiver = Delivery(), Delivery()
-    first, second = sender.post({"op": "a"}), sender.post({"op": "b"})
-    assert receiver.is_new(first)
-    assert not receiver.is_new(first)
-    sender.acknowledged(receiver.got)
-    assert sender.missing() == [second]
-    with pytest.raises(LinkError):
-        receiver.is_new({"n": 9})
-    with pytest.raises(LinkError):
-        receiver.is_new({"n": "2"})
-    assert receiver.is_new(second)
-    sender.acknowledged(receiver.got)
-    assert sender.settled

@@ -15,9 +15,9 @@ from distconsole_agent.coordination.admission import MAX_STRANGERS
 from distconsole_agent.coordination.blame import Stop, Verdict
 from distconsole_agent.coordination.channel import MAX_HELLO_BYTES, LinkError, LinkTimes
 from distconsole_agent.coordination.coordinator import Coordinator
-from distconsole_agent.coordination.last_word import tell, tell_in_background
 from distconsole_agent.coordination.link import FAILURE_GRACE_SECONDS, SHIM_GONE
 from distconsole_agent.coordination.peer import Peer
+from distconsole_agent.coordination.shim_death_notice import tell, tell_in_background
 from distconsole_agent.coordination.whose import Ends, answer_of
 from distconsole_agent.supervisor.runlog import keep_endpoint
 from fakes.links import SECOND, TIMES, World, failure, raw_spec, spec

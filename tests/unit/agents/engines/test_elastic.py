@@ -11,8 +11,8 @@ import pytest
 
 from distconsole_agent.contract.runspec import parse_spec
 from distconsole_agent.coordination.blame import Failure
-from distconsole_agent.engines.driver_line import SOCKET
 from distconsole_agent.engines.elastic import (
+    DRIVER_SOCKET,
     NO_PLACE,
     PATIENCE_SECONDS,
     Elastic,
@@ -50,7 +50,7 @@ class Node:
         self.told: list[tuple[str, Any]] = []
         self.elastic = Elastic(self.loop, parse_spec(SPEC), self._events())
         self.elastic.open(str(folder))
-        self.socket = connect(str(folder / SOCKET), 5)
+        self.socket = connect(str(folder / DRIVER_SOCKET), 5)
         self.turn()
 
     def _events(self) -> ElasticEvents:
@@ -99,7 +99,7 @@ def node(tmp_path: Path) -> Iterator[Node]:
     made.socket.close()
     made.elastic.close()
     made.loop.close()
-    assert not (tmp_path / SOCKET).exists()
+    assert not (tmp_path / DRIVER_SOCKET).exists()
 
 
 def failed(rank: int, node: int = 1) -> Failure:
@@ -282,7 +282,7 @@ def test_a_driver_that_speaks_nonsense_is_hung_up_on(node: Node, message: bytes)
 
 
 def test_there_is_one_driver(node: Node, tmp_path: Path) -> None:
-    with connect(str(tmp_path / SOCKET), 5) as second:
+    with connect(str(tmp_path / DRIVER_SOCKET), 5) as second:
         node.turn()
         assert second.recv(1) == b""
     node.say(start=["0-a", 0], env={})

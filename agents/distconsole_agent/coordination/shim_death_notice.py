@@ -33,7 +33,9 @@ TRIES = 10
 
 def tell_in_background(run_dir: str, why: str) -> threading.Thread:
     """Tell it from a thread, which ends by itself; return that thread."""
-    thread = threading.Thread(target=tell, args=(run_dir, why), daemon=True, name="last word")
+    thread = threading.Thread(
+        target=tell, args=(run_dir, why), daemon=True, name="shim death notice"
+    )
     thread.start()
     return thread
 

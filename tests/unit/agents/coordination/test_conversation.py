@@ -1,0 +1,74 @@
+"""What must arrive does, once and in order, over as many connections as it takes."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from distconsole_agent.coordination.channel import LinkError, LinkTimes, Session, Wire
+from distconsole_agent.coordination.conversation import Conversation
+from distconsole_agent.system.loop import Loop
+
+Heard = list[dict[str, Any]]
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    loop = Loop()
+    yield loop
+    loop.close()
+
+
+def conversation(loop: Loop, heard: Heard, cuts: list[str]) -> Conversation:
+    return Conversation(loop, LinkTimes(), heard.append, cuts.append)
+
+
+def link(loop: Loop, left: Conversation, right: Conversation) -> Callable[[], None]:
+    """Link both; return what has each take what the other has said."""
+    wires = [Wire(loop, sock, lambda: None) for sock in socket.socketpair()]
+    left.attach(Session(wires[0], b"k1", b"k2"))
+    right.attach(Session(wires[1], b"k2", b"k1"))
+
+    def exchange() -> None:
+        for _ in range(3):
+            left.receive(wires[0].lines())
+            right.receive(wires[1].lines())
+
+    return exchange
+
+
+def test_what_a_lost_connection_swallowed_is_said_again_and_taken_once(loop: Loop) -> None:
+    heard: Heard = []
+    left, right = conversation(loop, [], []), conversation(loop, heard, [])
+    exchange = link(loop, left, right)
+    left.post({"op": "a"})
+    exchange()
+    assert left.settled
+    left.post({"op": "b"})
+    left.cut("by the test")
+    right.cut("by the test")
+    left.post({"op": "c"})
+    assert not left.settled
+    link(loop, left, right)()
+    assert [message["op"] for message in heard] == ["a", "b", "c"]
+    assert left.settled
+    left.close()
+    right.close()
+
+
+@pytest.mark.parametrize("number", [9, "2", None])
+def test_a_connection_on_which_a_message_is_missing_is_cut(loop: Loop, number: object) -> None:
+    heard: Heard = []
+    cuts: list[str] = []
+    left, right = conversation(loop, [], []), conversation(loop, heard, cuts)
+    exchange = link(loop, left, right)
+    exchange()
+    left.tell({"op": "a", "n": number})
+    with suppress(LinkError):  # it was cut
+        exchange()
+    assert (heard, cuts) == ([], ["a message is missing"])
+    left.close()
