@@ -1,4 +1,4 @@
-"""What an operation holds while it works: the hosts, and a link to each that it asked for. It decides nothing."""
+"""The hosts of one operation, and a link to each that it asks for."""
 
 from __future__ import annotations
 

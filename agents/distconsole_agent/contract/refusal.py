@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from distconsole_agent.contract.protocol import ErrorCode
 
 
@@ -33,3 +35,15 @@ def bad_request(message: str, hint: str = "") -> Refusal:
 def storage(message: str, hint: str = "") -> Refusal:
     """Return the refusal of what a folder of ours cannot hold."""
     return Refusal(ErrorCode.STORAGE, message, hint)
+
+
+def read_text(request: dict[str, Any], key: str) -> str:
+    """Return the text under ``key``.
+
+    Raises:
+        Refusal: ``bad_request``, where there is none.
+    """
+    value = request.get(key)
+    if not isinstance(value, str) or not value:
+        raise bad_request(f"{key} is missing")
+    return value

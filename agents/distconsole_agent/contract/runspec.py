@@ -101,7 +101,6 @@ class RunSpec(NamedTuple):
 
     @property
     def host(self) -> str:
-        """This node's name."""
         return self.nodes[self.node_index].host
 
     @property

@@ -64,7 +64,6 @@ class Admission:
         return str(address), int(port)
 
     def close(self) -> None:
-        """Let nobody in any more."""
         self._door.close()
         for wire in list(self._strangers):
             self._dismiss(wire)

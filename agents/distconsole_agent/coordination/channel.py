@@ -1,9 +1,9 @@
-"""The connection between two shims of one run: frames, proof of the secret, delivery exactly once.
+"""The connection between two shims of one run: frames, and proof of the run's secret.
 
-The secret itself never travels. Both sides prove that they know it by an HMAC-SHA256 over both
-sides' fresh nonces, and every frame afterwards carries an HMAC over its number and its text under a
-key of that connection and direction: a stranger on the network can cut a connection, not speak in
-it. Texts are not encrypted: they say which rank ended how.
+Both sides prove that they know the secret by an HMAC-SHA256 over both sides' fresh nonces, and every frame
+afterwards carries an HMAC over its number and its text under a key of that connection and direction: a
+stranger on the network can cut a connection, not speak in it. Texts are in clear: they say which rank
+ended how.
 """
 
 from __future__ import annotations
@@ -194,7 +194,6 @@ class Session:
         return message
 
     def close(self) -> None:
-        """Close the wire."""
         self.wire.close()
 
 
@@ -211,12 +210,10 @@ def seal(key: bytes, number: int, message: dict[str, Any]) -> bytes:
 
 
 def fresh_nonce() -> str:
-    """Return a nonce that was never used."""
     return os.urandom(NONCE_BYTES).hex()
 
 
 def greet(nonce: str) -> bytes:
-    """Return the coordinator's first line."""
     return json.dumps({"hello": GREETING, "nonce": nonce}).encode("ascii")
 
 
@@ -246,7 +243,6 @@ class Proof(NamedTuple):
         return self._derived(f"{side} proof").hex()
 
     def key(self, side: str) -> bytes:
-        """Return the key of what ``side`` sends."""
         return self._derived(f"{side} key")
 
     def _derived(self, purpose: str) -> bytes:
@@ -255,7 +251,6 @@ class Proof(NamedTuple):
 
 
 def introduce(proof: Proof) -> bytes:
-    """Return the shim's answer to the greeting."""
     fields = {
         "run": proof.run,
         "node": proof.node,

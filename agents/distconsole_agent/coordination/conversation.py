@@ -1,6 +1,6 @@
 """What two shims have to say to each other, over as many connections as it takes.
 
-Numbered messages arrive exactly once and in order; heartbeats and clocks are not kept.
+Numbered messages arrive exactly once and in order; heartbeats and clocks may be lost.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ class Conversation:
 
     @property
     def linked(self) -> bool:
-        """Whether there is a connection."""
         return self._session is not None
 
     @property
@@ -71,7 +70,6 @@ class Conversation:
         self.tell({"op": "resume", "got": self._got})
 
     def post(self, message: dict[str, Any]) -> None:
-        """Say something that must arrive."""
         self._posted += 1
         numbered = {**message, "n": self._posted}
         self._unacknowledged.append(numbered)
@@ -126,7 +124,6 @@ class Conversation:
         self.tell({"op": "beat", "ack": self._got})
 
     def _forget_until(self, number: object) -> None:
-        """Forget what the other side has."""
         if isinstance(number, int):
             self._unacknowledged = [kept for kept in self._unacknowledged if kept["n"] > number]
 
@@ -180,7 +177,6 @@ class Member:
         return self.conversation is None or self.lost or self.conversation.settled
 
     def post(self, message: dict[str, Any]) -> None:
-        """Say something that must arrive, to another node that is not lost."""
         if self.conversation is not None and not self.lost:
             self.conversation.post(message)
 

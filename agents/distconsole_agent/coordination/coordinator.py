@@ -1,7 +1,6 @@
 """The run's centre, in the shim of node 0: hears of failures, has all nodes stop, gives the verdict.
 
-It listens on the training address for the life of the run and talks to nobody who does not know
-the run's secret.
+It listens on the training address for the life of the run, for who proves to know the run's secret.
 """
 
 from __future__ import annotations
@@ -97,7 +96,6 @@ class Coordinator:
 
     @property
     def has_outlived(self) -> bool:
-        """Whether the run goes on without a node."""
         return bool(self._outlived)
 
     def begin(self) -> None:
@@ -152,7 +150,6 @@ class Coordinator:
             self._stop_all(blame.FAILURE, 0.0, but=-1)
 
     def close(self) -> None:
-        """Let go of every connection."""
         if self._door is not None:
             self._door.close()
             self._tick_timer.cancel()
@@ -339,7 +336,6 @@ class Coordinator:
     # Another attempt
 
     def _restarts_after(self, failed: Verdict, *, complete: bool) -> bool:
-        """Begin the pause before the next attempt, or say why there is none."""
         if failed.state != "failed" or not self._spec.max_restarts:
             return False
         if why_not := self._why_not_again(complete):

@@ -73,7 +73,6 @@ class LinkEvents(NamedTuple):
 
 
 def failure_message(failure: Failure) -> dict[str, Any]:
-    """Return the message that carries a failure to the coordinator."""
     return {
         "op": "failed",
         "rank": failure.rank,

@@ -135,7 +135,6 @@ class Peer:
         self._conversation.post({**message, "restart": self._restart})
 
     def close(self) -> None:
-        """Let go of every connection."""
         for timer in (self._attempt_timer, self._clock_timer, self._tick_timer):
             if timer is not None:
                 timer.cancel()

@@ -1,8 +1,7 @@
 """The rounds of a job below an elastic torchrun: ends the ranks of one that has lost a node.
 
-torchrun begins a round again, without the node that is gone, when its ranks fail. Ranks that wait
-in a collective for a node without power or network do not, for as long as TCP and the collective's
-own time limit let them.
+torchrun begins a round again, without the node that is gone, when its ranks fail. Ranks that wait in a
+collective for a node without power or network wait as long as TCP and the collective's time limit let them.
 """
 
 from __future__ import annotations

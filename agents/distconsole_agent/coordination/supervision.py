@@ -1,4 +1,4 @@
-"""Which nodes the run goes on at without being heard of."""
+"""The nodes that a run has lost sight of while it goes on there."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Whose process is at the other end of a TCP connection: asked of this kernel, or of the host that it comes from.
+"""Whose process is at the other end of a TCP connection, by this kernel's word or that of the host it comes from.
 
-A protocol that has no place for a secret, Horovod's, is closed with it to the other users of the run's hosts.
+So a protocol without a secret, Horovod's, is closed to the other users of the run's hosts.
 """
 
 from __future__ import annotations

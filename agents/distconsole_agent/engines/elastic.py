@@ -1,7 +1,7 @@
 """Node 0's part of a run by elastic Horovod: what Horovod's driver asks of the run, and is told of it.
 
-It knows which ranks run on which node; it starts and ends no process. The driver is a process of
-this user below this shim (``elastic_horovod``); still, what it says is checked like a stranger's.
+The driver is a process of this user below this shim (``elastic_horovod``); still, what it says is checked
+like a stranger's.
 """
 
 from __future__ import annotations
@@ -116,7 +116,6 @@ class Elastic:
         self._loop.watch(self._listener.fileno(), READ, self._accept)
 
     def close(self) -> None:
-        """Let go of the driver."""
         if self._listener is not None:
             self._loop.unwatch(self._listener.fileno())
             self._listener.close()

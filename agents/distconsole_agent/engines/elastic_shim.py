@@ -63,7 +63,6 @@ class ElasticShim(Shim):
         super().__init__(loop, run_dir, spec, oom_score_adj)
 
     def close(self) -> None:
-        """See ``Shim``."""
         self._elastic.close()
         super().close()
 

@@ -125,14 +125,12 @@ class Engine:
             file.write(text)
 
     def close(self) -> None:
-        """Listen no more."""
         if self._fd >= 0:
             self._loop.unwatch(self._fd)
             os.close(self._fd)
             self._fd = -1
 
     def read(self) -> None:
-        """Take every report that is there."""
         while self._fd >= 0:
             try:
                 chunk = os.read(self._fd, READ_BYTES)

@@ -54,7 +54,6 @@ class EngineShim(Shim):
         self._teardown.spared = self._engine_processes
 
     def close(self) -> None:
-        """See ``Shim``."""
         self._engine.close()
         super().close()
 

@@ -1,8 +1,8 @@
 """Horovod's rendezvous: a key-value store over HTTP, in the shim of node 0, for the life of the run.
 
-Horovod's ranks tell each other their addresses through it (http_store.cc). Their protocol has no
-place for a secret, so only connections of processes of this user on the run's own hosts are
-answered, what is kept is bounded, and bytes are stored, never read.
+Horovod's ranks tell each other their addresses through it (http_store.cc). Their protocol has no place for
+a secret, so only connections of processes of this user on the run's own hosts are answered, and what is
+kept is bounded.
 """
 
 from __future__ import annotations

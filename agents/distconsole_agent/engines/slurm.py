@@ -1,8 +1,8 @@
-"""Slurm's commands as a node's agent runs them for a console; it reads no state and decides nothing.
+"""Slurm's commands, which a node's agent runs for a console.
 
-A job that a console submits holds its nodes with a script that waits, on its first node, for the
-words to start: they are not known before Slurm has chosen the nodes. In an allocation that was
-there before, the first node's agent starts them itself.
+A job that a console submits holds its nodes with a script that waits, on its first node, for the words to
+start: Slurm has to choose the nodes first. In an allocation that is there the first node's agent starts
+them itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from distconsole_agent.contract.protocol import ErrorCode
-from distconsole_agent.contract.refusal import Refusal, bad_request, storage
+from distconsole_agent.contract.refusal import Refusal, bad_request, read_text, storage
 from distconsole_agent.coordination.restarts import last_checkpoint
 from distconsole_agent.engines.slurm_words import STEP_ENDED, STEP_LOG, STEP_SCRIPT, read_complaint
 from distconsole_agent.node_folder.folders import default_node_dir, own_folder
@@ -67,7 +67,7 @@ def do(request: dict[str, Any], environment: dict[str, str], runs: Runs) -> dict
     if what == "checkpoint":
         return {"path": last_checkpoint(runs.folder(request.get("run")))}
     if what == "shim":
-        return await_shim(_text(request, "run"), runs)
+        return await_shim(read_text(request, "run"), runs)
     raise bad_request(f"slurm cannot {str(what)[:40]!r}")
 
 
@@ -121,7 +121,7 @@ def _begin_step(
     request: dict[str, Any], environment: dict[str, str], runs: Runs
 ) -> dict[str, Any]:
     """Have this node, the first of a run, start the shims of all its nodes."""
-    run, job = _text(request, "run"), _job(request)
+    run, job = read_text(request, "run"), _job(request)
     folder, held = runs.folder(run), request.get("held") is True
     ended = [*runs.program.argv, "step-ended", "--run", folder]
     path = os.path.join(folder, STEP_SCRIPT)
@@ -224,17 +224,10 @@ def await_shim(run: str, runs: Runs) -> dict[str, Any]:
 
 
 def _job(request: dict[str, Any]) -> str:
-    job = _text(request, "job")
+    job = read_text(request, "job")
     if not job.isdigit():
         raise bad_request("job is the number of a job")
     return job
-
-
-def _text(request: dict[str, Any], key: str) -> str:
-    value = request.get(key)
-    if not isinstance(value, str) or not value:
-        raise bad_request(f"{key} is missing")
-    return value
 
 
 def _words(request: dict[str, Any], key: str) -> list[str]:

@@ -1,7 +1,7 @@
 """The shim of a node whose ranks Slurm accounts for: srun started it, and Slurm may end it.
 
-Slurm signals every process of a step at once, the ranks as well as the shim. So a rank that ends
-by SIGTERM is not judged before it is known whether Slurm did that.
+Slurm signals every process of a step at once, the ranks as well as the shim. So a rank that ends by SIGTERM
+is judged a moment later, when it is known whether Slurm did that.
 """
 
 from __future__ import annotations

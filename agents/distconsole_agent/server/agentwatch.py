@@ -47,7 +47,6 @@ class AgentWatch:
             become_subreaper()
 
     def close(self) -> None:
-        """Look no more."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -1,10 +1,8 @@
-"""What each request of the protocol does; it neither reads requests nor sends answers.
-
-An answer is a function of the request and of an ``Asked``, through which streams send their items.
-"""
+"""What each request of the protocol does: a function of the request and of ``Asked``, by which a stream sends."""
 
 from __future__ import annotations
 
+import codecs
 import os
 import sys
 import time
@@ -14,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from distconsole_agent import __version__
 from distconsole_agent.contract.limits import MAX_PROBE_SECONDS, MAX_READ_LOG_BYTES, PROBE_SECONDS
 from distconsole_agent.contract.protocol import PROTOCOL_VERSION, STREAMS, ErrorCode
-from distconsole_agent.contract.refusal import Refusal, bad_request
+from distconsole_agent.contract.refusal import Refusal, bad_request, read_text
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.node_folder.folders import OwnFile, this_program
 from distconsole_agent.node_folder.run_files import check_run_id, read_end
@@ -136,12 +134,12 @@ class Answers:
         return {"cancelled": True}
 
     def _prepare(self, request: Request, asker: Asked) -> Result:
-        run, spec = _text(request, "run"), request.get("spec")
+        run, spec = read_text(request, "run"), request.get("spec")
         return self._runs.prepare(run, spec, asker.environment)
 
     def _start(self, request: Request, _asker: Asked) -> Result:
         self._runs.ask_shim(
-            _text(request, "run"),
+            read_text(request, "run"),
             {
                 "op": "start",
                 "coordinator": request.get("coordinator"),
@@ -157,10 +155,10 @@ class Answers:
         ask: Request = {"op": "stop", "reason": reason}
         if request.get("grace") is not None:
             ask["grace"] = _number(request["grace"], "grace")
-        return {"stopping": self._end(_text(request, "run"), ask)}
+        return {"stopping": self._end(read_text(request, "run"), ask)}
 
     def _kill(self, request: Request, _asker: Asked) -> Result:
-        return {"killing": self._end(_text(request, "run"), {"op": "kill"})}
+        return {"killing": self._end(read_text(request, "run"), {"op": "kill"})}
 
     def _end(self, run: str, ask: Request) -> bool:
         """Ask a run's shim to end it; False when it is over already."""
@@ -271,14 +269,8 @@ def read_log(path: str | None, offset: int, limit: int) -> Result:
         if offset < 0 < start:
             line = data.find(b"\n") + 1
             start, data = start + line, data[line:]
-    if start + len(data) < size:
-        # Cut off what may be the beginning of a character (at most three bytes).
-        whole = len(data)
-        while whole > len(data) - 4 and whole > 0 and data[whole - 1] & 0xC0 == 0x80:
-            whole -= 1
-        if whole > 0 and data[whole - 1] >= 0xC0:
-            data = data[: whole - 1] or data
-    return {"text": data.decode("utf-8", "replace"), "next": start + len(data), "size": size}
+    text, taken = codecs.utf_8_decode(data, "replace", start + len(data) >= size)
+    return {"text": text, "next": start + taken, "size": size}
 
 
 def _log_path(folder: str, rank: int | None, stream: str) -> str | None:
@@ -292,13 +284,6 @@ def _log_path(folder: str, rank: int | None, stream: str) -> str | None:
         if os.path.isfile(path) and not os.path.islink(path):
             return path
     return None
-
-
-def _text(request: Request, key: str) -> str:
-    value = request.get(key)
-    if not isinstance(value, str):
-        raise bad_request(f"{key} is missing")
-    return value
 
 
 def _number(value: object, key: str) -> float:

@@ -1,7 +1,6 @@
 """One bridge's connection: reads its requests, runs them side by side, sends their answers.
 
-It bounds what one connection may ask at a time; a line that is no request ends this connection and
-no other.
+What one connection may ask at a time is bounded; a line that is no request ends it.
 """
 
 from __future__ import annotations
@@ -76,7 +75,6 @@ class Connection:
         which may be that of another session hours ago. None where it is not known."""
 
     def begin(self) -> None:
-        """Start reading, in a thread of its own."""
         self._sock.settimeout(None)
         # A console that takes nothing for so long is gone; SO_SNDTIMEO leaves reading unbounded.
         timeval = struct.pack("ll", int(SEND_SECONDS), 0)
@@ -90,7 +88,6 @@ class Connection:
         self._sock.close()
 
     def close(self) -> None:
-        """End it from outside; its thread does the rest."""
         try:
             self._sock.shutdown(socket.SHUT_RDWR)
         except OSError:
@@ -139,7 +136,6 @@ class Connection:
                 raise ProtocolError(f"a line of more than {MAX_LINE_BYTES} bytes")
 
     def _take(self, request: dict[str, Any]) -> None:
-        """Begin to answer one request."""
         number = request.get("id")
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < 1 << 63:
             raise ProtocolError("a request without a number as its id")
@@ -248,7 +244,6 @@ class Asked:
         self._wake: Callable[[], None] | None = None
 
     def send_item(self, item: dict[str, Any]) -> None:
-        """Send one item."""
         self._connection.send({"id": self.number, "item": item})
 
     def send_entries(self, entries: list[bytes], journal_id: str) -> None:

@@ -1,7 +1,7 @@
-"""Streams a run's journal to one connection, log text filled in; it remembers nothing of it.
+"""Streams a run's journal to one connection, log text filled in.
 
-The journal is read at the pace at which the socket takes it, so a slow console costs no memory. Where a
-flood makes what is sent late, its text is left out, so that steps and states are not late with it.
+The journal is read at the pace at which the socket takes it. Where a flood makes what is sent late, its
+text is left out, so that steps and states are in time.
 """
 
 from __future__ import annotations
@@ -119,7 +119,6 @@ class LogTexts:
         """Log -> the first byte that was left out, and how many lines since."""
 
     def close(self) -> None:
-        """Give the descriptors back."""
         for fd in self._fds.values():
             os.close(fd)
         self._fds.clear()

@@ -93,7 +93,6 @@ class Agent:
         self._leaving = threading.Event()
 
     def work(self) -> None:
-        """Serve until told to leave, or idle."""
         with contextlib.suppress(RuntimeError):
             threading.Thread(target=self._compile, name="compile", daemon=True).start()
         signal.signal(signal.SIGTERM, self._leave_soon)

@@ -40,7 +40,6 @@ class Later:
                 self._send(self._answer)
 
     def bind(self, send: Callable[[dict[str, Any]], None]) -> None:
-        """Say where the answer goes."""
         self._send = send
         if self._answer is not None:
             send(self._answer)
@@ -69,7 +68,6 @@ class ControlSocket:
         self._door = Door(loop, listener, self._enter, always=True)
 
     def close(self) -> None:
-        """Stop listening and remove the socket."""
         self._door.close()
         for wire in list(self._clients):
             self._drop(wire)

@@ -33,7 +33,6 @@ class Ending:
         self.verdict: Verdict | None = None
 
     def judged(self, verdict: Verdict) -> None:
-        """Take the verdict."""
         self.verdict = verdict
         self._log.write_verdict(verdict)
         self.check()

@@ -23,7 +23,6 @@ Note = dict[str, Any]
 
 
 def broken(told: str) -> Note:
-    """Return the note of a shim that is itself broken; ``told`` is its traceback."""
     return {
         "check": "run.supervisor_broke",
         "severity": "fail",
@@ -33,13 +32,11 @@ def broken(told: str) -> Note:
 
 
 def cannot_start(why: str, hint: str, rank: int | None = None) -> Note:
-    """Return the note that says why a rank was not started."""
     note = {"check": "run.start", "severity": "fail", "summary": why, "hint": hint}
     return note if rank is None else {**note, "rank": rank}
 
 
 def leftover(pids: Iterable[int]) -> Note:
-    """Return the note that says what ranks that ended well have left running."""
     left = list(pids)
     return {
         "check": "run.leftover",
@@ -50,7 +47,6 @@ def leftover(pids: Iterable[int]) -> Note:
 
 
 def port_stranger(told: str) -> Note:
-    """Return the note that says which other user listens where the ranks would meet."""
     return {
         "check": "run.port",
         "severity": "fail",
@@ -70,7 +66,6 @@ def port_taken(port: int) -> Note:
 
 
 def unkillable(host: str, pids: Iterable[int]) -> Note:
-    """Return the note that says what the kernel does not end."""
     return {
         "check": "run.unkillable",
         "severity": "fail",
@@ -80,7 +75,6 @@ def unkillable(host: str, pids: Iterable[int]) -> Note:
 
 
 def never_started(minutes: float) -> Note:
-    """Return the note of a run that nobody has started."""
     return {
         "check": "run.never_started",
         "severity": "warn",
@@ -111,7 +105,6 @@ def node_lost(host: str, then: str, seconds: float, *, ranks_went_on: bool = Fal
 
 
 def unsupervised(hosts: Sequence[str], seconds: float, give_up: float) -> Note:
-    """Return the note that says that hosts are not heard of, and that their ranks are left alone."""
     return {
         "check": UNSUPERVISED,
         "severity": "warn",
@@ -123,7 +116,6 @@ def unsupervised(hosts: Sequence[str], seconds: float, give_up: float) -> Note:
 
 
 def supervised(hosts: Iterable[str], seconds: float) -> Note:
-    """Return the note that says that hosts are heard of again, after so long."""
     return {
         "check": UNSUPERVISED,
         "severity": "info",
@@ -144,7 +136,6 @@ def cut_off(host: str, first: str, seconds: float) -> Note:
 
 
 def shim_gone(host: str, then: str, why: str) -> Note:
-    """Return the note that says that the shim on ``host`` is gone, though the host answers."""
     return {
         "check": NODE_LOST,
         "severity": "fail",
@@ -155,7 +146,6 @@ def shim_gone(host: str, then: str, why: str) -> Note:
 
 
 def not_restarted(why: str) -> Note:
-    """Return the note that says why a run that failed is not started anew, though it might be."""
     return {
         "check": "run.not_restarted",
         "severity": "warn",
@@ -185,7 +175,6 @@ def dropped(host: str, logs: Iterable[Dropped], *, over: bool) -> Note:
 
 
 def disk_low(host: str, folder: str, disk: Disk) -> Note:
-    """Return the note that says that the disk of the run's folder is nearly full."""
     return {
         "check": "run.disk_low",
         "severity": "warn",
@@ -197,7 +186,6 @@ def disk_low(host: str, folder: str, disk: Disk) -> Note:
 
 
 def rings_unread(count: int, why: str) -> Note:
-    """Return the note that says that what ranks record cannot be read."""
     return {
         "check": "run.rings_unread",
         "severity": "warn",
@@ -208,7 +196,6 @@ def rings_unread(count: int, why: str) -> Note:
 
 
 def record_cut(entries: int, logs: str) -> Note:
-    """Return the note that says what a full disk has not taken of a run's record."""
     return {
         "check": RECORD_CUT,
         "severity": "warn",

@@ -1,7 +1,7 @@
-"""Looks who listens where the ranks of a run will meet, until one of them does. It ends nobody.
+"""Looks who listens where the ranks of a run will meet, until one of them does.
 
-Torch's store has no secret, and whoever sets SO_REUSEADDR can listen on the port that is kept for it. Once a
-process of the run listens there, nobody else can.
+Torch's store has no secret, and whoever sets SO_REUSEADDR can listen on the port that is kept for it, until
+a process of the run listens there.
 """
 
 from __future__ import annotations

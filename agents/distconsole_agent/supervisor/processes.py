@@ -144,7 +144,6 @@ class Processes:
         self._events.reaped(others)
 
     def _ended(self, pid: int, status: int, peak_bytes: int) -> bool:
-        """Note an end; return whether it was a rank's."""
         rank = next((rank for rank in self.all if rank.pid == pid and rank.ended is None), None)
         if rank is None:
             return False

@@ -78,7 +78,6 @@ def read_stat(pid: int) -> Stat | None:
 
 
 def own_pids() -> list[int]:
-    """Return the processes of this user."""
     uid = os.getuid()
     found = []
     for pid in _list_pids():
@@ -263,7 +262,6 @@ class _Reader(threading.Thread):
             self.found.append((path, text))
 
     def wait(self) -> None:
-        """Wait for the end, as long as there is one file after the other."""
         seen = -1
         while self.is_alive() and len(self.found) > seen:
             seen = len(self.found)

@@ -1,9 +1,7 @@
 """Carries what the ranks print from named pipes into their logs; where there is no room it drops and counts.
 
-A rank that wrote to a file on a full disk itself would fail in ``print``. A pipe is never full for long:
-its reader takes from it whatever becomes of the log. The reader is a thread of the shim, which ends with
-the ranks, so that the agent's end or pause stops no rank; it is a thread so that a disk that is slow
-delays no heartbeat.
+A rank that wrote to a full disk itself would fail in ``print``. The reader is a thread of the shim, which
+ends with the ranks, so that the agent's end or pause stops no rank, and a slow disk delays no heartbeat.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Writes ``shim.pid``, ``shim.jsonl`` and ``verdict.json``; a full disk delays lines, it ends no run."""
+"""Writes ``shim.pid``, ``shim.jsonl`` and ``verdict.json``; a full disk only delays lines."""
 
 from __future__ import annotations
 
@@ -92,18 +92,15 @@ class RunLog:
         del self._waiting[MAX_WAITING_LINES:]
 
     def started(self, rank: RankProcess) -> None:
-        """Append that a rank began."""
         self.write("started", t_ns=rank.started_ns, **_identify(rank))
 
     def exited(self, rank: RankProcess) -> None:
-        """Append how a rank ended."""
         ended = rank.ended
         assert ended is not None
         how = {"exit_code": ended.exit_code, "signal": ended.signal}
         self.write("exited", t_ns=ended.t_ns, **_identify(rank), **how)
 
     def failed(self, failure: Failure) -> None:
-        """Append that a rank of this node failed by itself."""
         fields = failure._asdict()
         del fields["node"]
         self.write("failed", **fields)
@@ -115,7 +112,6 @@ class RunLog:
         self.write("verdict", **verdict.as_json())
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._fd)
 
     def _drain(self) -> None:

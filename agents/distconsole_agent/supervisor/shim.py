@@ -135,7 +135,6 @@ class Shim:
         return 0
 
     def close(self) -> None:
-        """Let go of everything; nothing of the run is left."""
         self._agent.close()
         self._control.close()
         if self._link is not None:
@@ -273,7 +272,6 @@ class Shim:
         self._fail(self._own_failure(told, 1))
 
     def _settled(self, rank: RankProcess) -> None:
-        """A rank was executed, or could not be."""
         failure = rank.spawn_failure
         if failure is None:
             self._log.started(rank)

@@ -1,4 +1,4 @@
-"""Forks and executes one rank, with nothing of the shim's left in it."""
+"""Forks and executes one rank in a clean state."""
 
 from __future__ import annotations
 

@@ -186,7 +186,6 @@ class Lingering:
         return True
 
     def close(self) -> None:
-        """Forget it."""
         if self._timer is not None:
             self._timer.cancel()
 

@@ -1,8 +1,8 @@
-"""From an authenticated connection to a running bridge, in one command; it asks the agent nothing.
+"""From an authenticated connection to a running bridge, in one command.
 
 The node's shell is given a constant command in quotes that bash, zsh, csh and fish read alike. It says
-that it is there and reads what to do from stdin, so that nothing of the user's passes through the
-login shell's own quoting. Where the agent's file is missing, the same command receives it.
+that it is there and reads what to do from stdin, so that the login shell quotes nothing of the user's.
+Where the agent's file is missing, the same command receives it.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Requests and answers over one channel: one reader thread, any number of callers. It opens no channel.
+"""Requests and answers over one channel: one reader thread, any number of callers.
 
-No stream can hold up another: the reader never waits for a consumer. When the consumer of a
-``follow`` falls behind, its stream is cancelled at the agent and asked for again from the last entry
-taken once the consumer has caught up; meanwhile the journal waits on the node. Streams without a cursor
-(``watch``) lose their oldest items, counted.
+The reader never waits for a consumer. When the consumer of a ``follow`` falls behind, its stream is
+cancelled at the agent and asked for again from the last entry taken once the consumer has caught up;
+meanwhile the journal waits on the node. Streams without a cursor (``watch``) lose their oldest items,
+counted.
 """
 
 from __future__ import annotations
@@ -84,7 +84,6 @@ class Conversation:
         self._reader = threading.Thread(target=self._read, name=f"link:{name}", daemon=True)
 
     def start(self) -> None:
-        """Begin to read."""
         self._reader.start()
 
     @property

@@ -1,4 +1,4 @@
-"""The same work on many nodes at once, each accounted for. It knows nothing of the work."""
+"""The same work on many nodes at once, each accounted for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an agent may say, as frozen types with their bounds. It decodes nothing; ``wire`` does.
+"""What an agent may say, as frozen types with their bounds.
 
 Unknown fields are ignored: an agent may say more than we read. Bounds are wider than what
 ``distconsole_agent.contract.protocol`` promises, so that only nonsense is refused.

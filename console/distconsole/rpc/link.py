@@ -1,4 +1,4 @@
-"""One node: its connection, kept, and the conversation with its agent. It decides nothing about the answers."""
+"""One node: its connection, kept, and the conversation with its agent."""
 
 from __future__ import annotations
 
@@ -77,7 +77,6 @@ class NodeLink:
 
     @property
     def name(self) -> str:
-        """The host's name."""
         return self.host.name
 
     @property

@@ -1,4 +1,4 @@
-"""The items of one streaming request on their way to one consumer. It neither reads nor writes a channel."""
+"""The items of one streaming request on their way to one consumer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What an agent may say, as types: every line is bounded, cleaned and validated here. It reads no socket.
+"""What an agent may say: every line is bounded, cleaned and validated here.
 
-The one reader of ``distconsole_agent.contract.protocol`` on the console. A line that breaks the contract is
-an ``AgentError`` with what was wrong in it, never a crash further in.
+A line that breaks the contract (``distconsole_agent.contract.protocol``) is an ``AgentError`` with what is
+wrong in it.
 """
 
 from __future__ import annotations

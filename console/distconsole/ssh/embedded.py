@@ -1,7 +1,6 @@
-"""A cluster on this machine: SSH servers of ours on 127.0.0.1, each a node with folders of its own.
+"""A cluster on this machine: SSH servers of ours on 127.0.0.1, each a node with a folder and a port of its own.
 
-Everything else reaches them as it reaches any host. They isolate nothing: a node is a folder and a
-port, not a container.
+Everything else reaches them as it reaches any host.
 """
 
 from __future__ import annotations
@@ -180,15 +179,12 @@ class _Node:
 
     @property
     def public_line(self) -> str:
-        """Type and key as known_hosts has them."""
         return f"{self._host_key.get_name()} {self._host_key.get_base64()}"
 
     def start(self) -> None:
-        """Begin to accept."""
         self._accepting.start()
 
     def close(self) -> None:
-        """Stop accepting, close every connection, and wait for the threads."""
         self._closing.set()
         if self._accepting.is_alive():
             self._accepting.join()
@@ -235,23 +231,19 @@ class _Login(paramiko.ServerInterface):
 
     @property
     def alive(self) -> bool:
-        """Whether the connection stands."""
         return bool(self._transport.is_active())
 
     def start(self) -> None:
-        """Begin the hand-shake; returns at once."""
         with suppress(paramiko.SSHException):
             self._transport.start_server(event=threading.Event(), server=self)
 
     def close(self) -> None:
-        """Close the connection and end its commands."""
         self._stream.close()
         self._transport.close()
         for command in self._commands:
             command.end()
 
     def get_allowed_auths(self, username: str) -> str:
-        """Keys only."""
         return "publickey"
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
@@ -269,7 +261,6 @@ class _Login(paramiko.ServerInterface):
         return int(paramiko.common.OPEN_FAILED_ADMINISTRATIVELY_PROHIBITED)
 
     def check_channel_exec_request(self, channel: paramiko.Channel, command: bytes) -> bool:
-        """Run the command as sshd would, by a shell."""
         try:
             process = subprocess.Popen(
                 ["/bin/sh", "-c", command],
@@ -301,7 +292,6 @@ class _Command:
 
     @property
     def running(self) -> bool:
-        """Whether the process has not ended."""
         return self.process.poll() is None
 
     def end(self) -> None:

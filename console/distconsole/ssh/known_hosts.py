@@ -1,7 +1,7 @@
-"""known_hosts(5): which keys a host may have, and what to type when it has another. It asks nobody.
+"""known_hosts(5): which keys a host may have, and what to type when it has another.
 
-Hashed names, patterns, ``[host]:port`` and ``@revoked`` are understood; ``@cert-authority`` lines are
-passed over, as certificates of hosts are not verified here: such a host counts as unknown.
+Hashed names, patterns, ``[host]:port`` and ``@revoked`` are understood. ``@cert-authority`` lines are
+passed over: such a host counts as unknown.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""paramiko without what it imports and does not need here. Import paramiko from here.
+"""paramiko, imported in half of the time; import it from here.
 
-Without invoke, which only its own reader of ssh_config uses and we have one of our own, and without
-``importlib.metadata``, by which it asks for its own version: together half of the time of the import.
+It asks for its own version by ``importlib.metadata``, and its own reader of ssh_config imports invoke:
+60 of 140 ms of CPU, which is a fifth of the way to a script's first line.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ class _Metadata(ModuleType):
     """Stands for ``importlib.metadata``: knows paramiko's version, leaves the rest to the real one."""
 
     def version(self, name: str) -> str:
-        """Return the version of a distribution."""
         spec = find_spec("paramiko") if name == "paramiko" else None
         beside = Path(spec.origin).parents[1] if spec is not None and spec.origin else Path()
         found = [each.name for each in beside.glob("paramiko-*.dist-info")] if spec else []

@@ -1,4 +1,4 @@
-"""This machine, reached without SSH: the same commands as subprocesses. It checks no key, as there is none."""
+"""This machine, reached without SSH: the same commands as subprocesses."""
 
 from __future__ import annotations
 
@@ -56,7 +56,6 @@ class LocalConnection:
         self._channels: list[LocalChannel] = []
 
     def open(self, command: str, timeout: float) -> LocalChannel:
-        """Start ``command`` by ``sh``."""
         try:
             process = subprocess.Popen(
                 ["/bin/sh", "-c", command],
@@ -75,7 +74,6 @@ class LocalConnection:
         return channel
 
     def close(self) -> None:
-        """End every command."""
         for channel in self._channels:
             channel.close()
 
@@ -97,7 +95,6 @@ class LocalChannel:
             os.set_blocking(pipe.fileno(), False)
 
     def recv(self, max_bytes: int, timeout: float) -> bytes:
-        """Return what stdout has, empty at its end."""
         deadline = self._clock() + timeout
         with self._reading:
             while not self._closed:
@@ -114,7 +111,6 @@ class LocalChannel:
         raise LinkLostError("the channel is closed")
 
     def send(self, data: bytes, timeout: float) -> None:
-        """Write all of ``data`` to stdin."""
         deadline = self._clock() + timeout
         rest = memoryview(data)
         with self._writing:
@@ -131,14 +127,12 @@ class LocalChannel:
                     raise LinkLostError("the command has ended") from None
 
     def stderr_tail(self) -> str:
-        """Return the end of what the command said on stderr."""
         with self._reading:
             if not self._closed:
                 self._take_stderr()
         return plain_lines(bytes(self._stderr).decode("utf-8", "replace")).strip()
 
     def exit_code(self, timeout: float) -> int | None:
-        """Return the exit code, 128+S for signal S; None if it has not ended in time."""
         try:
             code = self.process.wait(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -146,7 +140,6 @@ class LocalChannel:
         return code if code >= 0 else 128 - code
 
     def close(self) -> None:
-        """Close the streams and see the command end."""
         self._closed = True
         with self._writing, suppress(OSError):
             self._stdin.close()

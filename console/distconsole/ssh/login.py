@@ -1,4 +1,4 @@
-"""Proving who we are to an SSH server with keys: the agent's first, then files. It never asks for a password."""
+"""Proving who we are to an SSH server with keys: the agent's first, then files."""
 
 from __future__ import annotations
 
@@ -33,7 +33,6 @@ class _Agent(paramiko.agent.AgentSSH):
             connection.close()
 
     def close(self) -> None:
-        """Leave the agent."""
         self._close()  # type: ignore[attr-defined]
 
 

@@ -1,7 +1,4 @@
-"""SSH by paramiko: connections with verified host keys, and the one place where its exceptions become ours.
-
-It never asks for a password, never accepts a key that known_hosts does not hold, and runs nothing by itself.
-"""
+"""SSH by paramiko: connections with verified host keys, and the one place where its exceptions become ours."""
 
 from __future__ import annotations
 
@@ -80,7 +77,6 @@ class ParamikoTransport:
         return self._config.lookup(host.name, host.user, host.port)
 
     def close(self) -> None:
-        """Close the jump hosts."""
         with self._lock:
             jumps, self._jumps = list(self._jumps.values()), {}
         for jump in jumps:
@@ -169,7 +165,7 @@ class ParamikoTransport:
 
 
 class SshConnection:
-    """One authenticated connection."""
+    """One authenticated connection; see ``transport.Connection``."""
 
     def __init__(
         self,
@@ -186,11 +182,9 @@ class SshConnection:
 
     @property
     def alive(self) -> bool:
-        """Whether nothing has ended it yet."""
         return bool(self._transport.is_active())
 
     def open(self, command: str, timeout: float) -> SshChannel:
-        """Start ``command`` by the user's shell; see ``transport.Connection``."""
         try:
             channel = self._transport.open_session(timeout=timeout)
             channel.settimeout(timeout)
@@ -222,7 +216,6 @@ class SshConnection:
             ) from None
 
     def close(self) -> None:
-        """Close it and everything on it."""
         self._stream.close()
         with suppress(*WRITING_ERRORS):
             self._transport.close()
@@ -239,7 +232,6 @@ class SshChannel:
         self.stderr = bytearray()
 
     def recv(self, max_bytes: int, timeout: float) -> bytes:
-        """Return what stdout has, empty at its end."""
         self._channel.settimeout(timeout)
         try:
             data = self._channel.recv(max_bytes)
@@ -255,7 +247,6 @@ class SshChannel:
         return data
 
     def send(self, data: bytes, timeout: float) -> None:
-        """Write all of ``data`` to stdin."""
         deadline = self._clock() + timeout
         rest = memoryview(data)
         while rest:
@@ -268,19 +259,16 @@ class SshChannel:
                 raise LinkLostError(f"the connection to {self._peer} takes nothing") from None
 
     def stderr_tail(self) -> str:
-        """Return the end of what the command said on stderr."""
         self._drain_stderr()
         return plain_lines(bytes(self.stderr).decode("utf-8", "replace")).strip()
 
     def exit_code(self, timeout: float) -> int | None:
-        """Return the exit code; None if it is not known in time."""
         if not self._channel.status_event.wait(timeout):
             return None
         code = self._channel.exit_status
         return None if code < 0 else code
 
     def close(self) -> None:
-        """Close the streams."""
         with suppress(*WRITING_ERRORS):
             self._channel.close()
 

@@ -1,4 +1,4 @@
-"""Text from a node made harmless for a terminal. It decides nothing about what the text means."""
+"""Text from a node, sanitized for a terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The way to a server's port: TCP, a ProxyCommand, or a channel of a jump host. It speaks no SSH."""
+"""The way to a server's port: TCP, a ProxyCommand, or a channel of a jump host."""
 
 from __future__ import annotations
 
@@ -54,7 +54,6 @@ class WatchedStream:
         stream.settimeout(POLL_SECONDS)
 
     def recv(self, size: int) -> bytes:
-        """Return what came; notes the beginning and the end."""
         self._reader = threading.get_ident()
         try:
             data = self._stream.recv(size)
@@ -70,7 +69,6 @@ class WatchedStream:
         return data
 
     def send(self, data: bytes) -> int:
-        """Write some of ``data``; return how much."""
         try:
             return self._stream.send(data)
         except TimeoutError:

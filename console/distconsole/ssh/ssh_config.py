@@ -1,7 +1,7 @@
 """ssh_config(5) as OpenSSH reads it, for the keywords that decide how a host is reached.
 
 ``Include``, ``Host``, ``Match`` (all, final, host, originalhost, user, localuser, exec), tokens and
-quoting follow OpenSSH's readconf.c; canonicalisation of names is not done. It opens no connection.
+quoting follow OpenSSH's readconf.c; names are taken as they are (no canonicalisation).
 """
 
 from __future__ import annotations
@@ -288,6 +288,11 @@ class SshConfig:
         paths: Callable[[str], str] = lambda text: self._path(text, tokens)  # noqa: E731
         given = [text for text in reading.lists.get("identityfile", []) if text.lower() != "none"]
         identities = given or [f"{self.home}/.ssh/{name}" for name in DEFAULT_IDENTITIES]
+
+        def files(keyword: str, usual: str) -> tuple[str, ...]:
+            named = reading.lists.get(keyword, [usual, f"{usual}2"])
+            return tuple(paths(text) for text in named if text.lower() != "none")
+
         jump = values.get("proxyjump", "none")
         command = values.get("proxycommand", "none")
         return SshOptions(
@@ -304,21 +309,8 @@ class SshConfig:
             if jump.lower() == "none"
             else tuple(self._expand(hop.strip(), tokens) for hop in jump.split(",")),
             proxy_command=None if command.lower() == "none" else self._expand(command, tokens),
-            user_known_hosts=tuple(
-                paths(text)
-                for text in reading.lists.get(
-                    "userknownhostsfile", ["~/.ssh/known_hosts", "~/.ssh/known_hosts2"]
-                )
-                if text.lower() != "none"
-            ),
-            global_known_hosts=tuple(
-                paths(text)
-                for text in reading.lists.get(
-                    "globalknownhostsfile",
-                    ["/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2"],
-                )
-                if text.lower() != "none"
-            ),
+            user_known_hosts=files("userknownhostsfile", "~/.ssh/known_hosts"),
+            global_known_hosts=files("globalknownhostsfile", "/etc/ssh/ssh_known_hosts"),
             host_key_name=values.get("hostkeyalias"),
             connect_seconds=_seconds(values.get("connecttimeout")),
             address_family={"inet": socket.AF_INET, "inet6": socket.AF_INET6}.get(

@@ -1,4 +1,4 @@
-"""The seam to a machine: what the console needs of a way to reach one. It reaches none itself."""
+"""What the console needs of a way to reach a machine."""
 
 from __future__ import annotations
 
