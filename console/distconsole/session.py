@@ -86,8 +86,7 @@ class Session:
     def begin(self) -> None:
         """Begin to connect to every host; what becomes of each is told to who first asks for its link.
 
-        Raises:
-            ConfigError: if an ssh_config cannot be understood.
+        Raises ConfigError if an ssh_config cannot be understood.
         """
         for host in self.cluster.hosts:
             # Here, because two threads would only take turns at importing SSH.
@@ -116,9 +115,7 @@ class Session:
     def link(self, name: str) -> NodeLink:
         """Return the link to the host called ``name``, connected now if it was not.
 
-        Raises:
-            UsageError: if the cluster has no such host.
-            NodeError: if it cannot be reached.
+        Raises UsageError if the cluster has no such host, NodeError if it cannot be reached.
         """
         host = self.cluster.host(name)
         if host is None:
@@ -254,8 +251,7 @@ def open_session(
 ) -> Iterator[Session]:
     """Give a session on the hosts of ``where``, connected to none yet, and close it afterwards.
 
-    Raises:
-        UsageError, ConfigError: if the hosts cannot be told.
+    Raises UsageError or ConfigError if the hosts cannot be told.
     """
     config = load_config() if config is None else config
     cluster = resolve_cluster(where, config, os.environ if environ is None else environ)
@@ -288,8 +284,7 @@ class SessionAhead:
     def __call__(self, where: Where, /) -> AbstractContextManager[Session]:
         """Return the session on the hosts of ``where``.
 
-        Raises:
-            UsageError, ConfigError: if the hosts cannot be told.
+        Raises UsageError or ConfigError if the hosts cannot be told.
         """
         session = self._session
         if session is None or where != self._where:

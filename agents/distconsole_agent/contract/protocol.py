@@ -208,8 +208,7 @@ class ProtocolError(Exception):
 def encode(message: dict[str, Any]) -> bytes:
     """Return ``message`` as one line with its newline.
 
-    Raises:
-        ProtocolError: if the line would exceed ``MAX_LINE_BYTES``.
+    Raises ProtocolError if the line would exceed ``MAX_LINE_BYTES``.
     """
     line = json.dumps(message, separators=(",", ":"), ensure_ascii=True).encode("ascii") + b"\n"
     if len(line) > MAX_LINE_BYTES:
@@ -220,8 +219,7 @@ def encode(message: dict[str, Any]) -> bytes:
 def decode(line: bytes) -> dict[str, Any]:
     """Return the object that ``line`` holds.
 
-    Raises:
-        ProtocolError: if it is too long, is not JSON, or is not an object.
+    Raises ProtocolError if it is too long, is not JSON, or is not an object.
     """
     if len(line) > MAX_LINE_BYTES:
         raise ProtocolError(f"a line of {len(line)} bytes exceeds {MAX_LINE_BYTES}")

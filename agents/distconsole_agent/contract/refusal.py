@@ -38,11 +38,7 @@ def storage(message: str, hint: str = "") -> Refusal:
 
 
 def read_text(request: dict[str, Any], key: str) -> str:
-    """Return the text under ``key``.
-
-    Raises:
-        Refusal: ``bad_request``, where there is none.
-    """
+    """Return the text under ``key``. Raises Refusal (``bad_request``) where there is none."""
     value = request.get(key)
     if not isinstance(value, str) or not value:
         raise bad_request(f"{key} is missing")

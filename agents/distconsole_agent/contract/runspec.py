@@ -115,11 +115,7 @@ class RunSpec(NamedTuple):
 
 
 def read_spec(path: str) -> RunSpec:
-    """Return the spec at ``path``.
-
-    Raises:
-        SpecError: if it cannot be read or means nothing.
-    """
+    """Return the spec at ``path``. Raises SpecError if it cannot be read or means nothing."""
     try:
         with open(path, "rb") as file:
             raw = json.load(file)
@@ -131,8 +127,7 @@ def read_spec(path: str) -> RunSpec:
 def parse_spec(raw: object) -> RunSpec:
     """Return ``raw``, the object of a ``spec.json``, as a spec.
 
-    Raises:
-        SpecError: naming the key that is missing or of the wrong kind.
+    Raises SpecError naming the key that is missing or of the wrong kind.
     """
     if not isinstance(raw, dict):
         raise SpecError("the spec is not an object")
@@ -183,8 +178,7 @@ def _parse(raw: dict[str, Any]) -> RunSpec:
 def read_min_nodes(raw: dict[str, Any]) -> int:
     """Return how many nodes must be left for the run to go on, from the object of a ``spec.json``.
 
-    Raises:
-        ValueError: if it is not a number from 1.
+    Raises ValueError if it is not a number from 1.
     """
     wanted = raw.get("min_nodes")
     if wanted is None:
@@ -202,8 +196,7 @@ def read_log_bytes(raw: dict[str, Any]) -> int:
 def clamp_grace(seconds: object) -> float:
     """Return a grace period in seconds, between 0 and a day.
 
-    Raises:
-        ValueError: if it is not a number.
+    Raises ValueError if it is not a number.
     """
     return _clamp(seconds, 0.0, MAX_GRACE_SECONDS)
 

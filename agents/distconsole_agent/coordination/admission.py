@@ -36,8 +36,7 @@ class Admission:
         expects: Whether a node of this number may connect.
         admitted: Gets a connection that proved itself, and the lines that it has sent already.
 
-    Raises:
-        OSError: when the address is not this host's.
+    Raises OSError when the address is not this host's.
     """
 
     def __init__(

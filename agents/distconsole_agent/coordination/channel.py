@@ -99,8 +99,7 @@ class Wire:
     def lines(self) -> list[bytes]:
         """Return the lines that have come, without their ends.
 
-        Raises:
-            LinkError: at the end, on an error, and on a line that is too long.
+        Raises LinkError at the end, on an error, and on a line that is too long.
         """
         try:
             chunk = self._sock.recv(MAX_FRAME_BYTES)
@@ -120,8 +119,7 @@ class Wire:
     def write(self, line: bytes) -> None:
         """Send a line as soon as the socket takes it.
 
-        Raises:
-            LinkError: when the other side does not read, or is gone.
+        Raises LinkError when the other side does not read, or is gone.
         """
         self._unsent += line + b"\n"
         if len(self._unsent) > MAX_UNSENT_BYTES:
@@ -168,8 +166,7 @@ class Session:
     def send(self, message: dict[str, Any]) -> None:
         """Send one message.
 
-        Raises:
-            LinkError: as ``Wire.write``; also when the message is too long.
+        Raises LinkError as ``Wire.write``; also when the message is too long.
         """
         line = seal(self._send_key, self._sent + 1, message)
         self._sent += 1
@@ -178,8 +175,7 @@ class Session:
     def open(self, line: bytes) -> dict[str, Any]:
         """Return the message in a line.
 
-        Raises:
-            LinkError: when it is not the next one that the other side sealed.
+        Raises LinkError when it is not the next one that the other side sealed.
         """
         self._received += 1
         mac, _, text = line.partition(b" ")
@@ -200,8 +196,7 @@ class Session:
 def seal(key: bytes, number: int, message: dict[str, Any]) -> bytes:
     """Return the line of one side's ``number``-th message, counted from 1 and without its end.
 
-    Raises:
-        LinkError: when the message is too long.
+    Raises LinkError when the message is too long.
     """
     text = json.dumps(message, separators=(",", ":")).encode("ascii")
     if len(text) + MAC_HEX + 1 > MAX_FRAME_BYTES:
@@ -220,8 +215,7 @@ def greet(nonce: str) -> bytes:
 def read_greeting(line: bytes) -> str:
     """Return the coordinator's nonce.
 
-    Raises:
-        LinkError: when a coordinator does not speak like this.
+    Raises LinkError when a coordinator does not speak like this.
     """
     fields = _fields(line)
     if fields.get("hello") != GREETING:
@@ -261,11 +255,7 @@ def introduce(proof: Proof) -> bytes:
 
 
 def check_introduction(line: bytes, secret: bytes, run: str, server_nonce: str) -> Proof:
-    """Return who introduces itself.
-
-    Raises:
-        LinkError: when it does not know the secret.
-    """
+    """Return who introduces itself. Raises LinkError when it does not know the secret."""
     fields = _fields(line)
     node, given = fields.get("node"), fields.get("proof")
     if isinstance(node, bool) or not isinstance(node, int):
@@ -282,11 +272,7 @@ def admit(proof: Proof) -> bytes:
 
 
 def check_admission(line: bytes, proof: Proof) -> None:
-    """Check the coordinator's own proof.
-
-    Raises:
-        LinkError: when it does not know the secret.
-    """
+    """Check the coordinator's own proof. Raises LinkError when it does not know the secret."""
     given = _fields(line).get("proof")
     if not isinstance(given, str) or not _same(given, proof.of("server")):
         raise LinkError("a coordinator that does not know the secret")

@@ -130,8 +130,7 @@ class Conversation:
     def _count(self, number: object) -> bool:
         """Return whether a numbered message came for the first time.
 
-        Raises:
-            LinkError: when one before it is missing.
+        Raises LinkError when one before it is missing.
         """
         if not isinstance(number, int) or number > self._got + 1:
             raise LinkError("a message is missing")

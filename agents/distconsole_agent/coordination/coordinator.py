@@ -48,8 +48,7 @@ class Coordinator:
     Attributes:
         whose: Asks the nodes whose process a connection comes from.
 
-    Raises:
-        OSError: when the address is not this host's.
+    Raises OSError when the address is not this host's.
     """
 
     def __init__(

@@ -89,8 +89,7 @@ def failure_message(failure: Failure) -> dict[str, Any]:
 def read_failure_message(message: dict[str, Any], node: int, spec: RunSpec) -> Failure:
     """Return the failure in a message from ``node``; of a rank that is not its own it has none to tell.
 
-    Raises:
-        LinkError: when it is not one.
+    Raises LinkError when it is not one.
     """
     rank, own = read_integer(message, "rank"), spec.nodes[node].ranks
     if rank not in own and (spec.ranks_are_planned or not 0 <= rank < MAX_RANK):
@@ -110,11 +109,7 @@ def read_failure_message(message: dict[str, Any], node: int, spec: RunSpec) -> F
 
 
 def read_stop_message(message: dict[str, Any], node: int) -> Stop:
-    """Return the stop in a message from ``node``.
-
-    Raises:
-        LinkError: when it is not one.
-    """
+    """Return the stop in a message from ``node``. Raises LinkError when it is not one."""
     reason = _text(message, "reason")
     if reason not in STOP_EXIT_CODES:
         raise LinkError(f"a stop for no known reason: {reason!r}")
@@ -122,11 +117,7 @@ def read_stop_message(message: dict[str, Any], node: int) -> Stop:
 
 
 def read_verdict_message(message: dict[str, Any]) -> Verdict:
-    """Return the verdict in a message of the coordinator.
-
-    Raises:
-        LinkError: when it is not one.
-    """
+    """Return the verdict in a message of the coordinator. Raises LinkError when it is not one."""
     failure: dict[str, Any] | None = message.get("first_failure")
     if failure is not None and not isinstance(failure, dict):
         raise LinkError("a verdict whose first failure is not an object")
@@ -134,11 +125,7 @@ def read_verdict_message(message: dict[str, Any]) -> Verdict:
 
 
 def read_integer(message: dict[str, Any], key: str) -> int:
-    """Return the integer under ``key``.
-
-    Raises:
-        LinkError: when there is none.
-    """
+    """Return the integer under ``key``. Raises LinkError when there is none."""
     value = message.get(key)
     if isinstance(value, bool) or not isinstance(value, int):
         raise LinkError(f"{key} is not an integer")
@@ -146,11 +133,7 @@ def read_integer(message: dict[str, Any], key: str) -> int:
 
 
 def read_seconds(message: dict[str, Any], key: str) -> float:
-    """Return the number of seconds under ``key``.
-
-    Raises:
-        LinkError: when there is none.
-    """
+    """Return the number of seconds under ``key``. Raises LinkError when there is none."""
     value = message.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1e6:
         raise LinkError(f"{key} is not a number of seconds")

@@ -140,11 +140,7 @@ def again_message(restart: Restart) -> dict[str, Any]:
 
 
 def read_again_message(message: dict[str, Any]) -> Restart:
-    """Return the restart in a message of the coordinator.
-
-    Raises:
-        LinkError: when it is none.
-    """
+    """Return the restart in a message of the coordinator. Raises LinkError when it is none."""
     numbers = [message.get(key) for key in ("restart", "of", "port")]
     if not all(isinstance(each, int) and not isinstance(each, bool) for each in numbers):
         raise LinkError("a restart without its numbers")

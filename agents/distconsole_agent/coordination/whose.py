@@ -99,8 +99,7 @@ class Whose:
     def heard(self, node: int, message: dict[str, Any]) -> None:
         """Take what a node says that was asked; one that says yes is enough.
 
-        Raises:
-            LinkError: when it says nothing of a question.
+        Raises LinkError when it says nothing of a question.
         """
         number = read_integer(message, "id")
         asked, answer = self._asked.get(number, (set(), None))
@@ -113,11 +112,7 @@ class Whose:
 
 
 def answer_of(message: dict[str, Any]) -> dict[str, Any]:
-    """Return this node's answer to another one's question.
-
-    Raises:
-        LinkError: when it is none.
-    """
+    """Return this node's answer to another one's question. Raises LinkError when it is none."""
     try:
         maker, taker = ((str(at), int(port)) for at, port in (message["maker"], message["taker"]))
         uid = uid_of(maker, taker)
@@ -139,8 +134,7 @@ def uid_of(near: End, far: End) -> int | None:
 
     Nobody holds one that its process has closed already: whose it was is not to be known.
 
-    Raises:
-        ValueError: when an address is none.
+    Raises ValueError when an address is none.
     """
     holder = _holder(near, far)
     return None if holder is None else holder.uid
@@ -149,8 +143,7 @@ def uid_of(near: End, far: End) -> int | None:
 def listener_at(end: End) -> Holder | None:
     """Return who would get a connection to ``end``, an address of this node; None where nobody listens.
 
-    Raises:
-        ValueError: when the address is none.
+    Raises ValueError when the address is none.
     """
     return _holder(end, ("::" if ":" in end[0] else "0.0.0.0", 0))  # noqa: S104 - nobody binds it
 
@@ -166,11 +159,7 @@ def _holder(near: End, far: End) -> Holder | None:
 
 
 def _ask_kernel(family: int, ports: list[bytes], addresses: list[bytes]) -> Holder | None:
-    """Ask by sock_diag(7).
-
-    Raises:
-        OSError: where the kernel cannot answer.
-    """
+    """Ask by sock_diag(7). Raises OSError where the kernel cannot answer."""
     question = _QUESTION.pack(
         *(family, socket.IPPROTO_TCP, 0, 0, _ANY_STATE, *ports, *addresses),
         *(0, _NO_COOKIE, _NO_COOKIE),
@@ -217,8 +206,7 @@ def _in_hex(address: bytes) -> str:
 def _pack_address(address: str) -> bytes:
     """Return an address in bytes; one of IPv4 that is written as one of IPv6 is the former.
 
-    Raises:
-        ValueError: when it is none.
+    Raises ValueError when it is none.
     """
     bare = address.partition("%")[0]
     bare = bare[7:] if bare.startswith("::ffff:") and "." in bare else bare

@@ -105,11 +105,7 @@ class Elastic:
         self.running: set[Slot] = set()
 
     def open(self, run_dir: str) -> None:
-        """Listen for the driver.
-
-        Raises:
-            OSError: when the socket cannot be made.
-        """
+        """Listen for the driver. Raises OSError when the socket cannot be made."""
         self._path = os.path.join(run_dir, DRIVER_SOCKET)
         self._listener = unix.listen(self._path, 1)
         self._listener.setblocking(False)
@@ -359,8 +355,7 @@ class Elastic:
     def _placed(self, named: list[Any]) -> Slot:
         """Return the slot that the driver means.
 
-        Raises:
-            LookupError: when the plan has none there.
+        Raises LookupError when the plan has none there.
         """
         name, local_rank = named
         slot = Slot(self._indexes[name], int(local_rank))

@@ -106,8 +106,7 @@ class Engine:
     def open(self, places: Places) -> None:
         """Make what the ranks and mpirun need in the run's folder.
 
-        Raises:
-            OSError: when it cannot be made.
+        Raises OSError when it cannot be made.
         """
         self._places = places
         folder = os.path.join(places.run_dir, SCRATCH)

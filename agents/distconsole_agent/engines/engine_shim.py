@@ -182,7 +182,7 @@ class EngineShim(Shim):
             super()._judge(rank, stopped_ns)
 
     def _judge_late(self, rank: RankProcess, restart: int) -> None:
-        if not self._is_gone and restart == self._restart:
+        if not self._ending.gone and restart == self._restart:
             super()._judge(rank, None)
 
     def _fail(self, failure: blame.Failure) -> None:

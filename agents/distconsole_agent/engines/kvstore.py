@@ -65,8 +65,7 @@ class KeyValueStore:
         holds: Whether the answer to this GET has to wait, until ``release``.
         kept: Told of a PUT that was done.
 
-    Raises:
-        OSError: when the address is not this host's.
+    Raises OSError when the address is not this host's.
     """
 
     def __init__(
@@ -315,8 +314,7 @@ class _Connection:
 def read_request(text: bytes, max_body_bytes: int) -> Request | None:
     """Return the request that ``text`` holds; None while it is not all there.
 
-    Raises:
-        ValueError: when it is none of the three that are answered, or too long.
+    Raises ValueError when it is none of the three that are answered, or too long.
     """
     head, blank, rest = text.partition(b"\r\n\r\n")
     if len(head) > MAX_HEAD_BYTES:

@@ -83,8 +83,7 @@ def submit(argv: tuple[str, ...], environment: dict[str, str]) -> str:
 def command(argv: tuple[str, ...], environment: dict[str, str]) -> str:
     """Return what one of Slurm's commands prints.
 
-    Raises:
-        Refusal: ``start_failed``, with its own words.
+    Raises Refusal (``start_failed``) with its own words.
     """
     try:
         with UsersProgram(
@@ -166,8 +165,7 @@ exec {shlex.join(ended)} --code "$code" "$@"
 def tell_holder(job: str, words: list[str], clock: Callable[[], float] = time.monotonic) -> None:
     """Tell the script that holds a job on this node what to become.
 
-    Raises:
-        Refusal: ``start_failed``, when it does not wait here.
+    Raises Refusal (``start_failed``) when it does not wait here.
     """
     folder = default_node_dir()
     path = os.path.join(folder, f"slurm-{job}")
@@ -197,8 +195,7 @@ def tell_holder(job: str, words: list[str], clock: Callable[[], float] = time.mo
 def await_shim(run: str, runs: Runs) -> dict[str, Any]:
     """Return the ``status`` of this node's shim once srun has started it, and attend to the run.
 
-    Raises:
-        Refusal: ``start_failed``, with the last words of srun where it ended on this node.
+    Raises Refusal (``start_failed``) with the last words of srun where it ended on this node.
     """
     folder = runs.folder(run)
     deadline, pause = time.monotonic() + SHIM_SECONDS, 0.002

@@ -72,7 +72,7 @@ class SlurmShim(Shim):
     @property
     def exit_code(self) -> int:
         """The run's, so that Slurm's accounting has it too."""
-        return self._verdict.exit_code if self._verdict is not None else 1
+        return self._ending.verdict.exit_code if self._ending.verdict is not None else 1
 
     def _answer(self, request: dict[str, Any]) -> Answer:
         if request.get("op") == "fail":
@@ -83,7 +83,7 @@ class SlurmShim(Shim):
         """The run has lost its srun."""
         if self._state == "prepared":
             self._request_stop(blame.USER, 0.0)
-        elif self._verdict is None and (
+        elif self._ending.verdict is None and (
             self._asks_srun or not self._teardown.begun or self._between_attempts
         ):
             code = request.get("exit_code")
@@ -116,7 +116,7 @@ class SlurmShim(Shim):
     @property
     def _between_attempts(self) -> bool:
         """Whether nothing is left here and more may follow."""
-        return self._is_gone and self._verdict is None and self._spec.max_restarts > 0
+        return self._ending.gone and self._ending.verdict is None and self._spec.max_restarts > 0
 
     # Signals
 
@@ -153,7 +153,7 @@ class SlurmShim(Shim):
         self._release()
 
     def _explain_alone(self) -> None:
-        if not self._told_to_stop and self._verdict is None:
+        if not self._told_to_stop and self._ending.verdict is None:
             self._explain(f"Slurm ended the step on {self._spec.host} (SIGTERM)")
 
     def _explain(self, why: str) -> None:

@@ -68,9 +68,7 @@ class Answers:
     def answer(self, request: Request, asker: Asked) -> Result:
         """Do what ``request`` asks and return its result.
 
-        Raises:
-            Refusal: when it is not done.
-            OSError: when the connection is gone.
+        Raises Refusal when it is not done, OSError when the connection is gone.
         """
         op = request.get("op")
         do = self._ops.get(op) if isinstance(op, str) else None

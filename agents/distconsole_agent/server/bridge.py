@@ -41,8 +41,7 @@ def bridge(node_dir: str) -> int:
 def reach_agent(folders: NodeFolders, program: Program, seconds: float) -> socket.socket:
     """Return a connection to the agent, which is started if there is none.
 
-    Raises:
-        Refusal: ``start_failed``, when none answers within ``seconds``.
+    Raises Refusal (``start_failed``) when none answers within ``seconds``.
     """
     deadline = time.monotonic() + seconds
     pause = 0.01
@@ -74,8 +73,7 @@ def start_agent(folders: NodeFolders, program: Program) -> bool:
     The agent inherits the lock that was taken here, so that of any number of racing starters one
     starts an agent, and nobody starts a second one while it lives.
 
-    Raises:
-        Refusal: ``storage`` or ``start_failed``, when the system refuses.
+    Raises Refusal (``storage`` or ``start_failed``) when the system refuses.
     """
     import subprocess
 

@@ -96,9 +96,7 @@ class Connection:
     def send(self, message: dict[str, Any]) -> None:
         """Send one message; blocks while the socket is full.
 
-        Raises:
-            OSError: when the connection is gone.
-            ProtocolError: when it is too long.
+        Raises OSError when the connection is gone, ProtocolError when it is too long.
         """
         self.send_line(encode(message))
 

@@ -44,8 +44,7 @@ def follow(
         end: The last entry, from the run's summary: what is told of a run whose journal has lost it.
         wall: UNIX seconds, by which entries are late.
 
-    Raises:
-        OSError: when the journal cannot be read or the connection is gone.
+    Raises OSError when the journal cannot be read or the connection is gone.
     """
     reader = Reader(journal.folder, after)
     past = journal.last_seq

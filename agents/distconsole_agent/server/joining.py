@@ -86,8 +86,7 @@ def _is_ours(node_dir: str) -> bool:
 def _connect(path: str) -> int:
     """Return a descriptor of a connection to the Unix socket ``path``.
 
-    Raises:
-        OSError: when nothing listens there.
+    Raises OSError when nothing listens there.
     """
     # Not ``socket``, whose import takes longer than all the rest.
     import _socket

@@ -42,8 +42,7 @@ def start_shim(
 ) -> subprocess.Popen[bytes]:
     """Start the shim of the run in ``folder``, in a session of its own so that it outlives this process.
 
-    Raises:
-        OSError: when the system refuses.
+    Raises OSError when the system refuses.
     """
     path = os.path.join(folder, "shim.log")
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -63,8 +62,7 @@ def start_shim(
 def await_shim(folder: str, shim: subprocess.Popen[bytes]) -> dict[str, Any]:
     """Return the ``status`` of a shim that was just started.
 
-    Raises:
-        Refusal: ``start_failed``, with its last words.
+    Raises Refusal (``start_failed``) with its last words.
     """
     deadline = time.monotonic() + SHIM_START_SECONDS
     pause = 0.002

@@ -54,8 +54,7 @@ class ControlSocket:
     Args:
         answer: Called with each request; may raise ``Refusal``.
 
-    Raises:
-        OSError: when it cannot listen there.
+    Raises OSError when it cannot listen there.
     """
 
     def __init__(self, loop: Loop, path: str, answer: Callable[[dict[str, Any]], Answer]) -> None:
@@ -131,8 +130,7 @@ def _make_message(answer: dict[str, Any] | Refusal) -> dict[str, Any]:
 def read_endpoint(request: dict[str, Any]) -> tuple[str, int]:
     """Return the coordinator's address and port in a ``start`` request.
 
-    Raises:
-        Refusal: ``bad_request``, when they are not there.
+    Raises Refusal (``bad_request``) when they are not there.
     """
     given = request.get("coordinator")
     if not isinstance(given, dict) or not isinstance(given.get("address"), str):
@@ -143,8 +141,7 @@ def read_endpoint(request: dict[str, Any]) -> tuple[str, int]:
 def read_master_port(request: dict[str, Any]) -> int | None:
     """Return the rendezvous port in a ``start`` request, if it has one.
 
-    Raises:
-        Refusal: ``bad_request``, when it is not a port.
+    Raises Refusal (``bad_request``) when it is not a port.
     """
     value = request.get("master_port")
     return None if value is None else _port(value, "master_port")
@@ -153,8 +150,7 @@ def read_master_port(request: dict[str, Any]) -> int | None:
 def read_stop(request: dict[str, Any], grace_seconds: float) -> tuple[str, float]:
     """Return the reason and the grace in seconds of a ``stop`` request; without one the run's own.
 
-    Raises:
-        Refusal: ``bad_request``, when one of them is wrong.
+    Raises Refusal (``bad_request``) when one of them is wrong.
     """
     reason = request.get("reason", blame.USER)
     if reason not in blame.STOP_EXIT_CODES:

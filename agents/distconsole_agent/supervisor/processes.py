@@ -112,8 +112,7 @@ class Processes:
     def start(self, ranks: Sequence[RankProcess]) -> None:
         """Start the ranks.
 
-        Raises:
-            OSError: when the system has no process left; what was started goes on.
+        Raises OSError when the system has no process left; what was started goes on.
         """
         self.all.extend(ranks)
         for rank in ranks:
@@ -198,8 +197,7 @@ def make_places(spec: RunSpec, run_dir: str, output: RankOutput) -> Places:
     Ranks below an engine open their pipes themselves (``launch/launchers/mpi.py``, ``launch/launchers/torchrun.py``);
     which ranks will be here is not known where the engine numbers them anew.
 
-    Raises:
-        OSError: when they cannot be made.
+    Raises OSError when they cannot be made.
     """
     node_dir = os.path.dirname(os.path.dirname(run_dir))
     places = Places(

@@ -70,8 +70,7 @@ class RankOutput:
     def pipe(self, name: str) -> str:
         """Return the path of the pipe whose content becomes ``logs/<name>``.
 
-        Raises:
-            OSError: when it cannot be made.
+        Raises OSError when it cannot be made.
         """
         path = os.path.join(self._run_dir, PIPES, name)
         if name not in self._streams:

@@ -1,4 +1,4 @@
-"""Writes ``shim.pid``, ``shim.jsonl`` and ``verdict.json``; a full disk only delays lines."""
+"""Writes ``shim.pid``, ``shim.jsonl`` and ``verdict.json``, and says when the run is over; a full disk only delays it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 from distconsole_agent.node_folder.folders import place_private, write_private
 from distconsole_agent.supervisor.proctree import read_stat
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from distconsole_agent.system.loop import Loop
 
 RETRY_SECONDS = 1.0
+
+WRITTEN_SECONDS = 1.0
+"""How often it is looked whether a full disk has taken the log."""
+
 MAX_WAITING_LINES = 10_000
 KEPT_BYTES = 256 * 1024
 """Room for the lines of the shim that the disk keeps ahead."""
@@ -31,8 +35,7 @@ ENDPOINT_FILE = "coordinator.json"
 def claim(run_dir: str) -> int:
     """Write ``shim.pid`` and lock it; return the descriptor, whose closing gives the lock back.
 
-    Raises:
-        OSError: when another shim of this run lives, or the folder cannot be written.
+    Raises OSError when another shim of this run lives, or the folder cannot be written.
     """
     path = os.path.join(run_dir, "shim.pid")
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -135,6 +138,55 @@ class RunLog:
         if self._size + KEPT_BYTES // 2 >= self._kept:
             self._kept = self._size + KEPT_BYTES
             keep_room(self._fd, self._kept)
+
+
+class Ending:
+    """One run's, whose log it closes; then it stops the loop.
+
+    Args:
+        on_over: Called once when the run is over here; the other nodes may still have to hear of it.
+
+    Attributes:
+        gone: Whether nothing of the attempt is left here.
+        verdict: How the run ended, once that is known.
+    """
+
+    def __init__(self, loop: Loop, log: RunLog, on_over: Callable[[], None]) -> None:
+        self._loop = loop
+        self._log = log
+        self._on_over = on_over
+        self._is_over = self._finished = self._leaves = False
+        self.gone = False
+        self.verdict: Verdict | None = None
+
+    def judged(self, verdict: Verdict) -> None:
+        self.verdict = verdict
+        self._log.write_verdict(verdict)
+        self.check()
+
+    def finish(self) -> None:
+        """Take that every node has the verdict, or has had its time."""
+        self._finished = True
+        self.check()
+
+    def check(self) -> None:
+        """See whether the run is over; call it when ``gone`` has become true."""
+        if self.verdict is None or not self.gone:
+            return
+        if not self._is_over:
+            self._is_over = True
+            self._on_over()
+            self._log.write("ended")
+        if self._finished and not self._leaves:
+            self._leaves = True
+            self._leave()
+
+    def _leave(self) -> None:
+        """Leave when the log is on the disk; a full one may become free again."""
+        if self._log.written:
+            self._loop.stop()
+        else:
+            self._loop.call_later(WRITTEN_SECONDS, self._leave)
 
 
 def _identify(rank: RankProcess) -> dict[str, int]:

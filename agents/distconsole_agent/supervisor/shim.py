@@ -21,7 +21,12 @@ from distconsole_agent.coordination.channel import times_for
 from distconsole_agent.coordination.coordinator import Coordinator
 from distconsole_agent.coordination.link import FAILURE_GRACE_SECONDS, LinkEvents
 from distconsole_agent.coordination.peer import Peer
-from distconsole_agent.coordination.rendezvous import HeldPort, Rendezvous, open_rendezvous
+from distconsole_agent.coordination.rendezvous import (
+    HeldPort,
+    PortWatch,
+    Rendezvous,
+    open_rendezvous,
+)
 from distconsole_agent.coordination.restarts import (
     ENV_CHECKPOINT,
     Restart,
@@ -42,9 +47,7 @@ from distconsole_agent.supervisor.control import (
     read_master_port,
     read_stop,
 )
-from distconsole_agent.supervisor.ending import Ending
 from distconsole_agent.supervisor.killing import Kills, count_kills
-from distconsole_agent.supervisor.portwatch import PortWatch
 from distconsole_agent.supervisor.processes import (
     Places,
     Processes,
@@ -55,7 +58,7 @@ from distconsole_agent.supervisor.processes import (
 )
 from distconsole_agent.supervisor.proctree import descendants, send
 from distconsole_agent.supervisor.rank_output import RankOutput
-from distconsole_agent.supervisor.runlog import RunLog, keep_endpoint
+from distconsole_agent.supervisor.runlog import Ending, RunLog, keep_endpoint
 from distconsole_agent.supervisor.teardown import Lingering, Teardown
 from distconsole_agent.system import steady
 from distconsole_agent.system.loop import Loop
@@ -83,8 +86,6 @@ class Shim:
         self._output = RankOutput(run_dir, spec.log_bytes)
         self._told_of_output = False
         self._disk_watch = DiskWatch(loop, run_dir, spec.host, self._note)
-        self._teardown = self._make_teardown()
-        self._lingering = Lingering(loop, self._ranks, self._end_linger)
         self._restart = 0
         self._rounds = Rounds(loop, spec)
         self._kills = Kills(None, None)
@@ -109,7 +110,7 @@ class Shim:
         self._times = times_for(spec.lost_after)
         self._coordinator, self._held = self._prepare()
         self._link: Coordinator | Peer | None = self._coordinator
-        self._port_watch = self._make_port_watch()
+        self._prepare_attempt()
         folders = NodeFolders(os.path.dirname(os.path.dirname(run_dir)), this_program().tag)
         self._agent = AgentWatch(loop, folders, spec.agent_argv, oom_score_adj)
         self._control = ControlSocket(loop, os.path.join(run_dir, "shim.sock"), self._answer)
@@ -120,14 +121,6 @@ class Shim:
     def _look_at_clock(self) -> None:
         steady.look()
         self._loop.call_later(steady.LOOK_SECONDS, self._look_at_clock)
-
-    @property
-    def _is_gone(self) -> bool:
-        return self._ending.gone
-
-    @property
-    def _verdict(self) -> blame.Verdict | None:
-        return self._ending.verdict
 
     @property
     def exit_code(self) -> int:
@@ -151,7 +144,7 @@ class Shim:
             for pid, stat in descendants(os.getpid()).items():
                 send(pid, stat, signal.SIGKILL)
         self._note(notes.broken(told))
-        if self._verdict is None:
+        if self._ending.verdict is None:
             self._log.write_verdict(blame.Verdict("failed", 1, None))
         self._log.write("ended")
 
@@ -258,11 +251,14 @@ class Shim:
         rank = (self._spec.nodes[index].ranks or (0,))[0]
         return blame.Failure(index, rank, 0, steady.now_ns(), exit_code, None, error, "")
 
-    def _make_port_watch(self) -> PortWatch:
-        held = self._held
-        ports = held.ports if isinstance(held, HeldPort) else []
+    def _prepare_attempt(self) -> None:
+        self._teardown = Teardown(
+            self._loop, self._ranks, self._run_dir, self._gone, self._unkillable
+        )
+        self._lingering = Lingering(self._loop, self._ranks, self._end_linger)
+        ports = self._held.ports if isinstance(self._held, HeldPort) else []
         address = self._spec.nodes[0].address
-        return PortWatch(self._loop, address, ports, self._note, self._refuse_port)
+        self._port_watch = PortWatch(self._loop, address, ports, self._note, self._refuse_port)
 
     def _refuse_port(self, told: str) -> None:
         """End the run before its ranks trust whom they meet."""
@@ -357,7 +353,7 @@ class Shim:
             self._ending.judged(blame.Verdict("stopped", blame.STOP_EXIT_CODES[reason], None))
             self._ending.finish()
             return
-        if self._is_gone and self._verdict is not None:
+        if self._ending.gone and self._ending.verdict is not None:
             return
         assert self._link is not None
         self._stop = self._stop or stop
@@ -388,7 +384,7 @@ class Shim:
             self._state = "stopping"
             self._port_watch.close()
             self._log.write("stopping", reason=reason)
-        if not self._is_gone:
+        if not self._ending.gone:
             self._teardown.begin(grace_seconds)
 
     def _terminated(self) -> None:
@@ -400,12 +396,6 @@ class Shim:
             self._request_stop(blame.USER, 0.0)
 
     # Another attempt
-
-    def _make_teardown(self) -> Teardown:
-        teardown = Teardown(self._loop, self._ranks, self._run_dir)
-        teardown.on_gone = self._gone
-        teardown.on_unkillable = self._unkillable
-        return teardown
 
     def _renew(self) -> tuple[int, str | None]:
         """Give a rendezvous that no rank of an earlier attempt knows, and the checkpoint."""
@@ -436,9 +426,7 @@ class Shim:
         self._rank_spec = self._spec = restart.applied(self._first_spec)
         self._ranks.forget()
         self._lingering.close()
-        self._lingering = Lingering(self._loop, self._ranks, self._end_linger)
-        self._teardown = self._make_teardown()
-        self._port_watch = self._make_port_watch()
+        self._prepare_attempt()
         self._ending.gone = False
 
     def _has_to_end(self) -> bool:
@@ -447,7 +435,7 @@ class Shim:
     # The run's end
 
     def _gone(self) -> None:
-        if not self._is_gone:
+        if not self._ending.gone:
             self._disk_watch.end()
             self._output.flush()
             self._tell_of_output(over=True)
@@ -460,7 +448,7 @@ class Shim:
         self._state = "ended"
 
     def _look_at_output(self) -> None:
-        if not (self._is_gone or self._told_of_output):
+        if not (self._ending.gone or self._told_of_output):
             self._tell_of_output(over=False)
             self._loop.call_later(OUTPUT_SECONDS, self._look_at_output)
 

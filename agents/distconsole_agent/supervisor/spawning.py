@@ -64,8 +64,7 @@ class SpawnFailure(NamedTuple):
 def become_subreaper(on: bool = True) -> None:
     """Have orphans below this process become its children (prctl(2)).
 
-    Raises:
-        OSError: on a kernel without it.
+    Raises OSError on a kernel without it.
     """
     _prctl(PR_SET_CHILD_SUBREAPER, int(on))
 
@@ -92,8 +91,7 @@ def write_oom_score(value: str) -> bool:
 def spawn(command: Command) -> Spawned:
     """Fork and execute ``command`` in a session of its own that dies with the calling thread.
 
-    Raises:
-        OSError: when the system has no process or descriptor left.
+    Raises OSError when the system has no process or descriptor left.
     """
     words = command.argv if command.setup is None else with_setup(command.setup, command.argv)
     report_read, report_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)

@@ -40,24 +40,32 @@ class Teardown:
     """One node's way to the end; call ``check`` whenever a child has ended.
 
     Attributes:
+        told: Whether the processes have had their SIGTERM from somebody else.
         spared: The processes of an engine, without its ranks: they get no SIGTERM, for an engine
             that gets it ends its ranks in its own way and faster.
     """
 
-    def __init__(self, loop: Loop, ranks: Processes, run_dir: str) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        ranks: Processes,
+        run_dir: str,
+        on_gone: Callable[[], None],
+        on_unkillable: Callable[[list[int]], None],
+    ) -> None:
         self._loop = loop
         self._ranks = ranks
         self._run_dir = run_dir
+        self._on_gone = on_gone
+        self._on_unkillable = on_unkillable
+        self._told_of_unkillable = False
         self._timer: Timer | None = None
         self._kill_at: float | None = None
         self._killing_since: float | None = None
         self._strays: dict[int, Stat] = {}
         self.spared: Callable[[], set[int]] = set
-        self.on_gone: Callable[[], None] = _nobody
-        self.on_unkillable: Callable[[list[int]], None] = _tell_nobody
         self.begun_ns: int | None = None
         self.told = False
-        """Whether the processes have had their SIGTERM from somebody else."""
 
     @property
     def begun(self) -> bool:
@@ -85,7 +93,7 @@ class Teardown:
                 _terminate_one(each, of)
 
     def check(self) -> None:
-        """Report ``on_gone`` once nothing of the run is left."""
+        """Report it once nothing of the run is left."""
         if not self.begun or not self._ranks.childless:
             return
         self._strays = pids_of_run(self._run_dir)
@@ -95,7 +103,7 @@ class Teardown:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self.on_gone()
+        self._on_gone()
 
     def _schedule(self, longest_seconds: float = float("inf")) -> None:
         assert self._kill_at is not None
@@ -144,23 +152,14 @@ class Teardown:
         if not patient:
             for rank in self._ranks.alive:
                 send_group(rank.pid, signal.SIGKILL)
-        if now - self._killing_since > UNKILLABLE_SECONDS:
-            stuck = [pid for pid in left if read_stat(pid) is not None]
-            on_unkillable, self.on_unkillable = self.on_unkillable, _tell_nobody
-            on_unkillable(stuck)
+        if now - self._killing_since > UNKILLABLE_SECONDS and not self._told_of_unkillable:
+            self._told_of_unkillable = True
+            self._on_unkillable([pid for pid in left if read_stat(pid) is not None])
 
 
 def _terminate_one(pid: int, stat: Stat) -> None:
     send(pid, stat, signal.SIGTERM)
     send(pid, stat, signal.SIGCONT)
-
-
-def _nobody() -> None:
-    """Stand in for a listener."""
-
-
-def _tell_nobody(_pids: list[int]) -> None:
-    """Stand in for a listener."""
 
 
 class Lingering:

@@ -98,12 +98,10 @@ def open_bridge(
         clock: Monotonic seconds.
         closely: Whether the file is read even where an agent runs already.
 
-    Raises:
-        ShellNoiseError: if the login shell prints something of its own.
-        PythonError: if there is no Python, or one that is too old.
-        StorageError: if the file or the node's folder cannot be written.
-        AgentError: if the setup command fails, or anything else ends it before it begins.
-        LinkLostError: if the connection ended.
+    Raises ShellNoiseError if the login shell prints something of its own, PythonError if there is
+    no Python, or one that is too old, StorageError if the file or the node's folder cannot be
+    written, AgentError if the setup command fails, or anything else ends it before it begins,
+    LinkLostError if the connection ended.
     """
     token = secrets.token_hex(8)
     with_setup = START_SECONDS + (SETUP_SECONDS if host.setup else 0.0)
@@ -148,7 +146,7 @@ def start_input(host: Host, pack: Pack, token: str, *, closely: bool = False) ->
         f'command -v "$p" >/dev/null 2>&1 || {{ {say} nopython; exit 1; }}',
         f"{say} starting",
         f'exec "$p" -E -S -c {_one_line(READER)} {len(joining)} {len(rest)} "$f" '
-        f"{pack.size} {node_dir}",
+        f"{len(pack.content)} {node_dir}",
     ]
     return _after_setup(host, "; ".join(steps), say).encode() + b"\n" + joining + rest
 
@@ -159,7 +157,7 @@ def _slow_steps(pack: Pack, say: str, node_dir: str) -> list[str]:
         f'if [ -e "$d" ]; then [ -O "$d" ] || {{ {say} foreign; exit 1; }}; '
         f'case "$(ls -ldL "$d")" in ?????w*|????????w*) {say} open; exit 1;; esac; fi',
         'have=$(sha256sum "$f" 2>/dev/null || wc -c 2>/dev/null <"$f")',
-        f'case "$have" in {pack.sha256}*|{pack.size}) ;; '
+        f'case "$have" in {pack.sha256}*|{len(pack.content)}) ;; '
         f'*) {say} missing; "$p" -E -c {_one_line(INSTALLER)} "$f" {pack.sha256} || exit $? ;; esac',
         f"{say} starting",
         'exec "$p" -E "$f" bridge' + (f" --node-dir {node_dir}" if node_dir != "''" else ""),
@@ -238,7 +236,7 @@ class _Start:
 
     def _push(self) -> None:
         self.stage = "push"
-        body = self.pack.compressed()
+        body = self.pack.compressed
         try:
             self.channel.send(b"%d\n" % len(body) + body, PUSH_SECONDS)
         except TimeoutError:

@@ -94,9 +94,8 @@ class Conversation:
     def ask(self, op: str, timeout: float, arguments: dict[str, Any]) -> Reply:
         """Ask and wait for the answer, which is checked.
 
-        Raises:
-            RequestError: if the agent refuses, or does not answer in ``timeout`` seconds.
-            LinkLostError, AgentError: if the conversation ends first.
+        Raises RequestError if the agent refuses, or does not answer in ``timeout`` seconds,
+        LinkLostError or AgentError if the conversation ends first.
         """
         reply = Reply(op)
         number = self._enter(reply)
@@ -117,8 +116,7 @@ class Conversation:
     def stream(self, op: str, arguments: dict[str, Any]) -> Stream:
         """Ask for a stream; its items are checked as they come.
 
-        Raises:
-            LinkLostError, AgentError: if the conversation has ended.
+        Raises LinkLostError or AgentError if the conversation has ended.
         """
         stream = Stream(op, arguments, self._begin, self._cancel)
         self._begin(stream)

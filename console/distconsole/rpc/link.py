@@ -100,8 +100,7 @@ class NodeLink:
     def hello(self) -> Hello:
         """What the agent said of the node at the last connection.
 
-        Raises:
-            LinkLostError: if there was none.
+        Raises LinkLostError if there was none.
         """
         if self._hello is None:
             raise LinkLostError(f"{self.name} is not connected")
@@ -111,8 +110,7 @@ class NodeLink:
     def python(self) -> str:
         """The interpreter of the node's ranks and checks: what was asked for, else the session's.
 
-        Raises:
-            LinkLostError: before the first ``connect``, if nothing was asked for.
+        Raises LinkLostError before the first ``connect``, if nothing was asked for.
         """
         return self.host.python or self.hello.python
 
@@ -149,9 +147,8 @@ class NodeLink:
     ) -> dict[str, Any]:
         """Return the agent's answer, checked and cleaned.
 
-        Raises:
-            RequestError: if the agent refuses (``code`` says why) or does not answer in time.
-            LinkLostError, AgentError: if the link is lost or breaks the protocol.
+        Raises RequestError if the agent refuses (``code`` says why) or does not answer in time,
+        LinkLostError or AgentError if the link is lost or breaks the protocol.
         """
         body = self._talk().ask(op, timeout, arguments).body
         assert body is not None
@@ -160,16 +157,14 @@ class NodeLink:
     def stream(self, op: str, **arguments: Any) -> Stream:
         """Return the items that answer ``op``, each checked and cleaned; close it to cancel.
 
-        Raises:
-            LinkLostError, AgentError: if the link is lost.
+        Raises LinkLostError or AgentError if the link is lost.
         """
         return self._talk().stream(op, arguments)
 
     def clock_offset(self, pings: int = OFFSET_PINGS) -> ClockOffset:
         """Compare clocks: the exchange with the least round trip of ``pings`` (RFC 5905, section 8).
 
-        Raises:
-            NodeError: as ``request``.
+        Raises NodeError as ``request``.
         """
         return min((self._offset_once() for _ in range(pings)), key=lambda one: one.rtt_seconds)
 

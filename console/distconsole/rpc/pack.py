@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import io
-import threading
 import zipfile
 import zlib
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from importlib import resources, util
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -132,47 +131,28 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 class Pack:
-    """The agent's file. Once it was deflated it is held so: it is sent to few nodes, and lies there all day.
+    """The agent's file.
 
     Args:
-        content: Its bytes: a zip whose members are stored, not deflated, so that they do not depend
-            on the version of zlib that built it.
+        content: Its bytes: a zip whose members are stored, so that no version of zlib changes them.
 
     Attributes:
         sha256: Their digest, in hexadecimal.
-        size: How many they are.
     """
 
     def __init__(self, content: bytes) -> None:
+        self.content = content
         self.sha256 = hashlib.sha256(content).hexdigest()
-        self.size = len(content)
-        self._content: bytes | None = content
-        self._deflated = b""
-        self._deflating = threading.Lock()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Pack) and other.sha256 == self.sha256
-
-    def __hash__(self) -> int:
-        return hash(self.sha256)
 
     @property
     def name(self) -> str:
         """The file's name on a node."""
         return f"agent-{self.sha256[:16]}.pyz"
 
-    @property
-    def content(self) -> bytes:
-        """Its bytes."""
-        content = self._content
-        return zlib.decompress(self._deflated) if content is None else content
-
+    @cached_property
     def compressed(self) -> bytes:
-        """Return the content as it travels: deflated (zlib)."""
-        with self._deflating:
-            if self._content is not None:
-                self._deflated, self._content = zlib.compress(self._content, 6), None
-            return self._deflated
+        """The content as it travels: deflated (zlib)."""
+        return zlib.compress(self.content, 6)
 
 
 @lru_cache(maxsize=1)

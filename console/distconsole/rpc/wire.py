@@ -57,8 +57,7 @@ _MANY_LINES = {"traceback", "seen", "stderr", "stdout", "output"}
 def encode_request(number: int, op: str, arguments: dict[str, Any]) -> bytes:
     """Return the line that asks for ``op``.
 
-    Raises:
-        AgentError: if it would be longer than an agent accepts.
+    Raises AgentError if it would be longer than an agent accepts.
     """
     try:
         return protocol.encode({"id": number, "op": op, **arguments})
@@ -69,8 +68,7 @@ def encode_request(number: int, op: str, arguments: dict[str, Any]) -> bytes:
 def decode_answer(line: bytes) -> Answer:
     """Return the line as an answer, its body not yet looked at.
 
-    Raises:
-        AgentError: if it is none.
+    Raises AgentError if it is none.
     """
     try:
         answer = msgspec.convert(protocol.decode(line), threadsafe(Answer))
@@ -87,8 +85,7 @@ def decode_answer(line: bytes) -> Answer:
 def checked_result(op: str, result: dict[str, Any]) -> dict[str, Any]:
     """Return the result of ``op`` with its texts cleaned, if it is one.
 
-    Raises:
-        AgentError: if it is not what the op answers.
+    Raises AgentError if it is not what the op answers.
     """
     if "cancelled" in result:
         return {"cancelled": bool(result["cancelled"])}
@@ -98,8 +95,7 @@ def checked_result(op: str, result: dict[str, Any]) -> dict[str, Any]:
 def checked_item(op: str, item: dict[str, Any]) -> dict[str, Any]:
     """Return an item of ``op`` with its texts cleaned, if it is one.
 
-    Raises:
-        AgentError: if it is not what the op yields.
+    Raises AgentError if it is not what the op yields.
     """
     return _checked(op, item, ITEMS.get(op, Anything), "item")
 
@@ -110,8 +106,7 @@ T = TypeVar("T")
 def typed(value: Any, kind: type[T]) -> T:
     """Return a checked dictionary as ``kind`` (``Hello``, ``Prepared``, ``Entries``, …).
 
-    Raises:
-        AgentError: if it is none.
+    Raises AgentError if it is none.
     """
     try:
         return msgspec.convert(value, threadsafe(kind))

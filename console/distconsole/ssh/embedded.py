@@ -90,8 +90,7 @@ class EmbeddedCluster:
     def open(self) -> None:
         """Start the servers and write what reaches them.
 
-        Raises:
-            OSError: if the folder cannot be written, or no port is free.
+        Raises OSError if the folder cannot be written, or no port is free.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)

@@ -64,9 +64,8 @@ class Lookup:
     def verify(self, kind: str, blob: bytes) -> None:
         """Return if the key is the host's.
 
-        Raises:
-            UnknownHostKeyError: if nothing is known of the host.
-            ChangedHostKeyError: if another key is known, or this one is revoked.
+        Raises UnknownHostKeyError if nothing is known of the host, ChangedHostKeyError if another
+        key is known, or this one is revoked.
         """
         for key in (*self.keys, *self.portless):
             if key.revoked and key.blob == blob:

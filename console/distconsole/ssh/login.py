@@ -63,9 +63,8 @@ class KeyRing:
 def log_in(transport: paramiko.Transport, options: SshOptions, ring: KeyRing) -> None:
     """Authenticate, key by key in OpenSSH's order.
 
-    Raises:
-        AuthError: if no key is accepted; says which were offered and which are locked.
-        ConnectError: if the server stops answering.
+    Raises AuthError if no key is accepted; says which were offered and which are locked,
+    ConnectError if the server stops answering.
     """
     tried = _Tried()
     agent = _Agent(options.identity_agent) if options.identity_agent else None

@@ -201,8 +201,7 @@ class SshConnection:
     def open_tcp(self, hostname: str, port: int, options: SshOptions) -> paramiko.Channel:
         """Return a connection from this host to another, for a ProxyJump.
 
-        Raises:
-            ConnectError: if this host cannot reach it.
+        Raises ConnectError if this host cannot reach it.
         """
         try:
             return self._transport.open_channel(
@@ -310,8 +309,7 @@ def _usable(shared: Future[SshConnection]) -> bool:
 def _hand_shake(stream: WatchedStream, options: SshOptions, lookup: Lookup) -> paramiko.Transport:
     """Exchange banners and keys; ask for a key type that known_hosts holds.
 
-    Raises:
-        ConnectError: if it is not an SSH server, or none that we can talk to.
+    Raises ConnectError if it is not an SSH server, or none that we can talk to.
     """
     try:
         transport = paramiko.Transport(stream)  # type: ignore[arg-type]

@@ -121,9 +121,8 @@ def _peer_address(stream: Stream) -> str:
 def open_tcp(options: SshOptions) -> socket.socket:
     """Return a connected socket with TCP_NODELAY.
 
-    Raises:
-        ResolveError: if the name has no address.
-        ConnectError: if no address answers; says how each failed.
+    Raises ResolveError if the name has no address, ConnectError if no address answers; says how
+    each failed.
     """
     try:
         found = socket.getaddrinfo(
@@ -162,8 +161,7 @@ def open_proxy_command(options: SshOptions) -> tuple[socket.socket, subprocess.P
 
     A socket pair instead of two pipes, so that paramiko gets a true socket.
 
-    Raises:
-        ConnectError: if the command cannot be started.
+    Raises ConnectError if the command cannot be started.
     """
     assert options.proxy_command is not None
     ours, theirs = socket.socketpair()

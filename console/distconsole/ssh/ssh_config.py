@@ -125,8 +125,7 @@ class SshConfig:
     def lookup(self, alias: str, user: str | None = None, port: int | None = None) -> SshOptions:
         """Return how to reach ``alias``; ``user`` and ``port`` win over the files, as in ``ssh -l -p``.
 
-        Raises:
-            ConfigError: if a file cannot be understood; names file and line.
+        Raises ConfigError if a file cannot be understood; names file and line.
         """
         reading = _Pass(alias)
         if user is not None:
@@ -242,8 +241,7 @@ class SshConfig:
     def _tokens(self, reading: _Pass) -> dict[str, str]:
         """Return what stands for the tokens of files, and of commands that a shell reads.
 
-        Raises:
-            ConfigError: if a name has what a shell would act on, which OpenSSH refuses, too.
+        Raises ConfigError if a name has what a shell would act on, which OpenSSH refuses, too.
         """
         values = reading.values
         hostname, port = self._hostname(reading), values.get("port", "22")

@@ -19,18 +19,15 @@ class Channel(Protocol):
 
         What stderr has is put aside meanwhile, see ``stderr_tail``.
 
-        Raises:
-            TimeoutError: if nothing came.
-            LinkLostError: if the connection ended.
+        Raises TimeoutError if nothing came, LinkLostError if the connection ended.
         """
         ...
 
     def send(self, data: bytes, timeout: float) -> None:
         """Write all of ``data`` to stdin.
 
-        Raises:
-            TimeoutError: if it was not taken in ``timeout`` seconds; part of it may be.
-            LinkLostError: if the connection or the command has ended.
+        Raises TimeoutError if it was not taken in ``timeout`` seconds; part of it may be,
+        LinkLostError if the connection or the command has ended.
         """
         ...
 
@@ -68,9 +65,8 @@ class Connection(Protocol):
     def open(self, command: str, timeout: float) -> Channel:
         """Start ``command`` by the user's shell.
 
-        Raises:
-            LinkLostError: if the connection ended.
-            AgentError: if the server refuses another session.
+        Raises LinkLostError if the connection ended, AgentError if the server refuses another
+        session.
         """
         ...
 

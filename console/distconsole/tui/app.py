@@ -179,13 +179,6 @@ class ConsoleApp(LowOverheadApp[int]):
             let_keys_signal()
             self._driver.write(NO_KEY_PROTOCOL)
 
-    def give_back(self) -> None:
-        """Hold the agent's file as small as it travels, too, now that the nodes were asked for theirs."""
-        packing = sys.modules.get("distconsole.rpc.pack")
-        if packing is not None:
-            packing.agent_pack().compressed()
-        super().give_back()
-
     @property
     def ansi_theme(self) -> TerminalTheme:
         """What the sixteen colours of printed text are in the theme that is on."""
