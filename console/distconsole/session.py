@@ -40,11 +40,8 @@ class Session:
     May be used from any thread. Closing it closes the links; runs and agents go on.
 
     Args:
-        config: Everything configured.
-        cluster: The hosts.
         remote: How hosts are reached; SSH if not given.
         local: How this machine is reached; subprocesses if not given.
-        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -264,7 +261,6 @@ class SessionAhead:
 
     Args:
         where: The hosts that will be asked for; for others it opens a session as ``open_session``.
-        config: Everything configured.
     """
 
     def __init__(self, where: Where, config: Config) -> None:

@@ -12,8 +12,6 @@ class Refusal(Exception):  # noqa: N818 - it is an answer, and most are nobody's
 
     Args:
         code: One of ``protocol.ErrorCode``.
-        message: What went wrong, in one line.
-        hint: What to do about it; empty when there is nothing to say.
     """
 
     def __init__(self, code: str, message: str, hint: str = "") -> None:

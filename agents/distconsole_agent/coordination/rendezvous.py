@@ -146,9 +146,7 @@ class PortWatch:
     until a process of the run listens there.
 
     Args:
-        address: Of this node, by which the ranks meet.
         ports: Where they do; empty where that is not on this node.
-        note: Told what the operator should know.
         refuse: Called once, with the words, when a process of another user listens.
     """
 

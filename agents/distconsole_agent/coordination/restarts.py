@@ -62,12 +62,7 @@ class Restart(NamedTuple):
 
 
 class Restarts:
-    """Counts the attempts of one run.
-
-    Args:
-        allowed: How often the ranks may be started anew.
-        clock: Monotonic seconds.
-    """
+    """Counts the attempts of one run."""
 
     def __init__(self, allowed: int, clock: Callable[[], float]) -> None:
         self._allowed = allowed
@@ -83,7 +78,6 @@ class Restarts:
         """Return why the ranks cannot be started anew; empty where they can.
 
         Args:
-            failures: Those of the attempt.
             gone: Hosts that are lost.
             busy: Hosts that have not ended in time.
         """

@@ -14,12 +14,7 @@ if TYPE_CHECKING:
 
 
 class Supervision:
-    """One side of a run's links.
-
-    Args:
-        note: Told of what the operator should know.
-        written: How many records the ranks here have written so far.
-    """
+    """One side of a run's links."""
 
     def __init__(
         self, times: LinkTimes, note: Callable[[dict[str, Any]], None], written: Callable[[], int]

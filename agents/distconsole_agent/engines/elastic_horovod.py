@@ -130,11 +130,7 @@ def _listen(line: ShimLine, lines: Iterable[bytes]) -> None:
 
 
 def drive(line: ShimLine) -> str:
-    """Run Horovod's driver until the job is over; return why it failed, or nothing.
-
-    Args:
-        line: Knows the hosts already.
-    """
+    """Run Horovod's driver until the job is over; return why it failed, or nothing."""
     keep_order(list(line.hosts))
     driver = Driver(line)
     line.on_ask = lambda *asked: in_thread(driver.answer, *asked)

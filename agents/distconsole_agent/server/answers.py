@@ -31,13 +31,7 @@ Result = dict[str, Any]
 
 
 class Answers:
-    """The node's answers.
-
-    Args:
-        node_dir: The node folder.
-        runs: The node's runs.
-        telemetry: The node's samplers.
-    """
+    """The node's answers."""
 
     IMMEDIATE = ("ping",)
     """Ops that are answered at once, in the thread that reads."""

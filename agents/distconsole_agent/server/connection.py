@@ -50,8 +50,6 @@ class Connection:
     """A connection that was accepted.
 
     Args:
-        sock: Its socket.
-        answers: What answers requests.
         threads: How many requests of all connections may run at a time.
         over: Called once when it has ended.
     """

@@ -35,9 +35,6 @@ def follow(
     """Send the entries after ``after`` until ``end`` was sent or it is cancelled; return the last number.
 
     Args:
-        journal: The run's.
-        folder: The run's folder, whose logs the entries refer to.
-        after: The last entry that the console has.
         send: Takes entries as JSON and who wrote them; blocks while the socket is full.
         cancelled: Whether to stop; ``journal.wake`` makes it be asked.
         send_trouble: Takes why the journal cannot be written for now, empty when it can again.
@@ -104,7 +101,6 @@ class LogTexts:
     """Fills the text into log entries; keeps the log files open between them.
 
     Args:
-        folder: Where the logs are.
         is_late: Whether an entry is told so late that its text is better left out, where more is to come.
     """
 

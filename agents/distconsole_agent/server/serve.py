@@ -46,7 +46,6 @@ def serve(node_dir: str, idle_seconds: float | None, lock_fd: int | None) -> int
     """Be the agent of ``node_dir`` until told to leave or idle; return the exit code.
 
     Args:
-        node_dir: The node folder.
         idle_seconds: Leave after so long without a connection and an active run; None for the default.
         lock_fd: The agent's lock, taken by who started us; None to take it here.
     """
@@ -70,12 +69,7 @@ def serve(node_dir: str, idle_seconds: float | None, lock_fd: int | None) -> int
 
 
 class Agent:
-    """The agent's parts and its main loop.
-
-    Args:
-        folders: The node folder.
-        idle_seconds: As in ``serve``.
-    """
+    """The agent's parts and its main loop."""
 
     def __init__(self, folders: NodeFolders, idle_seconds: float) -> None:
         self._folders = folders

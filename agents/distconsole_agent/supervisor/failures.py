@@ -232,12 +232,7 @@ def _traceback(lines: list[str], heads: list[int]) -> Told:
 
 
 def headline(error: str, traceback: str) -> str:
-    """Return ``error``, or in its place the one that it brings, with where that was raised.
-
-    Args:
-        error: Type and message.
-        traceback: The whole of it, as Python prints it.
-    """
+    """Return ``error``, or in its place the one that it brings, with where that was raised."""
     brought = _BROUGHT.match(error)
     head, begun, inner = traceback.rpartition(HEAD)
     if brought is None or not begun or not head:

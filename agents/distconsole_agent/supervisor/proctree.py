@@ -122,7 +122,6 @@ def pids_of_run(run_dir: str, *, doubtful: bool = False) -> dict[int, Stat]:
     that a rank has submitted inherits the mark and is not of the run.
 
     Args:
-        run_dir: The run's folder on this node.
         doubtful: Also those that cannot be looked into in time.
     """
     mark = os.fsencode(f"{ENV_RUN_DIR}={run_dir}")
@@ -162,10 +161,6 @@ def _read(path: str) -> bytes:
 
 def kill_run(run_dir: str, seconds: float = 5.0) -> list[int]:
     """SIGKILL every process started in ``run_dir``, until none is left: what a dead shim left.
-
-    Args:
-        run_dir: The run's folder on this node, as the shim got it.
-        seconds: How long to try.
 
     Returns:
         The processes that are still there: empty, unless the kernel cannot end one.

@@ -92,10 +92,6 @@ def open_bridge(
     """Start the bridge on the node, bringing the agent's file where it is missing.
 
     Args:
-        connection: To the node.
-        host: The node.
-        pack: The agent's file.
-        clock: Monotonic seconds.
         closely: Whether the file is read even where an agent runs already.
 
     Raises ShellNoiseError if the login shell prints something of its own, PythonError if there is

@@ -50,12 +50,9 @@ class Conversation:
     """What is said on one channel.
 
     Args:
-        name: The host's, for messages and for the thread.
         channel: Where the bridge has just spoken its first line.
         early: What came after that line already.
         on_end: Called once, on the reader's thread, when the conversation ends by itself.
-        clock: Monotonic seconds.
-        wall_ns: UNIX nanoseconds.
     """
 
     def __init__(

@@ -56,7 +56,6 @@ def as_done(
         work: Raises ``NodeError`` where the node cannot; anything else it raises is raised here.
         seconds: Each node's deadline, from when its work began; None for none.
         discard: Is given what work returns after its deadline, or after the caller went away.
-        clock: Monotonic seconds.
     """
     fan = _Fan(work, seconds, discard, clock)
     starter = threading.Thread(target=fan.begin_all, args=(hosts,), name="fan-out", daemon=True)

@@ -44,11 +44,7 @@ class NodeLink:
     """A node that can be asked. May be used from any thread.
 
     Args:
-        host: The node.
-        transport: How it is reached.
         on_lost: Called once for each loss of the link, on its reader's thread; not after ``close``.
-        clock: Monotonic seconds.
-        pack: The agent that the node shall run.
         connection: To the node, if it is reached already; the link's own from now on.
     """
 

@@ -135,9 +135,6 @@ class Pack:
 
     Args:
         content: Its bytes: a zip whose members are stored, so that no version of zlib changes them.
-
-    Attributes:
-        sha256: Their digest, in hexadecimal.
     """
 
     def __init__(self, content: bytes) -> None:

@@ -42,12 +42,9 @@ class EmbeddedCluster:
     """Nodes to try things on, gone with everything they started when it is closed.
 
     Args:
-        nodes: How many.
         folder: Where keys, configuration and the nodes' folders go; created, 0700.
 
     Attributes:
-        hosts: Their names, ``node1`` and on.
-        ssh_config: A file for ``--ssh-config``.
         cluster: The same as a value, with a folder and an address for each node.
     """
 

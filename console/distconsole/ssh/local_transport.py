@@ -22,12 +22,7 @@ END_SECONDS = 2.0
 
 
 class LocalTransport:
-    """Runs commands here.
-
-    Args:
-        environ: Their environment; the console's own if not given.
-        clock: Monotonic seconds.
-    """
+    """Runs commands here."""
 
     def __init__(
         self, environ: dict[str, str] | None = None, clock: Clock = time.monotonic

@@ -39,7 +39,6 @@ class ParamikoTransport:
 
     Args:
         ssh_config: Read this instead of the user's and the system's files.
-        clock: Monotonic seconds, for timeouts.
     """
 
     def __init__(self, ssh_config: str | None = None, clock: Clock = time.monotonic) -> None:

@@ -40,8 +40,6 @@ class SshOptions:
     """How to reach one host; files are absolute, tokens expanded.
 
     Attributes:
-        alias: The name that was looked up.
-        hostname: The name or address to connect to.
         identity_files: Private keys to try, in order; named ones only where ``identities_given``.
         identity_agent: The agent's socket, or None for no agent.
         proxy_jump: Hosts to go through, nearest first, each ``[user@]host[:port]``.
@@ -95,7 +93,6 @@ class SshConfig:
 
     Args:
         file: Read this alone, as ``ssh -F`` does; None reads the user's and then the system's.
-        home: Whose ``.ssh`` is meant; the user's own if not given.
     """
 
     def __init__(
