@@ -9,7 +9,7 @@ import contextlib
 import os
 import re
 import signal
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from distconsole_agent.contract.runspec import TORCHRUN
 from distconsole_agent.coordination.blame import Failure
@@ -76,37 +76,27 @@ def find_failure(
     known = Known(False, ())
     if number == signal.SIGKILL:
         known = examine_kill(kills, rank.peak_bytes)
-    if child is not None:
-        assert raised is not None
-        error, traceback, t_ns = _in_words(child, known.for_memory), raised.traceback, raised.t_ns
+    words = describe_exit(exit_code, number, known.for_memory)
+    if child is not None and raised is not None:
+        error, traceback, t_ns = words, raised.traceback, raised.t_ns
     elif said is not None and raised is not None and raised.pid == rank.pid:
         # The engine's own exception only repeats what it says; the rank's words are in its log.
-        died = _Death(exit_code, number, *_stderr_of(rank, said), known.for_memory)
-        error, traceback, t_ns = *_explain(rank, None, died)[:2], raised.t_ns
-    elif stopped_ns is not None:
+        error, traceback, _ = _explain(rank, said, None, words, number)
+        t_ns = raised.t_ns
+    elif stopped_ns is not None and raised is not None:
         # What it died of now was our doing, and nothing is to be known of that.
-        assert raised is not None
         known = Known(False, ())
         exit_code, number = RAISED_EXIT_CODE, None
         error, traceback, t_ns = raised.error, raised.traceback, raised.t_ns
     else:
-        died = _Death(exit_code, number, *_stderr_of(rank, said), known.for_memory)
-        error, traceback, t_ns = _explain(rank, raised, died)
-        by_itself = said is None and raised is None
-        if by_itself and number is not None and spec.launcher == TORCHRUN:
+        error, traceback, t_ns = _explain(rank, said, raised, words, number)
+        if said is None and raised is None and number and spec.launcher == TORCHRUN:
             error = f"torchrun {error}"
     if known.lines:
         traceback = "\n".join(filter(None, (traceback, *known.lines)))
-    return Failure(
-        spec.node_index,
-        _global_rank(spec, rank, raised, said),
-        rank.pid,
-        t_ns,
-        exit_code,
-        number,
-        error,
-        traceback,
-    )
+    culprit = _global_rank(spec, rank, raised, said)
+    node = spec.node_index
+    return Failure(node, culprit, rank.pid, t_ns, exit_code, number, error, traceback)
 
 
 def _add_rank(spec: RunSpec, rank: RankProcess, raised: Raised | None) -> Raised | None:
@@ -116,16 +106,6 @@ def _add_rank(spec: RunSpec, rank: RankProcess, raised: Raised | None) -> Raised
     told = f"{raised.error}\n{raised.traceback}"
     number = find_spawned_rank(told, rank.pid, spec.rings)
     return raised._replace(rank=number) if number >= 0 else raised
-
-
-class _Death(NamedTuple):
-    """How a rank ended, and where its standard error lies."""
-
-    exit_code: int
-    signal: int | None
-    stderr_path: str
-    stderr_from: int
-    out_of_memory: bool | None
 
 
 def _engine_said(rank: RankProcess, raised: Raised | None) -> EngineSaid | None:
@@ -146,25 +126,26 @@ def _stderr_of(rank: RankProcess, said: EngineSaid | None) -> tuple[str, int]:
     return path, rank.stderr_from
 
 
-def _explain(rank: RankProcess, raised: Raised | None, died: _Death) -> tuple[str, str, int]:
+def _explain(
+    rank: RankProcess,
+    said: EngineSaid | None,
+    raised: Raised | None,
+    words: str,
+    number: int | None,
+) -> tuple[str, str, int]:
+    """Return the error, the traceback and the time of an end of which ``words`` say how it was."""
     assert rank.ended is not None
     if rank.spawn_failure is not None:
         return rank.spawn_failure.error, "", rank.ended.t_ns
-    number = died.signal
-    words = _in_words(died, died.out_of_memory)
     if raised is not None:
         return _join_causes(raised.error, words, number), raised.traceback, raised.t_ns
-    told = read_tail(died.stderr_path, died.stderr_from)
+    told = read_tail(*_stderr_of(rank, said))
     if number is None:
         return told.error or words, told.traceback, rank.ended.t_ns
     # An abort says why on its way: C++ by what(), an interpreter by the exception that ended it.
     # Nothing else that a signal ends has a last word.
     error = _join_causes(told.error, words, number) if number == signal.SIGABRT else words
     return error, told.traceback, rank.ended.t_ns
-
-
-def _in_words(end: _Death | EngineSaid, out_of_memory: bool | None) -> str:
-    return describe_exit(end.exit_code, end.signal, out_of_memory)
 
 
 def _join_causes(error: str, words: str, number: int | None) -> str:
