@@ -24,7 +24,7 @@ from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.outcome import Failed, Outcome
 from distconsole.model.requests import Where
-from distconsole.rpc.fanout import as_done, fan_out
+from distconsole.rpc.fanout import fan_out, iter_outcomes
 from distconsole.ssh.transport import Clock, Connection, Transport
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Session:
     def connecting(self, hosts: Sequence[Host] | None = None) -> Iterator[Outcome[NodeLink]]:
         """As ``connect``, but each outcome as soon as it is known."""
         wanted = self.cluster.hosts if hosts is None else hosts
-        return as_done(wanted, self._connected, seconds=CONNECT_SECONDS, clock=self._clock)
+        return iter_outcomes(wanted, self._connected, seconds=CONNECT_SECONDS, clock=self._clock)
 
     def link(self, name: str) -> NodeLink:
         """Return the link to the host called ``name``, connected now if it was not.
@@ -178,7 +178,7 @@ class Session:
         """Give every future its link or its error."""
         waited = [host for host in self.cluster.hosts if host.name in begun]
         try:
-            for outcome in as_done(
+            for outcome in iter_outcomes(
                 waited, self._made_ahead, seconds=CONNECT_SECONDS, clock=self._clock
             ):
                 if isinstance(outcome, Failed):

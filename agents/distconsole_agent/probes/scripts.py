@@ -17,7 +17,7 @@ from distconsole_agent.probes.environment import launch_environment
 from distconsole_agent.probes.errors import failed, timed_out
 from distconsole_agent.probes.programs import Ended, run_program
 from distconsole_agent.probes.standalone.reporting import FACTS, LAST
-from distconsole_agent.supervisor.spawning import with_setup
+from distconsole_agent.supervisor.spawning import wrap_in_setup
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -172,7 +172,7 @@ def run_script(
         os.write(descriptor, source.encode())
         argv: tuple[str, ...] = (python, *flags, f"/dev/fd/{descriptor}", *arguments)
         if setup is not None:
-            argv = with_setup(setup, argv)
+            argv = wrap_in_setup(setup, argv)
         fds = (descriptor,)
         return run_program(argv, seconds, env=env, pass_fds=fds, stop=stop, last=last)
     except OSError as error:

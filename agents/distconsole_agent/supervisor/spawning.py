@@ -93,7 +93,7 @@ def spawn(command: Command) -> Spawned:
 
     Raises OSError when the system has no process or descriptor left.
     """
-    words = command.argv if command.setup is None else with_setup(command.setup, command.argv)
+    words = command.argv if command.setup is None else wrap_in_setup(command.setup, command.argv)
     report_read, report_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     parent = os.getpid()
     # Our handlers are in the child until it resets them, and would swallow an early SIGTERM.
@@ -111,7 +111,7 @@ def spawn(command: Command) -> Spawned:
     return Spawned(pid, report_read)
 
 
-def with_setup(setup: str, argv: tuple[str, ...]) -> tuple[str, ...]:
+def wrap_in_setup(setup: str, argv: tuple[str, ...]) -> tuple[str, ...]:
     """Return the words that run ``setup`` in a shell and then become ``argv`` in its place.
 
     bash is taken where there is one: what people write here (``source``, ``module load``,

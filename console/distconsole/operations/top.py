@@ -19,7 +19,7 @@ from distconsole.operations.control import Control
 from distconsole.operations.judging import Judge, my_names
 from distconsole.operations.sessions import SessionSource
 from distconsole.rpc.frames import SampleBody
-from distconsole.rpc.wire import typed
+from distconsole.rpc.wire import decode_as
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow, load_rows
 from distconsole.runs.samples import load_events
 from distconsole.session import Session
@@ -116,7 +116,7 @@ class LoadWatch:
                 item = stream.take(POLL_SECONDS)
                 if item is None:
                     continue
-                body = typed(item, SampleBody)
+                body = decode_as(item, SampleBody)
                 self._offer(host, list(load_events("", host, body.node, body.gpus, time.time())))
 
     def _offer(self, host: HostName, news: list[NodeSample | GpuSample] | HostStatus) -> None:

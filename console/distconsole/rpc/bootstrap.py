@@ -100,13 +100,13 @@ def open_bridge(
     LinkLostError if the connection ended.
     """
     token = secrets.token_hex(8)
-    with_setup = START_SECONDS + (SETUP_SECONDS if host.setup else 0.0)
+    wrap_in_setup = START_SECONDS + (SETUP_SECONDS if host.setup else 0.0)
     channel = connection.open(login_command(token), START_SECONDS)
     start = _Start(channel, host, pack, token, clock)
     try:
         start.greet()
         channel.send(start_input(host, pack, token, closely=closely), START_SECONDS)
-        return start.until_bridge(with_setup)
+        return start.until_bridge(wrap_in_setup)
     except BaseException:
         channel.close()
         raise

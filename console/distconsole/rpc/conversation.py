@@ -247,7 +247,7 @@ class Conversation:
 
     def _reply(self, reply: Reply, answer: Answer, received_ns: int) -> None:
         if isinstance(answer.result, dict):
-            reply.body = wire.checked_result(reply.op, answer.result)
+            reply.body = wire.check_result(reply.op, answer.result)
         elif isinstance(answer.error, dict):
             reply.error = wire.refusal(answer.error)
         else:
@@ -258,13 +258,13 @@ class Conversation:
     def _feed(self, stream: Stream, answer: Answer, size: int) -> None:
         if isinstance(answer.item, dict):
             if stream.wants_items:
-                stream.offer(wire.checked_item(stream.op, answer.item), size)
+                stream.offer(wire.check_item(stream.op, answer.item), size)
             else:
                 stream.discard()
             return
         self._leave(answer.id)
         if isinstance(answer.result, dict):
-            stream.answered(wire.checked_result(stream.op, answer.result))
+            stream.answered(wire.check_result(stream.op, answer.result))
         elif isinstance(answer.error, dict):
             stream.fail(wire.refusal(answer.error))
 

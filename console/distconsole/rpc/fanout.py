@@ -33,15 +33,15 @@ def fan_out(
     discard: Callable[[T], None] | None = None,
     clock: Clock = time.monotonic,
 ) -> list[Outcome[T]]:
-    """Return what became of each host, in their order; see ``as_done``."""
+    """Return what became of each host, in their order; see ``iter_outcomes``."""
     done = {
         outcome.host: outcome
-        for outcome in as_done(hosts, work, seconds=seconds, discard=discard, clock=clock)
+        for outcome in iter_outcomes(hosts, work, seconds=seconds, discard=discard, clock=clock)
     }
     return [done[host.name] for host in hosts]
 
 
-def as_done(
+def iter_outcomes(
     hosts: Sequence[Host],
     work: Callable[[Host], T],
     *,

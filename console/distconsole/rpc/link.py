@@ -179,10 +179,10 @@ class NodeLink:
         connection = self._connection
         conversation: Conversation | None = None
         try:
-            conversation, hello = self._began(connection)
+            conversation, hello = self._begin(connection)
             if self._is_damaged(hello):
                 conversation.close()
-                conversation, hello = self._began(connection, closely=True)
+                conversation, hello = self._begin(connection, closely=True)
                 self._refuse_damaged(hello)
         except BaseException:
             if conversation is not None:
@@ -201,7 +201,7 @@ class NodeLink:
             self._drop_connection()
             raise ended
 
-    def _began(
+    def _begin(
         self, connection: Connection, *, closely: bool = False
     ) -> tuple[Conversation, Hello]:
         if self._closed.is_set():  # by who stopped waiting for the node
@@ -233,7 +233,7 @@ class NodeLink:
 
     def _shake_hands(self, conversation: Conversation) -> Hello:
         said = conversation.ask("hello", HELLO_SECONDS, {"protocol": wire.PROTOCOL_VERSION})
-        hello = wire.typed(said.body, Hello)
+        hello = wire.decode_as(said.body, Hello)
         if hello.protocol != wire.PROTOCOL_VERSION:
             raise AgentError(
                 f"{self.name}: the agent speaks protocol {hello.protocol}, "

@@ -82,28 +82,28 @@ def decode_answer(line: bytes) -> Answer:
     return answer
 
 
-def checked_result(op: str, result: dict[str, Any]) -> dict[str, Any]:
+def check_result(op: str, result: dict[str, Any]) -> dict[str, Any]:
     """Return the result of ``op`` with its texts cleaned, if it is one.
 
     Raises AgentError if it is not what the op answers.
     """
     if "cancelled" in result:
         return {"cancelled": bool(result["cancelled"])}
-    return _checked(op, result, RESULTS.get(op, Anything), "result")
+    return _check(op, result, RESULTS.get(op, Anything), "result")
 
 
-def checked_item(op: str, item: dict[str, Any]) -> dict[str, Any]:
+def check_item(op: str, item: dict[str, Any]) -> dict[str, Any]:
     """Return an item of ``op`` with its texts cleaned, if it is one.
 
     Raises AgentError if it is not what the op yields.
     """
-    return _checked(op, item, ITEMS.get(op, Anything), "item")
+    return _check(op, item, ITEMS.get(op, Anything), "item")
 
 
 T = TypeVar("T")
 
 
-def typed(value: Any, kind: type[T]) -> T:
+def decode_as(value: Any, kind: type[T]) -> T:
     """Return a checked dictionary as ``kind`` (``Hello``, ``Prepared``, ``Entries``, …).
 
     Raises AgentError if it is none.
@@ -139,7 +139,7 @@ def start_refusal(line: bytes) -> NodeError | None:
             return AgentError(said.message, said.hint)
 
 
-def _checked(op: str, body: dict[str, Any], kind: Any, what: str) -> dict[str, Any]:
+def _check(op: str, body: dict[str, Any], kind: Any, what: str) -> dict[str, Any]:
     cleaned = _clean(op, body)
     try:
         msgspec.convert(cleaned, threadsafe(kind))

@@ -110,13 +110,13 @@ class EmbeddedCluster:
         nodes, self._nodes = self._nodes, []
         for node in nodes:
             node.close()
-        _end_marked(self.mark)
+        _end_by_mark(self.mark)
 
     def power_cut(self, name: str) -> None:
         """Take one node away as a power cut would: its connections break, its processes are gone."""
         node = next(node for node in self._nodes if node.name == name)
         node.close()
-        _end_marked(f"{self.mark}-{name}", grace_seconds=0.0)
+        _end_by_mark(f"{self.mark}-{name}", grace_seconds=0.0)
 
     def _environment(self, home: Path) -> dict[str, str]:
         """A node's environment: ours, with a cache and a mark of its own, and our Python first."""
@@ -347,9 +347,9 @@ def _make_key(path: Path) -> paramiko.PKey:
     return paramiko.Ed25519Key.from_private_key_file(str(path))
 
 
-def _end_marked(mark: str, grace_seconds: float = END_SECONDS) -> None:
+def _end_by_mark(mark: str, grace_seconds: float = END_SECONDS) -> None:
     """End every process whose environment carries ``mark``: first asked, then killed."""
-    ours = _marked(mark)
+    ours = _find_by_mark(mark)
     if grace_seconds > 0:
         for process in ours:
             with suppress(psutil.Error):
@@ -357,7 +357,7 @@ def _end_marked(mark: str, grace_seconds: float = END_SECONDS) -> None:
         _wait(ours, grace_seconds)
     deadline = time.monotonic() + END_SECONDS
     # Again and again: a process may start another while we look.
-    while (left := _marked(mark)) and time.monotonic() < deadline:
+    while (left := _find_by_mark(mark)) and time.monotonic() < deadline:
         for process in left:
             with suppress(psutil.Error):
                 process.kill()
@@ -378,7 +378,7 @@ def _lives(process: psutil.Process) -> bool:
         return False
 
 
-def _marked(mark: str) -> list[psutil.Process]:
+def _find_by_mark(mark: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):

@@ -75,21 +75,21 @@ def log_in(transport: paramiko.Transport, options: SshOptions, ring: KeyRing) ->
                 if not transport.auth_publickey(options.user, key):
                     return
             except paramiko.BadAuthenticationType as error:
-                raise _refused(options, tried, error.allowed_types) from None
+                raise _auth_error(options, tried, error.allowed_types) from None
             except paramiko.AuthenticationException:
                 if not transport.is_active():
-                    raise _refused(options, tried, ["too many keys were offered"]) from None
+                    raise _auth_error(options, tried, ["too many keys were offered"]) from None
             except (paramiko.SSHException, EOFError, OSError) as error:
                 if transport.is_active():
                     # A key of a kind that this server does not take.
                     continue
                 if len(tried.offered) > 1:
-                    raise _refused(options, tried, ["it hung up"]) from None
+                    raise _auth_error(options, tried, ["it hung up"]) from None
                 raise ConnectError(
                     f"{options.hostname} closed the connection while we logged in: {error}",
                     "its own log (journalctl -u ssh) says why",
                 ) from None
-        raise _refused(options, tried, [])
+        raise _auth_error(options, tried, [])
     finally:
         if agent is not None:
             agent.close()
@@ -118,7 +118,7 @@ def _from_files(
         found = ring.load(path)
         if isinstance(found, paramiko.PKey):
             for certificate in options.certificate_files:
-                certified = _certified(path, certificate)
+                certified = _add_certificate(path, certificate)
                 if certified is not None:
                     yield f"{path} with {certificate}", certified
             yield path, found
@@ -140,7 +140,7 @@ def _load(path: str) -> paramiko.PKey | str:
         return "unreadable"
 
 
-def _certified(path: str, certificate: str) -> paramiko.PKey | None:
+def _add_certificate(path: str, certificate: str) -> paramiko.PKey | None:
     """Return a fresh copy of the key with its certificate; None where they do not belong together."""
     try:
         key = paramiko.PKey.from_path(path)
@@ -160,7 +160,7 @@ def _public(path: str) -> bytes | None:
         return None
 
 
-def _refused(options: SshOptions, tried: _Tried, server_says: list[str]) -> AuthError:
+def _auth_error(options: SshOptions, tried: _Tried, server_says: list[str]) -> AuthError:
     where = f"{options.user}@{options.hostname}" + (
         "" if options.port == 22 else f" port {options.port}"
     )

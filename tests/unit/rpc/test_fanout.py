@@ -12,7 +12,7 @@ from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
 from distconsole.model.outcome import Failed, Ok
 from distconsole.rpc import fanout
-from distconsole.rpc.fanout import as_done, fan_out
+from distconsole.rpc.fanout import fan_out, iter_outcomes
 
 HOSTS = [Host(HostName(f"n{number}")) for number in range(100)]
 
@@ -66,7 +66,7 @@ def test_dead_hosts_hold_up_no_living_one(
             gate.wait(30)
 
     living = 0
-    for outcome in as_done(HOSTS, work):
+    for outcome in iter_outcomes(HOSTS, work):
         assert int(outcome.host[1:]) >= 64
         living += 1
         if living == 36:

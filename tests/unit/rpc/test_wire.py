@@ -77,8 +77,8 @@ def entry(kind: str, **changes: object) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", ENTRIES)
 def test_every_kind_of_entry_is_typed(kind: str) -> None:
-    item = wire.checked_item("follow", {"entries": [entry(kind)]})
-    (typed,) = wire.typed(item, frames.Entries).entries
+    item = wire.check_item("follow", {"entries": [entry(kind)]})
+    (typed,) = wire.decode_as(item, frames.Entries).entries
     assert type(typed).__name__ == f"{kind.title()}Entry"
     assert (typed.seq, typed.t) == (3, 1.5)
 
@@ -113,7 +113,7 @@ def test_the_bounds_cover_what_the_protocol_promises() -> None:
 )
 def test_an_entry_out_of_bounds_is_an_agent_error(wrong: object) -> None:
     with pytest.raises(AgentError, match="not as agreed"):
-        wire.checked_item("follow", {"entries": [wrong]})
+        wire.check_item("follow", {"entries": [wrong]})
 
 
 def test_a_loss_may_be_nan_and_infinite() -> None:
@@ -122,13 +122,13 @@ def test_a_loss_may_be_nan_and_infinite() -> None:
     )
     answer = wire.decode_answer(line)
     assert isinstance(answer.item, dict)
-    item = wire.checked_item("follow", answer.item)
+    item = wire.check_item("follow", answer.item)
     assert math.isnan(item["entries"][0]["metrics"]["loss"])
 
 
 def test_texts_are_cleaned_except_what_was_printed() -> None:
     hostile = "x\x1b]0;evil\x07\n\u202ey"
-    item = wire.checked_item(
+    item = wire.check_item(
         "follow",
         {
             "entries": [
@@ -173,7 +173,7 @@ def test_a_deep_answer_is_refused() -> None:
     for _ in range(wire.MAX_DEPTH + 2):
         deep = {"a": deep}
     with pytest.raises(AgentError, match="nested"):
-        wire.checked_result("probe", {"facts": deep})
+        wire.check_result("probe", {"facts": deep})
 
 
 def test_a_refusal_carries_its_code_and_clean_words() -> None:

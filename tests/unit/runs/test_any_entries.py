@@ -88,7 +88,7 @@ class Everything:
 
 def decoded(entry: dict[str, Any]) -> frames.JournalEntry:
     said = json.loads(json.dumps({"entries": [entry]}))
-    return wire.typed(wire.checked_item("follow", said), frames.Entries).entries[0]
+    return wire.decode_as(wire.check_item("follow", said), frames.Entries).entries[0]
 
 
 @pytest.mark.parametrize("seed", [10, 58, 138, 1280])

@@ -46,7 +46,7 @@ from distconsole.model.cluster import Host
 from distconsole.model.expectation import NOTHING_EXPECTED, Expectation
 from distconsole.model.names import HostName
 from distconsole.model.requests import Check, Level
-from distconsole.rpc.fanout import as_done
+from distconsole.rpc.fanout import iter_outcomes
 from distconsole.rpc.link import OFFSET_PINGS, NodeLink
 from distconsole.session import Session
 
@@ -233,7 +233,7 @@ class Gathering:
         self, hosts: list[Host], work: Callable[[Host], dict[str, Any]], seconds: float
     ) -> Iterator[fan.Outcome[dict[str, Any]]]:
         """Do ``work`` on ``hosts`` at once and yield each outcome as it comes."""
-        return as_done(hosts, work, seconds=seconds + 2 * ANSWER_SECONDS, clock=self.clock)
+        return iter_outcomes(hosts, work, seconds=seconds + 2 * ANSWER_SECONDS, clock=self.clock)
 
     def stop(self, hosts: Iterable[Host], group: str, token: str, seconds: float) -> None:
         """Have ``hosts`` end what began there with ``token``; one that does not answer is let be."""

@@ -25,7 +25,7 @@ from distconsole.model.names import HostName
 from distconsole.model.requests import Run
 from distconsole.rpc.frames import Synced
 from distconsole.rpc.link import NodeLink
-from distconsole.rpc.wire import MAX_PIECES_BYTES, typed
+from distconsole.rpc.wire import MAX_PIECES_BYTES, decode_as
 from distconsole.session import Session
 
 SYNC_SECONDS = 120.0
@@ -200,7 +200,7 @@ class _Parcels:
 
 
 def _synced(link: NodeLink, run: str, manifest: str | None) -> Synced:
-    return typed(link.request("sync", SYNC_SECONDS, run=run, manifest=manifest), Synced)
+    return decode_as(link.request("sync", SYNC_SECONDS, run=run, manifest=manifest), Synced)
 
 
 def _packed(data: bytes) -> str:

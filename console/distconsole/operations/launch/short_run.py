@@ -30,7 +30,7 @@ from distconsole.operations.launch.planner import (
 from distconsole.rpc.frames import EndEntry, Entries, JournalEntry, LogEntry, StateEntry
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.pack import rank_script
-from distconsole.rpc.wire import typed
+from distconsole.rpc.wire import decode_as
 from distconsole.session import Session
 
 WORKER = "distconsole-rank"
@@ -120,7 +120,7 @@ def _listen(
         while not (journal.ended or given_up()):
             item = stream.take(TICK_SECONDS)
             if item is not None:
-                for entry in typed(item, Entries).entries:
+                for entry in decode_as(item, Entries).entries:
                     journal.take(entry)
             elif time.monotonic() > ends:
                 if killed:

@@ -12,7 +12,7 @@ from distconsole.model.outcome import Failed, failed, succeeded
 from distconsole.model.requests import Where
 from distconsole.model.run_summary import RunSummary
 from distconsole.rpc.frames import RunKnown, Runs
-from distconsole.rpc.wire import typed
+from distconsole.rpc.wire import decode_as
 from distconsole.runs.store.place import Place
 from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import meant
@@ -52,7 +52,7 @@ def known_runs(session: Session, only: Sequence[str] = ()) -> tuple[list[KnownRu
     hosts = [host.name for host in session.cluster.hosts]
     hosts = [name for name in hosts if name in only] or hosts
     outcomes = on_every(
-        session, hosts, lambda link: typed(link.request("runs", RUNS_SECONDS), Runs).runs
+        session, hosts, lambda link: decode_as(link.request("runs", RUNS_SECONDS), Runs).runs
     )
     placed: dict[str, dict[HostName, RunKnown]] = {}
     for outcome in succeeded(outcomes):
