@@ -268,14 +268,17 @@ def hook_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def warm(hook_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
     """One interpreter with torch and the hook for all scripts that need no start of their own."""
-    environment = {"OMP_NUM_THREADS": "1", **clean_environment(), "PYTHONPATH": str(hook_folder)}
-    folder = str(tmp_path_factory.mktemp("warm"))
-    told = dict.fromkeys((records.ENV_RINGS, records.ENV_ERRORS), folder)
-    made = Warm(
-        {**environment, **told, records.ENV_RUN: "test-run", records.ENV_HOOK: str(hook_folder)}
-    )
+    made = start_warm(hook_folder, tmp_path_factory.mktemp("warm"))
     yield made
     made.close()
+
+
+def start_warm(hook: Path, folder: Path, **more: str) -> Warm:
+    """Start an interpreter with torch and the hook; ``more`` is in its environment."""
+    environment = {"OMP_NUM_THREADS": "1", **clean_environment(), "PYTHONPATH": str(hook)}
+    told = dict.fromkeys((records.ENV_RINGS, records.ENV_ERRORS), str(folder))
+    named = {records.ENV_RUN: "test-run", records.ENV_HOOK: str(hook)}
+    return Warm({**environment, **told, **named, **more})
 
 
 @pytest.fixture(scope="session")
@@ -287,3 +290,17 @@ def standing_runner(tmp_path_factory: pytest.TempPathFactory, hook_folder: Path)
 @pytest.fixture
 def runner(request: pytest.FixtureRequest, tmp_path: Path, hook_folder: Path) -> Runner:
     return Runner(tmp_path, hook_folder, lambda: request.getfixturevalue("warm"))
+
+
+@pytest.fixture(scope="session")
+def warm_verifying(hook_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    """As ``warm``, for scripts that check themselves every two steps."""
+    folder = tmp_path_factory.mktemp("warm_verifying")
+    made = start_warm(hook_folder, folder, **{records.ENV_VERIFY: "2"})
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def verifying(warm_verifying: Warm, tmp_path: Path, hook_folder: Path) -> Runner:
+    return Runner(tmp_path, hook_folder, lambda: warm_verifying)

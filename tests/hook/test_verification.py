@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from conftest import Outcome, Runner
 
-EVERY_TWO = {records.ENV_VERIFY: "2"}
-
 PREAMBLE = """
 import torch
 from torch import nn
@@ -66,12 +64,12 @@ def names(folder: Path) -> list[str]:
     return said
 
 
-def test_a_script_checks_itself_every_n_steps_and_says_what_it_is(runner: Runner) -> None:
+def test_a_script_checks_itself_every_n_steps_and_says_what_it_is(verifying: Runner) -> None:
     body = """
 model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 1))
 train(model)
 """
-    ended = runner.watched(PREAMBLE + body, env=EVERY_TWO)
+    ended = verifying.forked(PREAMBLE + body)
     found = checks(ended)
     assert [check["step"] for check in found] == [0, 2, 4]
     every = records.HAS_PARAMETERS | records.HAS_STATE | records.HAS_BATCH
@@ -82,7 +80,7 @@ train(model)
     for what in ("parameters", "state", "batch"):
         assert len({check[what] for check in found}) == 3
     assert found[0]["place"] == (records.NOWHERE, records.NOWHERE)
-    again = checks(runner.watched(PREAMBLE + body, env=EVERY_TWO))
+    again = checks(verifying.forked(PREAMBLE + body))
     assert again == found
 
 
@@ -116,8 +114,8 @@ print(len(list(model.named_buffers())), sorted(vars(model)))
     assert len(checks(ended)) == 12
 
 
-def test_a_gradient_that_is_not_finite_is_named(runner: Runner) -> None:
-    ended = runner.watched(
+def test_a_gradient_that_is_not_finite_is_named(verifying: Runner) -> None:
+    ended = verifying.forked(
         PREAMBLE
         + """
 class Bad(nn.Module):
@@ -129,14 +127,13 @@ class Bad(nn.Module):
         return self.second(self.first(x).detach() + torch.sqrt(self.second.weight.sum() * 0))
 train(Bad())
 """,
-        env=EVERY_TWO,
     )
     # The first step is known to be over when the second has begun, without its gradients.
     assert checks(ended)[1]["bad"] == names(ended.folder).index("second.weight") + 1
 
 
-def test_the_names_are_those_of_the_script_below_wrappers(runner: Runner) -> None:
-    ended = runner.watched(
+def test_the_names_are_those_of_the_script_below_wrappers(verifying: Runner) -> None:
+    ended = verifying.forked(
         PREAMBLE
         + JOINED
         + """
@@ -148,7 +145,6 @@ class Net(nn.Module):
         return self.head(x)
 train(nn.parallel.DistributedDataParallel(Net()))
 """,
-        env=EVERY_TWO,
     )
     assert names(ended.folder) == ["head.weight", "head.bias"]
     found = checks(ended)
@@ -169,14 +165,14 @@ train(nn.parallel.DistributedDataParallel(Net()))
     ],
     ids=["fully_shard", "FSDP", "no module"],
 )
-def test_what_may_be_a_shard_is_not_compared(runner: Runner, wrapped: str) -> None:
-    ended = runner.watched(PREAMBLE + JOINED + wrapped + "\ntrain(model)", env=EVERY_TWO)
+def test_what_may_be_a_shard_is_not_compared(verifying: Runner, wrapped: str) -> None:
+    ended = verifying.forked(PREAMBLE + JOINED + wrapped + "\ntrain(model)")
     found = checks(ended)
     assert len(found) == 3
     assert {check["flags"] & ~records.WRAPPED for check in found} == {0}
 
 
-def test_an_epoch_that_is_not_set_is_told_once_trained_on(runner: Runner) -> None:
+def test_an_epoch_that_is_not_set_is_told_once_trained_on(verifying: Runner) -> None:
     body = """
 from torch.utils.data.distributed import DistributedSampler
 model, held = nn.Linear(4, 1), nn.Linear(4, 1)
@@ -194,19 +190,18 @@ for epoch in range(3):
 """
     for sets in (True, False):
         text = PREAMBLE + body.replace("SETS", str(sets))
-        found = checks(runner.watched(text, env={records.ENV_VERIFY: "100"}))
+        found = checks(verifying.forked(text))
         told = [check["step"] for check in found if check["flags"] & records.SAME_EPOCH]
         assert told == ([] if sets else [3, 6])
 
 
-def test_many_parameters_share_checksums(runner: Runner) -> None:
-    ended = runner.watched(
+def test_many_parameters_share_checksums(verifying: Runner) -> None:
+    ended = verifying.forked(
         PREAMBLE
         + """
 model = nn.Sequential(nn.Linear(4, 1), *(nn.Linear(1, 1) for _ in range(199)))
 train(model, steps=2)
 """,
-        env=EVERY_TWO,
     )
     assert checks(ended)[0]["count"] == 200 == len(names(ended.folder))
     assert names(ended.folder)[0] == "0.weight to 0.bias"
