@@ -26,18 +26,17 @@ from distconsole.model.findings import Severity
 from distconsole.model.names import HostName
 from distconsole.model.requests import Bench, LauncherName, Run, StrategyName, Where
 from distconsole.model.run_events import EndState, LinkChanged, PlanMade
-from distconsole.operations.bench.figures import RunFigures, result_of
+from distconsole.operations.bench.figures import RunFigures, strategy_result
 from distconsole.operations.bench.strategies import (
     PLAIN,
     RECIPE,
     THREADS,
-    Sizes,
     Strategy,
-    devices_of,
-    obstacle,
-    run_for,
-    sizes_for,
-    wanted,
+    choose_strategies,
+    count_devices,
+    fill_sizes,
+    find_obstacle,
+    strategy_run,
 )
 from distconsole.operations.control import Control, Wish
 from distconsole.operations.launch import launching
@@ -66,11 +65,13 @@ def bench(
     """
     with sessions(request.where) as session:
         connect_all(session)
-        yield from Contest(request, session, control, store).hold()
+        hosts = collect_facts(HOROVOD_BY_MPI, session, session.cluster)
+        request = fill_sizes(request, list(hosts.facts.values()))
+        yield from _Comparison(request, session, control, store, hosts).run()
 
 
 @dataclass(frozen=True, slots=True)
-class Contestant:
+class Candidate:
     """A strategy that can run here: as which run, on how much, without which hosts."""
 
     strategy: Strategy
@@ -82,53 +83,46 @@ class Contestant:
 
 
 @dataclass(slots=True)
-class Contest:
+class _Comparison:
     """All the runs of one ``bench strategies``."""
 
     request: Bench
     session: Session
     control: Control
     store: RunStore
+    hosts: LaunchHosts
     skipped: list[BenchSkipped] = field(default_factory=list)
     runs: list[BenchRun] = field(default_factory=list)
-    stopped: BenchRun | None = None
-    left: bool = False
 
-    def hold(self) -> Iterator[Event]:
+    def run(self) -> Iterator[Event]:
         """Find out what can run, run it in turns, and yield the result."""
         began = time.monotonic()
-        hosts = collect_facts(HOROVOD_BY_MPI, self.session, self.session.cluster)
-        sizes = sizes_for(self.request, list(hosts.facts.values()))
-        contestants = yield from self._contestants(hosts, sizes)
-        if not contestants:
+        candidates = yield from self._find_candidates()
+        if not candidates:
             reasons = "; ".join(f"{each.strategy}: {each.reason}" for each in self.skipped)
             raise PlanError("none of the strategies can run here", reasons)
-        yield from self._rounds(contestants)
-        if not self.left:  # else what goes on is a run like any other
-            yield self._result(contestants, sizes, tuple(hosts.facts), time.monotonic() - began)
+        left = yield from self._run_rounds(candidates)
+        if not left:  # else what goes on is a run like any other
+            yield self._result(candidates, time.monotonic() - began)
 
-    def _contestants(
-        self, hosts: LaunchHosts, sizes: Sizes
-    ) -> Generator[Event, None, list[Contestant]]:
+    def _find_candidates(self) -> Generator[Event, None, list[Candidate]]:
         """Plan every strategy as ``run --dry-run`` does; what is refused is left out, with the reason."""
-        plain, notes = self._plan(run_for(PLAIN, self.request, sizes, 1), ())
+        plain, notes = self._plan(strategy_run(PLAIN, self.request, 1), ())
         yield from notes
-        facts = hosts.facts
+        facts = self.hosts.facts
         first, *others = facts
         found = []
-        for strategy in wanted(self.request):
-            devices = devices_of(strategy, plain.world_size, facts[first])
-            threads = plain.hosts[0].env.get(THREADS)
-            run = run_for(strategy, self.request, sizes, devices, threads)
+        for strategy in choose_strategies(self.request):
+            devices = count_devices(strategy, plain.world_size, facts[first])
+            run = strategy_run(strategy, self.request, devices, plain.hosts[0].env.get(THREADS))
             exclude = tuple(others) if strategy.alone else ()
+            reason = find_obstacle(strategy, plain.world_size, facts)
             try:
-                reason = obstacle(strategy, plain.world_size, facts)
                 if not reason:
                     plan, _ = self._plan(run, exclude)
-                    self._refuse(strategy, plan, hosts)
-                    found.append(
-                        Contestant(strategy, run, plan.launcher, plan.world_size, devices, exclude)
-                    )
+                    self._refuse(strategy, plan)
+                    size = plan.world_size
+                    found.append(Candidate(strategy, run, plan.launcher, size, devices, exclude))
             except PlanError as error:
                 reason = error.message
             if reason:
@@ -137,52 +131,51 @@ class Contest:
         return found
 
     def _plan(self, run: Run, exclude: tuple[str, ...]) -> tuple[PlanMade, list[Narration]]:
-        dry = replace(run, dry_run=True)
-        events = list(launching.run(dry, self._lend, self.control, self.store, exclude))
+        events = list(self._launch(replace(run, dry_run=True), exclude))
         plan = next(event for event in events if isinstance(event, PlanMade))
         return plan, [event for event in events if isinstance(event, Narration)]
 
-    def _refuse(self, strategy: Strategy, plan: PlanMade, hosts: LaunchHosts) -> None:
+    def _refuse(self, strategy: Strategy, plan: PlanMade) -> None:
         """Refuse what a plan cannot know of a script that it has not read."""
         if plan.launcher != LauncherName.MPI:
             return
-        if strategy.name is not StrategyName.HOROVOD_MPI:
-            raise PlanError(f"Horovod was built without Gloo, so it would be {_BY_MPI}")
-        refuse_horovod(ask_engines(HOROVOD_BY_MPI, hosts, self.session).engines, MPI)
+        by_mpi = StrategyName.HOROVOD_MPI
+        if strategy.name is not by_mpi:
+            raise PlanError(f"Horovod was built without Gloo, so it would be {by_mpi.value}")
+        refuse_horovod(ask_engines(HOROVOD_BY_MPI, self.hosts, self.session).engines, MPI)
 
-    def _rounds(self, contestants: list[Contestant]) -> Iterator[Event]:
-        """Run all in turns, every other round the other way round; who fails is left out from then on."""
-        yield Narration(
-            text=f"{'one after the other' if self.request.rounds == 1 else 'in turns'}: "
-            + ", ".join(each.strategy.name for each in contestants)
-        )
-        out: set[StrategyName] = set()
+    def _run_rounds(self, candidates: list[Candidate]) -> Generator[Event, None, bool]:
+        """Run all in turns, every other round the other way round; return whether the operator left.
+
+        Who fails is left out from then on.
+        """
+        order = "one after the other" if self.request.rounds == 1 else "in turns"
+        yield Narration(text=f"{order}: {', '.join(each.strategy.name for each in candidates)}")
+        failed: set[str] = set()
         for round_ in range(1, self.request.rounds + 1):
-            for each in contestants if round_ % 2 else reversed(contestants):
-                if each.strategy.name in out:
+            for each in candidates if round_ % 2 else reversed(candidates):
+                if each.strategy.name in failed:
                     continue
-                ended = yield from self._one(each, round_)
+                ended = yield from self._run_one(each, round_)
                 if ended is None:
-                    self.left = True
-                    return
+                    return True
                 yield ended
                 self.runs.append(ended)
                 if ended.state is EndState.STOPPED:
-                    self.stopped = ended
-                    return
+                    return False
                 if ended.state is EndState.FAILED:
-                    out.add(each.strategy.name)
+                    failed.add(ended.strategy)
+        return False
 
-    def _one(self, each: Contestant, round_: int) -> Generator[Event, None, BenchRun | None]:
+    def _run_one(self, each: Candidate, round_: int) -> Generator[Event, None, BenchRun | None]:
         """Run a strategy once; None if the operator left."""
         figures = RunFigures()
         name, rounds = each.strategy.name, self.request.rounds
-        yield BenchProgress(strategy=name, round=round_, rounds=rounds)
+        progress = BenchProgress(strategy=name, round=round_, rounds=rounds)
+        yield progress
         began = time.monotonic()
         try:
-            for event in launching.run(
-                each.run, self._lend, self.control, self.store, each.exclude
-            ):
+            for event in self._launch(each.run, each.exclude):
                 before = figures.step
                 figures.take(event)
                 if figures.step != before:
@@ -207,33 +200,22 @@ class Contest:
         asked = self.control.asked
         if asked is not None and asked.wish is Wish.LEAVE:
             return None
-        return figures.told(name, round_, rounds)
+        return figures.result(name, round_, rounds)
 
-    def _result(
-        self,
-        contestants: list[Contestant],
-        sizes: Sizes,
-        hosts: tuple[HostName, ...],
-        seconds: float,
-    ) -> BenchEnded:
+    def _result(self, candidates: list[Candidate], seconds: float) -> BenchEnded:
         alone = {
             run.round: run.samples_s
             for run in self.runs
             if run.strategy == StrategyName.SINGLE and run.samples_s is not None
         }
+        stopped = next((run for run in self.runs if run.state is EndState.STOPPED), None)
         failed = any(run.state is EndState.FAILED for run in self.runs)
         state = EndState.FAILED if failed else EndState.SUCCEEDED
+        sizes = ("what", "images", "batch", "epochs", "width", "precision", "rounds")
         return BenchEnded(
-            what=self.request.what,
-            hosts=hosts,
-            images=sizes.images,
-            batch=sizes.batch,
-            epochs=sizes.epochs,
-            width=sizes.width,
-            precision=sizes.precision,
-            rounds=self.request.rounds,
+            hosts=tuple(HostName(host) for host in self.hosts.facts),
             strategies=tuple(
-                result_of(
+                strategy_result(
                     [run for run in self.runs if run.strategy == each.strategy.name],
                     alone,
                     strategy=each.strategy.name,
@@ -241,16 +223,17 @@ class Contest:
                     ranks=each.ranks,
                     devices=each.devices,
                 )
-                for each in contestants
+                for each in candidates
             ),
             skipped=tuple(self.skipped),
             seconds=seconds,
-            state=EndState.STOPPED if self.stopped else state,
-            exit_code=self.stopped.exit_code if self.stopped else int(failed),
+            state=EndState.STOPPED if stopped else state,
+            exit_code=stopped.exit_code if stopped else int(failed),
+            **{name: getattr(self.request, name) for name in sizes},
         )
 
-    def _lend(self, _where: Where) -> AbstractContextManager[Session]:
-        return nullcontext(self.session)
+    def _launch(self, run: Run, exclude: tuple[str, ...]) -> Iterator[Event]:
+        def lend(_where: Where) -> AbstractContextManager[Session]:
+            return nullcontext(self.session)
 
-
-_BY_MPI = StrategyName.HOROVOD_MPI.value
+        return launching.run(run, lend, self.control, self.store, exclude)

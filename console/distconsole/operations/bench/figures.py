@@ -1,4 +1,4 @@
-"""From the events of runs to the figures of ``bench strategies``. Pure: it follows nothing."""
+"""From the events of runs to the figures of ``bench strategies``."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class RunFigures:
             case _:
                 pass
 
-    def told(self, strategy: str, round_: int, rounds: int) -> BenchRun | None:
+    def result(self, strategy: str, round_: int, rounds: int) -> BenchRun | None:
         """Return what it came to; None if it did not end."""
         end = self.end
         if end is None:
@@ -81,7 +81,7 @@ class RunFigures:
         )
 
 
-def result_of(
+def strategy_result(
     runs: Sequence[BenchRun],
     alone: Mapping[int, float],
     *,
@@ -90,15 +90,9 @@ def result_of(
     ranks: int,
     devices: int,
 ) -> BenchResult:
-    """Return a strategy's figures over the rounds.
+    """Return a strategy's figures over its rounds.
 
-    Args:
-        runs: Of this strategy.
-        alone: By round, the samples a second of ``single``; a ratio is taken within a round.
-        strategy: Its name.
-        launcher: What started it.
-        ranks: Processes.
-        devices: What they train on.
+    ``alone`` has by round the samples a second of ``single``: a ratio is taken within a round.
     """
     good = [run for run in runs if run.state is EndState.SUCCEEDED]
     speedups = [

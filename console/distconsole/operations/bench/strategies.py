@@ -1,19 +1,13 @@
-"""The strategies that ``bench strategies`` compares, and what each is run as. Pure: it runs none."""
+"""The strategies that ``bench strategies`` compares, and what each is run as."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from distconsole.launch.addresses import NodeFacts
 from distconsole.model.names import HostName
-from distconsole.model.requests import (
-    Bench,
-    LauncherName,
-    PrecisionName,
-    Run,
-    StrategyName,
-)
+from distconsole.model.requests import Bench, LauncherName, Run, StrategyName
 
 RECIPE = "distconsole_training.recipes.cifar10"
 
@@ -57,37 +51,23 @@ PLAIN = STRATEGIES[2]
 """What says how many ranks there are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """How much there is to do.
+def fill_sizes(request: Bench, facts: Sequence[NodeFacts]) -> Bench:
+    """Return the request with all sizes: those of CIFAR-10 where every host has a GPU, else small ones.
 
-    Attributes:
-        images: Of an epoch, over all ranks.
-        batch: That a device reads at once.
-        width: Channels of the first stage.
+    ``images`` are those of an epoch over all ranks, ``batch`` is what a device reads at once, and
+    ``width`` the channels of the first stage.
     """
-
-    images: int
-    batch: int
-    epochs: int
-    width: int
-    precision: PrecisionName
-
-
-def sizes_for(request: Bench, facts: Sequence[NodeFacts]) -> Sizes:
-    """Return the sizes asked for; else those of CIFAR-10 where every host has a GPU, small ones elsewhere."""
     on_gpus = all(each.gpus for each in facts)
     images, batch, width = (50_000, 128, 64) if on_gpus else (512, 32, 16)
-    return Sizes(
+    return replace(
+        request,
         images=request.images or images,
         batch=request.batch or batch,
-        epochs=request.epochs,
         width=request.width or width,
-        precision=request.precision,
     )
 
 
-def wanted(request: Bench) -> tuple[Strategy, ...]:
+def choose_strategies(request: Bench) -> tuple[Strategy, ...]:
     """Return the strategies that ``--only`` and ``--skip`` leave."""
     return tuple(
         each
@@ -96,14 +76,8 @@ def wanted(request: Bench) -> tuple[Strategy, ...]:
     )
 
 
-def obstacle(strategy: Strategy, ranks: int, facts: Mapping[HostName, NodeFacts]) -> str:
-    """Return why a strategy would be another one here, or could not run; nothing if it can.
-
-    Args:
-        strategy: Which.
-        ranks: That all hosts have together.
-        facts: By host, in the order of ranks.
-    """
+def find_obstacle(strategy: Strategy, ranks: int, facts: Mapping[HostName, NodeFacts]) -> str:
+    """Return why a strategy would be another one on these ranks and hosts, or could not run; else nothing."""
     host, first = next(iter(facts.items()))
     if strategy.name is StrategyName.DP and first.gpus < 2:
         gpus = "one GPU" if first.gpus else "no GPU"
@@ -116,46 +90,43 @@ def obstacle(strategy: Strategy, ranks: int, facts: Mapping[HostName, NodeFacts]
     return ""
 
 
-def devices_of(strategy: Strategy, ranks: int, first: NodeFacts) -> int:
+def count_devices(strategy: Strategy, ranks: int, first: NodeFacts) -> int:
     """Return how many devices a strategy trains on; a rank's share of the CPUs counts as one."""
     if strategy.name is StrategyName.DP:
         return first.gpus
     return 1 if strategy.alone else ranks
 
 
-def run_for(
-    strategy: Strategy, request: Bench, sizes: Sizes, devices: int, threads: str | None = None
+def strategy_run(
+    strategy: Strategy, request: Bench, devices: int, threads: str | None = None
 ) -> Run:
     """Return the ordinary run that measures a strategy.
 
     Args:
         strategy: Which.
-        request: With hosts and ranks.
-        sizes: How much there is to do.
+        request: With hosts, ranks and sizes (``fill_sizes``).
         devices: What it trains on.
         threads: That a rank has in the runs with several; a process alone gets as many for each of
             its devices, so that a speed-up is one over a device.
     """
-    alone = strategy.alone
-    env = strategy.env
+    alone, env = strategy.alone, strategy.env
     if alone and threads is not None:
         env = (*env, (THREADS, str(int(threads) * devices)))
     options = {
         "strategy": strategy.word,
         "compression": strategy.compression,
-        "precision": sizes.precision.value,
+        "precision": request.precision.value,
         "data": "generated",
-        "limit": sizes.images,
-        "batch": sizes.batch * (devices if alone else 1),
-        "epochs": sizes.epochs,
-        "width": sizes.width,
+        "limit": request.images,
+        "batch": (request.batch or 1) * (devices if alone else 1),
+        "epochs": request.epochs,
+        "width": request.width,
     }
+    words = (word for name, value in options.items() for word in (f"--{name}", str(value)))
     return Run(
         script=RECIPE,
         module=True,
-        arguments=tuple(
-            word for name, value in options.items() for word in (f"--{name}", str(value))
-        ),
+        arguments=tuple(words),
         where=request.where,
         launcher=strategy.launcher,
         nproc=None if alone else request.nproc,

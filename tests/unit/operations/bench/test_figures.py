@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 from distconsole.model.events import BenchRun, Event, Spread
 from distconsole.model.run_events import EndState, GpuSample, Metric, RunEnded, Window
 from distconsole.model.run_summary import FirstFailure
-from distconsole.operations.bench.figures import RunFigures, result_of, spread
+from distconsole.operations.bench.figures import RunFigures, spread, strategy_result
 
 RUN = {"t": 1.0, "run": "r"}
 
@@ -64,7 +64,7 @@ def told(*events: Event) -> BenchRun:
     figures = RunFigures()
     for event in events:
         figures.take(event)
-    ended = figures.told("ddp", 1, 3)
+    ended = figures.result("ddp", 1, 3)
     assert ended is not None
     return ended
 
@@ -105,7 +105,7 @@ def test_a_gpu_counts_from_the_first_step_to_the_last_and_only_with_a_rank() -> 
 def test_a_failed_run_says_which_rank_and_why() -> None:
     run = told(end(EndState.FAILED, 7))
     assert (run.exit_code, run.error) == (7, "rank 1 on b: ValueError: no")
-    assert RunFigures().told("ddp", 1, 3) is None
+    assert RunFigures().result("ddp", 1, 3) is None
 
 
 def bench_run(round_: int, samples_s: float, state: EndState = EndState.SUCCEEDED) -> BenchRun:
@@ -125,7 +125,7 @@ def bench_run(round_: int, samples_s: float, state: EndState = EndState.SUCCEEDE
 def test_a_speedup_is_taken_within_a_round() -> None:
     alone = {1: 100.0, 2: 50.0, 3: 10.0}
     runs = [bench_run(1, 150.0), bench_run(2, 100.0), bench_run(3, 17.0)]
-    found = result_of(runs, alone, strategy="ddp", launcher="torch", ranks=2, devices=2)
+    found = strategy_result(runs, alone, strategy="ddp", launcher="torch", ranks=2, devices=2)
     assert found.speedup == Spread(median=1.7, lowest=1.5, highest=2.0)
     assert found.efficiency == Spread(median=0.85, lowest=0.75, highest=1.0)
     assert found.samples_s == Spread(median=100.0, lowest=17.0, highest=150.0)
@@ -134,7 +134,7 @@ def test_a_speedup_is_taken_within_a_round() -> None:
 
 def test_without_single_there_is_no_speedup_and_failed_runs_do_not_count() -> None:
     runs = [bench_run(1, 150.0), bench_run(2, 1.0, EndState.FAILED)]
-    found = result_of(runs, {}, strategy="ddp", launcher="torch", ranks=2, devices=2)
+    found = strategy_result(runs, {}, strategy="ddp", launcher="torch", ranks=2, devices=2)
     assert (found.speedup, found.efficiency, found.rounds, found.error) == (None, None, 1, "x")
     assert found.samples_s == Spread(median=150.0, lowest=150.0, highest=150.0)
 

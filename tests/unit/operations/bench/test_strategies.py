@@ -10,11 +10,11 @@ from distconsole.model.requests import Bench, PrecisionName, StrategyName, Where
 from distconsole.operations.bench.strategies import (
     STRATEGIES,
     Strategy,
-    devices_of,
-    obstacle,
-    run_for,
-    sizes_for,
-    wanted,
+    choose_strategies,
+    count_devices,
+    fill_sizes,
+    find_obstacle,
+    strategy_run,
 )
 
 
@@ -55,7 +55,7 @@ def test_every_name_has_its_strategy_in_the_same_order() -> None:
 def test_what_cannot_run_says_why(
     name: str, ranks: int, gpus: tuple[int, ...], reason: str
 ) -> None:
-    found = obstacle(strategy(name), ranks, facts(*gpus))
+    found = find_obstacle(strategy(name), ranks, facts(*gpus))
     assert bool(found) == bool(reason)
     assert reason in found
 
@@ -63,14 +63,14 @@ def test_what_cannot_run_says_why(
 def test_only_and_skip_choose() -> None:
     only = (StrategyName.DDP, StrategyName.SINGLE)
     request = Bench("strategies", only=only, skip=(StrategyName.DDP,))
-    assert [each.name for each in wanted(request)] == ["single"]
-    assert len(wanted(Bench("strategies"))) == len(STRATEGIES)
+    assert [each.name for each in choose_strategies(request)] == ["single"]
+    assert len(choose_strategies(Bench("strategies"))) == len(STRATEGIES)
 
 
 def test_sizes_follow_from_the_hosts_unless_given() -> None:
-    small = sizes_for(Bench("strategies"), list(facts(8, 0).values()))
-    large = sizes_for(Bench("strategies"), list(facts(8, 8).values()))
-    given = sizes_for(Bench("strategies", images=7, batch=3, width=2), list(facts(8).values()))
+    small = fill_sizes(Bench("strategies"), list(facts(8, 0).values()))
+    large = fill_sizes(Bench("strategies"), list(facts(8, 8).values()))
+    given = fill_sizes(Bench("strategies", images=7, batch=3, width=2), list(facts(8).values()))
     assert (small.images, small.batch, small.width) == (512, 32, 16)
     assert (large.images, large.batch, large.width) == (50_000, 128, 64)
     assert (given.images, given.batch, given.width) == (7, 3, 2)
@@ -80,11 +80,11 @@ def test_a_device_of_any_strategy_has_the_same_batch_and_threads() -> None:
     request = Bench("strategies", where=Where(hosts="h1,h2"), nproc="4", batch=8)
     nodes = facts(4, 4)
     first = nodes[HostName("h1")]
-    sizes = sizes_for(request, list(nodes.values()))
+    sizes = fill_sizes(request, list(nodes.values()))
     seen = {}
     for name in ("single", "dp", "ddp"):
-        devices = devices_of(strategy(name), 8, first)
-        run = run_for(strategy(name), request, sizes, devices, "3")
+        devices = count_devices(strategy(name), 8, first)
+        run = strategy_run(strategy(name), sizes, devices, "3")
         seen[name] = (
             devices,
             options(run.arguments)["--batch"],
@@ -100,8 +100,8 @@ def test_a_device_of_any_strategy_has_the_same_batch_and_threads() -> None:
 
 def test_a_strategy_is_one_ordinary_run() -> None:
     request = Bench("strategies", where=Where(hosts="a"), precision=PrecisionName.BF16, epochs=2)
-    sizes = sizes_for(request, list(facts(0).values()))
-    run = run_for(strategy("horovod+mpi"), request, sizes, 2)
+    sizes = fill_sizes(request, list(facts(0).values()))
+    run = strategy_run(strategy("horovod+mpi"), sizes, 2)
     assert (run.module, run.script) == (True, "distconsole_training.recipes.cifar10")
     assert (run.where, run.name, run.workdir) == (Where(hosts="a"), "bench-horovod+mpi", "/")
     assert run.env == (("HOROVOD_CONTROLLER", "mpi"),)
@@ -111,5 +111,5 @@ def test_a_strategy_is_one_ordinary_run() -> None:
         "bf16",
         "2",
     )
-    fp16 = run_for(strategy("ddp+fp16"), request, sizes, 2)
+    fp16 = strategy_run(strategy("ddp+fp16"), sizes, 2)
     assert options(fp16.arguments)["--compression"] == "fp16"
