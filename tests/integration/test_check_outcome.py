@@ -30,7 +30,7 @@ from distconsole.model.findings import Severity
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check, Level, Request
 from distconsole.operations.launch.short_run import short_run
-from distconsole.operations.sessions import lent
+from distconsole.operations.sessions import lend
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
 from distconsole.text.show import show_for
@@ -246,7 +246,7 @@ def test_a_signal_has_a_check_say_what_was_found_so_far(
     ):
         streams = Signalled(out, io.StringIO(), number)
         request = Check(level=Level.QUICK, only=("expect", "net"))
-        assert perform_headless(request, streams, lambda _where: lent(session)) == code
+        assert perform_headless(request, streams, lend(session)) == code
     text = out.getvalue()
     assert "expected 99" in text
     assert "\nincomplete: cancelled, 2 of 2 hosts reachable" in text
@@ -335,7 +335,7 @@ def test_a_host_that_a_launch_needs_and_that_is_away_exits_3(
         with Session(Config(), nodes.cluster) as session:
             request = parse_line(f"check --level quick --only os {words}")
             streams = Streams(out, io.StringIO())
-            assert perform_headless(request, streams, lambda _where: lent(session)) == code
+            assert perform_headless(request, streams, lend(session)) == code
     assert "incomplete: " in out.getvalue()
 
 
@@ -362,7 +362,7 @@ def test_the_seconds_of_a_check_are_those_since_it_was_asked_for(
         perform_headless(
             Check(level=Level.QUICK, only=("os.user",), json=True),
             Streams(out, io.StringIO()),
-            lambda _where: lent(session),
+            lend(session),
             began=time.monotonic() - 1000.0,
         )
     assert json.loads(out.getvalue())["seconds"] > 1000.0

@@ -1,4 +1,4 @@
-"""Which address of each host the ranks talk through. A pure choice from facts; it probes nothing."""
+"""Which address of each host the ranks talk through, chosen from facts."""
 
 from __future__ import annotations
 
@@ -62,18 +62,15 @@ class AddressChoice:
 def choose_addresses(
     hosts: Sequence[Host], facts: Mapping[HostName, NodeFacts], nic: str | None = None
 ) -> AddressChoice:
-    """Choose the addresses that all hosts can reach each other at.
+    """Choose the addresses that all hosts, in the order of ranks, can reach each other at.
 
-    Args:
-        hosts: In the order of ranks.
-        facts: By host name, for every host.
-        nic: ``--nic``: an interface that every host has; None or ``auto`` chooses.
+    ``nic`` is an interface that every host has; None or ``auto`` chooses.
 
     Raises PlanError if an interface that was asked for is not there, or a host has no address at
     all.
     """
     asked = None if nic in (None, "auto") else nic
-    given = {host.name: _given(host, facts[host.name], asked) for host in hosts}
+    given = {host.name: _fixed_endpoint(host, facts[host.name], asked) for host in hosts}
     endpoints = {name: endpoint for name, endpoint in given.items() if endpoint is not None}
     rest = [host for host in hosts if host.name not in endpoints]
     if not rest:
@@ -85,7 +82,7 @@ def choose_addresses(
     return _by_subnet(hosts, facts, endpoints)
 
 
-def _given(host: Host, facts: NodeFacts, nic: str | None) -> Endpoint | None:
+def _fixed_endpoint(host: Host, facts: NodeFacts, nic: str | None) -> Endpoint | None:
     """Return what the configuration or ``--nic`` fixes for this host, or None."""
     if host.address is not None:
         return Endpoint(host.address, host.nic or _interface_of(facts, host.address))
@@ -123,9 +120,8 @@ def _by_subnet(
         lambda chosen: _clash(facts, chosen),
     )
     if best:
-        endpoints = {
-            host.name: Endpoint(best[host.name].address, best[host.name].name) for host in hosts
-        }
+        found = {host.name: best[host.name] for host in hosts}
+        endpoints = {name: Endpoint(each.address, each.name) for name, each in found.items()}
         return AddressChoice({**endpoints, **fixed})
     return _without_subnet(hosts, facts, candidates, fixed)
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 
 from distconsole.config.load import load_config
 from distconsole.errors import UnavailableError, UsageError
 from distconsole.model.events import Event, Narration, RunShown
-from distconsole.model.requests import Check, Demo, LauncherName, Run, Where
+from distconsole.model.requests import Check, Demo, LauncherName, Run
 from distconsole.model.run_events import RunEvent
 from distconsole.operations.check import check
 from distconsole.operations.control import Control
 from distconsole.operations.launch import launching
+from distconsole.operations.sessions import lend
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import summarise
 from distconsole.runs.timeline import RunTimeline
@@ -38,11 +39,7 @@ def demo(request: Demo, control: Control, store: RunStore) -> Iterator[Event]:
             text=f"{request.nodes} nodes on this machine, each reached by real SSH on loopback"
         )
         session = stack.enter_context(_embedded(request.nodes, stack))
-
-        def lend(_where: Where) -> AbstractContextManager[Session]:
-            return nullcontext(session)
-
-        for event in check(Check(json=request.json), lend):
+        for event in check(Check(json=request.json), lend(session)):
             yield event
             if control.asked is not None:
                 break
@@ -54,7 +51,7 @@ def demo(request: Demo, control: Control, store: RunStore) -> Iterator[Event]:
             json=request.json,
         )
         timeline = RunTimeline()
-        for event in launching.run(run, lend, control, store):
+        for event in launching.run(run, lend(session), control, store):
             if isinstance(event, RunEvent):
                 timeline.apply(event)
             yield event

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -53,10 +53,9 @@ def at_hand(sessions: SessionSource) -> bool:
     return bool(getattr(sessions, "at_hand", False))
 
 
-@contextmanager
-def lent(session: Session) -> Iterator[Session]:
-    """Give a session that stays open afterwards."""
-    yield session
+def lend(session: Session) -> SessionSource:
+    """Return a source that lends ``session``, whatever hosts are named, and leaves it open."""
+    return lambda _where: nullcontext(session)
 
 
 def connect_all(session: Session, cluster: Cluster | None = None) -> None:

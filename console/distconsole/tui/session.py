@@ -6,7 +6,7 @@ import contextlib
 import os
 import shlex
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -22,7 +22,6 @@ from distconsole.model.events import Event
 from distconsole.model.verbs import RunRole, verb_of
 from distconsole.operations import Control, perform
 from distconsole.operations.judging import my_names
-from distconsole.operations.sessions import lent
 from distconsole.runs.conditions.condition_fields import condition_fields
 from distconsole.session import Session, open_session
 from distconsole.tui.launch_form.own_hosts import as_own, list_as_own
@@ -157,11 +156,11 @@ class ConsoleSession:
         if own is None:
             return open_session(meant)
         if meant == self.where:
-            return lent(own)
+            return nullcontext(own)
         cluster = resolve_cluster(meant, own.config, os.environ)
         cluster = cluster if where.hosts is None else as_own(cluster, own.cluster)
         part = own.part(cluster)
-        return Session(own.config, cluster) if part is None else lent(part)
+        return Session(own.config, cluster) if part is None else nullcontext(part)
 
     def _lasting(self, where: ask.Where) -> ask.Where:
         """Return ``where`` over the console's, so that the console's own hosts are found from elsewhere, too."""

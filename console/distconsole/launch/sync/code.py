@@ -1,4 +1,4 @@
-"""Which files are a project's code: the manifest of what ``--sync`` brings. It sends nothing.
+"""Which files are a project's code: the manifest of what ``--sync`` brings.
 
 The project is the Git work tree that the script lies in, else the script's folder. Left out are what
 its ``.gitignore`` files leave out, what is never code (``NEVER``, ``BUILT_IN``), and what its
@@ -12,6 +12,8 @@ import json
 import os
 import stat
 import subprocess
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from subprocess import DEVNULL
@@ -101,7 +103,7 @@ def collect(root: Path) -> tuple[Code, dict[str, Path]]:
 
     Raises PlanError if it is too large or cannot be read; the message names the largest files.
     """
-    walk = _Walk(root, _tracked_though_ignored(root))
+    walk = _Walk(root, _list_tracked(root))
     walk.folder("", BUILT_IN, Rules())
     _refuse_large(walk)
     files, places = [], {}
@@ -185,12 +187,12 @@ class _Walk:
         if len(self.files) > MAX_FILES:
             raise PlanError(
                 f"--sync: {self.root} has more than {MAX_FILES:,} files, most of them in "
-                f"{_fullest(self.files)}",
+                f"{_name_fullest(self.files)}",
                 f"leave out what is not code: echo '/FOLDER/' >>{self.root / OWN_IGNORE}",
             )
 
 
-def _tracked_though_ignored(root: Path) -> frozenset[str]:
+def _list_tracked(root: Path) -> frozenset[str]:
     """Return the files that Git tracks although an ignore file names them (``git add -f``)."""
     if not (root / ".git").exists():
         return frozenset()
@@ -239,13 +241,9 @@ def _refuse_large(walk: _Walk) -> None:
     )
 
 
-def _fullest(paths: dict[str, tuple[Path, int, int]]) -> str:
-    counts: dict[str, int] = {}
-    for path in paths:
-        top = path.partition("/")[0] + "/" if "/" in path else "."
-        counts[top] = counts.get(top, 0) + 1
-    fullest = sorted(counts, key=lambda top: -counts[top])[:NAMED]
-    return ", ".join(f"{top} ({counts[top]:,})" for top in fullest)
+def _name_fullest(paths: Iterable[str]) -> str:
+    counts = Counter(path.partition("/")[0] + "/" if "/" in path else "." for path in paths)
+    return ", ".join(f"{top} ({count:,})" for top, count in counts.most_common(NAMED))
 
 
 def _read(place: Path) -> bytes:

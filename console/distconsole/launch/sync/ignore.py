@@ -1,4 +1,4 @@
-"""Which files a ``.gitignore`` leaves out, by Git's own rules (gitignore(5)). It reads no file.
+"""Which files a ``.gitignore`` leaves out, by Git's own rules (gitignore(5)).
 
 Differences from Git: that a tracked file is an exception its caller has to know, and rules from
 outside the project (``core.excludesFile``) do not count.
@@ -84,23 +84,17 @@ def _rule(line: str, folder: str) -> Rule | None:
     anchored = "/" in line
     base = re.escape(f"{folder}/") if folder else ""
     start = base if anchored else f"{base}(?:.*/)?"
-    expression = re.compile(start + _translated(line.removeprefix("/")), re.DOTALL)
-    return Rule(expression, negated, folders_only)
+    pattern, at, expression = line.removeprefix("/"), 0, start
+    while at < len(pattern):
+        piece, at = _piece(pattern, at)
+        expression += piece
+    return Rule(re.compile(expression, re.DOTALL), negated, folders_only)
 
 
 def _without_trailing_blanks(line: str) -> str:
     kept = line.rstrip(" ")
     escaped = len(kept) - len(kept.rstrip("\\"))
     return kept + " " if kept != line and escaped % 2 else kept
-
-
-def _translated(pattern: str) -> str:
-    """Return Git's wildcard ``pattern`` as a regular expression."""
-    out, at = [], 0
-    while at < len(pattern):
-        piece, at = _piece(pattern, at)
-        out.append(piece)
-    return "".join(out)
 
 
 def _piece(pattern: str, at: int) -> tuple[str, int]:

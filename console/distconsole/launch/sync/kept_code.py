@@ -1,4 +1,4 @@
-"""The code of past runs on this machine, so that ``rerun`` runs exactly what ran. It talks to no node."""
+"""The code of past runs on this machine, so that ``rerun`` runs exactly what ran."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from distconsole.errors import ConsoleError, RunNotFoundError
@@ -30,34 +31,25 @@ class KeptCode:
         self.folder = folder
 
     def keep(self, code: Code, places: dict[str, Path]) -> Code:
-        """Keep the contents of ``code``, read at ``places``.
+        """Keep the contents of ``code``, read at ``places``; return it as kept.
 
         A file that changed since it was looked at is kept, and brought, as it is now.
-
-        Returns:
-            The code as kept.
 
         Raises ConsoleError if the disk refuses.
         """
         try:
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            changed = {
-                file.sha256: now
-                for file in code.files
-                if (now := self._keep(file, places[file.sha256])) is not None
-            }
+            read = {file.sha256: self._keep(file, places[file.sha256]) for file in code.files}
         except OSError as error:
             raise ConsoleError(
                 f"the code cannot be kept in {self.folder}: {error.strerror}",
                 "make room there, or set XDG_DATA_HOME to another folder",
             ) from None
-        if not changed:
-            return code
         files = tuple(
-            CodeFile(file.path, file.mode, *changed.get(file.sha256, (file.size, file.sha256)))
+            CodeFile(file.path, file.mode, *(read[file.sha256] or (file.size, file.sha256)))
             for file in code.files
         )
-        return Code(code.root, files, code.links, code.folders)
+        return replace(code, files=files)
 
     def note(self, run: RunId, code: Code) -> None:
         """Remember which code ``run`` has; raises ConsoleError if the disk refuses."""
@@ -107,20 +99,14 @@ class KeptCode:
     def _keep(self, file: CodeFile, place: Path) -> tuple[int, str] | None:
         """Keep one content; return its bytes and name if they are not those that were expected."""
         path = self._path(file.sha256)
-        try:
+        with contextlib.suppress(FileNotFoundError):
             found = path.stat()
-        except FileNotFoundError:
-            found = None
-        if found is not None and found.st_size == file.size:
-            if time.time() - found.st_mtime > TOUCH_SECONDS:
-                os.utime(path)
-            return None
+            if found.st_size == file.size:
+                if time.time() - found.st_mtime > TOUCH_SECONDS:
+                    os.utime(path)
+                return None
         data = place.read_bytes()
         sha256 = hashlib.sha256(data).hexdigest()
-        self._put(sha256, data)
-        return None if sha256 == file.sha256 else (len(data), sha256)
-
-    def _put(self, sha256: str, data: bytes) -> None:
         path = self._path(sha256)
         path.parent.mkdir(exist_ok=True, mode=0o700)
         aside = path.with_name(f"{path.name}.{os.getpid()}")
@@ -128,6 +114,7 @@ class KeptCode:
         with os.fdopen(fd, "wb") as out:
             out.write(data)
         aside.replace(path)
+        return None if sha256 == file.sha256 else (len(data), sha256)
 
     def _prune(self) -> None:
         """Remove what nothing has used for long."""

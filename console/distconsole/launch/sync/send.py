@@ -1,4 +1,4 @@
-"""``--sync``: brings a project's code to every node before a run is prepared there. It starts nothing.
+"""``--sync``: brings a project's code to every node before a run is prepared there.
 
 Contents travel by their SHA-256 over the connection that is there already; what a node has, of
 whichever run, is not sent again. Each run gets a copy of its own, ``runs/<run>/code`` on the node.
@@ -52,11 +52,6 @@ class Brought:
 def gather(request: Run, folder: Path, kept: KeptCode) -> Code:
     """Return the code of the script's project as it is now, kept here for a later ``rerun``.
 
-    Args:
-        request: What to run.
-        folder: Where relative paths start.
-        kept: Where contents are kept.
-
     Raises PlanError if there is no such script, or the project is too large or cannot be read.
     """
     script = script_path(request, folder)
@@ -108,44 +103,40 @@ def bring(
     run: str,
     session: Session,
     hosts: Sequence[HostName],
-    left: Callable[[], bool] = lambda: False,
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> Brought:
     """Bring ``code`` to every host, each in parallel, so that ``run`` can be prepared with it.
 
-    Ends early, with less than all, once ``left`` says that nobody wants it any more.
+    Ends early, with less than all, once ``is_stopped`` says that nobody wants it any more.
 
     Raises UnreachableError, naming the nodes that could not take it, and why; ConsoleError if a
     content cannot be read here.
     """
     began = time.monotonic()
-    manifest = _packed(code.manifest())
+    manifest = _pack(code.manifest())
     parcels = _Parcels(code, kept)
 
     def bring_to(link: NodeLink) -> tuple[int, int]:
         contents, size = 0, 0
-        said = _synced(link, run, manifest)
-        for _ in range(TRIES):
-            if not said.missing:
+        for tried in range(TRIES + 1):
+            arguments = {"run": run, "manifest": None if tried else manifest}
+            missing = decode_as(link.request("sync", SYNC_SECONDS, **arguments), Synced).missing
+            if not missing:
                 return contents, size
-            for pieces, data in parcels.of(said.missing):
-                if left():
+            for pieces, data in parcels.of(missing) if tried < TRIES else ():
+                if is_stopped():
                     return contents, size
                 link.request("sync_take", SYNC_SECONDS, run=run, pieces=pieces, data=data)
                 size += sum(int(piece[3]) for piece in pieces)
-            contents += len(said.missing)
-            said = _synced(link, run, None)
+            contents += len(missing)
         raise AgentError(
             f"{link.name} says that files are missing which it was sent",
             f"look at the disk of {link.name}",
         )
 
-    outcomes = on_every(session, hosts, bring_to)
-    sent = required(outcomes, "the code cannot be brought")
-    return Brought(
-        sum(contents for contents, _ in sent),
-        sum(size for _, size in sent),
-        time.monotonic() - began,
-    )
+    sent = required(on_every(session, hosts, bring_to), "the code cannot be brought")
+    contents, size = (sum(column) for column in zip(*sent, strict=True))
+    return Brought(contents, size, time.monotonic() - began)
 
 
 def script_path(request: Run, folder: Path) -> Path | None:
@@ -178,13 +169,13 @@ class _Parcels:
         if unknown is not None:
             raise AgentError(f"the node asks for {unknown[:16]}…, which is not part of the code")
         if sum(self._sizes[sha256] for sha256 in missing) > 4 * PIECE_BYTES:
-            return self._made(missing)
+            return self._pack_all(missing)
         with self._lock:
             if self._last[0] != missing:
-                self._last = (missing, list(self._made(missing)))
+                self._last = (missing, list(self._pack_all(missing)))
             return iter(self._last[1])
 
-    def _made(self, missing: tuple[str, ...]) -> Iterator[tuple[list[Piece], str]]:
+    def _pack_all(self, missing: tuple[str, ...]) -> Iterator[tuple[list[Piece], str]]:
         pieces: list[Piece] = []
         data = bytearray()
         for sha256 in missing:
@@ -192,18 +183,14 @@ class _Parcels:
             for offset in range(0, len(content), PIECE_BYTES):
                 part = content[offset : offset + PIECE_BYTES]
                 if len(data) + len(part) > PIECE_BYTES:
-                    yield pieces, _packed(bytes(data))
+                    yield pieces, _pack(bytes(data))
                     pieces, data = [], bytearray()
                 pieces.append([sha256, len(content), offset, len(part)])
                 data += part
-        yield pieces, _packed(bytes(data))
+        yield pieces, _pack(bytes(data))
 
 
-def _synced(link: NodeLink, run: str, manifest: str | None) -> Synced:
-    return decode_as(link.request("sync", SYNC_SECONDS, run=run, manifest=manifest), Synced)
-
-
-def _packed(data: bytes) -> str:
+def _pack(data: bytes) -> str:
     return base64.b64encode(zlib.compress(data, 1)).decode("ascii")
 
 

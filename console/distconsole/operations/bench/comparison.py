@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from distconsole.errors import ConsoleError, PlanError
@@ -24,7 +23,7 @@ from distconsole.model.events import (
 )
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName
-from distconsole.model.requests import Bench, LauncherName, Run, StrategyName, Where
+from distconsole.model.requests import Bench, LauncherName, Run, StrategyName
 from distconsole.model.run_events import EndState, LinkChanged, PlanMade
 from distconsole.operations.bench.figures import RunFigures, strategy_result
 from distconsole.operations.bench.strategies import (
@@ -46,7 +45,7 @@ from distconsole.operations.launch.planner import (
     ask_engines,
     collect_facts,
 )
-from distconsole.operations.sessions import SessionSource, connect_all
+from distconsole.operations.sessions import SessionSource, connect_all, lend
 from distconsole.runs.store.store import RunStore
 from distconsole.session import Session
 
@@ -233,7 +232,4 @@ class _Comparison:
         )
 
     def _launch(self, run: Run, exclude: tuple[str, ...]) -> Iterator[Event]:
-        def lend(_where: Where) -> AbstractContextManager[Session]:
-            return nullcontext(self.session)
-
-        return launching.run(run, lend, self.control, self.store, exclude)
+        return launching.run(run, lend(self.session), self.control, self.store, exclude)

@@ -1,7 +1,7 @@
 """``setup``: brings what the hosts lack. Horovod is built once for each kind of host, and proved.
 
 Building and installing are ordinary runs of one process a host, so they are logged, can be stopped,
-and leave nothing. It changes nothing but the Python that the ranks use, and asks before it does.
+and leave nothing. Only the Python that the ranks use changes, and it asks before.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import resources
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from distconsole.errors import ConsoleError, PlanError, UsageError
+from distconsole.launch.engines import engines_of
 from distconsole.launch.everywhere import on_every, required
 from distconsole.model.events import Event, Narration
 from distconsole.model.findings import Severity
@@ -30,18 +31,17 @@ from distconsole.model.run_events import EndState, LogLine, RunEnded
 from distconsole.operations import check
 from distconsole.operations.control import Control
 from distconsole.operations.launch import launching
-from distconsole.operations.sessions import SessionSource, connect_all, lent
+from distconsole.operations.sessions import SessionSource, connect_all, lend
 from distconsole.operations.setup.node_programs import build_horovod
 from distconsole.operations.setup.plan import (
     HOROVOD_VERSION,
     Build,
     BuildFacts,
     SetupPlan,
-    facts_of_build,
-    horovod_of,
     plan_setup,
 )
 from distconsole.rpc.link import NodeLink
+from distconsole.rpc.wire import typed
 from distconsole.runs.store.store import RunStore
 from distconsole.session import Session
 
@@ -66,12 +66,13 @@ def prepare(
         connect_all(session)
         everyone = [host.name for host in session.cluster.hosts]
         plan = look(session, everyone, request.rebuild)
-        yield from _told(plan)
+        yield from _tell_plan(plan)
         if request.dry_run or not plan.builds:
             _refuse(plan)
             return
         _consent(request, plan, control)
-        work = _Work(request, lambda _: lent(session), control, store, everyone)
+        launch = partial(launching.run, sessions=lend(session), control=control, store=store)
+        work = _Work(request, launch, everyone)
         for build in plan.builds:
             yield from work.bring(session, build)
         _refuse(plan)
@@ -94,11 +95,9 @@ def look(session: Session, hosts: Sequence[HostName], rebuild: bool = False) -> 
 
     found = required(on_every(session, hosts, ask), "the hosts cannot be looked at")
     answers = dict(zip(hosts, found, strict=True))
-    try:
-        facts = {host: facts_of_build(build) for host, (build, _) in answers.items()}
-    except ValueError as error:
-        raise ConsoleError(f"a node's answer is not as agreed: {error}") from None
-    there = {host: horovod_of(engines) for host, (_, engines) in answers.items()}
+    facts = {host: typed(build, BuildFacts) for host, (build, _) in answers.items()}
+    engines = {host: engines_of(told, ("horovod",)) for host, (_, told) in answers.items()}
+    there = {host: each.horovod for host, each in engines.items()}
     return plan_setup(facts, {} if rebuild else there)
 
 
@@ -108,7 +107,7 @@ def _probe(link: NodeLink, group: str, args: dict[str, Any]) -> dict[str, Any]:
     return facts if isinstance(facts, dict) else {}
 
 
-def _told(plan: SetupPlan) -> Iterator[Narration]:
+def _tell_plan(plan: SetupPlan) -> Iterator[Narration]:
     if plan.fine:
         yield Narration(text=f"Horovod fits the torch on {', '.join(plan.fine)}")
     for build in plan.builds:
@@ -146,13 +145,11 @@ class _Work:
     def __init__(
         self,
         request: Prepare,
-        sessions: SessionSource,
-        control: Control,
-        store: RunStore,
+        launch: Callable[..., Iterator[Event]],
         everyone: Sequence[HostName],
     ) -> None:
         self._request = request
-        self._launch = partial(launching.run, sessions=sessions, control=control, store=store)
+        self._launch = launch
         self._everyone = everyone
 
     def bring(self, session: Session, build: Build) -> Iterator[Event]:
@@ -168,7 +165,7 @@ class _Work:
             lines = yield from self._run(
                 "build_horovod.py", (source, build.folder), folder, (build.host,)
             )
-        wheel, size, sha256 = _said(lines)
+        wheel, size, sha256 = _read_wheel(lines)
         yield Narration(
             text=f"built on {build.host}: {wheel.rpartition('/')[2]}, {size >> 20} MiB"
         )
@@ -223,7 +220,7 @@ def _fail(script: str, lines: Sequence[str], ended: RunEnded | None) -> None:
     raise ConsoleError(f"Horovod could not be {what}: " + "\n".join(words), run)
 
 
-def _said(lines: Sequence[str]) -> tuple[str, int, str]:
+def _read_wheel(lines: Sequence[str]) -> tuple[str, int, str]:
     """Return the wheel's place on its host, its bytes and its SHA-256."""
     for line in reversed(lines):
         if line.startswith(WHEEL_WORD):

@@ -1,4 +1,4 @@
-"""What ``setup`` would do: which hosts have a Horovod that works, where one is built and for whom. Pure."""
+"""What ``setup`` would do: which hosts have a Horovod that works, where one is built and for whom."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
-from distconsole.launch.engines import HorovodBuild, engines_of
-from distconsole.model.decoding import threadsafe
+from distconsole.launch.engines import HorovodBuild
 from distconsole.model.names import HostName
 
 HOROVOD_VERSION = "0.28.1"
@@ -116,19 +114,6 @@ class SetupPlan:
     cannot: Mapping[HostName, tuple[str, str]]
 
 
-def facts_of_build(answer: object) -> BuildFacts:
-    """Return a probe's answer; raises ValueError if it is not one."""
-    try:
-        return msgspec.convert(answer, threadsafe(BuildFacts))
-    except msgspec.ValidationError as error:
-        raise ValueError(str(error)) from None
-
-
-def horovod_of(answer: Mapping[str, Any]) -> HorovodBuild | None:
-    """Return what a host has of Horovod, as the probe ``engines`` says."""
-    return engines_of(answer, ("horovod",)).horovod
-
-
 def works(horovod: HorovodBuild | None, torch: str) -> bool:
     """Whether a host's Horovod was built for the torch that is there."""
     return horovod is not None and horovod.library and horovod.against in ("", torch)
@@ -199,7 +184,6 @@ def _without(facts: BuildFacts) -> tuple[str, ...]:
 
 def _builder(hosts: Sequence[HostName], facts: Mapping[HostName, BuildFacts]) -> HostName | None:
     """Return the host that can build the most, and of those the one that does it fastest."""
-
     able = (host for host in hosts if facts[host].compiler)
     return max(able, key=lambda host: _able(facts[host]), default=None)
 

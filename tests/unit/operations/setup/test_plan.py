@@ -6,13 +6,8 @@ import pytest
 
 from distconsole.launch.engines import HorovodBuild
 from distconsole.model.names import HostName
-from distconsole.operations.setup.plan import (
-    BuildFacts,
-    SetupPlan,
-    facts_of_build,
-    horovod_of,
-    plan_setup,
-)
+from distconsole.operations.setup.plan import BuildFacts, SetupPlan, plan_setup
+from distconsole.rpc.wire import typed
 
 TOOLS = {"g++": "/usr/bin/g++", "mpicxx": "/usr/bin/mpicxx"}
 RIGHT = HorovodBuild("0.28.1", "2.13.0", "2.13.0")
@@ -28,7 +23,7 @@ def host(**differing: Any) -> BuildFacts:
         "cpus": 4,
         "mpi": {"present": True, "family": "Open MPI", "version": "4.1.4", "banner": ["x"]},
     }
-    return facts_of_build({**answer, **differing})
+    return typed({**answer, **differing}, BuildFacts)
 
 
 def plan(hosts: dict[str, BuildFacts], **horovod: HorovodBuild) -> SetupPlan:
@@ -144,9 +139,3 @@ def test_what_cannot_be_helped_is_said_with_a_way_out(
 
 def test_a_host_that_has_it_needs_nothing_else() -> None:
     assert plan({"a": host(writable=False, tools={})}, a=RIGHT).fine == ("a",)
-
-
-def test_answers_that_are_none_are_refused() -> None:
-    with pytest.raises(ValueError, match="tag"):
-        facts_of_build({})
-    assert horovod_of({"horovod": {"present": False}}) is None

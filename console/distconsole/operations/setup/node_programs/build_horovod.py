@@ -30,13 +30,11 @@ from types import FrameType
 HERE = Path(__file__).resolve().parent
 WORD = "distconsole-wheel "
 NEEDS = {
-    "setuptools": "setuptools",
-    "wheel": "wheel",
-    "packaging": "packaging",
+    **{
+        name: name
+        for name in ("setuptools", "wheel", "packaging", "psutil", "cffi", "cloudpickle")
+    },
     "yaml": "pyyaml",
-    "psutil": "psutil",
-    "cffi": "cffi",
-    "cloudpickle": "cloudpickle",
 }
 """What Horovod's setup.py imports, and what brings it."""
 
@@ -45,6 +43,7 @@ KEPT_LINES = 40
 ERROR_LINES = 6
 ROOM_BYTES = 300 * 1024 * 1024
 """That a build takes on the disk, with some to spare."""
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 PATIENCE = ("--retries", "1", "--timeout", "15")
 """Of pip with an index: nodes without a network are usual."""
 
@@ -106,19 +105,11 @@ def bring_tools(work: Path, environment: dict[str, str]) -> None:
         missing.append("cmake")
     if not missing:
         return
-    say(f"bringing {', '.join(missing)} for the build alone")
-    tools = work / "tools"
-    words = [
-        sys.executable,
-        "-m",
-        "pip",
-        "install",
-        "-q",
-        "--disable-pip-version-check",
-        *PATIENCE,
-    ]
+    tools, names = work / "tools", ", ".join(missing)
+    say(f"bringing {names} for the build alone")
+    words = [*PIP, "install", "-q", *PATIENCE, "--find-links", str(HERE), "--target", str(tools)]
     ended = subprocess.run(
-        [*words, "--find-links", str(HERE), "--target", str(tools), *missing],
+        [*words, *missing],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
@@ -127,38 +118,28 @@ def bring_tools(work: Path, environment: dict[str, str]) -> None:
     )
     if ended.returncode:
         said = ended.stdout.decode("utf-8", "replace").strip()
-        if _NO_INDEX.search(said):
-            how = (
-                "install cmake (Debian: apt install cmake)"
-                if "cmake" in missing
-                else "pip install"
-            )
-            raise BuildError(
-                f"there is no {', '.join(missing)} here, and pip reaches no package index: {how}"
-            )
-        raise BuildError(f"pip cannot bring {', '.join(missing)}: {last_line(said)}")
-    environment["PYTHONPATH"] = os.pathsep.join(
-        filter(None, (str(tools), environment.get("PYTHONPATH")))
-    )
-    environment["PATH"] = f"{tools / 'bin'}{os.pathsep}{environment.get('PATH', os.defpath)}"
-
-
-def last_line(text: str) -> str:
-    """Return what a program said last."""
-    return (text.splitlines() or ["it said nothing"])[-1]
+        if not _NO_INDEX.search(said):
+            last = (said.splitlines() or ["it said nothing"])[-1]
+            raise BuildError(f"pip cannot bring {names}: {last}")
+        cmake = "install cmake (Debian: apt install cmake)"
+        how = cmake if "cmake" in missing else "pip install"
+        raise BuildError(f"there is no {names} here, and pip reaches no package index: {how}")
+    for name, folder in (("PYTHONPATH", tools), ("PATH", tools / "bin")):
+        before = environment.get(name, os.defpath if name == "PATH" else "")
+        environment[name] = os.pathsep.join(filter(None, (str(folder), before)))
 
 
 def nccl(work: Path) -> dict[str, str] | None:
     """Return what has Horovod use NCCL: the one that torch brought, or the system's; None without."""
     spec = util.find_spec("nvidia.nccl") if util.find_spec("nvidia") is not None else None
     for folder in spec.submodule_search_locations or () if spec is not None else ():
-        library = Path(folder) / "lib" / "libnccl.so.2"
-        if library.is_file() and (Path(folder) / "include" / "nccl.h").is_file():
+        library, include = Path(folder) / "lib" / "libnccl.so.2", Path(folder) / "include"
+        if library.is_file() and (include / "nccl.h").is_file():
             link = work / "nccl" / "libnccl.so"
             link.parent.mkdir()
             link.symlink_to(library)
             return {
-                "HOROVOD_NCCL_INCLUDE": str(Path(folder) / "include"),
+                "HOROVOD_NCCL_INCLUDE": str(include),
                 "HOROVOD_NCCL_LIB": str(link.parent),
                 "HOROVOD_NCCL_LINK": "SHARED",
             }
@@ -167,13 +148,6 @@ def nccl(work: Path) -> dict[str, str] | None:
         if Path(folder, "include", "nccl.h").is_file():
             return {}
     return None
-
-
-def torch_is_for_cuda() -> bool:
-    """Whether the torch of this Python was built for CUDA."""
-    asked = "import torch; print(torch.version.cuda or '')"
-    ended = subprocess.run([sys.executable, "-c", asked], stdout=subprocess.PIPE, check=False)
-    return bool(ended.stdout.strip())
 
 
 def options(work: Path) -> dict[str, str]:
@@ -185,7 +159,9 @@ def options(work: Path) -> dict[str, str]:
         "HOROVOD_WITH_GLOO": "1",
         ("HOROVOD_WITH_MPI" if shutil.which("mpicxx") else "HOROVOD_WITHOUT_MPI"): "1",
     }
-    if torch_is_for_cuda():
+    asked = "import torch; print(torch.version.cuda or '')"
+    cuda = subprocess.run([sys.executable, "-c", asked], stdout=subprocess.PIPE, check=False)
+    if cuda.stdout.strip():
         found = nccl(work) if shutil.which("nvcc") else None
         if found is None:
             say("without NCCL: there is no " + ("nccl.h" if shutil.which("nvcc") else "nvcc"))
@@ -215,10 +191,10 @@ def build(source: str, work: Path, log: Path) -> Path:
     cpus = len(os.sched_getaffinity(0))
     environment.update(chosen)
     environment.update({"CXX": str(wrapper), "MAKEFLAGS": f"-j{cpus}", "LDFLAGS": "-Wl,-s"})
-    words = [sys.executable, "-m", "pip", "wheel", "-v", "--disable-pip-version-check", *PATIENCE]
+    words = [*PIP, "wheel", "-v", *PATIENCE]
     words += ["--no-build-isolation", "--no-deps", "--no-cache-dir", "--no-binary", "horovod"]
     words += ["--wheel-dir", str(work / "wheel"), source]
-    code, kept = watched(words, environment, log)
+    code, kept = run_pip(words, environment, log)
     if code:
         raise BuildError(reason(source, kept) + f"\nall of it is in {log}")
     return next((work / "wheel").glob("*.whl"))
@@ -240,7 +216,7 @@ def reason(source: str, kept: list[str]) -> str:
     return "\n".join(errors[-ERROR_LINES:])
 
 
-def watched(words: list[str], environment: dict[str, str], log: Path) -> tuple[int, list[str]]:
+def run_pip(words: list[str], environment: dict[str, str], log: Path) -> tuple[int, list[str]]:
     """Run pip, say how far the compiler is; return the exit code and the last lines."""
     kept = [""]
     pace = Pace()
@@ -292,14 +268,14 @@ class Pace:
         return f"compiled {percent} %, about {about} left"
 
 
-def stopped(number: int, _frame: FrameType | None) -> None:
+def leave(number: int, _frame: FrameType | None) -> None:
     """Leave by way of everything that tidies up."""
     raise SystemExit(128 + number)
 
 
 def main(source: str, folder: str) -> int:
     """Build into ``folder`` below ``~/.cache/distconsole/wheels``."""
-    signal.signal(signal.SIGTERM, stopped)
+    signal.signal(signal.SIGTERM, leave)
     out = Path.home() / ".cache" / "distconsole" / "wheels" / folder
     source = str(HERE / source) if (HERE / source).is_file() else source
     wheel = next(out.glob("*.whl"), None)

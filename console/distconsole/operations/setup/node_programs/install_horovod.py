@@ -8,10 +8,8 @@ from importlib import util
 from pathlib import Path
 
 NEEDS = {
-    "cloudpickle": "cloudpickle",
-    "psutil": "psutil",
+    **{name: name for name in ("cloudpickle", "psutil", "packaging")},
     "yaml": "pyyaml",
-    "packaging": "packaging",
 }
 """What Horovod imports when it runs, and what brings it."""
 
