@@ -16,7 +16,7 @@ from distconsole.model.findings import Severity
 from distconsole.model.requests import Attach, Compare, Run, Runs, Where
 from distconsole.model.run_events import RunEvent, RunFinding, Window
 from distconsole.operations import SessionSource, perform
-from distconsole.operations.stored.past import open_kept
+from distconsole.operations.stored.history import open_kept
 from distconsole.runs.replay.recording import Recording
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.timeline import RunTimeline

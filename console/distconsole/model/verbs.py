@@ -156,7 +156,7 @@ VERBS: Mapping[type, Verb] = {
         opens=Opens.ON_TERMINAL, of=_of_opening,
     ),
     ask.Replay: Verb(
-        "replay", "stored.past.replay", ("store",), "run", live=True, role=RunRole.REPLAYS, opens=Opens.ALWAYS
+        "replay", "stored.history.replay", ("store",), "run", live=True, role=RunRole.REPLAYS, opens=Opens.ALWAYS
     ),
     ask.Demo: Verb(
         "demo", "demo.demo", ("control", "store"), "check", live=True, role=RunRole.RECORDS,
@@ -167,8 +167,8 @@ VERBS: Mapping[type, Verb] = {
         "top", "top.top", ("sessions", "control"), "cluster", live=True, opens=Opens.ON_TERMINAL, prints="load",
         of=_of_top,
     ),
-    ask.Runs: Verb("runs", "stored.past.runs", ("sessions", "store"), "runs"),
-    ask.Show: Verb("show", "stored.past.show", ("sessions", "store")),
+    ask.Runs: Verb("runs", "stored.history.runs", ("sessions", "store"), "runs"),
+    ask.Show: Verb("show", "stored.history.show", ("sessions", "store")),
     ask.Compare: Verb("compare", "stored.compare.compare_runs", ("store",), "compare"),
     ask.Logs: Verb("logs", "stored.logs.logs", FULL, prints="logs"),
     ask.Export: Verb("export", "stored.export.export", FULL, of=_of_export),
@@ -184,7 +184,7 @@ VERBS: Mapping[type, Verb] = {
     ask.Notify: Verb("notify", "notifying.notify"),
     ask.Trust: Verb("trust", "trusting.trust", trusts=False),
     ask.Foresee: Verb("", "launch.foreseeing.foresee", ("sessions", "control")),
-    ask.Launches: Verb("", "stored.past.launches", ("store",)),
+    ask.Launches: Verb("", "stored.history.launches", ("store",)),
     ask.OpenConsole: Verb("", "console_verbs.open_console", opens=Opens.ALWAYS),
     ask.ShowHelp: Verb("", "console_verbs.show_help", trusts=False),
 }  # fmt: skip

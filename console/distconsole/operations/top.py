@@ -1,4 +1,4 @@
-"""``top``: the load of the hosts, live, with no run. It keeps nothing."""
+"""``top``: the load of the hosts, live, with no run."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from queue import Empty, Full, Queue
+from typing import TypeAlias
 
 from distconsole.errors import NodeError, UnreachableError
 from distconsole.launch.everywhere import on_every
 from distconsole.model.events import Event, HostStatus
 from distconsole.model.names import HostName
-from distconsole.model.outcome import Failed
+from distconsole.model.outcome import failed, succeeded
 from distconsole.model.requests import Top
 from distconsole.model.run_events import GpuSample, NodeSample
 from distconsole.operations.control import Control
@@ -23,6 +24,9 @@ from distconsole.rpc.wire import decode_as
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow, load_rows
 from distconsole.runs.samples import load_events
 from distconsole.session import Session
+
+News: TypeAlias = list[NodeSample | GpuSample] | HostStatus
+"""The load of a host, or its state."""
 
 QUEUED_SAMPLES_A_HOST = 4
 """When the consumer is slow, samples are dropped: an old load is of no interest."""
@@ -45,21 +49,20 @@ def top(request: Top, sessions: SessionSource, control: Control) -> Iterator[Eve
     judge = Judge(LOAD_FIELDS, request.only, request.fail_if, always_some=True)
     with sessions(request.where) as session:
         hosts = [host.name for host in session.cluster.hosts]
-        reached: list[HostName] = []
-        failures: list[Failed] = []
-        for outcome in on_every(session, hosts, lambda _link: None):
-            if isinstance(outcome, Failed):
-                failures.append(outcome)
-                yield _lost(outcome.host, outcome.error)
-            else:
-                reached.append(outcome.host)
+        outcomes = on_every(session, hosts, lambda _link: None)
+        reached = [each.host for each in succeeded(outcomes)]
+        failures = failed(outcomes)
+        for failure in failures:
+            yield _lost(failure.host, failure.error)
         if not reached:
             first = failures[0].error
             raise UnreachableError(f"no host can be reached: {first.message}", first.hint)
         watch = LoadWatch(session, reached if request.once else hosts, request.interval_seconds)
         try:
             if request.once and judge.asks:
-                yield from _judged(judge, list(_once(watch, reached)), my_names(session.cluster))
+                yield from _judge_samples(
+                    judge, list(_once(watch, reached)), my_names(session.cluster)
+                )
             elif request.once:
                 yield from _once(watch, reached)
             else:
@@ -74,16 +77,13 @@ class LoadWatch:
     def __init__(self, session: Session, hosts: list[HostName], interval_seconds: float) -> None:
         self._session = session
         self._interval_seconds = interval_seconds
-        self._queue: Queue[tuple[HostName, list[NodeSample | GpuSample] | HostStatus]] = Queue(
-            QUEUED_SAMPLES_A_HOST * len(hosts)
-        )
+        self._queue: Queue[tuple[HostName, News]] = Queue(QUEUED_SAMPLES_A_HOST * len(hosts))
         self._closed = threading.Event()
         for host in hosts:
-            threading.Thread(
-                target=self._watch, args=(host,), name=f"load-{host}", daemon=True
-            ).start()
+            name = f"load-{host}"
+            threading.Thread(target=self._watch, args=(host,), name=name, daemon=True).start()
 
-    def next(self) -> tuple[HostName, list[NodeSample | GpuSample] | HostStatus] | None:
+    def next(self) -> tuple[HostName, News] | None:
         """Return a host and its load or its state; None if nothing came for a moment."""
         try:
             return self._queue.get(timeout=POLL_SECONDS)
@@ -119,15 +119,13 @@ class LoadWatch:
                 body = decode_as(item, SampleBody)
                 self._offer(host, list(load_events("", host, body.node, body.gpus, time.time())))
 
-    def _offer(self, host: HostName, news: list[NodeSample | GpuSample] | HostStatus) -> None:
+    def _offer(self, host: HostName, news: News) -> None:
         while not self._closed.is_set():
-            try:
+            with suppress(Full):
                 self._queue.put_nowait((host, news))
-            except Full:
-                with suppress(Empty):
-                    self._queue.get_nowait()
-                continue
-            return
+                return
+            with suppress(Empty):
+                self._queue.get_nowait()
 
 
 def _once(watch: LoadWatch, hosts: list[HostName]) -> Iterator[Event]:
@@ -144,12 +142,19 @@ def _once(watch: LoadWatch, hosts: list[HostName]) -> Iterator[Event]:
                 yield status
             case _:
                 pass
-    for host in hosts:
-        if host in missing:
-            yield _silent(host)
+    for host in filter(missing.__contains__, hosts):
+        yield HostStatus(
+            host=host,
+            reachable=False,
+            detail=f"its agent answers, but told nothing of its load for {FIRST_SAMPLE_SECONDS:g} s",
+            error_kind="timeout",
+            hint="once more, or distconsole check --only os",
+        )
 
 
-def _judged(judge: Judge[LoadRow], samples: list[Event], me: tuple[str, ...]) -> Iterator[Event]:
+def _judge_samples(
+    judge: Judge[LoadRow], samples: list[Event], me: tuple[str, ...]
+) -> Iterator[Event]:
     """Yield the samples of the hosts and GPUs that are wanted, and how they are judged."""
     nodes = {each.host: each for each in samples if isinstance(each, NodeSample)}
     gpus = [each for each in samples if isinstance(each, GpuSample)]
@@ -157,15 +162,9 @@ def _judged(judge: Judge[LoadRow], samples: list[Event], me: tuple[str, ...]) ->
     hosts = {row.host for row in found.rows}
     wanted = {id(row.gpu) for row in found.rows if row.gpu is not None}
     for sample in samples:
-        match sample:
-            case NodeSample():
-                if sample.host in hosts:
-                    yield sample
-            case GpuSample():
-                if id(sample) in wanted:
-                    yield sample
-            case _:
-                yield sample
+        of_host = isinstance(sample, NodeSample) and sample.host not in hosts
+        if not of_host and not (isinstance(sample, GpuSample) and id(sample) not in wanted):
+            yield sample
     yield from found.verdict
 
 
@@ -178,16 +177,6 @@ def _until_left(watch: LoadWatch, control: Control) -> Iterator[Event]:
                 yield status
             case _:
                 pass
-
-
-def _silent(host: HostName) -> HostStatus:
-    return HostStatus(
-        host=host,
-        reachable=False,
-        detail=f"its agent answers, but told nothing of its load for {FIRST_SAMPLE_SECONDS:g} s",
-        error_kind="timeout",
-        hint="once more, or distconsole check --only os",
-    )
 
 
 def _lost(host: HostName, error: NodeError) -> HostStatus:

@@ -151,7 +151,7 @@ class ReplayTask(RequestTask):
     def _follow(self) -> None:
         assert isinstance(self.request, ask.Replay)
         self._wanted = self._wanted or self.request.at or ""
-        from distconsole.operations.stored.past import open_kept  # noqa: PLC0415 - only who looks back needs it
+        from distconsole.operations.stored.history import open_kept  # noqa: PLC0415 - only who looks back needs it
 
         with open_kept(self.request.run) as run_file:
             folder = runs_dir()

@@ -19,8 +19,8 @@ from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import EndState, LogLine, RunEnded, RunFinding
 from distconsole.operations.attach import attach, follow_run
 from distconsole.operations.control import Control
+from distconsole.operations.stored.history import show
 from distconsole.operations.stored.logs import logs
-from distconsole.operations.stored.past import show
 from distconsole.runs.store.keeping import EntryWriter, encode_entry
 from distconsole.runs.store.run_file import RunRecord, StoredEntry
 from distconsole.runs.store.store import RunStore

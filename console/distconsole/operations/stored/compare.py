@@ -1,4 +1,4 @@
-"""``compare``: stored runs side by side. It asks no host."""
+"""``compare``: stored runs side by side."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from distconsole.formats.settings import Facts, settings_of_run
 from distconsole.model.comparison import LETTERS
 from distconsole.model.decoding import threadsafe
 from distconsole.model.events import Event, Narration, RunsCompared
-from distconsole.model.requests import Compare, Run
+from distconsole.model.requests import Compare
 from distconsole.model.run_events import RunEvent
+from distconsole.operations.watching import stored_request
 from distconsole.runs.compare.figures import compare, curves_of
 from distconsole.runs.compare.statistics import Compared, RunStatistics
 from distconsole.runs.store.planned import stored_plan
@@ -53,17 +54,9 @@ def _read(run_file: RunFile) -> Compared:
     statistics.close()
     record = run_file.record()
     settings = settings_of_run(
-        stored_plan(record), _request_of(record), _facts_of(record), statistics.gpu_names
+        stored_plan(record), stored_request(record), _facts_of(record), statistics.gpu_names
     )
     return Compared(summarise(record, statistics.timeline), statistics, settings)
-
-
-def _request_of(record: RunRecord) -> Run | None:
-    with contextlib.suppress(msgspec.MsgspecError):
-        return (
-            msgspec.json.decode(record.request, type=threadsafe(Run)) if record.request else None
-        )
-    return None
 
 
 def _facts_of(record: RunRecord) -> Facts:

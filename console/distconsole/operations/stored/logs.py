@@ -41,42 +41,35 @@ from distconsole.runs.store.store import RunStore
 def logs(
     request: Logs, sessions: SessionSource, control: Control, store: RunStore
 ) -> Iterator[Event]:
-    """Yield the lines that fit; with ``follow`` until the run ends.
-
-    Raises RunNotFoundError if neither this machine nor a host knows the run.
-    """
+    """Yield the lines that fit; with ``follow`` until the run ends; raises as ``attach``."""
     record = stored_record(request.run, request.where, sessions, store)
-    fold = folded if request.fold else _unfolded
+    fold = fold_lines if request.fold else _drop_times
     if record is not None and (record.end or not request.follow):
-        wanted = _wanted(request, _ended(record, store) or time.time())
+        ended = None
+        if record.end:
+            with store.open(record.run) as run_file:
+                ended = run_file.last_seen(record.hosts)
         so_far = follow_run(record.run, request.where, sessions, store)
-        past = standing_last(fitting(so_far, wanted))
-        yield from _told(fold(_tail(past, request.tail)), request, record)
+        past = end_transient(select_lines(so_far, _line_filter(request, ended or time.time())))
+        yield from _say_if_none(fold(_tail(past, request.tail)), request, record)
         return
     with sessions(where_of(record, request.where)) as session:
         record = record or remote_record(session, request.run, request.where, store)
         until, lacking = known_so_far(session, record)
         yield from lacking
-        wanted = _wanted(request, time.time())
+        wanted = _line_filter(request, time.time())
         skipped = Skipped()
-        past = fitting(watch_run(record, session, Control(), store, until), wanted)
+        past = select_lines(watch_run(record, session, Control(), store, until), wanted)
         if not request.follow:
-            yield from _told(fold(_tail(standing_last(past), request.tail)), request, record)
+            past = end_transient(past)
+            yield from _say_if_none(fold(_tail(past, request.tail)), request, record)
             return
         yield from fold(_tail(skipped.count(past), request.tail))
         coming = watch_run(record, session, control, store, whole=True)
-        yield from fold(skipped.rest(fitting(coming, wanted)))
+        yield from fold(skipped.rest(select_lines(coming, wanted)))
 
 
-def _ended(record: RunRecord, store: RunStore) -> float | None:
-    """Return when the last entry of a run that is over was made (UNIX seconds); None if it is not, or has none."""
-    if not record.end:
-        return None
-    with store.open(record.run) as run_file:
-        return run_file.last_seen(record.hosts)
-
-
-def _told(
+def _say_if_none(
     lines: Iterator[LogLine | Narration], request: Logs, record: RunRecord
 ) -> Iterator[LogLine | Narration]:
     """Yield ``lines``; where there are none, say what the run has."""
@@ -95,7 +88,7 @@ def _told(
     yield Narration(text=f"{fits}: {record.run} has {ranks} on {', '.join(record.hosts)}")
 
 
-def _wanted(request: Logs, now: float) -> LogFilter:
+def _line_filter(request: Logs, now: float) -> LogFilter:
     return LogFilter(
         spans=request.ranks,
         host=request.host or "",
@@ -148,7 +141,7 @@ def _source(line: LogLine | Narration) -> tuple[object, ...]:
     return line.host, line.rank, line.stream
 
 
-def fitting(events: Iterator[Event], wanted: LogFilter) -> Iterator[Told]:
+def select_lines(events: Iterator[Event], wanted: LogFilter) -> Iterator[Told]:
     """Yield the lines of ``events`` that fit, transient ones too, and what else is to be told of them."""
     scribe = Scribe()
     fits = wanted.test(scribe.speakers)
@@ -164,7 +157,7 @@ def fitting(events: Iterator[Event], wanted: LogFilter) -> Iterator[Told]:
             yield event
 
 
-def standing_last(told: Iterator[Told]) -> Iterator[Told]:
+def end_transient(told: Iterator[Told]) -> Iterator[Told]:
     """Yield ``told`` with transient lines left out, but for where each that did not end stood at last."""
     standing: dict[tuple[object, ...], LogLine] = {}
     for one in told:
@@ -179,7 +172,7 @@ def standing_last(told: Iterator[Told]) -> Iterator[Told]:
         yield msgspec.structs.replace(line, transient=False)
 
 
-def folded(told: Iterator[Told]) -> Iterator[LogLine | Narration]:
+def fold_lines(told: Iterator[Told]) -> Iterator[LogLine | Narration]:
     """Yield ``told`` with equal lines of several ranks as one, which says whose it is.
 
     A line waits so long as others may join it: ``FOLD_SECONDS`` of the lines' own time.
@@ -189,7 +182,7 @@ def folded(told: Iterator[Told]) -> Iterator[LogLine | Narration]:
     number = 0
     for one in told:
         if isinstance(one, Narration):
-            yield from _released(waiting, scribe, None)
+            yield from _release(waiting, scribe, None)
             yield one
         elif isinstance(one, Passed):
             fold.tick(one.t)
@@ -202,11 +195,11 @@ def folded(told: Iterator[Told]) -> Iterator[LogLine | Narration]:
                 number += 1
                 waiting.append((row, one))
                 fold.begin(line, row)
-        yield from _released(waiting, scribe, fold.closed_before())
-    yield from _released(waiting, scribe, None)
+        yield from _release(waiting, scribe, fold.closed_before())
+    yield from _release(waiting, scribe, None)
 
 
-def _released(
+def _release(
     waiting: deque[tuple[Row, LogLine]], scribe: Scribe, before: int | None
 ) -> Iterator[LogLine]:
     """Yield the rows before ``before``; -1 or None yields all."""
@@ -214,13 +207,11 @@ def _released(
         row, line = waiting.popleft()
         if row.count > 1:
             said = said_by(row.who, scribe.speakers)
-            line = msgspec.structs.replace(
-                line, ranks=said.ranks if said.ranks else UNSET, hosts=said.hosts
-            )
+            line = msgspec.structs.replace(line, ranks=said.ranks or UNSET, hosts=said.hosts)
         yield line
 
 
-def _unfolded(told: Iterator[Told]) -> Iterator[LogLine | Narration]:
+def _drop_times(told: Iterator[Told]) -> Iterator[LogLine | Narration]:
     return (one for one in told if not isinstance(one, Passed))
 
 

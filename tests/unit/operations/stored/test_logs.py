@@ -1,4 +1,4 @@
-"""``logs``: what fits, what is folded, where bars stood at last."""
+"""``logs``: what fits, what is fold_lines, where bars stood at last."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import io
 from distconsole.cli.streams import Streams
 from distconsole.model import requests as ask
 from distconsole.model.run_events import LogLine, NodeSample, RunEvents
-from distconsole.operations.stored.logs import Passed, fitting, folded, standing_last
+from distconsole.operations.stored.logs import Passed, end_transient, fold_lines, select_lines
 from distconsole.runs.logs.filter import parse_filter
 from distconsole.text.progress import SAID_SECONDS, Bars, alike, bar_text
 from distconsole.text.show import show_for
@@ -35,7 +35,7 @@ def printed(*events: RunEvents) -> str:
 
 def test_a_folded_line_says_which_ranks_and_waits_no_longer_than_it_must() -> None:
     events = [line(0, "a"), line(1, "a", 0.5), line(0, "b", 0.6), sample(9.0), line(0, "c", 9.1)]
-    given = folded(fitting(iter(events), parse_filter("", 0.0)))
+    given = fold_lines(select_lines(iter(events), parse_filter("", 0.0)))
     taken = [next(given), next(given)]
     assert printed(*taken) == "[0-1] a\n[0 n0] b\n"
     assert printed(*given) == "[0 n0] c\n"
@@ -43,7 +43,7 @@ def test_a_folded_line_says_which_ranks_and_waits_no_longer_than_it_must() -> No
 
 def test_what_a_filter_leaves_out_is_not_folded_in() -> None:
     events = [line(rank, text) for rank in range(6) for text in ("a", "b")]
-    told = folded(fitting(iter(events), parse_filter("1-2,5 /a/", 0.0)))
+    told = fold_lines(select_lines(iter(events), parse_filter("1-2,5 /a/", 0.0)))
     assert printed(*told) == "[1-2,5] a\n"
 
 
@@ -54,7 +54,7 @@ def test_of_a_bar_that_never_ended_the_last_state_is_a_line() -> None:
         line(0, "done"),
         line(1, "30%", transient=True),
     ]
-    told = [one for one in standing_last(iter(events)) if not isinstance(one, Passed)]
+    told = [one for one in end_transient(iter(events)) if not isinstance(one, Passed)]
     assert printed(*told) == "[0 n0] done\n[1 n0] 30%\n"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from distconsole.model import requests as ask
 from distconsole.model.events import Narration, RunListed
-from distconsole.operations.stored import past
+from distconsole.operations.stored import history
 from distconsole.runs.store.catalogue import NAME, stamps_in
 from distconsole.runs.store.run_file import RunFile
 from distconsole.runs.store.store import RunStore
@@ -38,7 +38,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def listed(store: RunStore) -> dict[str, str]:
-    return {run: summary.state for run, summary in past.stored_summaries(store)}
+    return {run: summary.state for run, summary in history.stored_summaries(store)}
 
 
 ALL = {f"run-{number}": "succeeded" for number in range(4)} | {"run-4": "unknown"}
@@ -58,8 +58,8 @@ def test_a_run_that_changed_is_opened_again_and_one_that_is_gone_is_forgotten(
     store: RunStore, opened: list[str]
 ) -> None:
     listed(store)
-    store.remove(past.RunId("run-0"))
-    with store.open(past.RunId("run-4")) as run_file:
+    store.remove(history.RunId("run-0"))
+    with store.open(history.RunId("run-4")) as run_file:
         run_file.write_end(
             b'{"event":"end","t":1.0,"run":"run-4","state":"failed","exit_code":3,"seconds":9.0}'
         )
@@ -85,15 +85,15 @@ def test_what_there_is_no_time_to_look_into_is_listed_and_looked_into_later(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as hurry:
-        hurry.setattr(past, "BRIEF_SECONDS", -1.0)
+        hurry.setattr(history, "BRIEF_SECONDS", -1.0)
         assert listed(store) == ALL
-    steps = [summary.steps for _, summary in past.stored_summaries(store)]
+    steps = [summary.steps for _, summary in history.stored_summaries(store)]
     assert steps == [60] * 5
 
 
 def test_files_that_are_no_runs_are_said_and_the_rest_is_listed(store: RunStore) -> None:
     (store.folder / "run-9.db").write_bytes(b"half a file")
-    events = list(past.runs(ask.Runs(), None, store))  # type: ignore[arg-type]
+    events = list(history.runs(ask.Runs(), None, store))  # type: ignore[arg-type]
     assert sum(isinstance(event, RunListed) for event in events) == 5
     said = [event.text for event in events if isinstance(event, Narration)]
     assert any("run-9 cannot be read and is not listed" in text for text in said)
@@ -107,7 +107,7 @@ def test_a_folder_that_cannot_be_written_only_costs_time(store: RunStore) -> Non
 
 def test_a_run_that_is_being_written_has_another_stamp(store: RunStore) -> None:
     before = stamps_in(store.folder)
-    with store.open(past.RunId("run-4")) as run_file:
+    with store.open(history.RunId("run-4")) as run_file:
         run_file.write_end(b"{}")
         assert stamps_in(store.folder)["run-4"] != before["run-4"]
     assert stamps_in(store.folder / "nowhere") == {}

@@ -1,4 +1,4 @@
-"""``runs``, ``show`` and ``replay``: what is known of runs. It changes nothing."""
+"""``runs``, ``show`` and ``replay``: what is known of runs."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from distconsole.operations.stored.remote_runs import (
     known_runs,
     summary_of_known,
 )
+from distconsole.operations.watching import stored_request
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS, ranks_of
 from distconsole.runs.conditions.summary_fields import summary_fields
 from distconsole.runs.store.catalogue import Listed, stamps_in
@@ -44,7 +45,7 @@ BRIEF_SECONDS = 1.5
 KEPT_TOGETHER = 500
 """Summaries that are put into the catalogue at once."""
 
-TOLD_UNKNOWN = 5
+MAX_NAMED = 5
 """Runs whose end is not known, and that are told of one by one."""
 
 
@@ -91,13 +92,10 @@ def _ask_hosts(
                 severity=Severity.WARN,
             )
         stored = summaries.get(each.run)
-        if stored is None:
-            summaries[each.run] = summary_of_known(each)
-        elif stored.state == "unknown":
-            summaries[each.run] = msgspec.structs.replace(stored, state=each.state)
-        else:
-            continue
-        yield RunListed(summary=summaries[each.run])
+        updated = _update(stored, each)
+        if updated is not stored:
+            summaries[each.run] = updated
+            yield RunListed(summary=updated)
 
 
 def _say_silent(silent: Sequence[Failed], so: str) -> Iterator[Narration]:
@@ -115,49 +113,43 @@ def show(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Ev
     UnavailableError if nothing is known of what ``fail_if`` asks.
     """
     if request.only is not None or request.fail_if is not None:
-        yield from _ranks(request, sessions, store)
+        yield from _show_ranks(request, sessions, store)
         return
     asks = request.where.names_hosts or at_hand(sessions)
     if asks:
         record = stored_record(request.run, request.where, sessions, store)
         if record is not None and record.end:
             yield from ask_late(record, request.where, sessions, store)
-    summary = _kept_summary(request.run, store, needed=not asks)
+    summary: RunSummary | None = None
+    try:
+        with store.open(store.resolve(request.run)) as run_file:
+            summary = _add_last_seen(summary_of(run_file), run_file)
+    except RunNotFoundError:
+        if not asks:
+            raise
     if asks and (summary is None or summary.state == "unknown"):
         with sessions(request.where) as session:
             known, silent = known_runs(session, () if summary is None else summary.hosts)
         yield from _say_silent(silent, "what it knows of runs is not told")
-        wanted = summary.run if summary is not None else request.run
-        summary = _as_known(summary, known, wanted, store)
+        try:
+            wanted = request.run if summary is None else summary.run
+            found = find_known(known, wanted, store.words())
+            summary = _update(summary, found)
+        except RunNotFoundError:
+            if summary is None:
+                raise
     if summary is not None:
         yield from _say_unknown([summary], store, time.time())
         yield RunShown(summary=summary)
 
 
-def _kept_summary(wanted: str, store: RunStore, *, needed: bool) -> RunSummary | None:
-    try:
-        run = store.resolve(wanted)
-    except RunNotFoundError:
-        if needed:
-            raise
-        return None
-    with store.open(run) as run_file:
-        return _dated(summary_of(run_file), run_file)
-
-
-def _as_known(
-    stored: RunSummary | None, known: Sequence[KnownRun], wanted: str, store: RunStore
-) -> RunSummary:
+def _update(stored: RunSummary | None, known: KnownRun) -> RunSummary:
     """Return the summary of a run with its state as the hosts know it."""
-    try:
-        found = find_known(known, wanted, store.words())
-    except RunNotFoundError:
-        if stored is None:
-            raise
-        return stored
     if stored is None:
-        return summary_of_known(found)
-    return msgspec.structs.replace(stored, state=found.state)
+        return summary_of_known(known)
+    if stored.state != "unknown":
+        return stored
+    return msgspec.structs.replace(stored, state=known.state)
 
 
 def open_kept(run: str) -> RunFile:
@@ -184,20 +176,13 @@ def launches(request: Launches, store: RunStore) -> Iterator[Event]:
     for record in store.runs():
         if len(told) >= request.limit:
             return
-        try:
-            again = (
-                msgspec.json.decode(record.request, type=threadsafe(Run))
-                if record.request
-                else None
-            )
-        except msgspec.MsgspecError:  # of a version that had other options
-            continue
+        again = stored_request(record)
         if again is not None and again not in told:
             told.append(again)
             yield LaunchKept(summary=listed(record), request=again)
 
 
-def _ranks(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
+def _show_ranks(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
     judge = Judge(RANK_FIELDS, request.only, request.fail_if, always_some=True)
     timeline = RunTimeline()
     for event in follow_run(request.run, request.where, sessions, store):
@@ -209,10 +194,9 @@ def _ranks(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[
     named = judge.names or ("step", "step_ms", "samples_s")
     shown = tuple(dict.fromkeys(("rank", "host", "state", *named)))
     for row in found.rows:
-        values = RANK_FIELDS.values(row) | {
-            f"metric.{name}": value for name, value in sorted(row.view.metrics.items())
-        }
-        yield RankListed(run=timeline.run, fields=values, shown=shown)
+        metrics = {f"metric.{name}": each for name, each in sorted(row.view.metrics.items())}
+        fields = RANK_FIELDS.values(row) | metrics
+        yield RankListed(run=timeline.run, fields=fields, shown=shown)
     yield from found.verdict
 
 
@@ -229,7 +213,9 @@ def stored_summaries(store: RunStore) -> Iterator[tuple[RunId, RunSummary]]:
                 summary = msgspec.json.decode(kept.summary, type=threadsafe(RunSummary))
         if summary is None:
             try:
-                summary = _stored(RunId(run), store, whole=whole)
+                with store.open(RunId(run)) as run_file:
+                    made = brief(run_file) if whole else listed(run_file.record())
+                    summary = _add_last_seen(made, run_file)
             except (ConsoleError, sqlite3.Error, msgspec.MsgspecError):
                 continue  # said by the count of those that cannot be read
             fresh.append((RunId(run), summary, whole))
@@ -254,14 +240,7 @@ def _keep(
     store.catalogue.keep(rows, gone)
 
 
-def _stored(run: RunId, store: RunStore, *, whole: bool) -> RunSummary:
-    """Return what is stored of a run; without looking at its entries if not ``whole``."""
-    with store.open(run) as run_file:
-        record = run_file.record()
-        return _dated(brief(run_file) if whole else listed(record), run_file)
-
-
-def _dated(summary: RunSummary, run_file: RunFile) -> RunSummary:
+def _add_last_seen(summary: RunSummary, run_file: RunFile) -> RunSummary:
     """Return ``summary``, of a run without an end with when it was last seen."""
     if summary.state != "unknown":
         return summary
@@ -273,37 +252,32 @@ def _say_unreadable(store: RunStore, summaries: Mapping[RunId, RunSummary]) -> I
     """Say which files cannot be read at all."""
     broken = [run for run in stamps_in(store.folder) if run not in summaries]
     if broken:
-        named = ", ".join(broken[:TOLD_UNKNOWN])
-        more = f" and {len(broken) - TOLD_UNKNOWN} more" if len(broken) > TOLD_UNKNOWN else ""
-        yield Narration(
-            text=f"{store.folder}: {named}{more} cannot be read and "
-            f"{'is' if len(broken) == 1 else 'are'} not listed",
-            severity=Severity.WARN,
-        )
+        named, left = ", ".join(broken[:MAX_NAMED]), len(broken) - MAX_NAMED
+        named += f" and {left} more" if left > 0 else ""
+        text = f"{named} cannot be read and {'is' if len(broken) == 1 else 'are'} not listed"
+        yield Narration(text=f"{store.folder}: {text}", severity=Severity.WARN)
 
 
 def _say_unknown(
     summaries: Iterable[RunSummary], store: RunStore, now: float
 ) -> Iterator[Narration]:
     """Say of runs without an end what is known, and what asks their hosts."""
-    unknown = sorted(
-        (summary for summary in summaries if summary.state == "unknown"),
-        key=lambda each: -each.started,
-    )
-    for summary in unknown[:TOLD_UNKNOWN]:
+    unknown = [summary for summary in summaries if summary.state == "unknown"]
+    unknown.sort(key=lambda each: -each.started)
+    for summary in unknown[:MAX_NAMED]:
         with store.open(RunId(summary.run)) as run_file:
             record = run_file.record()
             seen = summary.last_seen or run_file.last_seen(record.hosts) or summary.started
-        ago, where = ago_text(now - seen), _words(record.where, summary.hosts)
+        ago, where = ago_text(now - seen), _host_options(record.where, summary.hosts)
         yield Narration(
             text=f"{summary.run} was running when last seen {ago} on {','.join(summary.hosts)}; "
             f"distconsole runs {where} asks"
         )
-    if len(unknown) > TOLD_UNKNOWN:
-        yield Narration(text=f"and {len(unknown) - TOLD_UNKNOWN} older runs without an end")
+    if len(unknown) > MAX_NAMED:
+        yield Narration(text=f"and {len(unknown) - MAX_NAMED} older runs without an end")
 
 
-def _words(where: Where, hosts: Iterable[str]) -> str:
+def _host_options(where: Where, hosts: Iterable[str]) -> str:
     """Return the options that name a run's hosts as they were named."""
     if not where.names_hosts:
         where = Where(hosts=",".join(hosts), ssh_config=where.ssh_config)
