@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distconsole.errors import PlanError, UnavailableError
@@ -15,7 +15,7 @@ from distconsole.launch.choose import Choice
 from distconsole.launch.environment import SECRET_NAME
 from distconsole.launch.job import OUTPUT_ENV, Job, option_pairs
 from distconsole.launch.launchers.single import fill_place
-from distconsole.launch.script import ScriptTraits
+from distconsole.launch.plan import PreparedLaunch
 from distconsole.launch.slurm.submit import read_options, words_of
 from distconsole.model.job import LaunchPlan
 from distconsole.model.requests import EmitKind, LauncherName, PassArgs, Run
@@ -59,41 +59,38 @@ END = "RANK_SCRIPT_ENDS"
 
 
 @dataclass(frozen=True, slots=True)
-class ToEmit:
-    """What a file is written from.
+class _Source:
+    """What a file is written from; without a plan for a job whose nodes Slurm chooses."""
 
-    Attributes:
-        choice: How the script wants to be started.
-        env: The user's variables.
-        folder: Where the script starts.
-        plan: With hosts; None for a job whose nodes Slurm chooses.
-    """
-
-    request: Run
-    choice: Choice
-    traits: ScriptTraits
-    env: Mapping[str, str]
+    launch: PreparedLaunch
     folder: str
-    plan: LaunchPlan | None = None
+    plan: LaunchPlan | None
+
+    @property
+    def request(self) -> Run:
+        return self.launch.request
+
+    @property
+    def choice(self) -> Choice:
+        return self.launch.choice
 
     @property
     def one_a_node(self) -> bool:
-        """Whether a single process is started on each node."""
         return self.choice.launcher is LauncherName.SINGLE
 
     @property
     def python(self) -> str:
-        """The interpreter on the nodes."""
         planned = "python3" if self.plan is None else self.plan.nodes[0].ranks[0].argv[0]
         return self.request.where.python or planned
 
 
-def emit(kind: EmitKind, what: ToEmit) -> str:
-    """Return the file's text.
+def emit(kind: EmitKind, launch: PreparedLaunch, folder: str, plan: LaunchPlan | None) -> str:
+    """Return the file's text, for a script that starts in ``folder``; without hosts there is no plan.
 
     Raises UnavailableError if that starter cannot start the script; PlanError if it cannot place
     the ranks so.
     """
+    what = _Source(launch, folder, plan)
     ours = (LauncherName.TORCH, LauncherName.TORCHRUN, LauncherName.SINGLE, LauncherName.SLURM)
     if what.choice.launcher not in ours and kind is not EmitKind.MPIRUN:
         raise UnavailableError(
@@ -108,7 +105,7 @@ def emit(kind: EmitKind, what: ToEmit) -> str:
             return _torchrun(what)
 
 
-def _sbatch(what: ToEmit) -> str:
+def _sbatch(what: _Source) -> str:
     options = "\n".join(f"#SBATCH {option}" for option in _sbatch_options(what))
     return f"""#!/bin/bash
 # {_title(what)}
@@ -125,7 +122,7 @@ srun --kill-on-bad-exit=1 --mpi=none bash -c "$rank_script"
 """
 
 
-def _sbatch_options(what: ToEmit) -> list[str]:
+def _sbatch_options(what: _Source) -> list[str]:
     request, plan = what.request, what.plan
     name = request.name or posixpath.basename(request.script).removesuffix(".py")
     options = [f"--job-name={shlex.quote(name)}"]
@@ -155,7 +152,7 @@ def _lines_of_options(words: Sequence[str]) -> list[str]:
     return [shlex.join(line) for line in lines]
 
 
-def _ranks_a_node(what: ToEmit, words: Sequence[str]) -> int:
+def _ranks_a_node(what: _Source, words: Sequence[str]) -> int:
     if what.one_a_node:
         return 1
     if what.request.nproc not in (None, "gpu"):
@@ -163,7 +160,7 @@ def _ranks_a_node(what: ToEmit, words: Sequence[str]) -> int:
     return read_options(words).gpus_a_node or 1
 
 
-def _torchrun(what: ToEmit) -> str:
+def _torchrun(what: _Source) -> str:
     plan = _require_plan(what, EmitKind.TORCHRUN)
     if what.one_a_node:
         raise UnavailableError(
@@ -197,13 +194,13 @@ def _nic(nic: str | None) -> str:
     return f"; export GLOO_SOCKET_IFNAME={nic} NCCL_SOCKET_IFNAME=={nic}" if nic else ""
 
 
-def _mpirun(what: ToEmit) -> str:
+def _mpirun(what: _Source) -> str:
     plan = _require_plan(what, EmitKind.MPIRUN)
     counts = [1 if what.one_a_node else len(node.world_ranks) for node in plan.nodes]
     hosts = ",".join(f"{node.host}:{n}" for node, n in zip(plan.nodes, counts, strict=True))
     nics = {node.nic for node in plan.nodes}
     nic = nics.pop() if len(nics) == 1 else None
-    named = ["MASTER_ADDR", "MASTER_PORT", *OUTPUT_ENV, *what.env]
+    named = ["MASTER_ADDR", "MASTER_PORT", *OUTPUT_ENV, *what.launch.env]
     interface = ""
     if nic is not None:
         interface = f"    --mca oob_tcp_if_include {nic} --mca btl_tcp_if_include {nic} \\\n"
@@ -226,7 +223,7 @@ exec mpirun -np {sum(counts)} --host {hosts} --bind-to none \\
 """
 
 
-def _require_plan(what: ToEmit, kind: EmitKind) -> LaunchPlan:
+def _require_plan(what: _Source, kind: EmitKind) -> LaunchPlan:
     if what.plan is None:
         raise PlanError(
             f"--emit {kind} needs hosts, and with --slurm there are none yet",
@@ -235,15 +232,15 @@ def _require_plan(what: ToEmit, kind: EmitKind) -> LaunchPlan:
     return what.plan
 
 
-def _title(what: ToEmit) -> str:
+def _title(what: _Source) -> str:
     request = what.request
     words = shlex.join((request.script, *request.arguments)).replace("\n", " ")
     return f"Written by distconsole run --emit for: {words}"
 
 
-def _exports(what: ToEmit) -> str:
+def _exports(what: _Source) -> str:
     lines = []
-    for name, value in {**OUTPUT_ENV, **what.env}.items():
+    for name, value in {**OUTPUT_ENV, **what.launch.env}.items():
         if value and SECRET_NAME.search(name):
             lines.append(f': "${{{name}:?is not written here: set it before}}"\nexport {name}')
         else:
@@ -251,17 +248,19 @@ def _exports(what: ToEmit) -> str:
     return "\n".join(lines)
 
 
-def _rank_script(what: ToEmit, kind: EmitKind) -> str:
+def _rank_script(what: _Source, kind: EmitKind) -> str:
     """Return the shell text that keeps what every rank runs in ``rank_script``."""
     names = (NODE_NAMES if what.one_a_node else TORCH_NAMES).get(kind, {})
-    sets = [f'export {name}="{value}"' for name, value in names.items() if name not in what.env]
+    sets = [
+        f'export {name}="{value}"' for name, value in names.items() if name not in what.launch.env
+    ]
     setup = what.request.where.setup if what.plan is None else what.plan.nodes[0].setup
     start = [f"cd {shlex.quote(what.folder)} || exit", *filter(None, [setup])]
     text = "\n".join([*sets, *start, f"exec {_command(what)}"])
     return f"read -r -d '' rank_script << '{END}' || true\n{text}\n{END}"
 
 
-def _command(what: ToEmit) -> str:
+def _command(what: _Source) -> str:
     request = what.request
     job = Job(
         nodes=(),
@@ -276,7 +275,7 @@ def _command(what: ToEmit) -> str:
     return " ".join([*words[:fixed], *_added_words(what), *given])
 
 
-def _added_words(what: ToEmit) -> list[str]:
+def _added_words(what: _Source) -> list[str]:
     rank, world = ("NODE_RANK", "NNODES") if what.one_a_node else ("RANK", "WORLD_SIZE")
     values = {
         "local_rank": "$LOCAL_RANK",
@@ -286,5 +285,5 @@ def _added_words(what: ToEmit) -> list[str]:
     }
     kind = what.choice.pass_args
     joint = "=" if kind is PassArgs.TORCH_LAUNCH else " "
-    pairs = option_pairs(kind, what.traits, what.request.arguments, values)
+    pairs = option_pairs(kind, what.launch.traits, what.request.arguments, values)
     return [f'{option}{joint}"{value}"' for option, value in pairs]

@@ -5,18 +5,26 @@ from __future__ import annotations
 import posixpath
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from distconsole.errors import PlanError
 from distconsole.launch.addresses import AddressChoice, NodeFacts, choose_addresses
 from distconsole.launch.choose import Choice
-from distconsole.launch.engines import GLOO, MPI, refuse_horovod, refuse_mpi, refuse_own_name
+from distconsole.launch.engines import (
+    GLOO,
+    MPI,
+    Engines,
+    refuse_horovod,
+    refuse_mpi,
+    refuse_own_name,
+)
 from distconsole.launch.environment import verify_env
 from distconsole.launch.job import RUN_DIR, Job, PlacedNode, own_text
 from distconsole.launch.launchers import horovod, mpi, single, torch, torchrun
 from distconsole.launch.script import ScriptTraits
 from distconsole.launch.slurm.srun import Allocation, below_slurm, is_one_a_node, plan_tasks
+from distconsole.launch.sync.send import Project
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan, NodePlan
 from distconsole.model.names import HostName, RunId
@@ -26,91 +34,105 @@ MAX_WORLD_SIZE = 65_536
 MAX_SLOTS_NAMED = 4
 
 
-def make_plan(
-    request: Run,
-    cluster: Cluster,
-    facts: Mapping[HostName, NodeFacts],
-    run: RunId,
-    *,
-    choice: Choice,
-    traits: ScriptTraits,
-    env: Mapping[str, str],
-    folder: str,
-    allocation: Allocation | None = None,
-) -> LaunchPlan:
+@dataclass(frozen=True, slots=True)
+class PreparedLaunch:
+    """What is known of a launch before any host is asked.
+
+    Attributes:
+        env: The user's variables.
+        traits: What the script says about itself.
+        choice: How it is to be started, as far as that does not depend on the hosts.
+        project: The code to bring, with ``--sync``.
+    """
+
+    request: Run
+    env: Mapping[str, str]
+    traits: ScriptTraits
+    choice: Choice
+    project: Project | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchHosts:
+    """The hosts of a launch with what they say of themselves, and the Slurm job they are nodes of."""
+
+    cluster: Cluster
+    facts: Mapping[HostName, NodeFacts]
+    allocation: Allocation | None = None
+
+    @property
+    def engines(self) -> dict[HostName, Engines]:
+        """By host, what it has of the engines that it was asked for."""
+        return {host: each.engines for host, each in self.facts.items()}
+
+
+def make_plan(launch: PreparedLaunch, hosts: LaunchHosts, run: RunId, folder: str) -> LaunchPlan:
     """Place a job.
 
     Args:
-        request: What to run.
-        cluster: The hosts, in the order of ranks.
-        facts: By host name, for every host.
+        launch: With the choice that goes with the hosts (``choose.finish_choice``).
+        hosts: In the order of ranks.
         run: The run's id.
-        choice: How the script is started on these hosts (``choose.finish_choice``).
-        traits: What the script says about itself.
-        env: The user's variables (``environment.user_env``).
         folder: Where relative paths start: the console's own folder.
-        allocation: The Slurm job that all hosts are nodes of, if there is one.
 
     Raises PlanError if the job cannot be placed.
     """
-    one_a_node = is_one_a_node(choice, traits, request.arguments)
-    choice = below_slurm(choice, allocation)
-    _refuse_request(request, cluster, allocation)
-    addresses = choose_addresses(cluster.hosts, facts, request.nic)
-    slots, notes = [1] * len(cluster.hosts), _note_unused_numbers(request, cluster.hosts, traits)
+    request, facts, allocation = launch.request, hosts.facts, hosts.allocation
+    one_a_node = is_one_a_node(launch.choice, launch.traits, request.arguments)
+    launch = replace(launch, choice=below_slurm(launch.choice, allocation))
+    named = hosts.cluster.hosts
+    _refuse_request(request, hosts)
+    addresses = choose_addresses(named, facts, request.nic)
+    slots, notes = [1] * len(named), _note_unused_numbers(request, named, launch.traits)
     if not one_a_node:
-        slots, notes = _count_slots(request, cluster.hosts, facts, in_job=allocation is not None)
-    nodes = _place_ranks(cluster.hosts, facts, addresses, slots)
-    _refuse_engines(choice, traits, nodes)
+        slots, notes = _count_slots(request, named, facts, in_job=allocation is not None)
+    nodes = _place_ranks(named, facts, addresses, slots)
+    _refuse_engines(launch, nodes)
     job = replace(
-        _make_job(request, nodes, choice, env, folder),
-        traits=traits,
+        _make_job(launch, nodes, folder),
         one_a_node=one_a_node,
         slurm_job=allocation.job if allocation is not None else None,
         run=run,
     )
     held = allocation is not None and allocation.held
-    return _assemble(request, job, choice, (*addresses.notes, *notes), held)
+    return _assemble(request, job, launch.choice, (*addresses.notes, *notes), held)
 
 
-def _make_job(
-    request: Run,
-    nodes: tuple[PlacedNode, ...],
-    choice: Choice,
-    env: Mapping[str, str],
-    folder: str,
-) -> Job:
+def _make_job(launch: PreparedLaunch, nodes: tuple[PlacedNode, ...], folder: str) -> Job:
+    request, choice = launch.request, launch.choice
     wanted = hosts_wanted(request.nnodes)
     can_lose = request.may_lose_hosts or choice.elastic
     workdir = posixpath.join(folder, request.workdir) if request.workdir else folder
     path_is_whole = request.module or request.script.startswith(RUN_DIR)
+    env = {name: own_text(value) for name, value in launch.env.items()}
     return Job(
         nodes=nodes,
         script=request.script if path_is_whole else posixpath.join(workdir, request.script),
         arguments=tuple(map(own_text, request.arguments)),
         module=request.module,
-        env={**verify_env(request), **{name: own_text(value) for name, value in env.items()}},
+        env={**verify_env(request), **env},
         workdir=workdir,
         pass_args=choice.pass_args,
+        traits=launch.traits,
         max_restarts=request.max_restarts,
         min_nodes=wanted[0] if wanted is not None and can_lose else None,
     )
 
 
-def _refuse_request(request: Run, cluster: Cluster, allocation: Allocation | None) -> None:
-    if allocation is not None and request.may_lose_hosts:
+def _refuse_request(request: Run, hosts: LaunchHosts) -> None:
+    if hosts.allocation is not None and request.may_lose_hosts:
         raise PlanError(
             f"--nnodes {request.nnodes} does not work in a Slurm job, which ends with its first node",
             "leave --nnodes out",
         )
-    if not cluster.hosts:
+    if not hosts.cluster.hosts:
         raise PlanError("there are no hosts to run on", "give --hosts, --hostfile or --cluster")
 
 
-def _refuse_engines(choice: Choice, traits: ScriptTraits, nodes: tuple[PlacedNode, ...]) -> None:
+def _refuse_engines(launch: PreparedLaunch, nodes: tuple[PlacedNode, ...]) -> None:
     """Refuse hosts that lack what the launcher starts, as far as they were asked."""
     engines = {node.host.name: node.facts.engines for node in nodes}
-    if choice.launcher is LauncherName.HOROVOD:
+    if launch.choice.launcher is LauncherName.HOROVOD:
         refuse_horovod(engines, GLOO)
         own = {
             node.host.name: frozenset(i.address for i in node.facts.interfaces if i.usable)
@@ -118,9 +140,9 @@ def _refuse_engines(choice: Choice, traits: ScriptTraits, nodes: tuple[PlacedNod
             if not node.endpoint.address.startswith("127.")
         }
         refuse_own_name(engines, own)
-    elif choice.launcher is LauncherName.MPI:
+    elif launch.choice.launcher is LauncherName.MPI:
         refuse_mpi(engines)
-        if traits.horovod:
+        if launch.traits.horovod:
             refuse_horovod(engines, MPI)
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from distconsole.errors import PlanError, UnavailableError
 from distconsole.launch.choose import choose_launcher
-from distconsole.launch.emit import ToEmit, emit
+from distconsole.launch.emit import emit
+from distconsole.launch.plan import PreparedLaunch
 from distconsole.launch.script import ScriptTraits
 from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement
 from distconsole.model.names import HostName, Rank, RunId
@@ -34,14 +35,14 @@ def plan(*slots: int) -> LaunchPlan:
 
 def to_emit(
     request: Run, traits: ScriptTraits = READABLE, placed: LaunchPlan | None = None, **env: str
-) -> ToEmit:
+) -> tuple[PreparedLaunch, str, LaunchPlan | None]:
     choice = choose_launcher(request, traits)
-    return ToEmit(request, choice, traits, env, "/work", placed)
+    return PreparedLaunch(request, env, traits, choice), "/work", placed
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_file_holds_a_secret_and_each_says_what_it_lacks(kind: EmitKind) -> None:
-    text = emit(kind, to_emit(Run("train.py"), placed=plan(2, 2), HF_TOKEN="s3cret", LR="1"))
+    text = emit(kind, *to_emit(Run("train.py"), placed=plan(2, 2), HF_TOKEN="s3cret", LR="1"))
     assert "s3cret" not in text
     assert "${HF_TOKEN:?" in text
     assert "export LR=1" in text
@@ -51,7 +52,7 @@ def test_no_file_holds_a_secret_and_each_says_what_it_lacks(kind: EmitKind) -> N
 @pytest.mark.parametrize("pass_args", [None, *PassArgs])
 def test_bash_understands_every_file(kind: EmitKind, pass_args: PassArgs | None) -> None:
     request = Run("train.py", ("--note", 'it\'s\n$(id) "x" {port}'), pass_args=pass_args)
-    text = emit(kind, to_emit(request, placed=plan(2, 2), NOTE="a'b\nc"))
+    text = emit(kind, *to_emit(request, placed=plan(2, 2), NOTE="a'b\nc"))
     done = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
@@ -59,24 +60,24 @@ def test_bash_understands_every_file(kind: EmitKind, pass_args: PassArgs | None)
 def test_the_arguments_that_a_script_declares_are_added_as_it_spells_them() -> None:
     traits = replace(READABLE, local_rank="--local-rank")
     assert '/work/train.py --local-rank="$LOCAL_RANK" --lr 1' in emit(
-        EmitKind.TORCHRUN, to_emit(Run("train.py", ("--lr", "1")), traits, plan(1, 1))
+        EmitKind.TORCHRUN, *to_emit(Run("train.py", ("--lr", "1")), traits, plan(1, 1))
     )
     request = Run("train.py", pass_args=PassArgs.INIT_METHOD)
-    text = emit(EmitKind.SBATCH, to_emit(request, placed=plan(1, 1)))
+    text = emit(EmitKind.SBATCH, *to_emit(request, placed=plan(1, 1)))
     assert '--init_method "tcp://$MASTER_ADDR:$MASTER_PORT" --rank "$RANK"' in text
 
 
 def test_a_script_that_spawns_is_one_process_a_node() -> None:
     traits = replace(READABLE, spawns=True)
     request = Run("train.py", ("--rank", "{node_rank}"))
-    text = emit(EmitKind.SBATCH, to_emit(request, traits, plan(1, 1)))
+    text = emit(EmitKind.SBATCH, *to_emit(request, traits, plan(1, 1)))
     assert "#SBATCH --ntasks-per-node=1" in text
     assert 'export NODE_RANK="$SLURM_NODEID"' in text
     assert "export RANK=" not in text
     with pytest.raises(UnavailableError, match="spawn"):
-        emit(EmitKind.TORCHRUN, to_emit(request, traits, plan(1, 1)))
+        emit(EmitKind.TORCHRUN, *to_emit(request, traits, plan(1, 1)))
     told = replace(traits, init_method="--dist-url", rank="--rank", world_size="--world-size")
-    text = emit(EmitKind.SBATCH, to_emit(request, told, plan(1, 1)))
+    text = emit(EmitKind.SBATCH, *to_emit(request, told, plan(1, 1)))
     assert '--dist-url "tcp://$MASTER_ADDR:$MASTER_PORT" --world-size "$NNODES" --rank' in text
 
 
@@ -91,23 +92,25 @@ def test_a_script_that_spawns_is_one_process_a_node() -> None:
     ],
 )
 def test_a_job_without_hosts_has_a_rank_a_gpu(options: str, line: str) -> None:
-    text = emit(EmitKind.SBATCH, to_emit(Run("train.py", slurm=options)))
+    text = emit(EmitKind.SBATCH, *to_emit(Run("train.py", slurm=options)))
     assert line in text.splitlines()
     assert text.count("ntasks-per-node") <= 1
 
 
 def test_named_hosts_are_the_nodes_and_unequal_ones_no_job_of_srun() -> None:
     request = Run("train.py", where=Where(hosts="n[1-2]"))
-    assert "#SBATCH --nodelist=n1,n2" in emit(EmitKind.SBATCH, to_emit(request, placed=plan(2, 2)))
+    assert "#SBATCH --nodelist=n1,n2" in emit(
+        EmitKind.SBATCH, *to_emit(request, placed=plan(2, 2))
+    )
     with pytest.raises(PlanError, match="as many ranks"):
-        emit(EmitKind.SBATCH, to_emit(request, placed=plan(2, 1)))
-    assert "--host n1:2,n2:1" in emit(EmitKind.MPIRUN, to_emit(request, placed=plan(2, 1)))
+        emit(EmitKind.SBATCH, *to_emit(request, placed=plan(2, 1)))
+    assert "--host n1:2,n2:1" in emit(EmitKind.MPIRUN, *to_emit(request, placed=plan(2, 1)))
 
 
 def test_what_a_starter_cannot_do_is_refused() -> None:
     horovod = replace(READABLE, horovod=True)
     for kind in (EmitKind.SBATCH, EmitKind.TORCHRUN):
         with pytest.raises(UnavailableError, match="imports Horovod"):
-            emit(kind, to_emit(Run("t.py", launcher=LauncherName.AUTO), horovod, plan(1)))
+            emit(kind, *to_emit(Run("t.py", launcher=LauncherName.AUTO), horovod, plan(1)))
     with pytest.raises(PlanError, match="needs hosts"):
-        emit(EmitKind.MPIRUN, to_emit(Run("t.py", slurm="-N2")))
+        emit(EmitKind.MPIRUN, *to_emit(Run("t.py", slurm="-N2")))

@@ -17,7 +17,7 @@ from distconsole.launch.choose import Choice, choose_launcher, finish_choice
 from distconsole.launch.engines import Engines, MpiBuild
 from distconsole.launch.execute import node_spec
 from distconsole.launch.launchers.mpi import AS_RANK, TORCH_NAMES
-from distconsole.launch.plan import make_plan
+from distconsole.launch.plan import LaunchHosts, PreparedLaunch, make_plan
 from distconsole.launch.script import ScriptTraits
 from distconsole.launch.show import dry_run_text, plan_event
 from distconsole.model.addresses import Interface
@@ -55,14 +55,15 @@ def plan(
     traits = ScriptTraits(readable=True, horovod=elastic, elastic=elastic)
     engines = {host: each.engines for host, each in known.items()}
     return make_plan(
-        request,
-        Cluster(hosts),
-        known,
+        PreparedLaunch(
+            request,
+            env or {},
+            traits,
+            finish_choice(choose_launcher(request, traits), request, env or {}, engines),
+        ),
+        LaunchHosts(Cluster(hosts), known),
         RunId("train-0101-abc"),
-        choice=finish_choice(choose_launcher(request, traits), request, env or {}, engines),
-        traits=traits,
-        env=env or {},
-        folder="/job",
+        "/job",
     )
 
 
@@ -208,14 +209,15 @@ def test_two_hosts_that_are_one_machine_are_refused_for_mpirun() -> None:
     same = facts(0, MpiBuild("Open MPI", "4.1.4"))
     with pytest.raises(PlanError, match="a and user@b are one machine") as caught:
         make_plan(
-            Run("t.py", launcher=LauncherName.MPI),
-            Cluster((A, B)),
-            {A.name: same, B.name: same},
+            PreparedLaunch(
+                Run("t.py", launcher=LauncherName.MPI),
+                {},
+                ScriptTraits(),
+                Choice(LauncherName.MPI, "asked for"),
+            ),
+            LaunchHosts(Cluster((A, B)), {A.name: same, B.name: same}),
             RunId("t-1-a"),
-            choice=Choice(LauncherName.MPI, "asked for"),
-            traits=ScriptTraits(),
-            env={},
-            folder="/",
+            "/",
         )
     assert "--hosts a:2" in caught.value.hint
 
@@ -232,14 +234,15 @@ def test_hosts_with_other_folders_are_refused_for_mpirun() -> None:
 def test_more_ranks_than_slots_are_refused() -> None:
     with pytest.raises(PlanError, match=r"--nproc 4 is more than a has slots \(2\)"):
         make_plan(
-            Run("t.py", launcher=LauncherName.MPI, nproc="4"),
-            Cluster((A,)),
-            {A.name: facts(0, MpiBuild("Open MPI", "4.1.4"))},
+            PreparedLaunch(
+                Run("t.py", launcher=LauncherName.MPI, nproc="4"),
+                {},
+                ScriptTraits(),
+                Choice(LauncherName.MPI, "asked for"),
+            ),
+            LaunchHosts(Cluster((A,)), {A.name: facts(0, MpiBuild("Open MPI", "4.1.4"))}),
             RunId("t-1-a"),
-            choice=Choice(LauncherName.MPI, "asked for"),
-            traits=ScriptTraits(),
-            env={},
-            folder="/",
+            "/",
         )
 
 

@@ -18,7 +18,7 @@ from distconsole.launch.environment import read_env_file, shown_env, user_env
 from distconsole.launch.execute import node_spec
 from distconsole.launch.job import new_run_id
 from distconsole.launch.launchers.torchrun import OWN_LOGS
-from distconsole.launch.plan import make_plan
+from distconsole.launch.plan import LaunchHosts, PreparedLaunch, make_plan
 from distconsole.launch.script import ScriptTraits
 from distconsole.launch.show import dry_run_text, plan_event
 from distconsole.model.addresses import Interface
@@ -47,14 +47,12 @@ def plan(
     hosts = hosts or (Host(HostName("a")), Host(HostName("b")))
     choice = choose_launcher(request, traits)
     return make_plan(
-        request,
-        Cluster(hosts),
-        {h.name: facts(i, gpus[i] if gpus else 0) for i, h in enumerate(hosts)},
+        PreparedLaunch(request, env or {}, traits, finish_choice(choice, request, env or {}, {})),
+        LaunchHosts(
+            Cluster(hosts), {h.name: facts(i, gpus[i] if gpus else 0) for i, h in enumerate(hosts)}
+        ),
         RunId("train-0101-abc"),
-        choice=finish_choice(choice, request, env or {}, {}),
-        traits=traits,
-        env=env or {},
-        folder="/work/job",
+        "/work/job",
     )
 
 
@@ -128,14 +126,10 @@ def test_hosts_that_are_one_machine_share_its_processors() -> None:
     hosts = (Host(HostName("a"), slots=1), Host(HostName("b"), slots=3))
     same = facts(0, cpus=8)
     made = make_plan(
-        Run("t.py"),
-        Cluster(hosts),
-        {host.name: same for host in hosts},
+        PreparedLaunch(Run("t.py"), {}, TRAITS, choose_launcher(Run("t.py"), TRAITS)),
+        LaunchHosts(Cluster(hosts), {host.name: same for host in hosts}),
         RunId("t-1-a"),
-        choice=choose_launcher(Run("t.py"), TRAITS),
-        traits=TRAITS,
-        env={},
-        folder="/",
+        "/",
     )
     assert [node.env["OMP_NUM_THREADS"] for node in made.nodes] == ["2", "2"]
     assert {node.address for node in made.nodes} == {"127.0.0.1"}
@@ -358,14 +352,10 @@ def test_pass_args_with_another_launcher_is_refused() -> None:
 def test_no_hosts_is_an_error() -> None:
     with pytest.raises(PlanError, match="no hosts"):
         make_plan(
-            Run("t.py"),
-            Cluster(()),
-            {},
+            PreparedLaunch(Run("t.py"), {}, TRAITS, choose_launcher(Run("t.py"), TRAITS)),
+            LaunchHosts(Cluster(()), {}),
             RunId("x-1-a"),
-            choice=choose_launcher(Run("t.py"), TRAITS),
-            traits=TRAITS,
-            env={},
-            folder="/",
+            "/",
         )
 
 

@@ -49,6 +49,29 @@ class Brought:
     seconds: float
 
 
+@dataclass(frozen=True, slots=True)
+class Project:
+    """The code to bring for a request, and how the request reads where it will lie.
+
+    Attributes:
+        request: With the script's place on the nodes.
+        folder: Where relative paths start there.
+        note: What a person should know about that; may be empty.
+    """
+
+    code: Code
+    kept: KeptCode
+    request: Run
+    folder: str
+    note: str
+
+    @property
+    def description(self) -> str:
+        """The code's size as a person reads it."""
+        files, size = len(self.code.files), size_text(self.code.size)
+        return f"{files:,} {'file' if files == 1 else 'files'} ({size}) of {self.code.root}"
+
+
 def gather(request: Run, folder: Path, kept: KeptCode) -> Code:
     """Return the code of the script's project as it is now, kept here for a later ``rerun``.
 
@@ -219,3 +242,10 @@ def _has(code: Code, script: Path) -> bool:
 def _plain(path: Path) -> Path:
     """Return ``path`` absolute, without ``..``, its links as they are."""
     return Path(posixpath.normpath(path.absolute()))
+
+
+def size_text(size: float) -> str:
+    """Return a number of bytes as a person reads it."""
+    if size < 1024:
+        return f"{size:,.0f} B"
+    return f"{size / 1024:,.1f} KiB" if size < 1 << 20 else f"{size / (1 << 20):,.1f} MiB"

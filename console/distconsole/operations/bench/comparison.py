@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from distconsole.errors import ConsoleError, PlanError
 from distconsole.launch.choose import Choice
 from distconsole.launch.engines import MPI, refuse_horovod
+from distconsole.launch.plan import LaunchHosts, PreparedLaunch
 from distconsole.launch.script import ScriptTraits
 from distconsole.model.events import (
     BenchEnded,
@@ -39,12 +40,7 @@ from distconsole.operations.bench.strategies import (
 )
 from distconsole.operations.control import Control, Wish
 from distconsole.operations.launch import launching
-from distconsole.operations.launch.planner import (
-    LaunchHosts,
-    PreparedLaunch,
-    ask_engines,
-    collect_facts,
-)
+from distconsole.operations.launch.planner import ask_engines, collect_facts
 from distconsole.operations.sessions import SessionSource, connect_all, lend
 from distconsole.runs.store.store import RunStore
 from distconsole.session import Session

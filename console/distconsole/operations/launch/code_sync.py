@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from distconsole.config.paths import code_dir
@@ -17,9 +17,16 @@ from distconsole.launch.script import (
     module_files,
     traits_of,
 )
-from distconsole.launch.sync.code import Code
 from distconsole.launch.sync.kept_code import KeptCode
-from distconsole.launch.sync.send import bring, gather, locate, script_path, tree_of
+from distconsole.launch.sync.send import (
+    Project,
+    bring,
+    gather,
+    locate,
+    script_path,
+    size_text,
+    tree_of,
+)
 from distconsole.model.cluster import Cluster
 from distconsole.model.events import Narration
 from distconsole.model.job import LaunchPlan
@@ -36,29 +43,6 @@ OUR_FLAGS = frozenset(
     )
 )
 """Options of ``run`` that few scripts have too; ``--name``, ``--json`` and the like are left to scripts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Project:
-    """The code to bring for a request, and how the request reads where it will lie.
-
-    Attributes:
-        request: With the script's place on the nodes.
-        folder: Where relative paths start there.
-        note: What a person should know about that; may be empty.
-    """
-
-    code: Code
-    kept: KeptCode
-    request: Run
-    folder: str
-    note: str
-
-    @property
-    def description(self) -> str:
-        """The code's size as a person reads it."""
-        files, size = len(self.code.files), _size_text(self.code.size)
-        return f"{files:,} {'file' if files == 1 else 'files'} ({size}) of {self.code.root}"
 
 
 def collect_project(request: Run, again: RunId | None = None) -> Project | None:
@@ -121,7 +105,7 @@ def bring_code(
     if is_stopped():
         return
     project.kept.note(plan.run, project.code)
-    new = f"{sent.contents:,} new ({_size_text(sent.size)})"
+    new = f"{sent.contents:,} new ({size_text(sent.size)})"
     yield Narration(
         text=f"code: {project.description} to {len(hosts)} {'host' if len(hosts) == 1 else 'hosts'} in "
         f"{sent.seconds:.2f} s, {new if sent.contents else 'none of them new'}; "
@@ -175,9 +159,3 @@ def refuse_our_flags(request: Run, verb: str = "run") -> None:
 
 def _path(request: Run) -> Path:
     return (Path(request.workdir or ".").expanduser() / request.script).absolute()
-
-
-def _size_text(size: float) -> str:
-    if size < 1024:
-        return f"{size:,.0f} B"
-    return f"{size / 1024:,.1f} KiB" if size < 1 << 20 else f"{size / (1 << 20):,.1f} MiB"

@@ -11,6 +11,7 @@ from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, PlanError
 from distconsole.launch.choose import choose_launcher
 from distconsole.launch.everywhere import on_every
+from distconsole.launch.plan import LaunchHosts, PreparedLaunch
 from distconsole.launch.show import plan_event
 from distconsole.model.events import Event, LaunchersJudged, ScriptSought
 from distconsole.model.job import LaunchPlan
@@ -19,8 +20,6 @@ from distconsole.model.requests import Foresee, LauncherName
 from distconsole.operations.control import Control
 from distconsole.operations.launch.launching import show_dry_run
 from distconsole.operations.launch.planner import (
-    LaunchHosts,
-    PreparedLaunch,
     ask_engines,
     ask_for,
     plan_to_start,

@@ -15,8 +15,9 @@ from msgspec import UNSET
 from distconsole.checks.engine.baseline import Passports
 from distconsole.config.paths import passports_dir
 from distconsole.errors import ConfigError, ConsoleError, RunNotFoundError, UsageError
-from distconsole.launch.emit import ToEmit, emit
+from distconsole.launch.emit import emit
 from distconsole.launch.execute import start
+from distconsole.launch.plan import PreparedLaunch
 from distconsole.launch.show import dry_run_text, plan_event
 from distconsole.launch.slurm.srun import Allocation
 from distconsole.model.decoding import threadsafe
@@ -27,12 +28,7 @@ from distconsole.model.requests import Rerun, Run
 from distconsole.model.run_events import EndState, PlanMade, RunEnded
 from distconsole.operations.control import Control, end_unstarted
 from distconsole.operations.launch.code_sync import bring_code
-from distconsole.operations.launch.planner import (
-    PreparedLaunch,
-    plan_on_hosts,
-    prepare_launch,
-    read_launch,
-)
+from distconsole.operations.launch.planner import plan_on_hosts, prepare_launch, read_launch
 from distconsole.operations.sessions import SessionSource, lasting, narrate
 from distconsole.operations.slurm.dry_run import show_submission
 from distconsole.operations.slurm.submitted import run_submitted
@@ -202,8 +198,7 @@ def _emit(launch: PreparedLaunch, plan: LaunchPlan | None) -> Iterator[Event]:
     request = launch.request
     assert request.emit is not None
     folder = str(Path.cwd() / (request.workdir or ""))
-    what = ToEmit(request, launch.choice, launch.traits, launch.env, folder, plan)
-    text = emit(request.emit, what)
+    text = emit(request.emit, launch, folder, plan)
     if request.output is None:
         yield TextMade(text=text)
         return

@@ -6,14 +6,13 @@ In this order: read the script and choose a launcher, reach the hosts, ask for t
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from distconsole.errors import PlanError, UsageError
 from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.choose import (
-    Choice,
     choose_launcher,
     finish_choice,
     required_engines,
@@ -23,9 +22,9 @@ from distconsole.launch.engines import Engines, engines_of
 from distconsole.launch.environment import user_env
 from distconsole.launch.everywhere import on_every, required
 from distconsole.launch.job import new_run_id
-from distconsole.launch.plan import make_plan
-from distconsole.launch.script import ScriptTraits
+from distconsole.launch.plan import LaunchHosts, PreparedLaunch, make_plan
 from distconsole.launch.slurm.srun import Allocation, below_slurm, inside
+from distconsole.launch.sync.send import Project
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Cluster
 from distconsole.model.events import Event, Narration
@@ -35,7 +34,6 @@ from distconsole.model.names import HostName, RunId
 from distconsole.model.outcome import failed
 from distconsole.model.requests import Run, hosts_wanted
 from distconsole.operations.launch.code_sync import (
-    Project,
     add_code,
     collect_project,
     inspect_script,
@@ -51,38 +49,6 @@ PROBE_SECONDS = 30.0
 """A Python on a cold network disk takes its time."""
 
 ANSWER_SECONDS = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedLaunch:
-    """What is known of a launch before any host is asked.
-
-    Attributes:
-        env: The user's variables.
-        traits: What the script says about itself.
-        choice: How it is to be started, as far as that does not depend on the hosts.
-        project: The code to bring, with ``--sync``.
-    """
-
-    request: Run
-    env: Mapping[str, str]
-    traits: ScriptTraits
-    choice: Choice
-    project: Project | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchHosts:
-    """The hosts of a launch with what they say of themselves, and the Slurm job they are nodes of."""
-
-    cluster: Cluster
-    facts: Mapping[HostName, NodeFacts]
-    allocation: Allocation | None = None
-
-    @property
-    def engines(self) -> dict[HostName, Engines]:
-        """By host, what it has of the engines that it was asked for."""
-        return {host: each.engines for host, each in self.facts.items()}
 
 
 def prepare_launch(request: Run, again: RunId | None = None) -> PreparedLaunch:
@@ -236,17 +202,13 @@ def plan_launch(
     Raises PlanError if the job cannot be placed.
     """
     request, allocation = launch.request, hosts.allocation
-    named = allocation.run if allocation is not None else ""
+    choice = finish_choice(launch.choice, request, launch.env, hosts.engines)
+    run = allocation.run if allocation is not None else ""
     return make_plan(
-        project.request if project is not None else request,
-        hosts.cluster,
-        hosts.facts,
-        RunId(named) if named else new_run_id(request.script, request.name),
-        choice=finish_choice(launch.choice, request, launch.env, hosts.engines),
-        traits=launch.traits,
-        env=launch.env,
-        folder=project.folder if project is not None else str(Path.cwd()),
-        allocation=allocation,
+        replace(launch, request=project.request if project else request, choice=choice),
+        hosts,
+        RunId(run) if run else new_run_id(request.script, request.name),
+        project.folder if project else str(Path.cwd()),
     )
 
 

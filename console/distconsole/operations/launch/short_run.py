@@ -18,15 +18,11 @@ from distconsole.errors import NodeError
 from distconsole.launch.choose import choose_launcher
 from distconsole.launch.everywhere import on_every
 from distconsole.launch.execute import start, undo
+from distconsole.launch.plan import PreparedLaunch
 from distconsole.launch.script import ScriptTraits
 from distconsole.model.job import LaunchPlan, NodePlan
 from distconsole.model.requests import LauncherName, Run
-from distconsole.operations.launch.planner import (
-    PreparedLaunch,
-    ask_engines,
-    collect_facts,
-    plan_launch,
-)
+from distconsole.operations.launch.planner import ask_engines, collect_facts, plan_launch
 from distconsole.rpc.frames import EndEntry, Entries, JournalEntry, LogEntry, StateEntry
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.pack import rank_script

@@ -17,20 +17,19 @@ from distconsole.errors import ConsoleError, NodeError, PlanError
 from distconsole.launch.choose import Choice, choose_launcher
 from distconsole.launch.environment import HIDDEN, SECRET_NAME, user_env
 from distconsole.launch.job import PORT, RUN_DIR
+from distconsole.launch.plan import PreparedLaunch
 from distconsole.launch.script import ScriptTraits
 from distconsole.launch.slurm.srun import inside
-from distconsole.launch.sync.send import script_path
+from distconsole.launch.sync.send import Project, script_path
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan, NodePlan
 from distconsole.model.requests import Check, LauncherName, Run, Target, hosts_wanted
 from distconsole.operations.launch.code_sync import (
-    Project,
     collect_project,
     inspect_script,
     refuse_our_flags,
 )
 from distconsole.operations.launch.planner import (
-    PreparedLaunch,
     ask_engines,
     collect_facts,
     plan_launch,

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.job import new_run_id
+from distconsole.launch.plan import LaunchHosts
 from distconsole.launch.show import SHOWN_RUN_DIR, dry_run_text, plan_event
 from distconsole.launch.slurm.srun import Allocation, JobState, fit_hosts, step_command
 from distconsole.launch.slurm.submit import (
@@ -28,7 +29,7 @@ from distconsole.model.job import LaunchPlan
 from distconsole.model.names import HostName
 from distconsole.model.requests import Run
 from distconsole.operations.launch.code_sync import refuse_our_flags
-from distconsole.operations.launch.planner import LaunchHosts, plan_launch, read_launch
+from distconsole.operations.launch.planner import plan_launch, read_launch
 from distconsole.operations.sessions import narrate
 from distconsole.operations.slurm.job import named_hosts, refuse_before_submitting
 

@@ -11,7 +11,7 @@ from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.choose import choose_launcher
 from distconsole.launch.engines import Engines, MpiBuild
 from distconsole.launch.execute import node_spec
-from distconsole.launch.plan import make_plan
+from distconsole.launch.plan import LaunchHosts, PreparedLaunch, make_plan
 from distconsole.launch.script import ScriptTraits
 from distconsole.launch.slurm.srun import (
     Allocation,
@@ -140,15 +140,12 @@ def plan(
 ) -> LaunchPlan:
     names = ("n1", "n2")
     return make_plan(
-        request,
-        cluster(*names),
-        facts(*names, family=family),
+        PreparedLaunch(
+            request, {"SLURM_LOCALID": "given"}, traits, choose_launcher(request, traits)
+        ),
+        LaunchHosts(cluster(*names), facts(*names, family=family), allocation),
         RunId("train-1-a"),
-        choice=choose_launcher(request, traits),
-        traits=traits,
-        env={"SLURM_LOCALID": "given"},
-        folder="/work",
-        allocation=allocation,
+        "/work",
     )
 
 
