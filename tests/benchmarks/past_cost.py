@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from benchmarks.measure import Spread, Tail, alternate, write_json
 from distconsole.model.names import RunId
-from distconsole.operations.stored.history import stored_summaries
+from distconsole.operations.stored.history import list_summaries
 from distconsole.runs.replay.recording import Recording
 from distconsole.runs.store.catalogue import NAME
 from distconsole.runs.store.store import RunStore
@@ -163,7 +163,7 @@ class Many:
 
     def list(self) -> float:
         began = time.monotonic()
-        assert sum(1 for _ in stored_summaries(self._store)) == RUNS
+        assert sum(1 for _ in list_summaries(self._store)) == RUNS
         return time.monotonic() - began
 
     def unseen(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 
-from distconsole.launch.environment import HIDDEN, SECRET_NAME, shown_env
+from distconsole.launch.environment import HIDDEN, SECRET_NAME, mask_env
 from distconsole.model.run_events import PlanMade
 
 _IN_URL = re.compile(r"(?<=://)([^/\s:@]*):[^/\s@]+@")
@@ -38,7 +38,7 @@ def shown_environment(plan: PlanMade) -> list[tuple[str, str]]:
     """Return the variables of the first host's ranks, those that differ between hosts marked so."""
     if not plan.hosts:
         return []
-    first = shown_env(plan.hosts[0].env)
+    first = mask_env(plan.hosts[0].env)
     return [
         (name, without_secrets(value) + _other_hosts(plan, name, plan.hosts[0].env[name]))
         for name, value in sorted(first.items())

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from distconsole.formats.configuration import shown_command, without_secrets
 from distconsole.formats.figures import ranks_text
-from distconsole.launch.environment import HIDDEN, SECRET_NAME, shown_env
+from distconsole.launch.environment import HIDDEN, SECRET_NAME, mask_env
 from distconsole.model.requests import Run
 from distconsole.model.run_events import PlanMade
 
@@ -89,7 +89,7 @@ def _of_plan(plan: PlanMade) -> dict[str, str]:
     }
     env: dict[str, list[str]] = {}
     for host in plan.hosts:
-        for name, value in shown_env(host.env).items():
+        for name, value in mask_env(host.env).items():
             if not PASSING.fullmatch(name):
                 env.setdefault(name, []).append(without_secrets(value))
     for name, values in sorted(env.items()):

@@ -1,1 +1,1 @@
-"""From a job and facts to a plan, and from a plan to processes. It follows nothing and shows nothing."""
+"""From a job and facts to a plan, and from a plan to processes."""

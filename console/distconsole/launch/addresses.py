@@ -70,7 +70,7 @@ def choose_addresses(
     all.
     """
     asked = None if nic in (None, "auto") else nic
-    given = {host.name: _fixed_endpoint(host, facts[host.name], asked) for host in hosts}
+    given = {host.name: _endpoint_by_name(host, facts[host.name], asked) for host in hosts}
     endpoints = {name: endpoint for name, endpoint in given.items() if endpoint is not None}
     rest = [host for host in hosts if host.name not in endpoints]
     if not rest:
@@ -82,7 +82,7 @@ def choose_addresses(
     return _by_subnet(hosts, facts, endpoints)
 
 
-def _fixed_endpoint(host: Host, facts: NodeFacts, nic: str | None) -> Endpoint | None:
+def _endpoint_by_name(host: Host, facts: NodeFacts, nic: str | None) -> Endpoint | None:
     """Return what the configuration or ``--nic`` fixes for this host, or None."""
     if host.address is not None:
         return Endpoint(host.address, host.nic or _interface_of(facts, host.address))

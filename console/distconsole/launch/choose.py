@@ -143,9 +143,7 @@ def _outlive_hosts(choice: Choice, request: Run) -> Choice:
     return Choice(LauncherName.TORCHRUN, "--nnodes MIN:MAX: torchrun can lose a host")
 
 
-def required_engines(
-    choice: Choice, traits: ScriptTraits, env: Mapping[str, str]
-) -> tuple[str, ...]:
+def list_engines(choice: Choice, traits: ScriptTraits, env: Mapping[str, str]) -> tuple[str, ...]:
     """Return the engines (``horovod``, ``mpi``) that every host must have for this."""
     if choice.launcher is LauncherName.MPI:
         return ("mpi", "horovod") if traits.horovod else ("mpi",)

@@ -272,10 +272,10 @@ def _command(what: _Source) -> str:
     fixed = len(words) - len(request.arguments)
     place = {name: f"'\"${name}\"'" for name in PLACE_NAMES} if what.one_a_node else {}
     given = [fill_place(word, place) for word in words[fixed:]]
-    return " ".join([*words[:fixed], *_added_words(what), *given])
+    return " ".join([*words[:fixed], *_extra_words(what), *given])
 
 
-def _added_words(what: _Source) -> list[str]:
+def _extra_words(what: _Source) -> list[str]:
     rank, world = ("NODE_RANK", "NNODES") if what.one_a_node else ("RANK", "WORLD_SIZE")
     values = {
         "local_rank": "$LOCAL_RANK",

@@ -71,11 +71,11 @@ def read_env_file(path: Path) -> dict[str, str]:
         name, equals, value = text.removeprefix("export ").partition("=")
         if not equals or not NAME.match(name.strip()):
             raise ConfigError(f"{path}:{number}: not NAME=value", "one variable a line")
-        env[name.strip()] = _unquoted(value.strip(), path, number)
+        env[name.strip()] = _unquote(value.strip(), path, number)
     return env
 
 
-def shown_env(env: Mapping[str, str]) -> dict[str, str]:
+def mask_env(env: Mapping[str, str]) -> dict[str, str]:
     """Return ``env`` with the values hidden whose names say that they are secret."""
     return {
         name: HIDDEN if value and SECRET_NAME.search(name) else value
@@ -83,7 +83,7 @@ def shown_env(env: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _unquoted(value: str, path: Path, number: int) -> str:
+def _unquote(value: str, path: Path, number: int) -> str:
     if value[:1] not in ("'", '"'):
         return value
     try:

@@ -1,4 +1,4 @@
-"""The same thing asked of several nodes at once; every node is accounted for. It retries nothing."""
+"""The same thing asked of several nodes at once; every node is accounted for."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def on_every(
     return fan_out(wanted, act_on, seconds=seconds)
 
 
-def required(outcomes: Sequence[Outcome[T]], doing: str) -> list[T]:
+def require_all(outcomes: Sequence[Outcome[T]], doing: str) -> list[T]:
     """Return the values if every node succeeded.
 
     Raises UnreachableError, naming the nodes that did not, and why.
     """
     failures = failed(outcomes)
     if failures:
-        raise UnreachableError(f"{doing}: {_named(failures)}", _hints(failures))
+        raise UnreachableError(f"{doing}: {_name_failures(failures)}", _hints(failures))
     return [outcome.value for outcome in outcomes if isinstance(outcome, Ok)]
 
 
-def _named(failures: Sequence[Failed]) -> str:
+def _name_failures(failures: Sequence[Failed]) -> str:
     # Some errors name their host already; once is enough.
     named = [
         f"{each.host}: {each.error.message.removeprefix(f'{each.host}: ')}"

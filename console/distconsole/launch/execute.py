@@ -11,7 +11,7 @@ from typing import Any
 
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, PlanError, RequestError, UnreachableError
-from distconsole.launch.everywhere import on_every, required
+from distconsole.launch.everywhere import on_every, require_all
 from distconsole.launch.slurm.srun import step_command
 from distconsole.model.job import LaunchPlan
 from distconsole.model.names import HostName
@@ -53,7 +53,7 @@ def start(plan: LaunchPlan, session: Session) -> None:
                 master_port=first.get("master_port"),
             ),
         )
-        required(outcomes, "the run cannot be started")
+        require_all(outcomes, "the run cannot be started")
     except ConsoleError:
         undo(plan, session)
         raise
@@ -148,7 +148,7 @@ def _prepare(
         ),
     )
     _refuse_without_script(plan, outcomes)
-    answers: list[dict[str, Any]] = required(outcomes, "the run cannot be prepared")
+    answers: list[dict[str, Any]] = require_all(outcomes, "the run cannot be prepared")
     return answers
 
 
@@ -202,7 +202,7 @@ def _begin_step(
             hosts,
             lambda link: link.request("slurm", SLURM_SECONDS, run=plan.run, **what),
         )
-        return required(outcomes, "the run cannot be started below Slurm")
+        return require_all(outcomes, "the run cannot be started below Slurm")
 
     ask(hosts[:1], do="step", job=plan.slurm_job, argv=argv, held=plan.slurm_held)
     # The first node first: if srun cannot start, it is the one that knows.

@@ -189,7 +189,7 @@ def node_plan(
     )
 
 
-def added_arguments(job: Job, rank: int, world_size: int, local_rank: int = 0) -> tuple[str, ...]:
+def extra_arguments(job: Job, rank: int, world_size: int, local_rank: int = 0) -> tuple[str, ...]:
     """Return the words that ``--pass-args`` adds for one process among those that meet."""
     address = job.master.endpoint.address
     host = f"[{address}]" if ":" in address else address

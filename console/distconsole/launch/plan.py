@@ -83,7 +83,7 @@ def make_plan(launch: PreparedLaunch, hosts: LaunchHosts, run: RunId, folder: st
     named = hosts.cluster.hosts
     _refuse_request(request, hosts)
     addresses = choose_addresses(named, facts, request.nic)
-    slots, notes = [1] * len(named), _note_unused_numbers(request, named, launch.traits)
+    slots, notes = [1] * len(named), _note_spare_numbers(request, named, launch.traits)
     if not one_a_node:
         slots, notes = _count_slots(request, named, facts, in_job=allocation is not None)
     nodes = _place_ranks(named, facts, addresses, slots)
@@ -182,7 +182,7 @@ def _parse_nproc(text: str) -> int:
     return int(text)
 
 
-def _note_unused_numbers(request: Run, hosts: Sequence[Host], traits: ScriptTraits) -> list[str]:
+def _note_spare_numbers(request: Run, hosts: Sequence[Host], traits: ScriptTraits) -> list[str]:
     """Return notes on numbers of ranks that were given, and that one process a node has no use for."""
     more = [f"{host.name}:{host.slots}" for host in hosts if host.slots not in (None, 1)]
     named = ", ".join(more[:MAX_SLOTS_NAMED]) + ", …" * (len(more) > MAX_SLOTS_NAMED)

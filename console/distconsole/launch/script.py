@@ -160,7 +160,7 @@ class _Seen(ast.NodeVisitor):
         return any("elastic" in name.split(".")[1:] for name in names)
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
-        name = _dotted_name(node)
+        name = _full_name(node)
         self.attributes.add(name)
         if name not in NOT_READ:
             self.generic_visit(node)
@@ -183,7 +183,7 @@ class _Seen(ast.NodeVisitor):
     def visit_If(self, node: ast.If) -> None:
         self.visit(node.test)
         outside = self.guards
-        self.guards = (*outside, *_required_attributes(node.test))
+        self.guards = (*outside, *_guard_names(node.test))
         for each in node.body:
             self.visit(each)
         self.guards = outside
@@ -191,7 +191,7 @@ class _Seen(ast.NodeVisitor):
             self.visit(each)
 
     def visit_Call(self, node: ast.Call) -> None:
-        name = _dotted_name(node.func)
+        name = _full_name(node.func)
         self.calls[name] = self.calls.get(name, set(self.guards)) & set(self.guards)
         called = name.rpartition(".")[2]
         if called == "init_process_group":
@@ -207,7 +207,7 @@ class _Seen(ast.NodeVisitor):
             self.strings.add(node.value)
 
 
-def _required_attributes(test: ast.expr) -> list[str]:
+def _guard_names(test: ast.expr) -> list[str]:
     """Return the attributes that must be true for ``test`` to be, as in ``args.spawn and ranks > 1``."""
     both = isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)
     parts = test.values if isinstance(test, ast.BoolOp) and both else [test]
@@ -219,7 +219,7 @@ def _texts(nodes: list[ast.expr]) -> list[str]:
     return [value for value in constants if isinstance(value, str)]
 
 
-def _dotted_name(node: ast.expr) -> str:
+def _full_name(node: ast.expr) -> str:
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from distconsole.launch.environment import shown_env
+from distconsole.launch.environment import mask_env
 from distconsole.launch.job import PORT, RUN_DIR, fill
 from distconsole.launch.launchers.horovod import AGENT
 from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement
@@ -56,7 +56,7 @@ def _plan_event_host(node: NodePlan) -> PlannedHost:
         host=node.host,
         ranks=tuple(node.world_ranks),
         command="\n".join(map(_fill_names, commands)),
-        env={k: _fill_names(v) for k, v in shown_env({**node.env, **own}).items()},
+        env={k: _fill_names(v) for k, v in mask_env({**node.env, **own}).items()},
     )
 
 
@@ -72,7 +72,7 @@ def _host_lines(index: int, node: NodePlan) -> list[str]:
     if node.unset:
         lines.append(f"unset {' '.join(node.unset)}")
     # What lies in the run's folder only a run of ours has.
-    env = {k: v for k, v in shown_env(node.env).items() if RUN_DIR not in v}
+    env = {k: v for k, v in mask_env(node.env).items() if RUN_DIR not in v}
     lines += [f"export {name}={_word(value)}" for name, value in env.items()]
     commands = [_rank_line(rank) for rank in node.ranks]
     if not commands:

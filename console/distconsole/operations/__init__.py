@@ -1,4 +1,4 @@
-"""The only door to what distconsole does: a request in, events out. It prints and draws nothing."""
+"""The only door to what distconsole does: a request in, events out."""
 
 from distconsole.operations.control import Control, StopReason, interrupt
 from distconsole.operations.perform import perform

@@ -11,7 +11,7 @@ from distconsole.model.names import HostName
 from distconsole.model.requests import Attach, Where
 from distconsole.operations.control import Control
 from distconsole.operations.sessions import SessionSource, at_hand, hosts_of_run, lasting
-from distconsole.operations.stored.remote_runs import find_known, known_runs, record_of
+from distconsole.operations.stored.remote_runs import ask_runs, find_known, record_of
 from distconsole.operations.watching import journal_opener, watch_run
 from distconsole.runs.following.late import fetch_late, hosts_to_ask
 from distconsole.runs.store.place import Place
@@ -47,16 +47,16 @@ def follow_run(
 
     Raises as ``attach``.
     """
-    record = stored_record(run, where, sessions, store)
+    record = find_record(run, where, sessions, store)
     if record is not None and record.end:
         yield from ask_late(record, where, sessions, store)
     else:
         try:
             with sessions(where_of(record, where)) as session:
-                known = record or remote_record(session, run, where, store)
+                known = record or ask_record(session, run, where, store)
                 until: dict[HostName, Place] | None = None
                 if control is None:
-                    until, lacking = known_so_far(session, known)
+                    until, lacking = journal_places(session, known)
                     yield from lacking
                 else:
                     hosts_of_run(session, known.hosts)
@@ -75,7 +75,7 @@ def follow_run(
             yield from stored_events(run_file)
 
 
-def known_so_far(
+def journal_places(
     session: Session, record: RunRecord
 ) -> tuple[dict[HostName, Place], list[Narration]]:
     """Return how far the journal is of each host of the run that answers, and what is to be said of the others.
@@ -83,7 +83,7 @@ def known_so_far(
     Raises UsageError if the run is on other hosts than the session's.
     """
     hosts = hosts_of_run(session, record.hosts)
-    runs, silent = known_runs(session, hosts)
+    runs, silent = ask_runs(session, hosts)
     places = next((each.places for each in runs if each.run == record.run), {})
     lacking = [
         _say_lacking(f"{each.host}: {each.error.message.removeprefix(f'{each.host}: ')}")
@@ -119,7 +119,7 @@ def ask_late(
         yield Narration(text=f"{text}; what is stored here is shown", severity=Severity.WARN)
 
 
-def stored_record(
+def find_record(
     wanted: str, where: Where, sessions: SessionSource, store: RunStore
 ) -> RunRecord | None:
     """Return what is stored of a run; None if only hosts can know it: those named, or those at hand.
@@ -138,9 +138,9 @@ def stored_record(
         return run_file.record()
 
 
-def remote_record(session: Session, wanted: str, where: Where, store: RunStore) -> RunRecord:
+def ask_record(session: Session, wanted: str, where: Where, store: RunStore) -> RunRecord:
     """Return what the session's hosts know of a run; raises RunNotFoundError if none of them knows it."""
-    runs, _ = known_runs(session)
+    runs, _ = ask_runs(session)
     return record_of(find_known(runs, wanted, store.words()), lasting(where, session.cluster))
 
 

@@ -1,37 +1,40 @@
-"""``check``: a session is opened for the judges. It judges nothing itself."""
+"""``check``: hosts are judged, and proven cures become keys of the configuration that ``run`` reads."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import msgspec
 
-from distconsole.config.paths import passports_dir
-from distconsole.errors import ConfigError
+from distconsole.checks.engine.baseline import Passports
+from distconsole.checks.engine.reference import explain_check
+from distconsole.checks.engine.run import run_check
+from distconsole.checks.fixes.cures import exports, mca_env
+from distconsole.config.load import is_taken_whole, project_file, trust_as_it_is
+from distconsole.config.paths import PROJECT_FILE, passports_dir
+from distconsole.config.schema import Config
+from distconsole.config.writing import Entry, add_entries
+from distconsole.errors import ConfigError, UsageError
+from distconsole.model.cluster import Cluster
 from distconsole.model.events import CheckEnded, Event
+from distconsole.model.findings import Cure, Finding, HostCure
+from distconsole.model.reports import ProfileLine, ProfileReport
 from distconsole.model.requests import Check, Explain
 from distconsole.operations.control import interrupt
+from distconsole.operations.launch.short_run import short_run
+from distconsole.operations.launch.targeting import make_planner
 from distconsole.operations.sessions import SessionSource
 from distconsole.session import Session
 
+ENV = ("run", "env")
+
 
 def check(request: Check, sessions: SessionSource, began: float | None = None) -> Iterator[Event]:
-    """Judge the hosts.
-
-    Args:
-        began: As ``Control`` has it; None takes this moment.
-    """
+    """Judge the hosts; ``began`` is as ``Control`` has it, and None takes this moment."""
     began = time.monotonic() if began is None else began
-    from distconsole.checks.engine.baseline import Passports  # noqa: PLC0415  (for this verb alone)
-    from distconsole.checks.engine.run import run_check  # noqa: PLC0415
-    from distconsole.operations.launch.short_run import short_run  # noqa: PLC0415
-
-    plan = None
-    if request.target is not None:
-        from distconsole.operations.launch.targeting import make_planner  # noqa: PLC0415
-
-        plan = make_planner(request, request.target)
+    plan = make_planner(request, request.target) if request.target is not None else None
     with sessions(request.where) as session:
         passports = Passports(passports_dir())
         events = run_check(
@@ -40,13 +43,16 @@ def check(request: Check, sessions: SessionSource, began: float | None = None) -
         if request.write_profile is None:
             yield from events
         else:
-            yield from _written(request.write_profile, events, session)
+            yield from _write_at_end(request.write_profile, events, session)
 
 
-def _written(file: str, events: Iterator[Event], session: Session) -> Iterator[Event]:
+def explain(request: Explain) -> Iterator[Event]:
+    """Say what one check does."""
+    yield from explain_check(request)
+
+
+def _write_at_end(file: str, events: Iterator[Event], session: Session) -> Iterator[Event]:
     """Write proven cures at the end, not after Ctrl-C; the report is told also where that fails."""
-    from distconsole.operations.profile import profile_path, write_profile  # noqa: PLC0415
-
     path = profile_path(file)
     for event in events:
         if not isinstance(event, CheckEnded) or event.report.cancelled:
@@ -65,8 +71,99 @@ def _written(file: str, events: Iterator[Event], session: Session) -> Iterator[E
         yield CheckEnded(report=msgspec.structs.replace(report, profile=profile))
 
 
-def explain(request: Explain) -> Iterator[Event]:
-    """Say what one check does."""
-    from distconsole.checks.engine.reference import explain_check  # noqa: PLC0415
+def profile_path(wanted: str) -> Path:
+    """Return the file to write: as asked for, else the project's own, which may not be there yet.
 
-    yield from explain_check(request)
+    Raises UsageError if it is no TOML file by its name: it may be the script that was meant;
+    ConfigError if it cannot be understood.
+    """
+    path = Path(wanted).expanduser() if wanted else None
+    if path is not None and path.suffix != ".toml":
+        raise UsageError(
+            f"--write-profile {wanted}: not a .toml file",
+            "for the project's distconsole.toml put another option behind it, or --",
+        )
+    path = path or project_file(Path.cwd()) or Path.cwd() / PROJECT_FILE
+    add_entries(path, ())
+    return path
+
+
+def write_profile(
+    path: Path, findings: Iterable[Finding], config: Config, cluster: Cluster
+) -> ProfileReport:
+    """Write what was proven and ``run`` does not do by itself, and say what was written.
+
+    Args:
+        path: The file, which is made if there is none.
+        config: What is configured already.
+        cluster: The hosts that were checked.
+
+    Raises ConfigError as ``add_entries``.
+    """
+    proven = [found for found in findings if found.cure and found.proof and found.proof.cured]
+    left = [found for found in proven if found.cure and found.cure.by_run]
+    entries = _entries([found for found in proven if found not in left], config, cluster)
+    place = path.parent.resolve() / path.name
+    taken = is_taken_whole(place)
+    new = add_entries(path, entries)
+    if new and taken:  # what is new in it is our own
+        trust_as_it_is(place)
+    proof_of = {found.check: found.proof for found in proven}
+    return ProfileReport(
+        file=str(path),
+        written=tuple(
+            ProfileLine(
+                table=list(entry.table),
+                key=entry.key,
+                value=entry.value,
+                check=entry.comment.partition(" ")[0],
+                before=proof.before if proof else "",
+                after=proof.after if proof else "",
+            )
+            for entry in new
+            for proof in (proof_of.get(entry.comment.partition(" ")[0]),)
+        ),
+        there=tuple(entry.place for entry in entries if entry not in new),
+        left={found.check: found.cure.by_run for found in left if found.cure},
+    )
+
+
+def _entries(findings: Iterable[Finding], config: Config, cluster: Cluster) -> list[Entry]:
+    found = list(findings)
+    by_place = {(entry.table, entry.key): entry for each in found for entry in _plain(each)}
+    setups: dict[str, list[tuple[str, str]]] = {}
+    for finding in found:
+        cure = finding.cure or Cure()
+        for name in (str(host.name) for host in cluster.hosts):
+            for line in _shell(cure, cure.hosts.get(name, HostCure())):
+                setups.setdefault(name, []).append((line, finding.check))
+    named = config.clusters.get(cluster.name) if cluster.name else None
+    for name, lines in setups.items():
+        there = (config.settings(name, named).setup or "").splitlines()
+        missing = [line for line, _ in lines if line not in there]
+        if missing:
+            value = "\n".join([*there, *dict.fromkeys(missing)])
+            checks = " ".join(dict.fromkeys(check for _, check in lines))
+            by_place[("hosts", name), "setup"] = Entry(("hosts", name), "setup", value, checks)
+    return list(by_place.values())
+
+
+def _plain(finding: Finding) -> Iterator[Entry]:
+    """Yield what is a key by itself."""
+    cure = finding.cure or Cure()
+    for name, value in {**cure.env, **mca_env(cure)}.items():
+        yield Entry(ENV, name, value, finding.check)
+    for host, change in cure.hosts.items():
+        for key, value in (("nic", change.nic), ("address", change.address)):
+            if value:
+                yield Entry(("hosts", host), key, value, finding.check)
+
+
+def _shell(cure: Cure, change: HostCure) -> Iterator[str]:
+    """Yield lines for the host's setup: what has no key of its own."""
+    if change.env:
+        yield exports(change.env)
+    if cure.unset or change.unset:
+        yield f"unset {' '.join((*cure.unset, *change.unset))}"
+    if change.setup:
+        yield change.setup

@@ -1,4 +1,4 @@
-"""Requests about the program itself: they need no host and no run."""
+"""Requests about the program itself."""
 
 from __future__ import annotations
 

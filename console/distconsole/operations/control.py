@@ -1,4 +1,4 @@
-"""How a front end stops what it started. It carries wishes to an operation and does nothing itself."""
+"""How a front end stops what it started: wishes that an operation carries out."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Command:
     grace_seconds: float | None = None
 
 
-def end_unstarted(run: str, asked: Command) -> RunEnded:
+def end_before_start(run: str, asked: Command) -> RunEnded:
     """Return the end of a run that was stopped, or left, before any rank was started."""
     return RunEnded(
         t=time.time(),

@@ -1,4 +1,4 @@
-"""``demo``: an embedded cluster on this machine, checked, then trained on. It touches no other host."""
+"""``demo``: an embedded cluster on this machine, checked, then trained on."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def demo(request: Demo, control: Control, store: RunStore) -> Iterator[Event]:
         yield Narration(
             text=f"{request.nodes} nodes on this machine, each reached by real SSH on loopback"
         )
-        session = stack.enter_context(_embedded(request.nodes, stack))
+        session = stack.enter_context(_start_nodes(request.nodes, stack))
         for event in check(Check(json=request.json), lend(session)):
             yield event
             if control.asked is not None:
@@ -70,7 +70,7 @@ def _require(request: Demo) -> None:
         )
 
 
-def _embedded(nodes: int, stack: ExitStack) -> Session:
+def _start_nodes(nodes: int, stack: ExitStack) -> Session:
     """Return a session on fresh embedded nodes; ``stack`` ends them and removes their folder."""
     from distconsole.ssh.embedded import EmbeddedCluster  # noqa: PLC0415  (loads paramiko)
 

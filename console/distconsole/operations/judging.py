@@ -1,4 +1,4 @@
-"""Rows by the conditions of a request: which are wanted, and whether any is bad. It fetches none."""
+"""Rows by the conditions of a request: which are wanted, and whether any is bad."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from distconsole.errors import (
     UnknownHostKeyError,
     UsageError,
 )
-from distconsole.launch.everywhere import on_every, required
+from distconsole.launch.everywhere import on_every, require_all
 from distconsole.model.cluster import Cluster
 from distconsole.model.events import Narration
 from distconsole.model.findings import Severity
@@ -68,7 +68,7 @@ def connect_all(session: Session, cluster: Cluster | None = None) -> None:
     failures = failed(outcomes)
     reached = any(not isinstance(each.error, _NOT_REACHED) for each in failures)
     what = "used" if reached else "reached"
-    required(outcomes, f"{len(failures)} of {len(hosts)} hosts cannot be {what}")
+    require_all(outcomes, f"{len(failures)} of {len(hosts)} hosts cannot be {what}")
 
 
 def hosts_of_run(session: Session, hosts: Sequence[str]) -> list[HostName]:

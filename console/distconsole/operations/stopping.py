@@ -11,7 +11,7 @@ from distconsole.model.findings import Severity
 from distconsole.model.outcome import failed, succeeded
 from distconsole.model.requests import Stop
 from distconsole.model.run_events import LinkChanged, RunEnded, RunFinding
-from distconsole.operations.attach import remote_record, stored_record, where_of
+from distconsole.operations.attach import ask_record, find_record, where_of
 from distconsole.operations.control import Control, StopReason
 from distconsole.operations.sessions import SessionSource, hosts_of_run
 from distconsole.operations.watching import WIRE_REASONS, watch_run
@@ -29,13 +29,13 @@ def stop(
     Raises RunNotFoundError if neither this machine nor a host knows the run; UnreachableError if no
     host of it could be told.
     """
-    record = stored_record(request.run, request.where, sessions, store)
+    record = find_record(request.run, request.where, sessions, store)
     end = stored_end(record) if record is not None else None
     if record is not None and end is not None:
         yield Narration(text=f"{record.run} is over: {end.state}, exit code {end.exit_code}")
         return
     with sessions(where_of(record, request.where)) as session:
-        record = record or remote_record(session, request.run, request.where, store)
+        record = record or ask_record(session, request.run, request.where, store)
         hosts = hosts_of_run(session, record.hosts)
         reason = WIRE_REASONS[StopReason.STOP]
         told = execute.stop(session, hosts, record.run, reason, request.grace_seconds)

@@ -1,4 +1,4 @@
-"""``top``: the load of the hosts, live, with no run."""
+"""``top``: the load of the hosts, live."""
 
 from __future__ import annotations
 

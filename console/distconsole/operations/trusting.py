@@ -1,4 +1,4 @@
-"""``trust``: a person says that a project's file may have something executed, or that it may no longer."""
+"""``trust``: a project's file may have something executed, or may it no longer."""
 
 from __future__ import annotations
 

@@ -122,11 +122,11 @@ def watch_run(
 
 def store_limit(record: RunRecord) -> int:
     """Return how many bytes a run may take on this machine: as was asked when it was launched."""
-    request = stored_request(record)
+    request = decode_request(record)
     return (request.store_limit if request is not None else None) or STORE_BYTES
 
 
-def stored_request(record: RunRecord) -> Run | None:
+def decode_request(record: RunRecord) -> Run | None:
     """Return what was asked for when a run was launched from here; None of a version with other options."""
     with suppress(msgspec.MsgspecError):
         return msgspec.json.decode(record.request or b"null", type=threadsafe(Run | None))

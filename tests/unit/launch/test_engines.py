@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from distconsole.errors import PlanError
-from distconsole.launch.choose import Choice, required_engines, settle_controller
+from distconsole.launch.choose import Choice, list_engines, settle_controller
 from distconsole.launch.engines import (
     GLOO,
     MPI,
@@ -117,8 +117,8 @@ def test_horovod_goes_by_mpi_when_asked_to_or_built_so() -> None:
     built = settle_controller(HOROVOD, {}, {A: horovod(HorovodBuild(controllers=("mpi",)))})
     assert (built.launcher, "without Gloo" in built.why) == (LauncherName.MPI, True)
     traits = ScriptTraits(readable=True, horovod=True)
-    assert set(required_engines(built, traits, {})) == {"horovod", "mpi"}
-    assert required_engines(HOROVOD, traits, {}) == ("horovod",)
+    assert set(list_engines(built, traits, {})) == {"horovod", "mpi"}
+    assert list_engines(HOROVOD, traits, {}) == ("horovod",)
 
 
 def test_what_a_node_says_is_read_and_nonsense_in_it_means_nothing() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from distconsole.errors import PythonError, UnreachableError
-from distconsole.launch.everywhere import required
+from distconsole.launch.everywhere import require_all
 from distconsole.model.names import HostName
 from distconsole.model.outcome import Failed
 
@@ -13,5 +13,5 @@ from distconsole.model.outcome import Failed
 @pytest.mark.parametrize("message", ["gpu1: no python3", "no python3"])
 def test_a_host_is_named_once(message: str) -> None:
     with pytest.raises(UnreachableError) as told:
-        required([Failed(HostName("gpu1"), PythonError(message, "hint"))], "1 of 1 failed")
+        require_all([Failed(HostName("gpu1"), PythonError(message, "hint"))], "1 of 1 failed")
     assert told.value.message == "1 of 1 failed: gpu1: no python3"

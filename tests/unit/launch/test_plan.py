@@ -14,7 +14,7 @@ import pytest
 from distconsole.errors import ConfigError, PlanError, UsageError
 from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.choose import choose_launcher, finish_choice
-from distconsole.launch.environment import read_env_file, shown_env, user_env
+from distconsole.launch.environment import mask_env, read_env_file, user_env
 from distconsole.launch.execute import node_spec
 from distconsole.launch.job import new_run_id
 from distconsole.launch.launchers.torchrun import OWN_LOGS
@@ -426,7 +426,7 @@ def test_a_variable_name_that_is_none_is_refused() -> None:
 
 
 def test_names_that_sound_secret_are_hidden_and_empty_ones_shown() -> None:
-    shown = shown_env({"WANDB_API_KEY": "x", "PASSWORD": "", "PATH": "/bin", "MASTER_PORT": "1"})
+    shown = mask_env({"WANDB_API_KEY": "x", "PASSWORD": "", "PATH": "/bin", "MASTER_PORT": "1"})
     assert shown == {"WANDB_API_KEY": "***", "PASSWORD": "", "PATH": "/bin", "MASTER_PORT": "1"}
 
 

@@ -22,7 +22,7 @@ from distconsole.model.reports import (
     VerifiedReport,
 )
 from distconsole.model.requests import BenchCollectives, LauncherName
-from distconsole.operations.bench.collectives import CHECKS, measured
+from distconsole.operations.bench.collectives import CHECKS, measure_report
 from distconsole.text.bandwidths import size_text
 from distconsole.text.show import show_for
 
@@ -68,7 +68,7 @@ REPORT = CheckReport(
 def lines_of(report: CheckReport, *, as_json: bool = False) -> tuple[str, int | None]:
     out, err = io.StringIO(), io.StringIO()
     streams = Streams(out, err)
-    ended = measured(LauncherName.MPI, report)
+    ended = measure_report(LauncherName.MPI, report)
     show = show_for(BenchCollectives(json=as_json), streams)
     show.event(ended)
     show.finish()

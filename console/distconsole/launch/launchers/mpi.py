@@ -1,4 +1,4 @@
-"""mpirun on the first node, its daemons on the others through our shims; no ssh between."""
+"""mpirun on the first node, and its daemons on the others through our shims."""
 
 from __future__ import annotations
 

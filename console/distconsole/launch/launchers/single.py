@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from distconsole.launch.job import PORT, RANK_NAMES, Job, PlacedNode, added_arguments, node_plan
+from distconsole.launch.job import PORT, RANK_NAMES, Job, PlacedNode, extra_arguments, node_plan
 from distconsole.model.job import NodePlan, RankPlacement
 from distconsole.model.names import Rank
 
@@ -29,7 +29,7 @@ def _plan_node(job: Job, node: PlacedNode) -> NodePlan:
     }
     arguments = tuple(fill_place(word, place) for word in job.arguments)
     words = replace(job, arguments=arguments)
-    argv = words.command(node.python, added_arguments(job, node.index, len(job.nodes)))
+    argv = words.command(node.python, extra_arguments(job, node.index, len(job.nodes)))
     rank = Rank(node.index)
     process = RankPlacement(rank=rank, local_rank=0, argv=argv, env={})
     return replace(node_plan(job, node, (process,), place, RANK_NAMES), world_ranks=(rank,))

@@ -1,4 +1,4 @@
-"""env:// ranks that the agents start directly, without torchrun between."""
+"""env:// ranks that the agents start directly."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from distconsole.launch.job import (
     PORT,
     Job,
     PlacedNode,
-    added_arguments,
+    extra_arguments,
     node_plan,
     threads_env,
 )
@@ -49,6 +49,6 @@ def _plan_rank(job: Job, node: PlacedNode, local_rank: int) -> RankPlacement:
     return RankPlacement(
         rank=Rank(rank),
         local_rank=local_rank,
-        argv=job.command(node.python, added_arguments(job, rank, job.world_size, local_rank)),
+        argv=job.command(node.python, extra_arguments(job, rank, job.world_size, local_rank)),
         env={"RANK": str(rank), "LOCAL_RANK": str(local_rank), "ROLE_RANK": str(rank)},
     )

@@ -1,4 +1,4 @@
-"""A Slurm job as it is submitted: its script, sbatch's words, what its options ask for. Pure; it submits nothing.
+"""A Slurm job as it is submitted: its script, sbatch's words, what its options ask for.
 
 The job's script only holds the nodes. What to start on them is not known before Slurm has chosen
 them, so the script waits on the first one for words, and becomes what they say.

@@ -103,7 +103,7 @@ def collect(root: Path) -> tuple[Code, dict[str, Path]]:
 
     Raises PlanError if it is too large or cannot be read; the message names the largest files.
     """
-    walk = _Walk(root, _list_tracked(root))
+    walk = _Walk(root, _git_exceptions(root))
     walk.folder("", BUILT_IN, Rules())
     _refuse_large(walk)
     files, places = [], {}
@@ -192,7 +192,7 @@ class _Walk:
             )
 
 
-def _list_tracked(root: Path) -> frozenset[str]:
+def _git_exceptions(root: Path) -> frozenset[str]:
     """Return the files that Git tracks although an ignore file names them (``git add -f``)."""
     if not (root / ".git").exists():
         return frozenset()

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distconsole.errors import AgentError, PlanError
-from distconsole.launch.everywhere import on_every, required
+from distconsole.launch.everywhere import on_every, require_all
 from distconsole.launch.job import RUN_DIR
 from distconsole.launch.sync.code import Code, collect, project_root
 from distconsole.launch.sync.kept_code import KeptCode
@@ -157,7 +157,7 @@ def bring(
             f"look at the disk of {link.name}",
         )
 
-    sent = required(on_every(session, hosts, bring_to), "the code cannot be brought")
+    sent = require_all(on_every(session, hosts, bring_to), "the code cannot be brought")
     contents, size = (sum(column) for column in zip(*sent, strict=True))
     return Brought(contents, size, time.monotonic() - began)
 

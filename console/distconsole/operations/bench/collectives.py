@@ -1,45 +1,38 @@
-"""``bench collectives``: a check that only runs one engine's collective job, as a sweep, and its figures.
+"""``bench collectives``: a check that runs one engine's collective job, as a sweep, and its figures.
 
-The hosts are looked at before as ever, so that a job that could only hang is not begun.
+The hosts are looked at before, because a job on hosts that cannot run it may hang.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from distconsole.checks.engine.run import run_check
+from distconsole.checks.gather.collective import Sweep
 from distconsole.model.check_outcome import exit_code_of_check
 from distconsole.model.events import CheckEnded, CheckProgress, CollectivesMeasured, Event
 from distconsole.model.findings import Severity
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import BenchCollectives, Check, LauncherName, Level
 from distconsole.model.run_events import EndState
+from distconsole.operations.launch.short_run import short_run
 from distconsole.operations.sessions import SessionSource
 
 CHECKS = {
     LauncherName.TORCH: ("coll.",),
-    LauncherName.HOROVOD: tuple(
-        f"horovod.{each}" for each in ("init", "rank_size", "correct", "ending")
+    LauncherName.HOROVOD: (
+        *("horovod.init", "horovod.rank_size", "horovod.correct", "horovod.ending"),
     ),
-    LauncherName.MPI: tuple(
-        f"mpi.{each}" for each in ("launch", "rank_size", "correct", "ending")
-    ),
+    LauncherName.MPI: ("mpi.launch", "mpi.rank_size", "mpi.correct", "mpi.ending"),
 }
 """The checks of each engine's job."""
-
-FAILED = 1
 
 
 def bench_collectives(request: BenchCollectives, sessions: SessionSource) -> Iterator[Event]:
     """Measure; the last event is ``CollectivesMeasured``."""
-    from distconsole.checks.engine.run import run_check  # noqa: PLC0415
-    from distconsole.checks.gather.collective import Sweep  # noqa: PLC0415  (other verbs need no judges)
-    from distconsole.operations.launch.short_run import short_run  # noqa: PLC0415
-
     usual = Sweep()
-    sweep = Sweep(
-        ops=tuple(op.value for op in request.ops) or usual.ops,
-        sizes=request.sizes or usual.sizes,
-    )
+    ops = tuple(op.value for op in request.ops) or usual.ops
+    sweep = Sweep(ops=ops, sizes=request.sizes or usual.sizes)
     asked = Check(
         where=request.where,
         level=Level.FULL,
@@ -53,12 +46,12 @@ def bench_collectives(request: BenchCollectives, sessions: SessionSource) -> Ite
                 case CheckProgress():
                     yield event
                 case CheckEnded():
-                    yield measured(request.launcher, event.report)
+                    yield measure_report(request.launcher, event.report)
                 case _:
                     pass
 
 
-def measured(launcher: LauncherName, report: CheckReport) -> CollectivesMeasured:
+def measure_report(launcher: LauncherName, report: CheckReport) -> CollectivesMeasured:
     """Return what a check's report says of an engine's job."""
     hosts = tuple(report.hosts)
     told = tuple(f for f in report.findings if f.severity in (Severity.WARN, Severity.FAIL))
@@ -76,5 +69,5 @@ def measured(launcher: LauncherName, report: CheckReport) -> CollectivesMeasured
         findings=told,
         seconds=report.seconds,
         state=EndState.SUCCEEDED if well else EndState.FAILED,
-        exit_code=0 if well else exit_code_of_check(report) or FAILED,
+        exit_code=0 if well else exit_code_of_check(report) or 1,
     )

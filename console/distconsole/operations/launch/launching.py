@@ -26,12 +26,12 @@ from distconsole.model.job import LaunchPlan
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Rerun, Run
 from distconsole.model.run_events import EndState, PlanMade, RunEnded
-from distconsole.operations.control import Control, end_unstarted
+from distconsole.operations.control import Control, end_before_start
 from distconsole.operations.launch.code_sync import bring_code
 from distconsole.operations.launch.planner import plan_on_hosts, prepare_launch, read_launch
 from distconsole.operations.sessions import SessionSource, lasting, narrate
 from distconsole.operations.slurm.dry_run import show_submission
-from distconsole.operations.slurm.submitted import run_submitted
+from distconsole.operations.slurm.submitted import submit_and_run
 from distconsole.operations.watching import watch_run
 from distconsole.rpc.link import NodeLink
 from distconsole.runs.store.run_file import RunRecord
@@ -71,7 +71,7 @@ def run(
         yield from show_submission(request, exclude)
     else:
         then = partial(_run_on_hosts, sessions=sessions, control=control, store=store, again=again)
-        yield from run_submitted(request, sessions, control, exclude, then)
+        yield from submit_and_run(request, sessions, control, exclude, then)
 
 
 def _run_on_hosts(
@@ -127,7 +127,7 @@ def _start_and_watch(
         if launch.project is not None:
             yield from bring_code(plan, launch.project, session, control)
         if control.asked is not None:
-            yield end_unstarted(plan.run, control.asked)
+            yield end_before_start(plan.run, control.asked)
             return
         record = _make_record(request, asked, planned, session)
         store.create(record).close()

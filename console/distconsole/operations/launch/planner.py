@@ -15,12 +15,12 @@ from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.choose import (
     choose_launcher,
     finish_choice,
-    required_engines,
+    list_engines,
     settle_controller,
 )
 from distconsole.launch.engines import Engines, engines_of
 from distconsole.launch.environment import user_env
-from distconsole.launch.everywhere import on_every, required
+from distconsole.launch.everywhere import on_every, require_all
 from distconsole.launch.job import new_run_id
 from distconsole.launch.plan import LaunchHosts, PreparedLaunch, make_plan
 from distconsole.launch.slurm.srun import Allocation, below_slurm, inside
@@ -122,7 +122,7 @@ def connect_hosts(
     lacking = {each.host: each.error for each in failed(outcomes)}
     if total - len(lacking) < fewest:
         what = f"{len(lacking)} of {total} hosts cannot be reached"
-        required(outcomes, f"{what}, and --nnodes {request.nnodes} needs {fewest}")
+        require_all(outcomes, f"{what}, and --nnodes {request.nnodes} needs {fewest}")
     for name, error in lacking.items():
         said = error.message.removeprefix(f"{name}: ")
         yield Narration(text=f"{name} is left out: {said}", severity=Severity.WARN)
@@ -160,7 +160,7 @@ def ask_engines(
     while True:
         choice = settle_controller(launch.choice, launch.env, hosts.engines)
         known = next((each.asked for each in hosts.engines.values()), ())
-        needed = dict.fromkeys((*known, *required_engines(choice, launch.traits, launch.env)))
+        needed = dict.fromkeys((*known, *list_engines(choice, launch.traits, launch.env)))
         if all(set(needed) <= set(each.asked) for each in hosts.engines.values()):
             return hosts
         hosts = ask_for(tuple(needed), hosts, session, seconds)
@@ -187,7 +187,9 @@ def ask_for(
         )
         return engines_of(answer.get("facts") or {}, engines)
 
-    found = required(on_every(session, list(hosts.facts), ask), "the engines cannot be looked at")
+    found = require_all(
+        on_every(session, list(hosts.facts), ask), "the engines cannot be looked at"
+    )
     pairs = zip(hosts.facts.items(), found, strict=True)
     return replace(hosts, facts={host: replace(node, engines=its) for (host, node), its in pairs})
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from distconsole.errors import ConsoleError, PlanError, UsageError
 from distconsole.launch.engines import engines_of
-from distconsole.launch.everywhere import on_every, required
+from distconsole.launch.everywhere import on_every, require_all
 from distconsole.model.events import Event, Narration
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName
@@ -93,7 +93,7 @@ def look(session: Session, hosts: Sequence[HostName], rebuild: bool = False) -> 
         wanted = {"modules": dict(build_horovod.NEEDS), **shell}
         return _probe(link, "build", wanted), _probe(link, "engines", engines)
 
-    found = required(on_every(session, hosts, ask), "the hosts cannot be looked at")
+    found = require_all(on_every(session, hosts, ask), "the hosts cannot be looked at")
     answers = dict(zip(hosts, found, strict=True))
     facts = {host: typed(build, BuildFacts) for host, (build, _) in answers.items()}
     engines = {host: engines_of(told, ("horovod",)) for host, (_, told) in answers.items()}

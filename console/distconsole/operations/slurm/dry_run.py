@@ -31,7 +31,7 @@ from distconsole.model.requests import Run
 from distconsole.operations.launch.code_sync import refuse_our_flags
 from distconsole.operations.launch.planner import plan_launch, read_launch
 from distconsole.operations.sessions import narrate
-from distconsole.operations.slurm.job import named_hosts, refuse_before_submitting
+from distconsole.operations.slurm.job import parse_hosts, refuse_before_submitting
 
 SHOWN_JOB, SHOWN_NODE, SHOWN_NIC, SHOWN_PYTHON = "JOB", "NODE", "NIC", "python3"
 SHOWN_NETWORK = ipaddress.ip_network("198.18.0.0/15")
@@ -45,7 +45,7 @@ def show_submission(request: Run, exclude: Sequence[str]) -> Iterator[Event]:
     """
     refuse_before_submitting(request)
     refuse_our_flags(request)
-    named = named_hosts(request.where)
+    named = parse_hosts(request.where)
     run = new_run_id(request.script, request.name)
     submit = submit_command(request.slurm or "", run, list(named), exclude)
     options = read_options(words_of(request.slurm or ""))

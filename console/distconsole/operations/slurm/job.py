@@ -65,7 +65,7 @@ def refuse_before_submitting(request: Run) -> None:
         )
 
 
-def named_hosts(where: Where) -> dict[str, int | None]:
+def parse_hosts(where: Where) -> dict[str, int | None]:
     """Return the hosts of ``--hosts`` and their slots, in order.
 
     Raises UsageError if the list means nothing.

@@ -29,12 +29,12 @@ from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Run
 from distconsole.model.run_events import EndState, PlanMade, RunEnded, RunEvent
-from distconsole.operations.control import Control, end_unstarted
+from distconsole.operations.control import Control, end_before_start
 from distconsole.operations.sessions import SessionSource
 from distconsole.operations.slurm.job import (
     ask_slurm,
     ask_state,
-    named_hosts,
+    parse_hosts,
     refuse_before_submitting,
 )
 from distconsole.rpc.link import NodeLink
@@ -58,7 +58,7 @@ RunOnNodes = Callable[..., Iterator[Event]]
 """``launching.run`` on the hosts of a job: called with a request and ``allocation``."""
 
 
-def run_submitted(
+def submit_and_run(
     request: Run,
     sessions: SessionSource,
     control: Control,
@@ -72,7 +72,7 @@ def run_submitted(
     Raises ConsoleError if it cannot be submitted, does not come to run, or as ``run_on_nodes``.
     """
     refuse_before_submitting(request)
-    named = named_hosts(request.where)
+    named = parse_hosts(request.where)
     run = new_run_id(request.script, request.name)
     submit = submit_command(request.slurm or "", run, list(named), exclude)
     with _login(request, sessions, list(named)) as link:
@@ -167,7 +167,7 @@ class SubmittedRun:
             if state is None:
                 assert self.control.asked is not None
                 yield Narration(text=f"cancelling Slurm job {self.job}")
-                yield end_unstarted(self.run, self.control.asked)
+                yield end_before_start(self.run, self.control.asked)
                 return
             yield Narration(text=f"Slurm job {self.job} has {', '.join(state.nodes)}")
             ended = yield from self.start(state, named)

@@ -14,7 +14,7 @@ from distconsole.model.decoding import threadsafe
 from distconsole.model.events import Event, Narration, RunsCompared
 from distconsole.model.requests import Compare
 from distconsole.model.run_events import RunEvent
-from distconsole.operations.watching import stored_request
+from distconsole.operations.watching import decode_request
 from distconsole.runs.compare.figures import compare, curves_of
 from distconsole.runs.compare.statistics import Compared, RunStatistics
 from distconsole.runs.store.planned import stored_plan
@@ -54,7 +54,7 @@ def _read(run_file: RunFile) -> Compared:
     statistics.close()
     record = run_file.record()
     settings = settings_of_run(
-        stored_plan(record), stored_request(record), _facts_of(record), statistics.gpu_names
+        stored_plan(record), decode_request(record), _facts_of(record), statistics.gpu_names
     )
     return Compared(summarise(record, statistics.timeline), statistics, settings)
 

@@ -42,11 +42,11 @@ def export(
     follow = control if request.follow else None
     events = follow_run(request.run, request.where, sessions, store, follow)
     if request.output is None:
-        yield from _as_text(events, _lines(request))
+        yield from _yield_text(events, _lines(request))
         return
     outlet = _outlet(request, Path(request.output).expanduser())
     try:
-        with _flushed(outlet, live=request.follow) as lock:
+        with _flush_regularly(outlet, live=request.follow) as lock:
             for event in events:
                 if isinstance(event, RunEvent):
                     with lock:
@@ -64,7 +64,7 @@ def _lines(request: Export) -> Lines:
     return CsvLines(make_table(request.table or ExportTable.NUMBERS))
 
 
-def _as_text(events: Iterator[Event], lines: Lines) -> Iterator[Event]:
+def _yield_text(events: Iterator[Event], lines: Lines) -> Iterator[Event]:
     yield from (TextMade(text=line) for line in lines.beginning())
     for event in events:
         if isinstance(event, RunEvent):
@@ -96,7 +96,7 @@ def _tensorboard(path: Path, *, live: bool) -> Outlet:
 
 
 @contextmanager
-def _flushed(outlet: Outlet, *, live: bool) -> Iterator[threading.Lock]:
+def _flush_regularly(outlet: Outlet, *, live: bool) -> Iterator[threading.Lock]:
     """Flush an outlet that others follow, also while no event comes; give the lock that guards it."""
     lock, over = threading.Lock(), threading.Event()
 

@@ -21,16 +21,16 @@ from distconsole.model.requests import Launches, Replay, Run, Runs, Show, Where
 from distconsole.model.run_events import RunEvent
 from distconsole.model.run_summary import RunSummary
 from distconsole.model.time_text import ago_text
-from distconsole.operations.attach import ask_late, follow_run, stored_record
+from distconsole.operations.attach import ask_late, find_record, follow_run
 from distconsole.operations.judging import Judge
 from distconsole.operations.sessions import SessionSource, at_hand
 from distconsole.operations.stored.remote_runs import (
     KnownRun,
+    ask_runs,
     find_known,
-    known_runs,
     summary_of_known,
 )
-from distconsole.operations.watching import stored_request
+from distconsole.operations.watching import decode_request
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS, ranks_of
 from distconsole.runs.conditions.summary_fields import summary_fields
 from distconsole.runs.store.catalogue import Listed, stamps_in
@@ -59,7 +59,7 @@ def runs(request: Runs, sessions: SessionSource, store: RunStore) -> Iterator[Ev
     """
     judge = Judge(summary_fields(), request.only, request.fail_if)
     summaries: dict[RunId, RunSummary] = {}
-    for run, summary in stored_summaries(store):
+    for run, summary in list_summaries(store):
         summaries[run] = summary
         if request.as_found:
             yield RunListed(summary=summary)
@@ -82,7 +82,7 @@ def _ask_hosts(
 ) -> Iterator[Event]:
     """Put what the hosts know of runs into ``summaries``, and yield what is new."""
     with sessions(where) as session:
-        known, silent = known_runs(session)
+        known, silent = ask_runs(session)
     yield from _say_silent(silent, "its runs are not listed")
     for each in known:
         for host, trouble in each.troubles:
@@ -117,19 +117,19 @@ def show(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Ev
         return
     asks = request.where.names_hosts or at_hand(sessions)
     if asks:
-        record = stored_record(request.run, request.where, sessions, store)
+        record = find_record(request.run, request.where, sessions, store)
         if record is not None and record.end:
             yield from ask_late(record, request.where, sessions, store)
     summary: RunSummary | None = None
     try:
         with store.open(store.resolve(request.run)) as run_file:
-            summary = _add_last_seen(summary_of(run_file), run_file)
+            summary = _date_summary(summary_of(run_file), run_file)
     except RunNotFoundError:
         if not asks:
             raise
     if asks and (summary is None or summary.state == "unknown"):
         with sessions(request.where) as session:
-            known, silent = known_runs(session, () if summary is None else summary.hosts)
+            known, silent = ask_runs(session, () if summary is None else summary.hosts)
         yield from _say_silent(silent, "what it knows of runs is not told")
         try:
             wanted = request.run if summary is None else summary.run
@@ -176,7 +176,7 @@ def launches(request: Launches, store: RunStore) -> Iterator[Event]:
     for record in store.runs():
         if len(told) >= request.limit:
             return
-        again = stored_request(record)
+        again = decode_request(record)
         if again is not None and again not in told:
             told.append(again)
             yield LaunchKept(summary=listed(record), request=again)
@@ -200,7 +200,7 @@ def _show_ranks(request: Show, sessions: SessionSource, store: RunStore) -> Iter
     yield from found.verdict
 
 
-def stored_summaries(store: RunStore) -> Iterator[tuple[RunId, RunSummary]]:
+def list_summaries(store: RunStore) -> Iterator[tuple[RunId, RunSummary]]:
     """Yield every run that is stored, those written last first; only what no list has seen is opened."""
     known, stamps = store.catalogue.read(), stamps_in(store.folder)
     enough = time.monotonic() + BRIEF_SECONDS
@@ -215,7 +215,7 @@ def stored_summaries(store: RunStore) -> Iterator[tuple[RunId, RunSummary]]:
             try:
                 with store.open(RunId(run)) as run_file:
                     made = brief(run_file) if whole else listed(run_file.record())
-                    summary = _add_last_seen(made, run_file)
+                    summary = _date_summary(made, run_file)
             except (ConsoleError, sqlite3.Error, msgspec.MsgspecError):
                 continue  # said by the count of those that cannot be read
             fresh.append((RunId(run), summary, whole))
@@ -240,7 +240,7 @@ def _keep(
     store.catalogue.keep(rows, gone)
 
 
-def _add_last_seen(summary: RunSummary, run_file: RunFile) -> RunSummary:
+def _date_summary(summary: RunSummary, run_file: RunFile) -> RunSummary:
     """Return ``summary``, of a run without an end with when it was last seen."""
     if summary.state != "unknown":
         return summary

@@ -20,10 +20,10 @@ from distconsole.model.moments import parse_since
 from distconsole.model.requests import Logs
 from distconsole.model.run_events import LogLine, RunEvent, RunRestarted
 from distconsole.operations.attach import (
+    ask_record,
+    find_record,
     follow_run,
-    known_so_far,
-    remote_record,
-    stored_record,
+    journal_places,
     where_of,
 )
 from distconsole.operations.control import Control
@@ -42,7 +42,7 @@ def logs(
     request: Logs, sessions: SessionSource, control: Control, store: RunStore
 ) -> Iterator[Event]:
     """Yield the lines that fit; with ``follow`` until the run ends; raises as ``attach``."""
-    record = stored_record(request.run, request.where, sessions, store)
+    record = find_record(request.run, request.where, sessions, store)
     fold = fold_lines if request.fold else _drop_times
     if record is not None and (record.end or not request.follow):
         ended = None
@@ -54,8 +54,8 @@ def logs(
         yield from _say_if_none(fold(_tail(past, request.tail)), request, record)
         return
     with sessions(where_of(record, request.where)) as session:
-        record = record or remote_record(session, request.run, request.where, store)
-        until, lacking = known_so_far(session, record)
+        record = record or ask_record(session, request.run, request.where, store)
+        until, lacking = journal_places(session, record)
         yield from lacking
         wanted = _line_filter(request, time.time())
         skipped = Skipped()

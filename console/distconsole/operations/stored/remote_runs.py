@@ -1,4 +1,4 @@
-"""What hosts know of runs that are not stored here. It follows none of them."""
+"""What hosts know of runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class KnownRun:
         return STATES.get(self.known.state, self.known.state)
 
 
-def known_runs(session: Session, only: Sequence[str] = ()) -> tuple[list[KnownRun], list[Failed]]:
+def ask_runs(session: Session, only: Sequence[str] = ()) -> tuple[list[KnownRun], list[Failed]]:
     """Return the runs that the session's hosts know, newest first, and the hosts that did not say.
 
     Args:
@@ -59,7 +59,7 @@ def known_runs(session: Session, only: Sequence[str] = ()) -> tuple[list[KnownRu
         for known in outcome.value:
             if RUN_ID_PATTERN.match(known.run):
                 placed.setdefault(known.run, {})[outcome.host] = known
-    runs = [_joined(RunId(run), on_hosts) for run, on_hosts in placed.items()]
+    runs = [_join_hosts(RunId(run), on_hosts) for run, on_hosts in placed.items()]
     return sorted(runs, key=lambda each: each.known.created, reverse=True), failed(outcomes)
 
 
@@ -115,7 +115,7 @@ def summary_of_known(run: KnownRun) -> RunSummary:
     )
 
 
-def _joined(run: RunId, on_hosts: dict[HostName, RunKnown]) -> KnownRun:
+def _join_hosts(run: RunId, on_hosts: dict[HostName, RunKnown]) -> KnownRun:
     in_order = sorted(on_hosts, key=lambda host: on_hosts[host].node_index)
     states = [on_hosts[host] for host in in_order]
     readable = [known for known in states if known.trouble is None] or states

@@ -1,4 +1,4 @@
-"""``report``: a run, over or going on, as one page. It follows nothing."""
+"""``report``: a run, over or going on, as one page."""
 
 from __future__ import annotations
 

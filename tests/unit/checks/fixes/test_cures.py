@@ -21,7 +21,7 @@ from distconsole.errors import PlanError, UsageError
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.findings import Cure, Finding, HostCure, Proof, Severity
 from distconsole.model.names import HostName
-from distconsole.operations.profile import profile_path, write_profile
+from distconsole.operations.check import profile_path, write_profile
 
 HOSTS = (Host(HostName("a")), Host(HostName("b")))
 CURED = Proof(ran="r", before="refused", after="exact sums", cured=True, seconds=1.0)

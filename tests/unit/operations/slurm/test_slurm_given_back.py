@@ -16,7 +16,7 @@ from distconsole.model.names import HostName
 from distconsole.model.run_events import RunEnded
 from distconsole.operations.control import Control
 from distconsole.operations.sessions import SessionSource
-from distconsole.operations.slurm.submitted import run_submitted
+from distconsole.operations.slurm.submitted import submit_and_run
 from distconsole.session import Session
 
 PENDING = "JobId=7 JobName=x JobState=PENDING Reason=Resources Restarts=0"
@@ -57,7 +57,7 @@ def submitted(login: Login, control: Control) -> Iterator[Event]:
     def never(*_: object, **__: object) -> Iterator[Event]:
         raise AssertionError("nothing is to be started")
 
-    return run_submitted(RUN, cast("SessionSource", sessions), control, (), never)
+    return submit_and_run(RUN, cast("SessionSource", sessions), control, (), never)
 
 
 def test_a_job_that_nobody_waits_for_is_cancelled() -> None:

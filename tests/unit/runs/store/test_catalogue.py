@@ -38,7 +38,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def listed(store: RunStore) -> dict[str, str]:
-    return {run: summary.state for run, summary in history.stored_summaries(store)}
+    return {run: summary.state for run, summary in history.list_summaries(store)}
 
 
 ALL = {f"run-{number}": "succeeded" for number in range(4)} | {"run-4": "unknown"}
@@ -87,7 +87,7 @@ def test_what_there_is_no_time_to_look_into_is_listed_and_looked_into_later(
     with monkeypatch.context() as hurry:
         hurry.setattr(history, "BRIEF_SECONDS", -1.0)
         assert listed(store) == ALL
-    steps = [summary.steps for _, summary in history.stored_summaries(store)]
+    steps = [summary.steps for _, summary in history.list_summaries(store)]
     assert steps == [60] * 5
 
 

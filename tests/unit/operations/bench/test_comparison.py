@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 from distconsole.model.events import BenchRun, Event, Spread
 from distconsole.model.run_events import EndState, GpuSample, Metric, RunEnded, Window
 from distconsole.model.run_summary import FirstFailure
-from distconsole.operations.bench.figures import RunFigures, spread, strategy_result
+from distconsole.operations.bench.comparison import RunFigures, spread, strategy_result
 
 RUN = {"t": 1.0, "run": "r"}
 
