@@ -151,9 +151,7 @@ def refuse_own_name(
     ``HOROVOD_GLOO_IFACE`` says (gloo_context.cc), and ends in ``hvd.init()`` where somebody has to
     connect there. One host alone reaches it, and where no other's address is higher nobody tries.
 
-    Args:
-        engines: Of every host.
-        addresses: Each host's own addresses, without loopback; none for hosts that meet there.
+    ``addresses`` are each host's own, without loopback; none for hosts that meet there.
 
     Raises PlanError, naming the host and the line of /etc/hosts that mends it.
     """

@@ -29,11 +29,8 @@ def on_every(
 ) -> list[Outcome[T]]:
     """Return what ``act`` gave on each host, in order; a link that is down is connected first.
 
-    Args:
-        session: Where the links are.
-        hosts: Of the session.
-        act: Done on a thread of its own for each host; raises ``NodeError`` where the node cannot.
-        seconds: Each node's deadline; None leaves it to ``act``.
+    ``act`` is done on a thread of its own for each host, and raises ``NodeError`` where the node
+    cannot; ``seconds`` is each node's deadline, and None leaves it to ``act``.
     """
     wanted = [host for name in hosts if (host := session.cluster.host(name)) is not None]
 

@@ -67,12 +67,8 @@ def stop(
     One node that hears it suffices, because the coordinator tells the others; asking all of them
     makes it independent of which one can be reached.
 
-    Args:
-        session: Where to ask.
-        hosts: Where the run is.
-        run: Its id.
-        reason: ``user``, ``sigint`` or ``sigterm``: decides the exit code.
-        grace_seconds: None takes the run's own, 0 kills.
+    ``reason`` is ``user``, ``sigint`` or ``sigterm`` and decides the exit code; ``grace_seconds`` None
+    takes the run's own, and 0 kills.
     """
     arguments: dict[str, Any] = {"run": run, "reason": reason}
     if grace_seconds is not None:
@@ -181,10 +177,7 @@ def _begin_step(
 ) -> dict[str, Any]:
     """Have srun start the shims, and return what the first node's says of itself once every one answers.
 
-    Args:
-        plan: With ``slurm_job``.
-        session: Where the links are.
-        prepared: What each node answered to ``prepare``, in order.
+    ``prepared`` is what each node answered to ``prepare``, in order.
     """
     assert plan.slurm_job is not None
     hosts = [node.host for node in plan.nodes]

@@ -171,9 +171,8 @@ def node_plan(
 ) -> NodePlan:
     """Return the plan of a node that starts ``ranks``, with what is the same for every launcher.
 
-    Args:
-        env: The launcher's variables; the user's win over them.
-        cleared: Variables removed from the environment beside those of foreign launchers.
+    The user's variables win over the launcher's in ``env``; those of foreign launchers are removed, and
+    what ``cleared`` names.
     """
     env = {**OUTPUT_ENV, **network_env(node), **env, **job.env}
     return NodePlan(

@@ -67,13 +67,9 @@ class LaunchHosts:
 
 
 def make_plan(launch: PreparedLaunch, hosts: LaunchHosts, run: RunId, folder: str) -> LaunchPlan:
-    """Place a job.
+    """Place a job, whose choice goes with the hosts (``choose.finish_choice``); they are in order of ranks.
 
-    Args:
-        launch: With the choice that goes with the hosts (``choose.finish_choice``).
-        hosts: In the order of ranks.
-        run: The run's id.
-        folder: Where relative paths start: the console's own folder.
+    Relative paths start in ``folder``, the console's own.
 
     Raises PlanError if the job cannot be placed.
     """

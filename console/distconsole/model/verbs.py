@@ -172,7 +172,7 @@ VERBS: Mapping[type, Verb] = {
     ask.Compare: Verb("compare", "stored.compare.compare_runs", ("store",), "compare"),
     ask.Logs: Verb("logs", "stored.logs.logs", FULL, prints="logs"),
     ask.Export: Verb("export", "stored.export.export", FULL, of=_of_export),
-    ask.ReportPage: Verb("report", "stored.report.report", ("sessions", "store"), of=_of_report),
+    ask.ReportPage: Verb("report", "stored.export.report", ("sessions", "store"), of=_of_report),
     ask.Why: Verb("why", "console_verbs.why"),
     ask.Bench: Verb(
         "bench strategies", "bench.comparison.bench", FULL, interrupt=Interrupt.STOP_WORK, outlives=False
@@ -182,8 +182,8 @@ VERBS: Mapping[type, Verb] = {
     ),
     ask.Prepare: Verb("setup", "setup.installation.prepare", FULL, interrupt=Interrupt.STOP_WORK),
     ask.Notify: Verb("notify", "notifying.notify"),
-    ask.Trust: Verb("trust", "trusting.trust", trusts=False),
-    ask.Foresee: Verb("", "launch.foreseeing.foresee", ("sessions", "control")),
+    ask.Trust: Verb("trust", "console_verbs.trust", trusts=False),
+    ask.Foresee: Verb("", "launch.launching.foresee", ("sessions", "control")),
     ask.Launches: Verb("", "stored.history.launches", ("store",)),
     ask.OpenConsole: Verb("", "console_verbs.open_console", opens=Opens.ALWAYS),
     ask.ShowHelp: Verb("", "console_verbs.show_help", trusts=False),

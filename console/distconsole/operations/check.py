@@ -91,14 +91,9 @@ def profile_path(wanted: str) -> Path:
 def write_profile(
     path: Path, findings: Iterable[Finding], config: Config, cluster: Cluster
 ) -> ProfileReport:
-    """Write what was proven and ``run`` does not do by itself, and say what was written.
+    """Write what was proven and ``run`` does not do by itself to ``path``, and say what was written.
 
-    Args:
-        path: The file, which is made if there is none.
-        config: What is configured already.
-        cluster: The hosts that were checked.
-
-    Raises ConfigError as ``add_entries``.
+    ``config`` is what is configured already. Raises ConfigError as ``add_entries``.
     """
     proven = [found for found in findings if found.cure and found.proof and found.proof.cured]
     left = [found for found in proven if found.cure and found.cure.by_run]

@@ -1,12 +1,16 @@
-"""Requests about the program itself."""
+"""Requests about the program itself, and ``trust``: whether a project's file may have something executed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
-from distconsole.errors import UnavailableError
+from distconsole.config.load import project_file, trust_as_it_is
+from distconsole.config.paths import PROJECT_FILE
+from distconsole.config.trust import command_for, distrust, was_trusted
+from distconsole.errors import UnavailableError, UsageError
 from distconsole.model.events import Event, TextMade
-from distconsole.model.requests import OpenConsole, ShowHelp, Why
+from distconsole.model.requests import OpenConsole, ShowHelp, Trust, Why
 
 
 def show_help(request: ShowHelp) -> Iterator[Event]:
@@ -27,3 +31,25 @@ def open_console(_request: OpenConsole) -> Iterator[Event]:
         "a console inside an operation comes with a later version",
         "run distconsole without a verb",
     )
+
+
+def trust(request: Trust) -> Iterator[Event]:
+    """Trust a file as it is, or no longer.
+
+    Raises UsageError if there is no such file; ConfigError if it cannot be read or understood, or
+    what is trusted cannot be kept.
+    """
+    folder = Path(request.folder).expanduser().resolve()
+    own = folder / PROJECT_FILE
+    if request.revoke:
+        kept = own if was_trusted(own) else project_file(folder) or own
+        was = distrust(kept)
+        yield TextMade(text=f"{kept} {'is not trusted any more' if was else 'was not trusted'}")
+        return
+    path = project_file(folder) if folder.is_dir() else None
+    if path is None:
+        raise UsageError(f"there is no {PROJECT_FILE} to trust in {folder}, or above it")
+    keys = trust_as_it_is(path)
+    yield TextMade(text=f"trusted as it is now: {path}")
+    yield TextMade(text=f"  can have something executed: {keys or 'nothing in it'}")
+    yield TextMade(text=f"  to take it back: {command_for(path)} --revoke")

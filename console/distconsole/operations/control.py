@@ -57,10 +57,7 @@ def end_before_start(run: str, asked: Command) -> RunEnded:
 
 
 def interrupt(events: Iterator[Event], by: KeyboardInterrupt | None = None) -> Iterator[Event]:
-    """End an operation that tells what it has found so far, and yield that.
-
-    Args:
-        by: What ends it; none: Ctrl-C.
+    """End an operation that tells what it has found so far, and yield that. ``by`` ends it, by default Ctrl-C.
 
     Raises KeyboardInterrupt from an operation that tells nothing, or that is over.
     """
@@ -106,12 +103,7 @@ class Control:
     def stop(
         self, reason: StopReason = StopReason.INTERRUPT, grace_seconds: float | None = None
     ) -> None:
-        """Stop the run on every host and go on following it to its end.
-
-        Args:
-            reason: Why; decides the exit code.
-            grace_seconds: Between SIGTERM and SIGKILL; None takes the run's own.
-        """
+        """Stop the run on every host and go on following it to its end; None takes the run's own grace."""
         self._put(Command(Wish.STOP, reason, grace_seconds))
 
     def kill(self, reason: StopReason = StopReason.INTERRUPT) -> None:

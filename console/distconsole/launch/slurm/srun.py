@@ -183,14 +183,7 @@ def plan_tasks(job: Job, plans: Sequence[NodePlan]) -> tuple[NodePlan, ...]:
 def step_command(
     job: str, run: str, hosts: Sequence[str], shims: Sequence[Sequence[str]]
 ) -> tuple[str, ...]:
-    """Return the srun that starts each node's shim.
-
-    Args:
-        job: The job's number.
-        run: The run's id, which the step is named after.
-        hosts: Names of its nodes.
-        shims: Each node's own words, in the same order.
-    """
+    """Return the srun that starts each node's shim, of which ``shims`` has the words in order of ``hosts``."""
     number = str(len(hosts))
     return (
         *("srun", "--jobid", job, "--overlap", "--nodes", number, "--ntasks", number),

@@ -55,12 +55,7 @@ class Rules:
 
 
 def read_rules(text: str, folder: str = "") -> Rules:
-    """Return the rules of an ignore file.
-
-    Args:
-        text: What it says.
-        folder: Where it lies, relative to the project's folder; empty for that folder itself.
-    """
+    """Return the rules of an ignore file, which lies in ``folder``, relative to the project's own."""
     lines = _bytewise(text.removeprefix("\ufeff")).split("\n")
     folder = _bytewise(folder)
     return Rules(rule for line in lines if (rule := _rule(line.removesuffix("\r"), folder)))

@@ -41,7 +41,7 @@ from distconsole.operations.setup.plan import (
     plan_setup,
 )
 from distconsole.rpc.link import NodeLink
-from distconsole.rpc.wire import typed
+from distconsole.rpc.wire import decode_as
 from distconsole.runs.store.store import RunStore
 from distconsole.session import Session
 
@@ -95,7 +95,7 @@ def look(session: Session, hosts: Sequence[HostName], rebuild: bool = False) -> 
 
     found = require_all(on_every(session, hosts, ask), "the hosts cannot be looked at")
     answers = dict(zip(hosts, found, strict=True))
-    facts = {host: typed(build, BuildFacts) for host, (build, _) in answers.items()}
+    facts = {host: decode_as(build, BuildFacts) for host, (build, _) in answers.items()}
     engines = {host: engines_of(told, ("horovod",)) for host, (_, told) in answers.items()}
     there = {host: each.horovod for host, each in engines.items()}
     return plan_setup(facts, {} if rebuild else there)

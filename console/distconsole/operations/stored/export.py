@@ -1,22 +1,24 @@
-"""``export``: a run for other programs, as it is stored or while it goes on."""
+"""``export`` and ``report``: a run for other programs and other people, as it is stored or while it goes on."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from distconsole.errors import ConfigError, UnavailableError
 from distconsole.formats.lines import CsvLines, JsonLines, Lines
-from distconsole.formats.outlets import LineFile, Outlet, TableFolder
+from distconsole.formats.outlets import LineFile, Outlet, TableFolder, write_whole
 from distconsole.formats.tables import make_table
 from distconsole.model.events import Event, Narration, TextMade
-from distconsole.model.requests import Export, ExportFormat, ExportTable
+from distconsole.model.requests import Export, ExportFormat, ExportTable, ReportPage
 from distconsole.model.run_events import RunEvent
 from distconsole.operations.attach import follow_run
 from distconsole.operations.control import Control
 from distconsole.operations.sessions import SessionSource
+from distconsole.runs.report_data import ReportData
 from distconsole.runs.store.store import RunStore
 
 FLUSH_SECONDS = 1.0
@@ -115,3 +117,25 @@ def _flush_regularly(outlet: Outlet, *, live: bool) -> Iterator[threading.Lock]:
         over.set()
         if live:
             thread.join()
+
+
+def report(request: ReportPage, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
+    """Write the page and say how large it is.
+
+    Raises RunNotFoundError if neither this machine nor a host knows the run; ConfigError if the
+    file cannot be written.
+    """
+    # Jinja2 takes its time to import, and no other verb needs it.
+    from distconsole.formats.page import page_of  # noqa: PLC0415
+
+    data = ReportData()
+    for event in follow_run(request.run, request.where, sessions, store):
+        if isinstance(event, RunEvent):
+            data.apply(event)
+        else:
+            yield event
+    data.close()
+    page = page_of(data, time.time())
+    path = Path(request.output).expanduser()
+    write_whole(path, page)
+    yield Narration(text=f"{path} written ({len(page) / 1024:,.0f} KiB); any browser opens it")

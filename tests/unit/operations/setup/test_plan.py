@@ -7,7 +7,7 @@ import pytest
 from distconsole.launch.engines import HorovodBuild
 from distconsole.model.names import HostName
 from distconsole.operations.setup.plan import BuildFacts, SetupPlan, plan_setup
-from distconsole.rpc.wire import typed
+from distconsole.rpc.wire import decode_as
 
 TOOLS = {"g++": "/usr/bin/g++", "mpicxx": "/usr/bin/mpicxx"}
 RIGHT = HorovodBuild("0.28.1", "2.13.0", "2.13.0")
@@ -23,7 +23,7 @@ def host(**differing: Any) -> BuildFacts:
         "cpus": 4,
         "mpi": {"present": True, "family": "Open MPI", "version": "4.1.4", "banner": ["x"]},
     }
-    return typed({**answer, **differing}, BuildFacts)
+    return decode_as({**answer, **differing}, BuildFacts)
 
 
 def plan(hosts: dict[str, BuildFacts], **horovod: HorovodBuild) -> SetupPlan:
