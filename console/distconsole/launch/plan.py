@@ -236,9 +236,8 @@ def _assemble(
         notes = (*notes, *mpi.notes(job))
     by_tcp = choice.pass_args is PassArgs.INIT_METHOD and choice.launcher is LauncherName.TORCH
     # torchrun restarts its ranks itself; Horovod goes on with as few hosts as there may be.
-    restarts_itself = choice.launcher is LauncherName.TORCHRUN or (
-        choice.elastic and request.may_lose_hosts
-    )
+    goes_on = choice.elastic and request.may_lose_hosts
+    restarts_itself = goes_on or choice.launcher is LauncherName.TORCHRUN
     return LaunchPlan(
         run=RunId(job.run),
         name=request.name or "",

@@ -84,10 +84,10 @@ def hosts_of_run(session: Session, hosts: Sequence[str]) -> list[HostName]:
 
 def absolute(where: Where) -> Where:
     """Return ``where`` with its files named absolutely, so that it means the same elsewhere."""
+    files = {"hostfile": where.hostfile, "ssh_config": where.ssh_config}
     return replace(
         where,
-        hostfile=_absolute(where.hostfile),
-        ssh_config=_absolute(where.ssh_config),
+        **{name: path and str(Path(path).expanduser().absolute()) for name, path in files.items()},
     )
 
 
@@ -108,7 +108,3 @@ def narrate(texts: Sequence[str], severity: Severity = Severity.INFO) -> Iterato
     """Yield lines for the person at the terminal."""
     for text in texts:
         yield Narration(text=text, severity=severity)
-
-
-def _absolute(path: str | None) -> str | None:
-    return None if path is None else str(Path(path).expanduser().absolute())

@@ -155,15 +155,7 @@ def _start_and_watch(
             store.remove(plan.run)
             raise
     except ConsoleError as error:
-        yield RunEnded(
-            t=time.time(),
-            run=plan.run,
-            state=EndState.FAILED,
-            exit_code=error.exit_code,
-            seconds=0.0,
-            error=error.message,
-            hint=error.hint or UNSET,
-        )
+        yield _end_failed(plan.run, error)
         raise
     if not request.detach:
         yield from watch_run(record, session, control, store, over=over)
@@ -171,6 +163,18 @@ def _start_and_watch(
     yield Narration(text=f"it goes on by itself: distconsole attach {plan.run}")
     if not request.json:  # there the plan says it
         yield TextMade(text=plan.run)
+
+
+def _end_failed(run: str, error: ConsoleError) -> RunEnded:
+    return RunEnded(
+        t=time.time(),
+        run=run,
+        state=EndState.FAILED,
+        exit_code=error.exit_code,
+        seconds=0.0,
+        error=error.message,
+        hint=error.hint or UNSET,
+    )
 
 
 def rerun(

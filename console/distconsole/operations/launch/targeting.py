@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from distconsole.checks.engine.target import HostLaunch, Launch, LaunchNeeds, LaunchPath
 from distconsole.errors import ConsoleError, NodeError, PlanError
@@ -179,13 +180,12 @@ class Targeting:
     ) -> Launch:
         run, project = known.request, known.project
         workdir = posixpath.normpath(posixpath.join(str(Path.cwd()), run.workdir or ""))
-        path = run.script
+        path, root, sources = run.script, workdir, None
         if not run.module:
             path = posixpath.normpath(posixpath.join(workdir, run.script))
-        root, sources = (workdir if run.module else posixpath.dirname(path)), None
+            root = posixpath.dirname(path)
         if project is not None:
             sources, root = _read_sources(project, run, root)
-        address, port, fixed_by = self._rendezvous(run)
         nodes = {node.host: node for node in plan.nodes} if plan is not None else {}
         launcher, why = self._launcher(known, plan)
         needs = {name: getattr(known.traits, name) for name in NEEDS}
@@ -201,9 +201,7 @@ class Targeting:
             auto=run.launcher is LauncherName.AUTO,
             needs=LaunchNeeds(**needs),
             hosts={host.name: self._host(host, nodes.get(host.name), session) for host in hosts},
-            port=port,
-            fixed_by=fixed_by,
-            address=address,
+            **self._rendezvous(run),
             nic=run.nic,
             env=self.env,
             paths=argument_paths(run.arguments, workdir, os.path.exists),
@@ -240,21 +238,24 @@ class Targeting:
             setup=host.setup,
         )
 
-    def _rendezvous(self, run: Run) -> tuple[str, int | None, str]:
-        """Return where the ranks are told to meet: address, port, and what says so."""
+    def _rendezvous(self, run: Run) -> dict[str, Any]:
+        """Return where the ranks are told to meet: address, port, and what says so (``fixed_by``)."""
         for word in run.arguments:
             told = RENDEZVOUS.search(word)
             if told is not None:
-                return told[1].strip("[]"), int(told[2]), told[0]
-        target = self.target
+                return _meeting(told[1].strip("[]"), int(told[2]), told[0])
+        target, port = self.target, self.env.get("MASTER_PORT", "")
         if target.starter and (target.port is not None or target.address):
-            by = target.starter if "MASTER_PORT" not in self.env else "MASTER_PORT"
-            return target.address, target.port, by
-        port = self.env.get("MASTER_PORT", "")
+            return _meeting(target.address, target.port, "MASTER_PORT" if port else target.starter)
         if run.launcher is LauncherName.TORCHRUN:
-            return "", None, ""
+            return {}
         fixed = int(port) if re.fullmatch(r"\d{1,5}", port) and 0 < int(port) < 65536 else None
-        return self.env.get("MASTER_ADDR", ""), fixed, "MASTER_PORT" if fixed else ""
+        by = "MASTER_PORT" if fixed else ""
+        return _meeting(self.env.get("MASTER_ADDR", ""), fixed, by)
+
+
+def _meeting(address: str, port: int | None, fixed_by: str) -> dict[str, Any]:
+    return {"address": address, "port": port, "fixed_by": fixed_by}
 
 
 def _hide_secrets(word: str) -> str:

@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from importlib import resources
 from pathlib import Path
@@ -139,38 +140,29 @@ def _consent(request: Prepare, plan: SetupPlan, control: Control) -> None:
         raise UsageError("nothing was changed", "setup --yes asks nothing")
 
 
+@dataclass(frozen=True, slots=True)
 class _Work:
-    """Builds, fetches and installs."""
+    """Builds, fetches and installs, each by ``launch``, which is ``run`` on the session's hosts."""
 
-    def __init__(
-        self,
-        request: Prepare,
-        launch: Callable[..., Iterator[Event]],
-        everyone: Sequence[HostName],
-    ) -> None:
-        self._request = request
-        self._launch = launch
-        self._everyone = everyone
+    request: Prepare
+    launch: Callable[..., Iterator[Event]]
+    everyone: Sequence[HostName]
 
     def bring(self, session: Session, build: Build) -> Iterator[Event]:
         """Build one wheel and install it on its hosts."""
         with _folder("build_horovod.py") as folder:
-            source = _source(self._request.source, folder)
+            source = _fetch_source(self.request.source, folder)
             if source is None:
                 source = f"horovod=={HOROVOD_VERSION}"
-                yield Narration(
-                    text=f"no pip here can fetch it, so {build.host} fetches it itself"
-                )
-            _tools(build.facts, folder)
-            lines = yield from self._run(
-                "build_horovod.py", (source, build.folder), folder, (build.host,)
-            )
+                text = f"no pip here can fetch it, so {build.host} fetches it itself"
+                yield Narration(text=text)
+            _fetch_tools(build.facts, folder)
+            words = (source, build.folder)
+            lines = yield from self._run("build_horovod.py", words, folder, (build.host,))
         wheel, size, sha256 = _read_wheel(lines)
-        yield Narration(
-            text=f"built on {build.host}: {wheel.rpartition('/')[2]}, {size >> 20} MiB"
-        )
+        name = wheel.rpartition("/")[2]
+        yield Narration(text=f"built on {build.host}: {name}, {size >> 20} MiB")
         with _folder("install_horovod.py") as folder:
-            name = wheel.rpartition("/")[2]
             data = fetch(session.link(build.host), wheel, size, sha256)
             (folder / name).write_bytes(data)
             yield from self._run("install_horovod.py", (name,), folder, build.installs)
@@ -182,17 +174,17 @@ class _Work:
         request = Run(
             script=script,
             arguments=arguments,
-            where=self._request.where,
+            where=self.request.where,
             launcher=LauncherName.SINGLE,
             workdir=str(folder),
             sync=True,
             watch=False,
             name="setup-" + script.partition("_")[0],
         )
-        others = [host for host in self._everyone if host not in hosts]
+        others = [host for host in self.everyone if host not in hosts]
         lines: list[str] = []
         ended: RunEnded | None = None
-        for event in self._launch(request, exclude=others):
+        for event in self.launch(request, exclude=others):
             match event:
                 case LogLine(transient=False):
                     lines.append(event.line)
@@ -222,13 +214,10 @@ def _fail(script: str, lines: Sequence[str], ended: RunEnded | None) -> None:
 
 def _read_wheel(lines: Sequence[str]) -> tuple[str, int, str]:
     """Return the wheel's place on its host, its bytes and its SHA-256."""
-    for line in reversed(lines):
-        if line.startswith(WHEEL_WORD):
-            try:
-                told = json.loads(line[len(WHEEL_WORD) :])
-                return str(told["wheel"]), int(told["size"]), str(told["sha256"])
-            except (ValueError, TypeError, KeyError):
-                break
+    named = [line.removeprefix(WHEEL_WORD) for line in lines if line.startswith(WHEEL_WORD)]
+    with suppress(ValueError, TypeError, KeyError, IndexError):
+        told = json.loads(named[-1])
+        return str(told["wheel"]), int(told["size"]), str(told["sha256"])
     raise ConsoleError("the build ended well and named no wheel", "try again; see its logs")
 
 
@@ -249,7 +238,7 @@ def fetch(link: NodeLink, wheel: str, size: int, sha256: str) -> bytes:
     return bytes(data)
 
 
-def _source(given: str | None, folder: Path) -> str | None:
+def _fetch_source(given: str | None, folder: Path) -> str | None:
     """Put Horovod's source into ``folder``, and return its name there; None if it cannot be had here.
 
     Nodes often reach no package index, and whoever sits here does.
@@ -265,7 +254,7 @@ def _source(given: str | None, folder: Path) -> str | None:
     return next((path.name for path in folder.glob("horovod-*.tar.gz")), None)
 
 
-def _tools(facts: BuildFacts, folder: Path) -> None:
+def _fetch_tools(facts: BuildFacts, folder: Path) -> None:
     """Put what a build lacks on that host into ``folder``, as far as it can be had here."""
     lacking = [*facts.missing, *(() if facts.tools.get("cmake") else ("cmake",))]
     machine = facts.platform.removeprefix("linux-")
