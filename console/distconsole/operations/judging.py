@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from distconsole.errors import UnavailableError
@@ -13,14 +12,6 @@ from distconsole.model.cluster import Cluster
 from distconsole.model.events import ConditionJudged
 
 Row = TypeVar("Row")
-
-
-@dataclass(frozen=True, slots=True)
-class Found(Generic[Row]):
-    """Rows that are wanted, and the verdict on them where one was asked for."""
-
-    rows: list[Row]
-    verdict: tuple[ConditionJudged, ...] = ()
 
 
 class Judge(Generic[Row]):
@@ -32,8 +23,7 @@ class Judge(Generic[Row]):
         fail_if: Of these only those that match this, which are bad; None judges none.
         always_some: Whether it means something is wrong that there are no rows.
 
-    Raises:
-        UsageError: if a condition means nothing.
+    Raises UsageError if a condition means nothing.
     """
 
     def __init__(
@@ -60,26 +50,27 @@ class Judge(Generic[Row]):
         both = (each for each in (self._fail_if, self._only) if each is not None)
         return tuple(dict.fromkeys(name for each in both for name in each.names))
 
-    def judged(self, rows: Sequence[Row]) -> Found[Row]:
-        """Return which of ``rows`` are wanted. Figures over rows are over all that are given.
+    def judge(self, rows: Sequence[Row]) -> tuple[list[Row], list[ConditionJudged]]:
+        """Return which of ``rows`` are wanted, and the verdict on them where one was asked for.
 
-        Raises UnavailableError if nothing is known of what ``fail_if`` asks: that is no health.
+        Figures over rows are over all that are given. Raises UnavailableError if nothing is known of
+        what ``fail_if`` asks: that is no health.
         """
-        wanted = [True] * len(rows)
         if self._only is not None:
-            wanted = [each is True for each in self._only.answers(rows)]
-        left = [row for row, yes in zip(rows, wanted, strict=True) if yes]
+            matches = zip(rows, self._only.answers(rows), strict=True)
+            wanted = [(at, row) for at, (row, match) in enumerate(matches) if match is True]
+        else:
+            wanted = list(enumerate(rows))
         if self._fail_if is None:
-            return Found(left)
-        answers = [
-            answer for answer, yes in zip(self._fail_if.answers(rows), wanted, strict=True) if yes
-        ]
+            return [row for _, row in wanted], []
+        every = list(self._fail_if.answers(rows))
+        answers = [every[at] for at, _ in wanted]
         if all(answer is None for answer in answers) and (answers or self._always_some):
             raise UnavailableError(
                 f"'{self._fail_if.text}' cannot be judged: of {len(answers)} {self._of} none is known to match or not",
                 "what it asks was not measured; docs/expressions.md says what each field needs",
             )
-        bad = [row for row, answer in zip(left, answers, strict=True) if answer]
+        bad = [row for (_, row), answer in zip(wanted, answers, strict=True) if answer]
         verdict = ConditionJudged(
             condition=self._fail_if.text,
             of=self._of,
@@ -87,7 +78,7 @@ class Judge(Generic[Row]):
             asked=len(answers),
             unknown=answers.count(None),
         )
-        return Found(bad, (verdict,))
+        return bad, [verdict]
 
 
 def my_names(cluster: Cluster) -> tuple[str, ...]:

@@ -158,14 +158,14 @@ def _judge_samples(
     """Yield the samples of the hosts and GPUs that are wanted, and how they are judged."""
     nodes = {each.host: each for each in samples if isinstance(each, NodeSample)}
     gpus = [each for each in samples if isinstance(each, GpuSample)]
-    found = judge.judged(load_rows(nodes, nodes, gpus, me))
-    hosts = {row.host for row in found.rows}
-    wanted = {id(row.gpu) for row in found.rows if row.gpu is not None}
+    rows, verdict = judge.judge(load_rows(nodes, nodes, gpus, me))
+    hosts = {row.host for row in rows}
+    wanted = {id(row.gpu) for row in rows if row.gpu is not None}
     for sample in samples:
         of_host = isinstance(sample, NodeSample) and sample.host not in hosts
         if not of_host and not (isinstance(sample, GpuSample) and id(sample) not in wanted):
             yield sample
-    yield from found.verdict
+    yield from verdict
 
 
 def _until_left(watch: LoadWatch, control: Control) -> Iterator[Event]:

@@ -71,10 +71,11 @@ def runs(request: Runs, sessions: SessionSource, store: RunStore) -> Iterator[Ev
     yield from _say_unknown(summaries.values(), store, time.time())
     if request.as_found:
         return
-    found = judge.judged(sorted(summaries.values(), key=lambda each: -each.started))
-    for summary in found.rows:
+    newest_first = sorted(summaries.values(), key=lambda each: -each.started)
+    rows, verdict = judge.judge(newest_first)
+    for summary in rows:
         yield RunListed(summary=summary)
-    yield from found.verdict
+    yield from verdict
 
 
 def _ask_hosts(
@@ -190,14 +191,14 @@ def _show_ranks(request: Show, sessions: SessionSource, store: RunStore) -> Iter
             timeline.apply(event)
         else:
             yield event
-    found = judge.judged(ranks_of(timeline))
+    rows, verdict = judge.judge(ranks_of(timeline))
     named = judge.names or ("step", "step_ms", "samples_s")
     shown = tuple(dict.fromkeys(("rank", "host", "state", *named)))
-    for row in found.rows:
+    for row in rows:
         metrics = {f"metric.{name}": each for name, each in sorted(row.view.metrics.items())}
         fields = RANK_FIELDS.values(row) | metrics
         yield RankListed(run=timeline.run, fields=fields, shown=shown)
-    yield from found.verdict
+    yield from verdict
 
 
 def list_summaries(store: RunStore) -> Iterator[tuple[RunId, RunSummary]]:
