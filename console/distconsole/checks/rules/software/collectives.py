@@ -22,10 +22,17 @@ from distconsole.checks.facts.jobs import (
     RankReport,
 )
 from distconsole.checks.facts.node import MpiFacts, OsFacts
-from distconsole.checks.rules.software.ranks import Judged, exact, judge_end, met, who
+from distconsole.checks.rules.software.ranks import (
+    Judged,
+    judge_end,
+    judge_meeting,
+    judge_places,
+    judge_values,
+)
 from distconsole.checks.rules.system.limits import lower_than_a_login
 from distconsole.model.requests import Level
 
+JUDGES = (judge_meeting, judge_places, judge_values, judge_end)
 TORCH = Judged(CollFacts)
 HOROVOD = Judged(
     HorovodCollFacts,
@@ -49,7 +56,7 @@ def _by_mpi(view: View) -> RuleResults:
 
     All that is asked of a job, the first that is wrong.
     """
-    for judge in (met, who, exact, judge_end):
+    for judge in JUDGES:
         said = list(judge(BY_MPI, view))
         yield from said
         if said:
@@ -86,10 +93,9 @@ def _soft_limits(rank: RankReport) -> dict[str, int | None] | None:
 
 def _judge_job(job: Judged, *rows: tuple[str, str, str]) -> list[Rule]:
     """Return the checks of one job, of each row: name, what it catches, what to do."""
-    judges = (met, who, exact, judge_end)
     return [
         Rule(name, "coll", Level.STANDARD, (job.kind,), catches, hint, partial(judge, job))
-        for judge, (name, catches, hint) in zip(judges, rows, strict=True)
+        for judge, (name, catches, hint) in zip(JUDGES, rows, strict=True)
     ]
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from distconsole.checks.engine.rule import NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.facts.evidence import NO_GROUP, Outcome, View
 from distconsole.checks.facts.jobs import CollFacts, RankReport
 from distconsole.checks.fixes.cures import library_first, prefix_of
-from distconsole.checks.rules.wording import name_hosts
+from distconsole.checks.rules.wording import MAX_LISTED, name_hosts
 from distconsole.model.findings import Cure, Finding, HostCure
 
 JOINED = "joined the group"
@@ -21,7 +20,6 @@ MEETING_FROM = {"torch": "imported torch", "horovod": "imported Horovod", "mpi":
 """Where a rank waits for the others. One that got no further than before kept them waiting; it is
 not they who did not come."""
 
-MAX_LISTED = 8
 HINTS = (
     ("No module named 'torch'", "--python PATH names the interpreter that has torch"),
     ("No module named 'horovod'", "--python PATH names the interpreter that has Horovod"),
@@ -53,55 +51,20 @@ def joined(rank: RankReport) -> bool:
     return any(said.get("stage") == JOINED for said in rank.said)
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """Which job is judged.
-
-    Attributes:
-        kind: The facts of the job.
-        mend: What to do where ranks are not who they should be.
-    """
+class Judged(NamedTuple):
+    """Which job is judged, by its facts, and what to do where its ranks are not who they should be."""
 
     kind: type[CollFacts]
     mend: str = "look at the variables RANK and WORLD_SIZE that the ranks get"
 
 
-def met(job: Judged, view: View) -> RuleResults:
+Entries = Sequence[tuple[str, RankReport]]
+"""Ranks with their hosts."""
+
+
+def judge_meeting(job: Judged, view: View) -> RuleResults:
     """Every rank joins the group; else who did not, and why."""
     facts = _ranks_by_host(job, view)
-    yield from _fail_refusals(job, view)
-    absent = [
-        (name, rank) for name, found in facts.items() for rank in found.ranks if not joined(rank)
-    ]
-    if not absent:
-        return
-    some = next(iter(facts.values()))
-    early = [entry for entry in absent if _is_early(entry[1], some)]
-    first = first_cause(absent, early)
-    missed = _find_missing(absent, early)
-    if len(missed) < some.world_size:
-        summary = f"{_ranks(missed)} did not join the group of {some.world_size}"
-    else:
-        summary = f"none of the {some.world_size} ranks could join the group"
-    said = engine_said(some)
-    ranks = [
-        f"rank {rank.rank} ({name}): {last_stage(rank)}, {_format_end(rank)}"
-        for name, rank in absent[:MAX_LISTED]
-    ]
-    yield fail(
-        f"{summary}: {reason(first[1], said)}",
-        dict.fromkeys(name for name, _ in missed),
-        seen="\n".join((*ranks, *(f"{some.launcher}: {line[:300]}" for line in said))),
-        expected=f"{some.world_size} ranks that meet within {some.timeout_seconds:.0f} s",
-        hint=_hint(first[1], some),
-    )
-
-
-def _ranks_by_host(job: Judged, view: View) -> dict[str, CollFacts]:
-    return {name: found for name, found in view.of(job.kind).items() if not found.refused}
-
-
-def _fail_refusals(job: Judged, view: View) -> RuleResults:
     refused = {name: found for name, found in view.of(job.kind).items() if found.refused}
     for found in list(refused.values())[:1]:
         yield info(
@@ -110,6 +73,37 @@ def _fail_refusals(job: Judged, view: View) -> RuleResults:
             hint=found.refused_hint,
         )
         yield NotApplicable(f"`run` would refuse it: {found.refused}", tuple(refused))
+    absent = [(name, r) for name, found in facts.items() for r in found.ranks if not joined(r)]
+    if not absent:
+        return
+    some = next(iter(facts.values()))
+    early = [entry for entry in absent if _is_early(entry[1], some)]
+    _, first = first_cause(absent, early)
+    missed = [entry for entry in early if entry[1].exit_code is not None] or early or absent
+    summary = f"none of the {some.world_size} ranks could join the group"
+    if len(missed) < some.world_size:
+        summary = f"{_ranks(missed)} did not join the group of {some.world_size}"
+    said = engine_said(some)
+    complaints = [f"{some.launcher}: {line[:300]}" for line in said]
+    yield fail(
+        f"{summary}: {reason(first, said)}",
+        dict.fromkeys(name for name, _ in missed),
+        seen="\n".join((*_list_ranks(absent), *complaints)),
+        expected=f"{some.world_size} ranks that meet within {some.timeout_seconds:.0f} s",
+        hint=_hint(first, some),
+    )
+
+
+def _ranks_by_host(job: Judged, view: View) -> dict[str, CollFacts]:
+    return {name: found for name, found in view.of(job.kind).items() if not found.refused}
+
+
+def _list_ranks(entries: Entries) -> list[str]:
+    """Return how far each rank came, and how it ended."""
+    return [
+        f"rank {rank.rank} ({name}): {last_stage(rank)}, {_format_end(rank)}"
+        for name, rank in entries[:MAX_LISTED]
+    ]
 
 
 def engine_said(facts: CollFacts) -> list[str]:
@@ -124,20 +118,7 @@ def _is_early(rank: RankReport, job: CollFacts) -> bool:
     return reached in STAGES and STAGES.index(reached) < meeting
 
 
-def _find_missing(
-    absent: list[tuple[str, RankReport]], early: list[tuple[str, RankReport]]
-) -> list[tuple[str, RankReport]]:
-    """Return the ranks that kept the others waiting.
-
-    Those that ended by themselves before they could meet anybody; else those that never got there.
-    Ranks that were killed because another one had failed are of neither kind.
-    """
-    return [entry for entry in early if entry[1].exit_code is not None] or early or absent
-
-
-def first_cause(
-    absent: list[tuple[str, RankReport]], early: list[tuple[str, RankReport]]
-) -> tuple[str, RankReport]:
+def first_cause(absent: Entries, early: Entries) -> tuple[str, RankReport]:
     """Prefer the rank that ended by itself before it could meet anybody: the others waited for it."""
     ended = [entry for entry in absent if entry[1].exit_code not in (None, 0)]
     before = [entry for entry in ended if entry in early]
@@ -181,7 +162,7 @@ def _hint(rank: RankReport, job: CollFacts) -> str:
     return "the last lines of the rank are above; --level full tries every size"
 
 
-def _ranks(entries: list[tuple[str, RankReport]]) -> str:
+def _ranks(entries: Entries) -> str:
     by_host: dict[str, list[int]] = {}
     for name, rank in entries:
         by_host.setdefault(name, []).append(rank.rank)
@@ -192,7 +173,7 @@ def _ranks(entries: list[tuple[str, RankReport]]) -> str:
     return name_hosts(parts)
 
 
-def who(job: Judged, view: View) -> RuleResults:
+def judge_places(job: Judged, view: View) -> RuleResults:
     """What each rank finds itself to be, against the plan."""
     facts = _ranks_by_host(job, view)
     groups = _groups(facts)
@@ -203,26 +184,24 @@ def who(job: Judged, view: View) -> RuleResults:
         yield _all_alone(job, facts, groups)
         return
     ranks = [int(group["rank"]) for _, group in groups]
-    if len(set(ranks)) < len(ranks):
-        twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
+    twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
+    if twice:
         yield fail(f"ranks {twice} exist more than once", tuple(facts), hint=job.mend)
     places = planned_places({name: found.planned for name, found in facts.items()})
     for name, group in groups:
-        planned = places.get(int(group["rank"]))
-        if planned is not None and planned["world_size"] != facts[name].world_size:
-            # A host of the job has said nothing, and who shares a local rank is not known.
-            planned = {key: planned[key] for key in ("local_rank", "local_size")}
-        if planned is None or group["rank"] not in facts[name].planned:
+        own, planned = facts[name], places.get(int(group["rank"]))
+        if planned is None or group["rank"] not in own.planned:
             yield fail(
                 f"a rank on {name} is {group['rank']} of {group['world_size']}, planned was one of "
-                f"{list(facts[name].planned)} of {facts[name].world_size}",
+                f"{list(own.planned)} of {own.world_size}",
                 (name,),
                 hint=job.mend,
             )
             continue
-        wrong = {
-            key: group[key] for key in planned if group.get(key, planned[key]) != planned[key]
-        }
+        if planned["world_size"] != own.world_size:
+            # A host of the job has said nothing, and who shares a local rank is not known.
+            planned = {key: planned[key] for key in ("local_rank", "local_size")}
+        wrong = {k: group[k] for k, right in planned.items() if group.get(k, right) != right}
         if wrong:
             yield fail(
                 f"rank {group['rank']} on {name} is not placed as planned",
@@ -307,54 +286,47 @@ def _groups(facts: Mapping[str, CollFacts]) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-def exact(job: Judged, view: View) -> RuleResults:
+def judge_values(job: Judged, view: View) -> RuleResults:
     """Every value of every case bit for bit, and every case to its end."""
     facts = _ranks_by_host(job, view)
     if not _groups(facts) or alone(facts):
         yield from _nobody(job, view)
         return
-    wrong: dict[tuple[str, str, int], dict[str, list[int]]] = {}
-    stuck: list[tuple[str, RankReport]] = []
-    for name, found in facts.items():
-        for rank in found.ranks:
-            if joined(rank) and last_stage(rank) != DONE:
-                stuck.append((name, rank))
-            for said in rank.said:
-                if "case" in said and said.get("wrong"):
-                    key = (str(said["case"]), str(said.get("dtype")), int(said.get("elements", 0)))
-                    wrong.setdefault(key, {}).setdefault(name, []).append(rank.rank)
-    for (op, dtype, elements), hosts in wrong.items():
+    ranks = [(name, rank) for name, found in facts.items() for rank in found.ranks]
+    wrong: dict[str, dict[str, list[int]]] = {}
+    for name, rank in ranks:
+        for said in rank.said:
+            if "case" in said and said.get("wrong"):
+                case = f"{said['case']} of {int(said.get('elements', 0))} {said.get('dtype')}"
+                wrong.setdefault(case, {}).setdefault(name, []).append(rank.rank)
+    for case, hosts in wrong.items():
         world = next(iter(facts.values())).world_size
-        bad = [rank for ranks in hosts.values() for rank in ranks]
         yield fail(
-            f"{op} of {elements} {dtype} gave wrong values at {len(bad)} of {world} ranks",
+            f"{case} gave wrong values at {sum(map(len, hosts.values()))} of {world} ranks",
             hosts,
-            seen=", ".join(f"{name}: ranks {ranks}" for name, ranks in hosts.items()),
+            seen=", ".join(f"{name}: ranks {bad}" for name, bad in hosts.items()),
             expected="the exact sum, bit for bit",
             hint="take the host out and test its memory and GPU: dcgmi diag -r 3",
         )
+    stuck = [entry for entry in ranks if joined(entry[1]) and last_stage(entry[1]) != DONE]
     if stuck:
-        yield _stuck(job, stuck)
+        yield _stuck(stuck)
 
 
-def _stuck(job: Judged, stuck: list[tuple[str, RankReport]]) -> Finding:
-    first = min(stuck, key=lambda entry: (entry[1].exit_code in (None, 0), entry[1].seconds))
-    stage = last_stage(first[1])
-    large = stage.startswith("case") and stage.rsplit(" ", 1)[-1].isdigit()
-    elements = int(stage.rsplit(" ", 1)[-1]) if large else 0
+def _stuck(stuck: Entries) -> Finding:
+    _, first = min(stuck, key=lambda entry: (entry[1].exit_code in (None, 0), entry[1].seconds))
+    stage = last_stage(first)
+    elements = stage.rsplit(" ", 1)[-1] if stage.startswith("case") else ""
     hint = "the last lines of the rank are above"
-    if elements > 10_000:
+    if elements.isdigit() and int(elements) > 10_000:
         hint = (
             "small messages pass and large ones hang: an MTU larger than the path's; on the hosts: "
             "ip -br link; ping -M do -s 8972 PEER; a way around: sudo sysctl net.ipv4.tcp_mtu_probing=1"
         )
     return fail(
-        f"the job came to a halt in {stage.removeprefix('case ')}: {reason(first[1])}",
-        list(dict.fromkeys(name for name, _ in stuck)),
-        seen="\n".join(
-            f"rank {rank.rank} ({name}): {last_stage(rank)}, {_format_end(rank)}"
-            for name, rank in stuck[:MAX_LISTED]
-        ),
+        f"the job came to a halt in {stage.removeprefix('case ')}: {reason(first)}",
+        dict.fromkeys(name for name, _ in stuck),
+        seen="\n".join(_list_ranks(stuck)),
         expected="every collective comes to its end",
         hint=hint,
     )
@@ -363,17 +335,13 @@ def _stuck(job: Judged, stuck: list[tuple[str, RankReport]]) -> Finding:
 def judge_end(job: Judged, view: View) -> RuleResults:
     """Ranks that did everything end well, too."""
     facts = _ranks_by_host(job, view)
-    bad = [
-        (name, rank)
-        for name, found in facts.items()
-        for rank in found.ranks
-        if last_stage(rank) == DONE and rank.exit_code != 0
-    ]
+    ranks = [(name, rank) for name, found in facts.items() for rank in found.ranks]
+    bad = [each for each in ranks if last_stage(each[1]) == DONE and each[1].exit_code != 0]
     if bad:
         yield warn(
             f"{_ranks(bad)} did everything and then did not end well",
-            list(dict.fromkeys(name for name, _ in bad)),
-            seen="\n".join(f"rank {r.rank} ({n}): {_format_end(r)}" for n, r in bad[:MAX_LISTED]),
+            dict.fromkeys(name for name, _ in bad),
+            seen="\n".join(_list_ranks(bad)),
         )
     elif not _groups(facts):
         yield from _nobody(job, view)
