@@ -14,6 +14,7 @@ from distconsole.checks.engine.rule import (
     fail,
     hint,
     rule,
+    unless_alone,
     warn,
 )
 from distconsole.checks.facts.evidence import View
@@ -40,14 +41,12 @@ from distconsole.checks.interfaces.panel import (
     reports,
     run_variables,
 )
-from distconsole.checks.rules.network.network import alone
-from distconsole.checks.rules.wording import dissent
+from distconsole.checks.rules.wording import MAX_LISTED, dissent
 from distconsole.config.pasting import network_of_hosts
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
 
 CHECK = "net.choices"
-MAX_LISTED = 8
 
 BY_RUN = "it names the interface of each host"
 
@@ -67,6 +66,7 @@ NAMES: Mapping[Engine, tuple[str, ...]] = {
     Level.QUICK,
     *(NetFacts, SshFacts, OsFacts, EnvFacts),
     *(TorchFacts, HorovodFacts, MpiFacts, ReachFacts),
+    unless=unless_alone,
 )
 @hint(
     "Name the interface: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME, btl_tcp_if_include, "
@@ -77,7 +77,6 @@ def _choices(view: View) -> RuleResults:
 
     What another check explains is red in the panel and is no second finding.
     """
-    yield from alone(view)
     choices = choices_of(view)
     if not choices:
         yield NotApplicable(

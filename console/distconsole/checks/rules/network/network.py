@@ -12,9 +12,10 @@ from distconsole.checks.engine.rule import (
     fail,
     hint,
     rule,
+    unless_alone,
     warn,
 )
-from distconsole.checks.facts.evidence import ALONE, Outcome, View
+from distconsole.checks.facts.evidence import Outcome, View
 from distconsole.checks.facts.network import SILENT, Edge, Matrix, ReachFacts, matrix_of
 from distconsole.checks.fixes.closed_ways import (
     MORE_NEIGHBOURS,
@@ -37,25 +38,36 @@ from distconsole.checks.gather.attribution import (
     blame,
     cover,
 )
-from distconsole.checks.rules.wording import name_hosts
+from distconsole.checks.rules.wording import MAX_LISTED, list_some, name_hosts, numbers
 from distconsole.model.requests import Level
 
-MAX_LISTED = 8
 SILENT_CAUSES = (Cause.SILENCE, Cause.OTHER)
 """Causes that the system's code does not tell apart."""
 
 
-@rule("net.reach_tcp", "net", Level.QUICK, ReachFacts)
+@rule("net.reach_tcp", "net", Level.QUICK, ReachFacts, unless=unless_alone)
 @hint("Open all TCP between the hosts.")
 def _reach(view: View) -> RuleResults:
     """Hosts that cannot connect to each other: a firewall, a dead interface, a wrong network."""
     facts = view.of(ReachFacts)
-    yield from _not_listening(facts)
-    yield from alone(view)
+    for name, own in facts.items():
+        if own.listen_error:
+            why = f"could not listen on {own.address}: {own.listen_error}"
+            yield NotApplicable(why, (name,), Outcome.COULD_NOT_RUN)
     matrix, crowded = split_neighbours(view, matrix_of(facts))
     if crowded:
-        yield _warn_of_crowd(view, matrix, crowded)
-    yield from _unsure(matrix)
+        count = len({frozenset(pair) for pair in crowded})
+        yield fail(
+            f"{count} pair{'s' if count > 1 else ''} of hosts cannot reach each other: the neighbour "
+            "table overflowed",
+            {name for pair in crowded for name in pair},
+            seen=format_pairs(view, matrix, crowded),
+            expected="room for every peer, on each network",
+            hint=f"on every host: {MORE_NEIGHBOURS}",
+        )
+    silent = tuple(dict.fromkeys(target for _, target in matrix.unsure))
+    why = "connections to it come about and nobody there answers in time: it is busy"
+    yield NotApplicable(why, silent, Outcome.TIMED_OUT)
     found = blame(matrix.tried, matrix.dead)
     if found.everyone:
         cause = cause_of(chain(*matrix.dead.values()))
@@ -72,51 +84,31 @@ def _reach(view: View) -> RuleResults:
     for cause, pairs in by_cause(matrix, found.links).items():
         (one, other), *more = pairs
         who = f"{len(pairs)} pairs of hosts" if more else f"{one} and {other}"
-        yield fail(
-            f"{who} cannot reach each other{_because(cause)}",
-            {name for pair in pairs for name in pair},
-            seen=format_pairs(
-                view, matrix, [each for pair in pairs for each in (pair, pair[::-1])]
-            ),
-            expected="a TCP connection in both directions",
-            **or_elsewhere(view, cure_of(cause, facts, one, other)),
-        )
+        yield _fail_pairs(view, matrix, cause, pairs, f"{who} cannot reach each other")
 
 
-def alone(view: View) -> RuleResults:
-    """Leave out hosts that have no peer, and say why."""
-    if len(view.everyone) < 2:
-        yield NotApplicable("one host", tuple(host.name for host in view.hosts))
-    elif len(view.hosts) < 2:
-        yield NotApplicable(ALONE, tuple(host.name for host in view.hosts), Outcome.COULD_NOT_RUN)
-
-
-def _unsure(matrix: Matrix) -> RuleResults:
-    silent = tuple(dict.fromkeys(target for _, target in matrix.unsure))
-    if silent:
-        why = "connections to it come about and nobody there answers in time: it is busy"
-        yield NotApplicable(why, silent, Outcome.TIMED_OUT)
-
-
-def _not_listening(facts: Mapping[str, ReachFacts]) -> RuleResults:
-    for name, found in facts.items():
-        if found.listen_error:
-            yield NotApplicable(
-                f"could not listen on {found.address}: {found.listen_error}",
-                (name,),
-                Outcome.COULD_NOT_RUN,
-            )
+def _fail_pairs(
+    view: View, matrix: Matrix, cause: Cause, pairs: Sequence[Pair], summary: str
+) -> RuleResult:
+    return fail(
+        f"{summary}{_because(cause)}",
+        {name for pair in pairs for name in pair},
+        seen=format_pairs(view, matrix, [way for pair in pairs for way in (pair, pair[::-1])]),
+        expected="a TCP connection in both directions",
+        **or_elsewhere(view, cure_of(cause, view.of(ReachFacts), *pairs[0])),
+    )
 
 
 def _dead_host(
     view: View, host: BlamedHost, facts: Mapping[str, ReachFacts], matrix: Matrix
 ) -> RuleResult:
     address = facts[host.host].address if host.host in facts else ""
-    cause = cause_of(chain(*(matrix.edges.get(pair, ()) for pair in host.pairs)))
+    cause = _cause_at(host, matrix)
     peers = [name for pair in host.pairs for name in pair if name != host.host]
+    known = [facts[name].address for name in peers if name in facts]
     hint = (
         f"a firewall or a wrong network at {host.host}; on it: sudo iptables -S; "
-        f"ip -br address; ip route get {_peer_address(host, facts)}"
+        f"ip -br address; ip route get {known[0] if known else 'PEER'}"
         if cause in SILENT_CAUSES
         else cure_of(cause, facts, peers[0], host.host)
     )
@@ -130,33 +122,19 @@ def _dead_host(
     )
 
 
-def _peer_address(host: BlamedHost, facts: Mapping[str, ReachFacts]) -> str:
-    names = [name for pair in host.pairs for name in pair if name != host.host and name in facts]
-    return facts[names[0]].address if names else "PEER"
-
-
-def _warn_of_crowd(view: View, matrix: Matrix, pairs: Sequence[Pair]) -> RuleResult:
-    count = len({frozenset(pair) for pair in pairs})
-    return fail(
-        f"{count} pair{'s' if count > 1 else ''} of hosts cannot reach each other: the neighbour "
-        "table overflowed",
-        {name for pair in pairs for name in pair},
-        seen=format_pairs(view, matrix, pairs),
-        expected="room for every peer, on each network",
-        hint=f"on every host: {MORE_NEIGHBOURS}",
-    )
+def _cause_at(host: BlamedHost, matrix: Matrix) -> Cause:
+    return cause_of(chain(*(matrix.edges.get(pair, ()) for pair in host.pairs)))
 
 
 def _because(cause: Cause) -> str:
     return f": {cause.value}" if cause.value else ""
 
 
-@rule("net.asymmetric", "net", Level.QUICK, ReachFacts)
+@rule("net.asymmetric", "net", Level.QUICK, ReachFacts, unless=unless_alone)
 @hint("Open the other direction.")
 def _asymmetric(view: View) -> RuleResults:
     """One direction blocked: a stateless filter, a security group without a rule for itself."""
     facts = view.of(ReachFacts)
-    yield from alone(view)
     matrix, _ = split_neighbours(view, matrix_of(facts))
     found = blame(matrix.tried, matrix.dead)
     for host in found.hosts:
@@ -165,38 +143,29 @@ def _asymmetric(view: View) -> RuleResults:
         inbound = host.direction is Direction.INTO
         way = "nothing reaches" if inbound else "nothing gets out of"
         other = "it reaches the others" if inbound else "others reach it"
-        cause = cause_of(chain(*(matrix.edges.get(pair, ()) for pair in host.pairs)))
+        cause = _cause_at(host, matrix)
         rule = (
             f"{'an inbound' if inbound else 'an outbound'} rule at {host.host}; on it: sudo "
             f"iptables -S {'INPUT' if inbound else 'OUTPUT'}; ip rule; in a cloud: the security "
             "group lacks a rule for itself"
         )
+        hint = rule if cause in SILENT_CAUSES else cure_of(cause, facts, *host.pairs[0])
         yield fail(
             f"{way} {host.host}, though {other}{_because(cause)}",
             (host.host,),
             seen=format_pairs(view, matrix, host.pairs),
             expected="TCP connections in both directions",
-            **or_elsewhere(
-                view, rule if cause in SILENT_CAUSES else cure_of(cause, facts, *host.pairs[0])
-            ),
+            **or_elsewhere(view, hint),
         )
     for cause, pairs in by_cause(matrix, found.one_way).items():
         (source, target), *more = pairs
         who = f"{source} cannot reach {target}, though {target} reaches {source}"
         if more:
             who = f"{len(pairs)} pairs of hosts reach each other in one direction only"
-        yield fail(
-            f"{who}{_because(cause)}",
-            {name for pair in pairs for name in pair},
-            seen=format_pairs(
-                view, matrix, [each for pair in pairs for each in (pair, pair[::-1])]
-            ),
-            expected="TCP connections in both directions",
-            **or_elsewhere(view, cure_of(cause, facts, source, target)),
-        )
+        yield _fail_pairs(view, matrix, cause, pairs, who)
 
 
-@rule("net.port_ephemeral", "net", Level.QUICK, ReachFacts)
+@rule("net.port_ephemeral", "net", Level.QUICK, ReachFacts, unless=unless_alone)
 @hint("Open all TCP ports between the hosts.")
 def _ephemeral(view: View) -> RuleResults:
     """Port 29500 is open and training still hangs: the kernel's own range is blocked.
@@ -204,7 +173,6 @@ def _ephemeral(view: View) -> RuleResults:
     29500 is open and training still hangs: engines take ports of the kernel's choice.
     """
     facts = view.of(ReachFacts)
-    yield from alone(view)
     matrix, _ = split_neighbours(view, matrix_of(facts))
     culprits = {host.host for host in blame(matrix.tried, matrix.dead).hosts}
     partial = {pair: edges for pair, edges in matrix.partial.items() if not culprits & set(pair)}
@@ -230,48 +198,41 @@ def _port_finding(
     bad = [edge for edge in edges if not edge.ok]
     lost = sorted({edge.port for edge in bad})
     open_ports = sorted({edge.port for edge in edges if edge.ok} - set(lost))
+    kernels = sorted({e.port for e in edges if e.ok and not e.fixed} - set(lost))
     sources = sorted({edge.source for edge in bad})
+    errors = ", ".join(sorted({edge.error for edge in bad}))
     out = sum(not edge.ok for pair in pairs if pair not in told for edge in partial[pair])
-    way = f"to {host}" if into else f"from {host}"
+    lines = [f"lost ({errors}) from {name_hosts(sources)}: {_ports(lost)}"]
+    lines += [f"open: {_ports(open_ports)}"]
+    lines += [f"and {out} connections from {host}, by their local ports"] if out else []
     return fail(
-        f"{len(bad)} of {len(edges)} connections {way} are lost, others work: some ports are blocked",
+        f"{len(bad)} of {len(edges)} connections {'to' if into else 'from'} {host} are lost, others "
+        "work: some ports are blocked",
         (host,),
-        seen=f"lost ({', '.join(sorted({edge.error for edge in bad}))}) from {name_hosts(sources)}: "
-        f"{_ports(lost)}\nopen: {_ports(open_ports)}"
-        + (f"\nand {out} connections from {host}, by their local ports" if out else ""),
+        seen="\n".join(lines),
         expected="every port open between the hosts: Gloo, NCCL, MPI and Horovod take any",
-        **other_port(bad, open_ports)
-        or or_elsewhere(view, through_ports(host, lost, _kernel_ports(edges, lost))),
+        **other_port(bad, open_ports) or or_elsewhere(view, through_ports(host, lost, kernels)),
     )
-
-
-def _kernel_ports(edges: Sequence[Edge], lost: Sequence[int]) -> list[int]:
-    return sorted({edge.port for edge in edges if edge.ok and not edge.fixed} - set(lost))
 
 
 def _ports(ports: Sequence[int]) -> str:
     if len(ports) <= MAX_LISTED:
-        return ", ".join(map(str, ports))
+        return numbers(ports)
     return f"{len(ports)} ports from {ports[0]} to {ports[-1]}"
 
 
-@rule("net.nat_src", "net", Level.QUICK, ReachFacts)
+@rule("net.nat_src", "net", Level.QUICK, ReachFacts, unless=unless_alone)
 @hint("--network host, or a flat network.")
 def _nat(view: View) -> RuleResults:
     """Address translation between the hosts: what a rank advertises cannot be reached.
 
     An address that a peer sees otherwise cannot be advertised to it.
     """
-    yield from alone(view)
     seen: dict[str, Edge] = {}
-    for found in view.of(ReachFacts).values():
-        for edge in found.edges:
-            if (
-                edge.ok
-                and edge.seen_address
-                and _plain(edge.seen_address) != _plain(edge.local_address)
-            ):
-                seen.setdefault(edge.source, edge)
+    for edge in (edge for found in view.of(ReachFacts).values() for edge in found.edges):
+        changed = edge.seen_address and _plain(edge.seen_address) != _plain(edge.local_address)
+        if edge.ok and changed:
+            seen.setdefault(edge.source, edge)
     for source, edge in seen.items():
         yield fail(
             f"{edge.target} sees {source} as {edge.seen_address}, not as {edge.local_address}",
@@ -287,44 +248,36 @@ def _plain(address: str) -> str:
     return address.removeprefix("::ffff:").partition("%")[0]
 
 
-@rule("net.mtu", "net", Level.QUICK, ReachFacts)
+@rule("net.mtu", "net", Level.QUICK, ReachFacts, unless=unless_alone)
 @hint("One MTU on the whole way, or net.ipv4.tcp_mtu_probing=1.")
 def _mtu(view: View) -> RuleResults:
     """Jumbo frames on a way that does not carry them: 4 KiB all-reduce, 4 MiB hang on both sides.
 
     Interfaces that believe in larger packets than the way carries: large messages hang.
     """
-    facts = view.of(ReachFacts)
-    yield from alone(view)
-    matrix = matrix_of(facts)
+    matrix = matrix_of(view.of(ReachFacts))
     found = blame([pair for pair in matrix.tried if pair not in matrix.dead], matrix.small_only)
     for host in found.hosts:
         where = f"between {host.host} and its peers"
-        yield _mtu_finding(view, where, (host.host,), host.pairs, facts)
+        yield _mtu_finding(view, where, (host.host,), host.pairs)
     if found.everyone:
-        pairs = tuple(matrix.small_only)
-        yield _mtu_finding(view, "between all hosts", found.everyone, pairs, facts)
-    for one, other in found.links:
-        yield _mtu_finding(
-            view, f"between {one} and {other}", (one, other), ((one, other),), facts
-        )
-    for one, other in found.one_way:
-        yield _mtu_finding(view, f"from {one} to {other}", (one, other), ((one, other),), facts)
+        yield _mtu_finding(view, "between all hosts", found.everyone, tuple(matrix.small_only))
+    for pair in found.links:
+        yield _mtu_finding(view, f"between {pair[0]} and {pair[1]}", pair, (pair,))
+    for pair in found.one_way:
+        yield _mtu_finding(view, f"from {pair[0]} to {pair[1]}", pair, (pair,))
 
 
 def _mtu_finding(
-    view: View,
-    where: str,
-    hosts: Sequence[str],
-    pairs: Sequence[Pair],
-    facts: Mapping[str, ReachFacts],
+    view: View, where: str, hosts: Sequence[str], pairs: Sequence[Pair]
 ) -> RuleResult:
+    facts = view.of(ReachFacts)
     nic = facts[hosts[0]].interface or "NIC" if hosts[0] in facts else "NIC"
     peer = facts[pairs[0][1]].address if pairs[0][1] in facts else "PEER"
     return fail(
         f"small messages {where} pass and large ones are lost: the MTU is larger than the way's",
         hosts,
-        seen="\n".join(f"{a} -> {b}: pings pass, 32 KiB do not" for a, b in pairs[:MAX_LISTED]),
+        seen=list_some([f"{a} -> {b}: pings pass, 32 KiB do not" for a, b in pairs]),
         expected="messages of any size",
         **or_elsewhere(
             view,
@@ -335,33 +288,31 @@ def _mtu_finding(
     )
 
 
-@rule("net.other_networks", "net", Level.STANDARD, ReachFacts)
+@rule("net.other_networks", "net", Level.STANDARD, ReachFacts, unless=unless_alone)
 @hint("Mend it, or keep the engines off it by NCCL_SOCKET_IFNAME and btl_tcp_if_include.")
 def _elsewhere(view: View) -> RuleResults:
     """A second network that is up and broken: NCCL and Open MPI pick it all the same.
 
     NCCL and Open MPI use every network that they find, also one that is broken.
     """
-    yield from alone(view)
+    facts = view.of(ReachFacts).values()
+    good = next((edge.network for found in facts for edge in found.edges), "")
     by_network: dict[str, list[Edge]] = {}
-    for found in view.of(ReachFacts).values():
-        for edge in found.elsewhere:
-            if edge.error == SILENT:
-                continue
+    for edge in (edge for found in facts for edge in found.elsewhere):
+        if edge.error != SILENT:
             by_network.setdefault(edge.network, []).append(edge)
     for network, edges in by_network.items():
         broken = {(edge.source, edge.target): edge.error for edge in edges if not edge.ok}
         if not broken:
             continue
-        found_blame = blame([(edge.source, edge.target) for edge in edges], broken)
-        culprits = [*found_blame.everyone, *(host.host for host in found_blame.hosts)]
-        culprits += [name for pair in (*found_blame.links, *found_blame.one_way) for name in pair]
+        found = blame([(edge.source, edge.target) for edge in edges], broken)
+        culprits = [*found.everyone, *(host.host for host in found.hosts)]
+        culprits += [name for pair in (*found.links, *found.one_way) for name in pair]
         hosts = list(dict.fromkeys(culprits))
-        good = next((e.network for f in view.of(ReachFacts).values() for e in f.edges), "")
         yield warn(
             f"connections on {network} fail at {name_hosts(hosts)}; {good or 'another'} works",
             hosts,
-            seen="\n".join(f"{a} -> {b}: {error}" for (a, b), error in list(broken.items())[:8]),
+            seen=list_some([f"{a} -> {b}: {error}" for (a, b), error in broken.items()]),
             expected="every network that all hosts share works, or engines are kept off it",
             **offer(off_it(view, good)),
         )
