@@ -1,8 +1,4 @@
-"""What the console may ask to be looked at on this node. Probes gather facts and never judge them.
-
-Every probe is read-only, has a deadline, and starts programs only in sessions of their own that it
-kills..
-"""
+"""What the console may ask to be looked at on this node. Every probe is read-only and has a deadline."""
 
 from __future__ import annotations
 

@@ -49,20 +49,12 @@ def home() -> str:
 
 
 def launch_environment(args: dict[str, Any]) -> dict[str, str]:
-    """Return the asking session's environment as ``env`` and ``unset`` of a probe's arguments change it.
-
-    Raises:
-        ProbeError: if they are no variables.
-    """
+    """Return the asking session's environment as ``env`` and ``unset`` of a probe's arguments change it."""
     return _change(session_environment(), args, "env", "unset")
 
 
 def change_environment(env: Mapping[str, str], args: dict[str, Any]) -> dict[str, str]:
-    """Return ``env`` as ``set`` and ``remove`` of a probe's arguments change it.
-
-    Raises:
-        ProbeError: if they are no variables.
-    """
+    """Return ``env`` as ``set`` and ``remove`` of a probe's arguments change it."""
     return _change(env, args, "set", "remove")
 
 

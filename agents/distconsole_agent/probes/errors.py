@@ -6,12 +6,7 @@ from distconsole_agent.contract.protocol import ErrorCode
 
 
 class ProbeError(Exception):
-    """A probe could not look.
-
-    Args:
-        code: One of ``protocol.ErrorCode``.
-        message: Why, in one line.
-    """
+    """A probe could not look: ``code`` is one of ``protocol.ErrorCode``."""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

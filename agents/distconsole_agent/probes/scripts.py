@@ -60,14 +60,7 @@ class Answer(NamedTuple):
     ended: Ended
 
     def facts(self, who: str) -> dict[str, Any]:
-        """Return what it found out.
-
-        Args:
-            who: Names the program in the error.
-
-        Raises:
-            ProbeError: where it did not come to that.
-        """
+        """Return what it found out; else the ProbeError names the program as ``who``."""
         facts = self.parts.get(FACTS)
         if isinstance(facts, dict):
             return facts
@@ -94,12 +87,9 @@ def ask_script(
         name: Its module.
         job: The arguments of its ``main``, beside the seconds. They are in no command line, which
             anybody may read.
-        seconds: After so long it is killed.
-        python: The interpreter.
-        flags: Of the interpreter.
+        seconds: After so long it is killed, as once ``stop`` is set.
         setup: What the node's shell runs first.
         env: Its environment; None for that of the session that asks.
-        stop: It is killed once this is set.
         share: Of the seconds, for its own work.
 
     Raises:
@@ -124,13 +114,8 @@ def ask_python(
 ) -> tuple[dict[str, Any], float]:
     """Have the interpreter that ranks will use run a program; return its facts and seconds.
 
-    Args:
-        name: The program, a module of ``standalone``.
-        job: The arguments of its ``main``.
-        args: The probe's: ``python``, this one if not given; ``setup``, run by the shell before;
-            ``env`` and ``unset``, what a launch changes in the environment.
-        seconds: For the other process.
-        env: The environment in place of the launch's.
+    ``args`` are the probe's: ``python``, this one if not given; ``setup``, run by the shell before; ``env``
+    and ``unset``, what a launch changes in the environment, unless ``env`` is given.
 
     Raises:
         ProbeError: when that interpreter does not answer.

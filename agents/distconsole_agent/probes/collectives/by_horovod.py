@@ -12,8 +12,7 @@ from distconsole_agent.probes.collectives.values import Case, Prepared, stage
 class Horovod:
     """Horovod's world, joined when this is made.
 
-    It is asked for one operation at a time, each with a name of its own kind, so that its cache of
-    responses works as in a training.
+    Each operation has a name of its own kind, so that its cache of responses works as in a training.
     """
 
     def __init__(self) -> None:
@@ -33,7 +32,6 @@ class Horovod:
         self.device = torch.device("cuda", hvd.local_rank()) if cuda else torch.device("cpu")
 
     def place(self) -> dict[str, Any]:
-        """Return who this rank finds itself to be, and with what."""
         hvd, torch = self._hvd, self.torch
         return {
             "rank": self.rank,
@@ -50,11 +48,7 @@ class Horovod:
         }
 
     def prepare(self, case: Case, tensor: Any) -> Prepared:
-        """Return the operation of ``case`` on ``tensor``.
-
-        Raises:
-            NotImplementedError: for what Horovod has not.
-        """
+        """Return the operation of ``case`` on ``tensor``; NotImplementedError for what Horovod has not."""
         found = getattr(self, "_" + case.op, None)
         if found is None:
             raise NotImplementedError(f"Horovod has no {case.op}")
@@ -62,11 +56,9 @@ class Horovod:
         return prepared
 
     def barrier(self) -> None:
-        """Wait for all ranks."""
         self._hvd.barrier()
 
     def synchronize(self) -> None:
-        """Wait for the device."""
         if self.device.type == "cuda":
             self.torch.cuda.synchronize()
 
@@ -76,7 +68,6 @@ class Horovod:
         return float(self._hvd.allgather(mine, name="greatest").max())
 
     def close(self) -> None:
-        """Leave together."""
         self._hvd.barrier()
         self._hvd.shutdown()
 

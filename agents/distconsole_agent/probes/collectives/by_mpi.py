@@ -57,12 +57,7 @@ VERSION_BYTES = 8192
 
 
 class ByteValues:
-    """Every rank's input and the right results, as bytes of C's types.
-
-    Args:
-        world: How many ranks.
-        seed: Of the job.
-    """
+    """Every rank's input and the right results, as bytes of C's types."""
 
     def __init__(self, world: int, seed: int) -> None:
         self._world, self._seed = world, seed
@@ -95,7 +90,6 @@ class ByteValues:
         return self.of(case, whose, first, count, shift)
 
     def joined(self, parts: list[bytes]) -> bytes:
-        """Return ``parts`` one after the other."""
         return b"".join(parts)
 
     def buffer(self, values: bytes, _engine: Mpi) -> bytearray:
@@ -165,21 +159,12 @@ class Mpi:
         }
 
     def call(self, name: str, *arguments: Any) -> None:
-        """Call a function of the library; its errors end the job by themselves.
-
-        Raises:
-            RuntimeError: where they do not.
-        """
+        """Call a function of the library; RuntimeError where its errors do not end the job by themselves."""
         code = getattr(self._library, name)(*arguments)
         if code:
             raise RuntimeError(f"{name} returned {code}")
 
     def prepare(self, case: Case, given: bytearray) -> Prepared:
-        """Return the operation of ``case`` on ``given``.
-
-        Raises:
-            NotImplementedError: for a type that C has not.
-        """
         whole = self.world if case.op in ("all_gather", "all_to_all") else 1
         came = bytearray(case.elements * ITEM_BYTES[case.dtype] * whole)
         kind, count = self._handle(case.dtype), case.elements
@@ -211,7 +196,6 @@ class Mpi:
         """Wait for nothing: MPI's calls return when they are done."""
 
     def barrier(self) -> None:
-        """Wait for all ranks."""
         self.call("MPI_Barrier", self._world)
 
     def greatest(self, seconds: float) -> float:
@@ -223,7 +207,6 @@ class Mpi:
         return all_.value
 
     def close(self) -> None:
-        """Leave together."""
         self.call("MPI_Finalize")
 
     def _handle(self, name: str) -> Any:
@@ -247,11 +230,7 @@ class Mpi:
 
 
 def load() -> ctypes.CDLL:
-    """Return the MPI library: where the linker looks, else beside mpirun.
-
-    Raises:
-        OSError: if it is nowhere.
-    """
+    """Return the MPI library: where the linker looks, else beside mpirun; OSError if it is nowhere."""
     mpirun = shutil.which("mpirun")
     prefix = os.path.dirname(os.path.dirname(os.path.realpath(mpirun))) if mpirun else ""
     beside = [

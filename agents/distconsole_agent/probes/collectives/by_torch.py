@@ -11,12 +11,7 @@ from distconsole_agent.probes.collectives.values import Case, Prepared, stage
 
 
 class Torch:
-    """A process group over ``backend``, joined when this is made.
-
-    Args:
-        backend: ``gloo`` or ``nccl``.
-        timeout_seconds: How long ranks wait for each other.
-    """
+    """A process group over ``backend`` (``gloo``, ``nccl``), joined when this is made."""
 
     def __init__(self, backend: str, timeout_seconds: float) -> None:
         import torch
@@ -34,7 +29,6 @@ class Torch:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
 
     def place(self) -> dict[str, Any]:
-        """Return who this rank finds itself to be, and with what."""
         torch, cuda = self.torch, self.device.type == "cuda"
         return {
             "rank": self.rank,
@@ -49,16 +43,13 @@ class Torch:
         }
 
     def prepare(self, case: Case, tensor: Any) -> Prepared:
-        """Return the operation of ``case`` on ``tensor``, with every buffer made beforehand."""
         prepared: Prepared = getattr(self, "_" + case.op)(tensor)
         return prepared
 
     def barrier(self) -> None:
-        """Wait for all ranks."""
         self._dist.barrier()
 
     def synchronize(self) -> None:
-        """Wait for the device."""
         if self.device.type == "cuda":
             self.torch.cuda.synchronize()
 
@@ -69,7 +60,6 @@ class Torch:
         return float(tensor.item())
 
     def close(self) -> None:
-        """Leave together."""
         self._dist.barrier()
         self._dist.destroy_process_group()
 

@@ -1,8 +1,4 @@
-"""Starts this node's ranks of a short collective job and hands back what each one said.
-
-The job is torch's own: real process groups over the real network. Where the ranks of the other
-nodes are is the console's business.
-"""
+"""Starts this node's ranks of a short collective job and hands back what each one said."""
 
 from __future__ import annotations
 

@@ -15,13 +15,7 @@ from distconsole_agent.probes.collectives.values import (
 
 
 class TensorValues:
-    """Every rank's input, as a pattern that repeats.
-
-    Args:
-        torch: The module.
-        world: How many ranks.
-        seed: Of the job.
-    """
+    """Every rank's input and the right results, as patterns that repeat."""
 
     def __init__(self, torch: Any, world: int, seed: int) -> None:
         self._torch, self._world, self._seed = torch, world, seed
@@ -47,7 +41,6 @@ class TensorValues:
         return self._tiled(self._totals[key], case.dtype, first + shift, count)
 
     def joined(self, parts: list[Any]) -> Any:
-        """Return ``parts`` one after the other."""
         return self._torch.cat(parts)
 
     def buffer(self, values: Any, engine: Any) -> Any:

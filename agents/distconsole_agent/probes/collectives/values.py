@@ -148,7 +148,6 @@ def measure(engine: Any, values: Any, case: Case, number: int, case_seconds: flo
         engine: ``rank``, ``world``, ``prepare(case, given)``, ``barrier()``, ``greatest(seconds)``
             over all ranks, and ``synchronize()``.
         values: The inputs (``TensorValues``, ``ByteValues``).
-        case: What to do.
         number: Of the case, so that what an earlier one left in memory is not right for this one.
         case_seconds: For its repetitions, where it names no number of them.
     """

@@ -93,13 +93,7 @@ def run_cases(
     """Do every case, if all ranks are there, until the job's time for them is over.
 
     All ranks find that at the same case: the slowest one decides, by what the case before took.
-
-    Args:
-        engine: Joined.
-        measure_on: Measures one case on it.
-        job: What to do.
-        began: When this rank started, by ``clock``: imports count, too.
-        clock: Monotonic seconds.
+    Time counts from ``began``, by ``clock``, when this rank started: imports count, too.
     """
     if job.get("world_size", engine.world) != engine.world:
         return
@@ -128,7 +122,6 @@ def limits() -> dict[str, list[int | None]]:
 
 
 def main(seconds: float, name: str, job: dict[str, Any]) -> None:
-    """Meet the others, do every case, part in order."""
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
     sys.path[:] = [entry for entry in sys.path if entry and not entry.startswith("/dev/fd")]

@@ -111,7 +111,6 @@ class _Holding:
 def _interesting(
     process: Process, every: dict[int, Process], holding: _Holding
 ) -> dict[str, Any] | None:
-    """Return the facts of a process that may stand in the way of a job; None for all others."""
     training = _TRAINING.fullmatch(process.name) is not None
     own = process.uid == holding.uid
     if process.state in "ZX":

@@ -1,4 +1,4 @@
-"""What the kernel's log says of GPUs, memory, disks and links, sorted into kinds. It judges no line.
+"""What the kernel's log says of GPUs, memory, disks and links, sorted into kinds.
 
 Formats: Documentation/ABI/testing/dev-kmsg; NVIDIA's Xid messages.
 """
@@ -125,12 +125,7 @@ def _journal(seconds: float) -> list[tuple[float, str]]:
 
 
 def events_of(records: list[tuple[float, str]], uptime: float) -> list[dict[str, Any]]:
-    """Return what of ``records`` (seconds since boot, text) is of a known kind, the latest last.
-
-    Args:
-        records: In their order.
-        uptime: Seconds since boot, from which ages are taken.
-    """
+    """Return what of ``records`` (seconds since boot, text) is of a known kind, the latest last."""
     events: dict[tuple[str, str, str], dict[str, Any]] = {}
     for at, text in records:
         for kind, pattern in _PATTERNS:

@@ -108,12 +108,10 @@ def _usual_folders() -> list[str]:
 
 
 def temporary() -> str:
-    """Return the asking session's folder for temporary files."""
     return session_environment().get("TMPDIR") or TEMPORARY
 
 
 def _add_mount(path: str, room: dict[str, Any], every: list[mounts.Mount]) -> dict[str, Any]:
-    """Return ``room`` with the mount that ``path`` lies on."""
     mount = mounts.mount_of(str(room.get("real") or os.path.abspath(path)), every)
     return {**room, "mount": None if mount is None else mount.told()}
 
@@ -206,12 +204,8 @@ def memory(root: str = "/proc") -> dict[str, int | None]:
 def control_group(root: str = "") -> dict[str, str | None]:
     """Return the tightest limits of this process's control groups, and what is used of them.
 
-    Args:
-        root: Where /proc and /sys are; for tests.
-
-    Returns:
-        ``memory_max``, ``memory_used``, ``pids_max`` and ``pids_used`` as decimal numbers,
-        ``cpu_max`` as ``QUOTA PERIOD`` in microseconds; null where nothing is limited or said.
+    ``memory_max``, ``memory_used``, ``pids_max`` and ``pids_used`` are decimal numbers, ``cpu_max`` is
+    ``QUOTA PERIOD`` in microseconds; null where nothing is limited or said.
     """
     found: dict[str, str | None] = dict.fromkeys(
         ("memory_max", "memory_used", "pids_max", "pids_used", "cpu_max")

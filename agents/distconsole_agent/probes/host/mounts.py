@@ -29,7 +29,6 @@ class Mount(NamedTuple):
         return _NETWORK.fullmatch(self.kind) is not None
 
     def told(self) -> dict[str, Any]:
-        """Return it for a report."""
         return {
             "point": self.point[:512],
             "kind": self.kind[:64],

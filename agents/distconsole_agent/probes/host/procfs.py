@@ -28,7 +28,6 @@ class Process(NamedTuple):
     kernel: bool
 
     def told(self) -> dict[str, Any]:
-        """Return who it is, for a report."""
         return {
             "pid": self.pid,
             "uid": self.uid,
@@ -47,13 +46,7 @@ def uptime_seconds(root: str = "/proc") -> float:
 
 
 def read_process(pid: int, uptime: float, root: str = "/proc") -> Process | None:
-    """Return what is known of ``pid``; None when there is no such process (any more).
-
-    Args:
-        pid: Its number.
-        uptime: Of ``uptime_seconds``, from which its age is taken.
-        root: Where procfs is mounted.
-    """
+    """Return what is known of ``pid``; None when there is no such process (any more)."""
     try:
         with open(f"{root}/{pid}/stat", "rb") as file:
             text = file.read(4096)
@@ -79,7 +72,6 @@ def read_process(pid: int, uptime: float, root: str = "/proc") -> Process | None
 
 
 def all_processes(root: str = "/proc") -> dict[int, Process]:
-    """Return every process that this one can see."""
     uptime = uptime_seconds(root)
     found: dict[int, Process] = {}
     for name in os.listdir(root):
@@ -91,7 +83,6 @@ def all_processes(root: str = "/proc") -> dict[int, Process]:
 
 
 def descendants_of(pid: int, processes: dict[int, Process]) -> set[int]:
-    """Return ``pid`` and the processes below it."""
     children: dict[int, list[int]] = {}
     for process in processes.values():
         children.setdefault(process.ppid, []).append(process.pid)

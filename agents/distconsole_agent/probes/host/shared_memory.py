@@ -52,13 +52,7 @@ def look(_args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def entries_of(folder: str, now: float, due: float) -> dict[str, Any]:
-    """Return the entries of ``folder`` that bear the name of an engine.
-
-    Args:
-        folder: Where shared memory lies.
-        now: UNIX seconds.
-        due: Monotonic seconds at which the search for users ends.
-    """
+    """Return the entries of ``folder`` that bear the name of an engine; ``due`` ends the search for users."""
     found: list[dict[str, Any]] = []
     try:
         names = os.listdir(folder)

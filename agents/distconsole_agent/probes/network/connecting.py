@@ -46,8 +46,6 @@ class ConversationError(Exception):
 
 
 class Target(NamedTuple):
-    """One connection to try."""
-
     id: str
     address: str
     port: int
@@ -97,7 +95,6 @@ def _read_target(item: Any, number: str, pings: int) -> Target:
 
 
 def _try(target: Target, key: bytes, timeout: float, ends: float) -> dict[str, Any]:
-    """Return what became of one connection, from its SYN to its last ping."""
     found: dict[str, Any] = {
         "id": target.id,
         "error": "timeout",

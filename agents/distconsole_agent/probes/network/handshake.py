@@ -52,5 +52,4 @@ def pack_seen(address: str) -> bytes:
 
 
 def unpack_seen(packed: bytes) -> str:
-    """Return what ``pack_seen`` packed."""
     return packed.rstrip(b"\0").decode("ascii", "replace")

@@ -131,8 +131,6 @@ def _open(address: str, port: int) -> socket.socket:
 
 
 class _Guest:
-    """One accepted connection."""
-
     def __init__(self, sock: socket.socket, peer: str, port: int, due: float) -> None:
         self.sock = sock
         self.peer = peer
@@ -167,7 +165,6 @@ class _Group:
             os.write(self._wake_write, b"x")
 
     def dispose(self) -> None:
-        """Close everything."""
         for key in list((self._selector.get_map() or {}).values()):
             if isinstance(key.data, _Guest):
                 key.data.sock.close()

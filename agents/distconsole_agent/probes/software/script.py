@@ -120,7 +120,6 @@ def _parts(answer: dict[str, Any] | None, job: dict[str, Any]) -> dict[str, Any]
 
 
 def _add_mount(path: str, found: Any, every: list[mounts.Mount]) -> dict[str, Any]:
-    """Return what was found at ``path`` with the mount that it lies on."""
     facts = found if isinstance(found, dict) else {"error": "it was not looked at"}
     mount = mounts.mount_of(str(facts.get("real") or os.path.abspath(path)), every)
     return {**facts, "mount": None if mount is None else mount.told()}

@@ -1,7 +1,4 @@
-"""The few calls of CUDA's driver API that copies need, by ctypes. It looks at no GPU's state.
-
-Names, types and error codes are those of NVIDIA's ``cuda.h``. Neither torch nor a kernel is needed.
-"""
+"""The few calls of CUDA's driver API that copies need, by ctypes (names and codes: NVIDIA's ``cuda.h``)."""
 
 from __future__ import annotations
 
@@ -82,7 +79,6 @@ class Cuda:
         return code
 
     def attempt(self, name: str, *args: Any) -> int:
-        """Return the code of a call, whatever it is."""
         return int(getattr(self._library, name)(*args))
 
     def _name(self, code: int) -> str:
@@ -145,7 +141,6 @@ class Copier:
         return bool(can.value)
 
     def done(self) -> bool:
-        """Whether what was begun last is done."""
         return self._cuda.call("cuEventQuery", self._ended, well=(0, _NOT_READY)) == 0
 
     def seconds(self) -> float:

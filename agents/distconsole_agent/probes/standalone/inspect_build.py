@@ -1,4 +1,4 @@
-"""Program: whether the Python that runs it could build Horovod and have it installed. It imports neither torch nor Horovod."""
+"""Program: whether the Python that runs it could build Horovod and have it installed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ def headers() -> list[str]:
 
 
 def lacks(module: str) -> bool:
-    """Whether there is no such module."""
     try:
         return importlib.util.find_spec(module) is None
     except (ImportError, ValueError):

@@ -34,7 +34,6 @@ def own_file(folder: str) -> int:
 
 
 def touch(folder: str) -> dict[str, Any]:
-    """Whether a file can be made and removed."""
     try:
         descriptor = own_file(folder)
         try:
@@ -134,7 +133,6 @@ def read(files: Any, size: int, seconds: float) -> dict[str, Any]:
 
 
 def folder(asked: dict[str, Any]) -> dict[str, Any]:
-    """Do what is asked about one folder."""
     path, seconds = asked["path"], asked["seconds"]
     facts: dict[str, Any] = {}
     place = path if os.path.isdir(path) else os.path.dirname(path)

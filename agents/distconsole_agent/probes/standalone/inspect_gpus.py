@@ -19,7 +19,7 @@ SECOND_LOOK_SECONDS = 0.25
 
 
 def text(value: Any) -> Any:
-    """Text of old and new pynvml alike."""
+    """Return the text of old and new pynvml alike."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
@@ -32,7 +32,6 @@ def ask(call: Callable[..., Any], *args: Any) -> Any:
 
 
 def gpu(index: int) -> dict[str, Any]:
-    """One GPU."""
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     # The second version leaves out what the driver reserves; drivers before 510 have the first only.
     memory = ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
@@ -117,7 +116,7 @@ def clock_reasons(handle: Any) -> int | None:
 
 
 def links(handle: Any) -> tuple[int, int]:
-    """How many NVLinks are up and down."""
+    """Return how many NVLinks are up and down."""
     states = []
     for link in range(MAX_LINKS):
         state = ask(pynvml.nvmlDeviceGetNvLinkState, handle, link)
@@ -158,7 +157,7 @@ def twice(indexes: list[int]) -> list[dict[str, Any]]:
 
 
 def gpu_or_error(index: int) -> dict[str, Any]:
-    """One GPU; one that fell off the bus is an error of its own and hides no other."""
+    """One that fell off the bus is an error of its own and hides no other."""
     try:
         return gpu(index)
     except pynvml.NVMLError as error:
@@ -192,7 +191,6 @@ def facts(deep: bool) -> dict[str, Any]:
 
 
 def main(seconds: float, deep: bool) -> None:
-    """Look; with ``deep`` also how each GPU is."""
     begin(seconds)
     absent = {"present": False, "error": "pynvml is not in this agent", "gpus": []}
     say(FACTS, facts(deep) if pynvml else absent)

@@ -15,7 +15,6 @@ LIMITS = ("nofile", "nproc", "stack", "memlock")
 
 
 def limits() -> dict[str, list[int | None]]:
-    """Soft and hard limits of this process, None for none."""
     found = {}
     for name in LIMITS:
         pair = resource.getrlimit(getattr(resource, "RLIMIT_" + name.upper()))
@@ -59,14 +58,6 @@ def temporary_error() -> str:
 
 
 def main(seconds: float, names: list[str], files: int, tmp: bool) -> None:
-    """Look.
-
-    Args:
-        seconds: For all of it.
-        names: Variables to read back.
-        files: How many files to open.
-        tmp: Whether to try the temporary folder.
-    """
     begin(seconds)
     count, error = open_files(files)
     facts = {

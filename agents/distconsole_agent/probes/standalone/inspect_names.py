@@ -8,7 +8,6 @@ THREADS = 16
 
 
 def resolve_all(names: list[str]) -> None:
-    """Take names until there is none left."""
     while names:
         try:
             name = names.pop()
@@ -18,7 +17,6 @@ def resolve_all(names: list[str]) -> None:
 
 
 def main(seconds: float, names: list[str]) -> None:
-    """Resolve all at once."""
     ends = begin(seconds)
     waiting = names[::-1]
     count = min(THREADS, len(names))

@@ -53,7 +53,6 @@ BUILT = ("mpi", "gloo", "nccl", "cuda", "rocm", "ccl", "ddl")
 
 
 def python_facts() -> dict[str, Any]:
-    """Interpreter and installed distributions."""
     packages: dict[str, str] = {}
     for entry in sys.path:
         for name, version in distributions(entry or "."):
@@ -124,7 +123,6 @@ def package_folder(name: str) -> str | None:
 
 
 def torch_facts(packages: dict[str, str]) -> dict[str, Any]:
-    """torch's version file, and the NCCL that comes with it."""
     folder = package_folder("torch")
     if folder is None:
         return {"present": False}
@@ -158,7 +156,6 @@ def assignments(text: str) -> dict[str, str]:
 
 
 def none_or(value: str | None) -> str | None:
-    """The text, or None where the file says None."""
     return None if value in (None, "None", "") else value
 
 
@@ -188,7 +185,6 @@ def nccl_plugins() -> list[str]:
 
 
 def libraries(folder: str, start: str) -> list[str]:
-    """Shared libraries in ``folder`` whose names begin with ``start``."""
     try:
         names = os.listdir(folder)
     except OSError:

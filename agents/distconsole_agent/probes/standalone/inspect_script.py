@@ -40,7 +40,6 @@ Table = Any
 
 
 def describe(path: str) -> dict[str, Any]:
-    """What lies at ``path``."""
     try:
         found = os.stat(path)
     except OSError as error:
@@ -91,7 +90,6 @@ def entries_of(path: str) -> Any:
 
 
 def content(path: str, table: Table) -> bytes:
-    """A source, from the table or the disk."""
     if table is not None:
         if path not in table:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory")
@@ -101,12 +99,10 @@ def content(path: str, table: Table) -> bytes:
 
 
 def is_file(path: str, table: Table) -> bool:
-    """Whether there is such a source."""
     return path in table if table is not None else os.path.isfile(path)
 
 
 def is_folder(path: str, table: Table) -> bool:
-    """Whether there is such a folder of sources."""
     if table is not None:
         return any(name.startswith(path + "/") for name in table)
     return os.path.isdir(path)
@@ -208,14 +204,12 @@ class Walk:
         return bool(self.at(place)) or (is_folder(place, self.table) and not elsewhere(first))
 
     def at(self, place: str) -> list[str]:
-        """The file of the module at ``place``, if it is one."""
         inside = os.path.join(place, "__init__.py")
         found = [path for path in (inside, place + ".py") if is_file(path, self.table)]
         return found[:1]
 
 
 def problem(error: Exception, name: str) -> dict[str, Any]:
-    """What this Python has against a source."""
     if isinstance(error, SyntaxError):
         text = (error.text or "").strip()[:200]
         return {
@@ -290,7 +284,6 @@ def named(test: ast.AST) -> str:
 
 
 def catches(handler: ast.ExceptHandler) -> bool:
-    """Whether a handler catches an import that fails."""
     if handler.type is None:
         return True
     return any(isinstance(each, ast.Name) and each.id in LIGHT for each in ast.walk(handler.type))
@@ -426,7 +419,6 @@ def script(job: dict[str, Any]) -> None:
 
 
 def workdir(job: dict[str, Any]) -> None:
-    """The folder that the ranks start in, and the state of its repository."""
     facts = describe(job["workdir"])
     say("workdir", facts)
     if facts.get("kind") == "folder" and job["git"]:

@@ -1,4 +1,4 @@
-"""Program: imports torch as a rank would. It asks nothing of a GPU, so that it makes no context."""
+"""Program: imports torch as a rank would, and asks nothing of a GPU."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from distconsole_agent.probes.standalone.reporting import FACTS, begin, leave, s
 
 
 def list_mapped(pattern: str) -> list[str]:
-    """The libraries in this process whose path has ``pattern``."""
     found = set()
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         for line in maps:
@@ -21,7 +20,6 @@ def list_mapped(pattern: str) -> list[str]:
 
 
 def facts() -> dict[str, Any]:
-    """Import it."""
     began = time.monotonic()
     try:
         import torch
@@ -49,7 +47,6 @@ def facts() -> dict[str, Any]:
 
 
 def main(seconds: float) -> None:
-    """Look."""
     begin(seconds)
     say(FACTS, facts())
     leave()

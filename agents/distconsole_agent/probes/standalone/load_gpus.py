@@ -88,7 +88,6 @@ class Gpu:
         return self._unseen_use()
 
     def users(self) -> list[int]:
-        """The processes that compute on it."""
         found = ask(pynvml.nvmlDeviceGetComputeRunningProcesses, self.handle) or []
         found += ask(pynvml.nvmlDeviceGetMPSComputeRunningProcesses, self.handle) or []
         return sorted({int(process.pid) for process in found})
@@ -128,7 +127,6 @@ class Gpu:
             raise GuestError(others[0])
 
     def awake(self) -> bool:
-        """Whether its link was at its best."""
         best = (self.entry["width_max"] or 0, self.entry["generation_max"] or 0)
         return any(one[0] >= best[0] and one[1] >= best[1] for one in self.readings)
 
@@ -200,7 +198,6 @@ def measure_pcie(gpu: Gpu, ends: float) -> None:
 
 
 def links(gpu: Gpu) -> list[dict[str, Any]]:
-    """The NVLinks of a GPU: whether they are up, and what they count of errors."""
     found = []
     for link in range(MAX_LINKS):
         state = ask(pynvml.nvmlDeviceGetNvLinkState, gpu.handle, link)
@@ -328,7 +325,6 @@ def main(seconds: float, wanted: list[str]) -> None:
 
 
 def load_all(wanted: list[str], ends: float) -> None:
-    """Measure."""
     pynvml.nvmlInit()
     found = [open_gpu(index) for index in range(min(pynvml.nvmlDeviceGetCount(), 64))]
     gpus = [gpu for gpu in found if gpu is not None and (not wanted or gpu.uuid in wanted)]

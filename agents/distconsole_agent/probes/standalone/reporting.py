@@ -130,7 +130,6 @@ def resolve(name: str) -> dict[str, Any]:
 
 
 def why(error: OSError) -> dict[str, Any]:
-    """What the system said, in words and by its code."""
     import errno
 
     code = errno.errorcode.get(error.errno or 0, "")

@@ -49,7 +49,6 @@ def fqdn(hostname: str) -> dict[str, Any]:
 
 
 def folder(path: str) -> dict[str, Any]:
-    """Ask a filesystem for its room."""
     try:
         room, status = os.statvfs(path), os.stat(path)
     except OSError as error:

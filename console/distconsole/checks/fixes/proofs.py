@@ -1,7 +1,4 @@
-"""For findings with a cure: the smallest test that fails, with and without the cure.
-
-What is tried leaves the hosts as they are.
-"""
+"""For findings with a cure: the smallest test that fails, with and without the cure."""
 
 from __future__ import annotations
 

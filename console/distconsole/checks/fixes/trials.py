@@ -174,7 +174,6 @@ def run_mpi(
 
 
 def _join_setup(setup: str | None, change: HostCure | None) -> str | None:
-    """Return a host's own setup, and after it what ``change`` adds to it."""
     return "\n".join(line for line in (setup, change and change.setup) if line) or None
 
 

@@ -154,15 +154,7 @@ Prover = Callable[[Bench, Sequence[Finding]], ProofOnHosts | None]
 def conclude(
     ran: str, before: TrialResult, after: TrialResult, hosts: Sequence[Host], seconds: float
 ) -> ProofOnHosts | None:
-    """Return what two trials prove; None where one lacked what it needs.
-
-    Args:
-        ran: What was run.
-        before: Without the cure.
-        after: With it.
-        hosts: On which it was run.
-        seconds: What both took.
-    """
+    """Return what two trials prove; None where one lacked what it needs."""
     if not (before.able and after.able):
         return None
     proof = Proof(
@@ -176,7 +168,6 @@ def conclude(
 
 
 def join_names(hosts: Sequence[Host]) -> str:
-    """Return the hosts as a proof names them."""
     return ",".join(host.name for host in hosts)
 
 
@@ -208,5 +199,4 @@ def changes(findings: Sequence[Finding], hosts: Sequence[Host]) -> dict[str, Hos
 
 
 def all_hosts(findings: Sequence[Finding]) -> list[str]:
-    """Return the hosts that the findings name, each once."""
     return list(dict.fromkeys(name for found in findings for name in found.hosts))

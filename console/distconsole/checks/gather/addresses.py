@@ -1,4 +1,4 @@
-"""Which address of each host the checks test: the one that ranks would talk through. It probes nothing.
+"""Which address of each host the checks test: the one that ranks would talk through.
 
 The choice is that of the launcher: what the configuration fixes, else a subnet that all hosts share,
 preferring the one that our own connection goes to, else the address that we reached.
@@ -112,7 +112,6 @@ def _endpoint(item: Interface) -> Endpoint:
 
 
 def _endpoint_by_config(host: HostEvidence, facts: NetFacts) -> Endpoint | None:
-    """Return what the configuration fixes for this host."""
     wanted = host.host
     for address in facts.addresses:
         by_address = wanted.address is not None and address.address == wanted.address
@@ -125,7 +124,6 @@ def _endpoint_by_config(host: HostEvidence, facts: NetFacts) -> Endpoint | None:
 
 
 def _endpoint_by_launch(view: View, host: HostEvidence, facts: NetFacts) -> Endpoint | None:
-    """Return what the launch that is checked has planned for this host."""
     planned = view.launch.hosts.get(host.name) if view.launch is not None else None
     if planned is None or not planned.address:
         return None

@@ -56,10 +56,6 @@ def blame(tried: Iterable[Pair], broken: Iterable[Pair]) -> Blame:
 
     A host is blamed for a direction in which none of its tried pairs works (with at least two
     peers), or, as a whole, when at least half of its pairs fail and more than of any other host.
-
-    Args:
-        tried: All directed pairs that were tried.
-        broken: Those that failed.
     """
     left = list(dict.fromkeys(broken))
     open_pairs = set(tried) | set(left)

@@ -1,7 +1,4 @@
-"""Ways between hosts that jobs cannot do without: told of although nobody asked, and looked at again when a job fails.
-
-It starts no job; the connections are those of ``matrix``.
-"""
+"""Ways between hosts that jobs need: told of although nobody asked, and looked at again when a job fails."""
 
 from __future__ import annotations
 

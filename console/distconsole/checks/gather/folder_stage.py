@@ -1,8 +1,7 @@
 """Asks the hosts how fast their folders are: all at once, and then suspects alone.
 
-Which folders: of a launch its working folder, its paths and TMPDIR; without one, at level full, the
-home and TMPDIR. What is written has no name, or loses it at once, and nothing at all is written
-without a launch below level full.
+Of a launch those are its working folder, its paths and TMPDIR; without one, at level full, the home
+and TMPDIR. What is written has no name, or loses it at once.
 """
 
 from __future__ import annotations
@@ -103,7 +102,6 @@ def _learn(evidence: HostEvidence, answer: dict[str, Any]) -> None:
 
 
 def _best(one: Folder | None, other: Folder) -> Folder:
-    """Return the better of each measurement."""
     if one is None or other.late:
         return other if one is None else one
     return Folder(

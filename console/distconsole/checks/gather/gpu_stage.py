@@ -1,7 +1,4 @@
-"""Has the hosts copy to their GPUs, all hosts at once, and suspects once more. It judges nothing.
-
-Each host loads only GPUs that nobody uses, one after the other; see the agent's ``load_gpus``.
-"""
+"""Has the hosts copy to GPUs that nobody uses, all hosts at once, and suspects once more."""
 
 from __future__ import annotations
 
@@ -44,7 +41,6 @@ def measure(gathering: Gathering) -> Iterator[str]:
 
 
 def _uuids(gathering: Gathering, host: Host) -> tuple[str | None, ...]:
-    """Return the UUIDs of a host's GPUs."""
     found = gathering.hosts[host.name].known.get(GpuFacts)
     return tuple(gpu.uuid for gpu in found.gpus) if isinstance(found, GpuFacts) else ()
 

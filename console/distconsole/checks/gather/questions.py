@@ -34,12 +34,7 @@ def touch_question(launch: Launch | None) -> dict[str, Any]:
 
 
 def script_question(launch: Launch, shell: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of the probe ``script``.
-
-    Args:
-        launch: What is to be launched.
-        shell: How the interpreter of the ranks is started there (``gather.interpreter``).
-    """
+    """Return the arguments of the probe ``script``; ``shell`` says how the ranks' interpreter is started."""
     return {
         **shell,
         "path": launch.path,
@@ -59,12 +54,7 @@ MOST_TRIED = 64
 
 
 def targets(links: Mapping[HostName, NodeLink], host: Host) -> list[dict[str, Any]]:
-    """Return the targets for the probe ``between`` on ``host``; the first host tries everybody.
-
-    Args:
-        links: In the order of the hosts.
-        host: One of them.
-    """
+    """Return the targets for the probe ``between`` on ``host``, one of ``links``; the first tries everybody."""
     names = list(links)
     others = [name for name in names if name != host.name]
     if len(names) > ALL_PAIRS and host.name != names[0]:

@@ -28,12 +28,7 @@ def choose(node: Node) -> tuple[Pick, ...]:
 def choose_by_probe(
     nodes: Sequence[Node], reaches: Callable[[Node, Node, str], bool]
 ) -> Mapping[str, tuple[Pick, ...]]:
-    """Return by host what horovodrun chooses: interfaces of one name by which all reach the next.
-
-    Args:
-        nodes: In the order of ranks.
-        reaches: Whether the first host reaches an address of the second.
-    """
+    """Return by host what horovodrun chooses: interfaces of one name by which all reach the next rank's."""
     names = dict.fromkeys(
         entry.iface for entry in nodes[0].addresses if entry.family == 4 and not entry.loopback
     )

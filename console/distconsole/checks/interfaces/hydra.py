@@ -1,4 +1,4 @@
-"""MPICH and Intel MPI: what their ranks take is not foretold, and this says so. It works nothing out.
+"""MPICH and Intel MPI: what their ranks take cannot be foretold.
 
 Both leave it to a transport, libfabric (OFI) or UCX. Which one depends on how the library was built,
 and which device that takes on the providers and drivers that it finds when a rank starts.
