@@ -14,12 +14,15 @@ import socket
 import threading
 import time
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distconsole_agent.contract.protocol import ErrorCode
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.errors import ProbeError, failed
 from distconsole_agent.probes.network import handshake
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 MAX_GROUPS = 4
 MAX_EPHEMERAL = 32
@@ -131,18 +134,52 @@ def _open(address: str, port: int) -> socket.socket:
 
 
 class _Guest:
-    def __init__(self, sock: socket.socket, peer: str, port: int, due: float) -> None:
+    """One accepted connection; its talk takes what comes, and ends where the connection is to end.
+
+    Raises:
+        OSError: if it cannot be greeted.
+    """
+
+    def __init__(self, sock: socket.socket, peer: str, port: int, key: bytes, due: float) -> None:
         self.sock = sock
-        self.peer = peer
-        self.port = port
         self.due: float | None = due
-        self.greeting = handshake.HELLO + os.urandom(handshake.NONCE_BYTES)
-        self.received = b""
-        self.streamed = 0
-        self.stream_seconds = 0.0
-        self.counted = False
-        self.bulk_left = 0
-        self.began_at = 0.0
+        self.talk = self._talk(peer, port, key)
+        next(self.talk)
+
+    def _talk(self, peer: str, port: int, key: bytes) -> Generator[None, bytes, None]:
+        greeting = handshake.HELLO + os.urandom(handshake.NONCE_BYTES)
+        self.sock.send(greeting)
+        claim = b""
+        while len(claim) < handshake.CLAIM_BYTES:
+            claim += yield
+        nonce, given = claim[: handshake.NONCE_BYTES], claim[handshake.NONCE_BYTES :]
+        expected = handshake.proof(key, b"connector", greeting, nonce, port)
+        if not handshake.matches(given, expected):
+            return
+        answer = handshake.proof(key, b"listener", greeting, nonce, port)
+        self.sock.send(answer + handshake.pack_seen(peer))
+        self.due = None
+        while True:
+            data = yield
+            if data[:1] == handshake.BULK:
+                left = handshake.BULK_BYTES - len(data)
+                while left > 0:
+                    left -= len((yield))
+                self.sock.send(handshake.BULK)
+            elif data[:1] == handshake.STREAM and len(data) > handshake.STREAM_HEAD.size:
+                yield from self._count_stream(*handshake.STREAM_HEAD.unpack_from(data, 1))
+            else:
+                self.sock.send(data)
+
+    def _count_stream(self, seconds: float) -> Generator[None, bytes, None]:
+        """Tell once how much came in its time; what comes then is dropped."""
+        began, took, count = time.monotonic(), 0.0, 0
+        while took < min(seconds, MAX_STREAM_SECONDS):
+            count += len((yield))
+            took = time.monotonic() - began
+        self.sock.send(handshake.COUNT.pack(count, took))
+        while True:
+            yield
 
 
 class _Group:
@@ -201,9 +238,9 @@ class _Group:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         due = time.monotonic() + PROOF_SECONDS
-        guest = _Guest(sock, str(peer[0]), int(listener.getsockname()[1]), due)
+        port = int(listener.getsockname()[1])
         try:
-            sock.send(guest.greeting)
+            guest = _Guest(sock, str(peer[0]), port, self._key, due)
         except OSError:
             sock.close()
             return
@@ -212,60 +249,12 @@ class _Group:
         self._selector.register(sock, selectors.EVENT_READ, guest)
 
     def _advance(self, guest: _Guest) -> None:
-        try:
+        with contextlib.suppress(OSError, StopIteration):
             data = guest.sock.recv(CHUNK_BYTES)
-            done = not data
-            if guest.due is not None:
-                done = done or not self._prove(guest, data)
-            elif guest.stream_seconds > 0:
-                self._count(guest, data)
-            elif guest.bulk_left > 0 or data[:1] == handshake.BULK:
-                self._take_bulk(guest, data)
-            elif data[:1] == handshake.STREAM:
-                self._begin_stream(guest, data)
-            elif data:
-                guest.sock.send(data)
-        except OSError:
-            done = True
-        if done:
-            self._forget(guest)
-
-    def _prove(self, guest: _Guest, data: bytes) -> bool:
-        """Take in the connector's claim; False ends the connection."""
-        guest.received += data
-        if len(guest.received) < handshake.CLAIM_BYTES:
-            return True
-        nonce = guest.received[: handshake.NONCE_BYTES]
-        given = guest.received[handshake.NONCE_BYTES : handshake.CLAIM_BYTES]
-        expected = handshake.proof(self._key, b"connector", guest.greeting, nonce, guest.port)
-        if len(guest.received) > handshake.CLAIM_BYTES or not handshake.matches(given, expected):
-            return False
-        answer = handshake.proof(self._key, b"listener", guest.greeting, nonce, guest.port)
-        guest.sock.send(answer + handshake.pack_seen(guest.peer))
-        guest.due = None
-        return True
-
-    def _take_bulk(self, guest: _Guest, data: bytes) -> None:
-        guest.bulk_left = (guest.bulk_left or handshake.BULK_BYTES) - len(data)
-        if guest.bulk_left <= 0:
-            guest.bulk_left = 0
-            guest.sock.send(handshake.BULK)
-
-    def _begin_stream(self, guest: _Guest, data: bytes) -> None:
-        head = data[1 : 1 + handshake.STREAM_HEAD.size]
-        if len(head) == handshake.STREAM_HEAD.size:
-            guest.stream_seconds = min(handshake.STREAM_HEAD.unpack(head)[0], MAX_STREAM_SECONDS)
-            guest.began_at = time.monotonic()
-
-    def _count(self, guest: _Guest, data: bytes) -> None:
-        """Count a stream, and tell once how much came in its time."""
-        if guest.counted:
-            return
-        guest.streamed += len(data)
-        took = time.monotonic() - guest.began_at
-        if took >= guest.stream_seconds:
-            guest.counted = True
-            guest.sock.send(handshake.COUNT.pack(guest.streamed, took))
+            if data:
+                guest.talk.send(data)
+                return
+        self._forget(guest)
 
     def _forget(self, guest: _Guest) -> None:
         self._guests -= 1

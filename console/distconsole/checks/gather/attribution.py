@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from statistics import median
 
 Pair = tuple[str, str]
 """A directed pair of hosts: from, to."""
@@ -139,12 +140,4 @@ def usual(values: Mapping[Pair, float], best: Callable[[float, float], float]) -
     for pair, value in values.items():
         for host in pair:
             best_of[host] = best(best_of.get(host, value), value)
-    return _median(list(best_of.values()))
-
-
-def _median(values: list[float]) -> float:
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    if len(ordered) % 2:
-        return ordered[middle]
-    return (ordered[middle - 1] + ordered[middle]) / 2
+    return median(best_of.values())

@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from distconsole.checks.engine.losses import is_lost
 from distconsole.checks.facts.evidence import ALONE, Outcome
 from distconsole.checks.facts.network import Edge, NetFacts, ReachFacts, pair_reports
-from distconsole.checks.facts.node import SshFacts
+from distconsole.checks.facts.node import Facts, SshFacts, convert
 from distconsole.checks.gather.addresses import Endpoint, endpoints, endpoints_in, shared_networks
 from distconsole.checks.gather.nodes import Gathering, fixed_port
 from distconsole.checks.gather.second_questions import ask_kernels
@@ -46,6 +47,19 @@ CODE_NAME = re.compile(r"E[A-Z0-9]{1,20}")
 
 Told = str | PairProgress
 """The name of a host whose part is done, or what became of pairs."""
+
+
+class Result(Facts, frozen=True, kw_only=True):
+    """What a node says of one connection (``network/connecting`` there)."""
+
+    id: str
+    ok: bool = False
+    error: str = ""
+    errno: str = ""
+    rtt_us: float | None = None
+    source: str = ""
+    seen_source: str = ""
+    bulk: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,25 +332,22 @@ def _edges(
     listening: dict[str, Listening],
     answer: dict[str, Any],
 ) -> tuple[Edge, ...]:
-    """Pair each target with its result; what the node did not answer counts as a timeout."""
-    results = answer.get("results")
-    by_id = {
-        entry["id"]: entry
-        for entry in (results if isinstance(results, list) else [])
-        if isinstance(entry, dict) and isinstance(entry.get("id"), str)
-    }
+    """Pair each target with its result; what the node did not answer as agreed counts as a timeout."""
+    results = {}
+    entries = answer.get("results")
+    for entry in entries if isinstance(entries, list) else ():
+        with suppress(ValueError):
+            result = convert(Result, entry)
+            results[result.id] = result
     return tuple(
-        _edge(source, target, listening[_name(target)], by_id.get(target["id"], {}))
+        _edge(source, target, listening[_name(target)], results.get(target["id"], Result(id="")))
         for target in targets
     )
 
 
-def _name(target: dict[str, Any]) -> str:
-    return str(target["id"]).rpartition(" ")[0]
-
-
-def _edge(source: str, target: dict[str, Any], there: Listening, entry: dict[str, Any]) -> Edge:
-    ok = entry.get("ok") is True
+def _edge(source: str, target: dict[str, Any], there: Listening, result: Result) -> Edge:
+    ok = result.ok
+    known = CODE_NAME.fullmatch(result.errno) is not None
     return Edge(
         source=source,
         target=_name(target),
@@ -345,19 +356,14 @@ def _edge(source: str, target: dict[str, Any], there: Listening, entry: dict[str
         port=target["port"],
         fixed=target["port"] == there.fixed,
         ok=ok,
-        error="" if ok else str(entry.get("error") or "timeout")[:80],
-        errno="" if ok else _code_name(entry.get("errno")),
-        rtt_us=_number(entry.get("rtt_us")) if ok else None,
-        local_address=str(entry.get("source") or "")[:64],
-        bulk=entry["bulk"] if isinstance(entry.get("bulk"), bool) else None,
-        seen_address=str(entry.get("seen_source") or "")[:64],
+        error="" if ok else (result.error or "timeout")[:80],
+        errno=result.errno if known and not ok else "",
+        rtt_us=result.rtt_us if ok else None,
+        local_address=result.source[:64],
+        bulk=result.bulk,
+        seen_address=result.seen_source[:64],
     )
 
 
-def _code_name(value: object) -> str:
-    return value if isinstance(value, str) and CODE_NAME.fullmatch(value) else ""
-
-
-def _number(value: object) -> float | None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and isinstance(value, int | float) else None
+def _name(target: dict[str, Any]) -> str:
+    return str(target["id"]).rpartition(" ")[0]

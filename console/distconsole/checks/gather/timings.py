@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from distconsole.checks.facts.evidence import View
@@ -36,22 +36,24 @@ def message_bytes(op: str, elements: int, element_bytes: int, ranks: int) -> int
 
 def collectives_of(view: View) -> tuple[CollectiveReport, ...]:
     """Return what was timed, over the ranks of each job."""
-    return tuple(report for kind in KINDS for report in _collectives(view.of(kind)))
+    cases: dict[tuple[str, str, str, int], list[tuple[int, dict[str, Any]]]] = {}
+    jobs: dict[str, CollFacts] = {}
+    for facts, rank, said in _all_said(view):
+        if isinstance(said.get("wrong"), int):
+            case = str(said["case"]), str(said["dtype"]), int(said["elements"])
+            cases.setdefault((facts.group, *case), []).append((rank, said))
+            jobs.setdefault(facts.group, facts)
+    reports = (_collective(key[1:], entries, jobs[key[0]]) for key, entries in cases.items())
+    return tuple(report for report in reports if report is not None)
 
 
-def _collectives(facts: Mapping[str, CollFacts]) -> Iterator[CollectiveReport]:
-    cases: dict[tuple[str, str, int], list[tuple[int, dict[str, Any]]]] = {}
-    for found in facts.values():
-        for rank in found.ranks:
-            for said in rank.said:
-                if isinstance(said.get("wrong"), int):
-                    key = (str(said["case"]), str(said["dtype"]), int(said["elements"]))
-                    cases.setdefault(key, []).append((rank.rank, said))
-    some = next(iter(facts.values()), None)
-    for key, entries in cases.items() if some is not None else ():
-        report = _collective(key, entries, some) if some is not None else None
-        if report is not None:
-            yield report
+def _all_said(view: View) -> Iterator[tuple[CollFacts, int, dict[str, Any]]]:
+    """Yield what each rank of each job said, job by job."""
+    for kind in KINDS:
+        for facts in view.of(kind).values():
+            for rank in facts.ranks:
+                for said in rank.said:
+                    yield facts, rank.rank, said
 
 
 def _collective(
@@ -82,35 +84,32 @@ def _collective(
 def verified_of(view: View) -> tuple[VerifiedReport, ...]:
     """Return what was verified and not timed, and what an engine has not, once for all ranks."""
     found: dict[tuple[str, str, str, int], VerifiedReport] = {}
-    for kind in KINDS:
-        for facts in view.of(kind).values():
-            for said in (said for rank in facts.ranks for said in rank.said if "case" in said):
-                op, dtype = str(said["case"]), str(said.get("dtype"))
-                elements = int(said.get("elements", 0))
-                key = (facts.launcher, op, dtype, elements)
-                earlier = found.get(key)
-                if "unsupported" in said:
-                    why = str(said["unsupported"])
-                    report = VerifiedReport(op=op, dtype=dtype, elements=elements, unsupported=why)
-                elif said.get("time_us") is None and isinstance(said.get("wrong"), int):
-                    well = not said["wrong"] and (earlier is None or earlier.correct is True)
-                    report = VerifiedReport(op=op, dtype=dtype, elements=elements, correct=well)
-                else:
-                    continue
-                found[key] = report
+    for facts, _, said in _all_said(view):
+        if "case" not in said:
+            continue
+        op, dtype = str(said["case"]), str(said.get("dtype"))
+        elements = int(said.get("elements", 0))
+        key = (facts.launcher, op, dtype, elements)
+        if "unsupported" in said:
+            why = str(said["unsupported"])
+            report = VerifiedReport(op=op, dtype=dtype, elements=elements, unsupported=why)
+        elif said.get("time_us") is None and isinstance(said.get("wrong"), int):
+            well = not said["wrong"] and (key not in found or found[key].correct is True)
+            report = VerifiedReport(op=op, dtype=dtype, elements=elements, correct=well)
+        else:
+            continue
+        found[key] = report
     return tuple(found.values())
 
 
 def left_out_of(view: View) -> tuple[str, ...]:
     """Return the cases for which there was no time, each in words."""
-    found: dict[str, None] = {}
-    for kind in KINDS:
-        for facts in view.of(kind).values():
-            for rank in facts.ranks:
-                for said in rank.said:
-                    for op, dtype, elements in said.get("left_out", ()):
-                        found[f"{facts.launcher} {op} of {elements} {dtype}"] = None
-    return tuple(found)
+    words = (
+        f"{facts.launcher} {op} of {elements} {dtype}"
+        for facts, _, said in _all_said(view)
+        for op, dtype, elements in said.get("left_out", ())
+    )
+    return tuple(dict.fromkeys(words))
 
 
 BUSY = 2.0

@@ -36,6 +36,13 @@ class Around:
     peers: int
 
 
+def summarize(ways: Mapping[str, Way]) -> Around:
+    """Return the ways from each peer together."""
+    shut = {peer: way for peer, way in ways.items() if way.open is False}
+    unknown = next((way for way in ways.values() if way.open is None), None)
+    return Around(shut, unknown, len(ways))
+
+
 @dataclass(slots=True)
 class Ways:
     """What is known of the ways between hosts: connections that were tried, else subnets and routes."""
@@ -53,11 +60,8 @@ class Ways:
         """Return all ways to ``address`` of ``target``."""
         key = (target, address)
         if key not in self._around:
-            found = {peer: self.way(peer, target, address) for peer in self.nodes}
-            del found[target]
-            shut = {peer: way for peer, way in found.items() if way.open is False}
-            unknown = next((way for way in found.values() if way.open is None), None)
-            self._around[key] = Around(shut, unknown, len(found))
+            peers = [peer for peer in self.nodes if peer != target]
+            self._around[key] = summarize({p: self.way(p, target, address) for p in peers})
         return self._around[key]
 
     def way(self, source: str, target: str, address: str) -> Way:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import combinations
 
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import HorovodFacts, MpiFacts, TorchFacts
 from distconsole.checks.gather.addresses import Endpoint, endpoints
-from distconsole.checks.interfaces import gloo, horovod, hydra, nccl, open_mpi
-from distconsole.checks.interfaces.meeting import Around, Way, Ways, ways_of
+from distconsole.checks.interfaces import gloo, horovod, nccl, open_mpi
+from distconsole.checks.interfaces.meeting import Around, Way, Ways, summarize, ways_of
 from distconsole.checks.interfaces.node import Fault, Node, Pick, nodes_of
 from distconsole.model.addresses import gloo_connects
-from distconsole.model.reports import ChoiceReport
+from distconsole.model.reports import NOT_FORETOLD, ChoiceReport
 
 MAX_ROUNDS = 4
 
@@ -39,7 +39,17 @@ class Start(StrEnum):
 
 
 UNFORESEEN = frozenset({Engine.MPICH, Engine.INTEL_MPI})
-"""Engines of which the panel only says that it does not know."""
+"""Engines of which the panel only says that it does not know.
+
+Both leave it to a transport, libfabric (OFI) or UCX. Which one depends on how the library was built,
+and which device that takes on the providers and drivers that it finds when a rank starts.
+"""
+
+STEERING = (
+    *("FI_PROVIDER", "FI_TCP_IFACE", "FI_SOCKETS_IFACE", "I_MPI_OFI_PROVIDER"),
+    *("UCX_NET_DEVICES", "UCX_TLS", "MPICH_INTERFACE_HOSTNAME"),
+)
+"""Variables by which people steer it, whichever it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,14 +195,21 @@ def _nccl(node: Node) -> tuple[Pick, ...]:
     return (replace(first, how=f"{first.how}; data by InfiniBand: {devices}"),)
 
 
+def _foretell_nothing(node: Node) -> tuple[Pick, ...]:
+    """Return the one choice that is none, with what is set that may steer it."""
+    told = [f"{name}={node.variables[name]}" for name in STEERING if name in node.variables]
+    how = f"{NOT_FORETOLD}: libfabric or UCX, as it was built, takes what it finds at the start"
+    return (Pick("", "", f"{how}; set is {', '.join(told)}" if told else how),)
+
+
 CHOOSERS: dict[Engine, Callable[[Node], tuple[Pick, ...]]] = {
     Engine.NCCL: _nccl,
     Engine.GLOO: gloo.choose,
     Engine.HOROVOD: horovod.choose,
     Engine.OPEN_MPI: open_mpi.choose,
     Engine.OPEN_MPI_DAEMONS: open_mpi.choose_for_daemons,
-    Engine.MPICH: hydra.choose,
-    Engine.INTEL_MPI: hydra.choose,
+    Engine.MPICH: _foretell_nothing,
+    Engine.INTEL_MPI: _foretell_nothing,
 }
 
 
@@ -278,44 +295,30 @@ def _judge_any(picks: Mapping[str, Sequence[Pick]], ways: Ways) -> Judged:
             yield name, pick, Around(shut, each.unknown, each.peers)
 
 
-@dataclass(slots=True)
-class _Use:
-    """What became of the pairs that one interface is in."""
-
-    shut: dict[str, Way] = field(default_factory=dict)
-    unknown: Way | None = None
-    peers: int = 0
-
-    def add(self, peer: str, way: Way) -> None:
-        self.peers += 1
-        if way.open is False:
-            self.shut[peer] = way
-        elif way.open is None:
-            self.unknown = way
-
-
 def _judge_pairs(
     nodes: Mapping[str, Node], picks: Mapping[str, Sequence[Pick]], ways: Ways
 ) -> Judged:
     """Interfaces are matched pair by pair, and messages go over all pairs at once."""
     sides = {name: open_mpi.side_of(node) for name, node in nodes.items()}
-    uses = {name: [_Use() for _ in own] for name, own in picks.items()}
+    uses: dict[str, list[dict[str, Way]]] = {
+        name: [{} for _ in own] for name, own in picks.items()
+    }
     for one, other in combinations(nodes, 2):
         matched = open_mpi.pairs(sides[one], sides[other])
         for x, y in matched:
             a, b = sides[one].picks[x], sides[other].picks[y]
             forth, back = ways.way(one, other, b.address), ways.way(other, one, a.address)
             worse = forth if forth.open is False or back.open else back
-            uses[one][x].add(other, worse)
-            uses[other][y].add(one, worse)
+            uses[one][x][other] = worse
+            uses[other][y][one] = worse
         if not matched:
             nothing = Way(False, Fault.APART, f"no interfaces of {one} and {other} fit")
             for name, peer in ((one, other), (other, one)):
                 for use in uses[name]:
-                    use.add(peer, nothing)
+                    use[peer] = nothing
     for name, own in picks.items():
         for pick, use in zip(own, uses[name], strict=True):
-            yield name, pick, Around(use.shut, use.unknown, use.peers)
+            yield name, pick, summarize(use)
 
 
 def _by_horovodrun(nodes: Mapping[str, Node], ways: Ways) -> Mapping[str, tuple[Pick, ...]]:
