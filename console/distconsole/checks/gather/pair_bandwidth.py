@@ -6,9 +6,11 @@ Both directions of a pair at once would put the data of one behind the acknowled
 from __future__ import annotations
 
 import random
-import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
+
+import msgspec
 
 from distconsole.checks.facts.evidence import Outcome
 from distconsole.checks.facts.network import (
@@ -21,8 +23,8 @@ from distconsole.checks.facts.network import (
 from distconsole.checks.facts.node import SshFacts
 from distconsole.checks.gather.addresses import endpoints
 from distconsole.checks.gather.attribution import SLOW_SHARE, Pair, usual
+from distconsole.checks.gather.listeners import Listeners
 from distconsole.checks.gather.nodes import Gathering
-from distconsole.checks.gather.reachability import Listening, close_listeners, open_listeners
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
 from distconsole.model.events import PairProgress
@@ -78,33 +80,65 @@ def measure(gathering: Gathering) -> Iterator[str | PairProgress]:
         outcome = Outcome.TIMED_OUT if over else Outcome.SKIPPED
         gathering.lack((BandwidthFacts,), outcome, why)
         return
-    secret = secrets.token_hex(32)
-    listening, _ = open_listeners(gathering, list(hosts.values()), chosen, secret, 1, 2 * needed)
-    streams: dict[Pair, Stream] = {}
-    try:
+    there = {name: chosen[name] for name in hosts if name in chosen}
+    with Listeners(gathering, there, 1, 2 * needed) as listeners:
+        measuring = _Measuring(gathering, hosts, listeners, len(rounds))
         for number, pairs in enumerate(rounds, start=1):
-            for told in _round(gathering, hosts, pairs, listening, secret, streams):
-                yield told.source
-                yield _progress(gathering, told, number, len(rounds))
-        controls: list[Stream] = []
+            yield from measuring.stream(pairs, number)
         for _ in range(RETESTS):
-            suspects = _suspects(streams)
-            others = [pair for pair in streams if pair not in suspects]
-            for pairs in _matchings(suspects):
-                for told in _round(gathering, hosts, pairs, listening, secret, streams):
-                    yield told.source
-                    yield _progress(gathering, told, len(rounds), len(rounds))
-                beside = next(_matchings(others), [])[: len(pairs)]
-                for told in _round(gathering, hosts, beside, listening, secret, {}):
-                    controls.append(told)
-                    yield told.source
-    finally:
-        close_listeners(gathering, listening)
-    for name in hosts:
-        mine = tuple(stream for pair, stream in streams.items() if pair[0] == name)
-        told_here = tuple(stream for stream in controls if stream.source == name)
-        facts_here = BandwidthFacts(streams=mine, controls=told_here)
-        gathering.hosts[hosts[name].name].learn(facts_here)
+            yield from measuring.repeat_suspects()
+    for name, host in hosts.items():
+        mine = tuple(each for each in measuring.streams.values() if each.source == name)
+        beside = tuple(each for each in measuring.controls if each.source == name)
+        gathering.hosts[host.name].learn(BandwidthFacts(streams=mine, controls=beside))
+
+
+@dataclass(slots=True)
+class _Measuring:
+    """The streams so far; ``controls`` are those of pairs that were not slow, beside suspects."""
+
+    gathering: Gathering
+    hosts: Mapping[str, Host]
+    listeners: Listeners
+    rounds: int
+    streams: dict[Pair, Stream] = field(default_factory=dict)
+    controls: list[Stream] = field(default_factory=list)
+
+    def stream(self, pairs: list[Pair], number: int) -> Iterator[str | PairProgress]:
+        """Measure disjoint pairs at once; tell each sender, and its rate."""
+        for stream in self._send(pairs):
+            pair = stream.source, stream.target
+            self.streams[pair] = _best(self.streams.get(pair), stream)
+            yield stream.source
+            yield _progress(self.gathering, self.streams[pair], number, self.rounds)
+
+    def repeat_suspects(self) -> Iterator[str | PairProgress]:
+        """Measure slow pairs once more, and as many others right after them."""
+        suspects = _suspects(self.streams)
+        others = [pair for pair in self.streams if pair not in suspects]
+        for pairs in _matchings(suspects):
+            yield from self.stream(pairs, self.rounds)
+            beside = next(_matchings(others), [])[: len(pairs)]
+            for stream in self._send(beside):
+                self.controls.append(stream)
+                yield stream.source
+
+    def _send(self, pairs: list[Pair]) -> Iterator[Stream]:
+        listening = self.listeners.listening
+        target_of = {source: target for source, target in pairs if target in listening}
+
+        def stream(host: Host) -> dict[str, Any]:
+            there = listening[target_of[host.name]]
+            return {
+                "address": there.endpoint.address,
+                "port": there.ports[-1],
+                "stream_seconds": STREAM_SECONDS,
+            }
+
+        senders = [self.hosts[source] for source in target_of]
+        seconds = STREAM_SECONDS + ANSWER_SECONDS
+        for outcome in self.listeners.ask(senders, "net.bandwidth", seconds, stream):
+            yield _read_stream(outcome, target_of[outcome.host])
 
 
 def _suspects(streams: dict[Pair, Stream]) -> list[Pair]:
@@ -129,33 +163,6 @@ def _matchings(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
         yield together
 
 
-def _round(
-    gathering: Gathering,
-    hosts: dict[str, Host],
-    pairs: list[Pair],
-    listening: dict[str, Listening],
-    secret: str,
-    streams: dict[Pair, Stream],
-) -> Iterator[Stream]:
-    target_of = {source: target for source, target in pairs if target in listening}
-
-    def stream(host: Host) -> dict[str, Any]:
-        there = listening[target_of[host.name]]
-        return {
-            "address": there.endpoint.address,
-            "port": there.ports[0] if there.ports else there.fixed,
-            "secret": secret,
-            "stream_seconds": STREAM_SECONDS,
-        }
-
-    senders = [hosts[source] for source in target_of]
-    seconds = STREAM_SECONDS + ANSWER_SECONDS
-    for outcome in gathering.ask_all(senders, "net.bandwidth", seconds, stream):
-        pair = (outcome.host, target_of[outcome.host])
-        streams[pair] = _best(streams.get(pair), pair, outcome)
-        yield streams[pair]
-
-
 def _progress(gathering: Gathering, stream: Stream, number: int, rounds: int) -> PairProgress:
     report = PairReport(
         source=stream.source, target=stream.target, rtt_us=None, gbit_s=stream.gbit_s
@@ -169,20 +176,26 @@ def _progress(gathering: Gathering, stream: Stream, number: int, rounds: int) ->
     )
 
 
-def _best(before: Stream | None, pair: Pair, outcome: fan.Outcome[dict[str, Any]]) -> Stream:
-    rate, retransmits, error = None, 0, ""
+def _read_stream(outcome: fan.Outcome[dict[str, Any]], target: str) -> Stream:
     if isinstance(outcome, fan.Failed):
-        error = outcome.error.message
-    else:
-        said, again = outcome.value.get("gbit_s"), outcome.value.get("retransmits")
-        rate = float(said) if isinstance(said, int | float) else None
-        retransmits = again if isinstance(again, int) else 0
-    known = [each for each in (rate, before.gbit_s if before else None) if each is not None]
+        why = outcome.error.message
+        return Stream(source=outcome.host, target=target, gbit_s=None, error=why)
+    rate, again = outcome.value.get("gbit_s"), outcome.value.get("retransmits")
     return Stream(
-        source=pair[0],
-        target=pair[1],
-        gbit_s=max(known) if known else None,
-        samples=(before.samples if before else 0) + 1,
-        retransmits=(before.retransmits if before else 0) + retransmits,
-        error=error,
+        source=outcome.host,
+        target=target,
+        gbit_s=float(rate) if isinstance(rate, int | float) else None,
+        retransmits=again if isinstance(again, int) else 0,
+    )
+
+
+def _best(before: Stream | None, stream: Stream) -> Stream:
+    if before is None:
+        return stream
+    known = [each.gbit_s for each in (before, stream) if each.gbit_s is not None]
+    return msgspec.structs.replace(
+        stream,
+        gbit_s=max(known, default=None),
+        samples=before.samples + 1,
+        retransmits=before.retransmits + stream.retransmits,
     )

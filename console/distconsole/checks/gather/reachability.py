@@ -1,15 +1,10 @@
-"""Every host connects to every other at once, on a fixed port and on ports of the kernel's range.
-
-The listeners are the agents', behind a secret of this check alone, and close by themselves.
-"""
+"""Every host connects to every other at once, on a fixed port and on ports of the kernel's range."""
 
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from distconsole.checks.engine.losses import is_lost
@@ -17,7 +12,8 @@ from distconsole.checks.facts.evidence import ALONE, Outcome
 from distconsole.checks.facts.network import Edge, NetFacts, ReachFacts, pair_reports
 from distconsole.checks.facts.node import Facts, SshFacts, convert
 from distconsole.checks.gather.addresses import Endpoint, endpoints, endpoints_in, shared_networks
-from distconsole.checks.gather.nodes import Gathering, fixed_port
+from distconsole.checks.gather.listeners import Listeners, Listening
+from distconsole.checks.gather.nodes import Gathering
 from distconsole.checks.gather.second_questions import ask_kernels
 from distconsole.checks.interfaces.panel import plan_untried
 from distconsole.model import outcome as fan
@@ -31,7 +27,6 @@ CONNECT_SECONDS = {Level.QUICK: 1.2, Level.STANDARD: 3.2, Level.FULL: 7.5}
 AGAIN_SECONDS = CONNECT_SECONDS[Level.QUICK]
 """The same for what is tried once more."""
 
-LISTEN_SECONDS = 3.0
 PINGS, FEW_PINGS = 5, 1
 """Round trips to time with each other host, and beyond ``ALL_PORTS_HOSTS``: the kernel times more."""
 
@@ -60,16 +55,6 @@ class Result(Facts, frozen=True, kw_only=True):
     source: str = ""
     seen_source: str = ""
     bulk: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Listening:
-    """Where a host listens for this check."""
-
-    endpoint: Endpoint
-    token: str
-    fixed: int | None
-    ports: tuple[int, ...]
 
 
 def reach(gathering: Gathering) -> Iterator[Told]:
@@ -137,6 +122,9 @@ def _try_rounds(
     return edges
 
 
+Targets = dict[str, list[dict[str, Any]]]
+"""By host what it is asked to connect to."""
+
 Tried = dict[str, tuple[Edge, ...]]
 """By host the connections that it tried."""
 
@@ -151,89 +139,28 @@ def _try_network(
     first: bool = False,
 ) -> Generator[Told, None, tuple[Tried, dict[str, str]]]:
     """Let all ``hosts`` try the endpoints of ``chosen``, which are some of them or all."""
-    there = [host for host in hosts if host.name in chosen]
-    secret = secrets.token_hex(32)
-    listening, errors = open_listeners(gathering, there, chosen, secret, ports, 2 * timeout + 15.0)
-    targets = _all_targets(hosts, listening)
-    try:
-        found = yield from _connect_all(
-            gathering, targets, listening, secret, timeout, first=first
-        )
-        found = _among_living(gathering, found, targets)
+    with Listeners(gathering, chosen, ports, 2 * timeout + 15.0) as listeners:
+        targets = _all_targets(hosts, listeners.listening)
+        found = yield from _connect_all(gathering, targets, listeners, timeout, first=first)
+        silent = [name for name in targets if name not in found and is_lost(gathering, name)]
+        found = {
+            name: tuple(edge for edge in edges if edge.target not in silent)
+            for name, edges in found.items()
+        }
         doubtful = _doubtful(found, targets)
         if doubtful and gathering.left(2 * AGAIN_SECONDS) >= 2 * AGAIN_SECONDS:
-            again = yield from _connect_all(gathering, doubtful, listening, secret, AGAIN_SECONDS)
+            again = yield from _connect_all(gathering, doubtful, listeners, AGAIN_SECONDS)
             found = _replace_tries(found, again)
             if first:
                 edges = [edge for name in again for edge in found[name]]
                 yield _progress(gathering, edges)
-    finally:
-        close_listeners(gathering, listening)
-    return found, errors
-
-
-def open_listeners(
-    gathering: Gathering,
-    hosts: list[Host],
-    chosen: dict[str, Endpoint],
-    secret: str,
-    ports: int,
-    ttl_seconds: float,
-) -> tuple[dict[str, Listening], dict[str, str]]:
-    """Have ``hosts`` listen; return where, and why not for those that do not."""
-    # Two names of one address would take the fixed port from each other.
-    first_of: dict[str, str] = {}
-    for host in hosts:
-        first_of.setdefault(chosen[host.name].address, host.name)
-
-    def listen(host: Host) -> dict[str, Any]:
-        fixed = first_of[chosen[host.name].address] == host.name
-        return {
-            "address": chosen[host.name].address,
-            "ports": [fixed_port(gathering)] if fixed else [],
-            "ephemeral": ports,
-            "secret": secret,
-            "ttl_seconds": ttl_seconds,
-        }
-
-    listening: dict[str, Listening] = {}
-    errors: dict[str, str] = {}
-    for outcome in gathering.ask_all(hosts, "net.listen", LISTEN_SECONDS, listen):
-        if isinstance(outcome, fan.Failed):
-            errors[outcome.host] = outcome.error.message
-        else:
-            listening[outcome.host] = _listening(chosen[outcome.host], outcome.value)
-    return listening, errors
-
-
-def close_listeners(gathering: Gathering, listening: dict[str, Listening]) -> None:
-    """Close what is still open; a host that is gone closes by itself."""
-    hosts = [host for host in gathering.reached() if host.name in listening]
-
-    def token(host: Host) -> dict[str, Any]:
-        return {"token": listening[host.name].token}
-
-    for _ in gathering.ask_all(hosts, "net.close", LISTEN_SECONDS, token):
-        pass
-
-
-def _listening(endpoint: Endpoint, answer: dict[str, Any]) -> Listening:
-    entries = answer.get("ports")
-    ports: list[tuple[object, int]] = [
-        (entry.get("asked"), entry["port"])
-        for entry in (entries if isinstance(entries, list) else [])
-        if isinstance(entry, dict) and isinstance(entry.get("port"), int)
-    ]
-    fixed = next((port for asked, port in ports if asked), None)
-    others = tuple(port for asked, port in ports if not asked)
-    return Listening(endpoint, str(answer.get("token", "")), fixed, others)
+    return found, listeners.errors
 
 
 def _connect_all(
     gathering: Gathering,
-    targets: dict[str, list[dict[str, Any]]],
-    listening: dict[str, Listening],
-    secret: str,
+    targets: Targets,
+    listeners: Listeners,
     timeout: float,
     *,
     first: bool = False,
@@ -244,14 +171,15 @@ def _connect_all(
     found: Tried = {}
 
     def connect(host: Host) -> dict[str, Any]:
-        return {"targets": targets[host.name], "secret": secret, "timeout_seconds": timeout}
+        return {"targets": targets[host.name], "timeout_seconds": timeout}
 
-    for outcome in gathering.ask_all(hosts, "net.connect", batch_seconds, connect):
+    for outcome in listeners.ask(hosts, "net.connect", batch_seconds, connect):
         if isinstance(outcome, fan.Failed):
             evidence = gathering.hosts[outcome.host]
             evidence.lack(ReachFacts, Outcome.COULD_NOT_RUN, outcome.error.message)
         else:
-            edges = _edges(outcome.host, targets[outcome.host], listening, outcome.value)
+            asked = targets[outcome.host]
+            edges = _edges(outcome.host, asked, listeners.listening, outcome.value)
             found[outcome.host] = edges
             if first:
                 yield _progress(gathering, edges)
@@ -264,9 +192,7 @@ def _progress(gathering: Gathering, edges: Iterable[Edge]) -> PairProgress:
     return PairProgress(stage="reach", hosts=tuple(gathering.hosts), pairs=pairs)
 
 
-def _all_targets(
-    hosts: list[Host], listening: dict[str, Listening]
-) -> dict[str, list[dict[str, Any]]]:
+def _all_targets(hosts: list[Host], listening: dict[str, Listening]) -> Targets:
     """Return what each host connects to; one connection of a pair is timed and carries much."""
     every = len(listening) <= ALL_PORTS_HOSTS
     return {
@@ -288,32 +214,19 @@ def _all_targets(
 
 def _ports(there: Listening, turn: int | None) -> list[int]:
     fixed = [there.fixed] if there.fixed else []
-    if turn is None or not there.ports:
-        return [*fixed, *there.ports]
-    return [*fixed, there.ports[turn % len(there.ports)]]
+    others = there.ports[len(fixed) :]
+    if turn is None or not others:
+        return list(there.ports)
+    return [*fixed, others[turn % len(others)]]
 
 
-def _among_living(
-    gathering: Gathering, found: Tried, targets: dict[str, list[dict[str, Any]]]
-) -> Tried:
-    """Leave out connections to hosts that died meanwhile; ``targets`` too."""
-    silent = [name for name in targets if name not in found and is_lost(gathering, name)]
-    living = {}
-    for name, edges in found.items() if silent else ():
-        targets[name] = [each for each in targets[name] if _name(each) not in silent]
-        living[name] = tuple(edge for edge in edges if edge.target not in silent)
-    return living if silent else found
-
-
-def _doubtful(
-    found: Tried, targets: dict[str, list[dict[str, Any]]]
-) -> dict[str, list[dict[str, Any]]]:
+def _doubtful(found: Tried, targets: Targets) -> Targets:
     """Return what did not come through: before anybody is accused it is tried once more."""
-    doubtful: dict[str, list[dict[str, Any]]] = {}
+    doubtful: Targets = {}
     for name, edges in found.items():
-        pairs = zip(edges, targets[name], strict=True)
-        if again := [target for edge, target in pairs if not edge.ok or edge.bulk is False]:
-            doubtful[name] = again
+        bad = {f"{e.target} {e.port}" for e in edges if not e.ok or e.bulk is False}
+        if bad:
+            doubtful[name] = [target for target in targets[name] if target["id"] in bad]
     return doubtful
 
 
