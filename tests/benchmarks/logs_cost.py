@@ -25,7 +25,7 @@ import msgspec
 
 from benchmarks.measure import Spread, alternate, ratios, write_json
 from distconsole.model.run_events import LogLine
-from distconsole.runs.logs.book import LogBook
+from distconsole.runs.logs.buffer import LogBuffer
 from distconsole.runs.logs.filter import parse_filter
 from distconsole.runs.logs.rows import LogRows
 
@@ -55,7 +55,7 @@ class Steps:
         self._events = list(lines(LINES, 8))
         self._stored = [msgspec.json.encode(event) for event in self._events]
         self._decode = msgspec.json.Decoder(LogLine).decode
-        self._book = LogBook()
+        self._book = LogBuffer()
         for event in self._events:
             self._book.append(event)
 
@@ -68,7 +68,7 @@ class Steps:
 
     def keep(self) -> float:
         began = time.perf_counter()
-        book = LogBook()
+        book = LogBuffer()
         for event in self._events:
             book.append(event)
         return time.perf_counter() - began

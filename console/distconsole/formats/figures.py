@@ -1,4 +1,4 @@
-"""Figures as people read them; knows no event."""
+"""Figures as people read them: as text, and as colours."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from collections.abc import Sequence
 
 LONG = 1e9
 """A figure from here on is said with its power of ten: it need not fit a column otherwise."""
+CIVIDIS = (
+    *((0, 34, 78), (18, 53, 112), (59, 73, 108), (87, 93, 109), (112, 113, 115)),
+    *((138, 134, 120), (165, 156, 116), (195, 179, 105), (225, 204, 85), (254, 232, 56)),
+)
+"""Anchors of the colour map cividis (Nuñez, Anderton, Renslow 2018), which the colour-blind read alike."""
 
 
 def bytes_text(count: float | None) -> str:

@@ -23,8 +23,8 @@ from tensorboard.plugins.hparams import summary_v2 as hparams
 from tensorboard.plugins.text import metadata as text_metadata
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from distconsole.formats.configuration import settings_of
 from distconsole.formats.outlets import NewFile, writable
+from distconsole.formats.settings import settings_of
 from distconsole.model.run_events import (
     GpuSample,
     Metric,

@@ -1,8 +1,9 @@
-"""Which events of a run somebody should hear of, once each. A pure fold: it tells nobody."""
+"""Which events of a run somebody should hear of, once each."""
 
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 from msgspec import UNSET
 
@@ -75,48 +76,39 @@ class Notices:
         self._stalled.add(event.rank)
         if not first:
             return None
-        return self._made(
-            NoticeKind.STALL, event, "stalled", f"rank {event.rank} on {event.host} makes no step",
-            rank=event.rank, host=event.host,
-        )  # fmt: skip
+        text = f"rank {event.rank} on {event.host} makes no step"
+        return self._notice_of(NoticeKind.STALL, event, "stalled", text, event.rank, event.host)
 
     def _finding(self, event: RunFinding) -> Notice | None:
         known = event.check in self._found or event.check in OF_OTHERS
         if known or len(self._found) >= MAX_FINDINGS:
             return None
         self._found.add(event.check)
-        return self._made(
-            NoticeKind.FINDING, event, "is in trouble", event.summary,
-            rank=None if event.rank is UNSET else event.rank, host=",".join(event.hosts[:3]),
-        )  # fmt: skip
+        rank = None if event.rank is UNSET else event.rank
+        host = ",".join(event.hosts[:3])
+        return self._notice_of(
+            NoticeKind.FINDING, event, "is in trouble", event.summary, rank, host
+        )
 
     def _end(self, event: RunEnded) -> Notice:
-        after = f"after {span_text(event.seconds)}"
-        failed = event.state is EndState.FAILED
-        kind = NoticeKind.FAILURE if failed else NoticeKind.FINISH
-        first = event.first_failure
+        failed, first = event.state is EndState.FAILED, event.first_failure
+        what, rank, host = event.state.value, None, ""
+        text = f"after {span_text(event.seconds)}"
         if event.error is not UNSET:
-            return self._made(
-                kind, event, "was not started", event.error,
-                state=event.state.value, exit_code=event.exit_code,
-            )  # fmt: skip
-        if first is UNSET:
-            code = f", exit code {event.exit_code}" if failed else ""
-            return self._made(
-                kind, event, event.state.value, f"{after}{code}",
-                state=event.state.value, exit_code=event.exit_code,
-            )  # fmt: skip
-        return self._made(
-            kind, event, event.state.value,
-            f"{after}, exit code {event.exit_code}: {first.short_blame}",
-            state=event.state.value, exit_code=event.exit_code,
-            rank=first.rank if first.of_rank else None, host=first.host,
-        )  # fmt: skip
+            what, text = "was not started", event.error
+        elif first is not UNSET:
+            text += f", exit code {event.exit_code}: {first.short_blame}"
+            rank, host = first.rank if first.of_rank else None, first.host
+        elif failed:
+            text += f", exit code {event.exit_code}"
+        made = self._notice_of(
+            NoticeKind.FAILURE if failed else NoticeKind.FINISH, event, what, text, rank, host
+        )
+        return replace(made, state=event.state.value, exit_code=event.exit_code)
 
-    def _made(
-        self, kind: NoticeKind, event: RunEvent, what: str, text: str, *, state: str = "",
-        exit_code: int | None = None, rank: int | None = None, host: str = "",
-    ) -> Notice:  # fmt: skip
+    def _notice_of(
+        self, kind: NoticeKind, event: RunEvent, what: str, text: str, rank: int | None, host: str
+    ) -> Notice:
         name = plain_text(self._name)[:MAX_CHARS]
         return Notice(
             kind=kind,
@@ -125,8 +117,6 @@ class Notices:
             t=event.t,
             run=plain_text(event.run),
             name=name,
-            state=state,
-            exit_code=exit_code,
             rank=rank,
             host=plain_text(host)[:MAX_CHARS],
         )

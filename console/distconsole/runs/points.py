@@ -40,8 +40,6 @@ def reduce_points(points: list[Point]) -> tuple[float, float | None]:
 
 
 class _RankProgress:
-    __slots__ = ("alive", "laps", "last", "windows")
-
     def __init__(self) -> None:
         self.alive = True
         self.windows = 0
@@ -70,8 +68,6 @@ class _RankProgress:
 
 
 class _Pending:
-    __slots__ = ("again", "points", "since")
-
     def __init__(self, since: float, *, again: bool) -> None:
         self.points: dict[int, Point] = {}
         self.since = since

@@ -35,8 +35,6 @@ class KeptLine(NamedTuple):
 class LineEnds:
     """The first and the last lines of one source, and how many there were."""
 
-    __slots__ = ("count", "first", "last")
-
     def __init__(self) -> None:
         self.count = 0
         self.first: list[KeptLine] = []

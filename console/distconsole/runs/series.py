@@ -32,11 +32,6 @@ class Series:
     always there as it was given (``last``).
     """
 
-    __slots__ = (
-        *("_pending", "_stride", "broken", "gaps", "highs", "last", "limit", "lows"),
-        *("values", "xs"),
-    )
-
     def __init__(self, limit: int = MAX_POINTS) -> None:
         if limit < 4 or limit % 2:
             raise ValueError(f"a series needs an even limit of at least 4, not {limit}")
@@ -145,8 +140,6 @@ class Measured:
     Stretches are as long in every record with as many steps, so that two records of like steps keep the same ones.
     """
 
-    __slots__ = ("_kept", "_stretch")
-
     def __init__(self) -> None:
         self._kept: dict[int, tuple[int, float]] = {}
         self._stretch = 1
@@ -195,8 +188,6 @@ class Band:
     Args:
         of_steps: It is the milliseconds of steps, of which slow ones are told seldom.
     """
-
-    __slots__ = ("_count", "_high", "_low", "_of_steps", "_second", "_sum", "series")
 
     def __init__(self, *, of_steps: bool = False) -> None:
         self.series = Series()

@@ -29,7 +29,7 @@ from distconsole.model.verbs import Interrupt, RunRole, verb_of
 from distconsole.operations import Control, SessionSource, interrupt, perform
 from distconsole.operations.last_resort import LeftBehind
 from distconsole.operations.notifying import Notifier
-from distconsole.runs.logs.book import LogBook
+from distconsole.runs.logs.buffer import LogBuffer
 from distconsole.runs.rank_history import RankHistory
 from distconsole.runs.timeline import RunTimeline
 from distconsole.text.run_notes import WORTH_WORDS, note_event
@@ -87,7 +87,7 @@ class RequestTask:
         self.run = RunTimeline()
         self.left_behind = LeftBehind()
         folder = runs_dir()
-        self.book = LogBook(folder if folder.is_dir() else None)
+        self.book = LogBuffer(folder if folder.is_dir() else None)
         self.history = RankHistory()
         self.load = LoadPicture()
         self.check = check or CheckPicture()

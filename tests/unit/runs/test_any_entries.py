@@ -24,7 +24,7 @@ from distconsole.model.run_events import LogLine, RunEvents
 from distconsole.rpc import frames, wire
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS, ranks_of
 from distconsole.runs.health import health_line
-from distconsole.runs.logs.book import LogBook
+from distconsole.runs.logs.buffer import LogBuffer
 from distconsole.runs.logs.rows import LogRows
 from distconsole.runs.notices import Notices
 from distconsole.runs.points import Point, reduce_points
@@ -46,7 +46,7 @@ class Everything:
 
     def __init__(self) -> None:
         self.timeline, self.history = RunTimeline(), RankHistory()
-        self.data, self.book = ReportData(), LogBook()
+        self.data, self.book = ReportData(), LogBuffer()
         self.notices = Notices(frozenset(NoticeKind), 0.0)
         tables: list[Lines] = [CsvLines(make_table(table)) for table in ExportTable]
         self.lines = [JsonLines(), *tables]

@@ -10,8 +10,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distconsole.formats.cividis import CIVIDIS
-from distconsole.formats.figures import number_text, ranks_text
+from distconsole.formats.figures import CIVIDIS, number_text, ranks_text
 from distconsole.formats.page.plots import Tick, short_time
 from distconsole.runs.report_data import Heat
 

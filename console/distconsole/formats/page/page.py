@@ -18,11 +18,11 @@ import jinja2
 from markupsafe import Markup
 from msgspec import UNSET
 
-from distconsole.formats.configuration import settings_of, shown_environment, without_secrets
 from distconsole.formats.figures import bytes_text, number_text
 from distconsole.formats.page.heat import heat_map
 from distconsole.formats.page.plots import Plot, plot
 from distconsole.formats.page.words import failed_first, findings_of, interesting_ranks, verdict_of
+from distconsole.formats.settings import settings_of, shown_environment, without_secrets
 from distconsole.model.run_events import RankState, RunFinding
 from distconsole.model.time_text import duration_text, is_time, utc_text
 from distconsole.runs.rank_view import RankView

@@ -29,10 +29,10 @@ from distconsole.operations.attach import (
 from distconsole.operations.control import Control
 from distconsole.operations.sessions import SessionSource
 from distconsole.operations.watching import watch_run
+from distconsole.runs.logs.buffer import LogEncoder, said_by
 from distconsole.runs.logs.filter import LogFilter, parse_pattern
 from distconsole.runs.logs.fold import Fold, Row
 from distconsole.runs.logs.levels import Level
-from distconsole.runs.logs.lines import Scribe, said_by
 from distconsole.runs.store.planned import stored_plan
 from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
@@ -143,7 +143,7 @@ def _source(line: LogLine | Narration) -> tuple[object, ...]:
 
 def select_lines(events: Iterator[Event], wanted: LogFilter) -> Iterator[Told]:
     """Yield the lines of ``events`` that fit, transient ones too, and what else is to be told of them."""
-    scribe = Scribe()
+    scribe = LogEncoder()
     fits = wanted.test(scribe.speakers)
     for event in events:
         if isinstance(event, LogLine):
@@ -177,7 +177,7 @@ def fold_lines(told: Iterator[Told]) -> Iterator[LogLine | Narration]:
 
     A line waits so long as others may join it: ``FOLD_SECONDS`` of the lines' own time.
     """
-    fold, scribe = Fold(), Scribe()
+    fold, scribe = Fold(), LogEncoder()
     waiting: deque[tuple[Row, LogLine]] = deque()
     number = 0
     for one in told:
@@ -200,7 +200,7 @@ def fold_lines(told: Iterator[Told]) -> Iterator[LogLine | Narration]:
 
 
 def _release(
-    waiting: deque[tuple[Row, LogLine]], scribe: Scribe, before: int | None
+    waiting: deque[tuple[Row, LogLine]], scribe: LogEncoder, before: int | None
 ) -> Iterator[LogLine]:
     """Yield the rows before ``before``; -1 or None yields all."""
     while waiting and (before is None or before < 0 or waiting[0][0].number < before):

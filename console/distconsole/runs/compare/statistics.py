@@ -35,8 +35,6 @@ MAX_CURVES = 64
 class Mean:
     """A mean with weights."""
 
-    __slots__ = ("total", "weight")
-
     def __init__(self) -> None:
         self.total = self.weight = 0.0
 

@@ -22,8 +22,6 @@ _VALUE = itemgetter(1)
 
 
 class _Waiting:
-    __slots__ = ("first", "heard", "since")
-
     def __init__(self, since: float) -> None:
         self.since = since
         self.first: dict[int, tuple[Point, float]] = {}

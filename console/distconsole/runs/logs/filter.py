@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from distconsole.model.moments import parse_since
 from distconsole.model.ranks import RANKS_PATTERN, RankSpans, in_spans, parse_ranks
+from distconsole.runs.logs.buffer import BufferedLine, Speaker
 from distconsole.runs.logs.levels import LEVEL_WORDS, Level
-from distconsole.runs.logs.lines import BookLine, Speaker
 
 SEARCHED_CHARS = 16 * 1024
 """What a line has further on is not looked at by regular expressions."""
@@ -48,13 +48,13 @@ class LogFilter:
             return False
         return not self.host or fnmatch.fnmatchcase(speaker.host, self.host)
 
-    def test(self, speakers: Sequence[Speaker]) -> Callable[[BookLine], bool]:
+    def test(self, speakers: Sequence[Speaker]) -> Callable[[BufferedLine], bool]:
         """Return what says of a line whether it fits; ``speakers`` may grow meanwhile."""
         allowed: list[bool] = []
         by_speaker = bool(self.spans or self.host)
         parts = self._parts(speakers)
 
-        def fits(line: BookLine) -> bool:
+        def fits(line: BufferedLine) -> bool:
             if by_speaker:
                 while len(allowed) <= line.speaker:
                     allowed.append(self.lets(speakers[len(allowed)]))
@@ -64,8 +64,8 @@ class LogFilter:
 
         return fits
 
-    def _parts(self, speakers: Sequence[Speaker]) -> list[Callable[[BookLine], bool]]:
-        parts: list[Callable[[BookLine], bool]] = []
+    def _parts(self, speakers: Sequence[Speaker]) -> list[Callable[[BufferedLine], bool]]:
+        parts: list[Callable[[BufferedLine], bool]] = []
         if self.stream:
             err = self.stream == "err"
             parts.append(lambda line: line.err == err)

@@ -11,7 +11,7 @@ from collections import deque
 
 import msgspec
 
-from distconsole.runs.logs.lines import BookLine
+from distconsole.runs.logs.buffer import BufferedLine
 
 FOLD_SECONDS = 2.0
 """Lines further apart are not the same word said by several."""
@@ -69,7 +69,7 @@ class Fold:
         """Speaker -> the row of its last line."""
         self._newest = 0.0
 
-    def join(self, line: BookLine) -> Row | None:
+    def join(self, line: BufferedLine) -> Row | None:
         """Add ``line`` to the row that it fits and return that; None if it needs a new one."""
         if line.t > self._newest:
             self._newest = line.t
@@ -85,7 +85,7 @@ class Fold:
                 return row
         return None
 
-    def begin(self, line: BookLine, row: Row) -> None:
+    def begin(self, line: BufferedLine, row: Row) -> None:
         """Let later lines join ``row``, which ``line`` begins."""
         self._last[line.speaker] = row.number
         if len(line.text) > FOLDED_CHARS:
@@ -107,7 +107,7 @@ class Fold:
         """Return the first row that a line may still join, -1 if there is none."""
         return self._order[0][1].number if self._order else -1
 
-    def _key(self, line: BookLine) -> tuple[bool, str]:
+    def _key(self, line: BufferedLine) -> tuple[bool, str]:
         text = line.text
         if self._numbers and len(text) <= FOLDED_CHARS:
             text = NUMBER.sub(PLACEHOLDER, text)

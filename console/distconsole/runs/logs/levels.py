@@ -50,8 +50,6 @@ _WARN = re.compile(r"\bWARN(?:ING)?\b|\bWarning\b|\w+Warning:|^[Ww]arning\b")
 class LevelWatch:
     """Judges the lines of each source in their order."""
 
-    __slots__ = ("_tracebacks",)
-
     def __init__(self) -> None:
         self._tracebacks: set[object] = set()
         """Sources whose last line was of a traceback."""

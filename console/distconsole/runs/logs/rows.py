@@ -18,11 +18,10 @@ import msgspec
 
 from distconsole.model.decoding import threadsafe
 from distconsole.model.run_events import LogLine
-from distconsole.runs.logs.book import LogBook
+from distconsole.runs.logs.buffer import BufferedLine, LogBuffer
 from distconsole.runs.logs.filter import SEARCHED_CHARS, LogFilter
 from distconsole.runs.logs.fold import OPEN_ROWS, Fold, Row, with_placeholders
 from distconsole.runs.logs.levels import Level
-from distconsole.runs.logs.lines import BookLine
 from distconsole.runs.logs.spill import SpilledList
 
 SLICE_LINES = 256
@@ -34,8 +33,6 @@ MAX_MARKS = 500_000
 
 class Marks:
     """Numbers of rows, rising."""
-
-    __slots__ = ("count", "places")
 
     def __init__(self) -> None:
         self.count = 0
@@ -74,7 +71,7 @@ class LogRows:
 
     def __init__(
         self,
-        book: LogBook,
+        book: LogBuffer,
         wanted: LogFilter | None = None,
         *,
         fold: bool = True,
@@ -138,7 +135,7 @@ class LogRows:
         except IndexError:
             return None
 
-    def line_of(self, row: Row) -> BookLine | None:
+    def line_of(self, row: Row) -> BufferedLine | None:
         """Return the line that ``row`` shows; None if it is gone."""
         return self.book.line(row.line)
 
@@ -200,7 +197,7 @@ class LogRows:
         self.taken = start + len(lines)
         self.version += 1
 
-    def _take(self, number: int, line: BookLine) -> None:
+    def _take(self, number: int, line: BufferedLine) -> None:
         self.lines += 1
         joined = self._fold.join(line) if self._fold is not None else None
         if joined is not None:
@@ -221,7 +218,7 @@ class LogRows:
         if self.first_error is None or t < self._first_error_t:
             self.first_error, self._first_error_t = row, t
 
-    def _join_numbers(self, row: Row, line: BookLine) -> None:
+    def _join_numbers(self, row: Row, line: BufferedLine) -> None:
         head = self.book.line(row.line)
         shown = row.text or (head.text if head is not None else line.text)
         if shown != line.text:
@@ -242,7 +239,7 @@ class LogRows:
 
 def rows_of(lines: Iterable[LogLine]) -> LogRows:
     """Return ``lines`` folded: a few, all there are."""
-    book = LogBook()
+    book = LogBuffer()
     for line in lines:
         book.append(line)
     rows = LogRows(book)

@@ -32,8 +32,6 @@ class LineAssembler:
     kept between slices is bounded by ``MAX_LINE_CHARS``.
     """
 
-    __slots__ = ("_colours", "_cut", "_held", "_kept", "_length", "_nested", "_returned")
-
     def __init__(self) -> None:
         self._kept: list[str] = []
         self._length = 0

@@ -16,12 +16,12 @@ from distconsole.errors import ConsoleError
 from distconsole.model.moments import span_seconds, time_of_day
 from distconsole.model.run_events import LogLine
 from distconsole.model.time_text import clock_text
+from distconsole.runs.logs.buffer import LogEncoder
 from distconsole.runs.logs.filter import (
     LogFilter,
     parse_filter,
     parse_pattern,
 )
-from distconsole.runs.logs.lines import Scribe
 from distconsole.runs.logs.rows import LogRows
 from distconsole.tui.replaying import ReplayTask
 from distconsole.tui.tasks import RequestTask
@@ -364,7 +364,7 @@ class LogsView(Vertical):
 
     def _show_bars(self, progress: list[LogLine], world: int) -> None:
         if self._filter:
-            scribe = Scribe()
+            scribe = LogEncoder()
             lines = [(scribe.take(line), line) for line in progress]
             fits = self._filter.test(scribe.speakers)
             progress = [event for line, event in lines if fits(line)]

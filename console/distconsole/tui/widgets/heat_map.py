@@ -22,7 +22,7 @@ from textual.message import Message
 from textual.strip import Strip
 from textual.widget import Widget
 
-from distconsole.formats.cividis import CIVIDIS
+from distconsole.formats.figures import CIVIDIS
 from distconsole.model.time_text import clock_text, span_text
 from distconsole.text.tables import number_text
 from distconsole.tui.terminal.sanitize import shown_name

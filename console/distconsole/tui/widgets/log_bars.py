@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from rich.text import Text
 
 from distconsole.model.run_events import LogLine
-from distconsole.runs.logs.lines import Said
+from distconsole.runs.logs.buffer import Said
 from distconsole.text.progress import Bar, alike
 from distconsole.tui.widgets.log_line import LineStyle, rank_colour, rank_shape, said_text
 

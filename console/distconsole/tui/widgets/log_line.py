@@ -11,9 +11,9 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from distconsole.model.time_text import clock_text
+from distconsole.runs.logs.buffer import BufferedLine, Said, Speaker, said_by
 from distconsole.runs.logs.fold import Row
 from distconsole.runs.logs.levels import Level
-from distconsole.runs.logs.lines import BookLine, Said, Speaker, said_by
 from distconsole.runs.logs.slices import CUT_MARK
 from distconsole.text.tables import ranks_text
 
@@ -62,7 +62,7 @@ class LineStyle:
 
 
 def drawn(
-    row: Row, line: BookLine, speakers: Sequence[Speaker], world: int, style: LineStyle
+    row: Row, line: BufferedLine, speakers: Sequence[Speaker], world: int, style: LineStyle
 ) -> list[Text]:
     """Return ``row`` as one line, or as several where it wraps."""
     head = Text(end="", no_wrap=True)
@@ -152,7 +152,7 @@ def _said(who: int, speakers: tuple[Speaker, ...] | _Same) -> Said:
     return said_by(who, list(speakers.speakers if isinstance(speakers, _Same) else speakers))
 
 
-def _body(row: Row, line: BookLine, style: LineStyle) -> Text:
+def _body(row: Row, line: BufferedLine, style: LineStyle) -> Text:
     """Return what may be seen of the text: the rest of a megabyte is not looked at."""
     most = 2 * (style.shift + style.width * style.height) + 256
     if row.text or not line.styled:

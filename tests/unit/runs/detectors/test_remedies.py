@@ -119,7 +119,7 @@ def test_a_known_error_has_its_remedy(error: str, told: str) -> None:
 
 
 def test_every_remedy_has_an_example() -> None:
-    assert {remedy(error, "") for error, _ in SAID} == {each.hint for each in REMEDIES}
+    assert {remedy(error, "") for error, _ in SAID} == {hint for _, hint in REMEDIES}
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,10 @@ import pytest
 from distconsole.model.moments import parse_since
 from distconsole.model.ranks import parse_ranks
 from distconsole.model.run_events import LogLine
-from distconsole.runs.logs.book import HELD_LINES, LogBook
+from distconsole.runs.logs.buffer import HELD_LINES, LogBuffer, said_by
 from distconsole.runs.logs.filter import parse_filter
 from distconsole.runs.logs.fold import FOLD_SECONDS, with_placeholders
 from distconsole.runs.logs.levels import Level, LevelWatch
-from distconsole.runs.logs.lines import said_by
 from distconsole.runs.logs.rows import LogRows, rows_of
 
 CASES = [
@@ -53,15 +52,15 @@ def shown(rows: LogRows) -> list[tuple[str, tuple[int, ...], int]]:
     return found
 
 
-def all_rows(book: LogBook, **options: object) -> LogRows:
+def all_rows(book: LogBuffer, **options: object) -> LogRows:
     rows = LogRows(book, **options)  # type: ignore[arg-type]
     while not rows.advance(1.0):
         pass
     return rows
 
 
-def book_of(*lines: LogLine, folder: Path | None = None) -> LogBook:
-    book = LogBook(folder)
+def book_of(*lines: LogLine, folder: Path | None = None) -> LogBuffer:
+    book = LogBuffer(folder)
     for each in lines:
         book.append(each)
     return book
