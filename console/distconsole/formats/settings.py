@@ -51,7 +51,7 @@ def settings_of(plan: PlanMade) -> list[tuple[str, str]]:
     return [(name, value) for name, value in settings.items() if value]
 
 
-def mask_environment(plan: PlanMade) -> list[tuple[str, str]]:
+def shown_environment(plan: PlanMade) -> list[tuple[str, str]]:
     """Return the variables of the first host's ranks, those that differ between hosts marked so."""
     if not plan.hosts:
         return []
