@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import distconsole_training
+from distconsole_agent.journal.rings import Header
 from distconsole_training import records
 from suite.warm import Warm
 
@@ -88,7 +89,7 @@ class RingFile:
 def read_ring(path: Path) -> RingFile:
     """Return the content of a ring that nobody writes any more and that never wrapped round."""
     raw = path.read_bytes()
-    header = dict(zip(records.HEADER_FIELDS, records.HEADER.unpack_from(raw), strict=True))
+    header = Header(*records.HEADER.unpack_from(raw))._asdict()
     assert header["magic"] == records.MAGIC
     names = [
         raw[records.NAMES_OFFSET + index * records.NAME_BYTES :][: records.NAME_BYTES]

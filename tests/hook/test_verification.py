@@ -89,7 +89,7 @@ def test_without_being_asked_nothing_of_it_is_loaded(runner: Runner) -> None:
         PREAMBLE
         + """
 import sys
-from distconsole_training.torch_hook import torch_lane
+from distconsole_training.torch_hook import fast_path
 from torch.utils.data.dataloader import _BaseDataLoaderIter as kind
 train(nn.Linear(4, 1))
 print(sorted(n for n in sys.modules if n.endswith(("_verify", "_sums", "_replicas"))

@@ -1,4 +1,4 @@
-"""How many samples a batch holds: a number that is certain, or 0; it keeps no batch.
+"""How many samples a batch holds: a number that is certain, or 0.
 
 A DataLoader that batches a map-style data set knows it exactly, whatever the batch has become in
 ``collate_fn``. Everything else is told from the batch's shape, where its parts agree.
@@ -100,7 +100,8 @@ def _collect(part: Any, sizes: list[int], depth: int, left: list[int]) -> bool:
         return all(_collect(value, sizes, depth - 1, left) for value in part.values())
     if isinstance(part, Sequence):
         return _collect_sequence(part, sizes, depth, left)
-    return _collect_object(part, sizes, depth, left)
+    held = getattr(part, "__dict__", {})
+    return bool(held) and all(_collect(value, sizes, depth - 1, left) for value in held.values())
 
 
 def _collect_sequence(part: Sequence[Any], sizes: list[int], depth: int, left: list[int]) -> bool:
@@ -110,27 +111,6 @@ def _collect_sequence(part: Sequence[Any], sizes: list[int], depth: int, left: l
             sizes.append(len(part))
         return True
     return all(_collect(value, sizes, depth - 1, left) for value in part)
-
-
-def _collect_object(part: Any, sizes: list[int], depth: int, left: list[int]) -> bool:
-    """Look at an object of the user's: at what it says itself (which is enough), or holds."""
-    kind = type(part)
-    for name in ("batch_size", "num_graphs"):
-        if hasattr(kind, name) or name in getattr(part, "__dict__", ()):
-            size = getattr(part, name)
-            if type(size) is int and size > 0:
-                sizes += [size, size]
-                return True
-            if isinstance(size, Sequence) and len(size) > 0 and type(size[0]) is int:
-                sizes += [size[0], size[0]]
-                return True
-    held = getattr(part, "__dict__", None)
-    found = len(sizes)
-    if held and not all(_collect(value, sizes, depth - 1, left) for value in held.values()):
-        return False
-    if len(sizes) == found and hasattr(kind, "__len__") and not hasattr(kind, "keys"):
-        sizes.append(len(part))
-    return True
 
 
 def _may_be_a_list_of_samples(batch: Any) -> bool:

@@ -52,88 +52,27 @@ def guarded(function: F) -> F:
     It returns None where it failed. KeyboardInterrupt and SystemExit pass, and so does what a
     signal handler of the script raised while ours was running: those are the script's.
     """
-    arguments = function.__code__.co_argcount - hasattr(function, "__self__")
-    guard = _GUARDS[arguments](function)
-    # ``functools`` would be the first import of a script that needs nothing else of ours.
-    guard.__name__ = function.__name__
-    guard.__doc__ = function.__doc__
-    return guard  # type: ignore[no-any-return]
 
-
-def caught(error: Exception) -> None:
-    """Count ``error``, to be called while it is being handled; raise it if it is not ours.
-
-    For the two places that spell the guard out, because a call less is worth it there.
-    """
-    if _belongs_to_the_script(error):
-        raise error
-    tally.add()
-
-
-# One for each number of arguments: a call with ``*arguments`` costs several times as much.
-
-
-def _guard_0(function: Callable[[], Any]) -> Any:
-    def guard() -> Any:
-        if tally.spent:
-            return None
-        try:
-            return function()
-        except Exception as error:  # noqa: BLE001 - the guard of this package
-            return caught(error)
-
-    return guard
-
-
-def _guard_1(function: Callable[[Any], Any]) -> Any:
-    def guard(a: Any) -> Any:
-        if tally.spent:
-            return None
-        try:
-            return function(a)
-        except Exception as error:  # noqa: BLE001 - the guard of this package
-            return caught(error)
-
-    return guard
-
-
-def _guard_2(function: Callable[[Any, Any], Any]) -> Any:
-    def guard(a: Any, b: Any) -> Any:
-        if tally.spent:
-            return None
-        try:
-            return function(a, b)
-        except Exception as error:  # noqa: BLE001 - the guard of this package
-            return caught(error)
-
-    return guard
-
-
-def _guard_3(function: Callable[[Any, Any, Any], Any]) -> Any:
-    def guard(a: Any, b: Any, c: Any) -> Any:
-        if tally.spent:
-            return None
-        try:
-            return function(a, b, c)
-        except Exception as error:  # noqa: BLE001 - the guard of this package
-            return caught(error)
-
-    return guard
-
-
-def _guard_more(function: Callable[..., Any]) -> Any:
     def guard(*arguments: Any) -> Any:
         if tally.spent:
             return None
         try:
             return function(*arguments)
         except Exception as error:  # noqa: BLE001 - the guard of this package
-            return caught(error)
+            count_failure(error)
+            return None
 
-    return guard
+    # ``functools`` would be the first import of a script that needs nothing else of ours.
+    guard.__name__ = function.__name__
+    guard.__doc__ = function.__doc__
+    return guard  # type: ignore[return-value]
 
 
-_GUARDS = (_guard_0, _guard_1, _guard_2, _guard_3, _guard_more, _guard_more, _guard_more)
+def count_failure(error: Exception) -> None:
+    """Count ``error``, to be called while it is being handled; raise it if it is not ours."""
+    if _belongs_to_the_script(error):
+        raise error
+    tally.add()
 
 
 def _belongs_to_the_script(error: BaseException) -> bool:

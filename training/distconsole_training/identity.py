@@ -1,8 +1,9 @@
-"""Which rank this process is, as its environment, its script or its process group says; it changes none."""
+"""Which rank this process is, as its environment, its script or its process group says."""
 
 from __future__ import annotations
 
 import os
+from typing import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,24 +21,12 @@ _SOURCES = (
 """Nearest engine first: a rank of torchrun below srun carries both sets, and torchrun's counts."""
 
 
-class Identity:
+class Identity(NamedTuple):
     """``rank`` and ``local_rank`` are -1 and ``world_size`` is 0 where unknown."""
 
-    __slots__ = ("local_rank", "rank", "world_size")
-
-    def __init__(self, rank: int = -1, local_rank: int = -1, world_size: int = 0) -> None:
-        self.rank = rank
-        self.local_rank = local_rank
-        self.world_size = world_size
-
-    def __repr__(self) -> str:
-        return f"Identity({self.rank}, {self.local_rank}, {self.world_size})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Identity) and repr(self) == repr(other)
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
+    rank: int = -1
+    local_rank: int = -1
+    world_size: int = 0
 
 
 def from_environment(environment: Mapping[str, str]) -> Identity:

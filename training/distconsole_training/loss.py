@@ -1,11 +1,13 @@
-"""What a step's backwards say about its loss: the truth (NaN may be it), or None; it reads no tensor."""
+"""What a step's backwards say about its loss: the truth (NaN may be it), or None."""
 
 from __future__ import annotations
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Optional, Protocol, Union
+    from typing import Any, Optional, Protocol, Union
+
+    from distconsole_training.steps import Sums
 
     class Late(Protocol):
         """A value that is on its way from a device."""
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
         def arrived(self) -> bool:
             """Whether it is here, or never will be; never waits."""
 
-        def value(self) -> float | None:
+        def value(self) -> Any:
             """Return it, once it has arrived; None if it was lost on the way."""
 
     Value = Union[float, Late, None]
@@ -53,37 +55,27 @@ class LateMean:
         return total / self._divisor
 
 
-def loss_of_step(
-    losses: Sequence[Seen],
-    *,
-    batches: int,
-    optimizers: int,
-    closures: int,
-    evaluations: int,
-    micro: bool,
-) -> Value:
+def loss_of_step(losses: Sequence[Seen], sums: Sums, *, optimizers: int, micro: bool) -> Value:
     """Return the loss of a step, None where it is not certain.
 
     Args:
         losses: One per backward, in order.
-        batches: How many batches the backwards were called for.
+        sums: What else was seen of it. Where an optimizer (LBFGS) evaluated its closure several
+            times, the first loss is the one that ``optimizer.step(closure)`` returns.
         optimizers: How many outermost optimizers stepped.
-        closures: How many of the backwards an optimizer called, by a closure.
-        evaluations: How often an optimizer that says so (LBFGS) called its closure. The first loss
-            is then that of the step's beginning, which ``optimizer.step(closure)`` returns.
         micro: Whether the script accumulates gradients, so that even a lone loss may be a share.
     """
     if not losses:
         return None
-    if closures > 1:
-        return losses[0][0] if evaluations == closures == len(losses) else None
+    if sums.closures > 1:
+        return losses[0][0] if sums.evaluations == sums.closures == len(losses) else None
     if len(losses) == 1:
         value, divisor = losses[0]
         return value if not micro or divisor in (None, 1.0) else None
-    return _of_micro_batches(losses, batches) if optimizers == 1 else None
+    return _mean_micro_batches(losses, sums.batches) if optimizers == 1 else None
 
 
-def _of_micro_batches(losses: Sequence[Seen], batches: int) -> Value:
+def _mean_micro_batches(losses: Sequence[Seen], batches: int) -> Value:
     divisors = {divisor for _, divisor in losses}
     if divisors == {None} and batches == len(losses):
         divisor = float(len(losses))

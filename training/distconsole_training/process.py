@@ -60,7 +60,7 @@ class Process:
         self._may_record = True
         self._making = RLock()
         self._phases: list[tuple[str, int]] = [("interpreter", self.started_ns)]
-        self.late: list[tuple[Late, Callable[[float | None], None]]] = []
+        self.late: list[tuple[Late, Callable[[Any], None]]] = []
 
     def forked(self) -> None:
         """Start anew in a forked child: it never writes into its parent's ring."""
@@ -97,7 +97,7 @@ class Process:
                 self.identity = known
                 recorder.identify(known)
 
-    def later(self, value: Late, deliver: Callable[[float | None], None]) -> None:
+    def later(self, value: Late, deliver: Callable[[Any], None]) -> None:
         """Call ``deliver`` once ``value`` has arrived from its device; the oldest are given up."""
         self.late.append((value, deliver))
         if len(self.late) > _MAX_LATE:

@@ -1,7 +1,4 @@
-"""Writes the ring that the agent reads: no lock, no socket and no system call per record.
-
-It knows nothing about training; what a record means is in ``records``.
-"""
+"""Writes the ring that the agent reads: no lock, no socket and no system call per record."""
 
 # Importing pathlib would cost more than everything else here.
 # ruff: noqa: PTH104, PTH108, PTH118, PTH119
@@ -61,7 +58,6 @@ class Recorder:
         self.map = _mapped_file(self.path, records.RECORDS_OFFSET + capacity * records.RECORD.size)
         self.next_sequence = count(1).__next__
         self._names: dict[str, int] = {}
-        self._pack = records.RECORD.pack_into
         header = records.HEADER.pack(
             records.MAGIC,
             records.RECORD.size,
@@ -103,23 +99,10 @@ class Recorder:
     ) -> None:
         """Store one record; the oldest is overwritten when the ring is full."""
         sequence = self.next_sequence()
-        self._pack(
-            self.map,
-            records.RECORDS_OFFSET + (sequence - 1) % self.capacity * 64,
-            sequence,
-            step,
-            time_ns,
-            kind,
-            flags,
-            name,
-            samples if 0 <= samples <= records.MAX_SAMPLES else 0,
-            a,
-            b,
-            c,
-            d,
-            e,
-            value,
-        )
+        place = records.RECORDS_OFFSET + (sequence - 1) % self.capacity * records.RECORD.size
+        known = samples if 0 <= samples <= records.MAX_SAMPLES else 0
+        head = sequence, step, time_ns, kind, flags, name, known
+        records.RECORD.pack_into(self.map, place, *head, a, b, c, d, e, value)
         _INT64.pack_into(self.map, records.OFFSET_WRITTEN, sequence)
 
     def write_words(
@@ -134,25 +117,15 @@ class Recorder:
     ) -> None:
         """Store one record of four words of 64 bits."""
         sequence = self.next_sequence()
-        records.WORDS.pack_into(
-            self.map,
-            records.RECORDS_OFFSET + (sequence - 1) % self.capacity * records.WORDS.size,
-            sequence,
-            step,
-            time_ns,
-            kind,
-            flags,
-            name,
-            samples,
-            *words,
-        )
+        place = records.RECORDS_OFFSET + (sequence - 1) % self.capacity * records.WORDS.size
+        head = sequence, step, time_ns, kind, flags, name, samples
+        records.WORDS.pack_into(self.map, place, *head, *words)
         _INT64.pack_into(self.map, records.OFFSET_WRITTEN, sequence)
 
     def phase(
         self, name: str, time_ns: int, world: Identity | None = None, flags: int = 0
     ) -> None:
         """Store that a start-up phase (one of ``records.PHASES``) was reached at ``time_ns``."""
-        known = world is not None and world.rank >= 0
         self.write(
             records.PHASE,
             0,
@@ -160,7 +133,7 @@ class Recorder:
             flags,
             records.PHASES.index(name),
             0 if world is None else world.world_size,
-            value=world.rank if known and world is not None else _NAN,
+            value=world.rank if world is not None and world.rank >= 0 else _NAN,
         )
 
     def metric(self, name: str, step: int, value: float, samples: int) -> None:

@@ -52,26 +52,6 @@ flags, title. Live fields: rank, local rank, world size, names used, written, gu
 ``rank`` is -1 until it is known.
 ``attempt`` is that of ``ENV_ATTEMPT``, and 0 where nothing says it."""
 
-HEADER_FIELDS = (
-    "magic",
-    "record_bytes",
-    "capacity",
-    "attempt",
-    "pid",
-    "rank",
-    "local_rank",
-    "world_size",
-    "names_used",
-    "written",
-    "guard_errors",
-    "started_time_ns",
-    "started_monotonic_ns",
-    "run_hash",
-    "parent_pid",
-    "flags",
-    "title",
-)
-
 OFFSET_RANK = 24
 OFFSET_LOCAL_RANK = 28
 OFFSET_WORLD_SIZE = 32

@@ -1,8 +1,9 @@
-"""What ``report`` does: it puts what the script says of itself into the ring; it never raises."""
+"""What ``report`` does: it puts what the script says of itself into the ring."""
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 from distconsole_training.guard import guarded
 from distconsole_training.process import process
@@ -49,23 +50,14 @@ def _put(recorder: Recorder, name: str, step: int, value: Any, samples: int) -> 
     if isinstance(number, float):
         recorder.metric(name, step, number, samples)
     elif number is not None:
-        process.later(number, _Delivery(recorder, name, step, samples))
+        process.later(number, partial(_write_late, recorder, name, step, samples))
 
 
-class _Delivery:
-    """Writes a metric when its value has arrived."""
-
-    __slots__ = ("_name", "_recorder", "_samples", "_step")
-
-    def __init__(self, recorder: Recorder, name: str, step: int, samples: int) -> None:
-        self._recorder = recorder
-        self._name = name
-        self._step = step
-        self._samples = samples
-
-    def __call__(self, value: float | None) -> None:
-        if value is not None:
-            self._recorder.metric(self._name, self._step, value, self._samples)
+def _write_late(
+    recorder: Recorder, name: str, step: int, samples: int, value: float | None
+) -> None:
+    if value is not None:
+        recorder.metric(name, step, value, samples)
 
 
 def _number(value: Any, step: int) -> Any:

@@ -1,7 +1,6 @@
 """Turns what a thread does (fetches, backwards, optimizer steps) into training steps.
 
-It knows neither torch nor rings: times come as nanoseconds of one clock, finished steps leave
-through ``emit``.
+Times come as nanoseconds of one clock, finished steps leave through ``emit``.
 
 A step opens with the first batch that is followed by a backward, and ends when the last of its
 outermost optimizers has stepped. That it is over is certain when a later batch is used for
@@ -15,7 +14,6 @@ from __future__ import annotations
 import math
 
 from distconsole_training.loss import MAX_LOSSES, loss_of_step
-from distconsole_training.one_step import Sums
 from distconsole_training.records import MICRO, SKIPPED
 
 TYPE_CHECKING = False
@@ -50,8 +48,44 @@ _NAN = math.nan
 _NS = 1e-9
 
 
+_ADDED = (
+    *("data", "forward", "backward", "optimizer"),
+    *("batches", "backwards", "closures", "evaluations", "samples"),
+)
+_JOINED = ("evaluated", "passed_over", "doubtful")
+
+
+class Sums:
+    """What was seen of one training step so far; times are nanoseconds."""
+
+    __slots__ = (*_ADDED, *_JOINED, "first_fetch", "forward_known", "losses", "samples_known")
+
+    def __init__(self) -> None:
+        self.losses: list[Seen] = []
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin a new step."""
+        self.first_fetch = self.data = self.forward = self.backward = self.optimizer = 0
+        self.batches = self.backwards = self.closures = self.evaluations = self.samples = 0
+        self.forward_known = self.samples_known = True
+        self.evaluated = self.passed_over = self.doubtful = False
+        self.losses.clear()
+
+    def absorb(self, other: Sums) -> None:
+        """Add what ``other`` saw later in the same step."""
+        for name in _ADDED:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in _JOINED:
+            setattr(self, name, getattr(self, name) or getattr(other, name))
+        self.first_fetch = self.first_fetch or other.first_fetch
+        self.forward_known &= other.forward_known
+        self.samples_known &= other.samples_known
+        self.losses += other.losses
+
+
 class Steps:
-    """The steps of one thread. Its public attributes are for reading.
+    """The steps of one thread.
 
     Attributes:
         shares: Whether a loss may be a share of one, so that its divisor matters: the script
@@ -128,8 +162,8 @@ class Steps:
         """Whether work for a step that is not emitted yet was seen."""
         return bool(self._rest.backwards or self._stepped)
 
-    def fetch_begins(self, source: int, now: int = 0) -> None:
-        """A batch was asked of the iterator with the number ``source``; ``now`` comes again later."""
+    def fetch_begins(self, source: int) -> None:
+        """A batch was asked of the iterator with the number ``source``."""
         if self._unfinished:
             # The one before raised or had no more: its last batch is over too.
             self._drop(self._unfinished)
@@ -229,8 +263,8 @@ class Steps:
                 if optimizer not in self._stepped:
                     self._stepped_at(optimizer, now, False)
 
-    def ordinary_step(self) -> tuple[int, int, bool] | None:
-        """Return the optimizer and the end of the last step, and whether it fetched no batch.
+    def ordinary_step(self) -> tuple[int, int] | None:
+        """Return the optimizer and the end of the last step.
 
         None if something of a next step was seen, or if the last one was not the ordinary one of
         one batch, one backward and one optimizer that was emitted as soon as it had stepped.
@@ -239,14 +273,14 @@ class Steps:
         plain = self._plain and self._eager and self._optimizers_per_step == 1 and not self._micro
         if not (idle and plain) or self._rest.batches or self._rest.backwards or self.running:
             return None
-        return self._previous_stepped[0], self._previous_end, self._previous_batches == 0
+        return (self._previous_stepped[0], self._previous_end) if self._previous_batches else None
 
     def resume(self, previous_end: int) -> None:
         """Go on after ordinary steps, the last of which ended at ``previous_end``."""
         if previous_end != self._previous_end:
             self._previous_end = self._cursor = previous_end
             self._bare_before = self._previous_passed_over = False
-            self._sources = () if self._previous_batches else self._sources
+            self._sources = ()
 
     def finish(self) -> None:
         """Emit what is known to be a step, at the end of the process."""
@@ -366,11 +400,5 @@ class Steps:
         sums.reset()
 
     def _loss(self, sums: Sums) -> Value:
-        return loss_of_step(
-            sums.losses if len(sums.losses) == sums.backwards else (),
-            batches=sums.batches,
-            optimizers=len(self._stepped),
-            closures=sums.closures,
-            evaluations=sums.evaluations,
-            micro=self._micro,
-        )
+        losses = sums.losses if len(sums.losses) == sums.backwards else ()
+        return loss_of_step(losses, sums, optimizers=len(self._stepped), micro=self._micro)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import UserDict, namedtuple
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -23,27 +22,6 @@ class Example:
     y: torch.Tensor
 
 
-class Graphs:
-    num_graphs = 6
-
-    def __init__(self) -> None:
-        self.x = torch.zeros(50, 3)
-
-    def keys(self) -> list[str]:
-        return ["x"]
-
-    def __len__(self) -> int:
-        return 1
-
-
-class Lines:
-    def __init__(self, count: int) -> None:
-        self._texts = ("a",) * count
-
-    def __len__(self) -> int:
-        return len(self._texts)
-
-
 @pytest.mark.parametrize(
     ("batch", "samples"),
     [
@@ -57,11 +35,6 @@ class Lines:
         (Example(X, Y), 6),
         (X.numpy(), 6),
         (["a", "b", "c"], 3),
-        (SimpleNamespace(x=X, y=Y), 6),
-        (SimpleNamespace(batch_size=6, x=torch.zeros(50, 3)), 6),
-        (SimpleNamespace(batch_size=torch.Size([6, 2])), 6),
-        (Graphs(), 6),
-        (Lines(5), 5),
         ([X, torch.zeros(5)], 0),
         ({"x": X, "names": ["a"] * 5}, 0),
         ([torch.zeros(3, 8, 8)] * 4, 0),

@@ -1,19 +1,17 @@
-"""The steps of made-up event sequences, and that the lane makes the same of them as ``Steps``."""
+"""The steps of made-up event sequences."""
 
 from __future__ import annotations
 
 import math
-import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from distconsole_training.lane import OUTSIDE, Lane
 from distconsole_training.loss import NOT_LOOKED_AT, LateMean, loss_of_step
 from distconsole_training.records import MICRO, SKIPPED
-from distconsole_training.steps import SINGLES, Steps
+from distconsole_training.steps import SINGLES, Steps, Sums
 
 FIELDS = [
     "ended",
@@ -32,13 +30,12 @@ FIELDS = [
 class Script:
     """Plays a training script with a clock that it moves itself, in milliseconds."""
 
-    kind: Callable[..., Any] = Lane
     emitted: list[dict[str, Any]] = field(default_factory=list)
     now: int = 1_000_000
     calls: int = 0
 
     def __post_init__(self) -> None:
-        self.steps = self.kind(self.emit, lambda: self.calls)
+        self.steps = Steps(self.emit, lambda: self.calls)
 
     def emit(self, *values: Any) -> None:
         self.emitted.append(dict(zip(FIELDS, values, strict=True)))
@@ -48,7 +45,7 @@ class Script:
         return self.now
 
     def asks(self, source: int = 1) -> None:
-        self.steps.fetch_begins(source, self.now)
+        self.steps.fetch_begins(source)
 
     def fetches(self, source: int = 1, samples: int = 8) -> None:
         began = self.passes()
@@ -79,9 +76,9 @@ class Script:
         return [step[name] for step in self.emitted]
 
 
-@pytest.fixture(params=[Steps, Lane])
-def script(request: pytest.FixtureRequest) -> Script:
-    return Script(request.param)
+@pytest.fixture
+def script() -> Script:
+    return Script()
 
 
 def test_times_add_up(script: Script) -> None:
@@ -293,14 +290,9 @@ class Coming:
 @pytest.mark.parametrize(("carried", "mean"), [(3.0, 2.0), (None, None)])
 def test_a_mean_arrives_with_its_last_value(carried: float | None, mean: float | None) -> None:
     late = Coming(carried)
-    seen = loss_of_step(
-        [(1.0, None), (late, None)],
-        batches=2,
-        optimizers=1,
-        closures=0,
-        evaluations=0,
-        micro=True,
-    )
+    sums = Sums()
+    sums.batches = 2
+    seen = loss_of_step([(1.0, None), (late, None)], sums, optimizers=1, micro=True)
     assert isinstance(seen, LateMean)
     assert not seen.arrived()
     late.here = True
@@ -351,62 +343,3 @@ def test_endless_backwards_keep_a_bounded_number_of_losses(script: Script) -> No
     script.optimizes()
     script.steps.finish()
     assert script.column("loss")[0] is None
-
-
-def test_the_lane_is_taken_by_ordinary_steps() -> None:
-    script = Script(Lane)
-    for _ in range(3):
-        script.trains()
-    assert script.steps.place != OUTSIDE
-
-
-def _play(script: Script, moves: random.Random) -> None:
-    """Play three hundred things that a script may do; in some scripts few are out of order."""
-    oddness = moves.choice([2, 10, 40])
-    loader = moves.random() < 0.7
-    for _ in range(300):
-        if moves.randrange(oddness):
-            if loader:
-                script.fetches(samples=moves.randint(0, 8))
-            script.backward(moves.random())
-            script.optimizes()
-            continue
-        match moves.randrange(11):
-            case 0:
-                script.fetches(moves.randint(1, 2))
-            case 1:
-                script.asks(moves.randint(1, 2))
-            case 2:
-                script.backward(moves.random(), moves.choice([None, 2.0, NOT_LOOKED_AT]))
-            case 3:
-                script.optimizes(moves.randint(7, 8))
-            case 4:
-                script.optimizes(7, inside=lambda: script.optimizes(moves.randint(7, 8)))
-            case 5:
-                script.optimizes(7, inside=script.backward)
-            case 6:
-                script.steps.optimizers_skipped([7], script.passes())
-            case 7:
-                script.begins()
-                script.calls = 0
-            case 8:
-                script.steps.backward_begins(script.passes(), (1.0, None))
-                script.steps.backward_ends(script.passes(), failed=True)
-            case 9:
-                script.asks()
-                script.fetches(source=2)
-                script.asks(source=2)
-            case _:
-                script.backward()
-                script.optimizes()
-
-
-@pytest.mark.parametrize("seed", range(120))
-def test_the_lane_emits_what_steps_emit(seed: int) -> None:
-    long_way, short_way = Script(Steps), Script(Lane)
-    for script in (long_way, short_way):
-        _play(script, random.Random(seed))
-        script.steps.finish()
-    assert len(long_way.emitted) > 20
-    for long, short in zip(long_way.emitted, short_way.emitted, strict=True):
-        assert str(short) == str(long)

@@ -7,10 +7,13 @@ back without unpickling objects, and with its checksums verified.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import os
 import pickle
+import random
 import re
+import sys
 import warnings
 import zipfile
 from inspect import isroutine
@@ -19,12 +22,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from distconsole_training.api import random_state
 from distconsole_training.api.collectives import broadcast_bytes, gather_bytes
 from distconsole_training.api.world import current_world
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from distconsole_training.api.world import World
 
@@ -80,7 +82,7 @@ class Checkpoints:
             CheckpointError: if a part's state holds what could not be read back.
         """
         world = self._world
-        own = random_state.captured(world.device)
+        own = _capture_random(world.device)
         states = gather_bytes(own, world.collectives, world.rank, world.world_size)
         if world.rank:
             return None
@@ -88,7 +90,9 @@ class Checkpoints:
             "format": FORMAT,
             "step": step,
             "world_size": world.world_size,
-            "parts": {name: _kept(part.state_dict()) for name, part in self._parts.items()},
+            "parts": {
+                name: _drop_functions(part.state_dict()) for name, part in self._parts.items()
+            },
             # As tensors: torch before 2.2 reads no bytes back safely.
             "random": [torch.frombuffer(bytearray(state), dtype=torch.uint8) for state in states],
         }
@@ -124,7 +128,7 @@ class Checkpoints:
         found = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
         self._restore(found["parts"])
         states = [bytes(state.numpy().tobytes()) for state in found["random"]]
-        random_state.restore(states, world.rank, world.world_size, world.device)
+        _restore_random(states, world.rank, world.world_size, world.device)
         return int(found["step"])
 
     def _restore(self, states: dict[str, Any]) -> None:
@@ -176,7 +180,7 @@ _UNUSABLE = (
 _Scaler = torch.amp.GradScaler if hasattr(torch.amp, "GradScaler") else torch.cuda.amp.GradScaler
 
 
-def _kept(state: Any) -> Any:
+def _drop_functions(state: Any) -> Any:
     """Return a state without its functions, which some schedules' have (torch before 2.2)."""
     if not isinstance(state, dict):
         return state
@@ -234,3 +238,41 @@ def _tell(path: Path) -> None:
     with contextlib.suppress(OSError):
         aside.write_text(f"{path.absolute()}\n", encoding="utf-8")
         aside.replace(Path(folder) / LAST)
+
+
+def _capture_random(device: torch.device) -> bytes:
+    """Return the state of every generator that this process has."""
+    state: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        kind, keys, *rest = numpy.random.get_state()
+        state["numpy"] = (str(kind), [int(key) for key in keys], *rest)
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    return buffer.getvalue()
+
+
+def _restore_random(
+    states: Sequence[bytes], rank: int, world_size: int, device: torch.device
+) -> None:
+    """Bring back each rank's state; on another number of ranks, seed by rank 0's state and the rank."""
+    numpy = sys.modules.get("numpy")
+    if len(states) != world_size:
+        digest = hashlib.sha256(states[0] + rank.to_bytes(4, "little")).digest()
+        seed = int.from_bytes(digest[:4], "little")
+        random.seed(seed)
+        torch.manual_seed(seed)
+        if numpy is not None:
+            numpy.random.seed(seed)
+        return
+    state = torch.load(io.BytesIO(states[rank]), map_location="cpu", weights_only=True)
+    version, keys, gauss = state["python"]
+    random.setstate((version, tuple(keys), gauss))
+    torch.set_rng_state(state["torch"])
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)
+    if numpy is not None and "numpy" in state:
+        kind, keys, *rest = state["numpy"]
+        numpy.random.set_state((kind, numpy.asarray(keys, dtype="uint32"), *rest))

@@ -41,7 +41,7 @@ class Alone:
 
 
 _last_sent: deque[torch.Tensor] = deque(maxlen=2)
-"""Holders (see ``_held``) of what torch's threads may not have let go of yet."""
+"""Holders (see ``_hold_in_cpp``) of what torch's threads may not have let go of yet."""
 
 
 def _outlive_threads() -> None:
@@ -56,7 +56,7 @@ def _outlive_threads() -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))
 
 
-def _held(tensor: torch.Tensor) -> torch.Tensor:
+def _hold_in_cpp(tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor that holds ``tensor`` in C++, so that two references stay when a thread's goes.
 
     Another reference in Python would not do: all of Python's count as one.
@@ -79,18 +79,18 @@ class TorchCollectives:
         self._wire = device if dist.get_backend() == "nccl" else torch.device("cpu")
 
     def sum(self, tensor: torch.Tensor) -> torch.Tensor:
-        sent = self._sent(tensor)
+        sent = self._copy_to_wire(tensor)
         self._dist.all_reduce(sent)
         return sent.to(tensor.device, copy=True)
 
     def broadcast(self, tensor: torch.Tensor) -> torch.Tensor:
-        sent = self._sent(tensor)
+        sent = self._copy_to_wire(tensor)
         self._dist.broadcast(sent, src=0)
         return sent.to(tensor.device, copy=True)
 
-    def _sent(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _copy_to_wire(self, tensor: torch.Tensor) -> torch.Tensor:
         sent = tensor.detach().to(self._wire, copy=True).contiguous()
-        _last_sent.append(_held(sent))
+        _last_sent.append(_hold_in_cpp(sent))
         return sent
 
 

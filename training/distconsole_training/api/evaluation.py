@@ -60,7 +60,7 @@ def evaluate(
     loader = DataLoader(
         dataset, batch_sampler=[list(batches[number]) for number in own], **options
     )
-    model = unwrapped(network)
+    model = unwrap(network)
     synchronize_buffers(model, world)
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -87,7 +87,7 @@ def synchronize_buffers(model: nn.Module, world: World | None = None) -> None:
             buffer.copy_(world.collectives.broadcast(buffer))
 
 
-def unwrapped(network: nn.Module) -> nn.Module:
+def unwrap(network: nn.Module) -> nn.Module:
     """Return what lies in DistributedDataParallel or DataParallel.
 
     Calling their forward on one rank alone would wait for the others.

@@ -68,7 +68,7 @@ def find_placement(
     Raises:
         SetupError: if what is said is incomplete or contradicts itself; it names the variable.
     """
-    rank, world_size, local_rank = _given(rank), _given(world_size), _given(local_rank)
+    rank, world_size, local_rank = _known(rank), _known(world_size), _known(local_rank)
     if (rank is None) != (world_size is None):
         lacking = "world_size" if world_size is None else "rank"
         raise SetupError(f"rank and world_size belong together: {lacking}= was not given")
@@ -76,7 +76,7 @@ def find_placement(
         found = Placement(Launcher.ARGUMENTS, rank, world_size, _number(environment, "LOCAL_RANK"))
         where = "rank= and world_size="
     else:
-        found, where = _launched(environment)
+        found, where = _find_launcher(environment)
     if not 0 <= found.rank < found.world_size:
         raise SetupError(
             f"{where}: rank {found.rank} does not fit a world of {found.world_size} "
@@ -100,11 +100,11 @@ def first_host(nodes: str) -> str:
     return f"{name}{re.split('[-,]', numbers)[0]}{rest}" if numbers else name
 
 
-def _given(number: int | None) -> int | None:
+def _known(number: int | None) -> int | None:
     return None if number is None or number < 0 else number
 
 
-def _launched(environment: Mapping[str, str]) -> tuple[Placement, str]:
+def _find_launcher(environment: Mapping[str, str]) -> tuple[Placement, str]:
     for launcher, rank, world_sizes, local_rank in (
         (Launcher.HOROVOD, "HOROVOD_RANK", ("HOROVOD_SIZE",), "HOROVOD_LOCAL_RANK"),
         (Launcher.ENV, "RANK", ("WORLD_SIZE",), "LOCAL_RANK"),
@@ -172,7 +172,7 @@ def _meeting_point(environment: Mapping[str, str], place: Placement) -> str:
         port = port or _slurm_port(environment)
     if address and port is not None:
         return f"tcp://{_in_url(address)}:{port}"
-    if not address and (shared := _shared_session(environment, place)):
+    if not address and (shared := _find_session_folder(environment, place)):
         return f"file://{shared}/distconsole-store"
     lacking = "MASTER_PORT" if address else "MASTER_ADDR"
     example = (
@@ -201,7 +201,7 @@ def _slurm_port(environment: Mapping[str, str]) -> int:
     return FIRST_PORT + (job * 31 + (_number(environment, "SLURM_STEP_ID") or 0)) % PORTS
 
 
-def _shared_session(environment: Mapping[str, str], place: Placement) -> str | None:
+def _find_session_folder(environment: Mapping[str, str], place: Placement) -> str | None:
     """Return Open MPI's own folder of this job, where all its ranks are on this host."""
     if _number(environment, "OMPI_COMM_WORLD_LOCAL_SIZE") != place.world_size:
         return None

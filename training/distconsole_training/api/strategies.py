@@ -1,13 +1,10 @@
-"""One way to train, chosen by a word: the loop around it is the same for all of them.
-
-It owns the model's wrapping, the optimizer's step and the rank's share of the data; the loop, the
-loss and the schedule stay the script's.
-"""
+"""One way to train, chosen by a word: the loop around it is the same for all of them."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import contextlib
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +13,6 @@ from torch import nn
 from distconsole_training.api.checkpoints import Checkpoints
 from distconsole_training.api.loading import Batches
 from distconsole_training.api.placement import SetupError
-from distconsole_training.api.precision import Precision, in_precision, scaler_for
 from distconsole_training.api.world import World, current_world
 
 if TYPE_CHECKING:
@@ -24,6 +20,35 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 COMPRESSIONS = ("none", "fp16", "bf16")
+
+
+class Precision(str, Enum):
+    """What the model computes in; its parameters stay float32."""
+
+    FP32 = "fp32"
+    BF16 = "bf16"
+    FP16 = "fp16"
+
+
+DTYPES = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
+
+
+class Autocast(nn.Module):  # type: ignore[misc]  # torch is not needed for checking types
+    """A module that computes under autocast and answers in float32.
+
+    It is a module, so that DataParallel's threads each enter autocast for themselves.
+    """
+
+    def __init__(self, module: nn.Module, device_type: str, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.module = module
+        self._device_type = device_type
+        self._dtype = dtype
+
+    def forward(self, *args: Any, **options: Any) -> Any:
+        with torch.autocast(self._device_type, dtype=self._dtype):
+            answer = self.module(*args, **options)
+        return _in_float32(answer)
 
 
 @dataclass(frozen=True)
@@ -61,7 +86,7 @@ class Strategy:
     def __init__(self, world: World, settings: Settings) -> None:
         self.world = world
         self.settings = settings
-        self._scaler = scaler_for(settings.precision, world.device)
+        self._scaler = _scaler_for(settings.precision, world.device)
         self._loaders: list[Batches] = []
         self._done = 0
         self._group = settings.accumulate
@@ -74,7 +99,7 @@ class Strategy:
         The model is moved to the rank's device; all ranks begin with rank 0's weights.
         """
         self.model = model.to(self.world.device)
-        network, self.optimizer = self._wrapped(self.model, optimizer)
+        network, self.optimizer = self._wrap(self.model, optimizer)
         self._share_gradients(is_last=self._group == 1)
         return network, self.optimizer
 
@@ -151,13 +176,14 @@ class Strategy:
         places = {f"loader{number}": loader for number, loader in enumerate(self._loaders)}
         return Checkpoints(folder, world=self.world, keep=keep, **own, **places, **parts)
 
-    def _wrapped(
+    def _wrap(
         self, model: nn.Module, optimizer: torch.optim.Optimizer
     ) -> tuple[nn.Module, torch.optim.Optimizer]:
         return self._in_precision(model), optimizer
 
     def _in_precision(self, model: nn.Module) -> nn.Module:
-        return in_precision(model, self.settings.precision, self.world.device)
+        dtype = DTYPES.get(self.settings.precision)
+        return model if dtype is None else Autocast(model, self.world.device.type, dtype)
 
     def _share_gradients(self, *, is_last: bool) -> None:
         """Say before a forward whether its backward completes the gradients."""
@@ -194,7 +220,7 @@ class Strategy:
 class SeveralGpus(Strategy):
     """``dp``: torch's DataParallel, one process for all GPUs of a host."""
 
-    def _wrapped(
+    def _wrap(
         self, model: nn.Module, optimizer: torch.optim.Optimizer
     ) -> tuple[nn.Module, torch.optim.Optimizer]:
         inner = self._in_precision(model)
@@ -214,22 +240,23 @@ class Distributed(Strategy):
         if settings.compression == "bf16" and world.device.type != "cuda":
             raise SetupError("compression='bf16' needs GPUs and NCCL: take 'fp16' here")
         world.needs_torch()
-        self._unshared = ExitStack()
+        self._unshared = contextlib.ExitStack()
         self._is_shared = True
 
-    def _wrapped(
+    def _wrap(
         self, model: nn.Module, optimizer: torch.optim.Optimizer
     ) -> tuple[nn.Module, torch.optim.Optimizer]:
-        from torch.nn.parallel import DistributedDataParallel
-
         is_cuda = self.world.device.type == "cuda"
-        self._network = DistributedDataParallel(
+        self._network = nn.parallel.DistributedDataParallel(
             self._in_precision(model),
             device_ids=[self.world.device.index] if is_cuda else None,
             **self.settings.options,
         )
         if self.settings.compression != "none":
-            self._network.register_comm_hook(None, _ddp_hook(self.settings.compression))
+            from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+            hook = getattr(default_hooks, f"{self.settings.compression}_compress_hook")
+            self._network.register_comm_hook(None, hook)
         return self._network, optimizer
 
     def _share_gradients(self, *, is_last: bool) -> None:
@@ -252,7 +279,7 @@ class WithHorovod(Strategy):
                 f"compression={settings.compression!r}: this Horovod has none and fp16"
             )
 
-    def _wrapped(
+    def _wrap(
         self, model: nn.Module, optimizer: torch.optim.Optimizer
     ) -> tuple[nn.Module, torch.optim.Optimizer]:
         hvd = self._hvd
@@ -330,7 +357,27 @@ def strategy(
     return kind(world, settings)
 
 
-def _ddp_hook(compression: str) -> Any:
-    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+def _scaler_for(precision: Precision, device: torch.device) -> Any:
+    """Return a GradScaler; for anything but fp16 it passes everything through.
 
-    return getattr(default_hooks, f"{compression}_compress_hook")
+    Raises:
+        ValueError: if this torch has none for the device.
+    """
+    is_needed = precision is Precision.FP16
+    with contextlib.suppress(AttributeError):
+        return torch.amp.GradScaler(device.type, enabled=is_needed)
+    if is_needed and device.type != "cuda":
+        raise ValueError(f"precision='fp16' on {device.type} needs torch 2.3 or newer: use bf16")
+    return torch.cuda.amp.GradScaler(enabled=is_needed)
+
+
+def _in_float32(answer: Any) -> Any:
+    if isinstance(answer, torch.Tensor):
+        return answer.float() if answer.is_floating_point() else answer
+    if isinstance(answer, dict):
+        return type(answer)((name, _in_float32(value)) for name, value in answer.items())
+    if isinstance(answer, tuple) and hasattr(answer, "_fields"):
+        return type(answer)(*map(_in_float32, answer))
+    if isinstance(answer, (list, tuple)):
+        return type(answer)(map(_in_float32, answer))
+    return answer

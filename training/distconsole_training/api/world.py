@@ -207,15 +207,15 @@ def setup(
     own_device = _own_device(device, placement)
     chosen = backend or ("nccl" if own_device.type == "cuda" else "gloo")
     if placement.world_size == 1:
-        return _entered(World(placement, own_device, "none", timeout_seconds))
+        return _enter(World(placement, own_device, "none", timeout_seconds))
     if is_horovods:
         world = World(placement, own_device, "horovod", timeout_seconds)
         world.needs_horovod()
-        return _entered(world)
+        return _enter(world)
     _suits(chosen, own_device)
     world = World(placement, own_device, chosen, timeout_seconds)
     world.connect(placement.init_method)
-    return _entered(world)
+    return _enter(world)
 
 
 def current_world() -> World:
@@ -226,7 +226,7 @@ def current_world() -> World:
     return World(placement, _own_device(None, placement), "none", 0)
 
 
-def _entered(world: World) -> World:
+def _enter(world: World) -> World:
     _worlds.append(world)
     atexit.register(world._at_exit)
     return world

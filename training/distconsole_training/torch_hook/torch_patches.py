@@ -15,16 +15,17 @@ from distconsole_training.guard import drop_this_frame, guarded
 from distconsole_training.identity import from_horovod, from_request
 from distconsole_training.process import process
 from distconsole_training.records import ENV_VERIFY
-from distconsole_training.torch_hook.torch_lane import (
+from distconsole_training.torch_hook.fast_path import (
     NextAndTell,
     backward_that_tells,
     optimizer_hooks,
 )
-from distconsole_training.torch_hook.torch_steps import TorchSteps, refine_identity
+from distconsole_training.torch_hook.step_records import refine_identity
+from distconsole_training.torch_hook.torch_steps import TorchSteps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from typing import Any
 
 _PACKAGE = __name__.partition(".")[0]
@@ -53,12 +54,12 @@ def install(torch: Any) -> None:
 
 
 def _find_verifier(torch: Any) -> Any:
-    if not os.environ.get(ENV_VERIFY):
+    every = os.environ.get(ENV_VERIFY, "")
+    if not (every.isascii() and every.isdigit() and int(every[:9]) > 0):
         return None
     from distconsole_training.torch_hook import torch_verify
 
-    every = torch_verify.wanted()
-    return torch_verify.Verifier(torch, every) if every else None
+    return torch_verify.Verifier(torch, int(every[:9]))
 
 
 _verifier = guarded(_find_verifier)
@@ -72,22 +73,34 @@ def install_scaler(kind: Any) -> None:
 
 def install_horovod(basics: Any) -> None:
     """Listen to ``horovod.common.basics.HorovodBasics``."""
-    joined = guarded(_joined_horovod)
-    began = guarded(_asks_for_horovod)
-    original = basics.init
+    basics.init = _wrap(basics.init, before=_ask_for_horovod, after=_join_horovod)
+
+
+def _wrap(
+    original: Any,
+    *,
+    before: Callable[[Any, Any], None] | None = None,
+    after: Callable[[Any, Any], None] | None = None,
+    is_compiling: Callable[[], bool] = bool,
+) -> Any:
+    """Return ``original``, with ``before`` told its arguments and ``after`` these and the result."""
+    begin = None if before is None else guarded(before)
+    end = None if after is None else guarded(after)
 
     @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> Any:
-        began()
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if begin is not None and not is_compiling():
+            begin(args, kwargs)
         try:
-            result = original(self, *args, **kwargs)
+            result = original(*args, **kwargs)
         except BaseException:
             drop_this_frame()
             raise
-        joined(self)
+        if end is not None and not is_compiling():
+            end((*args, *kwargs.values()), result)
         return result
 
-    basics.init = init
+    return call
 
 
 def _listen_to_optimizers(torch: Any, watch: TorchSteps) -> None:
@@ -118,37 +131,18 @@ def _listen_to_scalers(torch: Any, watch: TorchSteps) -> None:
 
 def _wrap_scaler(kind: Any, watch: TorchSteps) -> None:
     """Wrap what ``kind`` defines itself; what it inherits is wrapped where it comes from."""
-    scaled, updates = guarded(watch.scaled), guarded(watch.scaler_updates)
-    is_compiling = watch.is_compiling
     if "scale" in vars(kind):
-        original_scale = kind.scale
-
-        @functools.wraps(original_scale)
-        def scale(self: Any, outputs: Any) -> Any:
-            try:
-                result = original_scale(self, outputs)
-            except BaseException:
-                drop_this_frame()
-                raise
-            if not is_compiling():
-                scaled(outputs, result)
-            return result
-
-        kind.scale = scale
+        kind.scale = _wrap(
+            kind.scale,
+            after=lambda args, scaled: watch.scaled(args[1], scaled),
+            is_compiling=watch.is_compiling,
+        )
     if "update" in vars(kind):
-        original_update = kind.update
-
-        @functools.wraps(original_update)
-        def update(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if not is_compiling():
-                updates(self)
-            try:
-                return original_update(self, *args, **kwargs)
-            except BaseException:
-                drop_this_frame()
-                raise
-
-        kind.update = update
+        kind.update = _wrap(
+            kind.update,
+            before=lambda args, _: watch.scaler_updates(args[0]),
+            is_compiling=watch.is_compiling,
+        )
 
 
 def _listen_to_process_groups(torch: Any, watch: TorchSteps) -> None:
@@ -156,48 +150,35 @@ def _listen_to_process_groups(torch: Any, watch: TorchSteps) -> None:
     original = getattr(home, "init_process_group", None)
     if original is None:
         return
-    joined = guarded(_joined_process_group)
-    began = guarded(_asks_for_process_group)
-
-    @functools.wraps(original)
-    def init_process_group(*args: Any, **kwargs: Any) -> Any:
-        began(args, kwargs)
-        try:
-            result = original(*args, **kwargs)
-        except BaseException:
-            drop_this_frame()
-            raise
-        joined()
-        return result
-
+    wrapper = _wrap(original, before=_ask_for_process_group, after=_join_process_group)
     for name in (
         "torch.distributed.distributed_c10d",
         "torch.distributed",
         "torch.distributed.device_mesh",
     ):
-        module = sys.modules.get(name)
+        module: Any = sys.modules.get(name)
         if getattr(module, "init_process_group", None) is original:
-            module.init_process_group = init_process_group  # type: ignore[union-attr]
+            module.init_process_group = wrapper
 
 
-def _asks_for_process_group(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+def _ask_for_process_group(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
     process.recorder()
     process.phase("rendezvous", from_request(arguments, keywords, os.environ))
 
 
-def _asks_for_horovod() -> None:
-    process.recorder()
-    process.phase("rendezvous")
-
-
-def _joined_process_group() -> None:
+def _join_process_group(_arguments: Any, _result: Any) -> None:
     refine_identity()
     process.phase("init_process_group", process.identity)
 
 
-def _joined_horovod(basics: Any) -> None:
+def _ask_for_horovod(_arguments: Any, _keywords: Any) -> None:
+    process.recorder()
+    process.phase("rendezvous")
+
+
+def _join_horovod(arguments: Any, _result: Any) -> None:
     process.grouped = True
-    process.identify(partial(from_horovod, basics))
+    process.identify(partial(from_horovod, arguments[0]))
     process.phase("init_process_group", process.identity)
 
 
@@ -217,13 +198,13 @@ def _codes_of(holder: Any, home: str) -> Iterator[CodeType]:
         if getattr(value, "__module__", None) != home:
             continue
         if isinstance(value, FunctionType):
-            yield from _with_inner(value.__code__)
+            yield from _inner_codes(value.__code__)
         elif isinstance(value, type):
             yield from _codes_of(value, home)
 
 
-def _with_inner(code: CodeType) -> Iterator[CodeType]:
+def _inner_codes(code: CodeType) -> Iterator[CodeType]:
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
-            yield from _with_inner(constant)
+            yield from _inner_codes(constant)

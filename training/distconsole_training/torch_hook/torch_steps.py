@@ -14,11 +14,12 @@ from itertools import count
 from time import monotonic_ns
 
 from distconsole_training.batch import Source
-from distconsole_training.identity import from_process_group
-from distconsole_training.lane import IN_BACKWARD, Lane
 from distconsole_training.loss import NOT_LOOKED_AT, UNKNOWN
 from distconsole_training.process import process
-from distconsole_training.records import ALONE, LOSS, MAX_SAMPLES, STEP
+from distconsole_training.records import MAX_SAMPLES
+from distconsole_training.steps import Steps
+from distconsole_training.torch_hook.fast_path import IN_BACKWARD, FastPath
+from distconsole_training.torch_hook.step_records import write_step
 from distconsole_training.torch_hook.torch_loss import ScalarReader, divisor_of
 
 TYPE_CHECKING = False
@@ -27,44 +28,40 @@ if TYPE_CHECKING:
     from types import CodeType, FrameType
     from typing import Any
 
-    from distconsole_training.loss import Late, Seen, Value
-    from distconsole_training.recorder import Recorder
+    from distconsole_training.loss import Seen
     from distconsole_training.steps import Emit
 
-_NAN = float("nan")
 _MAX_SCALED = 8
 _number_of_source = count(1).__next__
 
 
-class ThreadSteps(Lane):
+class ThreadSteps(Steps):
     """The steps of one thread of the script, fed by torch.
 
     Attributes:
         scaled: What a GradScaler made of which loss.
-        thread: The thread's identifier.
         trains: True once it fetched or called backward. A thread of the autograd engine does
             neither: what it does is part of the backward that it works for.
     """
 
-    __slots__ = ("scaled", "thread", "trains")
+    __slots__ = ("scaled", "trains")
 
-    def __init__(self, stepping_calls: Callable[[], int], emit: Emit | None) -> None:
-        super().__init__(emit or write_step, stepping_calls)
+    def __init__(self, emit: Emit, stepping_calls: Callable[[], int]) -> None:
+        super().__init__(emit, stepping_calls)
         self.scaled: list[tuple[weakref.ref[Any], Seen]] = []
-        self.thread = get_ident()
         self.trains = False
 
 
 class _OtherThread(threading.local):
-    def __init__(self, stepping_calls: Callable[[], int], emit: Emit | None) -> None:
-        self.steps = ThreadSteps(stepping_calls, emit)
+    def __init__(self, emit: Emit, stepping_calls: Callable[[], int]) -> None:
+        self.steps = ThreadSteps(emit, stepping_calls)
 
 
 class TorchSteps:
     """What is told to us, by the thread that tells it.
 
     Attributes:
-        first: The steps of the thread that imported torch; the same object for good.
+        fast: The steps of the thread that imported torch; the same object for good.
         scales: Whether a GradScaler was ever at work.
         reader: Reads the values of losses.
         is_compiling: Whether torch compiles what calls it.
@@ -73,12 +70,12 @@ class TorchSteps:
 
     def __init__(self, torch: Any, emit: Emit | None = None) -> None:
         """``emit``: what takes the finished steps; by default they are written."""
-        self._emit = emit
+        self._emit = emit or write_step
         self.reader = ScalarReader(torch, thinned=True)
         self._step_code = _code_of_step()
         self._repeats = torch.optim.LBFGS
-        self.first = ThreadSteps(self._stepping_calls, emit)
-        self._others = _OtherThread(self._stepping_calls, emit)
+        self.fast = FastPath(ThreadSteps(self._emit, self._stepping_calls), self._emit)
+        self._others = _OtherThread(self._emit, self._stepping_calls)
         self._in_backward: ThreadSteps | None = None
         self.scales = False
         self.look: Callable[[Any, Any], None] | None = None
@@ -87,17 +84,18 @@ class TorchSteps:
 
     def forget(self) -> None:
         """Begin anew, in a forked child."""
-        self.first.__init__(self._stepping_calls, self._emit)  # type: ignore[misc]
-        self._others = _OtherThread(self._stepping_calls, self._emit)
+        steps = ThreadSteps(self._emit, self._stepping_calls)
+        self.fast.__init__(steps, self._emit)  # type: ignore[misc]
+        self._others = _OtherThread(self._emit, self._stepping_calls)
         self._in_backward = None
 
     def next_step(self) -> int:
         """Return the index of the step for which a batch that arrives now is most likely used."""
-        return process.last_step + (2 if self._steps().is_ahead else 1)
+        return process.last_step + (2 if self._is_ahead() else 1)
 
     def current_step(self) -> int:
         """Return the index of the step that this thread is in, or of its last one in between."""
-        return process.last_step + 1 if self._steps().is_ahead else process.last_step
+        return process.last_step + self._is_ahead()
 
     def finish(self) -> None:
         """Emit the last step of the thread that ends the process."""
@@ -111,8 +109,8 @@ class TorchSteps:
         if source is None:
             # In the iterator, which cannot be pickled, so that it lives as long and no longer.
             source = iterator._distconsole_source = Source(iterator, _number_of_source())
-        source.began = now = monotonic_ns()
-        steps.fetch_begins(source.number, now)
+        source.began = monotonic_ns()
+        steps.fetch_begins(source.number)
         return source
 
     def fetched(self, iterator: Any, batch: Any) -> None:
@@ -138,8 +136,12 @@ class TorchSteps:
         self._in_backward = steps
         return steps
 
-    def backward_ended(self, steps: ThreadSteps, failed: bool) -> None:
+    def backward_ended(self, steps: ThreadSteps | None, failed: bool) -> None:
         """The backward that ``backward_began`` returned ``steps`` for is over."""
+        if steps is None:
+            return
+        if steps is self.fast.steps:
+            self.fast.leave()
         steps.backward_ends(monotonic_ns(), failed=failed)
         if not steps.in_backward:
             self._in_backward = None
@@ -163,6 +165,8 @@ class TorchSteps:
             found = getattr(optimizer, "found_inf", None)
             skipped = found is not None and bool(found.is_cpu and found.item())
         steps.optimizer_ends(id(optimizer), now, skipped, self._evaluations(optimizer))
+        if steps is self.fast.steps and not self.scales:
+            self.fast.enter()
 
     def scaled(self, outputs: Any, scaled: Any) -> None:
         """A GradScaler made ``scaled`` of ``outputs``; one that is disabled returns its argument."""
@@ -197,7 +201,7 @@ class TorchSteps:
                 return UNKNOWN
             tensors = tensors[0]
         if not steps.scaled:
-            divisor = divisor_of(tensors) if steps.steps.shares else NOT_LOOKED_AT
+            divisor = divisor_of(tensors) if steps.shares else NOT_LOOKED_AT
             return self.reader.read(tensors), divisor
         for index, (scaled, loss) in enumerate(steps.scaled):
             if scaled() is tensors:
@@ -214,11 +218,22 @@ class TorchSteps:
         return int(state.get("func_evals", 0))
 
     def _steps(self) -> ThreadSteps:
-        return self.first if get_ident() == self.first.thread else self._others.steps
+        """Return the steps of this thread, to be told of an event."""
+        if get_ident() != self.fast.thread:
+            return self._others.steps
+        self.fast.leave()
+        return self.fast.steps
+
+    def _is_ahead(self) -> bool:
+        mine = get_ident() == self.fast.thread
+        return self.fast.is_ahead if mine else self._others.steps.is_ahead
 
     def _at_work(self) -> ThreadSteps | None:
         """Return whose backward is going on, if one is."""
-        return self.first if self.first.place == IN_BACKWARD else self._in_backward
+        if self.fast.place == IN_BACKWARD:
+            self.fast.leave()
+            return self.fast.steps
+        return self._in_backward
 
     def _stepping_calls(self) -> int:
         """Return how many calls of ``step()``, as torch wraps it, are on this thread's stack."""
@@ -236,90 +251,3 @@ def _code_of_step() -> CodeType | None:
     wrapped: Any = home.Optimizer.profile_hook_step(_code_of_step)
     code: CodeType = wrapped.__code__
     return code
-
-
-def write_step(
-    ended_ns: int,
-    flags: int,
-    samples: int,
-    seconds: float,
-    data: float,
-    forward: float,
-    backward: float,
-    optimizer: float,
-    loss: Value,
-) -> None:
-    """Write one finished step."""
-    step = process.last_step = process.next_step()
-    recorder = process.made or process.recorder()
-    if recorder is None:
-        return
-    value = loss if type(loss) is float else _NAN
-    recorder.write(
-        STEP,
-        step,
-        ended_ns,
-        flags,
-        0,
-        samples,
-        seconds,
-        data,
-        forward,
-        backward,
-        optimizer,
-        value,
-    )
-    if step == 0:
-        _first_step(ended_ns)
-    if value != value and loss is not None:
-        _not_in_the_step(recorder, step, ended_ns, loss)
-    if process.late:
-        process.deliver_late()
-
-
-def _not_in_the_step(recorder: Recorder, step: int, ended_ns: int, loss: float | Late) -> None:
-    """Write what a NaN in the record of a step cannot say: a loss that is NaN, or comes later."""
-    if isinstance(loss, float):
-        recorder.write(LOSS, step, ended_ns, value=loss)
-    else:
-        process.later(loss, _Delivery(step))
-
-
-def _first_step(ended_ns: int) -> None:
-    recorder = process.recorder()
-    if recorder is not None:
-        recorder.phase("first_step", ended_ns, flags=ALONE if _is_alone() else 0)
-    refine_identity()
-
-
-def _is_alone() -> bool:
-    """Whether nothing is to be seen by which this process trains together with others."""
-    if process.grouped or "mpi4py.MPI" in sys.modules:
-        return False
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available():
-        return True
-    calls = sys.modules.get("torch.distributed.rpc")
-    by_calls = getattr(calls, "_is_current_rpc_agent_set", bool)
-    return not (distributed.is_initialized() or by_calls())
-
-
-class _Delivery:
-    """Writes the loss of ``step`` when it has arrived."""
-
-    __slots__ = ("_step",)
-
-    def __init__(self, step: int) -> None:
-        self._step = step
-
-    def __call__(self, value: float | None) -> None:
-        recorder = process.recorder()
-        if recorder is not None and value is not None:
-            recorder.write(LOSS, self._step, monotonic_ns(), value=value)
-
-
-def refine_identity() -> None:
-    """Ask ``torch.distributed`` who we are, where the script has initialised it."""
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None:
-        process.identify(lambda known: from_process_group(distributed, known))

@@ -1,13 +1,14 @@
 """Bit-exact checksums of tensors, taken on their device and read without waiting for it.
 
 A checksum is the sum of the tensor's bytes as 64-bit integers, modulo 2**64: the same in whatever
-order a device adds, so equal tensors have equal sums on every device. It compares nothing.
+order a device adds, so equal tensors have equal sums on every device.
 """
 
 from __future__ import annotations
 
 import math
 import struct
+from itertools import islice
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -83,8 +84,10 @@ class Summer:
 class Gathered:
     """Numbers on their way from one device or several; those on the CPU are here at once."""
 
-    def __init__(self, torch: Any, numbers: Sequence[Number]) -> None:
-        self._numbers: list[Any] = list(numbers)
+    def __init__(self, torch: Any, groups: Sequence[Sequence[Number]]) -> None:
+        numbers = [number for group in groups for number in group]
+        self._sizes = [len(group) for group in groups]
+        self._numbers: list[Any] = numbers
         self._coming: list[tuple[list[int], Any, Any]] = []
         places: dict[Any, list[int]] = {}
         for place, number in enumerate(numbers):
@@ -108,9 +111,10 @@ class Gathered:
             self._put(places, here)
         return not self._coming
 
-    def numbers(self) -> list[int]:
-        """Return them from 0 to 2**64 - 1, once they have arrived."""
-        return [number & _MASK for number in self._numbers]
+    def value(self) -> list[list[int]]:
+        """Return them by group, from 0 to 2**64 - 1, once they have arrived."""
+        numbers = (number & _MASK for number in self._numbers)
+        return [list(islice(numbers, size)) for size in self._sizes]
 
     def _put(self, places: list[int], vector: Any) -> None:
         for place, number in zip(places, vector.tolist()):

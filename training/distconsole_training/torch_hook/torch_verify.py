@@ -1,7 +1,6 @@
-"""``run --verify-sync N``: every N steps a rank tells what its parameters, optimizer and batch are.
+"""``run --verify-sync N``: every N steps a rank writes checksums of its parameters, optimizer and batch.
 
-It tells by checksums in the ring, which the console compares between ranks: no collective, nothing
-that waits. Loaded only where ``ENV_VERIFY`` is set.
+The console compares them between ranks: no collective, nothing that waits.
 """
 
 # The package does without pathlib.
@@ -16,13 +15,14 @@ import struct
 import sys
 import weakref
 import zlib
+from functools import partial
 from time import monotonic_ns
 
 from distconsole_training import records
 from distconsole_training.guard import guarded
 from distconsole_training.process import process
+from distconsole_training.torch_hook.step_records import write_step
 from distconsole_training.torch_hook.torch_replicas import Replicas
-from distconsole_training.torch_hook.torch_steps import write_step
 from distconsole_training.torch_hook.torch_sums import Gathered, Summer, bits_of
 
 TYPE_CHECKING = False
@@ -39,12 +39,6 @@ _BATCH_BYTES = 256 * 1024
 _BATCH_DEPTH = 3
 _DETAILS_A_RECORD = 8
 _NAME_CHARS = 120
-
-
-def wanted() -> int:
-    """Return every how many steps a check is wanted; 0: never."""
-    text = os.environ.get(records.ENV_VERIFY, "")
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 class Verifier:
@@ -116,17 +110,17 @@ class Verifier:
     def _stepped(self, flags: int) -> None:
         step = process.last_step
         if self._pass is not None:
-            self._trained_on(*self._pass)
+            self._note_epoch(*self._pass)
             self._pass = None
         if step % self._every == 0 and not self._dispatch_active():
             with self._torch.no_grad(), self._torch._C.DisableTorchFunction():
                 self._check(step, bool(flags & records.SKIPPED))
         elif self._repeats:
-            self._write(step, _Found(0, 0, None, self._epoch_flag(), [], 0))
+            self._write(step, self._epoch_flag(), 0, [], [[], [], [], []])
         if process.late:
             process.deliver_late()
 
-    def _trained_on(self, known: weakref.ref[Any], epoch: int) -> None:
+    def _note_epoch(self, known: weakref.ref[Any], epoch: int) -> None:
         sampler = known()
         if sampler is not None:
             if self._epochs.get(sampler) == epoch:
@@ -145,121 +139,84 @@ class Verifier:
         states = replicas.states(parameters)
         batch = [] if replicas.sharded else self._batches.pop(step, [])
         self._batches.clear()
-        numbers: list[Number] = [summer.sum_of(one) for one in parameters]
-        numbers += [
-            bits_of(one) if isinstance(one, (int, float)) else summer.sum_of(one) for one in states
+        sums: list[list[Number]] = [
+            [summer.sum_of(one) for one in parameters],
+            [
+                bits_of(one) if isinstance(one, (int, float)) else summer.sum_of(one)
+                for one in states
+            ],
+            batch,
         ]
-        numbers += batch
         unscaled = not (skipped or self._watch is None or self._watch.scales)
         with_gradient = [
             place
             for place, one in enumerate(parameters)
             if unscaled and one.grad is not None and summer.takes(one.grad) and one.grad.numel()
         ]
-        numbers += [summer.badness(parameters[place].grad) for place in with_gradient]
-        flags = self._epoch_flag()
-        flags |= records.WRAPPED if replicas.wrapped else 0
-        for count, flag in (
-            (len(parameters), records.HAS_PARAMETERS),
-            (len(states), records.HAS_STATE),
-            (len(batch), records.HAS_BATCH),
+        sums.append([summer.badness(parameters[place].grad) for place in with_gradient])
+        flags = self._epoch_flag() | (records.WRAPPED if replicas.wrapped else 0)
+        for found, flag in (
+            (parameters, records.HAS_PARAMETERS),
+            (states, records.HAS_STATE),
+            (batch, records.HAS_BATCH),
         ):
-            flags |= flag if count else 0
-        self._tell_names()
-        found = _Found(
-            len(parameters),
-            len(states),
-            Gathered(self._torch, numbers),
-            flags,
-            with_gradient,
-            replicas.layout,
-        )
-        process.later(found, lambda _: self._write(step, found))
+            flags |= flag if found else 0
+        self._write_names()
+        write = partial(self._write, step, flags, replicas.layout, with_gradient)
+        process.later(Gathered(self._torch, sums), write)
 
     def _capturing(self) -> bool:
         cuda = self._torch.cuda
         return bool(cuda.is_initialized() and cuda.is_current_stream_capturing())
 
-    def _tell_names(self) -> None:
+    def _write_names(self) -> None:
         """Lay beside the ring what the details are of, where it changed."""
         recorder = process.recorder()
         layout = self._replicas.layout
         if recorder is None or layout == self._told_layout:
             return
         self._told_layout = layout
-        names = [_named(part) for part in _parts(self._replicas.names)]
+        names = [_join_names(part) for part in _parts(self._replicas.names)]
         text = json.dumps({"layout": layout, "names": names})
         path = recorder.path[: -len(records.RING_SUFFIX)] + records.CHECKED_SUFFIX
         with open(path + ".new", "w", encoding="ascii") as file:
             file.write(text)
         os.replace(path + ".new", path)
 
-    def _write(self, step: int, found: _Found) -> None:
+    def _write(
+        self,
+        step: int,
+        flags: int,
+        layout: int,
+        with_gradient: Sequence[int],
+        sums: list[list[int]],
+    ) -> None:
+        """Write a check: the ``sums`` of parameters, state and batch, and which gradients are bad."""
         recorder = process.recorder()
         if recorder is None:
             return
         now = monotonic_ns()
-        details, words, bad = found.result()
-        rows = [
-            details[first : first + _DETAILS_A_RECORD]
-            for first in range(0, len(details), _DETAILS_A_RECORD)
-        ]
-        for number, row in enumerate(rows):
+        *tensors, badness = sums
+        details = [zlib.crc32(_pack_words(part)) for part in _parts(sums[0])]
+        rows = range(0, len(details), _DETAILS_A_RECORD)
+        for number, first in enumerate(rows):
+            row = details[first : first + _DETAILS_A_RECORD]
             packed = struct.pack("<8I", *row, *[0] * (_DETAILS_A_RECORD - len(row)))
             recorder.write_words(
                 records.DETAIL, step, now, struct.unpack("<4Q", packed), name=number
             )
-        place = int.from_bytes(records.PLACE.pack(*_place(), found.layout), "little")
+        bad = next((place for place, is_bad in zip(with_gradient, badness) if is_bad), None)
+        bad_part = 0 if bad is None else bad // _part_size(len(sums[0])) + 1
+        place = int.from_bytes(records.PLACE.pack(*_place(), layout), "little")
         recorder.write_words(
             records.CHECK,
             step,
             now,
-            [*words, place],
-            flags=found.flags,
+            [*map(_checksum, tensors), place],
+            flags=flags,
             name=len(rows),
-            samples=len(details) | bad << 16,
+            samples=len(details) | bad_part << 16,
         )
-
-
-class _Found:
-    """What a check found, on its way from the device."""
-
-    def __init__(
-        self,
-        parameters: int,
-        states: int,
-        gathered: Gathered | None,
-        flags: int,
-        with_gradient: Sequence[int],
-        layout: int,
-    ) -> None:
-        self._parameters = parameters
-        self._states = states
-        self._gathered = gathered
-        self._with_gradient = with_gradient
-        self.flags = flags
-        self.layout = layout
-
-    def arrived(self) -> bool:
-        """Whether it is here; never waits."""
-        return self._gathered is None or self._gathered.arrived()
-
-    def value(self) -> None:
-        """There is no single value; see ``result``."""
-
-    def result(self) -> tuple[list[int], list[int], int]:
-        """Return the details, the three words, and the place of the first bad gradient, from 1."""
-        numbers = [] if self._gathered is None else self._gathered.numbers()
-        parameters = numbers[: self._parameters]
-        rest = numbers[self._parameters :]
-        states, rest = rest[: self._states], rest[self._states :]
-        batch = rest[: len(rest) - len(self._with_gradient)]
-        badness = rest[len(batch) :]
-        bad = next((place for place, is_bad in zip(self._with_gradient, badness) if is_bad), None)
-        details = [zlib.crc32(_packed(part)) for part in _parts(parameters)]
-        each = _part_size(len(parameters))
-        words = [_checksum(part) for part in (parameters, states, batch)]
-        return details, words, 0 if bad is None else bad // each + 1
 
 
 def _collect(part: Any, summer: Summer, found: list[Any], depth: int) -> None:
@@ -286,17 +243,17 @@ def _parts(items: list[Any]) -> list[list[Any]]:
     return [items[first : first + size] for first in range(0, len(items), size)]
 
 
-def _named(names: list[str]) -> str:
+def _join_names(names: list[str]) -> str:
     shown = [name[-_NAME_CHARS:] for name in names]
     return shown[0] if len(shown) == 1 else f"{shown[0]} to {shown[-1]}"
 
 
-def _packed(numbers: list[int]) -> bytes:
+def _pack_words(numbers: list[int]) -> bytes:
     return struct.pack(f"<{len(numbers)}Q", *numbers)
 
 
 def _checksum(numbers: list[int]) -> int:
-    digest = hashlib.blake2b(_packed(numbers), digest_size=8).digest()
+    digest = hashlib.blake2b(_pack_words(numbers), digest_size=8).digest()
     return int.from_bytes(digest, "little") if numbers else 0
 
 

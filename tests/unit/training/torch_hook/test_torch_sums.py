@@ -14,7 +14,7 @@ from distconsole_training.torch_hook.torch_sums import Gathered, Summer  # noqa:
 def total(tensor: Any, most_bytes: int = 0) -> int:
     summer = Summer(torch)
     assert summer.takes(tensor)
-    (number,) = Gathered(torch, [summer.sum_of(tensor, most_bytes)]).numbers()
+    ((number,),) = Gathered(torch, [[summer.sum_of(tensor, most_bytes)]]).value()
     return number
 
 
@@ -92,14 +92,14 @@ def test_a_gradient_that_is_not_finite_is_bad(odd: float) -> None:
     gradient = torch.full((33,), 6e4, dtype=torch.float16)  # its norm is beyond its type
     gradient[17] = odd
     bad = Summer(torch).badness(gradient)
-    assert Gathered(torch, [bad]).numbers() == [int(odd != 1.0)]
+    assert Gathered(torch, [[bad], []]).value() == [[int(odd != 1.0)], []]
 
 
 @pytest.mark.gpu
 def test_a_device_sums_like_the_cpu_and_nobody_waits() -> None:
     weight = torch.rand(1001, 7)
     summer = Summer(torch)
-    coming = Gathered(torch, [summer.sum_of(weight.cuda()), 5])
+    coming = Gathered(torch, [[summer.sum_of(weight.cuda())], [5]])
     torch.cuda.synchronize()
     assert coming.arrived()
-    assert coming.numbers() == [total(weight), 5]
+    assert coming.value() == [[total(weight)], [5]]

@@ -1,0 +1,270 @@
+"""The short way of the ordinary step, for less than half of what ``Steps`` costs (``benchmarks.hook_cost``).
+
+Fetch, backward, the one optimizer: once the first thread has made such a step, only the times of
+the next ones are noted. Any other event ends that: ``leave`` tells ``Steps`` what was noted. A
+training evicts our code from the caches between any two calls, so calls are written out here.
+"""
+
+from __future__ import annotations
+
+import functools
+from _thread import get_ident
+from itertools import repeat
+from struct import Struct
+from time import monotonic_ns
+from types import MethodType
+
+from distconsole_training import records
+from distconsole_training.guard import count_failure, drop_this_frame, guarded
+from distconsole_training.loss import NOT_LOOKED_AT, UNKNOWN
+from distconsole_training.process import process
+from distconsole_training.torch_hook.step_records import write_step
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from distconsole_training.steps import Emit
+    from distconsole_training.torch_hook.torch_steps import ThreadSteps, TorchSteps
+
+_NS = 1e-9
+_put = Struct("<q").pack_into
+_pack = records.PLAIN_STEP.pack_into
+_FIRST, _SIZE = records.RECORDS_OFFSET, records.RECORD.size
+
+OUTSIDE, BETWEEN, FETCHING, FETCHED, IN_BACKWARD, BACKWARD_DONE, STEPPING = range(-1, 6)
+"""Where in a step the thread is; ``OUTSIDE`` the fast path, ``Steps`` is told everything."""
+
+
+class FastPath:
+    """What is noted of the step that is going on; times are nanoseconds.
+
+    Attributes:
+        steps: The thread's ``Steps``; only to be told of events after ``leave``.
+        place: One of the places above.
+        source: The number of the iterator that is fetched from.
+        samples: Of the batch; 0 where unknown.
+        loss: What backward was called on.
+        optimizer: The ``id`` of the one optimizer.
+        previous_end: When the step before ended.
+    """
+
+    __slots__ = (
+        "backward_began",
+        "backward_ended",
+        "emit",
+        "fetch_began",
+        "fetched",
+        "loss",
+        "optimizer",
+        "optimizer_began",
+        "place",
+        "previous_end",
+        "samples",
+        "source",
+        "steps",
+        "thread",
+    )
+
+    def __init__(self, steps: ThreadSteps, emit: Emit) -> None:
+        self.steps, self.emit, self.thread = steps, emit, get_ident()
+        self.place, self.loss = OUTSIDE, UNKNOWN
+        self.optimizer = self.previous_end = self.optimizer_began = 0
+        self.source = self.samples = self.fetch_began = self.fetched = 0
+        self.backward_began = self.backward_ended = 0
+
+    @property
+    def is_ahead(self) -> bool:
+        """Whether work for a step that is not emitted yet was seen."""
+        return self.place >= IN_BACKWARD or self.steps.is_ahead
+
+    def enter(self) -> None:
+        """Take the fast path if the step that was just emitted was an ordinary one."""
+        ordinary = self.steps.ordinary_step()
+        if ordinary is not None:
+            self.optimizer, self.previous_end = ordinary
+            self.place = BETWEEN
+
+    def leave(self) -> None:
+        """Tell ``Steps`` what was noted of the step that is going on."""
+        place, self.place = self.place, OUTSIDE
+        if place == OUTSIDE:
+            return
+        steps = self.steps
+        steps.resume(self.previous_end)
+        if place >= FETCHING:
+            steps.fetch_begins(self.source)
+        if place >= FETCHED:
+            steps.fetch_ended(self.source, self.fetch_began, self.fetched, self.samples)
+        if place >= IN_BACKWARD:
+            steps.backward_begins(self.backward_began, self.loss)
+        if place >= BACKWARD_DONE:
+            steps.backward_ends(self.backward_ended)
+        if place >= STEPPING:
+            steps.optimizer_begins(self.optimizer, self.optimizer_began)
+
+    def end_step(self) -> None:
+        """Write the ordinary step whose optimizer has stepped."""
+        now, began, loss = monotonic_ns(), self.previous_end, self.loss[0]
+        self.previous_end, self.place = now, BETWEEN
+        fetched, backward_began = self.fetched, self.backward_began
+        times = (
+            (now - began) * _NS,
+            (fetched - self.fetch_began) * _NS,
+            (backward_began - fetched) * _NS,
+            (self.backward_ended - backward_began) * _NS,
+            (now - self.optimizer_began) * _NS,
+        )
+        recorder = process.made
+        if (
+            recorder is None
+            or type(loss) is not float
+            or loss != loss
+            or process.late
+            or self.emit is not write_step
+        ):
+            self.emit(now, 0, self.samples, *times, loss)
+            return
+        process.last_step = step = process.next_step()
+        sequence = recorder.next_sequence()
+        place = _FIRST + (sequence - 1) % recorder.capacity * _SIZE
+        kind = records.STEP + (self.samples << 32)
+        _pack(recorder.map, place, sequence, step, now, kind, *times, loss)
+        _put(recorder.map, records.OFFSET_WRITTEN, sequence)
+
+
+class NextAndTell:
+    """Stands for ``__next__`` in the class of DataLoader's iterators.
+
+    Its call has no Python frame of ours: a warning of torch that names its caller's line, an
+    exception from the data set and a look at the stack from within it find what they would find
+    without us.
+    """
+
+    __slots__ = ("_began", "_fast", "_original", "_told")
+
+    def __init__(
+        self,
+        original: Callable[[Any], Any],
+        watch: TorchSteps,
+        look: Callable[[Any, Any], None] | None = None,
+    ) -> None:
+        """``look``: what every batch is shown to, with its iterator."""
+        self._original = original
+        self._fast = watch.fast
+        self._began: Callable[[Any], Any] = guarded(watch.fetch_began)
+        self._told = _take_batch(watch, look)
+
+    def __get__(self, iterator: Any, kind: Any = None) -> Any:
+        if iterator is None:
+            return self._original
+        fast = self._fast
+        try:
+            source = iterator._distconsole_source
+            full = source.full if iterator._num_yielded + 1 < source.full_until else 0
+        except AttributeError:
+            source, full = None, 0
+        if full and fast.place == BETWEEN and get_ident() == fast.thread:
+            fast.place = FETCHING
+            fast.source = source.number
+            fast.samples = full
+            fast.fetch_began = source.began = monotonic_ns()
+        elif self._began(iterator) is None:
+            return MethodType(self._original, iterator)
+        again = repeat(iterator)
+        return map(self._told, map(self._original, again), again).__next__
+
+
+def _take_batch(
+    watch: TorchSteps, look: Callable[[Any, Any], None] | None
+) -> Callable[[Any, Any], Any]:
+    """Return what is called with a batch and its iterator, and returns the batch."""
+    fast, fetched = watch.fast, guarded(watch.fetched)
+
+    def take(batch: Any, iterator: Any) -> Any:
+        if fast.place == FETCHING and get_ident() == fast.thread:
+            fast.place = FETCHED
+            fast.fetched = monotonic_ns()
+            iterator._distconsole_source.began = 0
+        else:
+            fetched(iterator, batch)
+        if look is not None:
+            look(iterator, batch)
+        return batch
+
+    return take
+
+
+def backward_that_tells(original: Callable[..., Any], watch: TorchSteps) -> Callable[..., Any]:
+    """Return ``torch.autograd.backward``, told to ``watch``; ``Tensor.backward`` calls it too."""
+    fast, read = watch.fast, watch.reader.read
+    began, ended = guarded(watch.backward_began), guarded(watch.backward_ended)
+
+    @functools.wraps(original)
+    def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
+        now = monotonic_ns()
+        steps = None
+        is_fast = fast.place == FETCHED and grad_tensors is None and get_ident() == fast.thread
+        if is_fast:
+            try:
+                fast.loss = read(tensors), NOT_LOOKED_AT
+            except Exception as error:  # noqa: BLE001 - the guard of this package
+                fast.loss = UNKNOWN
+                count_failure(error)
+            fast.place = IN_BACKWARD
+            fast.backward_began = now
+        else:
+            steps = began(tensors, grad_tensors)
+        try:
+            result = original(tensors, grad_tensors, *args, **kwargs)
+        except BaseException:
+            ended(fast.steps if is_fast else steps, True)
+            drop_this_frame()
+            raise
+        if is_fast and fast.place == IN_BACKWARD:
+            fast.place = BACKWARD_DONE
+            fast.backward_ended = monotonic_ns()
+        else:
+            ended(fast.steps if is_fast else steps, False)
+        return result
+
+    return backward
+
+
+def optimizer_hooks(watch: TorchSteps) -> tuple[Callable[..., None], Callable[..., None]]:
+    """Return what torch is to call before and after every step of an optimizer."""
+    fast, is_compiling = watch.fast, watch.is_compiling
+    began, ended = guarded(watch.optimizer_began), guarded(watch.optimizer_ended)
+
+    # In a compiled step ``is_compiling()`` is a constant, and nothing of ours is left in its graph.
+
+    def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if is_compiling():
+            return
+        if (
+            fast.place == BACKWARD_DONE
+            and fast.optimizer == id(optimizer)
+            and get_ident() == fast.thread
+        ):
+            fast.place = STEPPING
+            fast.optimizer_began = monotonic_ns()
+        else:
+            began(optimizer)
+
+    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if is_compiling():
+            return
+        if (
+            fast.place == STEPPING
+            and fast.optimizer == id(optimizer)
+            and get_ident() == fast.thread
+        ):
+            try:
+                fast.end_step()
+            except Exception as error:  # noqa: BLE001 - the guard of this package
+                count_failure(error)
+        else:
+            ended(optimizer)
+
+    return before_step, after_step

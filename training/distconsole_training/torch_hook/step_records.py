@@ -1,0 +1,74 @@
+"""Writes the steps of a training into this process's ring."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from time import monotonic_ns
+
+from distconsole_training.identity import from_process_group
+from distconsole_training.process import process
+from distconsole_training.records import ALONE, LOSS, STEP
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from distconsole_training.loss import Value
+    from distconsole_training.recorder import Recorder
+
+_NAN = float("nan")
+
+
+def write_step(
+    ended_ns: int,
+    flags: int,
+    samples: int,
+    seconds: float,
+    data: float,
+    forward: float,
+    backward: float,
+    optimizer: float,
+    loss: Value,
+) -> None:
+    """Write one finished step."""
+    step = process.last_step = process.next_step()
+    recorder = process.made or process.recorder()
+    if recorder is None:
+        return
+    value = loss if type(loss) is float else _NAN
+    parts = seconds, data, forward, backward, optimizer
+    recorder.write(STEP, step, ended_ns, flags, 0, samples, *parts, value)
+    if step == 0:
+        recorder.phase("first_step", ended_ns, flags=ALONE if _is_alone() else 0)
+        refine_identity()
+    # What a NaN in the record of a step cannot say: a loss that is NaN, or comes later.
+    if isinstance(loss, float):
+        if loss != loss:
+            recorder.write(LOSS, step, ended_ns, value=loss)
+    elif loss is not None:
+        process.later(loss, partial(_write_loss, recorder, step))
+    if process.late:
+        process.deliver_late()
+
+
+def _write_loss(recorder: Recorder, step: int, value: float | None) -> None:
+    if value is not None:
+        recorder.write(LOSS, step, monotonic_ns(), value=value)
+
+
+def _is_alone() -> bool:
+    """Whether nothing is to be seen by which this process trains together with others."""
+    if process.grouped or "mpi4py.MPI" in sys.modules:
+        return False
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available():
+        return True
+    calls = sys.modules.get("torch.distributed.rpc")
+    by_calls = getattr(calls, "_is_current_rpc_agent_set", bool)
+    return not (distributed.is_initialized() or by_calls())
+
+
+def refine_identity() -> None:
+    """Ask ``torch.distributed`` who we are, where the script has initialised it."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None:
+        process.identify(lambda known: from_process_group(distributed, known))
