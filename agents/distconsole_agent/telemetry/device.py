@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 from distconsole_agent.telemetry import nvml as nv
 from distconsole_agent.telemetry.mapping import GpuUnit
-from distconsole_agent.telemetry.nvml import MigSlices, Nvml, RefusedError, UnsupportedError
 from distconsole_agent.telemetry.rates import Rate
 
 WARM_SECONDS = 5.0
@@ -55,9 +54,9 @@ class Device:
     def __init__(self, nvml: nv.Nvml, index: int) -> None:
         self._nvml = nvml
         self._handle = nvml.gpu(index)
-        self._never: set[str] = set()
-        uuid = self._ask("uuid", lambda: nvml.uuid(self._handle))
-        self._name = self._ask("name", lambda: nvml.name(self._handle))
+        self._never: set[tuple[Any, ...]] = set()
+        uuid = self._ask(nvml.uuid, self._handle)
+        self._name = self._ask(nvml.name, self._handle)
         self._unit = GpuUnit(key=uuid or f"gpu{index}", index=index, uuid=uuid, model=self._name)
         self._wanted = [*_STEADY_FIELDS]
         self._wanted_pcie = [*_PCIE_FIELDS]
@@ -88,18 +87,15 @@ class Device:
         values = self._read_steady()
         values.update(self._read_fields(now, warm))
         if warm:
-            handle = self._handle
-            self._kept["temp_c"] = self._ask("temp", lambda: self._nvml.temperature_c(handle))
+            self._kept["temp_c"] = self._ask(self._nvml.temperature_c, self._handle)
             self._warm_at = now
         values.update(self._kept)
         if with_processes:
             self._processes = {
-                unit.key: self._list(unit, handle) for unit, handle in self._units()
+                unit.key: tuple(self._ask(self._nvml.processes, handle) or ())
+                for unit, handle in self._units()
             }
         self.readings = tuple(self._reading(unit, values, now) for unit, _ in self._units())
-
-    def units(self) -> list[GpuUnit]:
-        return [unit for unit, _ in self._units()]
 
     def _units(self) -> list[tuple[GpuUnit, Any]]:
         """Return the instances, or the GPU itself where it has none."""
@@ -110,22 +106,27 @@ class Device:
     def _read_slow(self) -> None:
         # What was refused for good may be there after a change of mode.
         self._never.clear()
-        self._kept["ecc_uncorrected"] = self._ask(
-            "ecc", lambda: self._nvml.ecc_uncorrected(self._handle)
-        )
-        self._instances = mig_instances(self._nvml, self._handle, self._unit)
+        self._kept["ecc_uncorrected"] = self._ask(self._nvml.ecc_uncorrected, self._handle)
+        enabled = self._ask(self._nvml.mig_enabled, self._handle)
+        handles = self._ask(self._nvml.mig_instances, self._handle) if enabled else None
+        self._instances = tuple(self._instance(at, each) for at, each in enumerate(handles or ()))
 
     def _read_steady(self) -> dict[str, Any]:
         nvml, handle = self._nvml, self._handle
-        reasons = self._ask("throttle", lambda: nvml.throttle_reasons(handle))
-        memory = None if self._instances else self._ask("memory", lambda: nvml.memory(handle))
+        reasons = self._ask(nvml.throttle_reasons, handle)
         return {
-            "util": self._ask("util", lambda: nvml.util_percent(handle)),
+            "util": self._ask(nvml.util_percent, handle),
+            **self._memory(None if self._instances else handle),
+            "sm_clock_mhz": self._ask(nvml.clock_mhz, handle, nv.CLOCK_SM),
+            "mem_clock_mhz": self._ask(nvml.clock_mhz, handle, nv.CLOCK_MEMORY),
+            "throttle": None if reasons is None else nv.throttle_words(reasons),
+        }
+
+    def _memory(self, handle: Any) -> dict[str, Any]:
+        memory = None if handle is None else self._ask(self._nvml.memory, handle)
+        return {
             "mem_used": memory.used if memory else None,
             "mem_total": memory.total if memory else None,
-            "sm_clock_mhz": self._ask("sm", lambda: nvml.clock_mhz(handle, nv.CLOCK_SM)),
-            "mem_clock_mhz": self._ask("mem", lambda: nvml.clock_mhz(handle, nv.CLOCK_MEMORY)),
-            "throttle": None if reasons is None else nv.throttle_words(reasons),
         }
 
     def _read_fields(self, now: float, with_pcie: bool) -> dict[str, Any]:
@@ -133,9 +134,7 @@ class Device:
         buffer = self._buffers.get(with_pcie)
         if buffer is None:
             buffer = self._buffers[with_pcie] = nv.FieldBuffer(wanted)
-        read = self._ask(
-            f"fields {with_pcie}", lambda: self._nvml.read_fields(self._handle, buffer)
-        )
+        read = self._ask(self._nvml.read_fields, self._handle, buffer)
         got = read.values if read else {}
         if read and read.never:
             self._drop(read.never)
@@ -158,7 +157,7 @@ class Device:
         milliwatts = got.get(nv.FIELD_POWER_MW)
         if milliwatts is not None:
             return milliwatts / 1000.0
-        return self._ask("power", lambda: self._nvml.power_w(self._handle))
+        return self._ask(self._nvml.power_w, self._handle)
 
     def _drop(self, fields: frozenset[int]) -> None:
         """Ask no more for fields that this GPU never has."""
@@ -166,36 +165,41 @@ class Device:
         self._wanted_pcie = [one for one in self._wanted_pcie if one[0] not in fields]
         self._buffers.clear()
 
-    def _list(self, unit: GpuUnit, handle: Any) -> tuple[nv.GpuProcess, ...]:
-        return tuple(self._ask(f"list {unit.key}", lambda: self._nvml.processes(handle)) or ())
-
     def _reading(self, unit: GpuUnit, values: dict[str, Any], now: float) -> UnitReading:
         processes = self._processes.get(unit.key, ())
         for instance in self._instances:
             if instance.unit.key == unit.key:
-                own = {**values, "util": None, **self._instance_memory(instance)}
+                own = {**values, "util": None, **self._memory(instance.handle)}
                 return UnitReading(unit, self._name, instance.profile, own, processes, now)
         return UnitReading(unit, self._name, None, values, processes, now)
 
-    def _instance_memory(self, instance: MigInstance) -> dict[str, Any]:
-        memory = self._ask(
-            f"memory {instance.unit.key}", lambda: self._nvml.memory(instance.handle)
+    def _instance(self, at: int, handle: Any) -> MigInstance:
+        nvml, whole = self._nvml, self._unit
+        uuid, ids = self._ask(nvml.uuid, handle), self._ask(nvml.instance_ids, handle)
+        legacy = f"MIG-{whole.uuid}/{ids[0]}/{ids[1]}" if ids is not None and whole.uuid else None
+        unit = GpuUnit(
+            key=uuid or f"{whole.key}/{at}",
+            index=whole.index,
+            uuid=uuid,
+            model=whole.model,
+            mig=True,
+            gpu_uuid=whole.uuid,
+            legacy_mig=legacy,
         )
-        return {
-            "mem_used": memory.used if memory else None,
-            "mem_total": memory.total if memory else None,
-        }
+        name, slices = self._ask(nvml.name, handle), self._ask(nvml.slices, handle)
+        return MigInstance(handle, unit, profile(name, slices, ids))
 
-    def _ask(self, name: str, read: Callable[[], _Value]) -> _Value | None:
+    def _ask(self, read: Callable[..., _Value], *arguments: Any) -> _Value | None:
         """Return what ``read`` reads, or None; what is never supported is not asked again."""
-        if name in self._never:
+        asked = (read.__name__, *map(id, arguments))
+        if asked in self._never:
             return None
         try:
-            return read()
+            return read(*arguments)
         except nv.UnsupportedError:
-            self._never.add(name)
+            self._never.add(asked)
         except nv.RefusedError:
-            return None
+            pass
         return None
 
 
@@ -213,22 +217,7 @@ class MigInstance:
     profile: str
 
 
-def mig_instances(nvml: Nvml, gpu: Any, whole: GpuUnit) -> tuple[MigInstance, ...]:
-    """Return the instances of a GPU; empty if it is not in MIG mode or knows none.
-
-    Raises:
-        DriverGoneError, GpuGoneError: as the driver says.
-    """
-    try:
-        if not nvml.mig_enabled(gpu):
-            return ()
-        handles = nvml.mig_instances(gpu)
-    except (UnsupportedError, RefusedError):
-        return ()
-    return tuple(_instance(nvml, handle, whole, at) for at, handle in enumerate(handles))
-
-
-def profile(name: str | None, slices: MigSlices | None, ids: tuple[int, int] | None) -> str:
+def profile(name: str | None, slices: nv.MigSlices | None, ids: tuple[int, int] | None) -> str:
     """Return the profile as nvidia-smi writes it (``3g.40gb``, ``1c.3g.40gb``).
 
     The driver's own name of the instance ends with it; otherwise it is put together from the
@@ -241,28 +230,3 @@ def profile(name: str | None, slices: MigSlices | None, ids: tuple[int, int] | N
         # Part of each slice is reserved: 20096 MiB are the 20 GB of a profile's name.
         return f"{part}{slices.gpu_slices}g.{round(slices.memory_bytes / GIB)}gb"
     return f"gi{ids[0]}/ci{ids[1]}" if ids is not None else "mig"
-
-
-def _instance(nvml: Nvml, handle: Any, whole: GpuUnit, at: int) -> MigInstance:
-    uuid = _ask(nvml.uuid, handle)
-    ids = _ask(nvml.instance_ids, handle)
-    legacy = f"MIG-{whole.uuid}/{ids[0]}/{ids[1]}" if ids is not None and whole.uuid else None
-    unit = GpuUnit(
-        key=uuid or f"{whole.key}/{at}",
-        index=whole.index,
-        uuid=uuid,
-        model=whole.model,
-        mig=True,
-        gpu_uuid=whole.uuid,
-        legacy_mig=legacy,
-    )
-    return MigInstance(
-        handle, unit, profile(_ask(nvml.name, handle), _ask(nvml.slices, handle), ids)
-    )
-
-
-def _ask(read: Any, handle: Any) -> Any:
-    try:
-        return read(handle)
-    except (UnsupportedError, RefusedError):
-        return None

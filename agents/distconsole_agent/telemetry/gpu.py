@@ -1,20 +1,32 @@
-"""Samples the GPUs without ever waiting longer than a deadline: the driver is asked in a thread.
-
-It decides how old a value may be; what is asked, and how often, is ``reader`` and ``device``.
-"""
+"""Samples the GPUs without ever waiting longer than a deadline: the driver is asked in a thread."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from distconsole_agent.contract.protocol import GPU_FIELDS
-from distconsole_agent.telemetry.device import UnitReading
-from distconsole_agent.telemetry.placement import KnownRanks, Placement, place
+from distconsole_agent.telemetry.device import Device, UnitReading
+from distconsole_agent.telemetry.mapping import (
+    GpuUnit,
+    ListedProcess,
+    Listing,
+    Placement,
+    place,
+)
+from distconsole_agent.telemetry.nvml import (
+    DriverGoneError,
+    GpuGoneError,
+    GpuProcess,
+    Nvml,
+    NvmlMissingError,
+    RefusedError,
+    UnsupportedError,
+)
 from distconsole_agent.telemetry.processes import ProcessTable
-from distconsole_agent.telemetry.reader import Driver, GpuReader
 
 DEADLINE_SECONDS = 0.25
 """How long one sample waits for the driver before it answers with what is there."""
@@ -22,9 +34,23 @@ DEADLINE_SECONDS = 0.25
 STALE_SECONDS = 10.0
 """Values older than this are not shown any more; their age still is."""
 
-
 REUSE_SECONDS = 0.15
 """Who asks within this time of another gets the same reading: rates need time between two."""
+
+LIST_SECONDS = 10.0
+"""Between two process lists: each holds the driver's lock for milliseconds."""
+
+DRIVER_RETRY_SECONDS = 5.0
+GPU_RETRY_SECONDS = 30.0
+MISSING_RETRY_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The NVIDIA driver of this host and how many GPUs it has."""
+
+    version: str
+    gpus: int
 
 
 class GpuSampler:
@@ -43,8 +69,6 @@ class GpuSampler:
         self._clock = clock
         self._deadline_seconds = deadline_seconds
         self._reader = GpuReader(clock, table or ProcessTable())
-        self._known = KnownRanks()
-        self._pids: frozenset[int] = frozenset()
         self._asked_at: float | None = None
         self._thread: threading.Thread | None = None
         self._stopping = threading.Event()
@@ -60,12 +84,11 @@ class GpuSampler:
         until the driver first answered.
         """
         now = self._clock()
-        self._pids = self._known.note(ranks, now)
         if self._asked_at is None or now - self._asked_at >= REUSE_SECONDS:
             self._ask(self._deadline_seconds)
         readings = [reading for of_gpu in self._reader.readings for reading in of_gpu]
         units = [reading.unit for reading in readings]
-        placement = place(units, self._reader.listing, ranks, self._known)
+        placement = place(units, self._reader.listing, ranks)
         answered_at = self._clock()
         return [_entry(reading, placement, now, answered_at) for reading in readings]
 
@@ -110,7 +133,7 @@ class GpuSampler:
             self._asked.clear()
             try:
                 if not stopping.is_set():
-                    self._reader.read(self._pids)
+                    self._reader.read()
                 if stopping.is_set():
                     self._reader.close()
             except BaseException:
@@ -119,6 +142,120 @@ class GpuSampler:
                 raise
             finally:
                 self._answered.set()
+
+
+class GpuReader:
+    """Reads every GPU and the processes on it, for as long as the driver takes: in a thread of its own.
+
+    ``readings`` (by GPU) and ``listing`` are replaced, never changed.
+    """
+
+    def __init__(self, clock: Callable[[], float], table: ProcessTable) -> None:
+        self._clock = clock
+        self._table = table
+        self._nvml: Nvml | None = None
+        self._devices: list[Device | None] = []
+        self._retry_gpu_at: dict[int, float] = {}
+        self._retry_at: float | None = None
+        self.driver: Driver | None = None
+        self.readings: tuple[tuple[UnitReading, ...], ...] = ()
+        self.listing = Listing()
+
+    def read(self) -> None:
+        """Read all GPUs once; a driver that is gone leaves the readings as they were."""
+        now = self._clock()
+        if self._nvml is None and not self._open(now):
+            return
+        listing = self.listing.at is None or now - self.listing.at >= LIST_SECONDS
+        try:
+            for index in range(len(self._devices)):
+                self._read_gpu(index, listing)
+        except DriverGoneError:
+            self._drop_driver(now)
+            return
+        if listing:
+            self.listing = Listing(now, self._table.sees_host(), self._describe())
+
+    def rests(self) -> bool:
+        """Say whether a read would ask nothing now: no driver, and not yet time to look again."""
+        return self._nvml is None and self._retry_at is not None and self._clock() < self._retry_at
+
+    def close(self) -> None:
+        """Let go of the driver; the next read opens it again."""
+        if self._nvml is not None:
+            self._nvml.close()
+        self._nvml = None
+        self._retry_at = None
+
+    def _open(self, now: float) -> bool:
+        if self.rests():
+            return False
+        try:
+            nvml = Nvml.open()
+        except NvmlMissingError:
+            self._retry_at = now + MISSING_RETRY_SECONDS
+            return False
+        except DriverGoneError:
+            self._retry_at = now + DRIVER_RETRY_SECONDS
+            return False
+        try:
+            self._adopt(nvml)
+        except (DriverGoneError, GpuGoneError, UnsupportedError, RefusedError):
+            nvml.close()
+            self._retry_at = now + DRIVER_RETRY_SECONDS
+            return False
+        return True
+
+    def _adopt(self, nvml: Nvml) -> None:
+        count = nvml.count()
+        self.driver = Driver(nvml.driver_version(), count)
+        self.listing = Listing()
+        self._nvml = nvml
+        self._devices = [None] * count
+        self._retry_gpu_at = {}
+        if len(self.readings) != count:
+            self.readings = tuple(_unknown(index) for index in range(count))
+
+    def _drop_driver(self, now: float) -> None:
+        self.close()
+        self._retry_at = now + DRIVER_RETRY_SECONDS
+
+    def _read_gpu(self, index: int, listing: bool) -> None:
+        now = self._clock()
+        if now < self._retry_gpu_at.get(index, now) or self._nvml is None:
+            return
+        try:
+            device = self._devices[index] or Device(self._nvml, index)
+            self._devices[index] = device
+            device.read(now, listing)
+        except (GpuGoneError, UnsupportedError, RefusedError):
+            # A handle that was refused at all (no permission for this GPU) is asked for later too.
+            self._devices[index] = None
+            self._retry_gpu_at[index] = now + GPU_RETRY_SECONDS
+            return
+        self._retry_gpu_at.pop(index, None)
+        readings = list(self.readings)
+        readings[index] = device.readings
+        self.readings = tuple(readings)
+
+    def _describe(self) -> dict[str, tuple[ListedProcess, ...]]:
+        return {
+            reading.unit.key: tuple(self._process(one) for one in reading.processes)
+            for of_gpu in self.readings
+            for reading in of_gpu
+        }
+
+    def _process(self, process: GpuProcess) -> ListedProcess:
+        pid, used = process.pid, process.used_bytes
+        if not self._table.is_same(pid):
+            return ListedProcess(pid, None, None, used, ())
+        facts = self._table.facts(pid)
+        return ListedProcess(pid, facts.user, facts.command, used, self._table.lineage(pid))
+
+
+def _unknown(index: int) -> tuple[UnitReading, ...]:
+    unit = GpuUnit(key=f"gpu{index}", index=index, uuid=None, model=None)
+    return (UnitReading(unit, None, None, {}, (), None),)
 
 
 def _entry(

@@ -1,4 +1,4 @@
-"""Which rank works on which GPU, as a pure function of what is known. It asks no driver.
+"""Which rank works on which GPU, by the driver's process list and the ranks' variables.
 
 NVML numbers GPUs in PCI order. CUDA does so with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``; by default it
 puts the fastest first, which is the same order where all GPUs are of one model.
@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
+
+MAX_SHOWN = 32
+"""Processes of one GPU in a sample."""
 
 
 @dataclass(frozen=True)
@@ -59,21 +62,19 @@ def ranks_by_unit(
     units: Sequence[GpuUnit],
     ranks: Sequence[Mapping[str, Any]],
     holders: Mapping[str, Collection[int]],
-    off_gpu: Collection[int] = (),
 ) -> dict[str, int]:
     """Return the rank that works on each unit, by ``GpuUnit.key``.
 
     ``ranks`` holds ``rank, local_rank, cuda_visible_devices`` and, if known,
     ``cuda_device_order``. ``holders`` says which ranks have a process on a unit, by key: where it
-    names a rank, that is believed; the other ranks are placed by their variables and local rank,
-    save those in ``off_gpu``, which are known to use no GPU. Of several ranks on one unit the
-    lowest is named.
+    names a rank, that is believed; the other ranks are placed by their variables and local rank.
+    Of several ranks on one unit the lowest is named.
     """
     assigned = {key: min(found) for key, found in holders.items() if found}
     seen = {rank for found in holders.values() for rank in found}
     for entry in sorted(ranks, key=lambda entry: int(entry["rank"])):
         rank = int(entry["rank"])
-        if rank in seen or rank in off_gpu:
+        if rank in seen:
             continue
         unit = _find_usual_unit(units, entry)
         if unit is not None:
@@ -125,3 +126,62 @@ def _matches(word: str, *identifiers: str | None) -> bool:
 def _only(matching: Any) -> GpuUnit | None:
     found = list(matching)
     return found[0] if len(found) == 1 else None
+
+
+@dataclass(frozen=True)
+class ListedProcess:
+    """A process on a GPU; ``lineage`` holds its pid and those above it, empty if not known here."""
+
+    pid: int
+    user: str | None
+    command: str | None
+    used_bytes: int | None
+    lineage: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """One list of all processes, by ``GpuUnit.key``; ``complete`` if every pid is of this host."""
+
+    at: float | None = None
+    complete: bool = False
+    processes: Mapping[str, tuple[ListedProcess, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which rank each unit is given, and its processes as ``GPU_FIELDS`` has them; by key."""
+
+    ranks: Mapping[str, int]
+    processes: Mapping[str, list[dict[str, Any]]]
+
+
+def place(
+    units: Sequence[GpuUnit], listing: Listing, ranks: Sequence[Mapping[str, Any]]
+) -> Placement:
+    """Return where ``ranks`` are: by ``listing``, and by their variables where it may lack processes."""
+    rank_of = {int(entry["pid"]): int(entry["rank"]) for entry in ranks if entry.get("pid")}
+    holders: dict[str, set[int]] = {}
+    shown: dict[str, list[dict[str, Any]]] = {}
+    for key, processes in listing.processes.items():
+        owners = [_owner(process, rank_of) for process in processes]
+        holders[key] = {owner for owner in owners if owner is not None}
+        shown[key] = [
+            _entry(process, owner)
+            for process, owner in zip(processes[:MAX_SHOWN], owners[:MAX_SHOWN])
+        ]
+    return Placement(ranks_by_unit(units, () if listing.complete else ranks, holders), shown)
+
+
+def _owner(process: ListedProcess, rank_of: Mapping[int, int]) -> int | None:
+    return next((rank_of[pid] for pid in process.lineage if pid in rank_of), None)
+
+
+def _entry(process: ListedProcess, owner: int | None) -> dict[str, Any]:
+    return {
+        "pid": process.pid,
+        "user": process.user,
+        "command": process.command,
+        "mem_used": process.used_bytes,
+        "rank": owner,
+    }

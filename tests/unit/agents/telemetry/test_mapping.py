@@ -121,9 +121,5 @@ def test_of_several_ranks_on_one_gpu_the_lowest_is_named() -> None:
     assert ranks_by_unit(GPUS, ranks, {GPUS[0].key: [1, 0]}) == {GPUS[0].key: 0}
 
 
-def test_a_rank_known_to_use_no_gpu_is_put_on_none() -> None:
-    assert ranks_by_unit(GPUS, [rank(0, 0, None)], {}, off_gpu=[0]) == {}
-
-
 def test_a_rank_beyond_the_visible_devices_is_put_on_none() -> None:
     assert ranks_by_unit(GPUS, [rank(0, 7, None), rank(1, 0, "")], {}) == {}

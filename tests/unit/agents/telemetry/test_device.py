@@ -1,4 +1,4 @@
-"""When the process lists are read, and how MIG profiles and throttle reasons are written."""
+"""How MIG profiles and throttle reasons are written."""
 
 from __future__ import annotations
 
@@ -6,30 +6,8 @@ import pytest
 
 from distconsole_agent.telemetry.device import profile
 from distconsole_agent.telemetry.nvml import MigSlices, throttle_words
-from distconsole_agent.telemetry.reader import ListSchedule
 
 MIB = 2**20
-
-
-def listings(pids_by_second: list[set[int]]) -> list[int]:
-    schedule = ListSchedule()
-    return [second for second, pids in enumerate(pids_by_second) if schedule.due(second, pids)]
-
-
-def test_processes_are_listed_at_once_and_then_every_thirty_seconds() -> None:
-    assert listings([set()] * 95) == [0, 30, 60, 90]
-
-
-def test_new_ranks_are_looked_for_after_five_and_fifteen_seconds() -> None:
-    assert listings([set()] * 3 + [{7, 8}] * 60) == [0, 8, 18, 48]
-
-
-def test_ranks_that_are_there_at_the_start_are_listed_at_once() -> None:
-    assert listings([{7}] * 40) == [0, 30]
-
-
-def test_ranks_that_end_cause_no_listing() -> None:
-    assert listings([{7, 8}] * 3 + [{7}] * 20 + [set()] * 6) == [0]
 
 
 @pytest.mark.parametrize(
