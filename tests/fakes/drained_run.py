@@ -1,4 +1,4 @@
-"""A run's folder as a drain finds it, of which a test plays shim, ranks and clock."""
+"""A run's folder as a source collector finds it, of which a test plays shim, ranks and clock."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from distconsole_agent.journal.drain import Drain
 from distconsole_agent.journal.journal import Journal, Reader
+from distconsole_agent.journal.source_collector import SourceCollector
 from distconsole_agent.server.follow import LogTexts
 from distconsole_agent.supervisor.proctree import read_stat
 from fakes.ring_writer import RingWriter
@@ -39,7 +39,7 @@ class Run:
     def open(self) -> None:
         self.journal = Journal(str(self.folder / "journal"))
         assert self.journal.open_writer()
-        self.drain = Drain(
+        self.collector = SourceCollector(
             str(self.folder),
             self.spec,
             self.journal,
@@ -49,19 +49,19 @@ class Run:
 
     def crash(self) -> None:
         """Lose everything that is not on disk."""
-        self.drain.close()
+        self.collector.close()
         self.journal.close()
         self.open()
 
     def close(self) -> None:
-        self.drain.close()
+        self.collector.close()
         self.journal.close()
         for ring in self.rings:
             ring.close()
 
     def tick(self, seconds: float = 0.1) -> None:
         self.now += seconds
-        self.drain.tick()
+        self.collector.tick()
 
     def shim(self, event: str, **fields: Any) -> None:
         line = json.dumps({"t_ns": int(self.now * 1e9), "event": event, **fields})

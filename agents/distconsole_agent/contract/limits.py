@@ -27,7 +27,7 @@ SEND_SECONDS = 900.0
 """A connection that takes no byte for so long is given up, so that its threads come back."""
 
 TICK_SECONDS, QUIET_TICK_SECONDS = 0.1, 0.2
-"""Pace of a run's drain: what a rank prints or how it ends is in the journal this much later. The
+"""Pace at which a run's sources are read: what a rank prints or how it ends is in the journal this much later. The
 slower one is that of a run that has printed nothing for ``QUIET_SECONDS``."""
 
 QUIET_SECONDS = 2.0

@@ -22,7 +22,7 @@ from distconsole_agent.coordination.restarts import last_checkpoint
 from distconsole_agent.engines.slurm_words import STEP_ENDED, STEP_LOG, STEP_SCRIPT, read_complaint
 from distconsole_agent.node_folder.folders import default_node_dir, own_folder
 from distconsole_agent.server.shim_calls import ask_shim
-from distconsole_agent.system.users_program import UsersProgram
+from distconsole_agent.system.descriptors import UsersProgram
 
 if TYPE_CHECKING:
     from distconsole_agent.node_folder.runs import Runs

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 from distconsole_agent.contract.limits import QUIET_SECONDS, QUIET_TICK_SECONDS, TICK_SECONDS
-from distconsole_agent.journal.drain import Drain
 from distconsole_agent.journal.journal import Journal, JournalError, Reader
 from distconsole_agent.journal.lines import body_of
+from distconsole_agent.journal.source_collector import SourceCollector
 from distconsole_agent.node_folder.folders import remove_tree, write_private
 from distconsole_agent.supervisor.notes import record_damaged
 
@@ -58,7 +58,7 @@ class ActiveRun:
         self.kept = True
         self.journal = Journal(os.path.join(folder, "journal"))
         self._over = over
-        self._drain: Drain | None = None
+        self._collector: SourceCollector | None = None
         self._leave = threading.Event()
         self._thread = threading.Thread(target=self._attend, name=f"run {self.run}", daemon=True)
 
@@ -74,26 +74,26 @@ class ActiveRun:
 
     def rank_processes(self) -> list[dict[str, Any]]:
         """Return the processes of the run's ranks here."""
-        drain = self._drain
-        return drain.rank_processes() if drain is not None else []
+        collector = self._collector
+        return collector.rank_processes() if collector is not None else []
 
     def give_sample(self, sample: dict[str, Any]) -> None:
         """Take one sample of the node's load for the journal."""
-        drain = self._drain
-        if drain is not None:
+        collector = self._collector
+        if collector is not None:
             body = {"node": sample["node"], "gpus": sample["gpus"]}
-            drain.samples.append({"t": sample["t"], "kind": "sample", **body})
+            collector.samples.append({"t": sample["t"], "kind": "sample", **body})
 
     @property
     def state(self) -> str:
         """``prepared``, ``running``, or how it ended."""
-        drain = self._drain
+        collector = self._collector
         if self.journal.ended:
             return str(last_entry(self.journal).get("state"))
-        if drain is None:
+        if collector is None:
             started = '"event":"started"' in _head(os.path.join(self.folder, "shim.jsonl"))
         else:
-            started = drain.ranks.first_started_ns > 0
+            started = collector.ranks.first_started_ns > 0
         return "running" if started else "prepared"
 
     def _attend(self) -> None:
@@ -116,27 +116,27 @@ class ActiveRun:
             self._finish()
 
     def _go_on(self) -> bool:
-        """Drain or read along until the run is over or we leave; return whether that is so."""
+        """Collect or read along until the run is over or we leave; return whether that is so."""
         if not self.journal.open_writer():
             self.journal.refresh()
             return self.journal.ended
-        drain = self._drain = Drain(self.folder, self.spec, self.journal)
+        collector = self._collector = SourceCollector(self.folder, self.spec, self.journal)
         try:
-            self._tick_on(drain)
+            self._tick_on(collector)
         finally:
-            self._drain = None
-            drain.close()
+            self._collector = None
+            collector.close()
         return True
 
-    def _tick_on(self, drain: Drain) -> None:
+    def _tick_on(self, collector: SourceCollector) -> None:
         heard_at = time.monotonic()
         to_say = [_loss_note(self.journal)] if self.journal.lost_bytes else []
-        while not drain.over and not self._leave.is_set():
+        while not collector.over and not self._leave.is_set():
             try:
                 if to_say:
                     self.journal.append(to_say, {})
                     to_say = []
-                if drain.tick():
+                if collector.tick():
                     heard_at = time.monotonic()
                 self.journal.say_trouble("")
             except OSError as error:
@@ -146,7 +146,7 @@ class ActiveRun:
                 self._leave.wait(RETRY_SECONDS)
             quiet = time.monotonic() - heard_at > QUIET_SECONDS
             pace = QUIET_TICK_SECONDS if quiet else TICK_SECONDS
-            self._leave.wait(min(pace, drain.due_seconds + DUE_SECONDS))
+            self._leave.wait(min(pace, collector.due_seconds + DUE_SECONDS))
 
     def _finish(self) -> None:
         """Leave what the run's end looked like, and give back the memory of its rings.

@@ -28,9 +28,10 @@ from typing import Any
 
 from distconsole_agent.contract.limits import SEGMENT_BYTES
 from distconsole_agent.journal.lines import dump, is_end, seq_of
-from distconsole_agent.journal.reader import JournalError, Reader
-from distconsole_agent.journal.state import (
+from distconsole_agent.journal.reader import (
+    JournalError,
     Mark,
+    Reader,
     State,
     merge,
     packed_path,
@@ -111,7 +112,7 @@ class Journal:
             return False
         self._recover()
         self.writable = True
-        self._publish()
+        self.wake()
         return True
 
     def append(self, entries: list[dict[str, Any]], changed: Mark, *, last: bool = False) -> None:
@@ -138,7 +139,7 @@ class Journal:
         self.ended = self.ended or bool(entries and entries[-1].get("kind") == "end")
         if begins or not SYNCED_KINDS.isdisjoint(entry["kind"] for entry in entries):
             self._sync_later()
-        self._publish()
+        self.wake()
 
     def refresh(self) -> None:
         """Learn what another process has written; for a journal that is not ours to write."""
@@ -152,7 +153,7 @@ class Journal:
             self.ended = is_end(line)
         self.journal_id = self._cursor.journal_id or self.journal_id
         if self.last_seq != before:
-            self._publish()
+            self.wake()
 
     def read_signature(self) -> None:
         """Learn who wrote last and what is there; for a journal that is not ours to write.
@@ -191,11 +192,12 @@ class Journal:
         """Let those who wait know why nothing can be written, or, if empty, that it can again."""
         if why != self.trouble:
             self.trouble = why
-            self._publish()
+            self.wake()
 
     def wake(self) -> None:
-        """Let everyone who waits ask again whether they have given up."""
-        self._publish()
+        """Let everyone who waits look again."""
+        with self._news:
+            self._news.notify_all()
 
     def sync_with(self, paths: list[str], seconds: float) -> bool:
         """Wait until the disk keeps what was written, and ``paths``; return whether it does by then."""
@@ -219,18 +221,6 @@ class Journal:
         if self._cursor is not None:
             self._cursor.close()
 
-    def segments(self) -> list[int]:
-        """Return the numbers of the segments that exist, in order."""
-        return segments(self.folder)
-
-    def plain(self, number: int) -> str:
-        """Return the path of a segment that is still written or not yet compressed."""
-        return plain_path(self.folder, number)
-
-    def _publish(self) -> None:
-        with self._news:
-            self._news.notify_all()
-
     def _recover(self) -> None:
         """Take over from the last mark, and cut what follows it."""
         state = read_state(self.folder)
@@ -240,20 +230,20 @@ class Journal:
         self._number, self._own_id = state.number, secrets.token_hex(8)
         self._remove_after(state)
         if state.number and not state.packed:
-            path = self.plain(state.number)
+            path = plain_path(self.folder, state.number)
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
             os.ftruncate(self._fd, state.size)
             self._size = state.size
-        for number in self.segments():
-            if number < state.number and os.path.exists(self.plain(number)):
+        for number in segments(self.folder):
+            if number < state.number and os.path.exists(plain_path(self.folder, number)):
                 self._compress_later(number)
 
     def _remove_after(self, state: State) -> None:
         """Remove what lies behind the last segment that is sound: a reader would go on there."""
-        gone = [self.plain(state.number)] if state.packed else []
-        for number in self.segments():
+        gone = [plain_path(self.folder, state.number)] if state.packed else []
+        for number in segments(self.folder):
             if number > state.number:
-                gone += [self.plain(number), packed_path(self.folder, number)]
+                gone += [plain_path(self.folder, number), packed_path(self.folder, number)]
         for path in gone:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
@@ -261,7 +251,7 @@ class Journal:
     def _next_segment(self) -> None:
         """Begin a segment with everything that its marks would have to repeat."""
         full, size, finished = self._fd, self._size, self._number
-        path = self.plain(finished + 1)
+        path = plain_path(self.folder, finished + 1)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
         room, self._room = self._room, 0
         self._fd, self._size = os.open(path, flags, 0o600), 0
@@ -309,7 +299,7 @@ class Journal:
 
     def _sync_later(self) -> None:
         """Have the disk keep the segment that is written, and its name where that is new."""
-        paths = [self.plain(self._number)]
+        paths = [plain_path(self.folder, self._number)]
         if self._named != self._number:
             paths.append(self.folder)
             self._named = self._number
@@ -326,12 +316,14 @@ class Journal:
         if keep_room(self._fd, upto + KEPT_BYTES):
             self._room = upto + KEPT_BYTES
         elif self._room and upto > self._room - (0 if last else KEPT_BYTES // 2):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.plain(self._number))
+            raise OSError(
+                errno.ENOSPC, os.strerror(errno.ENOSPC), plain_path(self.folder, self._number)
+            )
 
     def _compress_later(self, number: int) -> None:
         """Replace a segment by its compressed form; one that cannot be stays as it is."""
         packed = packed_path(self.folder, number)
-        job = partial(compress, self.plain(number), packed)
+        job = partial(compress, plain_path(self.folder, number), packed)
         self._upkeep.add(f"compress {number}", job)
 
     def _take_sync_failure(self, error: OSError) -> None:

@@ -1,7 +1,4 @@
-"""Where each rank of this node is in its life, folded into ``state`` entries.
-
-Pure: the shim and the recorders report what they saw.
-"""
+"""Where each rank of this node is in its life, and in which world, folded into ``state`` entries. Pure."""
 
 from __future__ import annotations
 
@@ -9,12 +6,20 @@ from collections.abc import Iterator
 from typing import Any
 
 from distconsole_agent.contract.limits import RUNNING_SECONDS, STALL_SECONDS, STALL_STEPS
+from distconsole_agent.journal.rings import Record
+from distconsole_training.records import ALONE, PHASES
 
 ENDED = ("exited", "failed", "killed")
 
 MAX_RANK = 1_000_000
 
 Entry = dict[str, Any]
+
+PLACED = ("rendezvous", "init_process_group")
+"""Phases whose record says a place in a world."""
+
+OWN_WORLDS = ("single", "slurm")
+"""Launchers of one process a node: what ranks that makes is the script's affair."""
 
 
 class RankState:
@@ -277,6 +282,34 @@ class RankStates:
             "state": rank.state,
             **(how or {}),
         }
+
+
+def numbers_itself(spec: dict[str, Any]) -> bool:
+    """Return whether the script says which rank a process is, and how many there are."""
+    return spec.get("launcher") in OWN_WORLDS and "WORLD_SIZE" not in (spec.get("env") or {})
+
+
+def planned_world(spec: dict[str, Any]) -> int | None:
+    """Return how many ranks are to meet; None where the script or an elastic engine says so."""
+    if numbers_itself(spec) or spec.get("min_nodes") is not None:
+        return None
+    size = spec.get("world_size")
+    return size if isinstance(size, int) and not isinstance(size, bool) else None
+
+
+def world_of(record: Record, planned: int | None) -> dict[str, Any]:
+    """Return what the record of a phase adds to its entry; ``planned``: the world to be made."""
+    phase = PHASES[record[5]]
+    if phase == "first_step" and record[4] & ALONE:
+        return {"alone": True}
+    if phase not in PLACED:
+        return {}
+    size, rank = record[6], record[12]
+    return {
+        "world": size if 0 < size <= MAX_RANK else None,
+        "group_rank": int(rank) if 0 <= rank < MAX_RANK else None,
+        "planned": planned,
+    }
 
 
 def _int(event: Entry, key: str) -> int | None:

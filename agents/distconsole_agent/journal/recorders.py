@@ -11,12 +11,11 @@ from collections.abc import Callable
 from typing import Any
 
 from distconsole_agent.contract.limits import MAX_RINGS
-from distconsole_agent.journal.checked import Checks, checked_path, is_check
-from distconsole_agent.journal.rank_states import Entry, RankStates
-from distconsole_agent.journal.rings import METRIC, PHASE, PHASES, RING_SUFFIX, STEP, Record, Ring
-from distconsole_agent.journal.windows import Offset, StepMemory, cut, window
-from distconsole_agent.journal.worlds import world_of
+from distconsole_agent.journal.rank_states import Entry, RankStates, world_of
+from distconsole_agent.journal.rings import RING_SUFFIX, Record, Ring
+from distconsole_agent.journal.windows import Checks, Offset, StepMemory, cut, names_path, window
 from distconsole_agent.supervisor.proctree import read_stat
+from distconsole_training.records import CHECK, DETAIL, METRIC, PHASE, PHASES, STEP
 
 REBUILT_RECORDS = 4096
 """Records before the cursor that are looked at again after a restart of the agent."""
@@ -51,7 +50,7 @@ class Recorder:
     def discard(self) -> None:
         """Remove what its process wrote: the memory that it lies in is of the node's."""
         self.ring.close()
-        for path in (self._path, checked_path(self._path)):
+        for path in (self._path, names_path(self._path)):
             with contextlib.suppress(OSError):
                 os.unlink(path)
 
@@ -329,15 +328,12 @@ class Recorders:
             if body is not None:
                 t = self._time(recorder, piece[-1][2] if piece else None)
                 entries.append({"t": t, "kind": "window", **body})
-        return entries + self._checks(recorder, records)
-
-    def _checks(self, recorder: Recorder, records: list[Record]) -> list[Entry]:
-        entries: list[Entry] = []
-        for record in filter(is_check, records):
-            body = recorder.checks.take(recorder.rank, record, recorder.offset.of_report)
-            if body is not None:
-                t = self._time(recorder, record[2])
-                entries.append({"t": t, "kind": "check", **body})
+        for record in records:
+            if record[3] in (DETAIL, CHECK):
+                body = recorder.checks.take(recorder.rank, record, recorder.offset.of_report)
+                if body is not None:
+                    t = self._time(recorder, record[2])
+                    entries.append({"t": t, "kind": "check", **body})
         return entries
 
     def _phases(self, recorder: Recorder, records: list[Record]) -> list[Entry]:

@@ -17,57 +17,9 @@ from typing import Any, NamedTuple
 from distconsole_agent.contract.limits import MAX_RING_CAPACITY, READ_BYTES
 from distconsole_agent.system.descriptors import is_scarce
 from distconsole_training import records
-from distconsole_training.records import (
-    ALONE,
-    CHECK,
-    CHECKED_SUFFIX,
-    DETAIL,
-    HAS_BATCH,
-    HAS_PARAMETERS,
-    HAS_STATE,
-    LOSS,
-    LOSS_NAME,
-    MAX_CHECKED_BYTES,
-    METRIC,
-    MICRO,
-    NOWHERE,
-    PHASE,
-    PHASES,
-    PLACE,
-    RING_SUFFIX,
-    SAME_EPOCH,
-    SKIPPED,
-    STEP,
-    WRAPPED,
-)
+from distconsole_training.records import CHECKED_SUFFIX, RING_SUFFIX
 
-__all__ = [
-    "ALONE",
-    "CHECK",
-    "CHECKED_SUFFIX",
-    "DETAIL",
-    "HAS_BATCH",
-    "HAS_PARAMETERS",
-    "HAS_STATE",
-    "LOSS",
-    "LOSS_NAME",
-    "MAX_CHECKED_BYTES",
-    "METRIC",
-    "MICRO",
-    "NOWHERE",
-    "PHASE",
-    "PHASES",
-    "PLACE",
-    "RING_SUFFIX",
-    "RUN_VARIABLES",
-    "SAME_EPOCH",
-    "SKIPPED",
-    "STEP",
-    "WRAPPED",
-    "Header",
-    "Ring",
-    "training_folder",
-]
+__all__ = ["CHECKED_SUFFIX", "RING_SUFFIX", "RUN_VARIABLES", "Header", "Ring", "training_folder"]
 
 RUN_VARIABLES = (
     records.ENV_RUN,
@@ -79,9 +31,8 @@ RUN_VARIABLES = (
 )
 """The variables by which a run reaches its processes; the agent itself must not carry them."""
 
-Record = tuple[
-    Any, ...
-]  # (sequence, step, time_ns, kind, flags, name, samples, a, b, c, d, e, value), or four words
+Record = tuple[Any, ...]
+"""sequence, step, time_ns, kind, flags, name, samples, a, b, c, d, e, value; or four words for the last six."""
 
 OVERDUE_SECONDS = 2.0
 """A record that later ones have overtaken is waited for so long."""
@@ -90,7 +41,7 @@ UNANNOUNCED_RECORDS = 8
 """So many records behind the last one announced are looked for when a process has ended."""
 
 _RECORD_BYTES = records.RECORD.size
-_OF_WORDS = (DETAIL, CHECK)
+_OF_WORDS = (records.DETAIL, records.CHECK)
 
 
 def training_folder() -> str:
@@ -99,21 +50,30 @@ def training_folder() -> str:
 
 
 class Header(NamedTuple):
-    """What a ring says of its process."""
+    """What a ring says of its process: the fields of ``records.HEADER``."""
 
+    magic: bytes
+    record_bytes: int
+    capacity: int
+    attempt: int
     pid: int
     rank: int
     local_rank: int
     world_size: int
-    capacity: int
     names_used: int
     written: int
     guard_errors: int
     started_time_ns: int
     started_monotonic_ns: int
+    run_hash: int
     parent_pid: int
-    finished: bool
-    attempt: int
+    flags: int
+    title: bytes
+
+    @property
+    def finished(self) -> bool:
+        """Whether the process went through its exit handlers."""
+        return bool(self.flags & records.HEADER_FINISHED)
 
 
 class Ring:
@@ -257,23 +217,9 @@ class Ring:
         data = os.pread(self._fd, records.HEADER.size, 0)
         if len(data) < records.HEADER.size:
             raise ValueError("too short for a ring")
-        raw = dict(zip(records.HEADER_FIELDS, records.HEADER.unpack(data)))
-        if raw["magic"] != records.MAGIC or raw["record_bytes"] != _RECORD_BYTES:
+        header = Header(*records.HEADER.unpack(data))
+        if header.magic != records.MAGIC or header.record_bytes != _RECORD_BYTES:
             raise ValueError("not a ring")
-        if not 0 < raw["capacity"] <= MAX_RING_CAPACITY or not 0 <= raw["written"] < 1 << 62:
+        if not 0 < header.capacity <= MAX_RING_CAPACITY or not 0 <= header.written < 1 << 62:
             raise ValueError("a ring of impossible size")
-        return Header(
-            pid=raw["pid"],
-            rank=raw["rank"],
-            local_rank=raw["local_rank"],
-            world_size=raw["world_size"],
-            capacity=raw["capacity"],
-            names_used=raw["names_used"],
-            written=raw["written"],
-            guard_errors=raw["guard_errors"],
-            started_time_ns=raw["started_time_ns"],
-            started_monotonic_ns=raw["started_monotonic_ns"],
-            parent_pid=raw["parent_pid"],
-            finished=bool(raw["flags"] & records.HEADER_FINISHED),
-            attempt=raw["attempt"],
-        )
+        return header

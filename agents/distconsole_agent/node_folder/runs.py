@@ -53,7 +53,7 @@ from distconsole_agent.server.shim_calls import (
     shim_words,
     start_shim,
 )
-from distconsole_agent.system.users_program import UsersProgram
+from distconsole_agent.system.descriptors import UsersProgram
 
 STILL_PREPARING_SECONDS = 60.0
 FORGET_SECONDS = 3.0

@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from distconsole_agent.probes.environment import session_environment
-from distconsole_agent.system.users_program import UsersProgram
+from distconsole_agent.system.descriptors import UsersProgram
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -21,7 +21,7 @@ from distconsole_agent.contract.refusal import Refusal
 from distconsole_agent.journal.active import complain
 from distconsole_agent.node_folder.compiled import keep_compiled
 from distconsole_agent.node_folder.folders import NodeFolders, this_program
-from distconsole_agent.node_folder.leftovers import remove_leftovers
+from distconsole_agent.node_folder.hook_files import remove_leftovers
 from distconsole_agent.node_folder.node_owner import take_node_dir
 from distconsole_agent.node_folder.runs import Runs
 from distconsole_agent.server.answers import Answers

@@ -16,7 +16,7 @@ from distconsole_agent.journal.rings import RUN_VARIABLES
 from distconsole_agent.node_folder.folders import Program
 from distconsole_agent.supervisor.proctree import ENV_RUN_DIR
 from distconsole_agent.system import unix
-from distconsole_agent.system.users_program import UsersProgram
+from distconsole_agent.system.descriptors import UsersProgram
 
 MAX_ANSWER_BYTES = 64 * 1024
 

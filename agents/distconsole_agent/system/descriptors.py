@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import resource
+import subprocess
+import threading
+from typing import Any
 
 RESERVED = 32
 """For requests of this host, the journal, /proc and starting programs; a small limit has fewer."""
 
 _users: tuple[int, int] | None = None
+_lock = threading.Lock()
+_starting = 0
 
 
 def users_limits() -> tuple[int, int]:
@@ -28,12 +33,6 @@ def give_back_limit() -> None:
     _set(users_limits()[0])
 
 
-def take_again() -> None:
-    """Undo ``give_back_limit``, where the limit was raised."""
-    if _users is not None:
-        _set(_users[1])
-
-
 def is_scarce(fd: int) -> bool:
     """Return whether, with ``fd`` open, few are left: those are for what must go on."""
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -44,3 +43,24 @@ def _set(soft: int) -> None:
     if resource.getrlimit(resource.RLIMIT_NOFILE)[0] != soft:
         with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, users_limits()[1]))
+
+
+class UsersProgram(subprocess.Popen[bytes]):
+    """A program that this one starts, with the limit of descriptors that its user had.
+
+    Nothing of ours is run between fork and exec, where a program with threads may lock itself up: our
+    own limit is the user's meanwhile. A thread that is refused a descriptor then tries again.
+    """
+
+    def __init__(self, *args: Any, **how: Any) -> None:
+        global _starting  # noqa: PLW0603 - as the limit, it is the process's
+        with _lock:
+            _starting += 1
+            give_back_limit()
+        try:
+            super().__init__(*args, **how)
+        finally:
+            with _lock:
+                _starting -= 1
+                if not _starting and _users is not None:
+                    _set(_users[1])

@@ -13,6 +13,7 @@ import pytest
 from distconsole_agent.journal import journal as journal_module
 from distconsole_agent.journal.journal import Journal, JournalError, Reader
 from distconsole_agent.journal.lines import dump, seq_of
+from distconsole_agent.journal.reader import segments
 from fakes.node_journals import note, opened, read_after
 
 
@@ -104,7 +105,7 @@ def test_full_segments_are_compressed_and_read_on(folder: Path, writer: Journal)
 def test_a_new_segment_without_a_mark_is_taken_again(folder: Path, writer: Journal) -> None:
     for index in range(100):
         writer.append([note(f"entry {index}")], {"shim": {"offset": index}})
-    last = max(writer.segments())
+    last = max(segments(writer.folder))
     writer.close()
     (folder / f"{last + 1:06d}.jsonl").write_bytes(b'{"mark":{"shim"')
     journal = opened(folder)

@@ -16,6 +16,7 @@ import pytest
 from distconsole_agent.journal import journal as journal_module
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.lines import seq_of
+from distconsole_agent.journal.reader import segments
 from fakes.node_journals import note, opened, read_after
 from suite.first_version import ENTRIES, unpack_first_version
 
@@ -148,7 +149,7 @@ def test_a_last_segment_without_a_mark_behind_a_compressed_one_is_taken_again(
 ) -> None:
     monkeypatch.setattr(journal_module, "SEGMENT_BYTES", 500)
     journal = opened(folder)
-    while 3 not in journal.segments():
+    while 3 not in segments(journal.folder):
         journal.append([note("x")], {"shim": {"offset": journal.last_seq}})
     before = journal.last_seq - 1
     assert journal.sync_with([], 10)
@@ -174,7 +175,7 @@ def test_each_segment_that_is_to_be_synced_is_though_the_disk_is_behind(
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(journal_module, "compress", lambda *_: None)
     journal = opened(folder)
-    while 4 not in journal.segments():
+    while 4 not in segments(journal.folder):
         journal.append([{**note("x"), "kind": "failure"}], {})
     assert synced == []  # nobody waits for the disk
     behind.set()

@@ -6,8 +6,8 @@ import math
 from typing import Any
 
 from distconsole_agent.contract.protocol import MAX_METRICS, MAX_POINTS
-from distconsole_agent.journal.rings import LOSS, METRIC, SKIPPED, STEP
 from distconsole_agent.journal.windows import Offset, StepMemory, cut, p95, thin, window
+from distconsole_training.records import LOSS, METRIC, SKIPPED, STEP
 
 NAN = math.nan
 SECOND = 10**9

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from distconsole_agent.contract.refusal import Refusal
-from distconsole_agent.node_folder.sync_manifest import read_manifest, unpack
+from distconsole_agent.node_folder.sync import read_manifest, unpack
 
 SHA = hashlib.sha256(b"x").hexdigest()
 

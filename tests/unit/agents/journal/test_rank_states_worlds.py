@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from distconsole_agent.journal.worlds import planned_world, world_of
+from distconsole_agent.journal.rank_states import planned_world, world_of
 from distconsole_training.records import ALONE, PHASE, PHASES
 
 NAN = float("nan")

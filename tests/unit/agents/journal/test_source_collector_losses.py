@@ -1,4 +1,4 @@
-"""A shim that died, a disk that takes or keeps nothing: how the drain ends and tells such a run."""
+"""A shim that died, a disk that takes or keeps nothing: how the collector ends and tells such a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from distconsole_agent.journal.drain import UNBORN_SECONDS
+from distconsole_agent.journal.source_collector import UNBORN_SECONDS
 from distconsole_agent.supervisor.runlog import claim
 from fakes.drained_run import Run
 
@@ -62,9 +62,9 @@ def test_a_run_that_is_being_prepared_is_not_lost_when_the_clock_is_set(
     run.tick(1.0)
     run.wall_ahead += step
     run.tick(UNBORN_SECONDS - 1)
-    assert not run.drain.over
+    assert not run.collector.over
     run.tick(2.0)
-    assert run.drain.over
+    assert run.collector.over
 
 
 @pytest.mark.parametrize("crash", [False, True])
@@ -200,7 +200,7 @@ def test_a_shim_that_cannot_be_looked_at_is_not_gone(
     (run.folder / "shim.pid").unlink()
     held = claim(str(run.folder))
     run.start(0)
-    monkeypatch.setattr("distconsole_agent.journal.drain.read_stat", lambda _pid: None)
+    monkeypatch.setattr("distconsole_agent.journal.source_collector.read_stat", lambda _pid: None)
     run.tick(5.0)
     run.tick(5.0)
     assert [note["check"] for note in run.entries("note")] == []

@@ -19,11 +19,10 @@ from distconsole_agent.coordination.shim_death_notice import tell_in_background
 from distconsole_agent.engines.slurm_words import has_srun, read_reason, read_srun_death
 from distconsole_agent.journal.journal import Journal, Mark
 from distconsole_agent.journal.log_sources import LogSources
-from distconsole_agent.journal.rank_states import Entry, RankStates
+from distconsole_agent.journal.rank_states import Entry, RankStates, numbers_itself, planned_world
 from distconsole_agent.journal.recorders import Recorders
-from distconsole_agent.journal.story import Story
+from distconsole_agent.journal.shim_events import ShimEventReducer
 from distconsole_agent.journal.tail import ShimLines
-from distconsole_agent.journal.worlds import numbers_itself, planned_world
 from distconsole_agent.node_folder.proofs import shim_may_live
 from distconsole_agent.supervisor import notes
 from distconsole_agent.supervisor.failures import Raised, forget_raised, read_raised
@@ -49,7 +48,7 @@ SRUN_SECONDS = 3.0
 """How long, once its shim has died, the end of the srun that started it may take to be noted here."""
 
 
-class Drain:
+class SourceCollector:
     """The sources of one run on this node.
 
     Args:
@@ -90,7 +89,7 @@ class Drain:
         self._logs = LogSources(
             os.path.join(folder, "logs"), nodes[index]["host"], self.ranks.number_of
         )
-        self._story = Story(spec, self.ranks)
+        self._events = ShimEventReducer(spec, self.ranks)
         self._entries: list[Entry] = []
         self._shim_offset = 0
         self._unread_told = 0
@@ -250,7 +249,7 @@ class Drain:
         if event["event"] == "attempt":
             self._recorders.begin_again(event["restart"], event["t_ns"])
             forget_raised(self._errors, event["t_ns"])
-        self._entries += self._story.tell(event)
+        self._entries += self._events.tell(event)
 
     def _take_everything(
         self, now: float, rank: int | None, ended_ns: int, *, over: bool = True
@@ -335,16 +334,16 @@ class Drain:
         if death is not None:
             rank = self._spec["nodes"][0]["ranks"][0]
             told = (0, rank, 0, 0, death.exit_code, None, death.error, "")
-            self._story.add(blame.Failure(*told))
+            self._events.add(blame.Failure(*told))
         reason = death.error if death is not None else read_reason(self._folder)
-        self._say(notes.supervisor_lost(reason, left, outlived=self._story.may_be_outlived))
+        self._say(notes.supervisor_lost(reason, left, outlived=self._events.may_be_outlived))
         self._entries += self.ranks.lose(t)
-        if not self._story.judged and self._spec["node_index"] == 0:
+        if not self._events.judged and self._spec["node_index"] == 0:
             # The coordinator died with the shim: nobody else will judge.
-            self._entries += self._story.judge_lost(self._wall_ns(), reason or blame.SHIM_GONE)
-        elif not self._story.judged:
+            self._entries += self._events.judge_lost(self._wall_ns(), reason or blame.SHIM_GONE)
+        elif not self._events.judged:
             tell_in_background(self._folder, reason or "")
-        self._entries.append(self._story.end_lost(t))
+        self._entries.append(self._events.end_lost(t))
 
     def _cuda_visible_devices(self, rank: int) -> str | None:
         name = "CUDA_VISIBLE_DEVICES"

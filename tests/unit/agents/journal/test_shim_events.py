@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from distconsole_agent.journal.rank_states import RankStates
-from distconsole_agent.journal.story import Story
+from distconsole_agent.journal.shim_events import ShimEventReducer
 
 SPEC = {
     "node_index": 0,
@@ -22,11 +22,11 @@ STOPPING = {"reason": "user"}
 
 def judge(steps: float, *events: tuple[str, dict[str, Any]]) -> dict[str, Any]:
     """Return the verdict after events a second apart, with the clock set by so much after each."""
-    story, wall = Story(SPEC, RankStates([0], engine_ranks=True)), 10_000.0
+    reducer, wall = ShimEventReducer(SPEC, RankStates([0], engine_ranks=True)), 10_000.0
     for boot, (event, fields) in enumerate(events, 50):
-        story.tell({"t_ns": int(wall * 1e9), "boot_ns": boot * 10**9, "event": event, **fields})
+        reducer.tell({"t_ns": int(wall * 1e9), "boot_ns": boot * 10**9, "event": event, **fields})
         wall += 1 + steps
-    (verdict,) = story.judge_lost(int(wall * 1e9), "gone")
+    (verdict,) = reducer.judge_lost(int(wall * 1e9), "gone")
     return verdict
 
 
@@ -41,7 +41,7 @@ def test_a_clock_that_is_set_changes_no_verdict_over_a_dead_coordinator(steps: f
 
 
 def test_lines_of_the_first_version_are_judged_by_the_clock_that_they_have() -> None:
-    story = Story(SPEC, RankStates([0], engine_ranks=True))
-    story.tell({"t_ns": 10**9, "event": "stopping", **STOPPING})
-    story.tell({"t_ns": 2 * 10**9, "event": "failed", **FAILED})
-    assert story.judge_lost(0, "gone")[0]["state"] == "stopped"
+    reducer = ShimEventReducer(SPEC, RankStates([0], engine_ranks=True))
+    reducer.tell({"t_ns": 10**9, "event": "stopping", **STOPPING})
+    reducer.tell({"t_ns": 2 * 10**9, "event": "failed", **FAILED})
+    assert reducer.judge_lost(0, "gone")[0]["state"] == "stopped"

@@ -1,4 +1,4 @@
-"""What the drain reads of ranks that are started anew: nothing is lost, doubled or taken for another attempt's."""
+"""What the collector reads of ranks that are started anew: nothing is lost, doubled or taken for another attempt's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The drain: everything that a run leaves becomes an entry once, also when it is stopped anywhere."""
+"""The source collector: everything that a run leaves becomes an entry once, also when it is stopped anywhere."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_end_is_the_last_entry(run: Run) -> None:
     assert (last["kind"], last["state"], last["exit_code"]) == ("end", "succeeded", 0)
     assert last["seconds"] == 2.5
     assert run.text(0) == "x" * 200_000
-    assert run.drain.over
+    assert run.collector.over
     assert [entry["seq"] for entry in run.entries()] == list(range(1, run.journal.last_seq + 1))
 
 
@@ -289,7 +289,7 @@ def test_an_engines_rank_that_raised_has_failed(engine_run: Run) -> None:
 
 
 def test_samples_are_entries(run: Run) -> None:
-    run.drain.samples.append({"t": 1.0, "kind": "sample", "node": None, "gpus": []})
+    run.collector.samples.append({"t": 1.0, "kind": "sample", "node": None, "gpus": []})
     run.tick()
     assert [e["kind"] for e in run.entries()] == ["sample"]
 
@@ -297,7 +297,7 @@ def test_samples_are_entries(run: Run) -> None:
 def test_gpus_are_mapped_by_what_the_ranks_were_given(run: Run) -> None:
     run.start(0)
     run.tick()
-    assert run.drain.rank_processes() == [
+    assert run.collector.rank_processes() == [
         {"rank": 0, "local_rank": 0, "pid": 5000, "cuda_visible_devices": "3"}
     ]
 
@@ -327,7 +327,7 @@ def test_a_drain_that_is_stopped_anywhere_neither_loses_nor_doubles(run: Run, se
     run.shim("ended")
     run.crash()
     run.tick()
-    assert run.drain.over
+    assert run.collector.over
     entries = run.entries()
     assert [entry["seq"] for entry in entries] == list(range(1, len(entries) + 1))
     for rank in range(2):

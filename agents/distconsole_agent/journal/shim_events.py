@@ -17,7 +17,7 @@ ATTEMPT_FIELDS = ("restart", "of", "checkpoint")
 VERDICT_FIELDS = ("state", "exit_code", "first_failure")
 
 
-class Story:
+class ShimEventReducer:
     """One run on this node, as its shim tells it.
 
     Args:

@@ -12,7 +12,7 @@ import pytest
 
 from distconsole_agent.contract.limits import KEEP_LEFTOVER_SECONDS
 from distconsole_agent.node_folder.folders import NodeFolders
-from distconsole_agent.node_folder.leftovers import remove_leftovers
+from distconsole_agent.node_folder.hook_files import remove_leftovers
 
 
 @pytest.fixture

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from distconsole_agent.journal.checked import Checks, is_check
-from distconsole_agent.journal.rings import CHECK, DETAIL, Ring
+from distconsole_agent.journal.rings import Ring
+from distconsole_agent.journal.windows import Checks
 from distconsole_training import records
 from distconsole_training.identity import Identity
 from distconsole_training.recorder import Recorder
+from distconsole_training.records import CHECK, DETAIL
 
 ALL = records.HAS_PARAMETERS | records.HAS_STATE | records.HAS_BATCH
 LAYOUT = 0xDEADBEEF
@@ -116,6 +117,6 @@ def test_records_of_words_and_of_numbers_stand_side_by_side(rank: Rank) -> None:
     rank.recorder.write(records.STEP, 1, 5, a=0.5, value=0.75)
     rank.ring.refresh()
     read = rank.ring.read()
-    assert [is_check(record) for record in read] == [False, True, False]
-    assert [record[12] for record in read if not is_check(record)] == [0.25, 0.75]
+    assert [record[3] for record in read] == [records.STEP, CHECK, records.STEP]
+    assert [record[12] for record in read if record[3] != CHECK] == [0.25, 0.75]
     assert read[1][7] == 2**64 - 1
