@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 _NS = 1e-9
 _put = Struct("<q").pack_into
 _pack = records.PLAIN_STEP.pack_into
-_FIRST, _SIZE = records.RECORDS_OFFSET, records.RECORD.size
+_KIND, _SIZE = records.STEP, records.RECORD.size
+_FIRST, _WRITTEN = records.RECORDS_OFFSET, records.OFFSET_WRITTEN
 
 OUTSIDE, BETWEEN, FETCHING, FETCHED, IN_BACKWARD, BACKWARD_DONE, STEPPING = range(-1, 6)
 """Where in a step the thread is; ``OUTSIDE`` the fast path, ``Steps`` is told everything."""
@@ -104,35 +105,6 @@ class FastPath:
         if place >= STEPPING:
             steps.optimizer_begins(self.optimizer, self.optimizer_began)
 
-    def end_step(self) -> None:
-        """Write the ordinary step whose optimizer has stepped."""
-        now, began, loss = monotonic_ns(), self.previous_end, self.loss[0]
-        self.previous_end, self.place = now, BETWEEN
-        fetched, backward_began = self.fetched, self.backward_began
-        times = (
-            (now - began) * _NS,
-            (fetched - self.fetch_began) * _NS,
-            (backward_began - fetched) * _NS,
-            (self.backward_ended - backward_began) * _NS,
-            (now - self.optimizer_began) * _NS,
-        )
-        recorder = process.made
-        if (
-            recorder is None
-            or type(loss) is not float
-            or loss != loss
-            or process.late
-            or self.emit is not write_step
-        ):
-            self.emit(now, 0, self.samples, *times, loss)
-            return
-        process.last_step = step = process.next_step()
-        sequence = recorder.next_sequence()
-        place = _FIRST + (sequence - 1) % recorder.capacity * _SIZE
-        kind = records.STEP + (self.samples << 32)
-        _pack(recorder.map, place, sequence, step, now, kind, *times, loss)
-        _put(recorder.map, records.OFFSET_WRITTEN, sequence)
-
 
 class NextAndTell:
     """Stands for ``__next__`` in the class of DataLoader's iterators.
@@ -198,7 +170,9 @@ def _take_batch(
 
 def backward_that_tells(original: Callable[..., Any], watch: TorchSteps) -> Callable[..., Any]:
     """Return ``torch.autograd.backward``, told to ``watch``; ``Tensor.backward`` calls it too."""
-    fast, read = watch.fast, watch.reader.read
+    fast, reader = watch.fast, watch.reader
+    read, tensor = reader.read, reader.tensor
+    functions, dispatchers = reader.functions_active, reader.dispatch_active
     began, ended = guarded(watch.backward_began), guarded(watch.backward_ended)
 
     @functools.wraps(original)
@@ -208,7 +182,18 @@ def backward_that_tells(original: Callable[..., Any], watch: TorchSteps) -> Call
         is_fast = fast.place == FETCHED and grad_tensors is None and get_ident() == fast.thread
         if is_fast:
             try:
-                fast.loss = read(tensors), NOT_LOOKED_AT
+                # What ``read`` does with nearly every loss on a CPU.
+                if (
+                    type(tensors) is tensor
+                    and not functions()
+                    and not dispatchers()
+                    and tensors.is_cpu
+                    and tensors.numel() == 1
+                    and type(loss := tensors.item()) is float
+                ):
+                    fast.loss = loss, NOT_LOOKED_AT
+                else:
+                    fast.loss = read(tensors), NOT_LOOKED_AT
             except Exception as error:  # noqa: BLE001 - the guard of this package
                 fast.loss = UNKNOWN
                 count_failure(error)
@@ -255,16 +240,41 @@ def optimizer_hooks(watch: TorchSteps) -> tuple[Callable[..., None], Callable[..
     def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():
             return
-        if (
+        if not (
             fast.place == STEPPING
             and fast.optimizer == id(optimizer)
             and get_ident() == fast.thread
         ):
-            try:
-                fast.end_step()
-            except Exception as error:  # noqa: BLE001 - the guard of this package
-                count_failure(error)
-        else:
             ended(optimizer)
+            return
+        try:
+            now, step_began, loss = monotonic_ns(), fast.previous_end, fast.loss[0]
+            fast.previous_end, fast.place = now, BETWEEN
+            fetched, backward_began = fast.fetched, fast.backward_began
+            times = (
+                (now - step_began) * _NS,
+                (fetched - fast.fetch_began) * _NS,
+                (backward_began - fetched) * _NS,
+                (fast.backward_ended - backward_began) * _NS,
+                (now - fast.optimizer_began) * _NS,
+            )
+            recorder = process.made
+            if (
+                recorder is None
+                or type(loss) is not float
+                or loss != loss
+                or process.late
+                or fast.emit is not write_step
+            ):
+                fast.emit(now, 0, fast.samples, *times, loss)
+                return
+            process.last_step = step = process.next_step()
+            sequence = recorder.next_sequence()
+            place = _FIRST + (sequence - 1) % recorder.capacity * _SIZE
+            kind = _KIND + (fast.samples << 32)
+            _pack(recorder.map, place, sequence, step, now, kind, *times, loss)
+            _put(recorder.map, _WRITTEN, sequence)
+        except Exception as error:  # noqa: BLE001 - the guard of this package
+            count_failure(error)
 
     return before_step, after_step
