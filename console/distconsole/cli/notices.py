@@ -9,7 +9,7 @@ from distconsole.config.load import load_config
 from distconsole.config.notify import NotifySettings, notify_settings
 from distconsole.model import requests as ask
 from distconsole.model.notices import Notice, Way
-from distconsole.operations.notifying import Notifier, configured, trial, ways_for
+from distconsole.operations.notifying import Notifier, trial, usual_ways, ways_for
 from distconsole.text.ringing import ringing
 
 
@@ -29,7 +29,7 @@ def notifier_for(request: ask.Request, streams: Streams) -> Notifier | None:
 
     if isinstance(request, ask.Notify):
         if request.test:
-            ring(trial(0.0), configured(settings, on_screen=True))
+            ring(trial(0.0), usual_ways(settings, on_screen=True))
         return None
     ways = ways_for(request, settings, on_screen=False)
     if not ways:

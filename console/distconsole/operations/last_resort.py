@@ -54,7 +54,7 @@ class LeftBehind:
         for rank, (host, pid) in sorted(self._living.copy().items()):
             by_host.setdefault(host, []).append(f"rank {rank}" + (f" (pid {pid})" if pid else ""))
         lines = [
-            f"    {host}: {_shorten(ranks) or 'nothing is known of its ranks'}"
+            f"    {host}: {_join_some(ranks) or 'nothing is known of its ranks'}"
             for host, ranks in list(by_host.items())[:MAX_HOSTS_NAMED]
         ]
         if len(by_host) > MAX_HOSTS_NAMED:
@@ -127,6 +127,6 @@ def write_stderr(lines: list[str]) -> None:
         os.write(STDERR, text.encode(errors="backslashreplace")[: select.PIPE_BUF])
 
 
-def _shorten(words: list[str]) -> str:
+def _join_some(words: list[str]) -> str:
     more = f" and {len(words) - MAX_RANKS_NAMED} more" if len(words) > MAX_RANKS_NAMED else ""
     return ", ".join(words[:MAX_RANKS_NAMED]) + more

@@ -73,7 +73,7 @@ def ways_for(request: ask.Request, settings: NotifySettings, *, on_screen: bool)
             asked, started = None, False
         case _:
             return frozenset()
-    there = configured(settings, on_screen=on_screen)
+    there = usual_ways(settings, on_screen=on_screen)
     if asked is None:
         return there if started else there & LOCAL_WAYS
     if asked == "none":
@@ -91,7 +91,7 @@ def ways_for(request: ask.Request, settings: NotifySettings, *, on_screen: bool)
     return ways
 
 
-def configured(settings: NotifySettings, *, on_screen: bool) -> frozenset[Way]:
+def usual_ways(settings: NotifySettings, *, on_screen: bool) -> frozenset[Way]:
     """Return the ways by which one is told if nothing else is asked."""
     bell = on_screen if settings.bell is None else settings.bell
     desktop = on_screen if settings.desktop is None else settings.desktop != "off"
@@ -307,7 +307,7 @@ def notify(request: ask.Notify) -> Iterator[Event]:
     Raises ConfigError if the configuration cannot be read.
     """
     settings = notify_settings(load_config().notify)
-    there = configured(settings, on_screen=True)
+    there = usual_ways(settings, on_screen=True)
     kinds = ", ".join(kind.value for kind in NoticeKind if kind in settings.kinds)
     yield TextMade(text=f"told of: {kinds or 'nothing'}")
     failures: dict[Way, str] = {}

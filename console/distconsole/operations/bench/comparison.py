@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import mean, median
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from distconsole.errors import ConsoleError, PlanError
 from distconsole.launch.choose import Choice
@@ -189,9 +189,7 @@ class _Comparison:
                 before = figures.step
                 figures.take(event)
                 if figures.step != before:
-                    yield BenchProgress(
-                        strategy=name, round=round_, rounds=rounds, step=figures.step
-                    )
+                    yield structs.replace(progress, step=figures.step)
                 if isinstance(event, LinkChanged) and not event.connected:
                     text = f"{event.host}: connection lost ({event.reason}); the run goes on"
                     yield Narration(text=text, severity=Severity.WARN)

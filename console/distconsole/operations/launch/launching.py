@@ -155,7 +155,7 @@ def _start_and_watch(
             store.remove(plan.run)
             raise
     except ConsoleError as error:
-        yield _end_failed(plan.run, error)
+        yield _end_by_error(plan.run, error)
         raise
     if not request.detach:
         yield from watch_run(record, session, control, store, over=over)
@@ -165,7 +165,7 @@ def _start_and_watch(
         yield TextMade(text=plan.run)
 
 
-def _end_failed(run: str, error: ConsoleError) -> RunEnded:
+def _end_by_error(run: str, error: ConsoleError) -> RunEnded:
     return RunEnded(
         t=time.time(),
         run=run,

@@ -188,7 +188,6 @@ class Targeting:
             sources, root = _read_sources(project, run, root)
         nodes = {node.host: node for node in plan.nodes} if plan is not None else {}
         launcher, why = self._launcher(known, plan)
-        needs = {name: getattr(known.traits, name) for name in NEEDS}
         return Launch(
             command=tuple(map(_hide_secrets, self.target.command)),
             path=path,
@@ -199,7 +198,7 @@ class Targeting:
             launcher=launcher,
             why=why,
             auto=run.launcher is LauncherName.AUTO,
-            needs=LaunchNeeds(**needs),
+            needs=LaunchNeeds(*(getattr(known.traits, name) for name in NEEDS)),
             hosts={host.name: self._host(host, nodes.get(host.name), session) for host in hosts},
             **self._rendezvous(run),
             nic=run.nic,

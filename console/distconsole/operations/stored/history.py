@@ -42,9 +42,6 @@ from distconsole.runs.timeline import RunTimeline
 BRIEF_SECONDS = 1.5
 """A list of runs looks so long into runs that it has not yet looked into; the rest comes next time."""
 
-KEPT_TOGETHER = 500
-"""Summaries that are put into the catalogue at once."""
-
 MAX_NAMED = 5
 """Runs whose end is not known, and that are told of one by one."""
 
@@ -206,29 +203,28 @@ def list_summaries(store: RunStore) -> Iterator[tuple[RunId, RunSummary]]:
     known, stamps = store.catalogue.read(), stamps_in(store.folder)
     enough = time.monotonic() + BRIEF_SECONDS
     fresh: list[tuple[RunId, RunSummary, bool]] = []
-    for run, stamp in stamps.items():
-        kept, summary = known.get(run), None
-        whole = time.monotonic() < enough
-        if kept is not None and kept.stamp == stamp and (kept.whole or not whole):
-            with contextlib.suppress(msgspec.MsgspecError):
-                summary = msgspec.json.decode(kept.summary, type=threadsafe(RunSummary))
-        if summary is None:
-            try:
-                with store.open(RunId(run)) as run_file:
-                    made = brief(run_file) if whole else listed(run_file.record())
-                    summary = _date_summary(made, run_file)
-            except (ConsoleError, sqlite3.Error, msgspec.MsgspecError):
-                continue  # said by the count of those that cannot be read
-            fresh.append((RunId(run), summary, whole))
-        yield RunId(run), summary
-        if len(fresh) >= KEPT_TOGETHER:
-            _keep(store, fresh)
-            fresh = []
-    _keep(store, fresh, known.keys() - stamps.keys())
+    try:
+        for run, stamp in stamps.items():
+            kept, summary = known.get(run), None
+            whole = time.monotonic() < enough
+            if kept is not None and kept.stamp == stamp and (kept.whole or not whole):
+                with contextlib.suppress(msgspec.MsgspecError):
+                    summary = msgspec.json.decode(kept.summary, type=threadsafe(RunSummary))
+            if summary is None:
+                try:
+                    with store.open(RunId(run)) as run_file:
+                        made = brief(run_file) if whole else listed(run_file.record())
+                        summary = _date_summary(made, run_file)
+                except (ConsoleError, sqlite3.Error, msgspec.MsgspecError):
+                    continue  # said by the count of those that cannot be read
+                fresh.append((RunId(run), summary, whole))
+            yield RunId(run), summary
+    finally:  # also where nobody wants the rest
+        _keep(store, fresh, known.keys() - stamps.keys())
 
 
 def _keep(
-    store: RunStore, fresh: Sequence[tuple[RunId, RunSummary, bool]], gone: Iterable[str] = ()
+    store: RunStore, fresh: Sequence[tuple[RunId, RunSummary, bool]], gone: Iterable[str]
 ) -> None:
     """Put summaries into the catalogue."""
     if not fresh and not gone:

@@ -11,7 +11,7 @@ from distconsole.config.notify import NOBODY, NotifySettings, notify_settings
 from distconsole.errors import ConsoleError
 from distconsole.model import requests as ask
 from distconsole.model.notices import Notice, Way
-from distconsole.operations.notifying import Notifier, configured, trial, ways_for
+from distconsole.operations.notifying import Notifier, trial, usual_ways, ways_for
 from distconsole.text.ringing import ringing
 from distconsole.tui.transcript import Transcript
 
@@ -47,7 +47,7 @@ class TerminalBell:
             settings = notify_settings(load_config().notify)
         except ConsoleError:
             settings = NOBODY
-        self._ringer(settings)(trial(0.0), configured(settings, on_screen=True))
+        self._ringer(settings)(trial(0.0), usual_ways(settings, on_screen=True))
 
     def drain(self) -> str:
         """Return what to write to the terminal now."""
