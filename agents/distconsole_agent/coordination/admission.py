@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from functools import partial
-from typing import TYPE_CHECKING, Callable
+from typing import Callable
 
+from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination.channel import (
     LinkError,
     LinkTimes,
@@ -17,12 +19,7 @@ from distconsole_agent.coordination.channel import (
 )
 from distconsole_agent.system import tcp
 from distconsole_agent.system.door import Door
-
-if TYPE_CHECKING:
-    import socket
-
-    from distconsole_agent.contract.runspec import RunSpec
-    from distconsole_agent.system.loop import Loop, Timer
+from distconsole_agent.system.loop import Loop, Timer
 
 BACKLOG = 128
 MAX_STRANGERS = 64

@@ -9,12 +9,10 @@ read like a consequence take the blame only when nothing else failed.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from distconsole_agent.contract.runspec import NodeSpec
+from distconsole_agent.contract.runspec import NodeSpec
 
 CONSEQUENCE_SECONDS = 10.0
 """A failure so much later than the earliest one is not what caused it."""

@@ -5,13 +5,11 @@ Numbered messages arrive exactly once and in order; heartbeats and clocks may be
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
+from distconsole_agent.contract.runspec import NodeSpec
 from distconsole_agent.coordination.channel import LinkError, LinkTimes, Session
-
-if TYPE_CHECKING:
-    from distconsole_agent.contract.runspec import NodeSpec
-    from distconsole_agent.system.loop import Loop
+from distconsole_agent.system.loop import Loop
 
 
 class Conversation:

@@ -5,12 +5,15 @@ It listens on the training address for the life of the run, for who proves to kn
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
+from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination import blame
 from distconsole_agent.coordination.admission import Admission
-from distconsole_agent.coordination.channel import LinkError, LinkTimes, Session
+from distconsole_agent.coordination.blame import Failure, Stop, Verdict
+from distconsole_agent.coordination.channel import LinkError, LinkTimes, Proof, Session, Wire
 from distconsole_agent.coordination.conversation import Conversation, Member
 from distconsole_agent.coordination.link import (
     FAILURE_GRACE_SECONDS,
@@ -28,14 +31,7 @@ from distconsole_agent.coordination.supervision import Supervision
 from distconsole_agent.coordination.whose import ANSWER, Whose
 from distconsole_agent.supervisor import notes
 from distconsole_agent.system import steady
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from distconsole_agent.contract.runspec import RunSpec
-    from distconsole_agent.coordination.blame import Failure, Stop, Verdict
-    from distconsole_agent.coordination.channel import Proof, Wire
-    from distconsole_agent.system.loop import Loop, Timer
+from distconsole_agent.system.loop import Loop, Timer
 
 OF_ATTEMPT = ("failed", "idle", "command_ended", "ended")
 """Messages that mean the attempt in which they were said, and nothing after it; what is ``final``

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import errno
 import socket
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
+from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination import blame
+from distconsole_agent.coordination.blame import Failure, Stop, Verdict
 from distconsole_agent.coordination.channel import (
     LinkError,
     LinkTimes,
@@ -36,12 +38,7 @@ from distconsole_agent.coordination.supervision import Supervision
 from distconsole_agent.coordination.whose import ASK, answer_of
 from distconsole_agent.supervisor import notes
 from distconsole_agent.system import steady
-from distconsole_agent.system.loop import WRITE, Loop
-
-if TYPE_CHECKING:
-    from distconsole_agent.contract.runspec import RunSpec
-    from distconsole_agent.coordination.blame import Failure, Stop, Verdict
-    from distconsole_agent.system.loop import Timer
+from distconsole_agent.system.loop import WRITE, Loop, Timer
 
 CLOCK_PINGS = 8
 """Measurements of which the one with the shortest round trip counts, as in NTP (RFC 5905)."""

@@ -6,15 +6,12 @@ The coordinator asks it.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple
 
+from distconsole_agent.contract.runspec import RunSpec
+from distconsole_agent.coordination.blame import Failure, Verdict
 from distconsole_agent.coordination.channel import LinkError
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from distconsole_agent.contract.runspec import RunSpec
-    from distconsole_agent.coordination.blame import Failure, Verdict
 
 ENV_RESTART, ENV_CHECKPOINT = "DISTCONSOLE_RESTART", "DISTCONSOLE_CHECKPOINT"
 

@@ -8,16 +8,12 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING
 
-from distconsole_agent.contract.runspec import TORCHRUN
+from distconsole_agent.contract.runspec import TORCHRUN, RunSpec
 from distconsole_agent.coordination.blame import NODE_LOST, Failure
 from distconsole_agent.coordination.link import FAILURE_GRACE_SECONDS
 from distconsole_agent.supervisor.proctree import Stat, descendants, read_environ, send
-
-if TYPE_CHECKING:
-    from distconsole_agent.contract.runspec import RunSpec
-    from distconsole_agent.system.loop import Loop
+from distconsole_agent.system.loop import Loop
 
 ROUND_NODES = b"GROUP_WORLD_SIZE"
 """torchrun's variable that says over how many nodes a rank's round goes."""

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable
+from collections.abc import Mapping
+from typing import Any, Callable
 
+from distconsole_agent.coordination.channel import LinkTimes
 from distconsole_agent.supervisor import notes
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from distconsole_agent.coordination.channel import LinkTimes
 
 
 class Supervision:

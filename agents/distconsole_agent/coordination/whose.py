@@ -9,16 +9,13 @@ import errno
 import os
 import socket
 import struct
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple
 
 from distconsole_agent.coordination.channel import LinkError
+from distconsole_agent.coordination.conversation import Member
 from distconsole_agent.coordination.link import read_integer
 from distconsole_agent.supervisor.proctree import descendants
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from distconsole_agent.coordination.conversation import Member
 
 MAX_ASKED = 1024
 """Questions that wait for another node's answer."""

@@ -29,10 +29,12 @@ import contextlib
 import json
 import logging
 import os
+import socket
 import sys
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from horovod.runner.elastic.discovery import HostDiscovery, HostManager
 from horovod.runner.elastic.driver import ElasticDriver
@@ -42,10 +44,6 @@ from horovod.runner.gloo_run import create_slot_env_vars
 from distconsole_agent.engines.elastic import DRIVER_SOCKET
 from distconsole_agent.supervisor.proctree import ENV_RUN_DIR
 from distconsole_agent.system.unix import connect
-
-if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable, Iterable
 
 
 class ShimLine:

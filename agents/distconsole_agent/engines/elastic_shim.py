@@ -12,12 +12,13 @@ import os
 import re
 import signal
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from distconsole_agent.contract.runspec import RankSpec
+from distconsole_agent.contract.runspec import RankSpec, RunSpec
 from distconsole_agent.coordination import blame
 from distconsole_agent.coordination.link import FAILURE_GRACE_SECONDS
 from distconsole_agent.coordination.peer import Peer
+from distconsole_agent.coordination.restarts import Restart
 from distconsole_agent.engines.elastic import Elastic, ElasticEvents, Slot
 from distconsole_agent.engines.kvstore import KeyValueStore
 from distconsole_agent.node_folder.folders import this_program
@@ -27,11 +28,7 @@ from distconsole_agent.supervisor.postmortem import find_failure
 from distconsole_agent.supervisor.processes import Places, RankProcess, make_rank
 from distconsole_agent.supervisor.proctree import send_group
 from distconsole_agent.supervisor.shim import Shim
-
-if TYPE_CHECKING:
-    from distconsole_agent.contract.runspec import RunSpec
-    from distconsole_agent.coordination.restarts import Restart
-    from distconsole_agent.system.loop import Loop
+from distconsole_agent.system.loop import Loop
 
 AGENT_PLACEHOLDER = "{agent}"
 """Stands in the driver's command for this program, as an interpreter is told of it."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import signal
 from functools import partial
-from typing import TYPE_CHECKING
 
+from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination import blame
 from distconsole_agent.coordination.peer import Peer
+from distconsole_agent.coordination.restarts import Restart
 from distconsole_agent.engines.engine import Engine, EngineEvents, discard, node_at
 from distconsole_agent.supervisor.failures import read_raised
 from distconsole_agent.supervisor.postmortem import RAISED_EXIT_CODE
@@ -20,11 +21,7 @@ from distconsole_agent.supervisor.processes import Places, RankProcess, make_ran
 from distconsole_agent.supervisor.proctree import descendants
 from distconsole_agent.supervisor.shim import Shim
 from distconsole_agent.system import steady
-
-if TYPE_CHECKING:
-    from distconsole_agent.contract.runspec import RunSpec
-    from distconsole_agent.coordination.restarts import Restart
-    from distconsole_agent.system.loop import Loop, Timer
+from distconsole_agent.system.loop import Loop, Timer
 
 SUSPECT_SECONDS = 0.3
 """How much later the rank may end whose MPI_Abort has mpirun end the others."""

@@ -11,15 +11,12 @@ import contextlib
 import re
 import socket
 from functools import partial
-from typing import TYPE_CHECKING, Callable, NamedTuple
+from typing import Callable, NamedTuple
 
 from distconsole_agent.coordination.whose import Ends
 from distconsole_agent.system import tcp
 from distconsole_agent.system.door import Door
-from distconsole_agent.system.loop import READ, WRITE, Loop
-
-if TYPE_CHECKING:
-    from distconsole_agent.system.loop import Timer
+from distconsole_agent.system.loop import READ, WRITE, Loop, Timer
 
 MAX_HEAD_BYTES = 8 * 1024
 MAX_CONNECTIONS = 512

@@ -9,20 +9,18 @@ from __future__ import annotations
 import os
 import signal
 from functools import partial
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
+from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination import blame
 from distconsole_agent.coordination.link import FAILURE_GRACE_SECONDS, NODE_LOST
+from distconsole_agent.coordination.restarts import Restart
 from distconsole_agent.engines.slurm_words import read_reason, read_srun_death
+from distconsole_agent.supervisor.control import Answer
+from distconsole_agent.supervisor.processes import RankProcess
 from distconsole_agent.supervisor.shim import Shim
 from distconsole_agent.system import steady
-
-if TYPE_CHECKING:
-    from distconsole_agent.contract.runspec import RunSpec
-    from distconsole_agent.coordination.restarts import Restart
-    from distconsole_agent.supervisor.control import Answer
-    from distconsole_agent.supervisor.processes import RankProcess
-    from distconsole_agent.system.loop import Loop
+from distconsole_agent.system.loop import Loop
 
 SUSPECT_SECONDS = 0.2
 """How long after a rank's death by SIGTERM the shim's own may come."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
+from distconsole_agent.node_folder.folders import NodeFolders
 from distconsole_agent.supervisor.spawning import become_subreaper, write_oom_score
 from distconsole_agent.system.descriptors import give_back_limit
-
-if TYPE_CHECKING:
-    from distconsole_agent.node_folder.folders import NodeFolders
-    from distconsole_agent.system.loop import Loop, Timer
+from distconsole_agent.system.loop import Loop, Timer
 
 CHECK_SECONDS = 5.0
 LONGEST_CHECK_SECONDS = 80.0

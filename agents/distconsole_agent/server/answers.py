@@ -7,7 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distconsole_agent import __version__
 from distconsole_agent.contract.limits import MAX_PROBE_SECONDS, MAX_READ_LOG_BYTES, PROBE_SECONDS
@@ -17,14 +17,12 @@ from distconsole_agent.journal.journal import Journal
 from distconsole_agent.node_folder.folders import OwnFile, this_program
 from distconsole_agent.node_folder.run_files import check_run_id, read_end
 from distconsole_agent.node_folder.runs import Runs
+from distconsole_agent.server.connection import Asked
 from distconsole_agent.server.follow import follow
 from distconsole_agent.server.shim_calls import inherit_environment
 from distconsole_agent.system.addresses import local_addresses
 from distconsole_agent.system.users import user_name
 from distconsole_agent.telemetry.watch import Telemetry, boot_id, memory_total, watch
-
-if TYPE_CHECKING:
-    from distconsole_agent.server.connection import Asked
 
 Request = dict[str, Any]
 Result = dict[str, Any]

@@ -9,9 +9,8 @@ import contextlib
 import os
 import re
 import signal
-from typing import TYPE_CHECKING
 
-from distconsole_agent.contract.runspec import TORCHRUN
+from distconsole_agent.contract.runspec import TORCHRUN, RunSpec
 from distconsole_agent.coordination.blame import Failure
 from distconsole_agent.supervisor.failures import (
     EngineSaid,
@@ -21,14 +20,9 @@ from distconsole_agent.supervisor.failures import (
     read_raised,
     read_tail,
 )
-from distconsole_agent.supervisor.killing import Known, examine_kill
+from distconsole_agent.supervisor.killing import Kills, Known, examine_kill
+from distconsole_agent.supervisor.processes import RankProcess
 from distconsole_agent.system import steady
-
-if TYPE_CHECKING:
-    from distconsole_agent.contract.runspec import RunSpec
-    from distconsole_agent.supervisor.killing import Kills
-    from distconsole_agent.supervisor.processes import RankProcess
-
 
 CHILD_SECONDS = 60.0
 """A child's exception explains its rank's end only if it is not older: the rank lived on after an

@@ -6,21 +6,17 @@ import contextlib
 import os
 import re
 import signal
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Callable, NamedTuple
+from typing import Callable, NamedTuple
 
-from distconsole_agent.contract.runspec import MPI
+from distconsole_agent.contract.runspec import MPI, RankSpec, RunSpec
 from distconsole_agent.supervisor.proctree import ENV_JOB, ENV_RUN_DIR, SLURM_JOB
+from distconsole_agent.supervisor.rank_output import RankOutput
 from distconsole_agent.supervisor.spawning import Command, SpawnFailure, read_failure, spawn
 from distconsole_agent.system import steady
 from distconsole_agent.system.loop import READ, Loop
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from distconsole_agent.contract.runspec import RankSpec, RunSpec
-    from distconsole_agent.supervisor.rank_output import RankOutput
 
 ENV_RUN, ENV_RINGS = "DISTCONSOLE_RUN", "DISTCONSOLE_RINGS"
 ENV_ERRORS, ENV_HOOK = "DISTCONSOLE_ERRORS", "DISTCONSOLE_HOOK"

@@ -12,11 +12,8 @@ import os
 import signal
 import threading
 import time
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+from collections.abc import Sequence
+from typing import NamedTuple
 
 ENV_RUN_DIR = "DISTCONSOLE_RUN_DIR"
 """The run's folder on this node. The run's id would not do: where several nodes of a run live on

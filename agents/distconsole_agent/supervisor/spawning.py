@@ -7,12 +7,10 @@ import errno
 import os
 import signal
 import struct
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from collections.abc import Mapping
+from typing import NamedTuple, NoReturn
 
 from distconsole_agent.system.descriptors import give_back_limit
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36

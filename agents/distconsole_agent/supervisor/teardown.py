@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING, Callable
+from typing import Callable
 
+from distconsole_agent.supervisor.processes import Processes
 from distconsole_agent.supervisor.proctree import (
     TIDY_SECONDS,
+    Stat,
     descendants,
     pids_of_run,
     read_stat,
@@ -21,12 +23,7 @@ from distconsole_agent.supervisor.proctree import (
     tidies_up,
 )
 from distconsole_agent.system import steady
-
-if TYPE_CHECKING:
-    from distconsole_agent.supervisor.processes import Processes
-    from distconsole_agent.supervisor.proctree import Stat
-    from distconsole_agent.system.loop import Loop, Timer
-
+from distconsole_agent.system.loop import Loop, Timer
 
 KILL_AGAIN_SECONDS = 0.1
 LAST_LOOK_SECONDS = 0.5
