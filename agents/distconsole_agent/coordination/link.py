@@ -54,7 +54,7 @@ class LinkEvents(NamedTuple):
         renew: Only on node 0: gives the port at which ranks that are started anew find each other,
             and the checkpoint that they are to go on from. May raise OSError.
         restart: Only on node 0: an attempt has failed, and another will follow after so many seconds.
-        again: Start the ranks anew; nothing of them was left, which ``Link.ended`` has said.
+        again: Start the ranks anew; nothing of them is left here.
         written: Says how many records the ranks here have written.
     """
 

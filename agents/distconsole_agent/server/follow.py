@@ -64,17 +64,24 @@ def follow(
             if lines:
                 _send_in_items(lines, texts, lambda item: send(item, reader.journal_id), cancelled)
             elif complete:
-                if end is not None and end["seq"] > reader.last:
-                    writer = end.pop("journal", reader.journal_id)
-                    send([json.dumps(end, separators=(",", ":")).encode("ascii")], writer)
-                    return int(end["seq"])
-                break
+                return _send_end(end, reader, send)
             elif not journal.wait(max(reader.last, there), cancelled, told):
                 break
         return reader.last
     finally:
         reader.close()
         texts.close()
+
+
+def _send_end(
+    end: dict[str, Any] | None, reader: Reader, send: Callable[[list[bytes], str], None]
+) -> int:
+    """Send the last entry where the journal has lost it; return the number of the last one."""
+    if end is None or end["seq"] <= reader.last:
+        return reader.last
+    writer = end.pop("journal", reader.journal_id)
+    send([json.dumps(end, separators=(",", ":")).encode("ascii")], writer)
+    return int(end["seq"])
 
 
 def _send_in_items(

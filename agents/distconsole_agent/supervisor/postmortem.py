@@ -63,9 +63,7 @@ def find_failure(
     if stopped_ns is not None and (raised is None or raised.retried or raised.t_ns >= stopped_ns):
         return None
     child = None if raised is None or spec.engine_ranks else read_spawned_end(raised)
-    said = child
-    if child is None and not spec.engine_ranks:
-        said = _engine_said(rank, raised)
+    said = child or (None if spec.engine_ranks else _engine_said(rank, raised))
     exit_code, number = (said or ended).exit_code, (said or ended).signal
     known = Known(False, ())
     if number == signal.SIGKILL:

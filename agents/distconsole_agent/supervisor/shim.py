@@ -93,7 +93,21 @@ class Shim:
         self._ending = Ending(loop, self._log, self._end)
         self._start_answer: Later | None = None
         self._refused: Refusal | None = None
-        self._events = LinkEvents(
+        self._events = self._make_link_events()
+        self._times = times_for(spec.lost_after)
+        self._coordinator, self._held = self._prepare()
+        self._link: Coordinator | Peer | None = self._coordinator
+        self._prepare_attempt()
+        folders = NodeFolders(os.path.dirname(os.path.dirname(run_dir)), this_program().tag)
+        self._agent = AgentWatch(loop, folders, spec.agent_argv, oom_score_adj)
+        self._control = ControlSocket(loop, os.path.join(run_dir, "shim.sock"), self._answer)
+        loop.watch_signals({signal.SIGCHLD: self._ranks.reap, signal.SIGTERM: self._terminated})
+        loop.call_later(PREPARED_SECONDS, self._give_up_waiting)
+        self._look_at_clock()
+
+    def _make_link_events(self) -> LinkEvents:
+        rings = self._spec.rings or os.path.join(self._run_dir, "rings")
+        return LinkEvents(
             self._stop_from_link,
             self._ending.judged,
             self._note,
@@ -105,18 +119,8 @@ class Shim:
             again=self._again,
             outlived=self._outlived,
             node_lost=self._node_lost,
-            written=partial(count_records, spec.rings or os.path.join(run_dir, "rings")),
+            written=partial(count_records, rings),
         )
-        self._times = times_for(spec.lost_after)
-        self._coordinator, self._held = self._prepare()
-        self._link: Coordinator | Peer | None = self._coordinator
-        self._prepare_attempt()
-        folders = NodeFolders(os.path.dirname(os.path.dirname(run_dir)), this_program().tag)
-        self._agent = AgentWatch(loop, folders, spec.agent_argv, oom_score_adj)
-        self._control = ControlSocket(loop, os.path.join(run_dir, "shim.sock"), self._answer)
-        loop.watch_signals({signal.SIGCHLD: self._ranks.reap, signal.SIGTERM: self._terminated})
-        loop.call_later(PREPARED_SECONDS, self._give_up_waiting)
-        self._look_at_clock()
 
     def _look_at_clock(self) -> None:
         steady.look()

@@ -91,7 +91,7 @@ class Stream(Iterator[dict[str, Any]]):
     def take(self, timeout: float | None) -> Items | None:
         """Return the next item, or None if there is none within ``timeout`` seconds.
 
-        Raises StopIteration at the end; ``result`` is set, NodeError if the request or the link
+        Raises StopIteration at the end, when ``result`` is set, and NodeError if the request or the link
         failed, after what came before it.
         """
         while True:

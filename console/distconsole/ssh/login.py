@@ -63,7 +63,7 @@ class KeyRing:
 def log_in(transport: paramiko.Transport, options: SshOptions, ring: KeyRing) -> None:
     """Authenticate, key by key in OpenSSH's order.
 
-    Raises AuthError if no key is accepted; says which were offered and which are locked,
+    Raises AuthError, which says what was offered and what is locked, if no key is accepted,
     ConnectError if the server stops answering.
     """
     tried = _Tried()

@@ -121,8 +121,8 @@ def _peer_address(stream: Stream) -> str:
 def open_tcp(options: SshOptions) -> socket.socket:
     """Return a connected socket with TCP_NODELAY.
 
-    Raises ResolveError if the name has no address, ConnectError if no address answers; says how
-    each failed.
+    Raises ResolveError if the name has no address, ConnectError, which says how each failed, if
+    none answers.
     """
     try:
         found = socket.getaddrinfo(

@@ -217,19 +217,18 @@ class SshConfig:
                 return False
 
     def _exec_succeeds(self, command: str) -> bool:
+        null = subprocess.DEVNULL
         try:
-            done = subprocess.run(  # noqa: S602 - Match exec is a shell command by definition
+            return not subprocess.call(
                 command,
-                shell=True,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                shell=True,  # noqa: S602 - Match exec is a shell command by definition
+                stdin=null,
+                stdout=null,
+                stderr=null,
                 timeout=MATCH_EXEC_SECONDS,
-                check=False,
             )
         except subprocess.TimeoutExpired:
             return False
-        return done.returncode == 0
 
     def _hostname(self, reading: _Pass) -> str:
         name = reading.values.get("hostname", reading.alias)

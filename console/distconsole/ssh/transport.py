@@ -26,8 +26,7 @@ class Channel(Protocol):
     def send(self, data: bytes, timeout: float) -> None:
         """Write all of ``data`` to stdin.
 
-        Raises TimeoutError if it was not taken in ``timeout`` seconds; part of it may be,
-        LinkLostError if the connection or the command has ended.
+        Raises TimeoutError if not all of it was taken in ``timeout`` seconds, LinkLostError if the connection or the command has ended.
         """
         ...
 
