@@ -63,6 +63,8 @@ NOISE_HINT = (
     "at the top of ~/.bashrc on that node (csh: if (! $?prompt) exit)"
 )
 
+PYTHON_HINT = "name one with --python PATH, or activate an environment with --setup CMD"
+
 
 @dataclass(slots=True)
 class Bridge:
@@ -281,7 +283,7 @@ class _Start:
                 else "is this account allowed to log in and run commands?",
             )
         if self.stage != "ready" and code in (126, 127):
-            return PythonError(f"{name}: {self._python()} cannot be run{said}", _python_hint())
+            return PythonError(f"{name}: {self._python()} cannot be run{said}", PYTHON_HINT)
         if self.stage == "push":
             return StorageError(
                 f"{name}: the agent's file could not be stored ({_code(code)}){said}",
@@ -312,7 +314,7 @@ class _Start:
     def _no_python(self) -> PythonError:
         return PythonError(
             f"{self.host.name}: there is no {self._python()} on the PATH of a non-interactive shell",
-            _python_hint(),
+            PYTHON_HINT,
         )
 
     def _unsafe(self, why: bytes) -> StorageError:
@@ -342,10 +344,6 @@ class _Start:
         """The last lines of stderr, in one."""
         lines = [line.strip() for line in self.channel.stderr_tail().splitlines() if line.strip()]
         return f": {' / '.join(lines[-3:])[:400]}" if lines else ""
-
-
-def _python_hint() -> str:
-    return "name one with --python PATH, or activate an environment with --setup CMD"
 
 
 def _code(code: int | None) -> str:

@@ -88,11 +88,8 @@ class _Pass:
 class SshConfig:
     """The files, read once; ``lookup`` may be called from several threads.
 
-    Attributes:
-        names: What follows ``Host`` in the files that were read, patterns too.
-
-    Args:
-        file: Read this alone, as ``ssh -F`` does; None reads the user's and then the system's.
+    ``names`` are what follows ``Host`` in the files that were read, patterns too. A ``file`` is read
+    alone, as ``ssh -F`` does; without one the user's is read, and then the system's.
     """
 
     def __init__(
@@ -219,9 +216,9 @@ class SshConfig:
     def _exec_succeeds(self, command: str) -> bool:
         null = subprocess.DEVNULL
         try:
-            return not subprocess.call(
+            return not subprocess.call(  # noqa: S602 - Match exec is a shell command by definition
                 command,
-                shell=True,  # noqa: S602 - Match exec is a shell command by definition
+                shell=True,
                 stdin=null,
                 stdout=null,
                 stderr=null,
