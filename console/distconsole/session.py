@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from dataclasses import replace
 from importlib import import_module
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from distconsole.config import paths
 from distconsole.config.hosts import resolve_cluster
 from distconsole.config.load import load_config
 from distconsole.config.schema import Config
@@ -25,7 +22,7 @@ from distconsole.model.names import HostName
 from distconsole.model.outcome import Failed, Outcome
 from distconsole.model.requests import Where
 from distconsole.rpc.fanout import fan_out, iter_outcomes
-from distconsole.ssh.transport import Clock, Connection, Transport
+from distconsole.ssh.transport import Connection, Transport
 
 if TYPE_CHECKING:
     from distconsole.rpc.link import Lost, NodeLink
@@ -41,7 +38,6 @@ class Session:
 
     Args:
         remote: How hosts are reached; SSH if not given.
-        local: How this machine is reached; subprocesses if not given.
     """
 
     def __init__(
@@ -50,14 +46,11 @@ class Session:
         cluster: Cluster,
         *,
         remote: Transport | None = None,
-        local: Transport | None = None,
-        clock: Clock = time.monotonic,
     ) -> None:
         self.config = config
         self.cluster = cluster
         self._remote = remote
-        self._local = local
-        self._clock = clock
+        self._local: Transport | None = None
         self._lock = threading.Lock()
         self._links: dict[HostName, NodeLink] = {}
         self._begun: dict[HostName, Future[NodeLink]] = {}
@@ -74,11 +67,6 @@ class Session:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    @property
-    def runs_dir(self) -> Path:
-        """Where the stores of runs are."""
-        return paths.runs_dir()
 
     def begin(self) -> None:
         """Begin to connect to every host; what becomes of each is told to who first asks for its link.
@@ -102,12 +90,12 @@ class Session:
     def connect(self, hosts: Sequence[Host] | None = None) -> list[Outcome[NodeLink]]:
         """Connect to ``hosts`` (all of the cluster unless given) in parallel; every one is accounted for."""
         wanted = self.cluster.hosts if hosts is None else hosts
-        return fan_out(wanted, self._connected, seconds=CONNECT_SECONDS, clock=self._clock)
+        return fan_out(wanted, self._connected, seconds=CONNECT_SECONDS)
 
     def connecting(self, hosts: Sequence[Host] | None = None) -> Iterator[Outcome[NodeLink]]:
         """As ``connect``, but each outcome as soon as it is known."""
         wanted = self.cluster.hosts if hosts is None else hosts
-        return iter_outcomes(wanted, self._connected, seconds=CONNECT_SECONDS, clock=self._clock)
+        return iter_outcomes(wanted, self._connected, seconds=CONNECT_SECONDS)
 
     def link(self, name: str) -> NodeLink:
         """Return the link to the host called ``name``, connected now if it was not.
@@ -178,9 +166,7 @@ class Session:
         """Give every future its link or its error."""
         waited = [host for host in self.cluster.hosts if host.name in begun]
         try:
-            for outcome in iter_outcomes(
-                waited, self._made_ahead, seconds=CONNECT_SECONDS, clock=self._clock
-            ):
+            for outcome in iter_outcomes(waited, self._made_ahead, seconds=CONNECT_SECONDS):
                 if isinstance(outcome, Failed):
                     begun[outcome.host].set_exception(outcome.error)
                 else:
@@ -209,7 +195,6 @@ class Session:
                     host,
                     self._transport(host),
                     on_lost=self._lost,
-                    clock=self._clock,
                     connection=connection,
                 )
                 self._links[host.name] = link
@@ -226,13 +211,13 @@ class Session:
             if self._local is None:
                 from distconsole.ssh.local_transport import LocalTransport  # noqa: PLC0415
 
-                self._local = LocalTransport(clock=self._clock)
+                self._local = LocalTransport()
             return self._local
         if self._remote is None:
             # Imported late: paramiko takes a tenth of a second, which this machine alone does not need.
             from distconsole.ssh.paramiko_transport import ParamikoTransport  # noqa: PLC0415
 
-            self._remote = ParamikoTransport(self.cluster.ssh_config, self._clock)
+            self._remote = ParamikoTransport(self.cluster.ssh_config)
         return self._remote
 
     def _lost(self, link: NodeLink, error: NodeError) -> None:

@@ -25,7 +25,7 @@ from distconsole.model.cluster import Host
 from distconsole.rpc.pack import INSTALLER, Pack, joining_script
 from distconsole.rpc.wire import start_refusal
 from distconsole.ssh.plain import quote
-from distconsole.ssh.transport import Channel, Clock, Connection
+from distconsole.ssh.transport import Channel, Connection
 
 BRIDGE_WORD = b"distconsole-bridge 1 "
 START_SECONDS = 30.0
@@ -87,7 +87,6 @@ def open_bridge(
     connection: Connection,
     host: Host,
     pack: Pack,
-    clock: Clock = time.monotonic,
     *,
     closely: bool = False,
 ) -> Bridge:
@@ -104,7 +103,7 @@ def open_bridge(
     token = secrets.token_hex(8)
     wrap_in_setup = START_SECONDS + (SETUP_SECONDS if host.setup else 0.0)
     channel = connection.open(login_command(token), START_SECONDS)
-    start = _Start(channel, host, pack, token, clock)
+    start = _Start(channel, host, pack, token)
     try:
         start.greet()
         channel.send(start_input(host, pack, token, closely=closely), START_SECONDS)
@@ -176,11 +175,10 @@ def _after_setup(host: Host, script: str, say: str) -> str:
 class _Start:
     """Reads what the node says until the bridge speaks."""
 
-    def __init__(self, channel: Channel, host: Host, pack: Pack, token: str, clock: Clock) -> None:
+    def __init__(self, channel: Channel, host: Host, pack: Pack, token: str) -> None:
         self.channel = channel
         self.host = host
         self.pack = pack
-        self.clock = clock
         self.prefix = f"distconsole-boot {token} ".encode()
         self.held = bytearray()
         self.stage = "ready"
@@ -188,7 +186,7 @@ class _Start:
     def greet(self) -> None:
         """Wait for our own first word; whatever comes before it is the shell's."""
         ready = self.prefix + b"ready\n"
-        deadline = self.clock() + START_SECONDS
+        deadline = time.monotonic() + START_SECONDS
         while ready not in self.held:
             if len(self.held) > MAX_NOISE_BYTES:
                 raise self._noise()
@@ -210,7 +208,7 @@ class _Start:
     def until_bridge(self, seconds: float) -> Bridge:
         """Answer the node's words until the bridge's line."""
         pushed = False
-        deadline = self.clock() + seconds
+        deadline = time.monotonic() + seconds
         while True:
             line = self._line(deadline)
             if line.startswith(BRIDGE_WORD):
@@ -220,7 +218,7 @@ class _Start:
             match word.split(b" ", 1)[0]:
                 case b"missing":
                     self._push()
-                    pushed, deadline = True, self.clock() + seconds
+                    pushed, deadline = True, time.monotonic() + seconds
                 case b"starting":
                     self.stage = "starting"
                 case b"nopython":
@@ -262,7 +260,7 @@ class _Start:
         return line.rstrip(b"\r")
 
     def _more(self, deadline: float) -> bytes:
-        left = deadline - self.clock()
+        left = deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError
         data = self.channel.recv(65536, left)

@@ -63,14 +63,12 @@ class Conversation:
         on_end: Callable[[NodeError], None],
         *,
         clock: Clock = time.monotonic,
-        wall_ns: Callable[[], int] = time.time_ns,
     ) -> None:
         self.name = name
         self._channel = channel
         self._early = early
         self._on_end = on_end
         self._clock = clock
-        self._wall_ns = wall_ns
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Reply | Stream] = {}
         self._lock = threading.Lock()
@@ -98,7 +96,7 @@ class Conversation:
         number = self._enter(reply)
         try:
             line = wire.encode_request(number, op, arguments)
-            reply.sent_ns = self._wall_ns()
+            reply.sent_ns = time.time_ns()
             self._send(line)
             if not reply.answered.wait(timeout):
                 raise RequestError(
@@ -228,7 +226,7 @@ class Conversation:
         )
 
     def _dispatch(self, line: bytes) -> None:
-        received_ns = self._wall_ns()
+        received_ns = time.time_ns()
         answer = wire.decode_answer(line)
         if answer.id == NOBODY and isinstance(answer.error, dict):
             # It answers no request: it is why the agent leaves us.

@@ -31,12 +31,11 @@ def fan_out(
     *,
     seconds: float | None = None,
     discard: Callable[[T], None] | None = None,
-    clock: Clock = time.monotonic,
 ) -> list[Outcome[T]]:
     """Return what became of each host, in their order; see ``iter_outcomes``."""
     done = {
         outcome.host: outcome
-        for outcome in iter_outcomes(hosts, work, seconds=seconds, discard=discard, clock=clock)
+        for outcome in iter_outcomes(hosts, work, seconds=seconds, discard=discard)
     }
     return [done[host.name] for host in hosts]
 

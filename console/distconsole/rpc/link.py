@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +17,7 @@ from distconsole.rpc.conversation import Conversation, Reply
 from distconsole.rpc.frames import Hello
 from distconsole.rpc.pack import Pack, agent_pack
 from distconsole.rpc.stream import Stream
-from distconsole.ssh.transport import Clock, Connection, Transport
+from distconsole.ssh.transport import Connection, Transport
 
 REQUEST_SECONDS = 30.0
 HELLO_SECONDS = 15.0
@@ -54,14 +53,12 @@ class NodeLink:
         transport: Transport,
         *,
         on_lost: Lost | None = None,
-        clock: Clock = time.monotonic,
         pack: Pack | None = None,
         connection: Connection | None = None,
     ) -> None:
         self.host = host
         self._transport = transport
         self._on_lost = on_lost
-        self._clock = clock
         self._pack = pack
         self._connecting = threading.Lock()
         self._state = threading.Lock()
@@ -207,10 +204,8 @@ class NodeLink:
         if self._closed.is_set():  # by who stopped waiting for the node
             raise self._closed_error()
         pack = self._pack or agent_pack()
-        bridge = open_bridge(connection, self.host, pack, self._clock, closely=closely)
-        conversation = Conversation(
-            self.name, bridge.channel, bridge.early, self._lost, clock=self._clock
-        )
+        bridge = open_bridge(connection, self.host, pack, closely=closely)
+        conversation = Conversation(self.name, bridge.channel, bridge.early, self._lost)
         try:
             conversation.start()
             hello = self._shake_hands(conversation)

@@ -14,7 +14,6 @@ from typing import IO
 from distconsole.errors import AgentError, LinkLostError
 from distconsole.model.cluster import Host
 from distconsole.ssh.plain import plain_lines
-from distconsole.ssh.transport import Clock
 
 STDERR_TAIL_BYTES = 8192
 END_SECONDS = 2.0
@@ -24,15 +23,12 @@ END_SECONDS = 2.0
 class LocalTransport:
     """Runs commands here."""
 
-    def __init__(
-        self, environ: dict[str, str] | None = None, clock: Clock = time.monotonic
-    ) -> None:
+    def __init__(self, environ: dict[str, str] | None = None) -> None:
         self._environ = environ
-        self._clock = clock
 
     def connect(self, host: Host) -> LocalConnection:
         """Return a connection; never fails."""
-        return LocalConnection(self._environ, self._clock)
+        return LocalConnection(self._environ)
 
     def close(self) -> None:
         """Do nothing: nothing is shared."""
@@ -45,9 +41,8 @@ class LocalConnection:
     reached_at = ""
     alive = True
 
-    def __init__(self, environ: dict[str, str] | None, clock: Clock) -> None:
+    def __init__(self, environ: dict[str, str] | None) -> None:
         self._environ = environ
-        self._clock = clock
         self._channels: list[LocalChannel] = []
 
     def open(self, command: str, timeout: float) -> LocalChannel:
@@ -64,7 +59,7 @@ class LocalConnection:
             )
         except OSError as error:
             raise AgentError(f"cannot start a shell here: {error.strerror}") from None
-        channel = LocalChannel(process, self._clock)
+        channel = LocalChannel(process)
         self._channels.append(channel)
         return channel
 
@@ -76,9 +71,8 @@ class LocalConnection:
 class LocalChannel:
     """See ``transport.Channel``."""
 
-    def __init__(self, process: subprocess.Popen[bytes], clock: Clock) -> None:
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
-        self._clock = clock
         self._stderr = bytearray()
         self._closed = False
         self._stderr_ended = False
@@ -90,10 +84,10 @@ class LocalChannel:
             os.set_blocking(pipe.fileno(), False)
 
     def recv(self, max_bytes: int, timeout: float) -> bytes:
-        deadline = self._clock() + timeout
+        deadline = time.monotonic() + timeout
         with self._reading:
             while not self._closed:
-                left = deadline - self._clock()
+                left = deadline - time.monotonic()
                 if left <= 0:
                     raise TimeoutError
                 # Short waits, so that a close from another thread is seen.
@@ -106,7 +100,7 @@ class LocalChannel:
         raise LinkLostError("the channel is closed")
 
     def send(self, data: bytes, timeout: float) -> None:
-        deadline = self._clock() + timeout
+        deadline = time.monotonic() + timeout
         rest = memoryview(data)
         with self._writing:
             while rest:
@@ -115,9 +109,9 @@ class LocalChannel:
                 try:
                     rest = rest[os.write(self._stdin.fileno(), rest) :]
                 except BlockingIOError:
-                    if self._clock() >= deadline:
+                    if time.monotonic() >= deadline:
                         raise TimeoutError from None
-                    _writable(self._stdin, min(0.2, deadline - self._clock()))
+                    _writable(self._stdin, min(0.2, deadline - time.monotonic()))
                 except OSError:
                     raise LinkLostError("the command has ended") from None
 

@@ -17,7 +17,6 @@ from distconsole.ssh.login import KeyRing, log_in
 from distconsole.ssh.plain import plain_lines, quote
 from distconsole.ssh.sockets import WatchedStream, open_proxy_command, open_tcp
 from distconsole.ssh.ssh_config import SshConfig, SshOptions
-from distconsole.ssh.transport import Clock
 
 WRITING_ERRORS = (paramiko.SSHException, EOFError, OSError)
 """What paramiko raises where a connection ends while something is written to it."""
@@ -41,9 +40,8 @@ class ParamikoTransport:
         ssh_config: Read this instead of the user's and the system's files.
     """
 
-    def __init__(self, ssh_config: str | None = None, clock: Clock = time.monotonic) -> None:
+    def __init__(self, ssh_config: str | None = None) -> None:
         self._config = SshConfig(ssh_config)
-        self._clock = clock
         self._ring = KeyRing()
         self._jumps: dict[tuple[str, ...], Future[SshConnection]] = {}
         self._known: dict[tuple[str, ...], KnownHosts] = {}
@@ -112,7 +110,7 @@ class ParamikoTransport:
             stream.close()
             raise
         stream.calm()
-        return SshConnection(transport, stream, options, self._clock)
+        return SshConnection(transport, stream, options)
 
     def _stream(self, options: SshOptions, hops: tuple[str, ...]) -> WatchedStream:
         if hops:
@@ -171,11 +169,9 @@ class SshConnection:
         transport: paramiko.Transport,
         stream: WatchedStream,
         options: SshOptions,
-        clock: Clock,
     ) -> None:
         self._transport = transport
         self._stream = stream
-        self._clock = clock
         self.reached_at = stream.reached_at
         self.peer = f"{options.user}@{options.hostname}:{options.port}"
 
@@ -195,7 +191,7 @@ class SshConnection:
                 f"{self.peer} refuses to run a command: {error}",
                 "sshd's MaxSessions, or a command= in authorized_keys?",
             ) from None
-        return SshChannel(channel, self.peer, self._clock)
+        return SshChannel(channel, self.peer)
 
     def open_tcp(self, hostname: str, port: int, options: SshOptions) -> paramiko.Channel:
         """Return a connection from this host to another, for a ProxyJump.
@@ -223,10 +219,9 @@ class SshConnection:
 class SshChannel:
     """One running command; see ``transport.Channel``."""
 
-    def __init__(self, channel: paramiko.Channel, peer: str, clock: Clock) -> None:
+    def __init__(self, channel: paramiko.Channel, peer: str) -> None:
         self._channel = channel
         self._peer = peer
-        self._clock = clock
         self.stderr = bytearray()
 
     def recv(self, max_bytes: int, timeout: float) -> bytes:
@@ -245,13 +240,13 @@ class SshChannel:
         return data
 
     def send(self, data: bytes, timeout: float) -> None:
-        deadline = self._clock() + timeout
+        deadline = time.monotonic() + timeout
         rest = memoryview(data)
         while rest:
             try:
                 rest = rest[self._channel.send(bytes(rest[: 1 << 20])) :]
             except TimeoutError:
-                if self._clock() >= deadline:
+                if time.monotonic() >= deadline:
                     raise
             except WRITING_ERRORS:
                 raise LinkLostError(f"the connection to {self._peer} takes nothing") from None
