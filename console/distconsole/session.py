@@ -92,10 +92,9 @@ class Session:
         wanted = self.cluster.hosts if hosts is None else hosts
         return fan_out(wanted, self._connected, seconds=CONNECT_SECONDS)
 
-    def connecting(self, hosts: Sequence[Host] | None = None) -> Iterator[Outcome[NodeLink]]:
-        """As ``connect``, but each outcome as soon as it is known."""
-        wanted = self.cluster.hosts if hosts is None else hosts
-        return iter_outcomes(wanted, self._connected, seconds=CONNECT_SECONDS)
+    def connecting(self) -> Iterator[Outcome[NodeLink]]:
+        """As ``connect``, to all, but each outcome as soon as it is known."""
+        return iter_outcomes(self.cluster.hosts, self._connected, seconds=CONNECT_SECONDS)
 
     def link(self, name: str) -> NodeLink:
         """Return the link to the host called ``name``, connected now if it was not.
@@ -228,15 +227,13 @@ class Session:
 
 
 @contextmanager
-def open_session(
-    where: Where, config: Config | None = None, environ: Mapping[str, str] | None = None
-) -> Iterator[Session]:
+def open_session(where: Where, config: Config | None = None) -> Iterator[Session]:
     """Give a session on the hosts of ``where``, connected to none yet, and close it afterwards.
 
     Raises UsageError or ConfigError if the hosts cannot be told.
     """
     config = load_config() if config is None else config
-    cluster = resolve_cluster(where, config, os.environ if environ is None else environ)
+    cluster = resolve_cluster(where, config, os.environ)
     with Session(config, cluster) as session:
         yield session
 

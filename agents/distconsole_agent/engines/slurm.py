@@ -13,7 +13,6 @@ import os
 import shlex
 import subprocess
 import time
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from distconsole_agent.contract.protocol import ErrorCode
@@ -162,14 +161,14 @@ exec {shlex.join(ended)} --code "$code" "$@"
 """
 
 
-def tell_holder(job: str, words: list[str], clock: Callable[[], float] = time.monotonic) -> None:
+def tell_holder(job: str, words: list[str]) -> None:
     """Tell the script that holds a job on this node what to become.
 
     Raises Refusal (``start_failed``) when it does not wait here.
     """
     folder = default_node_dir()
     path = os.path.join(folder, f"slurm-{job}")
-    deadline = clock() + HOLDER_SECONDS
+    deadline = time.monotonic() + HOLDER_SECONDS
     while True:
         with contextlib.suppress(FileNotFoundError):
             own_folder(folder)
@@ -182,7 +181,7 @@ def tell_holder(job: str, words: list[str], clock: Callable[[], float] = time.mo
                 os.write(pipe, (shlex.join(words) + "\n").encode())
                 os.close(pipe)
                 return
-        if clock() > deadline:
+        if time.monotonic() > deadline:
             raise Refusal(
                 ErrorCode.START_FAILED,
                 f"job {job} runs, but its script does not wait in {folder}",

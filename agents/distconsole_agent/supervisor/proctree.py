@@ -25,6 +25,7 @@ job of its own in the second."""
 
 MAX_ENVIRON_BYTES = 1 << 20
 RETRY_SECONDS = 0.05
+KILL_SECONDS = 5.0
 
 LISTINGS, LISTING_SECONDS = 5, 0.02
 """How often /proc is listed again, and after how long, where no descriptor or memory was left for it."""
@@ -156,14 +157,13 @@ def _read(path: str) -> bytes:
     return read_in_time([path])[path] or b""
 
 
-def kill_run(run_dir: str, seconds: float = 5.0) -> list[int]:
+def kill_run(run_dir: str) -> list[int]:
     """SIGKILL every process started in ``run_dir``, until none is left: what a dead shim left.
 
-    Returns:
-        The processes that are still there: empty, unless the kernel cannot end one.
+    Returns the processes that are still there: empty, unless the kernel cannot end one.
     """
     begun = time.monotonic()
-    deadline = begun + seconds
+    deadline = begun + KILL_SECONDS
     while True:
         left = pids_of_run(run_dir)
         patient = time.monotonic() < begun + TIDY_SECONDS

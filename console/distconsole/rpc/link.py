@@ -15,7 +15,7 @@ from distconsole.rpc import wire
 from distconsole.rpc.bootstrap import open_bridge
 from distconsole.rpc.conversation import Conversation, Reply
 from distconsole.rpc.frames import Hello
-from distconsole.rpc.pack import Pack, agent_pack
+from distconsole.rpc.pack import agent_pack
 from distconsole.rpc.stream import Stream
 from distconsole.ssh.transport import Connection, Transport
 
@@ -53,13 +53,11 @@ class NodeLink:
         transport: Transport,
         *,
         on_lost: Lost | None = None,
-        pack: Pack | None = None,
         connection: Connection | None = None,
     ) -> None:
         self.host = host
         self._transport = transport
         self._on_lost = on_lost
-        self._pack = pack
         self._connecting = threading.Lock()
         self._state = threading.Lock()
         self._closed = threading.Event()
@@ -203,8 +201,7 @@ class NodeLink:
     ) -> tuple[Conversation, Hello]:
         if self._closed.is_set():  # by who stopped waiting for the node
             raise self._closed_error()
-        pack = self._pack or agent_pack()
-        bridge = open_bridge(connection, self.host, pack, closely=closely)
+        bridge = open_bridge(connection, self.host, agent_pack(), closely=closely)
         conversation = Conversation(self.name, bridge.channel, bridge.early, self._lost)
         try:
             conversation.start()
@@ -217,13 +214,13 @@ class NodeLink:
 
     def _is_damaged(self, hello: Hello) -> bool:
         """Whether the agent's file is not what was brought: it runs, but reads parts of it only later."""
-        return hello.archive_sha256 not in (None, (self._pack or agent_pack()).sha256)
+        return hello.archive_sha256 not in (None, agent_pack().sha256)
 
     def _refuse_damaged(self, hello: Hello) -> None:
         if self._is_damaged(hello):
             raise AgentError(
                 f"{self.name}: the agent's file is not what was brought, and cannot be replaced",
-                f"on it: rm ~/.cache/distconsole/{(self._pack or agent_pack()).name}",
+                f"on it: rm ~/.cache/distconsole/{agent_pack().name}",
             )
 
     def _shake_hands(self, conversation: Conversation) -> Hello:

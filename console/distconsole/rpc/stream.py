@@ -41,7 +41,6 @@ class Stream(Iterator[dict[str, Any]]):
     Attributes:
         result: The request's result, once the iteration has ended.
         dropped: Items of a stream without a cursor that were lost as the consumer was slow.
-        pauses: How often the agent was told to wait for the consumer.
     """
 
     def __init__(
@@ -56,7 +55,6 @@ class Stream(Iterator[dict[str, Any]]):
         self.number = 0
         self.result: Items | None = None
         self.dropped = 0
-        self.pauses = 0
         self._begin = begin
         self._cancel = cancel
         self._changed = threading.Condition()
@@ -146,7 +144,6 @@ class Stream(Iterator[dict[str, Any]]):
                 self.dropped += 1
             elif full:
                 self._paused = True
-                self.pauses += 1
             self._changed.notify_all()
         if full and resume is not None:
             self._cancel(self, forget=False)
