@@ -1,4 +1,4 @@
-"""What is wrong with a text of the language, said once and with the place. It mends nothing."""
+"""What is wrong with a text of the language, said once and with the place."""
 
 from __future__ import annotations
 

@@ -47,18 +47,18 @@ class Page:
         """Return the page; it ends with a line end, as the format wants."""
         lines: list[str] = []
         for name, (meaning, values) in self._families.items():
-            lines.append(f"# HELP {name} {_escaped_help(meaning)}")
+            lines.append(f"# HELP {name} {_escape_help(meaning)}")
             lines.append(f"# TYPE {name} gauge")
             lines += [f"{name}{labels} {_number(value)}" for labels, value in values.items()]
         return "\n".join(lines) + "\n" if lines else ""
 
 
 def _labels(labels: dict[str, object]) -> str:
-    given = [f'{name}="{_escaped(str(value))}"' for name, value in labels.items() if value != ""]
+    given = [f'{name}="{_escape(str(value))}"' for name, value in labels.items() if value != ""]
     return f"{{{','.join(given)}}}" if given else ""
 
 
-def _escaped(value: str) -> str:
+def _escape(value: str) -> str:
     """Return a label's value, cut, and escaped as the format has it."""
     if len(value) > MAX_LABEL_CHARS:
         value = value[: MAX_LABEL_CHARS - 1] + "…"
@@ -66,7 +66,7 @@ def _escaped(value: str) -> str:
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", " ")
 
 
-def _escaped_help(text: str) -> str:
+def _escape_help(text: str) -> str:
     return text.replace("\\", "\\\\").replace("\n", "\\n")
 
 

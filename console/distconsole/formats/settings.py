@@ -64,7 +64,7 @@ def shown_environment(plan: PlanMade) -> list[tuple[str, str]]:
 
 def shown_command(command: str) -> str:
     """Return commands, one a line, with hidden what an option's name says is secret."""
-    return "\n".join(map(_shown_line, command.split("\n")))
+    return "\n".join(map(_mask_line, command.split("\n")))
 
 
 def without_secrets(text: str) -> str:
@@ -72,7 +72,7 @@ def without_secrets(text: str) -> str:
     return _TOKEN.sub(HIDDEN, _IN_URL.sub(rf"\1:{HIDDEN}@", text))
 
 
-def _shown_line(line: str) -> str:
+def _mask_line(line: str) -> str:
     try:
         words = shlex.split(line)
     except ValueError:
@@ -109,14 +109,14 @@ def settings_of_run(
     """
     found: dict[str, str] = {}
     if plan is not None:
-        found |= _of_plan(plan)
+        found |= _plan_settings(plan)
     if request is not None:
-        found |= _of_request(request)
+        found |= _request_settings(request)
     elif plan is not None and plan.hosts:
         found["command"] = shown_command(plan.hosts[0].command)
     if names := sorted(set(gpus)):
         found["GPU"] = ", ".join(names)
-    return found | _of_hosts(facts)
+    return found | _host_settings(facts)
 
 
 def arguments_of(words: Sequence[str]) -> dict[str, str]:
@@ -144,7 +144,7 @@ def arguments_of(words: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _of_plan(plan: PlanMade) -> dict[str, str]:
+def _plan_settings(plan: PlanMade) -> dict[str, str]:
     hosts = [host.host for host in plan.hosts]
     each = [len(host.ranks) for host in plan.hosts]
     per_host = str(each[0]) if len(set(each)) == 1 else ranks_text(sorted(set(each)))
@@ -166,8 +166,8 @@ def _of_plan(plan: PlanMade) -> dict[str, str]:
     return found
 
 
-def _of_request(request: Run) -> dict[str, str]:
-    arguments = _shown(arguments_of(request.arguments))
+def _request_settings(request: Run) -> dict[str, str]:
+    arguments = _mask_arguments(arguments_of(request.arguments))
     found = {
         f"arg {name}" if name.startswith("-") else name: value for name, value in arguments.items()
     }
@@ -182,7 +182,7 @@ def _of_request(request: Run) -> dict[str, str]:
     return found
 
 
-def _shown(arguments: Mapping[str, str]) -> dict[str, str]:
+def _mask_arguments(arguments: Mapping[str, str]) -> dict[str, str]:
     """Return arguments without what their name, or they themselves, say is secret."""
     return {
         name: HIDDEN
@@ -192,7 +192,7 @@ def _shown(arguments: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def _of_hosts(facts: Facts) -> dict[str, str]:
+def _host_settings(facts: Facts) -> dict[str, str]:
     names = dict.fromkeys(name for marks in facts.values() for name in marks)
     return {
         name: _together([marks[name] for marks in facts.values() if name in marks])

@@ -135,7 +135,7 @@ def _numbers(event: Window | Metric | GpuSample | NodeSample | PhaseReached) -> 
     match event:
         case Window():
             place = (event.t, "window", event.host, event.rank, "", event.step)
-            yield from _named(place, event, WINDOW_NUMBERS)
+            yield from _name_each(place, event, WINDOW_NUMBERS)
             for name, value in event.metrics.items():
                 yield (*place, name, value)
         case Metric():
@@ -147,15 +147,15 @@ def _numbers(event: Window | Metric | GpuSample | NodeSample | PhaseReached) -> 
                     yield (*place, name, number)
         case GpuSample():
             place = (event.t, "gpu", event.host, _cell(event.rank), event.gpu, "")
-            yield from _named(place, event, GPU_NUMBERS)
+            yield from _name_each(place, event, GPU_NUMBERS)
         case NodeSample():
-            yield from _named((event.t, "node", event.host, "", "", ""), event, NODE_NUMBERS)
+            yield from _name_each((event.t, "node", event.host, "", "", ""), event, NODE_NUMBERS)
         case PhaseReached():
             place = (event.t, "phase", event.host, event.rank, "", "")
             yield (*place, event.phase, event.seconds)
 
 
-def _named(place: Row, event: RunEvents, names: tuple[str, ...]) -> Iterator[Row]:
+def _name_each(place: Row, event: RunEvents, names: tuple[str, ...]) -> Iterator[Row]:
     for name in names:
         value = getattr(event, name)
         if value is not None:

@@ -1,1 +1,1 @@
-"""The frozen vocabulary of the console: values only, no input or output."""
+"""The frozen vocabulary of the console: values only."""

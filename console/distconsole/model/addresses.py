@@ -1,4 +1,4 @@
-"""Which subnet hosts share for training traffic: a pure choice for launcher and checks. It probes nothing."""
+"""Which subnet hosts share for training traffic: a pure choice for launcher and checks."""
 
 from __future__ import annotations
 

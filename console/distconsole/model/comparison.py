@@ -1,4 +1,4 @@
-"""What comparing runs comes to: values that the text, the JSON and the screen show. It compares nothing."""
+"""What comparing runs comes to: values that the text, the JSON and the screen show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person who is not looking should hear of, as values. It sends nothing."""
+"""What a person who is not looking should hear of, as values."""
 
 from __future__ import annotations
 

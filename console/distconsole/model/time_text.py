@@ -1,6 +1,6 @@
 """Moments and spans of time as people read them; what people write is read by ``moments``.
 
-A node, a damaged record or a wrong clock may say any number: here it is shown as unknown, not raised.
+A node, a damaged record or a wrong clock may say any number: here it is shown as unknown.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What a run does, from its journal to events, a store and a picture; it never starts or stops one."""
+"""What a run does, from its journal to events, a store and a timeline."""

@@ -1,4 +1,4 @@
-"""How long a run will still take, learned from what its first rank prints or reports. It guesses nothing.
+"""How long a run will still take, learned from what its first rank prints or reports.
 
 A script that says ``epoch 3/10`` or ``step 400 of 2000`` tells how far it is; two such words tell
 how fast. Where the count begins anew (steps within an epoch), it says nothing about the whole run.

@@ -1,4 +1,4 @@
-"""How a run goes, as one line in words, the worst thing first. Pure; it knows no clock."""
+"""How a run goes, as one line in words, the worst thing first."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def health_line(timeline: RunTimeline, now: float) -> str:
 def health_of(timeline: RunTimeline, now: float) -> Health:
     """Return how the run of ``timeline`` goes at ``now`` (UNIX seconds)."""
     if (end := timeline.end) is not None:
-        return Health(ENDED_TONES[end.state], _ended_line(end))
+        return Health(ENDED_TONES[end.state], _end_line(end))
     parts = [f"{timeline.world:,} ranks" if timeline.world != 1 else "1 rank"]
     sights = sights_of(timeline, now)
     figures = present(timeline, now, sights)
@@ -93,7 +93,7 @@ def health_of(timeline: RunTimeline, now: float) -> Health:
     if timeline.restart is not None:
         parts.append(f"restart {timeline.restart.restart} of {timeline.restart.of}")
     tone, condition = _condition(timeline, now, sights)
-    left = _left(timeline, figures, now) if tone is Tone.GOOD else None
+    left = _seconds_left(timeline, figures, now) if tone is Tone.GOOD else None
     if left is not None:
         parts.append(f"{span_text(left)} left")
     return Health(tone, f"{condition}: {', '.join(parts)}")
@@ -110,7 +110,7 @@ def _loss(timeline: RunTimeline, figures: Present, now: float) -> str:
     return f"loss {newest.value:.3g}{age}{trend}".rstrip()
 
 
-def _left(timeline: RunTimeline, figures: Present, now: float) -> float | None:
+def _seconds_left(timeline: RunTimeline, figures: Present, now: float) -> float | None:
     metrics = {name: metric.value for name, metric in timeline.metric_last.items()}
     return timeline.eta.seconds_left(now, timeline.steps, figures.step_ms, metrics)
 
@@ -234,7 +234,7 @@ def _slowest_start(timeline: RunTimeline, now: float) -> str:
     return f", {words} for {span_text(seconds)}" if seconds >= LONG_START_SECONDS else f", {words}"
 
 
-def _ended_line(end: RunEnded) -> str:
+def _end_line(end: RunEnded) -> str:
     if end.error is not UNSET:
         return f"not started: {end.error}"
     line = f"{end.state} after {end.seconds:.1f} s, exit code {end.exit_code}"

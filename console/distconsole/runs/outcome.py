@@ -1,4 +1,4 @@
-"""How a run ended, from what its nodes say of it: whom the coordinator blames, the state, the exit code. Pure."""
+"""How a run ended, from what its nodes say of it: whom the coordinator blames, the state, the exit code."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """What of a run is measured now: the one place that says so, for every line, table, plot and page.
 
-It knows no clock. A figure that is not of now is 0 where it is known that nothing is done, else unknown.
+A figure that is not of now is 0 where it is known that nothing is done, else unknown.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every rank did over time, by moment, in bounded memory. It draws nothing and asks nobody.
+"""What every rank did over time, by moment, in bounded memory.
 
 A cell keeps the worst of its moment, as *badness*: the value itself, or its negative where little
 is bad, so that the worst of many is always their maximum. ``UNKNOWN`` is below all, and what is no
@@ -85,8 +85,8 @@ class Track:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the rows of a quantity as one: of very many ranks there are tens of thousands."""
-        rows = {name: _joined(rows) for name, rows in self.rows.items()}
-        return _track, (self.seconds, self.first, self.columns, rows, self.steps)
+        rows = {name: _join_rows(rows) for name, rows in self.rows.items()}
+        return _split_rows, (self.seconds, self.first, self.columns, rows, self.steps)
 
     def put(self, name: str, rank: int, column: int, badness: float) -> None:
         """Take a badness at ``column``, which must be there."""
@@ -153,14 +153,14 @@ Joined: TypeAlias = "tuple[list[int], list[int], array[float]]"
 """Ranks, the lengths of their rows, and these one after the other."""
 
 
-def _joined(rows: dict[int, array[float]]) -> Joined:
+def _join_rows(rows: dict[int, array[float]]) -> Joined:
     values = array("f")
     for row in rows.values():
         values.extend(row)
     return list(rows), list(map(len, rows.values())), values
 
 
-def _track(
+def _split_rows(
     seconds: float, first: int, columns: int, joined: dict[str, Joined], steps: array[int]
 ) -> Track:
     rows: dict[str, dict[int, array[float]]] = {}
@@ -247,7 +247,7 @@ class RankHistory:
             if key not in known:
                 known[key] = quantity
         told = [(key, quantity.badness(value)) for key, quantity, value in values]
-        for track, room in ((self.recent, _shifted), (self.whole, self._halved)):
+        for track, room in ((self.recent, _shift), (self.whole, self._halve)):
             column = int((t - self.started) / track.seconds) - track.first
             if column >= track.columns:
                 column = self._column(track, t, room)
@@ -263,7 +263,7 @@ class RankHistory:
             if not room(track, column):
                 return column
 
-    def _halved(self, track: Track, column: int) -> bool:
+    def _halve(self, track: Track, column: int) -> bool:
         ranks = max(1, len(self.hosts))
         if column < max(60, min(WHOLE_COLUMNS, CELLS // ranks)):
             return False
@@ -271,7 +271,7 @@ class RankHistory:
         return True
 
 
-def _shifted(track: Track, column: int) -> bool:
+def _shift(track: Track, column: int) -> bool:
     """Drop old columns, some at once."""
     if column < RECENT_COLUMNS + RECENT_COLUMNS // 4:
         return False

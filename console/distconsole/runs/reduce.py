@@ -11,7 +11,6 @@ from msgspec import UNSET, structs
 
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import (
-    LogLine,
     PhaseReached,
     RankChanged,
     RankState,
@@ -36,12 +35,11 @@ from distconsole.runs.detectors.stragglers import StragglerWatch, straggler_find
 from distconsole.runs.detectors.unplanned import MAX_RANKS, PlanBounds
 from distconsole.runs.detectors.verify import SyncWatch
 from distconsole.runs.detectors.worlds import SplitWatch, WorldWatch
-from distconsole.runs.logs.slices import LineAssembler
+from distconsole.runs.logs.slices import LogLines
 from distconsole.runs.outcome import Outcome, blamed
 from distconsole.runs.points import Point, PointReducer
 from distconsole.runs.rank_view import LIVING
 from distconsole.runs.samples import load_events
-from distconsole.ssh.plain import without_colours
 
 LATE = (frames.LogEntry, frames.NoteEntry, frames.WindowEntry, frames.EndEntry)
 """What is taken of a lost host after the run's end, which it was not waited for with."""
@@ -70,7 +68,7 @@ class RunReducer:
         self._splits = SplitWatch(self._ranks)
         self._stalls = StallWatch(self._ranks)
         self._worlds = WorldWatch(self._ranks)
-        self._lines: dict[tuple[str, int | None, str], LineAssembler] = {}
+        self._lines = LogLines(run)
         self._lost: set[str] = set()
         self._passed_by: Counter[str] = Counter()
         """Lost host -> steps that its ranks made since."""
@@ -141,7 +139,7 @@ class RunReducer:
                 yield from self._worlds.due(t)
                 yield from self._not_finite.due(t)
             case frames.LogEntry():
-                yield from self._log(host, entry, t)
+                yield from self._lines.feed(host, entry, t)
             case frames.FailureEntry():
                 self._outcome.failed(host, entry, t)
             case frames.NoteEntry():
@@ -306,33 +304,11 @@ class RunReducer:
         for straggler in self._stragglers.add(window):
             yield straggler_finding(self._ranks, straggler, t)
 
-    def _log(self, host: str, entry: frames.LogEntry, t: float) -> Iterator[LogLine]:
-        key = (host, entry.rank, "err" if entry.stream == "err" else "out")
-        assembler = self._lines.setdefault(key, LineAssembler())
-        for line, transient in assembler.feed(entry.text):
-            yield self._log_line(key, line, transient, t)
-
-    def _log_line(
-        self, source: tuple[str, int | None, str], line: str, transient: bool, t: float
-    ) -> LogLine:
-        host, rank, stream = source
-        coloured = "\x1b" in line
-        return LogLine(
-            t=t,
-            run=self.run,
-            host=host,
-            stream=stream,
-            line=without_colours(line) if coloured else line,
-            rank=UNSET if rank is None else rank,
-            transient=transient,
-            styled=line if coloured else UNSET,
-        )
-
     def _begin_attempt(
         self, host: str, entry: frames.AttemptEntry, t: float
     ) -> Iterator[RunEvents]:
         """Take that a host's journal has come to an attempt; the first one to do so begins it for all."""
-        yield from self._flush_lines(host, t)
+        yield from self._lines.flush(t, host)
         self._restarts[host] = entry.restart
         if entry.restart <= self._restart:
             return
@@ -362,7 +338,7 @@ class RunReducer:
         self._outcome.ended(host, entry)
         self._waiting.discard(host)
         self._sync.heard_of(host)
-        yield from self._flush_lines(host, t)
+        yield from self._lines.flush(t, host)
         yield from self._tell_passed_by(t)
         if not self._waiting and self.ended is None:
             yield from self._finish(t)
@@ -386,14 +362,8 @@ class RunReducer:
         ended = self._exited.items()
         return tuple(sorted(rank for rank, last in ended if last.exit_code == 0))
 
-    def _flush_lines(self, host: str, t: float) -> Iterator[LogLine]:
-        for key in [key for key in self._lines if key[0] == host]:
-            for line, transient in self._lines.pop(key).flush():
-                yield self._log_line(key, line, transient, t)
-
     def _finish(self, t: float) -> Iterator[RunEvents]:
-        for host in sorted({key[0] for key in self._lines}):
-            yield from self._flush_lines(host, t)
+        yield from self._lines.flush(t)
         yield from self._points.flush(t)
         yield from self._not_finite.due(math.inf)
         yield from self._sync.flush(t)

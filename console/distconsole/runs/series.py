@@ -1,4 +1,4 @@
-"""A curve of bounded length that keeps its shape. It draws nothing."""
+"""A curve of bounded length that keeps its shape."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run in a few numbers, from its picture or from what is stored. It follows nothing."""
+"""One run in a few numbers, from its timeline or from what is stored."""
 
 from __future__ import annotations
 

@@ -305,8 +305,8 @@ class RunTimeline:
             view.samples_run += event.samples_s * seconds
             view.step_seconds_run += seconds
         weight = event.steps / (view.steps + event.steps)
-        view.step_ms_run = _moved(view.step_ms_run, event.step_ms_mean, weight)
-        view.step_ms_p95_run = _moved(view.step_ms_p95_run, event.step_ms_p95, weight)
+        view.step_ms_run = _weigh_in(view.step_ms_run, event.step_ms_mean, weight)
+        view.step_ms_p95_run = _weigh_in(view.step_ms_p95_run, event.step_ms_p95, weight)
 
     def _metric(self, event: Metric) -> None:
         series = self.metrics.get(event.name)
@@ -370,7 +370,7 @@ def _pace(view: RankView) -> tuple[float, int]:
     return view.step_ms_run or 0.0, view.rank
 
 
-def _moved(mean: float | None, value: float | None, weight: float) -> float | None:
+def _weigh_in(mean: float | None, value: float | None, weight: float) -> float | None:
     """Return ``mean`` with ``value`` taken in, which has this ``weight`` of the whole."""
     if mean is None or value is None:
         return value if mean is None else mean

@@ -1,4 +1,4 @@
-"""The heat map of ranks and moments: a picture, and the figures behind it. It draws no page."""
+"""The heat map of ranks and moments: a picture, and the figures behind it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def heat_map(heat: Heat, started: float) -> HeatMap | None:
     if not known:
         return None
     unit = max(known[-1], 1e-6) / (UNKNOWN - 1)
-    cells = array("H", (_quantised(value, unit) for row in rows for value in row))
+    cells = array("H", (_quantise(value, unit) for row in rows for value in row))
     per_row = math.ceil(len(ranks) / MAX_ROWS)
     shown = [_slowest(rows[first : first + per_row]) for first in range(0, len(rows), per_row)]
     low, high = _scale(known)
@@ -143,7 +143,7 @@ def _slowest(rows: Sequence[Sequence[float]]) -> list[float]:
     ]
 
 
-def _quantised(value: float, unit: float) -> int:
+def _quantise(value: float, unit: float) -> int:
     return min(UNKNOWN - 1, round(max(0.0, value) / unit)) if math.isfinite(value) else UNKNOWN
 
 

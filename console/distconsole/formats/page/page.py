@@ -201,23 +201,23 @@ def _rank(view: RankView, data: ReportData) -> list[tuple[str, str]]:
         memory += f" of {bytes_text(view.gpu_mem_total)}"
     first_step = view.phases.get("first_step")
     return [
-        _sorted(view.rank),
+        _sort_cell(view.rank),
         (view.host, view.host),
-        _sorted(view.gpu),
+        _sort_cell(view.gpu),
         _state(view, data.timeline),
-        _sorted(view.exit_code),
-        _sorted(view.steps or None, f"{view.steps:,}"),
-        _sorted(view.step_ms_run),
-        _sorted(ratio, f"{ratio:.2f}x" if ratio is not None else ""),
-        _sorted(view.data_ms),
-        _sorted(view.samples_s_run),
-        _sorted(view.gpu_util),
-        _sorted(view.gpu_mem_used, memory),
-        _sorted(first_step),
+        _sort_cell(view.exit_code),
+        _sort_cell(view.steps or None, f"{view.steps:,}"),
+        _sort_cell(view.step_ms_run),
+        _sort_cell(ratio, f"{ratio:.2f}x" if ratio is not None else ""),
+        _sort_cell(view.data_ms),
+        _sort_cell(view.samples_s_run),
+        _sort_cell(view.gpu_util),
+        _sort_cell(view.gpu_mem_used, memory),
+        _sort_cell(first_step),
     ]
 
 
-def _sorted(value: float | None, text: str | None = None) -> tuple[str, str]:
+def _sort_cell(value: float | None, text: str | None = None) -> tuple[str, str]:
     if value is None:
         return "", ""
     shown = (

@@ -1,4 +1,4 @@
-"""How a run went, in words. It draws nothing."""
+"""How a run went, in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which value of a metric is the better one, by the metric's name. It keeps none."""
+"""Which value of a metric is the better one, by the metric's name."""
 
 from __future__ import annotations
 

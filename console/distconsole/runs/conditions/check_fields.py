@@ -1,4 +1,4 @@
-"""What conditions may ask of a check: rows and a table of fields. It judges nothing."""
+"""What conditions may ask of a check: rows and a table of fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the conditions of each verb may name, for completion. It judges nothing."""
+"""What the conditions of each verb may name, for completion."""
 
 from __future__ import annotations
 

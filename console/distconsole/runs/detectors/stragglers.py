@@ -185,12 +185,12 @@ def _slowest(fresh: Mapping[int, Parts], part: str) -> Straggler | None:
         return None
     if excess < SLOW_SPREAD * (max(others) - typical):
         return None  # the others differ as much among themselves
-    if part in _WAIT_IN and not _waited_for(fresh, rank, part, excess):
+    if part in _WAIT_IN and not _is_waited_for(fresh, rank, part, excess):
         return None
     return Straggler(rank, part, values[rank], typical, step_ms)
 
 
-def _waited_for(fresh: Mapping[int, Parts], rank: int, part: str, excess_ms: float) -> bool:
+def _is_waited_for(fresh: Mapping[int, Parts], rank: int, part: str, excess_ms: float) -> bool:
     """Whether the others are longer where they wait for ``rank``, by about what it has on top in ``part``."""
     wait_of = _WAIT_IN[part]
     own = wait_of(fresh[rank])

@@ -352,7 +352,7 @@ class JournalFeed:
                 if len(reader.waiting) == 1:
                     self._make_ready(reader)
                 if self._lines is not None and (
-                    self._lines.of(reader.host) or _printed(delivered) > LINES_AT_ONCE
+                    self._lines.of(reader.host) or _count_chars(delivered) > LINES_AT_ONCE
                 ):
                     self._let_lines_wait(reader, self._lines)
             reader.done = isinstance(entries[-1], EndEntry)
@@ -450,6 +450,6 @@ class JournalFeed:
         )
 
 
-def _printed(delivered: Delivered) -> int:
+def _count_chars(delivered: Delivered) -> int:
     """Return how many characters of lines are in a delivery."""
     return sum(len(entry.text) for entry in delivered.entries if isinstance(entry, LogEntry))

@@ -51,7 +51,7 @@ def replay(
     """
     unwanted = re.compile(f'"kind":"(?:{"|".join(without)})"'.encode()) if without else None
     entries = run_file.entries()
-    for stored in entries if last is None else _noted(entries, last):
+    for stored in entries if last is None else _note_last(entries, last):
         if unwanted is not None and unwanted.search(stored.body, 0, KIND_BYTES):
             continue
         try:
@@ -114,9 +114,9 @@ def follow(
         if reducer.ended is not None:
             _keep_end(run_file, reducer)
             return
-        places = {host: _known(places.get(host), last) for host, last in stored.items()}
+        places = {host: _place_of(places.get(host), last) for host, last in stored.items()}
         seen = dict(places)
-        if until is not None and _reached(seen, until):
+        if until is not None and _has_reached(seen, until):
             return
         run_file.let_go()
         failure, told_full = "", False
@@ -134,7 +134,7 @@ def follow(
                     elif keeping.full and not told_full:
                         told_full = True
                         yield full_finding(record.run, limit_bytes or 0)
-                    elif left() or (until is not None and _reached(seen, until)):
+                    elif left() or (until is not None and _has_reached(seen, until)):
                         break
             finally:
                 feed.close()
@@ -150,17 +150,17 @@ def follow(
 def known_places(run_file: RunFile, hosts: Sequence[HostName]) -> dict[HostName, Place]:
     """Return how far the journals of ``hosts`` are stored."""
     places = run_file.places()
-    return {host: _known(places.get(host), run_file.last_seq(host)) for host in hosts}
+    return {host: _place_of(places.get(host), run_file.last_seq(host)) for host in hosts}
 
 
-def _known(place: Place | None, stored: int) -> Place:
+def _place_of(place: Place | None, stored: int) -> Place:
     """Return how far a journal is known whose last stored entry has that number."""
     if place is None:
         return Place(stored)  # the first version followed it
     return place.at(max(place.seq, stored - place.shift), place.journal)
 
 
-def _noted(entries: Iterable[StoredEntry], last: dict[HostName, int]) -> Iterator[StoredEntry]:
+def _note_last(entries: Iterable[StoredEntry], last: dict[HostName, int]) -> Iterator[StoredEntry]:
     for stored in entries:
         if stored.host in last:
             last[stored.host] = stored.seq
@@ -197,7 +197,7 @@ def _keep_end(run_file: RunFile, reducer: RunReducer) -> str:
     return ""
 
 
-def _reached(seen: Mapping[HostName, Place], until: Mapping[HostName, Place]) -> bool:
+def _has_reached(seen: Mapping[HostName, Place], until: Mapping[HostName, Place]) -> bool:
     """Whether what is known goes as far; a number of another writer's stands for another entry."""
     return all(
         seen.get(host, BEGINNING).seq >= last.seq

@@ -1,4 +1,4 @@
-"""Which printed lines are wanted: by rank, host, stream, words, severity and time. It reads none."""
+"""Which printed lines are wanted: by rank, host, stream, words, severity and time."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def parse_filter(text: str, now: float) -> LogFilter:
         if RANKS_PATTERN.fullmatch(word):
             given["spans"] = parse_ranks(word)
         elif colon and value and name in _NAMED:
-            given.update(_named(name, value, now))
+            given.update(_parse_named(name, value, now))
         elif word in ("out", "err"):
             given["stream"] = word
         elif word in LEVEL_WORDS:
@@ -135,7 +135,7 @@ def parse_filter(text: str, now: float) -> LogFilter:
 _NAMED = ("rank", "ranks", "host", "stream", "since", "re", "severity", "word")
 
 
-def _named(name: str, value: str, now: float) -> dict[str, object]:
+def _parse_named(name: str, value: str, now: float) -> dict[str, object]:
     match name:
         case "rank" | "ranks":
             return {"spans": parse_ranks(value)}

@@ -1,11 +1,15 @@
-"""From slices of what a rank printed to lines that are safe to show. It writes nothing."""
+"""From slices of what a rank printed to lines that are safe to show."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 
-from distconsole.ssh.plain import colours_after, log_text
+from msgspec import UNSET
+
+from distconsole.model.run_events import LogLine
+from distconsole.rpc.frames import LogEntry
+from distconsole.ssh.plain import colours_after, log_text, without_colours
 
 MAX_LINE_CHARS = 64 * 1024
 """Characters of a line that are kept; a mark at its end says how long it was."""
@@ -140,3 +144,46 @@ def _last_part(text: str) -> str:
     if "\r" not in text:
         return text
     return next((part for part in reversed(text.split("\r")) if part.strip()), "")
+
+
+class LogLines:
+    """The lines of all ranks of a run, as events.
+
+    Args:
+        run: The run's id.
+    """
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+        self._assemblers: dict[tuple[str, int | None, str], LineAssembler] = {}
+        """By host, rank (None is what starts the ranks) and stream."""
+
+    def feed(self, host: str, entry: LogEntry, t: float) -> Iterator[LogLine]:
+        """Yield the lines that an entry of ``host`` ends."""
+        source = (host, entry.rank, "err" if entry.stream == "err" else "out")
+        assembler = self._assemblers.setdefault(source, LineAssembler())
+        for line, transient in assembler.feed(entry.text):
+            yield self._event(source, line, transient, t)
+
+    def flush(self, t: float, host: str | None = None) -> Iterator[LogLine]:
+        """Yield the last lines without an end, of one host or of all."""
+        for source in sorted(self._assemblers, key=lambda each: each[0]):
+            if host in (None, source[0]):
+                for line, transient in self._assemblers.pop(source).flush():
+                    yield self._event(source, line, transient, t)
+
+    def _event(
+        self, source: tuple[str, int | None, str], line: str, transient: bool, t: float
+    ) -> LogLine:
+        host, rank, stream = source
+        coloured = "\x1b" in line
+        return LogLine(
+            t=t,
+            run=self._run,
+            host=host,
+            stream=stream,
+            line=without_colours(line) if coloured else line,
+            rank=UNSET if rank is None else rank,
+            transient=transient,
+            styled=line if coloured else UNSET,
+        )

@@ -1,7 +1,4 @@
-"""A list whose older part lies on the disk, so that it may grow as long as the disk has room.
-
-It knows nothing of what it holds.
-"""
+"""A list whose older part lies on the disk, so that it may grow as long as the disk has room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run on the disk: what is known of it, and the journal entries of its nodes. It interprets none."""
+"""One run on the disk: what is known of it, and the journal entries of its nodes."""
 
 from __future__ import annotations
 
@@ -137,14 +137,14 @@ def _readable(path: Path) -> sqlite3.Connection:
         sqlite3.Error: if it is none of ours, or cannot be read.
     """
     try:
-        return _tried(connect(path))
+        return _try_reading(connect(path))
     except sqlite3.Error as error:
         if error.sqlite_errorcode & 0xFF not in NO_ROOM:
             raise
-    return _tried(connect(path, alone=True))
+    return _try_reading(connect(path, alone=True))
 
 
-def _tried(db: sqlite3.Connection) -> sqlite3.Connection:
+def _try_reading(db: sqlite3.Connection) -> sqlite3.Connection:
     try:
         _schema_version(db)
         db.execute("SELECT 1 FROM meta LIMIT 1")
@@ -291,7 +291,7 @@ class RunFile:
         """
         begun = after or {}
         hosts = [self._of_host(host, begun.get(host, 0)) for host in self._hosts()]
-        yield from _merged(hosts)
+        yield from _merge(hosts)
 
     def places(self) -> dict[HostName, Place]:
         """Return how far the hosts' journals are known; nothing of hosts that the first version followed."""
@@ -358,7 +358,7 @@ class RunFile:
         yield from _entries(host, reversed(found))
 
 
-def _merged(hosts: Iterable[Iterator[StoredEntry]]) -> Iterator[StoredEntry]:
+def _merge(hosts: Iterable[Iterator[StoredEntry]]) -> Iterator[StoredEntry]:
     """Yield entries of hosts, in rising order of their names, by time; at the same time host after host.
 
     A host tells of many ranks at once: its entries are handed on until another one's turn comes.

@@ -1,4 +1,4 @@
-"""The folder of runs, one SQLite file each (``run_file``): makes them, finds them, removes them. It reads no entry."""
+"""The folder of runs, one SQLite file each (``run_file``): makes them, finds them, removes them."""
 
 from __future__ import annotations
 
