@@ -130,11 +130,11 @@ def _interesting(
         "ports": ports,
         "run": run,
         "run_state": state,
-        "orphan": _is_adopted(every.get(process.ppid)),
+        "orphan": _is_orphan(every.get(process.ppid)),
     }
 
 
-def _is_adopted(parent: Process | None) -> bool:
+def _is_orphan(parent: Process | None) -> bool:
     """Whether a process has the parent that the kernel gives to those that lost theirs.
 
     In a container the first process may be the job itself. A parent that is not to be seen is

@@ -110,7 +110,7 @@ def _note_users(folder: str, entries: list[dict[str, Any]], due: float) -> None:
     open_ones = [entry for entry in entries if entry["used"] is None]
     if not open_ones:
         return
-    mapped, complete = _list_mapped({entry["uid"] for entry in open_ones}, folder, due)
+    mapped, complete = _find_files({entry["uid"] for entry in open_ones}, folder, due)
     for entry in open_ones:
         path = os.fsencode(os.path.join(folder, entry["name"]))
         if any(each == path or each.startswith(path + b"/") for each in mapped):
@@ -119,7 +119,7 @@ def _note_users(folder: str, entries: list[dict[str, Any]], due: float) -> None:
             entry["used"] = False
 
 
-def _list_mapped(uids: Iterable[int], folder: str, due: float) -> tuple[set[bytes], bool]:
+def _find_files(uids: Iterable[int], folder: str, due: float) -> tuple[set[bytes], bool]:
     """Return the files below ``folder`` that processes of ``uids`` have, and whether all were seen."""
     wanted, prefix = set(uids), os.fsencode(folder) + b"/"
     found: set[bytes] = set()

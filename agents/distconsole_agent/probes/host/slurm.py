@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextvars
 import os
 import re
 import shutil
 import socket
-import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
@@ -186,20 +186,12 @@ def _environment() -> dict[str, str]:
 def _at_once(
     asked: Mapping[str, tuple[str, ...]], seconds: float, environment: Mapping[str, str]
 ) -> dict[str, Ended]:
-    told: dict[str, Ended] = {}
-
-    def ask(name: str, argv: tuple[str, ...]) -> None:
-        told[name] = _run(argv, seconds * 0.8, environment)
-
-    threads = [
-        threading.Thread(target=contextvars.copy_context().run, args=(ask, name, argv))
-        for name, argv in asked.items()
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return told
+    with ThreadPoolExecutor(len(asked)) as pool:
+        waiting = {
+            name: pool.submit(copy_context().run, _run, argv, seconds * 0.8, environment)
+            for name, argv in asked.items()
+        }
+        return {name: ended.result() for name, ended in waiting.items()}
 
 
 def _run(argv: tuple[str, ...], seconds: float, environment: Mapping[str, str]) -> Ended:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import os
 import re
 import shutil
 import socket
-import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
@@ -84,24 +84,18 @@ def look_before_run(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     asked = read.items(args, "engines")
     if not set(asked) <= {"horovod", "mpi"}:
         raise bad_arguments("engines is a list of horovod and mpi")
-    horovod = "horovod" in asked
-    facts: dict[str, Any] = {"mpi": None}
-    context = contextvars.copy_context()
-    beside = threading.Thread(target=context.run, args=(_add_mpi, args, seconds, facts))
-    if "mpi" in asked:
-        beside.start()
-    try:
-        facts["horovod"] = _horovod(args, seconds) if horovod else None
-        facts["own_addresses"] = _own_addresses() if horovod else None
-    finally:
-        if "mpi" in asked:
-            beside.join()
+    facts: dict[str, Any] = dict.fromkeys(("horovod", "mpi", "own_addresses"))
+    with ThreadPoolExecutor(1) as pool:
+        setup = {"setup": args.get("setup")}
+        run = copy_context().run
+        mpi = pool.submit(run, look, setup, seconds) if "mpi" in asked else None
+        if "horovod" in asked:
+            facts["horovod"] = _horovod(args, seconds)
+            facts["own_addresses"] = _own_addresses()
+        if mpi is not None:
+            with contextlib.suppress(OSError):
+                facts["mpi"] = mpi.result()
     return facts
-
-
-def _add_mpi(args: dict[str, Any], seconds: float, facts: dict[str, Any]) -> None:
-    with contextlib.suppress(OSError):
-        facts["mpi"] = look({"setup": args.get("setup")}, seconds)
 
 
 def _horovod(args: dict[str, Any], seconds: float) -> dict[str, Any]:

@@ -262,7 +262,7 @@ class Imports(ast.NodeVisitor):
         self.lightly(ast.iter_child_nodes(node))
 
     def visit_If(self, node: ast.If) -> None:
-        if named(node.test) == "__main__":
+        if name_tested(node.test) == "__main__":
             self.generic_visit(node)
         else:
             self.lightly([*node.body, *node.orelse])
@@ -277,7 +277,7 @@ class Imports(ast.NodeVisitor):
             self.visit(other)
 
 
-def named(test: ast.AST) -> str:
+def name_tested(test: ast.AST) -> str:
     """``__main__`` for the usual test of the script's name, else nothing."""
     found = [each.value for each in ast.walk(test) if isinstance(each, ast.Constant)]
     return "__main__" if "__main__" in found else ""

@@ -10,7 +10,7 @@ from typing import Any
 from distconsole_agent.probes.standalone.reporting import FACTS, begin, leave, say
 
 
-def list_mapped(pattern: str) -> list[str]:
+def find_libraries(pattern: str) -> list[str]:
     found = set()
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         for line in maps:
@@ -42,7 +42,7 @@ def facts() -> dict[str, Any]:
         "version": str(torch.__version__),
         "architectures": str(flags() or "").split() if flags is not None else [],
         "nccl": version,
-        "nccl_mapped": list_mapped(r"/libnccl\.so"),
+        "nccl_mapped": find_libraries(r"/libnccl\.so"),
     }
 
 

@@ -39,7 +39,6 @@ from distconsole.checks.facts.node import Facts, LifeFacts, SshFacts
 from distconsole.checks.facts.script import SpeedFacts
 from distconsole.checks.fixes import proofs
 from distconsole.checks.gather import (
-    broken_ways,
     collective,
     engine_jobs,
     folder_stage,
@@ -163,7 +162,7 @@ class _Checking:
     def ways(self) -> list[Rule]:
         """The checks of ways between the hosts that nobody asked for, and nobody wants left out."""
         every = select_rules(CATALOGUE, (), self.gathering.request.skip)
-        return [rule for rule in every if rule.id in broken_ways.WAYS and rule not in self.chosen]
+        return [rule for rule in every if rule.id in reachability.WAYS and rule not in self.chosen]
 
     def stages(self) -> Iterator[Event]:
         """Go through the stages that the rules need."""
@@ -287,18 +286,18 @@ class _Checking:
 
     def _tell_of(self, rules: Iterable[Rule]) -> Iterator[Event]:
         """Judge by ``rules`` that nobody asked for; only what they find is told."""
-        for finding in broken_ways.judge_ways(self.gathering, rules, self.verdicts):
+        for finding in reachability.judge_ways(self.gathering, rules, self.verdicts):
             yield FindingMade(finding=finding)
 
     def _second_look(self, kinds: Sequence[type[Facts]]) -> Iterator[Event]:
         """Try all ways once more where a job came to nothing: one may have broken since."""
-        stuck = broken_ways.stuck_jobs(self.gathering, kinds)
+        stuck = reachability.stuck_jobs(self.gathering, kinds)
         if not stuck:
             return
         yield from self._stage("net.reach_tcp", reachability.reach(self.gathering))
-        if broken_ways.any_broken(self.gathering):
-            broken_ways.excuse(self.gathering, stuck)
-            asked = [rule for rule in self.rules if rule.id in broken_ways.WAYS]
+        if reachability.any_broken(self.gathering):
+            reachability.excuse(self.gathering, stuck)
+            asked = [rule for rule in self.rules if rule.id in reachability.WAYS]
             yield from self._tell_of([*asked, *self.ways])
 
     def _wanted_jobs(self) -> Iterator[_Job]:

@@ -84,7 +84,7 @@ def run_gloo(
         return process_args(gathering, host, own, by_hand=not bound)
 
     work = _work(len(hosts), seconds)
-    with _stopped_by(enough, gathering, job):
+    with _stop_once(enough, gathering, job):
         found = {
             str(outcome.host): reports_of(job, outcome)
             for outcome in start_ranks(gathering, job, work, seconds, start_on)
@@ -97,7 +97,7 @@ def run_gloo(
 
 
 @contextmanager
-def _stopped_by(enough: threading.Event, gathering: Gathering, job: Job) -> Iterator[None]:
+def _stop_once(enough: threading.Event, gathering: Gathering, job: Job) -> Iterator[None]:
     """Stop the ranks of ``job`` once ``enough`` is set or nobody waits for the check any more."""
     over = threading.Event()
 

@@ -73,29 +73,12 @@ MANY_HOSTS, FEW_PINGS = 32, 3
 ANSWER_SECONDS = 2.0
 """What an answer may take beyond the probe's own deadline."""
 
-PYTHON_KINDS: dict[str, type[Facts]] = {
-    "python": PythonFacts,
-    "torch": TorchFacts,
-    "horovod": HorovodFacts,
-    "env": EnvFacts,
-}
-KINDS: dict[str, type[Facts]] = {
-    "os": OsFacts,
-    "shell": ShellFacts,
-    "mpi": MpiFacts,
-    "gpu": GpuFacts,
-    "port": PortFacts,
-    "proc": ProcFacts,
-    "import": ImportFacts,
-    "kernel": KernelFacts,
-    "fabric": FabricFacts,
-    "shm": ShmFacts,
-    "slurm": SlurmFacts,
-    "net": NetFacts,
-    "script": ScriptFacts,
-    "folders": FolderFacts,
-    "between": BetweenFacts,
-}
+PYTHON_KINDS: tuple[type[Facts], ...] = (PythonFacts, TorchFacts, HorovodFacts, EnvFacts)
+KINDS: tuple[type[Facts], ...] = (
+    *(OsFacts, ShellFacts, MpiFacts, GpuFacts, PortFacts, ProcFacts, ImportFacts, KernelFacts),
+    *(FabricFacts, ShmFacts, SlurmFacts, NetFacts, ScriptFacts, FolderFacts, BetweenFacts),
+)
+"""What a probe of the same name as the group finds; the former are from one probe, ``python_env``."""
 
 BUDGET_OVER = "the budget was over"
 NOTHING_WRITTEN = "nothing is written without a script, or --level full"
@@ -252,12 +235,12 @@ def local_facts(gathering: Gathering) -> Iterator[HostEvidence]:
         for outcome in gathering.on_each(hosts, work, seconds):
             evidence = gathering.hosts[outcome.host]
             if isinstance(outcome, fan.Failed):
-                _lack_all(evidence, gathering.needed, outcome.error)
+                code = getattr(outcome.error, "code", "")
+                _note_error(evidence, gathering.needed, code, outcome.error.message)
             else:
                 _learn_all(evidence, outcome.value, gathering.needed)
             yield evidence
-    kinds: list[type[Facts]] = [*KINDS.values(), *PYTHON_KINDS.values(), ClockFacts]
-    gathering.lack(tuple(kinds), Outcome.TIMED_OUT, BUDGET_OVER)
+    gathering.lack((*KINDS, *PYTHON_KINDS, ClockFacts), Outcome.TIMED_OUT, BUDGET_OVER)
 
 
 def _peer_addresses(gathering: Gathering) -> list[str]:
@@ -294,7 +277,7 @@ def _questions(
     deep = gathering.request.level is Level.FULL
     quick = gathering.request.level is Level.QUICK
     shell = interpreter(gathering, host)
-    if needed & set(PYTHON_KINDS.values()):
+    if needed & set(PYTHON_KINDS):
         load = not quick and HorovodFacts in needed
         yield "python_env", "python_env", {**shell, "load": load}
     arguments: dict[str, dict[str, Any]] = {
@@ -306,7 +289,12 @@ def _questions(
         "net": {"peers": peers},
         "slurm": {"names": [str(host.name)]},
         "between": {
-            "targets": targets(_in_order(gathering), host) if BetweenFacts in needed else []
+            # In the order of the hosts, not in that in which the links came about.
+            "targets": targets(
+                {each.name: gathering.links[each.name] for each in gathering.reached()}, host
+            )
+            if BetweenFacts in needed
+            else []
         },
         "import": shell,
         "gpu": {"health": not quick},
@@ -318,9 +306,9 @@ def _questions(
     without = {"port"} if host.name != first or not ports_of(gathering) else set()
     if gathering.launch is None and not deep:
         without.add("folders")
-    for name, kind in KINDS.items():
-        if kind in needed and name not in without:
-            yield name, name, arguments.get(name, {})
+    for kind in KINDS:
+        if kind in needed and kind.group not in without:
+            yield kind.group, kind.group, arguments.get(kind.group, {})
 
 
 def ports_of(gathering: Gathering) -> tuple[int, ...]:
@@ -350,25 +338,20 @@ def interpreter(gathering: Gathering, host: Host) -> dict[str, Any]:
     }
 
 
-def _in_order(gathering: Gathering) -> dict[HostName, NodeLink]:
-    """Return the links in the order of the hosts, not in that in which they came about."""
-    return {host.name: gathering.links[host.name] for host in gathering.reached()}
-
-
 def _learn_all(
     evidence: HostEvidence, said: Mapping[str, Any], needed: frozenset[type[Facts]]
 ) -> None:
     learn(evidence, ClockFacts, said["clock"])
     answers = said["answers"]
-    inspected = _facts_or_reason(evidence, answers.get("python_env"), tuple(PYTHON_KINDS.values()))
-    for name, kind in PYTHON_KINDS.items():
+    inspected = _facts_or_reason(evidence, answers.get("python_env"), PYTHON_KINDS)
+    for kind in PYTHON_KINDS:
         if inspected is not None:
-            learn(evidence, kind, inspected.get(name))
-    for name, kind in KINDS.items():
-        if name in NOT_ALWAYS and name not in answers:
-            evidence.lack(kind, Outcome.SKIPPED, NOT_ALWAYS[name])
+            learn(evidence, kind, inspected.get(kind.group))
+    for kind in KINDS:
+        if kind.group in NOT_ALWAYS and kind.group not in answers:
+            evidence.lack(kind, Outcome.SKIPPED, NOT_ALWAYS[kind.group])
         elif kind in needed:
-            found = _facts_or_reason(evidence, answers.get(name), (kind,))
+            found = _facts_or_reason(evidence, answers.get(kind.group), (kind,))
             if found is not None:
                 learn(evidence, kind, found)
 
@@ -384,10 +367,16 @@ def _facts_or_reason(
         return facts
     code = error.get("code") if isinstance(error, dict) else ""
     why = error.get("message", "") if isinstance(error, dict) else "the answer is not as agreed"
+    _note_error(evidence, kinds, code, str(why)[:300])
+    return None
+
+
+def _note_error(
+    evidence: HostEvidence, kinds: Iterable[type[Facts]], code: object, why: str
+) -> None:
     outcome = Outcome.TIMED_OUT if code == "timed_out" else Outcome.COULD_NOT_RUN
     for kind in kinds:
-        evidence.lack(kind, outcome, str(why)[:300])
-    return None
+        evidence.lack(kind, outcome, why)
 
 
 def learn(evidence: HostEvidence, kind: type[Facts], answer: object) -> None:
@@ -410,10 +399,3 @@ def believe(
         why = f"the node's answer is not as agreed: {error}"
         evidence.lack(lacking or kind, Outcome.COULD_NOT_RUN, why)
         return None
-
-
-def _lack_all(evidence: HostEvidence, kinds: frozenset[type[Facts]], error: NodeError) -> None:
-    code = getattr(error, "code", "")
-    outcome = Outcome.TIMED_OUT if code == "timed_out" else Outcome.COULD_NOT_RUN
-    for kind in kinds:
-        evidence.lack(kind, outcome, error.message)

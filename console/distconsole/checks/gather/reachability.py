@@ -7,18 +7,23 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from distconsole.checks.engine.losses import is_lost
-from distconsole.checks.facts.evidence import ALONE, Outcome
-from distconsole.checks.facts.network import Edge, NetFacts, ReachFacts, pair_reports
+from distconsole.checks.engine.judge import Verdicts, judge
+from distconsole.checks.engine.losses import is_lost, leave_out
+from distconsole.checks.engine.rule import Rule
+from distconsole.checks.facts.evidence import ALONE, BROKEN, Outcome
+from distconsole.checks.facts.jobs import CollFacts
+from distconsole.checks.facts.network import Edge, NetFacts, ReachFacts, matrix_of, pair_reports
 from distconsole.checks.facts.node import Facts, SshFacts, convert
 from distconsole.checks.gather.addresses import Endpoint, endpoints, endpoints_in, shared_networks
 from distconsole.checks.gather.listeners import Listeners, Listening
 from distconsole.checks.gather.nodes import Gathering
 from distconsole.checks.gather.second_questions import ask_kernels
 from distconsole.checks.interfaces.panel import plan_untried
+from distconsole.checks.rules.software.ranks import DONE, last_stage
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
 from distconsole.model.events import PairProgress
+from distconsole.model.findings import Finding
 from distconsole.model.requests import Level
 
 CONNECT_SECONDS = {Level.QUICK: 1.2, Level.STANDARD: 3.2, Level.FULL: 7.5}
@@ -37,6 +42,9 @@ MANY_PORTS_HOSTS, MANY_PORTS, FEW_PORTS = 8, 16, 8
 ALL_PORTS_HOSTS = 32
 """Beyond so many hosts each one tries the fixed port of another and one of its others, in turn."""
 
+
+WAYS = frozenset({"net.reach_tcp", "net.asymmetric", "net.port_ephemeral", "net.mtu"})
+"""Checks of what makes jobs leave hosts out."""
 
 CODE_NAME = re.compile(r"E[A-Z0-9]{1,20}")
 
@@ -280,3 +288,44 @@ def _edge(source: str, target: dict[str, Any], there: Listening, result: Result)
 
 def _name(target: dict[str, Any]) -> str:
     return str(target["id"]).rpartition(" ")[0]
+
+
+def any_broken(gathering: Gathering) -> bool:
+    """Whether some connections between the hosts do not work."""
+    matrix = matrix_of(gathering.view((ReachFacts,)).of(ReachFacts))
+    return bool(matrix.dead or matrix.partial or matrix.small_only)
+
+
+def judge_ways(gathering: Gathering, rules: Iterable[Rule], verdicts: Verdicts) -> list[Finding]:
+    """Judge the ways by ``rules``; only those that find something are added to ``verdicts``."""
+    findings: list[Finding] = []
+    for rule in rules:
+        found = Verdicts()
+        findings += judge(rule, gathering.hosts.values(), gathering.view(), found)
+        if not found.findings:
+            continue
+        verdicts.findings += found.findings
+        for name, cells in found.cells.items():
+            verdicts.cells.setdefault(name, {}).update(cells)
+    return findings
+
+
+def stuck_jobs(gathering: Gathering, kinds: Iterable[type[Facts]]) -> list[type[Facts]]:
+    """Return the jobs, by their facts, that did not come to their end though every way and host was well.
+
+    A way may have broken since it was tried.
+    """
+    if gathering.lost or any_broken(gathering):
+        return []
+    return [kind for kind in kinds if issubclass(kind, CollFacts) and _is_stuck(gathering, kind)]
+
+
+def _is_stuck(gathering: Gathering, kind: type[CollFacts]) -> bool:
+    jobs = gathering.view().of(kind).values()
+    return any(last_stage(rank) != DONE for job in jobs for rank in job.ranks)
+
+
+def excuse(gathering: Gathering, kinds: Iterable[type[Facts]]) -> None:
+    """Forget what jobs told while a way broke: the way is at fault, and nobody else."""
+    for kind in kinds:
+        leave_out(gathering, kind, gathering.hosts, f"a way broke while it went on {BROKEN}")

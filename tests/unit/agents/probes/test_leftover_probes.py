@@ -214,7 +214,7 @@ def test_shared_memory_is_looked_at_where_it_lies() -> None:
 )
 def test_a_process_lost_its_parent_where_init_took_it(parent: str | None, adopted: bool) -> None:
     process = None if parent is None else Process(1, 0, 0, parent, "S", 9.0, 1, False)
-    assert holders._is_adopted(process) is adopted
+    assert holders._is_orphan(process) is adopted
 
 
 def test_a_name_of_a_process_may_hold_anything(tmp_path: Path) -> None:
