@@ -1,7 +1,4 @@
-"""Brings in what one node can say by itself: reaches the hosts and asks each all its questions at once.
-
-What a node leaves open until its time is over is noted with the reason.
-"""
+"""The evidence of a check, and what each node can say by itself, asked all at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What the hosts' Slurm is asked beyond one host's own words: credentials of each other, a step of a job.
-
-It shows credentials to the hosts only.
-"""
+"""Asks the hosts' Slurm for credentials, which it shows to the other hosts only, and for limits in a step."""
 
 from __future__ import annotations
 
