@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 import pytest
 
 from distconsole.checks.engine.catalogue import CATALOGUE
-from distconsole.checks.engine.files import hostfile, junit
 from distconsole.checks.engine.judge import Verdicts, judge
 from distconsole.checks.engine.reference import catalogue_tables, explain
+from distconsole.checks.engine.report import hostfile, junit
 from distconsole.checks.engine.rule import (
     NotApplicable,
     PredictedChoices,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from distconsole.checks.engine.rule import Rule
 from distconsole.checks.rules.gpu import gpu_errors, gpu_health, gpu_load, gpus
 from distconsole.checks.rules.network import (
-    between,
     choices,
     interfaces,
     links,
@@ -31,7 +30,6 @@ from distconsole.checks.rules.system import (
 
 CATALOGUE: tuple[Rule, ...] = (
     *ssh.RULES,
-    *between.RULES[:1],
     *names.RULES,
     *limits.RULES,
     *folders.RULES,
@@ -54,7 +52,7 @@ CATALOGUE: tuple[Rule, ...] = (
     *links.RULES,
     *collectives.RULES,
     *expected.RULES,
-    *between.RULES[1:],
+    *ssh.MPI_RULES,
 )
 
 

@@ -13,10 +13,9 @@ from distconsole.checks.engine import losses
 from distconsole.checks.engine.at_once import at_once
 from distconsole.checks.engine.baseline import Passports, compare_passports
 from distconsole.checks.engine.catalogue import CATALOGUE
-from distconsole.checks.engine.files import write_files
 from distconsole.checks.engine.judge import Verdicts, judge
 from distconsole.checks.engine.reaching import connect
-from distconsole.checks.engine.report import make_report
+from distconsole.checks.engine.report import make_report, write_files
 from distconsole.checks.engine.rule import Rule
 from distconsole.checks.engine.select import (
     at_level,

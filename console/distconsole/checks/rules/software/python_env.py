@@ -24,7 +24,7 @@ from distconsole.checks.rules.script.script_imports import (
     differ_in_packages,
     imported_packages,
 )
-from distconsole.checks.rules.wording import dissent, name_hosts
+from distconsole.checks.rules.wording import Dissent, dissent, name_hosts
 from distconsole.config.spelling import nearest
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
@@ -146,7 +146,7 @@ def _consistency(view: View) -> RuleResults:
             yield warn(
                 split.told(variable),
                 split.minority,
-                cure=_follow_majority(view, variable, split.majority, split.minority),
+                cure=_follow_majority(view, variable, split),
                 expected="the same on every host, or on none",
                 hint=f"look where it is set: grep -rn {variable} ~/.bashrc ~/.profile /etc/environment "
                 "/etc/profile.d",
@@ -160,17 +160,18 @@ def _consistency(view: View) -> RuleResults:
         )
 
 
-def _follow_majority(
-    view: View, variable: str, majority: str | None, minority: Sequence[str]
-) -> Cure | None:
-    if majority is None:
-        return None
-    ours = by_run(view, (variable,), "sets it on every host by itself")
-    said = ours if variable in SET_BY_RUN else ""
-    if majority == NOT_SET:
+def _done_by_run(view: View, variable: str) -> str:
+    """Return what ``run`` does about a variable, where it sets that by itself."""
+    words = by_run(view, (variable,), f"sets {variable} on every host by itself")
+    return words if variable in SET_BY_RUN else ""
+
+
+def _follow_majority(view: View, variable: str, split: Dissent[str]) -> Cure | None:
+    ours = _done_by_run(view, variable)
+    if split.majority == NOT_SET:
         change = HostCure(unset=(variable,))
-        return Cure(hosts=dict.fromkeys(minority, change), by_run=said)
-    return Cure(env={variable: majority}, by_run=said)
+        return Cure(hosts=dict.fromkeys(split.minority, change), by_run=ours)
+    return Cure(env={variable: split.majority}, by_run=ours) if split.majority else None
 
 
 def _set_by_launch(view: View) -> set[str]:
@@ -207,8 +208,7 @@ def _right_name(view: View, variable: str, names: Sequence[str]) -> Cure | None:
     hosts = {name: HostCure(env={variable: nic}) for name, nic in nics.items() if nic}
     if not hosts:
         return None
-    ours = by_run(view, (variable,), f"sets {variable} on every host by itself")
-    return Cure(hosts=hosts, by_run=ours if variable in SET_BY_RUN else "")
+    return Cure(hosts=hosts, by_run=_done_by_run(view, variable))
 
 
 def _rename(variable: str, value: str) -> Cure | None:
@@ -267,8 +267,7 @@ def _right_value(variable: str, chosen: Endpoint | None) -> str | None:
 
 def _correct_name(view: View, name: str, variable: str, value: str | None) -> Cure:
     change = HostCure(env={variable: value}) if value else HostCure(unset=(variable,))
-    ours = by_run(view, (variable,), f"sets {variable} on every host by itself")
-    return Cure(hosts={name: change}, by_run=ours if variable in SET_BY_RUN else "")
+    return Cure(hosts={name: change}, by_run=_done_by_run(view, variable))
 
 
 def _interfaces_in(variable: str, value: str) -> list[str]:

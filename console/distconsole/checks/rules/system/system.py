@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
 
 from distconsole.checks.engine.rule import (
     HERE,
@@ -267,57 +266,45 @@ def _probing(view: View) -> RuleResults:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """What lines of one kind mean, for how long they matter, and what to do."""
-
-    meaning: str
-    seconds: float
-    hint: str
-
-
-_KINDS: dict[str, _Kind] = {
-    "oom": _Kind(
+_KINDS: dict[str, tuple[str, float, str]] = {
+    "oom": (
         "memory ran out and the kernel ended {on}",
         HOUR_SECONDS,
         "fewer DataLoader workers or less in memory; a rank ended so shows exit code 137",
     ),
-    "nfs": _Kind(
+    "nfs": (
         "the NFS server {on} does not answer",
         DAY_SECONDS,
         "whatever touches its folders hangs: findmnt -t nfs,nfs4; then the server",
     ),
-    "lustre": _Kind(
-        "the connection to a Lustre server was lost", HOUR_SECONDS, "lfs check servers"
-    ),
-    "neighbours": _Kind(
+    "lustre": ("the connection to a Lustre server was lost", HOUR_SECONDS, "lfs check servers"),
+    "neighbours": (
         "the neighbour table overflowed",
         DAY_SECONDS,
         "sudo sysctl -w net.ipv4.neigh.default.gc_thresh3=16384",
     ),
-    "conntrack": _Kind(
+    "conntrack": (
         "the firewall's table of connections was full and it dropped packets",
         DAY_SECONDS,
         "sudo sysctl -w net.netfilter.nf_conntrack_max=1048576",
     ),
-    "syn_flood": _Kind(
+    "syn_flood": (
         "more connections came at once than may wait on port {on}",
         HOUR_SECONDS,
         "sudo sysctl -w net.core.somaxconn=4096",
     ),
-    "hung": _Kind(
+    "hung": (
         "{on} was stuck in the kernel for minutes",
         HOUR_SECONDS,
         "the log names the function: a filesystem, a disk or a driver that does not answer",
     ),
-    "hardware": _Kind("the hardware reported an error", DAY_SECONDS, "sudo ras-mc-ctl --errors"),
-    "pcie": _Kind(
-        "the PCIe port {on} reported an error", DAY_SECONDS, "lspci -tv; reseat the card"
-    ),
-    "disk": _Kind("the disk or filesystem {on} failed", DAY_SECONDS, "smartctl -a; findmnt"),
-    "link": _Kind("the network link {on} went down", HOUR_SECONDS, "ethtool {on}; another cable"),
-    "heat": _Kind("a processor was too hot and slowed down", HOUR_SECONDS, "fans, inlet air"),
+    "hardware": ("the hardware reported an error", DAY_SECONDS, "sudo ras-mc-ctl --errors"),
+    "pcie": ("the PCIe port {on} reported an error", DAY_SECONDS, "lspci -tv; reseat the card"),
+    "disk": ("the disk or filesystem {on} failed", DAY_SECONDS, "smartctl -a; findmnt"),
+    "link": ("the network link {on} went down", HOUR_SECONDS, "ethtool {on}; another cable"),
+    "heat": ("a processor was too hot and slowed down", HOUR_SECONDS, "fans, inlet air"),
 }
+"""By kind of line what it means, for how long it matters, and what to do."""
 
 
 def unless_unreadable(host: HostView) -> NotApplicable | None:
@@ -335,21 +322,21 @@ def _log(view: View) -> RuleResults:
     alike: dict[tuple[str, str], dict[str, KernelEvent]] = {}
     for name, facts in facts_of.items():
         for event in facts.events[-MAX_LISTED:]:
-            kind = _KINDS.get(event.kind)
-            if kind is not None and event.age_seconds <= kind.seconds:
+            _, seconds, _ = _KINDS.get(event.kind, ("", -1.0, ""))
+            if event.age_seconds <= seconds:
                 alike.setdefault((event.kind, event.on), {})[name] = event
-    for (kind_name, where), events in alike.items():
-        kind, on = _KINDS[kind_name], where or "a program"
+    for (kind, where), events in alike.items():
+        (meaning, _, mend), on = _KINDS[kind], where or "a program"
         last = min(events.values(), key=lambda event: event.age_seconds)
         times = f", {last.count} times" if last.count > 1 else ""
         first = next(iter(events))
         source = "dmesg" if facts_of[first].source == "kmsg" else "journalctl -k"
         yield warn(
-            f"on {name_hosts(list(events))} {kind.meaning.format(on=on)}, "
+            f"on {name_hosts(list(events))} {meaning.format(on=on)}, "
             f"{age_text(last.age_seconds)} ago{times}",
             events,
             seen=f"{source}: {events[first].text}",
-            hint=kind.hint.format(on=on),
+            hint=mend.format(on=on),
         )
 
 
