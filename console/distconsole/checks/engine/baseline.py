@@ -1,7 +1,7 @@
 """What hosts looked like when they last passed, so that a failure can say what has changed since.
 
 One small JSON file a host, with what changes only when somebody changes it: versions, drivers,
-limits, interfaces, variables; no loads, no free space, no times.
+limits, interfaces, variables.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def marks_of(facts: FactGroups) -> dict[str, str]:
             value: object = facts.get(group)
             for name in path.split("."):
                 value = value.get(name) if isinstance(value, Mapping) else None
-            _flatten((group, path), (), value, found)
+            _add_marks((group, path), (), value, found)
     return found
 
 
@@ -142,17 +142,17 @@ def _standing(net: Mapping[str, object]) -> Mapping[str, object]:
     }
 
 
-def _flatten(
+def _add_marks(
     at: tuple[str, str], inside: tuple[str, ...], value: object, found: dict[str, str]
 ) -> None:
     if (*at, inside[-1] if inside else "") in PASSING:
         return
     if isinstance(value, Mapping):
         for name, each in value.items():
-            _flatten(at, (*inside, str(name)), each, found)
+            _add_marks(at, (*inside, str(name)), each, found)
     elif isinstance(value, (list, tuple)) and any(isinstance(each, Mapping) for each in value):
         for index, each in enumerate(value):
-            _flatten(at, (*inside, _name(each, index)), each, found)
+            _add_marks(at, (*inside, _name(each, index)), each, found)
     elif value not in (None, "", [], ()):
         found[".".join((*at, *inside))] = str(value)[:MAX_VALUE_CHARS]
 

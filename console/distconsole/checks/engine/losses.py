@@ -29,7 +29,7 @@ def is_lost(gathering: Gathering, name: str) -> bool:
     return False
 
 
-def broken_links(gathering: Gathering, names: Iterable[str]) -> list[str]:
+def find_dead_links(gathering: Gathering, names: Iterable[str]) -> list[str]:
     """Return those of ``names`` whose connection has ended, without asking anybody."""
     wanted = set(names)
     return [
@@ -59,7 +59,7 @@ def leave_out(gathering: Gathering, kind: type[Facts], hosts: Iterable[str], why
 
 def note_life(gathering: Gathering) -> None:
     """Note at the end of every host that was reached whether it still answers."""
-    broken = broken_links(gathering, gathering.links)
+    broken = find_dead_links(gathering, gathering.links)
     for name in broken:
         is_lost(gathering, name)
     for name, link in gathering.links.items():

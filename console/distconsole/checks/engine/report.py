@@ -20,6 +20,7 @@ from distconsole.checks.facts.evidence import (
     NO_GROUP,
     UNREACHED,
     Outcome,
+    View,
 )
 from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, pair_reports
 from distconsole.checks.gather.nodes import Gathering
@@ -30,7 +31,13 @@ from distconsole.model.check_outcome import INCOMPLETE, UNKNOWN, passed_hosts, w
 from distconsole.model.check_outcome import LOST as LOST_CHECK
 from distconsole.model.cluster import Cluster
 from distconsole.model.findings import Finding, Severity
-from distconsole.model.reports import CheckOutcome, CheckReport, HostReport, NetworkReport
+from distconsole.model.reports import (
+    CheckOutcome,
+    CheckReport,
+    HostReport,
+    NetworkReport,
+    PairReport,
+)
 from distconsole.model.requests import Check, Level
 
 NEVER_COVERED = (
@@ -61,23 +68,15 @@ def make_report(
         sweeping: Whether collectives for which there is no time are named and not missed.
     """
     request, view = gathering.request, gathering.view()
-    cells = {
-        str(host): {
-            check: cell.outcome.value for check, cell in verdicts.cells.get(host, {}).items()
-        }
-        for host in gathering.hosts
+    cells = {str(host): verdicts.cells.get(host, {}) for host in gathering.hosts}
+    outcomes = {
+        host: {c: each.outcome.value for c, each in of.items()} for host, of in cells.items()
     }
-    why = {
-        host: {check: cell.why for check, cell in cells.items() if cell.why}
-        for host, cells in verdicts.cells.items()
-    }
-    unmade = list(find_unmade(cells, why, verdicts.findings, request.only))
+    why = {h: {c: each.why for c, each in of.items() if each.why} for h, of in cells.items()}
+    unmade = list(find_unmade(outcomes, why, verdicts.findings, request.only))
     left_out = left_out_of(view)
     if left_out and request.budget_seconds is not None and not sweeping:
         unmade.append(_cut_short(left_out))
-    found = view.of(BandwidthFacts).values()
-    rates = {(each.source, each.target): each.gbit_s for facts in found for each in facts.streams}
-    edges = (edge for facts in view.of(ReachFacts).values() for edge in facts.edges)
     report = CheckReport(
         ok=False,
         outcome=CheckOutcome.INCOMPLETE,
@@ -89,23 +88,28 @@ def make_report(
         },
         only=request.only,
         findings=(*verdicts.findings, *unmade),
-        network=NetworkReport(pairs=tuple(pair_reports(edges, rates))),
+        network=NetworkReport(pairs=_report_pairs(view)),
         choices=verdicts.choices,
         collectives=collectives_of(view),
         verified=verified_of(view),
         left_out=left_out,
         seconds=round(seconds, 3),
-        cells=cells,
+        cells=outcomes,
         why=why,
-        uncovered=tuple(_list_uncovered(gathering, verdicts, rules)),
+        uncovered=tuple(_list_gaps(gathering, verdicts, rules)),
         target=gathering.launch.report() if gathering.launch is not None else None,
     )
     return with_outcome(report, strict=request.strict)
 
 
-def _list_uncovered(
-    gathering: Gathering, verdicts: Verdicts, rules: Sequence[Rule]
-) -> Iterator[str]:
+def _report_pairs(view: View) -> tuple[PairReport, ...]:
+    found = view.of(BandwidthFacts).values()
+    rates = {(each.source, each.target): each.gbit_s for facts in found for each in facts.streams}
+    edges = (edge for facts in view.of(ReachFacts).values() for edge in facts.edges)
+    return tuple(pair_reports(edges, rates))
+
+
+def _list_gaps(gathering: Gathering, verdicts: Verdicts, rules: Sequence[Rule]) -> Iterator[str]:
     request = gathering.request
     bad = [each for each in verdicts.findings if each.severity in (Severity.FAIL, Severity.WARN)]
     untried = {each.check for each in bad if each.cure is not None and each.proof is None}
@@ -137,7 +141,7 @@ def find_unmade(
     Nothing that could not be looked at may pass for healthy.
     """
     yield from _find_unknown(cells, why, findings)
-    yield from _find_unjudged(cells, why, only)
+    yield from _find_silence(cells, why, only)
 
 
 def _find_unknown(cells: Cells, why: Cells, findings: Sequence[Finding]) -> Iterator[Finding]:
@@ -161,7 +165,7 @@ def _find_unknown(cells: Cells, why: Cells, findings: Sequence[Finding]) -> Iter
         )
 
 
-def _find_unjudged(cells: Cells, why: Cells, only: Sequence[str]) -> Iterator[Finding]:
+def _find_silence(cells: Cells, why: Cells, only: Sequence[str]) -> Iterator[Finding]:
     """Yield what is not there to be judged: everything, a word of ``--only``, or all of it on a host."""
     every = set[str]().union(*cells.values())
     if not any(_judges_host(outcomes, every) for outcomes in cells.values()):

@@ -19,7 +19,7 @@ from distconsole.checks.engine.report import make_report, write_files
 from distconsole.checks.engine.rule import Rule
 from distconsole.checks.engine.select import (
     at_level,
-    keep_expected,
+    drop_expectations,
     needs_of,
     select_rules,
     tell_unknown,
@@ -116,7 +116,7 @@ def run_check(
         UsageError: for a word of ``--only`` or ``--skip`` that means nothing.
         ConfigError: if a file that was asked for cannot be written.
     """
-    chosen = keep_expected(
+    chosen = drop_expectations(
         select_rules(CATALOGUE, request.only, request.skip), expected_of(session)
     )
     rules = tuple(rule for rule in chosen if at_level(rule, request.level))

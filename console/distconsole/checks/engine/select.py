@@ -72,7 +72,9 @@ def select_rules(
     )
 
 
-def keep_expected(rules: Iterable[Rule], expected: Mapping[str, Expectation]) -> tuple[Rule, ...]:
+def drop_expectations(
+    rules: Iterable[Rule], expected: Mapping[str, Expectation]
+) -> tuple[Rule, ...]:
     """Return ``rules`` without those on expectations that nobody has of any host."""
     return tuple(
         rule

@@ -1,8 +1,4 @@
-"""What nodes say about themselves, as types; whatever is not said has a default.
-
-Each group is converted from the probe's answer by ``convert``; the checks that need an answer that
-does not fit say so.
-"""
+"""What nodes say about themselves, as types with defaults; ``convert`` validates a probe's answer."""
 
 from __future__ import annotations
 

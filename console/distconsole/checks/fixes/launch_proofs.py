@@ -92,7 +92,7 @@ def _start_prover(
 
 
 def _try_files(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
-    needed = limits.files_needed(bench.gathering.view())
+    needed = limits.count_files(bench.gathering.view())
 
     def is_well(said: Answer) -> bool:
         return bool(said.get("opened") == needed)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from distconsole.checks.engine.losses import broken_links, leave_out_for
+from distconsole.checks.engine.losses import find_dead_links, leave_out_for
 from distconsole.checks.facts.evidence import HostEvidence, Outcome
 from distconsole.checks.facts.jobs import (
     CollFacts,
@@ -191,7 +191,7 @@ def run_engine(
     names = [host.name for host in hosts]
 
     def given_up() -> bool:
-        return gathering.given_up.is_set() or bool(broken_links(gathering, names))
+        return gathering.given_up.is_set() or bool(find_dead_links(gathering, names))
 
     job = EngineJob(engine.launcher, placed, work, seconds, env, given_up=given_up, nic=nic)
     try:
@@ -208,7 +208,7 @@ def run_engine(
         for host in hosts:
             facts = _facts(engine, host, answer, world, timeout)
             gathering.hosts[host.name].learn(facts)
-    if lost := broken_links(gathering, names):
+    if lost := find_dead_links(gathering, names):
         leave_out_for(gathering, engine.kind, names, lost)
     yield from (host.name for host in hosts)
 

@@ -54,7 +54,7 @@ def unless_silent(*fields: str) -> Unless:
     return silent
 
 
-def _loaded(host: HostView) -> dict[int, LoadedGpu]:
+def _loads_by_index(host: HostView) -> dict[int, LoadedGpu]:
     """Return by index the GPUs that were measured while something was copied to them."""
     load = host.find(GpuLoadFacts)
     return {gpu.index: gpu for gpu in load.gpus if gpu.measured} if load is not None else {}
@@ -62,7 +62,7 @@ def _loaded(host: HostView) -> dict[int, LoadedGpu]:
 
 def _clock_reasons(host: HostView) -> dict[int, int]:
     """Return by index why clocks are held back, at rest or at work."""
-    at_work = {index: gpu.clock_reasons for index, gpu in _loaded(host).items()}
+    at_work = {index: gpu.clock_reasons for index, gpu in _loads_by_index(host).items()}
     health = host.of(GpuFacts).health
     return {each.index: (each.clock_reasons or 0) | at_work.get(each.index, 0) for each in health}
 
@@ -153,7 +153,7 @@ def _pcie(view: View) -> RuleResults:
 
 
 def _lanes(host: HostView) -> RuleResults:
-    loaded = _loaded(host)
+    loaded = _loads_by_index(host)
     yield from find_gpus(
         warn,
         {

@@ -68,7 +68,7 @@ class Loaded(NamedTuple):
         return self.host, self.gpu.index
 
 
-def list_loaded(facts: Mapping[str, GpuFacts], loads: Mapping[str, GpuLoadFacts]) -> list[Loaded]:
+def gpus_at_work(facts: Mapping[str, GpuFacts], loads: Mapping[str, GpuLoadFacts]) -> list[Loaded]:
     """Return the GPUs of all hosts that were measured."""
     models = {name: found.models for name, found in facts.items()}
     return [
@@ -140,7 +140,7 @@ def suspects(
     facts: Mapping[str, GpuFacts], loads: Mapping[str, GpuLoadFacts]
 ) -> dict[str, list[str]]:
     """Return by host the UUIDs of GPUs that are to be measured once more before they are accused."""
-    every = list_loaded(facts, loads)
+    every = gpus_at_work(facts, loads)
     slow = _find_slow(every, "to_device")
     found: dict[str, list[str]] = defaultdict(list)
     for each in every:
@@ -151,16 +151,16 @@ def suspects(
     return dict(found)
 
 
-def _unless_measured(host: HostView) -> NotApplicable | None:
+def _unless_load(host: HostView) -> NotApplicable | None:
     """Leave out a host where no GPU could be loaded, with the reason of the first one."""
     gpus = host.of(GpuLoadFacts).gpus
     if unless_gpu(host) or not gpus or any(gpu.measured for gpu in gpus):
         return unless_gpu(host)
-    why = "CUDA does not work (see gpu.cuda)" if gpus[0].error else _why_skipped(gpus[0])
+    why = "CUDA does not work (see gpu.cuda)" if gpus[0].error else _skip_reason(gpus[0])
     return NotApplicable(f"GPU {gpus[0].index}: {why}")
 
 
-def _why_skipped(gpu: LoadedGpu) -> str:
+def _skip_reason(gpu: LoadedGpu) -> str:
     return gpu.skipped + (f" by {who(gpu.process)}" if gpu.process is not None else "")
 
 
@@ -170,7 +170,7 @@ def _cuda(host: HostView) -> RuleResults:
     """CUDA that does not start, or a GPU that it does not get: errors 802, 803, 999, one that hangs."""
     gpus = host.of(GpuLoadFacts).gpus
     if gpus and all(gpu.skipped for gpu in gpus):
-        yield NotApplicable(f"GPU {gpus[0].index}: {_why_skipped(gpus[0])}")
+        yield NotApplicable(f"GPU {gpus[0].index}: {_skip_reason(gpus[0])}")
     for error in dict.fromkeys(gpu.error for gpu in gpus if gpu.error):
         yield from find_gpus(
             fail,
@@ -182,11 +182,11 @@ def _cuda(host: HostView) -> RuleResults:
         )
 
 
-@rule(*("gpu.pcie_load", "gpu", Level.STANDARD, GpuFacts, GpuLoadFacts), unless=_unless_measured)
+@rule(*("gpu.pcie_load", "gpu", Level.STANDARD, GpuFacts, GpuLoadFacts), unless=_unless_load)
 @hint("Reseat the card or its riser; BIOS; leave the host out until then.")
 def _pcie(view: View) -> RuleResults:
     """At work: half of the lanes, an older PCIe generation, replays, copies far slower than the others'."""
-    every = list_loaded(view.of(GpuFacts), view.of(GpuLoadFacts))
+    every = gpus_at_work(view.of(GpuFacts), view.of(GpuLoadFacts))
     slow = _find_slow(every, "to_device")
 
     def judge(host: HostView) -> RuleResults:
@@ -196,7 +196,7 @@ def _pcie(view: View) -> RuleResults:
         reasons: dict[str, list[int]] = defaultdict(list)
         for gpu in host.of(GpuLoadFacts).gpus if mine else ():
             if gpu.skipped:
-                reasons[_why_skipped(gpu)].append(gpu.index)
+                reasons[_skip_reason(gpu)].append(gpu.index)
         for reason, left in reasons.items():
             yield info(
                 f"GPU {numbers(left)} of {HERE} was not measured at work: {reason}",
@@ -280,11 +280,11 @@ def _check_rates(mine: Sequence[Loaded], slow: Mapping[tuple[str, int], float]) 
     )
 
 
-@rule(*("gpu.nvlink_load", "gpu", Level.STANDARD, GpuFacts, GpuLoadFacts), unless=_unless_measured)
+@rule(*("gpu.nvlink_load", "gpu", Level.STANDARD, GpuFacts, GpuLoadFacts), unless=_unless_load)
 @hint("nvidia-smi nvlink -e; a reset, then a ticket.")
 def _nvlink(view: View) -> RuleResults:
     """NVLinks that drop or count errors at work, copies over them that fail or are far slower than the others'."""
-    slow = _find_slow(list_loaded(view.of(GpuFacts), view.of(GpuLoadFacts)), "to_peer")
+    slow = _find_slow(gpus_at_work(view.of(GpuFacts), view.of(GpuLoadFacts)), "to_peer")
 
     def judge(host: HostView) -> RuleResults:
         gpus = [gpu for gpu in host.of(GpuLoadFacts).gpus if gpu.measured]

@@ -257,7 +257,7 @@ def _persistence(view: View) -> RuleResults:
 
 @rule("gpu.shared", "gpu", Level.QUICK, GpuFacts, NetFacts, SshFacts, unless=unless_gpu)
 @hint("docker run --gpus device=…")
-def _shared(view: View) -> RuleResults:
+def _same_gpus(view: View) -> RuleResults:
     """Containers of one machine that were given the same GPUs: `Duplicate GPU detected`."""
     machine_of = machines(view)
     owners: dict[str, list[str]] = defaultdict(list)
@@ -279,4 +279,4 @@ def _shared(view: View) -> RuleResults:
         )
 
 
-RULES = (_visible, _count, _driver, _model, _memory, _modes, _clean, _shared, _persistence)
+RULES = (_visible, _count, _driver, _model, _memory, _modes, _clean, _same_gpus, _persistence)

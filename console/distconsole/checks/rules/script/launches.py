@@ -31,7 +31,7 @@ LAUNCHER_OF = {"horovod": ("horovod", "Horovod"), "mpi4py": ("mpi", "mpi4py")}
 """By module the launcher that it needs, and its name."""
 
 
-def unless_unplanned(host: HostView) -> NotApplicable | None:
+def unless_launch(host: HostView) -> NotApplicable | None:
     """Leave out all hosts where there is no launch to judge."""
     return None if host.view.launch is not None else NotApplicable("no script was given")
 
@@ -46,7 +46,7 @@ def unless_brought(host: HostView) -> NotApplicable | None:
     """Leave out all hosts where the code is not there yet: --sync brings it with the launch."""
     launch = host.view.launch
     if launch is None or not launch.brought:
-        return unless_unplanned(host)
+        return unless_launch(host)
     return NotApplicable(f"--sync brings {launch.brought}")
 
 
@@ -71,7 +71,7 @@ def _launch(view: View) -> RuleResults:
         )
 
 
-@host_rule("script.launcher", "script", Level.QUICK, ScriptFacts, unless=unless_unplanned)
+@host_rule("script.launcher", "script", Level.QUICK, ScriptFacts, unless=unless_launch)
 @hint("--launcher horovod, --launcher mpi.")
 def _launcher(host: HostView) -> RuleResults:
     """A script that lies on the hosts alone, so that `auto` cannot see that it needs Horovod or MPI.
@@ -90,7 +90,7 @@ def _launcher(host: HostView) -> RuleResults:
         )
 
 
-@host_rule("script.interpreter", "script", Level.QUICK, ScriptFacts, unless=unless_unplanned)
+@host_rule("script.interpreter", "script", Level.QUICK, ScriptFacts, unless=unless_launch)
 @hint("--python PATH, --setup 'source …/activate'.")
 def _interpreter(host: HostView) -> RuleResults:
     """The interpreter that the command names is not there on some host, or does not start."""
@@ -175,7 +175,7 @@ def _rendezvous(host: HostView) -> RuleResults:
             )
 
 
-@host_rule("script.ranks", "script", Level.QUICK, OsFacts, GpuFacts, unless=unless_unplanned)
+@host_rule("script.ranks", "script", Level.QUICK, OsFacts, GpuFacts, unless=unless_launch)
 @hint("--nproc gpu.")
 def _ranks(host: HostView) -> RuleResults:
     """More ranks on a host than GPUs, by a script that uses NCCL.

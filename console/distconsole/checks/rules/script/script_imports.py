@@ -21,7 +21,7 @@ from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import PythonFacts
 from distconsole.checks.facts.script import Module, ScriptFacts
-from distconsole.checks.rules.script.launches import get_launch, unless_unplanned
+from distconsole.checks.rules.script.launches import get_launch, unless_launch
 from distconsole.checks.rules.script.scripts import NO_SCRIPT
 from distconsole.checks.rules.wording import MAX_LISTED, dissent, join_some, list_some, name_hosts
 from distconsole.model.findings import Finding
@@ -32,13 +32,13 @@ JUDGED_ELSEWHERE = ("torch", "horovod")
 """Modules whose presence and versions groups of their own compare."""
 
 
-def _unless_asked(host: HostView) -> NotApplicable | None:
+def _unless_modules(host: HostView) -> NotApplicable | None:
     """Leave out a host on which the script's modules could not be asked for."""
     asked = host.of(ScriptFacts).modules is not None
-    return unless_unplanned(host) or (None if asked else NotApplicable(NO_SCRIPT))
+    return unless_launch(host) or (None if asked else NotApplicable(NO_SCRIPT))
 
 
-@rule("script.imports", "script", Level.QUICK, ScriptFacts, unless=_unless_asked)
+@rule("script.imports", "script", Level.QUICK, ScriptFacts, unless=_unless_modules)
 @hint("pip install on the hosts named.")
 def _imports(view: View) -> RuleResults:
     """`ModuleNotFoundError` on one host, after the others have begun; found without importing."""
@@ -147,7 +147,7 @@ def differ_in_packages(
         )
 
 
-def imported_packages(view: View) -> frozenset[str]:
+def packages_of_script(view: View) -> frozenset[str]:
     """Return the distributions, in plain spelling, that the script of the launch imports."""
     return frozenset(
         re.sub(r"[-_.]+", "-", module.package).lower()

@@ -22,7 +22,7 @@ from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.facts.script import CodeFile, Found, ScriptFacts, ScriptFile
-from distconsole.checks.rules.script.launches import get_launch, unless_brought, unless_unplanned
+from distconsole.checks.rules.script.launches import get_launch, unless_brought, unless_launch
 from distconsole.checks.rules.system.folders import NUMBERED, TOLD, lies_on_stuck
 from distconsole.checks.rules.wording import (
     MAX_LISTED,
@@ -155,7 +155,7 @@ def _commits(facts: Mapping[str, ScriptFacts]) -> list[str]:
     return [] if split is None else [f"git: {split.told('checked out')}"]
 
 
-@host_rule("script.syntax", "script", Level.QUICK, ScriptFacts, unless=unless_unplanned)
+@host_rule("script.syntax", "script", Level.QUICK, ScriptFacts, unless=unless_launch)
 @hint("--python PATH.")
 def _syntax(host: HostView) -> RuleResults:
     """Code that an older Python on the hosts does not understand; Windows' line ends."""
@@ -182,7 +182,7 @@ def _syntax(host: HostView) -> RuleResults:
         yield info("the script's #! line ends with CR: ./ does not start it")
 
 
-@rule("script.arguments", "script", Level.QUICK, ScriptFacts, OsFacts, unless=unless_unplanned)
+@rule("script.arguments", "script", Level.QUICK, ScriptFacts, OsFacts, unless=unless_launch)
 @hint("Mount or copy it; chmod.")
 def _arguments(view: View) -> RuleResults:
     """A data folder that is missing, empty or another one on some host; an output folder that is read-only."""

@@ -22,7 +22,7 @@ from distconsole.checks.gather.addresses import Endpoint, endpoints
 from distconsole.checks.rules.script.script_imports import (
     MISSING,
     differ_in_packages,
-    imported_packages,
+    packages_of_script,
 )
 from distconsole.checks.rules.wording import Dissent, dissent, name_hosts
 from distconsole.config.spelling import nearest
@@ -117,7 +117,7 @@ def _executable(view: View) -> RuleResults:
 def _packages(view: View) -> RuleResults:
     """One host with an older package, found by its metadata without importing anything."""
     facts = view.of(PythonFacts)
-    of_script = imported_packages(view)  # script.versions and script.imports have them
+    of_script = packages_of_script(view)  # script.versions and script.imports have them
     names = {name for found in facts.values() for name in found.packages} - of_script
     packages = {
         package: {name: found.packages.get(package, MISSING) for name, found in facts.items()}

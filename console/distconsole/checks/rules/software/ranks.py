@@ -46,7 +46,7 @@ def last_stage(rank: RankReport) -> str:
     return stages[-1] if stages else NOT_STARTED
 
 
-def joined(rank: RankReport) -> bool:
+def is_member(rank: RankReport) -> bool:
     """Whether a rank met the others."""
     return any(said.get("stage") == JOINED for said in rank.said)
 
@@ -73,7 +73,7 @@ def judge_meeting(job: Judged, view: View) -> RuleResults:
             hint=found.refused_hint,
         )
         yield NotApplicable(f"`run` would refuse it: {found.refused}", tuple(refused))
-    absent = [(name, r) for name, found in facts.items() for r in found.ranks if not joined(r)]
+    absent = [(name, r) for name, found in facts.items() for r in found.ranks if not is_member(r)]
     if not absent:
         return
     some = next(iter(facts.values()))
@@ -187,7 +187,7 @@ def judge_places(job: Judged, view: View) -> RuleResults:
     twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
     if twice:
         yield fail(f"ranks {twice} exist more than once", tuple(facts), hint=job.mend)
-    places = planned_places({name: found.planned for name, found in facts.items()})
+    places = plan_places({name: found.planned for name, found in facts.items()})
     for name, group in groups:
         own, planned = facts[name], places.get(int(group["rank"]))
         if planned is None or group["rank"] not in own.planned:
@@ -212,7 +212,7 @@ def judge_places(job: Judged, view: View) -> RuleResults:
             )
 
 
-def planned_places(planned: Mapping[str, tuple[int, ...]]) -> dict[int, dict[str, int]]:
+def plan_places(planned: Mapping[str, tuple[int, ...]]) -> dict[int, dict[str, int]]:
     """Return for each rank what it should find itself to be, from the ranks of each host in order."""
     world = sum(map(len, planned.values()))
     places = {}
@@ -308,7 +308,7 @@ def judge_values(job: Judged, view: View) -> RuleResults:
             expected="the exact sum, bit for bit",
             hint="take the host out and test its memory and GPU: dcgmi diag -r 3",
         )
-    stuck = [entry for entry in ranks if joined(entry[1]) and last_stage(entry[1]) != DONE]
+    stuck = [entry for entry in ranks if is_member(entry[1]) and last_stage(entry[1]) != DONE]
     if stuck:
         yield _stuck(stuck)
 

@@ -47,7 +47,7 @@ def _lies_below(path: str, point: str) -> bool:
     return path == point or path.startswith(f"{point.rstrip('/')}/")
 
 
-def _is_needed(point: str, launch: Launch | None) -> bool:
+def _touches_mount(point: str, launch: Launch | None) -> bool:
     """Whether the launch touches what is mounted at ``point``."""
     if launch is None:
         return False
@@ -57,7 +57,7 @@ def _is_needed(point: str, launch: Launch | None) -> bool:
 
 @rule("fs.shared", "fs", Level.QUICK, OsFacts, NetFacts, SshFacts)
 @hint("findmnt; sudo mount -a")
-def _shared(view: View) -> RuleResults:
+def _one_source(view: View) -> RuleResults:
     """A shared home or data folder that is a local one on some host: a mount that did not come up.
 
     The home, and every folder that lies on a network filesystem somewhere, must be one folder.
@@ -75,7 +75,7 @@ def _shared(view: View) -> RuleResults:
             if path in found.filesystems and path != found.home
         }
         yield from _one_folder(path, there)
-    yield from _find_unmounted(facts)
+    yield from _find_missing_mounts(facts)
 
 
 def _one_folder(what: str, there: Mapping[str, Filesystem]) -> RuleResults:
@@ -127,7 +127,7 @@ def _list_rooms(rooms: Mapping[str, Filesystem]) -> str:
     return list_some(lines)
 
 
-def _find_unmounted(facts: Mapping[str, OsFacts]) -> RuleResults:
+def _find_missing_mounts(facts: Mapping[str, OsFacts]) -> RuleResults:
     """Yield the network filesystems that most hosts have and some have not."""
     mounts = {name: {m.point: m.source for m in f.network_mounts} for name, f in facts.items()}
     for point in dict.fromkeys(point for found in mounts.values() for point in found):
@@ -152,7 +152,7 @@ def _mounts(host: HostView) -> RuleResults:
         yield NotApplicable("no network filesystem")
     for mount in mounts:
         if mount.error:
-            yield (fail if _is_needed(mount.point, host.view.launch) else warn)(
+            yield (fail if _touches_mount(mount.point, host.view.launch) else warn)(
                 f"{mount.point} on {HERE}: {mount.error}",
                 seen=f"{mount.kind} {mount.source}, {mount.options}",
                 expected="a filesystem that answers: whatever touches it hangs until it does",
@@ -279,4 +279,4 @@ def _speed(view: View) -> RuleResults:
         )
 
 
-RULES = (_shared, _mounts, _in_memory, _writable, _speed)
+RULES = (_one_source, _mounts, _in_memory, _writable, _speed)

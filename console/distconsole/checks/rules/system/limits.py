@@ -80,21 +80,21 @@ def lower_than_a_login(
         )
 
 
-def ranks_expected(view: View) -> int:
+def count_ranks(view: View) -> int:
     """Return how many ranks a job on all hosts may have."""
     return len(view.everyone) * (view.ranks_per_host or 8)
 
 
-def files_needed(view: View) -> int:
+def count_files(view: View) -> int:
     """Return how many files a rank of such a job holds open."""
-    return FILES_BASE + FILES_PER_RANK * ranks_expected(view) // 8
+    return FILES_BASE + FILES_PER_RANK * count_ranks(view) // 8
 
 
 @host_rule("lim.nofile", "os", Level.QUICK, OsFacts)
 @hint("ulimit -n $(ulimit -Hn)")
 def _nofile(host: HostView) -> RuleResults:
     """`Too many open files`, at larger numbers of hosts only."""
-    needed = files_needed(host.view)
+    needed = count_files(host.view)
     soft, hard = host.of(OsFacts).limits.get("nofile", (None, None))
     if soft is None or soft >= needed or host.expected.nofile is not None:
         return
@@ -103,7 +103,7 @@ def _nofile(host: HostView) -> RuleResults:
     yield warn(
         f"only {soft} open files are allowed on {HERE}",
         seen=f"ulimit -n: soft {soft}, hard {_show_limit(hard)}",
-        expected=f"{needed} for {ranks_expected(host.view)} ranks",
+        expected=f"{needed} for {count_ranks(host.view)} ranks",
         hint=f"{line}, in --setup or in the profile of the shell"
         if cure
         else f"/etc/security/limits.d: * hard nofile {max(needed, 65536)}; then log in anew",
