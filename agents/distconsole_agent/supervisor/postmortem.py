@@ -21,7 +21,7 @@ from distconsole_agent.supervisor.failures import (
     read_tail,
 )
 from distconsole_agent.supervisor.killing import Kills, Known, examine_kill
-from distconsole_agent.supervisor.processes import RankProcess
+from distconsole_agent.supervisor.processes import Exit, RankProcess
 from distconsole_agent.system import steady
 
 CHILD_SECONDS = 60.0
@@ -62,6 +62,18 @@ def find_failure(
     raised = _add_rank(spec, rank, _find_raised(spec, rank, errors_dir))
     if stopped_ns is not None and (raised is None or raised.retried or raised.t_ns >= stopped_ns):
         return None
+    return _make_failure(spec, rank, ended, raised, stopped_ns, kills)
+
+
+def _make_failure(
+    spec: RunSpec,
+    rank: RankProcess,
+    ended: Exit,
+    raised: Raised | None,
+    stopped_ns: int | None,
+    kills: Kills,
+) -> Failure:
+    """Return the failure of a rank that ended as ``ended``, perhaps for what it, or a child, ``raised``."""
     child = None if raised is None or spec.engine_ranks else read_spawned_end(raised)
     said = child or (None if spec.engine_ranks else _engine_said(rank, raised))
     exit_code, number = (said or ended).exit_code, (said or ended).signal
