@@ -97,7 +97,7 @@ class Job:
     env: dict[str, str] = field(default_factory=dict)
     workdir: str | None = None
     pass_args: PassArgs | None = None
-    traits: ScriptTraits = ScriptTraits()  # noqa: RUF009 - frozen
+    traits: ScriptTraits = field(default_factory=ScriptTraits)
     max_restarts: int = 0
     min_nodes: int | None = None
     one_a_node: bool = False
