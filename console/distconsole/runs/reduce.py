@@ -222,7 +222,7 @@ class RunReducer:
 
     def _note(self, host: str, entry: frames.NoteEntry, t: float) -> Iterator[RunEvents]:
         about = entry.host if entry.host in self._hosts else host
-        finding = note_finding(self.run, about, entry, t)
+        finding = note_finding(self._ranks, about, entry, t)
         if entry.check != NODE_LOST:
             yield finding
         elif host == self._coordinator and entry.host == about:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import msgspec
-from msgspec import UNSET
 
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import RunFinding
@@ -66,22 +65,18 @@ def restart_finding(
     )
 
 
-def note_finding(run: str, host: str, entry: NoteEntry, t: float) -> RunFinding:
+def note_finding(ranks: Ranks, host: str, entry: NoteEntry, t: float) -> RunFinding:
     """Return what a node has to say about ``host``."""
-    try:
-        severity = Severity(entry.severity)
-    except ValueError:
-        severity = Severity.INFO
-    return RunFinding(
-        t=t,
-        run=run,
-        check=entry.check,
-        severity=severity,
+    known = entry.severity in set(Severity)
+    return ranks.finding(
+        t,
+        entry.check,
+        entry.summary,
+        () if entry.rank is None else (entry.rank,),
         hosts=(host,),
-        summary=entry.summary,
+        severity=Severity(entry.severity) if known else Severity.INFO,
         seen=entry.seen or "",
         hint=entry.hint or "",
-        rank=UNSET if entry.rank is None else entry.rank,
     )
 
 
