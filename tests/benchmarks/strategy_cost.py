@@ -57,12 +57,12 @@ def made():
 def by_hand(world, images, model, optimizer):
     network = DistributedDataParallel(model)
     sampler = DistributedSampler(images, world.world_size, world.rank)
-    loader = DataLoader(images, batch, sampler=sampler, collate_fn=cifar.as_batch)
+    loader = DataLoader(images, batch, sampler=sampler, collate_fn=cifar.pass_batch)
     epoch = 0
     while True:
         sampler.set_epoch(epoch)
         for inputs, labels in loader:
-            inputs = cifar10.augmented(cifar10.as_input(inputs, world.device))
+            inputs = cifar10.augment(cifar10.scale_pixels(inputs, world.device))
             loss = functional.cross_entropy(network(inputs), labels)
             loss.backward()
             optimizer.step()
@@ -73,10 +73,10 @@ def by_hand(world, images, model, optimizer):
 def by_strategy(world, images, model, optimizer):
     way = strategy("ddp")
     network, optimizer = way.prepare(model, optimizer)
-    loader = way.loader(images, batch, collate_fn=cifar.as_batch)
+    loader = way.loader(images, batch, collate_fn=cifar.pass_batch)
     while True:
         for inputs, labels in loader:
-            inputs = cifar10.augmented(cifar10.as_input(inputs, world.device))
+            inputs = cifar10.augment(cifar10.scale_pixels(inputs, world.device))
             way.step(functional.cross_entropy(network(inputs), labels))
             yield
 

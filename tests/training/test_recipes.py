@@ -103,8 +103,8 @@ def test_made_up_images_are_the_same_everywhere_and_can_be_told_apart() -> None:
 def test_augmenting_moves_and_mirrors_each_image_for_itself() -> None:
     torch.manual_seed(0)
     images = torch.arange(2.0 * 3 * 8 * 8).reshape(2, 3, 8, 8) + 1
-    assert torch.equal(cifar10.augmented(images[:0]), images[:0])
-    moved = cifar10.augmented(images.repeat(20, 1, 1, 1))
+    assert torch.equal(cifar10.augment(images[:0]), images[:0])
+    moved = cifar10.augment(images.repeat(20, 1, 1, 1))
     assert moved.shape == (40, 3, 8, 8)
     for number, image in enumerate(moved):
         original = images[number % 2]

@@ -32,13 +32,13 @@ def _note(error: BaseException, time_ns: int) -> None:
         path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
     )
     try:
-        os.write(descriptor, _encoded(pid, identity.rank, time_ns, error))
+        os.write(descriptor, _encode(pid, identity.rank, time_ns, error))
     finally:
         os.close(descriptor)
     os.rename(path + ".new", path)
 
 
-def _encoded(pid: int, rank: int, time_ns: int, error: BaseException) -> bytes:
+def _encode(pid: int, rank: int, time_ns: int, error: BaseException) -> bytes:
     """Return the file's JSON, at most ``MAX_ERROR_BYTES``: of a longer traceback the end is kept."""
     import json
     import traceback

@@ -1,4 +1,4 @@
-"""The one place where everything of ours that fails in a rank is caught and counted; it reports nowhere.
+"""The one place where everything of ours that fails in a rank is caught and counted.
 
 What the user's own code raises is never held back: see ``_belongs_to_the_script``.
 """

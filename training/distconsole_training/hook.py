@@ -1,4 +1,4 @@
-"""Hears when the script has imported torch, or what belongs to it; it never imports it itself."""
+"""Hears when the script has imported torch, or what belongs to it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _listen_to(spec: Any) -> None:
     if hasattr(loader, "__dict__") and not isinstance(loader, type):
         # An attribute of this one loader, and gone before the module runs: the module keeps the
         # loader and the spec that it would have without us.
-        loader.exec_module = _named_as_import(_exec_and_tell(loader))
+        loader.exec_module = _pass_as_import(_exec_and_tell(loader))
 
 
 _listen = guarded(_listen_to)
@@ -49,7 +49,7 @@ def _exec_and_tell(loader: Any) -> Callable[[ModuleType], None]:
     return exec_module
 
 
-def _named_as_import(function: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+def _pass_as_import(function: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
     """Have ``function`` count as a frame of the import system.
 
     The interpreter then leaves it out of the traceback of a module that fails to import, and
@@ -62,7 +62,7 @@ def _named_as_import(function: Callable[[ModuleType], None]) -> Callable[[Module
     return function
 
 
-def _module_executed(module: Any) -> None:
+def _install_into(module: Any) -> None:
     if module.__name__ == "torch":
         process.phase("import_torch")
     from distconsole_training.torch_hook import torch_patches
@@ -77,4 +77,4 @@ def _module_executed(module: Any) -> None:
         torch_patches.install_scaler(module.ShardedGradScaler)
 
 
-_executed = guarded(_module_executed)
+_executed = guarded(_install_into)

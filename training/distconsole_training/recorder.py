@@ -55,7 +55,7 @@ class Recorder:
         """
         self.path = os.path.join(folder, f"{os.getpid()}-{started_time_ns}{records.RING_SUFFIX}")
         self.capacity = capacity
-        self.map = _mapped_file(self.path, records.RECORDS_OFFSET + capacity * records.RECORD.size)
+        self.map = _map_file(self.path, records.RECORDS_OFFSET + capacity * records.RECORD.size)
         self.next_sequence = count(1).__next__
         self._names: dict[str, int] = {}
         header = records.HEADER.pack(
@@ -185,7 +185,7 @@ def _attempt() -> int:
     return int(text) if text.isdecimal() and len(text) < 9 else 0
 
 
-def _mapped_file(path: str, size: int) -> mmap.mmap:
+def _map_file(path: str, size: int) -> mmap.mmap:
     """Return ``path`` with the suffix ``.new``, allocated in full and mapped.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A run's journal: entries with gapless numbers and how far each source was read; it reads no source.
+"""A run's journal: entries with gapless numbers and how far each source was read.
 
 A batch of entries and one mark line go to the file with a single ``write``. The mark says how far
 each source had been read when the batch was made, so a journal that is cut back to its last mark

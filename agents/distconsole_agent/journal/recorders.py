@@ -1,7 +1,4 @@
-"""The rings of one run: which rank each belongs to, and what they say since last time, as entries.
-
-It decides nothing about a rank's life; it reports what it saw to ``RankStates``.
-"""
+"""The rings of one run: which rank each belongs to, and what they say since last time, as entries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contents of code files on this node, each under its SHA-256, so that none is sent twice; it knows no paths.
+"""Contents of code files on this node, each under its SHA-256, so that none is sent twice.
 
 Contents are copied out of it, never linked: a script that writes to one of its own files would else
 change what other runs get.

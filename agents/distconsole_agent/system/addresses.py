@@ -1,4 +1,4 @@
-"""The node's network addresses, asked of the kernel by netlink; it tries none of them.
+"""The node's network addresses, asked of the kernel by netlink.
 
 Formats: rtnetlink(7), linux/rtnetlink.h, linux/if_addr.h.
 """

@@ -1,4 +1,4 @@
-"""Small files that the kernel makes, of /proc and /sys, as text and as numbers. What they mean others know."""
+"""Small files that the kernel makes, of /proc and /sys, as text and as numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory limit that this process, and so each rank, lives under, and kills in its group. It sets none.
+"""The memory limit that this process, and so each rank, lives under, and kills in its group.
 
 Versions 1 and 2 are read as in ``Documentation/admin-guide/cgroup-v1/memory.rst`` and
 ``cgroup-v2.rst`` of Linux.

@@ -135,9 +135,11 @@ class Device:
         if buffer is None:
             buffer = self._buffers[with_pcie] = nv.FieldBuffer(wanted)
         read = self._ask(self._nvml.read_fields, self._handle, buffer)
-        got = read.values if read else {}
-        if read and read.never:
-            self._drop(read.never)
+        got, never = read or ({}, set())
+        if never:
+            self._wanted = [one for one in self._wanted if one[0] not in never]
+            self._wanted_pcie = [one for one in self._wanted_pcie if one[0] not in never]
+            self._buffers.clear()
         if with_pcie:
             tx, rx = nv.FIELD_PCIE_TX_BYTES, nv.FIELD_PCIE_RX_BYTES
             self._kept["pcie_tx_s"] = self._rates[tx].update(got.get(tx), now)
@@ -158,12 +160,6 @@ class Device:
         if milliwatts is not None:
             return milliwatts / 1000.0
         return self._ask(self._nvml.power_w, self._handle)
-
-    def _drop(self, fields: frozenset[int]) -> None:
-        """Ask no more for fields that this GPU never has."""
-        self._wanted = [one for one in self._wanted if one[0] not in fields]
-        self._wanted_pcie = [one for one in self._wanted_pcie if one[0] not in fields]
-        self._buffers.clear()
 
     def _reading(self, unit: GpuUnit, values: dict[str, Any], now: float) -> UnitReading:
         processes = self._processes.get(unit.key, ())

@@ -84,21 +84,12 @@ class HostSampler:
         interfaces = network_interfaces(nics, self._sys_root)
         if any(port.infiniband for port in ports):
             interfaces = without_infiniband(interfaces, self._sys_root)
-        self._replace_survey(interfaces, whole_disks(disks, self._sys_root), ports)
-        self._memory_group = cgroup.memory_group(self._proc_root, self._sys_root)
-
-    def _replace_survey(
-        self,
-        interfaces: frozenset[str],
-        disks: frozenset[str],
-        ports: tuple[RdmaPort, ...],
-    ) -> None:
+        whole = whole_disks(disks, self._sys_root)
         # A sum over other devices than before is no continuation of the old counter.
-        if (interfaces, ports) != (self._interfaces, self._ports):
-            self._rates["net_rx_s"], self._rates["net_tx_s"] = Rate(), Rate()
-        if disks != self._disks:
-            self._rates["disk_read_s"], self._rates["disk_write_s"] = Rate(), Rate()
-        self._interfaces, self._disks, self._ports = interfaces, disks, ports
+        if (interfaces, whole, ports) != (self._interfaces, self._disks, self._ports):
+            self._rates = {name: Rate() for name in self._rates}
+        self._interfaces, self._disks, self._ports = interfaces, whole, ports
+        self._memory_group = cgroup.memory_group(self._proc_root, self._sys_root)
 
     def _cpu_percent(self) -> float | None:
         """Return the busy share of all CPUs since the sample before, 0 to 100.

@@ -1,5 +1,4 @@
-"""A thin typed layer over pynvml: values in plain units, refusals as four exceptions. It keeps no
-reading and starts no thread.
+"""A thin typed layer over pynvml: values in plain units, refusals as four exceptions.
 
 Names, structures and return codes are those of NVIDIA's ``nvml.h``.
 """
@@ -100,14 +99,6 @@ class MigSlices:
     memory_bytes: int
 
 
-@dataclass(frozen=True)
-class FieldValues:
-    """The fields that have a value now, and those that this GPU never has."""
-
-    values: dict[int, int]
-    never: frozenset[int]
-
-
 class FieldBuffer:
     """A prepared request for some fields, ``(field, scope)`` each, filled anew at each read.
 
@@ -127,8 +118,8 @@ class FieldBuffer:
             self._LAYOUT.pack_into(self.memory, at * size, field, scope, 0, 0, 0, 0, 0)
         self._asked = memoryview(self.memory).cast("B")[: size * len(self.wanted)]
 
-    def values(self) -> FieldValues:
-        """Return what the last read filled in.
+    def values(self) -> tuple[dict[int, int], set[int]]:
+        """Return what the last read filled in, and the fields that this GPU never has.
 
         A counter that is only 32 bits wide counts as unsupported: at PCIe's rates it wraps
         several times a second.
@@ -142,7 +133,7 @@ class FieldBuffer:
                 found[field] = value & 0xFFFFFFFF
             elif status == _OK or status in _NEVER:
                 never.add(field)
-        return FieldValues(found, frozenset(never))
+        return found, never
 
 
 class Nvml:
@@ -222,10 +213,10 @@ class Nvml:
         """Return the uncorrected memory errors since the driver was loaded."""
         return int(self._call("nvmlDeviceGetTotalEccErrors", handle, 1, 0))
 
-    def read_fields(self, handle: Any, buffer: FieldBuffer) -> FieldValues:
-        """Read all fields of ``buffer`` in one call."""
+    def read_fields(self, handle: Any, buffer: FieldBuffer) -> tuple[dict[int, int], set[int]]:
+        """Read all fields of ``buffer`` in one call; return as ``FieldBuffer.values``."""
         if not buffer.wanted:
-            return FieldValues({}, frozenset())
+            return {}, set()
         function = self._call("_nvmlGetFunctionPointer", "nvmlDeviceGetFieldValues")
         self._check(function(handle, len(buffer.wanted), buffer.memory))
         return buffer.values()

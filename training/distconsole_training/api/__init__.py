@@ -1,1 +1,1 @@
-"""What a training script may call, exported by the package itself. The hook imports none of it."""
+"""What a training script may call, exported by the package itself."""

@@ -1,7 +1,6 @@
 """Sums, broadcasts and barriers over the ranks, for torch.distributed and Horovod alike.
 
-They are exact: whole numbers are added as int64, others as float64. They are for figures and for
-what a job says of itself, not for gradients.
+They are exact: whole numbers are added as int64, others as float64.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Evaluation over all ranks with the figures of one, to the last digit. It changes no weight."""
+"""Evaluation over all ranks with the figures of one, to the last digit."""
 
 from __future__ import annotations
 

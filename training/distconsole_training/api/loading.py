@@ -1,4 +1,4 @@
-"""A rank's share of a data set, batch by batch, with its place in it. It reads no file itself."""
+"""A rank's share of a data set, batch by batch, with its place in it."""
 
 from __future__ import annotations
 

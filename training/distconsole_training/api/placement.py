@@ -1,4 +1,4 @@
-"""Where this process stands among the ranks, as whoever started it says. It connects to nobody."""
+"""Where this process stands among the ranks, as whoever started it says."""
 
 from __future__ import annotations
 

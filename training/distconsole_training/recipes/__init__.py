@@ -1,1 +1,1 @@
-"""Training scripts to start from. Nothing here is imported by the package."""
+"""Training scripts to start from."""

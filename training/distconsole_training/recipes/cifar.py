@@ -1,7 +1,7 @@
 """CIFAR-10 from its "python version", without letting its pickles make anything but arrays.
 
 The archive is ``cifar-10-python.tar.gz`` from https://www.cs.toronto.edu/~kriz/cifar.html; its
-folder, unpacked, will do as well. Nothing is downloaded.
+folder, unpacked, will do as well.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class DataError(RuntimeError):
 
 
 class Images:
-    """Images and their classes, in memory; batches are taken at once (see ``as_batch``).
+    """Images and their classes, in memory; batches are taken at once (see ``pass_batch``).
 
     Attributes:
         images: (N, 3, 32, 32), uint8.
@@ -62,7 +62,7 @@ class Images:
         return self if count is None else Images(self.images[:count], self.labels[:count])
 
 
-def as_batch(batch: Any) -> Any:
+def pass_batch(batch: Any) -> Any:
     """Take a batch as ``Images`` gives it; for DataLoader's ``collate_fn``."""
     return batch
 
@@ -77,10 +77,10 @@ def read(source: Path, limit: int | None = None) -> tuple[Images, Images]:
     Raises:
         DataError: if it is not there or not CIFAR-10.
     """
-    opened = _opened(source)
+    opened = _open_source(source)
     return (
-        _joined(opened, TRAIN, source).first(limit),
-        _joined(opened, TEST, source).first(limit),
+        _join_batches(opened, TRAIN, source).first(limit),
+        _join_batches(opened, TEST, source).first(limit),
     )
 
 
@@ -93,10 +93,10 @@ def generate(count: int, test_count: int, seed: int = 0) -> tuple[Images, Images
     generator = torch.Generator().manual_seed(seed)
     coarse = torch.rand(CLASSES, 3, 8, 8, generator=generator)
     patterns = coarse.repeat_interleave(EDGE // 8, dim=2).repeat_interleave(EDGE // 8, dim=3)
-    return _moved(patterns, count, generator), _moved(patterns, test_count, generator)
+    return _make_images(patterns, count, generator), _make_images(patterns, test_count, generator)
 
 
-def _moved(patterns: torch.Tensor, count: int, generator: torch.Generator) -> Images:
+def _make_images(patterns: torch.Tensor, count: int, generator: torch.Generator) -> Images:
     labels = torch.randint(0, CLASSES, (count,), generator=generator)
     images = torch.empty(count, 3, EDGE, EDGE, dtype=torch.uint8)
     down, across = torch.randint(-3, 4, (2, count), generator=generator).tolist()
@@ -107,7 +107,7 @@ def _moved(patterns: torch.Tensor, count: int, generator: torch.Generator) -> Im
     return Images(images, labels)
 
 
-def _opened(source: Path) -> dict[str, bytes]:
+def _open_source(source: Path) -> dict[str, bytes]:
     wanted = {*TRAIN, *TEST}
     if source.is_dir():
         places = (source, source / "cifar-10-batches-py")
@@ -145,7 +145,7 @@ def _members(archive: tarfile.TarFile, wanted: set[str]) -> Any:
         yield name, content.read()
 
 
-def _joined(opened: dict[str, bytes], names: tuple[str, ...], source: Path) -> Images:
+def _join_batches(opened: dict[str, bytes], names: tuple[str, ...], source: Path) -> Images:
     images, labels = [], []
     for name in names:
         if name not in opened:

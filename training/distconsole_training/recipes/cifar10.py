@@ -88,7 +88,7 @@ def train(
     model: torch.nn.Module,
     train_set: Any,
     test_set: Any,
-    collate_fn: Any = cifar.as_batch,
+    collate_fn: Any = cifar.pass_batch,
 ) -> None:
     """Train for ``--epochs`` epochs, test after each, print and report what came of it."""
     way = strategy(
@@ -118,7 +118,7 @@ def train(
         loss = torch.zeros((), device=world.device)
         epoch_began, seen_before = time.monotonic(), images_seen
         for images, labels in loader:
-            inputs = augmented(as_input(images, world.device))
+            inputs = augment(scale_pixels(images, world.device))
             loss = functional.cross_entropy(network(inputs), labels)
             if way.step(loss):
                 schedule.step()
@@ -166,7 +166,7 @@ def tell(figures: dict[str, Any], found: dict[str, float], path: Path | None) ->
 def judge(model: torch.nn.Module, batch: Any) -> dict[str, Any]:
     """Return sums over a batch: images, correct answers, loss."""
     images, labels = batch
-    scores = model(as_input(images, images.device))
+    scores = model(scale_pixels(images, images.device))
     return {
         "images": len(labels),
         "correct": (scores.argmax(dim=1) == labels).sum(),
@@ -174,12 +174,12 @@ def judge(model: torch.nn.Module, batch: Any) -> dict[str, Any]:
     }
 
 
-def as_input(images: torch.Tensor, device: torch.device) -> torch.Tensor:
+def scale_pixels(images: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Return bytes of 0 to 255 as numbers of about -2 to 2."""
     return (images.to(device).float() / 255 - 0.5) / 0.25
 
 
-def augmented(images: torch.Tensor, reach: int = 4) -> torch.Tensor:
+def augment(images: torch.Tensor, reach: int = 4) -> torch.Tensor:
     """Return the images, each moved by up to ``reach`` pixels, and half of them mirrored."""
     count, _, height, width = images.shape
     padded = functional.pad(images, (reach,) * 4)

@@ -1,7 +1,7 @@
 """A small convolutional network on scikit-learn's handwritten digits, data-parallel over all ranks.
 
 An ordinary ``env://`` script: it runs under any launcher, alone or on many nodes, with or without
-the console. It downloads nothing.
+the console.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main() -> None:
     for epoch in range(options.epochs):
         sampler.set_epoch(epoch)
         for images, labels in loader:
-            train_step(model, optimizer, shifted(images.to(device)), labels.to(device))
+            train_step(model, optimizer, shift_randomly(images.to(device)), labels.to(device))
             schedule.step()
         correct, total = count_correct(model, test_set, (rank, world_size), device)
         report(test_accuracy=correct / total)
@@ -160,7 +160,7 @@ def count_correct(
     return int(counts[0]), int(counts[1])
 
 
-def shifted(images: torch.Tensor) -> torch.Tensor:
+def shift_randomly(images: torch.Tensor) -> torch.Tensor:
     """Return the images, each moved by up to one pixel."""
     padded = functional.pad(images, (1, 1, 1, 1))
     across, down = (int(offset) for offset in torch.randint(0, 3, (2,)))

@@ -2,7 +2,7 @@
 
 ``python -m distconsole_training.recipes.imagefolder --data FOLDER --edge 224 --workers 4`` with
 the options and the loop of ``cifar10``. JPEG, PNG and WebP are decoded by Pillow; ``.npy`` files
-(height, width, 3; uint8) need nothing.
+(height, width, 3; uint8) by numpy.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class ImageFolder:
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         """Return an image (3, edge, edge), uint8, and its class."""
         path, label = self._files[index]
-        image = decoded(path)
+        image = decode(path)
         box = _random_box(*image.shape[1:]) if self._crops else _middle(*image.shape[1:])
         top, left, height, width = box
         part = image[None, :, top : top + height, left : left + width].float()
@@ -94,7 +94,7 @@ class ImageFolder:
         return sized[0].round().clamp(0, 255).to(torch.uint8), label
 
 
-def decoded(path: Path) -> torch.Tensor:
+def decode(path: Path) -> torch.Tensor:
     """Return the image in a file, (3, height, width), uint8.
 
     Raises:

@@ -1,7 +1,4 @@
-"""Where the hook holds on to torch and Horovod: public hooks, and six functions that are wrapped.
-
-A wrapper leaves nothing behind: not in a traceback, not in a pickle, not in a compiled graph.
-"""
+"""Where the hook holds on to torch and Horovod: public hooks, and six functions that are wrapped."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Which tensors of this process have a replica on other ranks: those that may be compared.
 
 A parameter is a replica if it is an ordinary tensor of a module that an optimizer of the script
-trains, and nothing says that it is a shard (FSDP, DTensor, DeepSpeed, Megatron). It sums nothing.
+trains, and nothing says that it is a shard (FSDP, DTensor, DeepSpeed, Megatron).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Listens to torch where torch lets one listen, and feeds ``Steps``; it changes no result.
+"""Listens to torch where torch lets one listen, and feeds ``Steps``.
 
 Listened to: torch's global optimizer hooks, the iterators of DataLoader, ``torch.autograd.backward``,
-``GradScaler.scale`` and ``update``, and ``init_process_group``. No module's call is touched.
+``GradScaler.scale`` and ``update``, and ``init_process_group``.
 """
 
 from __future__ import annotations
