@@ -1,4 +1,4 @@
-"""Why a probe has no facts."""
+"""The errors of probes."""
 
 from __future__ import annotations
 

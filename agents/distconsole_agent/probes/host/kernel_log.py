@@ -106,20 +106,8 @@ def _journal(seconds: float) -> list[tuple[float, str]]:
     program = shutil.which("journalctl")
     if program is None:
         return []
-    ended = run_program(
-        [
-            program,
-            "-k",
-            "-b",
-            "-q",
-            "--no-pager",
-            "-o",
-            "short-monotonic",
-            "-n",
-            str(JOURNAL_LINES),
-        ],
-        0.7 * seconds,
-    )
+    options = ("-k", "-b", "-q", "--no-pager", "-o", "short-monotonic", "-n", str(JOURNAL_LINES))
+    ended = run_program([program, *options], 0.7 * seconds)
     lines = map(_MONOTONIC.match, ended.out.splitlines())
     return [(float(found[1]), found[2]) for found in lines if found]
 

@@ -1,4 +1,4 @@
-"""One process as /proc shows it to everybody: who, since when, in which state. Never its arguments."""
+"""One process as /proc shows it to everybody: who, since when, in which state."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Whether this node's own ssh lets it in to other nodes, and whether a plain mpirun starts by way of it.
 
-Nothing of ours needs that; mpirun and horovodrun by hand do. It writes no known_hosts, answers no
-question and forwards nothing.
+mpirun and horovodrun by hand need that.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What ``setup`` asks a node for: whether Horovod could be built there, and a wheel that was built.
 
-It builds nothing, and hands out nothing but wheels of the folder where they are built.
+It hands out wheels of the folder where they are built.
 """
 
 from __future__ import annotations

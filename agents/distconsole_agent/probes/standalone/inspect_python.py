@@ -16,30 +16,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 PREFIXES = (
-    "NCCL_",
-    "GLOO_",
-    "TORCH_",
-    "PYTORCH_",
-    "CUDA_",
-    "NVIDIA_",
-    "OMP_",
-    "MKL_",
-    "HOROVOD_",
-    "OMPI_",
-    "PMIX_",
-    "PRTE_",
-    "FI_",
-    "UCX_",
-    "MASTER_",
-    "RANK",
-    "WORLD_SIZE",
-    "LOCAL_RANK",
-    "LD_LIBRARY_PATH",
-    "LD_PRELOAD",
-    "PYTHON",
-    "SLURM_",
-    "PMI_",
-    "TP_",
+    *("NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "CUDA_", "NVIDIA_", "OMP_", "MKL_", "HOROVOD_"),
+    *("OMPI_", "PMIX_", "PRTE_", "FI_", "UCX_", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
+    *("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHON", "SLURM_", "PMI_", "TP_"),
 )
 SECRETS = ("SECRET", "TOKEN", "PASSWORD", "PASSWD", "CREDENTIAL")
 VERSION_NAMES = ("__version__", "cuda", "hip", "git_version", "debug")
