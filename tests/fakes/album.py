@@ -26,10 +26,9 @@ from fakes.stage import (
 )
 
 SIZES = {"small": SMALL, "large": (160, 50), "tiny": (58, 14)}
-LIT = {"small": ("dark", "light"), "large": ("dark", "light")}
 DARK = {"small": ("dark",), "large": ("dark",)}
 TINY = {"tiny": ("dark",)}
-ALL = LIT | {"small": ("dark", "light", "contrast", "terminal")}
+ALL = {"small": ("dark", "light", "contrast", "terminal"), "large": ("dark", "light")}
 
 
 @dataclass(frozen=True)

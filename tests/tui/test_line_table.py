@@ -6,7 +6,8 @@ import pytest
 from rich.text import Text
 from textual.app import App, ComposeResult
 
-from distconsole.tui.widgets.line_table import Column, LineTable
+from distconsole.text.tables import Column
+from distconsole.tui.widgets.line_table import LineTable
 
 CELLS: list[tuple[Text | str, bool, str]] = [
     ("12345", True, "  12345"),

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -21,7 +20,7 @@ from distconsole.model.events import CheckEnded, Event, FindingMade
 from distconsole.model.run_events import GpuSample
 from distconsole.runs.store.store import RunStore
 from fakes import scenes
-from fakes.album import ALL, LIT, TINY, Page, pictures
+from fakes.album import ALL, TINY, Page, pictures
 from fakes.journals import Journal
 from fakes.stage import Scene, keep_run
 
@@ -55,13 +54,6 @@ def past() -> None:
     Journal(run="digits-1121-a3f9", seconds=120, slow=3, fails=1).write(RunStore(runs_dir()))
 
 
-def kept() -> None:
-    """A run in the store, and a report of it that was written an hour before."""
-    keep_run()
-    Path("run.html").write_text("<!doctype html>")
-    os.utime("run.html", (scenes.START - 3600, scenes.START - 3600))
-
-
 def attached(scene: Scene, **views: tuple[str, ...]) -> Page:
     first, *others = views.items()
     lines = {first[0]: (f"attach {scenes.RUN}", *first[1]), **dict(others)}
@@ -79,41 +71,28 @@ PAGES = {
     ),
     "hosts": Page({ask.Top: troubled_hosts}, {"hosts": (), "grouped": ("group host",)}),
     "empty": Page({}, {"empty": ()}, request=ask.OpenConsole()),
-    "check": Page(
-        {ask.Check: scenes.checked},
-        {"check": ("check",), "sifted": ("filter node2 hostname",)},
-        LIT,
-    ),
+    "check": Page({ask.Check: scenes.checked}, {"check": ("check",)}),
     "finding": Page({ask.Check: scenes.checked}, {"finding": ("check", "press escape enter")}),
     "checking": Page({ask.Check: half_checked}, {"checking": ("check",)}, going=[ask.Check]),
-    "pairs": Page({ask.Check: partial(scenes.paired, dead=1)}, {"pairs": ("check", "pairs")}, LIT),
+    "pairs": Page({ask.Check: partial(scenes.paired, dead=1)}, {"pairs": ("check", "pairs")}),
     "interfaces": Page(
         {ask.Check: partial(scenes.paired, dead=1)},
-        {"interfaces": ("check", "interfaces"), "dead": ("interfaces", "press enter")},
+        {"interfaces": ("check", "interfaces")},
     ),
     "launch": Page(
         FORM,
         {
             "plan": ("offer run --env SEED=7 --name digits train.py --epochs 3", "press ctrl+n"),
             "last": ("press ctrl+o",),
-            "wrong": (
-                "press escape",
-                "offer run --nproc 2 --launcher tochrun --slurm-login '' train.py",
-            ),
         },
     ),
     "starting": attached(scenes.starting, starting=()),
-    "healthy": attached(scenes.training, healthy=()),
     "run": Page(
         {ask.Attach: scenes.straggling, ask.Top: scenes.hosts},
         {"run": (f"attach {scenes.RUN}",)},
         ALL,
     ),
-    "stalled": attached(scenes.stalled, stalled=()),
-    "lost": attached(scenes.host_lost, lost=()),
-    "failed": Page({ask.Attach: scenes.failing}, {"failed": (f"attach {scenes.RUN}",)}, LIT),
-    "finished": attached(scenes.succeeded, finished=()),
-    "heat-8": attached(partial(scenes.large, 8, slow=6), **{"heat-8": ("heat",)}),
+    "failed": Page({ask.Attach: scenes.failing}, {"failed": (f"attach {scenes.RUN}",)}),
     "heat-64": attached(partial(scenes.large, 64, slow=62), **{"heat-64": ("heat",)}),
     "heat-2048": attached(
         scenes.large,
@@ -121,29 +100,14 @@ PAGES = {
     ),
     "logs": Page(
         {ask.Attach: partial(scenes.talking, 6)},
-        {
-            "logs": (f"attach {scenes.RUN}", "view logs", "press escape x"),
-            "searched": ("find loss 0.1",),
-            "filtered": ("filter 0-1 -epoch",),
-        },
-        LIT,
+        {"logs": (f"attach {scenes.RUN}", "view logs", "press escape x", "find loss 0.1")},
     ),
-    "runs": Page({ask.Runs: scenes.past_runs}, {"runs": ("view runs",)}, LIT),
+    "runs": Page({ask.Runs: scenes.past_runs}, {"runs": ("view runs",)}),
     "compare": Page(
         {ask.Compare: scenes.compared},
         {"compare": ("compare digits-1121-000 digits-1121-a3f9",)},
-        LIT,
     ),
-    "replay": Page({}, {"replay": ("replay digits-1121-a3f9", "at 70s")}, LIT, before=past),
-    "questions": Page(
-        {ask.Attach: scenes.straggling, ask.Top: scenes.hosts},
-        {
-            "kill": (f"attach {scenes.RUN}", "stop last --grace 0?"),
-            "overwrite": ("press n", "report last -o run.html?"),
-        },
-        LIT,
-        before=kept,
-    ),
+    "replay": Page({}, {"replay": ("replay digits-1121-a3f9", "at 70s")}, before=past),
     "tiny": Page(
         {ask.Attach: scenes.straggling, ask.Top: scenes.hosts},
         {"tiny": (f"attach {scenes.RUN}",)},

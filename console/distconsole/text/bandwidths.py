@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from distconsole.formats.figures import number_text
 from distconsole.model.reports import CollectiveReport
 from distconsole.text.output import Output
-from distconsole.text.tables import number_text, table
+from distconsole.text.tables import show_table
 
 HEADER = ("size", "time, us", "algbw, GB/s", "busbw, GB/s", "result")
 LEAST_GBS = 0.001
@@ -14,7 +15,6 @@ UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def show_tables(output: Output, collectives: Sequence[CollectiveReport]) -> None:
-    """Print a table for each engine and operation."""
     ops: dict[str, list[CollectiveReport]] = {}
     for entry in collectives:
         title = f"{entry.op} {entry.dtype}, {entry.launcher}/{entry.backend}, {entry.size} ranks"
@@ -22,8 +22,7 @@ def show_tables(output: Output, collectives: Sequence[CollectiveReport]) -> None
     for title, entries in ops.items():
         output.data("")
         output.data(output.paint_out(title, "bold"))
-        for line in table(HEADER, [_row(entry) for entry in entries], right=(0, 1, 2, 3)):
-            output.data(line)
+        show_table(output, HEADER, [_row(entry) for entry in entries], right=(0, 1, 2, 3))
 
 
 def _row(entry: CollectiveReport) -> tuple[str, ...]:

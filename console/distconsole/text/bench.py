@@ -1,17 +1,27 @@
-"""``bench strategies`` as lines: how it goes to stderr, the table and a chart to stdout."""
+"""``bench`` as text: how it goes to stderr; tables, a chart, and what is amiss to stdout."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from distconsole.model.events import BenchEnded, BenchProgress, BenchResult, BenchRun, Spread
+from distconsole.formats.figures import number_text
+from distconsole.model.events import (
+    BenchEnded,
+    BenchProgress,
+    BenchResult,
+    BenchRun,
+    CollectivesMeasured,
+    Spread,
+)
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import EndState
+from distconsole.model.time_text import duration_text
+from distconsole.text.bandwidths import show_tables
+from distconsole.text.check import show_finding
 from distconsole.text.output import Output
-from distconsole.text.tables import duration_text, number_text, table
+from distconsole.text.tables import bar_text, table
 
 CHART_CELLS = 40
-EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 HEADER = (
     *("strategy", "ranks", "time, s", "samples/s", "speed-up"),
@@ -20,13 +30,11 @@ HEADER = (
 
 
 def show_bench_progress(output: Output, progress: BenchProgress) -> None:
-    """Show which run goes on, on a terminal."""
     step = "" if progress.step is None else f", step {progress.step}"
     output.status(f"round {progress.round} of {progress.rounds}: {progress.strategy}{step}")
 
 
 def show_bench_run(output: Output, run: BenchRun) -> None:
-    """Tell how a run went."""
     said = f"round {run.round} of {run.rounds}: {run.strategy}"
     if run.state is EndState.SUCCEEDED:
         speed = number_text(run.samples_s, " samples/s")
@@ -97,14 +105,6 @@ def _chart(output: Output, done: list[BenchResult]) -> None:
     output.data("")
 
 
-def bar_text(share: float, cells: int, *, plain: bool) -> str:
-    """Return a bar of ``share`` (0 to 1) of ``cells``: to an eighth of a cell, or in number signs."""
-    if plain:
-        return "#" * round(share * cells)
-    whole, rest = divmod(round(share * cells * 8), 8)
-    return "█" * whole + (EIGHTHS[rest] if rest else "")
-
-
 def _spread(figure: Spread | None, text: Callable[[float], str]) -> str:
     if figure is None:
         return ""
@@ -114,3 +114,40 @@ def _spread(figure: Spread | None, text: Callable[[float], str]) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.0f}"
+
+
+def show_collectives(output: Output, measured: CollectivesMeasured) -> None:
+    output.status("")
+    if measured.collectives:
+        output.data(
+            f"{measured.launcher}/{measured.backend}, {measured.size} ranks on "
+            f"{', '.join(measured.hosts)}; busbw by nccl-tests' formulae"
+        )
+    show_tables(output, measured.collectives)
+    output.data("")
+    _show_verified(output, measured)
+    if measured.left_out:
+        what = "no time for" if measured.collectives else "not measured:"
+        more = f" and {len(measured.left_out) - 4} more" if len(measured.left_out) > 4 else ""
+        output.data(f"{what} {'; '.join(measured.left_out[:4])}{more}")
+    for finding in measured.findings:
+        show_finding(output, finding)
+
+
+def _show_verified(output: Output, measured: CollectivesMeasured) -> None:
+    exact: dict[str, list[str]] = {}
+    lacking: dict[str, list[str]] = {}
+    for each in measured.verified:
+        if each.unsupported:
+            lacking.setdefault(each.unsupported, []).append(f"{each.op} {each.dtype}")
+        else:
+            verdict = "exact" if each.correct else "WRONG"
+            exact.setdefault(f"{each.dtype} ({each.elements} values): {verdict}", []).append(
+                each.op
+            )
+    for what, ops in exact.items():
+        output.data(f"{what}: {', '.join(dict.fromkeys(ops))}")
+    for why, cases in lacking.items():
+        names = list(dict.fromkeys(cases))
+        more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+        output.data(f"not there: {', '.join(names[:4])}{more} ({why})")

@@ -12,10 +12,9 @@ from distconsole.model.reports import CheckOutcome, CheckReport, ProfileReport, 
 from distconsole.model.time_text import date_text
 from distconsole.text.bandwidths import bandwidth_text, show_tables
 from distconsole.text.choices import FEW_REASONS, MAX_REASONS, REASON, is_red, panel_lines
-from distconsole.text.output import Output
+from distconsole.text.output import Output, tell
 from distconsole.text.paint import Paint
-from distconsole.text.tables import table
-from distconsole.text.wrapping import tell
+from distconsole.text.tables import show_table
 
 MAX_HOSTS_TOLD = 4
 MAX_ROWS = 12
@@ -230,8 +229,7 @@ def _show_collectives(output: Output, report: CheckReport) -> None:
     ]
     header = ("engine", "collective", "bytes", "us", "algbw GB/s", "busbw GB/s", "result", "ranks")
     output.data("")
-    for line in table(header, rows, right=(2, 3, 4, 5, 7)):
-        output.data(line)
+    show_table(output, header, rows, right=(2, 3, 4, 5, 7))
 
 
 def _show_summary(output: Output, report: CheckReport) -> None:

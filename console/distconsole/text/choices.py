@@ -79,7 +79,6 @@ def _unknown(choice: ChoiceReport) -> bool:
 
 
 def is_red(choices: Iterable[ChoiceReport]) -> bool:
-    """Whether somewhere hosts do not meet."""
     return any(choice.meets is False for choice in choices)
 
 

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from distconsole.formats.figures import number_text
 from distconsole.model.comparison import ComparedRun, Comparison, Figure
-from distconsole.model.time_text import date_text
+from distconsole.model.time_text import date_text, duration_text
 from distconsole.text.output import Output
-from distconsole.text.tables import duration_text, number_text, table
+from distconsole.text.tables import table
 
 VALUE_CHARS = 60
 
 
 def show_comparison(output: Output, found: Comparison) -> None:
-    """Print what is to be said in words, then figures, then what differs."""
     for line in comparison_lines(found):
         output.data(line)
 
 
 def comparison_lines(found: Comparison) -> list[str]:
-    """Return all of a comparison as lines."""
     letters = [run.letter for run in found.runs]
     lines = [run_words(run) for run in found.runs]
     lines += ["", *found.words]

@@ -1,51 +1,100 @@
-"""Runs and hosts as tables: ``runs``, ``show`` and ``top`` without a screen."""
+"""Runs, hosts, GPUs and ranks as tables: ``runs``, ``show`` and ``top`` without a screen."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec import UNSET
 
+from distconsole.expression import Kind, Value
+from distconsole.formats.figures import bytes_text, number_text
+from distconsole.model.events import ConditionJudged, RankListed
 from distconsole.model.run_events import GpuSample, NodeSample
 from distconsole.model.run_summary import RunSummary
-from distconsole.model.time_text import date_text
+from distconsole.model.time_text import date_text, duration_text
+from distconsole.runs.conditions.rank_fields import RANK_FIELDS
 from distconsole.text.output import Output
-from distconsole.text.tables import bytes_text, duration_text, number_text, table
+from distconsole.text.tables import Column, show_columns, show_table
 
 
-def show_runs(output: Output, summaries: Sequence[RunSummary]) -> None:
-    """Print one line a run."""
-    if not summaries:
-        output.say("no runs yet: 'distconsole run SCRIPT' makes one")
-        return
-    rows = [
-        (
-            summary.run,
-            summary.name,
-            summary.state,
-            date_text(summary.started),
-            duration_text(summary.seconds),
-            str(summary.world_size),
-            ",".join(summary.hosts),
-            summary.script,
-        )
-        for summary in summaries
-    ]
-    header = ("run", "name", "state", "started", "time", "ranks", "hosts", "script")
-    for line in table(header, rows, right=(4, 5)):
-        output.data(line)
+def share_text(used: int | None, total: int | None) -> str:
+    """Return bytes of all bytes, such as ``1.5G/16.0G``."""
+    if used is None:
+        return ""
+    return bytes_text(used) if total is None else f"{bytes_text(used)}/{bytes_text(total)}"
+
+
+def _nvlink(gpu: GpuSample) -> str:
+    both = (gpu.nvlink_rx_s, gpu.nvlink_tx_s)
+    return "" if None in both else bytes_text(sum(each or 0.0 for each in both))
+
+
+def gpu_number(gpu: GpuSample) -> str:
+    """Return the number of a GPU on its host, with that of the slice if it is one."""
+    return f"{gpu.gpu}" if gpu.mig is None else f"{gpu.gpu}/{gpu.mig}"
+
+
+NODE_COLUMNS: list[Column[NodeSample]] = [
+    Column("cpu%", 5, lambda node: number_text(node.cpu), 0, True, "cpu"),
+    Column("load", 6, lambda node: number_text(node.load1), 3, True, "load"),
+    Column("memory", 13, lambda node: share_text(node.mem_used, node.mem_total), 1, True, "ram"),
+    Column("net in/s", 9, lambda node: bytes_text(node.net_rx_s), 4, True, "net.in"),
+    Column("out/s", 8, lambda node: bytes_text(node.net_tx_s), 4, True, "net.out"),
+    Column("disk w/s", 8, lambda node: bytes_text(node.disk_write_s), 6, True, "disk.write"),
+]
+GPU_COLUMNS: list[Column[GpuSample]] = [
+    Column("name", 21, lambda gpu: gpu.name, 6, sort="name"),
+    Column("util%", 5, lambda gpu: number_text(gpu.util), 0, True, "util"),
+    Column("memory", 13, lambda gpu: share_text(gpu.mem_used, gpu.mem_total), 1, True, "mem"),
+    Column("temp", 5, lambda gpu: number_text(gpu.temp_c), 2, True, "temp"),
+    Column("power", 6, lambda gpu: number_text(gpu.power_w, "W"), 2, True, "power"),
+    Column("MHz", 5, lambda gpu: number_text(gpu.sm_clock_mhz), 4, True, "clock"),
+    Column("nvlink/s", 8, _nvlink, 7, True, "nvlink"),
+    Column(
+        "ecc",
+        4,
+        lambda gpu: f"{'' if gpu.ecc_uncorrected is None else gpu.ecc_uncorrected}",
+        5,
+        True,
+        "ecc",
+    ),
+    Column("rank", 4, lambda gpu: "" if gpu.rank is UNSET else str(gpu.rank), 1, True, "rank"),
+]
+"""What a shell and the screen show of hosts and GPUs beside their names."""
+
+RUN_COLUMNS: list[Column[RunSummary]] = [
+    Column("run", 24, lambda run: run.run),
+    Column("name", 14, lambda run: run.name),
+    Column("state", 11, lambda run: run.state),
+    Column("started", 16, lambda run: date_text(run.started)),
+    Column("time", 7, lambda run: duration_text(run.seconds), right=True),
+    Column("ranks", 5, lambda run: str(run.world_size), right=True),
+    Column("hosts", 5, lambda run: ",".join(run.hosts)),
+    Column("script", 16, lambda run: run.script),
+]
+
+
+def show_load(output: Output, nodes: Sequence[NodeSample], gpus: Sequence[GpuSample]) -> None:
+    """Print one table of hosts and one of GPUs; what is unknown stays empty."""
+    host: Column[Any] = Column("host", 14, lambda sample: sample.host)
+    show_columns(output, [host, *NODE_COLUMNS], nodes)
+    if gpus:
+        output.data("")
+        others: list[Column[GpuSample]] = [
+            Column("throttle", 8, lambda gpu: ",".join(gpu.throttle)),
+            Column("others", 12, lambda gpu: "; ".join(gpu.strangers)),
+        ]
+        number: Column[GpuSample] = Column("gpu", 5, gpu_number)
+        show_columns(output, [host, number, *GPU_COLUMNS, *others], gpus)
 
 
 def show_summary(output: Output, summary: RunSummary) -> None:
-    """Print one run's summary."""
     exit_code = "" if summary.exit_code is None else f" (exit code {summary.exit_code})"
+    name = "" if summary.name in ("", summary.run) else f" ({summary.name})"
+    spread = summary.step_ms_spread
     facts = [
-        (
-            "run",
-            summary.run
-            if summary.name in ("", summary.run)
-            else f"{summary.run} ({summary.name})",
-        ),
+        ("run", f"{summary.run}{name}"),
         ("state", f"{summary.state}{exit_code}"),
         ("script", summary.script),
         ("launcher", summary.launcher),
@@ -55,25 +104,17 @@ def show_summary(output: Output, summary: RunSummary) -> None:
         ("restarts", str(summary.restarts or "")),
         ("steps", "" if summary.steps is None else str(summary.steps)),
         ("samples/s", number_text(summary.samples_s, " (mean of the run)")),
-        (
-            "rank spread",
-            ""
-            if summary.step_ms_spread is None
-            else f"slowest / fastest step time {summary.step_ms_spread:.3f}",
-        ),
-        *(
-            (name, _metric(summary, name, value))
-            for name, value in sorted(summary.metrics.items())
-        ),
+        ("rank spread", f"slowest / fastest step time {spread:.3f}" if spread is not None else ""),
+        *((name, _metric(summary, name)) for name in sorted(summary.metrics)),
     ]
+    failure = summary.first_failure
+    if failure is not None:
+        facts.append(("failed first", failure.short_blame))
     for label, text in facts:
         if text:
             output.data(f"{label:<12} {text}")
-    failure = summary.first_failure
-    if failure is not None:
-        output.data(f"{'failed first':<12} {failure.short_blame}")
-        for line in failure.traceback.splitlines():
-            output.data(f"    {line}")
+    for line in failure.traceback.splitlines() if failure is not None else ():
+        output.data(f"    {line}")
     for finding in summary.findings:
         after = duration_text(max(0.0, finding.t - summary.started))
         label = output.paint_out.severity(finding.severity)
@@ -82,67 +123,41 @@ def show_summary(output: Output, summary: RunSummary) -> None:
             output.data(f"     {output.paint_out('hint:', 'cyan')} {finding.hint}")
 
 
-def _metric(summary: RunSummary, name: str, value: float) -> str:
+def _metric(summary: RunSummary, name: str) -> str:
     """Return a metric's last value, with its best where that was another."""
-    best = summary.best.get(name)
+    value, best = summary.metrics[name], summary.best.get(name)
     return f"{value:.6g}" if best in (None, value) else f"{value:.6g} (best {best:.6g})"
 
 
-def show_load(output: Output, nodes: Sequence[NodeSample], gpus: Sequence[GpuSample]) -> None:
-    """Print one table of hosts and one of GPUs; what is unknown stays empty."""
-    rows = [
-        (
-            node.host,
-            number_text(node.cpu, "%"),
-            number_text(node.load1),
-            _share(node.mem_used, node.mem_total),
-            bytes_text(node.net_rx_s),
-            bytes_text(node.net_tx_s),
-        )
-        for node in nodes
-    ]
-    for line in table(
-        ("host", "cpu", "load", "memory", "net in/s", "net out/s"), rows, right=(1, 2, 3, 4, 5)
-    ):
-        output.data(line)
-    if gpus:
-        output.data("")
-        _show_gpus(output, gpus)
+def show_ranks(output: Output, ranks: Sequence[RankListed]) -> None:
+    """Print one line a rank: what it is, and what was asked of it."""
+    names = [name for name in ranks[0].shown if name in ranks[0].fields]
+    rows = [[value_text(name, each.fields.get(name)) for name in names] for each in ranks]
+    kinds = [RANK_FIELDS.find(name) for name in names]
+    right = [at for at, kind in enumerate(kinds) if kind is None or kind.kind is Kind.NUMBER]
+    show_table(output, names, rows, right)
 
 
-def _show_gpus(output: Output, gpus: Sequence[GpuSample]) -> None:
-    rows = [
-        (
-            gpu.host,
-            f"{gpu.gpu}" if gpu.mig is None else f"{gpu.gpu}/{gpu.mig}",
-            number_text(gpu.util, "%"),
-            _share(gpu.mem_used, gpu.mem_total),
-            number_text(gpu.temp_c, "C"),
-            number_text(gpu.power_w, "W"),
-            number_text(gpu.sm_clock_mhz, "MHz"),
-            ",".join(gpu.throttle),
-            "" if gpu.rank is UNSET else str(gpu.rank),
-            "; ".join(gpu.strangers),
-        )
-        for gpu in gpus
-    ]
-    header = (
-        "host",
-        "gpu",
-        "util",
-        "memory",
-        "temp",
-        "power",
-        "clock",
-        "throttle",
-        "rank",
-        "others",
-    )
-    for line in table(header, rows, right=(2, 3, 4, 5, 6)):
-        output.data(line)
+def count_matches(judged: ConditionJudged) -> str:
+    """Say how many match a condition."""
+    unknown = f", {judged.unknown} unknown" if judged.unknown else ""
+    return f"{judged.condition}: {judged.matched or 'none'} of {judged.asked} {judged.of}{unknown}"
 
 
-def _share(used: int | None, total: int | None) -> str:
-    if used is None:
+def value_text(name: str, value: Value) -> str:
+    """Return what a rank's field is, with its unit."""
+    if value is None:
         return ""
-    return bytes_text(used) if total is None else f"{bytes_text(used)}/{bytes_text(total)}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return value
+    if isinstance(value, tuple):
+        return ",".join(value)
+    field = RANK_FIELDS.find(name)
+    unit = "" if field is None else field.unit
+    if unit == "B":
+        return bytes_text(value)
+    if isinstance(value, int) and not unit:
+        return str(value)
+    return f"{number_text(value)}{'' if unit == '%' else ' ' if unit else ''}{unit}"

@@ -1,10 +1,15 @@
-"""Where words go: the seam between saying something and a terminal, a pipe or a transcript."""
+"""Where words go: a terminal, a pipe or a transcript; and prose that is broken to the width of a terminal."""
 
 from __future__ import annotations
 
+import re
 from typing import Protocol
 
 from distconsole.text.paint import Paint
+
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+LEAST_COLUMNS = 40
+"""A terminal that is narrower breaks its lines itself."""
 
 
 class Output(Protocol):
@@ -37,3 +42,32 @@ class Output(Protocol):
 
     def close(self) -> None:
         """Take the status line away."""
+
+
+def tell(output: Output, line: str, indent: int = 0) -> None:
+    """Print a line of prose, which may have colours, as data; in a pipe it stays one.
+
+    Args:
+        indent: Of all lines but the first.
+    """
+    width = output.width
+    if width is None or width < LEAST_COLUMNS:
+        output.data(line)
+        return
+    for each in wrap_line(line, width, indent):
+        output.data(each)
+
+
+def wrap_line(line: str, width: int, indent: int = 0) -> list[str]:
+    """Return ``line`` as lines of at most ``width`` columns where its words allow it; colours take none."""
+    lead = line[: len(line) - len(line.lstrip(" "))]
+    lines, held, length = [], lead, len(lead)
+    for word in line[len(lead) :].split(" "):
+        size = len(COLOUR.sub("", word))
+        fresh = not COLOUR.sub("", held).strip()
+        if not fresh and length + 1 + size > width:
+            lines.append(held)
+            held, length, fresh = " " * indent, indent, True
+        held += word if fresh else f" {word}"
+        length += size if fresh else size + 1
+    return [*lines, held]

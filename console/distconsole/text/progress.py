@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
+from distconsole.formats.figures import ranks_text
 from distconsole.model.run_events import LogLine
 from distconsole.runs.logs.fold import NUMBER, PLACEHOLDER
 from distconsole.text.output import Output
 from distconsole.text.paint import Paint
-from distconsole.text.tables import ranks_text
 
 _DRAWN = re.compile(r"[\s#=>.\-\u2500-\u25ff]+")
 """What bars are drawn of, and how wide the gaps are."""
@@ -159,7 +159,6 @@ def name_text(event: LogLine) -> str:
 
 
 def line_text(event: LogLine, paint: Paint) -> str:
-    """Return the line, with its own colours where colours are shown."""
     return event.styled if paint.enabled and event.styled is not UNSET else event.line
 
 

@@ -1,4 +1,4 @@
-"""A run as lines: what the ranks print to stdout and stderr, what happens to them to stderr."""
+"""A run as lines: what the ranks print to stdout and stderr, what happens to them to stderr, or to the transcript."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import assert_never
 
 from msgspec import UNSET
 
+from distconsole.formats.figures import ranks_text
+from distconsole.model.findings import Severity
 from distconsole.model.run_events import (
     EndState,
     GpuSample,
@@ -25,12 +27,12 @@ from distconsole.model.run_events import (
     RunRestarted,
     Window,
 )
+from distconsole.model.time_text import duration_text
 from distconsole.runs.health import health_line, restarts_text
 from distconsole.runs.pace import FRESH_SECONDS
 from distconsole.runs.timeline import RunTimeline
 from distconsole.text.output import Output
 from distconsole.text.progress import Bars, line_text, name_text
-from distconsole.text.tables import duration_text, ranks_text
 
 PROGRESS_SECONDS = 10.0
 """In a pipe, one line this often says how the run is going."""
@@ -165,21 +167,10 @@ class RunText:
     def _end(self, end: RunEnded) -> None:
         if end.error is not UNSET:
             return  # it is told as the error that it is
-        paint = self._output.paint_err
-        colour = {
-            EndState.SUCCEEDED: "green",
-            EndState.FAILED: "red",
-            EndState.STOPPED: "yellow",
-        }[end.state]
-        parts = [f"after {duration_text(end.seconds)}"]
+        colour = {EndState.SUCCEEDED: "green", EndState.FAILED: "red", EndState.STOPPED: "yellow"}
+        state = self._output.paint_err(end.state.value, colour[end.state], "bold")
         steps = max((view.steps for view in self._timeline.ranks.values()), default=0)
-        if steps:
-            parts.append(f"{steps} steps")
-        if end.restarts:
-            parts.append(restarts_text(end.restarts))
-        if end.state is not EndState.SUCCEEDED:
-            parts.append(f"exit code {end.exit_code}")
-        self._output.say(f"{paint(end.state.value, colour, 'bold')} {', '.join(parts)}")
+        self._output.say(f"{state} {_end_text(end, steps)}")
         failure = end.first_failure
         if failure is not UNSET:
             self._output.say(f"first failure: {failure.short_blame}")
@@ -187,3 +178,44 @@ class RunText:
             spread = f" (ranks {metric.min:.6g} to {metric.max:.6g})"
             several = spread if metric.ranks > 1 and metric.min != metric.max else ""
             self._output.say(f"    {name} {metric.value:.6g} at step {metric.step}{several}")
+
+
+NOTED = (PlanMade, RunFinding, LinkChanged, RunRestarted, RunEnded)
+"""Events of which the transcript has a word; the others are many."""
+
+
+def note_text(event: RunEvents, steps: int | None = None) -> str:
+    """Return what is said in the transcript of a run that is drawn elsewhere; nothing of most events.
+
+    Args:
+        steps: How many steps the run has done so far.
+    """
+    match event:
+        case PlanMade():
+            ranks = f"{event.world_size} rank{'s' if event.world_size != 1 else ''}"
+            hosts = f"{len(event.hosts)} host{'s' if len(event.hosts) != 1 else ''}"
+            where = f"{ranks} on {hosts}, {event.launcher} launcher"
+            return f"run {event.run}: {where} ({event.why})"
+        case RunFinding() if event.severity in (Severity.WARN, Severity.FAIL):
+            return f"{event.severity.value}: {event.summary}"
+        case LinkChanged():
+            gone = f"connection lost ({event.reason}); the run goes on"
+            return f"{event.host}: {'connected again' if event.connected else gone}"
+        case RunRestarted():
+            return f"restart {event.restart} of {event.of}"
+        case RunEnded():
+            blame = "" if event.first_failure is UNSET else f"; {event.first_failure.blame}"
+            return f"{event.run} {event.state.value} {_end_text(event, steps)}{blame}"
+        case _:
+            return ""
+
+
+def _end_text(end: RunEnded, steps: int | None) -> str:
+    parts = [f"after {duration_text(end.seconds)}"]
+    if steps:
+        parts.append(f"{steps:,} steps")
+    if end.restarts:
+        parts.append(restarts_text(end.restarts))
+    if end.state is not EndState.SUCCEEDED:
+        parts.append(f"exit code {end.exit_code}")
+    return ", ".join(parts)

@@ -30,18 +30,28 @@ from distconsole.model.events import (
     TextMade,
 )
 from distconsole.model.findings import Severity
-from distconsole.model.run_events import GpuKey, GpuSample, LogLine, NodeSample, RunEvent
+from distconsole.model.run_events import GpuKey, GpuSample, LogLine, NodeSample
 from distconsole.model.run_summary import RunSummary
 from distconsole.model.verbs import verb_of
-from distconsole.text.bench import show_bench, show_bench_progress, show_bench_run
+from distconsole.text.bench import (
+    show_bench,
+    show_bench_progress,
+    show_bench_run,
+    show_collectives,
+)
 from distconsole.text.check import show_progress, show_report, show_rounds, show_way_to_details
-from distconsole.text.collectives import show_collectives
 from distconsole.text.compare import show_comparison
-from distconsole.text.conditions import judged_text, show_ranks
-from distconsole.text.lists import show_load, show_runs, show_summary
+from distconsole.text.lists import (
+    RUN_COLUMNS,
+    count_matches,
+    show_load,
+    show_ranks,
+    show_summary,
+)
 from distconsole.text.output import Output
 from distconsole.text.progress import Bars, line_text, name_text
 from distconsole.text.run import RunText
+from distconsole.text.tables import show_columns
 
 
 class Show(Protocol):
@@ -78,23 +88,10 @@ class JsonShow:
         self._output = output
         self._encode = msgspec.json.Encoder().encode
 
-    def event(self, event: Event) -> None:  # noqa: C901  (one case a kind, nothing nested)
-        """Print ``event`` if it is data."""
+    def event(self, event: Event) -> None:
         match event:
-            case LogLine():
-                self._print(event)
-            case CheckEnded():
-                self._print(event.report)
-            case RunListed():
-                self._print(event.summary)
-            case RunShown():
-                self._print(event.summary)
-            case RunsCompared():
-                self._print(event.comparison)
-            case RankListed():
-                self._print({"run": event.run, **event.fields})
             case ConditionJudged():
-                self._output.say(judged_text(event))
+                self._output.say(count_matches(event))
             case Narration():
                 narrate(self._output, event)
             case TextMade():
@@ -103,19 +100,29 @@ class JsonShow:
                 pass
             case BenchProgress() | LaunchKept() | LaunchersJudged() | ScriptSought():
                 pass
-            case RunEvent() | BenchRun() | BenchEnded() | CollectivesMeasured():
-                self._print(event)
+            case _:
+                self._output.data(self._encode(_data_of(event)).decode())
 
     def finish(self) -> None:
-        """Nothing is held back."""
         self._output.close()
 
-    def _print(self, value: object) -> None:
-        self._output.data(self._encode(value).decode())
+
+def _data_of(event: Event) -> object:
+    match event:
+        case CheckEnded():
+            return event.report
+        case RunListed() | RunShown():
+            return event.summary
+        case RunsCompared():
+            return event.comparison
+        case RankListed():
+            return {"run": event.run, **event.fields}
+        case _:
+            return event
 
 
 class TextShow:
-    """What a person at a shell reads.
+    """What a person at a shell reads; lists are held until they are whole.
 
     Args:
         output: Where it goes.
@@ -133,77 +140,66 @@ class TextShow:
         self._ranks: list[RankListed] = []
 
     def event(self, event: Event) -> None:  # noqa: C901  (one case a kind, nothing nested)
-        """Print ``event``; lists are held until they are whole."""
+        output = self._output
         match event:
             case LogLine():
                 self._run.log(event)
             case Narration():
-                narrate(self._output, event)
+                narrate(output, event)
             case CheckProgress():
-                show_progress(self._output, event)
+                show_progress(output, event)
             case PairProgress():
-                show_rounds(self._output, event)
+                show_rounds(output, event)
             case CheckEnded():
-                show_report(self._output, event.report, details=self._details)
+                show_report(output, event.report, details=self._details)
                 if not (self._details or self._on_screen):
-                    show_way_to_details(self._output, event.report)
+                    show_way_to_details(output, event.report)
             case HostStatus():
-                self._host(event)
+                _show_host(output, event)
             case RunListed():
                 self._listed.append(event.summary)
             case RunShown():
-                show_summary(self._output, event.summary)
+                show_summary(output, event.summary)
             case RankListed():
                 self._ranks.append(event)
             case RunsCompared():
-                show_comparison(self._output, event.comparison)
+                show_comparison(output, event.comparison)
             case ConditionJudged():
                 self._judged = event
             case TextMade():
-                self._output.data(event.text)
+                output.data(event.text)
             case FindingMade() | LaunchKept() | LaunchersJudged() | ScriptSought():
                 pass
             case BenchProgress():
-                show_bench_progress(self._output, event)
+                show_bench_progress(output, event)
             case BenchRun():
-                show_bench_run(self._output, event)
+                show_bench_run(output, event)
             case BenchEnded():
-                show_bench(self._output, event)
+                show_bench(output, event)
             case CollectivesMeasured():
-                show_collectives(self._output, event)
+                show_collectives(output, event)
             case _:
                 self._run.show(event)
 
     def finish(self) -> None:
-        """Print what was held back."""
         if self._listed:
-            show_runs(self._output, self._listed)
+            show_columns(self._output, RUN_COLUMNS, self._listed)
         if self._ranks:
             show_ranks(self._output, self._ranks)
         if self._judged is not None:
-            self._output.say(judged_text(self._judged))
+            self._output.say(count_matches(self._judged))
         self._output.close()
 
-    def _host(self, status: HostStatus) -> None:
-        if status.reachable:
-            return
-        paint = self._output.paint_err
-        self._output.say(f"{paint.severity(Severity.FAIL)} {status.host}: {status.detail}")
-        if status.hint:
-            self._output.say(f"     {paint('hint:', 'cyan')} {status.hint}")
 
-
-class LoadShow:
+class LoadShow(TextShow):
     """``top`` without a screen: a table whenever every host has told something new."""
 
     def __init__(self, output: Output) -> None:
-        self._output = output
-        self._text = TextShow(output)
+        super().__init__(output)
         self._nodes: dict[str, NodeSample] = {}
         self._gpus: dict[GpuKey, GpuSample] = {}
 
     def event(self, event: Event) -> None:
-        """Collect samples; a second one of a host prints the table of all."""
         match event:
             case NodeSample():
                 if event.host in self._nodes:
@@ -212,13 +208,12 @@ class LoadShow:
             case GpuSample():
                 self._gpus[event.key] = event
             case _:
-                self._text.event(event)
+                super().event(event)
 
     def finish(self) -> None:
-        """Print the last table."""
         if self._nodes or self._gpus:
             self._print()
-        self._text.finish()
+        super().finish()
 
     def _print(self) -> None:
         show_load(self._output, list(self._nodes.values()), list(self._gpus.values()))
@@ -234,7 +229,6 @@ class LogShow:
         self._bars = Bars(output)
 
     def event(self, event: Event) -> None:
-        """Print log lines; tell what else there is to tell."""
         match event:
             case LogLine(transient=True):
                 self._bars.show(event)
@@ -251,13 +245,19 @@ class LogShow:
                 pass
 
     def finish(self) -> None:
-        """Nothing is held back."""
         self._output.close()
 
 
 def narrate(output: Output, narration: Narration) -> None:
-    """Tell the person at the terminal."""
     if narration.severity in (Severity.WARN, Severity.FAIL):
         output.say(f"{output.paint_err.severity(narration.severity)} {narration.text}")
     else:
         output.say(narration.text)
+
+
+def _show_host(output: Output, status: HostStatus) -> None:
+    if status.reachable:
+        return
+    output.say(f"{output.paint_err.severity(Severity.FAIL)} {status.host}: {status.detail}")
+    if status.hint:
+        output.say(f"     {output.paint_err('hint:', 'cyan')} {status.hint}")

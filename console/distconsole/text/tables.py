@@ -1,13 +1,44 @@
-"""Columns of text and figures as people read them; knows no event."""
+"""Columns of text and figures as people read them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from distconsole.formats.figures import bytes_text, number_text, ranks_text
-from distconsole.model.time_text import duration_text
+if TYPE_CHECKING:
+    from rich.text import Text
 
-__all__ = ["bytes_text", "duration_text", "number_text", "ranks_text", "table"]
+    from distconsole.text.output import Output
+
+Row = TypeVar("Row")
+Other = TypeVar("Other")
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+@dataclass(frozen=True, slots=True)
+class Column(Generic[Row]):
+    """One column of a table in a shell or on the screen.
+
+    Attributes:
+        title: Its heading.
+        width: Cells it takes on the screen.
+        cell: Returns what it shows of a row.
+        need: 0 is always shown; larger numbers go first when the screen is narrow.
+        right: True for figures.
+        sort: The order that a click on its heading asks for; empty for none.
+    """
+
+    title: str
+    width: int
+    cell: Callable[[Row], Text | str]
+    need: int = 0
+    right: bool = False
+    sort: str = ""
+
+    def adapt(self, cell: Callable[[Other], Text | str]) -> Column[Other]:
+        """Return the same column for other rows."""
+        return Column(self.title, self.width, cell, self.need, self.right, self.sort)
 
 
 def table(
@@ -24,3 +55,29 @@ def table(
         return "  ".join(cells).rstrip()
 
     return [line(header), *(line(row) for row in rows)]
+
+
+def show_table(
+    output: Output,
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[int] = (),
+) -> None:
+    """Print a table as data."""
+    for line in table(header, rows, right):
+        output.data(line)
+
+
+def show_columns(output: Output, columns: Sequence[Column[Row]], rows: Sequence[Row]) -> None:
+    """Print ``columns`` of ``rows`` as data."""
+    right = [place for place, column in enumerate(columns) if column.right]
+    cells = [[str(column.cell(row)) for column in columns] for row in rows]
+    show_table(output, [column.title for column in columns], cells, right)
+
+
+def bar_text(share: float, cells: int, *, plain: bool) -> str:
+    """Return a bar of ``share`` (0 to 1) of ``cells``: to an eighth of a cell, or in number signs."""
+    if plain:
+        return "#" * round(share * cells)
+    whole, rest = divmod(round(share * cells * 8), 8)
+    return "█" * whole + (EIGHTHS[rest] if rest else "")

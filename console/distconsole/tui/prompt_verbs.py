@@ -15,9 +15,9 @@ from distconsole.errors import ConsoleError, UsageError
 from distconsole.grammar.mending import mended
 from distconsole.grammar.secrets import MASK
 from distconsole.model import requests as ask
+from distconsole.model.time_text import duration_text
 from distconsole.model.verbs import RunRole, verb_of
-from distconsole.text.run_notes import end_words
-from distconsole.text.tables import duration_text
+from distconsole.text.run import note_text
 from distconsole.tui.confirmations import Danger, assess, may_be_dangerous, overwriting
 from distconsole.tui.console import Console
 from distconsole.tui.jobs import SHORT_SECONDS, Ending, Job, end, foremost, jobs_of, spinner
@@ -221,7 +221,7 @@ class PromptVerbs:
             task.end_told = True
             if console.view != "run" or task is not console.session.shown_run():
                 steps = task.run.steps
-                words = end_words(task.run.end, None if steps is None else steps + 1)
+                words = note_text(task.run.end, None if steps is None else steps + 1)
                 console.session.transcript.show(words)
 
     def _go_back_from(self, task: RequestTask) -> None:

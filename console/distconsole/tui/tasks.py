@@ -32,7 +32,7 @@ from distconsole.operations.notifying import Notifier
 from distconsole.runs.logs.buffer import LogBuffer
 from distconsole.runs.rank_history import RankHistory
 from distconsole.runs.timeline import RunTimeline
-from distconsole.text.run_notes import WORTH_WORDS, note_event
+from distconsole.text.run import NOTED, note_text
 from distconsole.text.show import Show, show_for
 from distconsole.tui.terminal.input_priority import InputPriority
 from distconsole.tui.transcript import Transcript, Voice
@@ -232,7 +232,7 @@ class RequestTask:
                 continue
             if not (drawn and isinstance(event, RunEvent)):
                 show.event(event)
-            elif self.is_run and isinstance(event, WORTH_WORDS):
+            elif self.is_run and isinstance(event, NOTED):
                 self._note(event)
         if show is not None:
             show.finish()
@@ -254,7 +254,8 @@ class RequestTask:
         if self.role is not RunRole.REPLAYS:
             with self.lock:
                 steps = self.run.steps
-            note_event(event, self.voice, None if steps is None else steps + 1)
+            if line := note_text(event, None if steps is None else steps + 1):
+                self.voice.note(line)
 
     def _end_with(self, error: ConsoleError) -> None:
         self.error = error

@@ -9,9 +9,9 @@ from itertools import count
 from typing import Any
 
 from distconsole.expression import Condition, ExpressionError, Fields, parse_condition
+from distconsole.model.time_text import duration_text
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS, RankOfRun, ranks_of
-from distconsole.text.tables import duration_text
 from distconsole.tui.tasks import RequestTask
 
 LOOK_SECONDS = 1.0

@@ -21,8 +21,8 @@ from distconsole.model.events import (
 )
 from distconsole.model.requests import Bench
 from distconsole.model.run_events import EndState
-from distconsole.text.bench import bar_text
 from distconsole.text.show import show_for
+from distconsole.text.tables import bar_text
 
 
 def exactly(value: float) -> Spread:

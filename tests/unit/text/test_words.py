@@ -11,6 +11,7 @@ import pytest
 
 from distconsole.cli.exit_codes import exit_code_of
 from distconsole.cli.streams import Streams
+from distconsole.formats.figures import bytes_text, number_text, ranks_text
 from distconsole.model import requests as ask
 from distconsole.model.events import CheckEnded, Event, Narration
 from distconsole.model.findings import Cure, Finding, HostCure, Proof, Severity
@@ -43,9 +44,9 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.model.run_summary import FirstFailure
-from distconsole.text.run_notes import end_words
+from distconsole.text.run import note_text
 from distconsole.text.show import show_for
-from distconsole.text.tables import bytes_text, number_text, ranks_text, table
+from distconsole.text.tables import table
 
 RUN = "digits-1121-a3f9"
 
@@ -117,7 +118,7 @@ def test_the_end_blames_no_rank_for_the_host_that_was_lost() -> None:
     _, err = Pipes().show(ask.Run(script="t.py"), plan(), end)
     assert "first failure: node node2 lost: no word" in err
     words = "failed after 8.0s, 5 steps, exit code 1; node node2 lost: no word"
-    assert end_words(end, 5) == f"{RUN} {words}"
+    assert note_text(end, 5) == f"{RUN} {words}"
 
 
 def test_a_finding_shows_its_traceback_and_its_hint() -> None:

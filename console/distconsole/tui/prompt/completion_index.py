@@ -17,11 +17,10 @@ from distconsole.config.ssh_names import own_ssh_config, ssh_config_file, ssh_na
 from distconsole.errors import ConsoleError
 from distconsole.grammar import Vocabulary
 from distconsole.model.names import RunId
-from distconsole.model.time_text import date_text
+from distconsole.model.time_text import date_text, duration_text
 from distconsole.runs.store.catalogue import stamps_in
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import listed
-from distconsole.text.tables import duration_text
 
 PATIENCE_SECONDS = 0.03
 FRESH_SECONDS = 10.0

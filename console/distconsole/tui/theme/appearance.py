@@ -51,7 +51,6 @@ class Appearance:
             app.register_theme(look.theme)
 
     def names(self) -> Iterable[str]:
-        """Return the names of all themes."""
         return self._app.available_themes
 
     def begin(self, redraw: Callable[[], None]) -> None:

@@ -27,7 +27,6 @@ FAINT_SHARE = 0.35
 
 
 def meanings(variables: Mapping[str, str], faint_share: float = FAINT_SHARE) -> Theme:
-    """Return the styles of all meanings under a theme's ``variables``."""
     styles = {
         name: Style(color=_rich(variables.get(variable, "")), bold=bold)
         for name, (variable, bold) in ROLES.items()

@@ -11,7 +11,7 @@ from distconsole.model.check_outcome import INCOMPLETE, with_outcome
 from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
 from distconsole.model.findings import Finding, Severity
 from distconsole.model.reports import CheckReport, ChoiceReport, NetworkReport, PairReport
-from distconsole.tui.view_models.pairs import Pair, Pairs, added
+from distconsole.tui.view_models.pairs import Pair, Pairs, update_pair
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class CheckPicture:
     def _learn(self, pairs: Iterable[PairReport], stage: str) -> None:
         for report in pairs:
             pair = (report.source, report.target)
-            self.known[pair] = added(self.known.get(pair), report, stage)
+            self.known[pair] = update_pair(self.known.get(pair), report, stage)
         self._pairs = None
 
     def worst_first(self) -> list[Finding]:
@@ -110,11 +110,9 @@ class CheckPicture:
 
     @property
     def choices(self) -> tuple[ChoiceReport, ...]:
-        """The panel; empty before the report is there."""
         return () if self.report is None else self.report.choices
 
     def running(self) -> list[str]:
-        """Return what goes on right now."""
         return [check for check, cells in self.cells.items() if "running" in cells.values()]
 
 

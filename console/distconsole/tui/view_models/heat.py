@@ -105,8 +105,11 @@ class Heat:
 
     @property
     def count(self) -> int:
-        """Cells of a row."""
         return len(self.usual[0])
+
+    def time_of(self, cell: int) -> float:
+        """Return when cell number ``cell`` of those that are shown begins, in UNIX seconds."""
+        return self.began + (self.first + cell) * self.cell_seconds
 
     @property
     def by_quantity(self) -> bool:
@@ -256,12 +259,10 @@ class _Span:
     middles: dict[str, list[float]]
 
     def tail(self) -> tuple[int, ...]:
-        """Return the newest step where the last cell is not full."""
         left = (self.track.columns - self.begin) % self.each
         return (self.track.steps[-1],) if left else ()
 
     def usual(self, quantity: str) -> tuple[float, ...]:
-        """Return what is usual in each cell."""
         usual, each = self.middles[quantity], self.each
         return tuple(max(usual[at : at + each]) for at in range(self.begin, len(usual), each))
 

@@ -80,7 +80,6 @@ class Pairs:
         return {pair: _state(report, rate, trip) for pair, report in self.known.items()}
 
     def state(self, source: str, target: str) -> State:
-        """Return what is known of one pair."""
         if source == target:
             return State.SELF
         return self.states.get((source, target), State.UNTRIED)
@@ -100,11 +99,9 @@ class Pairs:
 
     @cached_property
     def counts(self) -> Counter[State]:
-        """How many pairs are in each state."""
         return Counter(self.states.values())
 
     def told(self, source: str, target: str) -> str:
-        """Return one pair as words."""
         if source == target:
             return source
         report = self.known.get((source, target))
@@ -134,7 +131,7 @@ def _state(report: PairReport, rate: float, trip: float) -> State:
     return State.SLOW if late else State.TIMED
 
 
-def added(known: PairReport | None, new: PairReport, stage: str) -> PairReport:
+def update_pair(known: PairReport | None, new: PairReport, stage: str) -> PairReport:
     """Return what is known of a pair after another word on it."""
     if known is None or stage != "bandwidth":
         return new
@@ -153,11 +150,9 @@ class Grain(IntEnum):
 
     WHOLE = 0
     """A line a host."""
-    HALF = 1
-    """Half a line a host."""
-    TROUBLED = 2
+    TROUBLED = 1
     """Only the lines of hosts in trouble; a cell is the worse of both directions."""
-    BLOCKS = 3
+    BLOCKS = 2
     """Several hosts a cell, of which the worst pair is shown."""
 
 
@@ -180,12 +175,6 @@ class Frame:
     label_width: int
     width: int
 
-    @property
-    def lines(self) -> int:
-        """Lines of cells."""
-        count = len(self.rows)
-        return (count + 1) // 2 if self.grain is Grain.HALF else count
-
 
 MAX_LABEL = 14
 
@@ -199,9 +188,8 @@ def frame_for(pairs: Pairs, columns: int, lines: int) -> Frame:
     single = tuple((name,) for name in hosts)
     across = single if count <= room else _blocks(hosts, room)
     width = 2 if 2 * len(across) <= room else 1
-    if len(across) == count and (count + 1) // 2 <= lines:
-        grain = Grain.WHOLE if count <= lines else Grain.HALF
-        return Frame(grain, single, single, label, width if grain is Grain.WHOLE else 1)
+    if len(across) == count and count <= lines:
+        return Frame(Grain.WHOLE, single, single, label, width)
     troubled = tuple((name,) for name in pairs.troubled)
     if troubled and len(troubled) <= lines:
         return Frame(Grain.TROUBLED, troubled, across, label, width)

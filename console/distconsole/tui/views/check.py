@@ -30,7 +30,7 @@ from distconsole.tui.views.check_words import (
 from distconsole.tui.views.finding import FindingPage, finding_words, labelled, pair_words
 from distconsole.tui.widgets.choices_panel import ChoicesPanel
 from distconsole.tui.widgets.line_table import LineTable
-from distconsole.tui.widgets.lines import Words
+from distconsole.tui.widgets.lines import Line, Words
 from distconsole.tui.widgets.pair_matrix import PairMatrix
 
 
@@ -48,17 +48,15 @@ WIDE_COLUMNS, WIDE_LINES = 140, 34
 
 
 class CheckView(Vertical):
-    """The line, and below it pages, or all of them."""
-
     DEFAULT_CSS = """
-    CheckView > #check-line { height: 1; padding: 0 1; text-style: bold; text-wrap: nowrap; text-overflow: ellipsis; }
-    CheckView > #check-filter { display: none; height: 1; padding: 0 1; color: $text-accent; text-wrap: nowrap; text-overflow: ellipsis; }
+    CheckView > #check-line { text-style: bold; }
+    CheckView > #check-filter { display: none; color: $text-accent; }
     CheckView #check-left { width: 1fr; }
     CheckView #findings { max-height: 40%; }
     CheckView #evidence { height: auto; max-height: 35%; border-top: solid $panel; padding: 0 1; }
     CheckView #grid { height: 1fr; border-top: solid $panel; }
     CheckView #check-right { width: 1fr; }
-    CheckView #pairs-line { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
+    CheckView #pairs-line { color: $text-muted; }
     CheckView.-wide #check-right { border-left: solid $panel; }
     CheckView.-wide #choices { height: auto; max-height: 40%; border-top: solid $panel; }
     """
@@ -73,9 +71,8 @@ class CheckView(Vertical):
     condition: Condition[CheckRow] | None = None
 
     def compose(self) -> ComposeResult:
-        """The parts."""
-        yield Words("no check yet: type 'check', or press F7", id="check-line")
-        yield Words(id="check-filter")
+        yield Line("no check yet: type 'check', or press F7", id="check-line")
+        yield Line(id="check-filter")
         with Horizontal(id="check-panes"):
             with Vertical(id="check-left"):
                 yield LineTable(
@@ -93,22 +90,19 @@ class CheckView(Vertical):
                     id="grid",
                 )
             with Vertical(id="check-right"):
-                yield Words(id="pairs-line")
+                yield Line(id="pairs-line")
                 yield PairMatrix(id="pairs")
                 yield ChoicesPanel(id="choices")
         yield FindingPage(id="finding")
 
     def on_mount(self) -> None:
-        """Begin with the findings."""
         self._lay_out()
 
     def on_resize(self, _event: events.Resize) -> None:
-        """What stands side by side depends on the size."""
         self._lay_out()
 
     @property
     def is_wide(self) -> bool:
-        """Whether there is room for all pages beside each other."""
         return self.size.width >= WIDE_COLUMNS and self.size.height >= WIDE_LINES
 
     def filter(self, text: str) -> None:
@@ -155,7 +149,6 @@ class CheckView(Vertical):
         self.query_one("#choices").display = wide or page is Page.CHOICES
 
     def draw(self, task: RequestTask) -> None:
-        """Show how far the check of ``task`` got."""
         with task.reading():
             picture = task.check
             findings, count = shown_findings(picture, self.condition)
@@ -172,7 +165,7 @@ class CheckView(Vertical):
         table.filtered = cells.filtered = self.condition is not None
         table.show(findings)
         cells.show(grid)
-        self.query_one("#check-line", Words).show(line)
+        self.query_one("#check-line", Line).show(line)
         self.query_one(PairMatrix).show(self._pairs)
         self.tell_pair()
         self.query_one(ChoicesPanel).show(choices, done=task.done)
@@ -180,7 +173,7 @@ class CheckView(Vertical):
         self._freshen(known)
 
     def _tell_filter(self, left: str) -> None:
-        words = self.query_one("#check-filter", Words)
+        words = self.query_one("#check-filter", Line)
         words.display = self.condition is not None
         if self.condition is not None:
             words.show(f"filter {self.condition.text}  {left}")
@@ -216,12 +209,10 @@ class CheckView(Vertical):
 
     @on(LineTable.Moved, "#findings")
     def show_evidence(self, event: LineTable.Moved) -> None:
-        """Show the evidence of the finding under the cursor."""
         self._explain(event.table.row_under_cursor())
 
     @on(LineTable.Chosen, "#findings")
     def show_finding(self, event: LineTable.Chosen) -> None:
-        """Show everything about a finding."""
         finding = event.table.row_under_cursor()
         if finding is not None:
             self._open(finding)
@@ -246,7 +237,7 @@ class CheckView(Vertical):
         """Show what is known of the pair under the cursor, and how far all of them are."""
         pair = self.query_one(PairMatrix).pair
         rounds = ("", 0, 0) if self._done else self._rounds
-        self.query_one("#pairs-line", Words).show(pairs_line(self._pairs, pair, rounds))
+        self.query_one("#pairs-line", Line).show(pairs_line(self._pairs, pair, rounds))
 
     @on(PairMatrix.Chosen)
     def _show_pair(self, event: PairMatrix.Chosen) -> None:
@@ -261,7 +252,6 @@ class CheckView(Vertical):
 
     @on(FindingPage.Left)
     def leave_page(self) -> None:
-        """Go back to where the page was opened."""
         self.turn_to(self._before)
 
     def _explain(self, finding: Finding | None) -> None:

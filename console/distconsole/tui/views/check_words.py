@@ -12,6 +12,7 @@ from distconsole.model.check_outcome import UNKNOWN
 from distconsole.model.findings import Finding, Severity
 from distconsole.model.reports import CheckOutcome, CheckReport
 from distconsole.runs.conditions.check_fields import CheckRow
+from distconsole.text.tables import Column
 from distconsole.tui.view_models.check import (
     OUTCOME_MARKS,
     OUTCOME_ORDER,
@@ -19,7 +20,6 @@ from distconsole.tui.view_models.check import (
     CheckPicture,
 )
 from distconsole.tui.view_models.pairs import LOOKS, Pair, Pairs
-from distconsole.tui.widgets.line_table import Column
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +221,6 @@ def pairs_line(pairs: Pairs, pair: Pair | None, rounds: tuple[str, int, int]) ->
 
 
 def row_words(row: GridRow, report: CheckReport | None) -> Text:
-    """Return what became of one check on every host, and why."""
     text = Text(f"{row.check}\n\n", style="strong")
     if report is None:
         return text.append("it goes on", style="faint")

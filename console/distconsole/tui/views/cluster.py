@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
+import msgspec
 from msgspec import UNSET
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Vertical
 
 from distconsole.model.run_events import GpuSample, NodeSample
 from distconsole.model.time_text import span_text
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow
 from distconsole.runs.pace import FRESH_SECONDS
-from distconsole.text.tables import bytes_text, number_text
-from distconsole.tui.later import RunLine
+from distconsole.text.lists import GPU_COLUMNS as SHELL_GPU_COLUMNS
+from distconsole.text.lists import NODE_COLUMNS, gpu_number
+from distconsole.text.tables import Column
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.hosts import LoadPicture
-from distconsole.tui.views.load_order import head_of
-from distconsole.tui.views.row_order import RowOrder
+from distconsole.tui.views.row_order import OrderedView
 from distconsole.tui.widgets.bars import level_bar
-from distconsole.tui.widgets.line_table import Column, LineTable
-from distconsole.tui.widgets.lines import Words
+from distconsole.tui.widgets.line_table import LineTable
+from distconsole.tui.widgets.lines import Line
+
+Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,10 +85,6 @@ def _of_host(row: HostRow, text: str) -> Text:
     return Text(text, style="faint" if row.stale else "")
 
 
-def _memory(used: int | None, total: int | None) -> str:
-    return "" if used is None or not total else f"{bytes_text(used)}/{bytes_text(total)}"
-
-
 def _cpu_bar(row: HostRow) -> Text:
     bar = level_bar(row.node.cpu if row.node else None, 10, hot=95)
     return Text(bar.plain, style="faint") if row.stale else bar
@@ -96,59 +96,20 @@ def _gpu_use(row: HostRow) -> Text:
     return _of_host(row, f"{len(row.gpus)} at{mean}" if row.gpus else "-")
 
 
+def _node_column(column: Column[NodeSample]) -> Column[HostRow]:
+    def cell(row: HostRow) -> Text:
+        return _of_host(row, "" if row.node is None else str(column.cell(row.node)))
+
+    return column.adapt(cell)
+
+
+_CPU, _LOAD, _MEMORY, *_OTHERS = map(_node_column, NODE_COLUMNS)
 HOST_COLUMNS: list[Column[HostRow]] = [
     Column("host", 14, lambda row: _of_host(row, row.name), sort="host"),
     Column("cpu", 10, _cpu_bar, need=3),
-    Column(
-        "cpu%",
-        5,
-        lambda row: _of_host(row, number_text(row.node.cpu) if row.node else ""),
-        right=True,
-        sort="cpu",
-    ),
-    Column(
-        "load",
-        6,
-        lambda row: _of_host(row, number_text(row.node.load1) if row.node else ""),
-        3,
-        True,
-        sort="load",
-    ),
-    Column(
-        "memory",
-        13,
-        lambda row: _of_host(
-            row, _memory(row.node.mem_used, row.node.mem_total) if row.node else ""
-        ),
-        1,
-        True,
-        sort="ram",
-    ),
+    *(_CPU, _LOAD, _MEMORY),
     Column("gpus", 9, _gpu_use, 2, True),
-    Column(
-        "net in/s",
-        9,
-        lambda row: _of_host(row, bytes_text(row.node.net_rx_s) if row.node else ""),
-        4,
-        True,
-        sort="net.in",
-    ),
-    Column(
-        "out/s",
-        8,
-        lambda row: _of_host(row, bytes_text(row.node.net_tx_s) if row.node else ""),
-        4,
-        True,
-        sort="net.out",
-    ),
-    Column(
-        "disk w/s",
-        8,
-        lambda row: _of_host(row, bytes_text(row.node.disk_write_s) if row.node else ""),
-        6,
-        True,
-        sort="disk.write",
-    ),
+    *_OTHERS,
     Column("state", 22, _host_state),
 ]
 
@@ -163,22 +124,10 @@ def _gpu_bar(row: GpuRow) -> Text:
 
 
 def _gpu_name(row: GpuRow) -> Text:
-    gpu = row.sample
     if row.head:
-        return _of_gpu(row, f"x{gpu.gpu}")
-    number = str(gpu.gpu) if gpu.mig is None else f"{gpu.gpu}/{gpu.mig}"
+        return _of_gpu(row, f"x{row.sample.gpu}")
+    number = gpu_number(row.sample)
     return Text(f"!{number}", style="bad") if row.other else _of_gpu(row, number)
-
-
-def _ecc(row: GpuRow) -> Text:
-    count = row.sample.ecc_uncorrected
-    return Text("" if count is None else str(count), style="bad" if count else "faint")
-
-
-def _traffic(row: GpuRow) -> Text:
-    gpu = row.sample
-    both = (gpu.nvlink_rx_s, gpu.nvlink_tx_s)
-    return _of_gpu(row, "" if None in both else bytes_text(sum(each or 0.0 for each in both)))
 
 
 def _notes(row: GpuRow) -> Text:
@@ -203,131 +152,58 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'s' if number != 1 else ''}"
 
 
+def _gpu_column(column: Column[GpuSample]) -> Column[GpuRow]:
+    def cell(row: GpuRow) -> Text:
+        text = str(column.cell(row.sample))
+        if column.sort == "ecc":
+            return Text(text, style="bad" if row.sample.ecc_uncorrected else "faint")
+        return _of_gpu(row, text)
+
+    return column.adapt(cell)
+
+
+_NAME, *_FIGURES = map(_gpu_column, SHELL_GPU_COLUMNS)
 GPU_COLUMNS: list[Column[GpuRow]] = [
     Column("host", 12, lambda row: _of_gpu(row, row.sample.host), sort="host"),
     Column("gpu", 5, _gpu_name, right=True, sort="gpu"),
-    Column("name", 21, lambda row: _of_gpu(row, row.sample.name), need=6, sort="name"),
+    _NAME,
     Column("use", 10, _gpu_bar, need=4),
-    Column(
-        "util%", 5, lambda row: _of_gpu(row, number_text(row.sample.util)), right=True, sort="util"
-    ),
-    Column(
-        "memory",
-        13,
-        lambda row: _of_gpu(row, _memory(row.sample.mem_used, row.sample.mem_total)),
-        1,
-        True,
-        sort="mem",
-    ),
-    Column(
-        "temp", 5, lambda row: _of_gpu(row, number_text(row.sample.temp_c)), 2, True, sort="temp"
-    ),
-    Column(
-        "power",
-        6,
-        lambda row: _of_gpu(row, number_text(row.sample.power_w, "W")),
-        2,
-        True,
-        sort="power",
-    ),
-    Column(
-        "MHz",
-        5,
-        lambda row: _of_gpu(row, number_text(row.sample.sm_clock_mhz)),
-        4,
-        True,
-        sort="clock",
-    ),
-    Column("nvlink/s", 8, _traffic, 7, True, sort="nvlink"),
-    Column("ecc", 4, _ecc, 5, True, sort="ecc"),
-    Column(
-        "rank",
-        4,
-        lambda row: _of_gpu(row, "" if row.sample.rank is UNSET else str(row.sample.rank)),
-        1,
-        True,
-        sort="rank",
-    ),
+    *_FIGURES,
     Column("notes", 12, _notes, need=2),
 ]
 
 
-class ClusterView(Vertical):
+class ClusterView(OrderedView[LoadRow]):
     """Hosts above, GPUs below."""
 
     DEFAULT_CSS = """
-    ClusterView > #cluster-line { height: 1; padding: 0 1; text-style: bold; text-wrap: nowrap; text-overflow: ellipsis; }
+    ClusterView > #cluster-line { text-style: bold; }
     ClusterView > #hosts { max-height: 50%; }
     ClusterView > #gpus { height: 1fr; border-top: solid $panel; }
     """
 
-    def compose(self) -> ComposeResult:
-        """Both tables and a line about the whole."""
-        yield Words("connecting…", id="cluster-line")
-        yield LineTable(HOST_COLUMNS, same=lambda row: row.name, empty="no hosts", id="hosts")
-        yield LineTable(
-            GPU_COLUMNS,
-            same=lambda row: (
-                (row.head, row.sample.host, row.sample.uuid, row.sample.mig)
-                if row.head or row.sample.uuid
-                else (row.sample.host, row.sample.gpu, row.sample.mig)
-            ),
-            empty="no GPUs seen on these hosts",
-            id="gpus",
-        )
-
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self.order: RowOrder[LoadRow] = RowOrder()
+        super().__init__(LOAD_FIELDS, id)
         self.me: tuple[str, ...] = ()
         """Names of the operator; other users of a GPU are marked."""
 
-    def filter(self, text: str) -> None:
-        """Show only what matches ``text``; all if it is empty.
-
-        Raises:
-            UsageError: if it means nothing.
-        """
-        self.order = self.order.with_filter(text, LOAD_FIELDS)
+    def compose(self) -> ComposeResult:
+        yield Line("connecting…", id="cluster-line")
+        yield LineTable(HOST_COLUMNS, same=lambda row: row.name, empty="no hosts", id="hosts")
+        yield LineTable(GPU_COLUMNS, same=_gpu_key, empty="no GPUs seen on these hosts", id="gpus")
 
     def sort(self, name: str, *, downwards: bool | None = None) -> None:
-        """Order hosts and GPUs by the field called ``name``, figures downwards if not said otherwise.
-
-        Raises:
-            UsageError: if there is none.
-        """
-        name = "" if name == "host" else name
-        self.order = self.order.with_sort(name, LOAD_FIELDS, downwards=downwards)
-        for table in self.query(LineTable):
-            table.to_top()
-
-    def group(self, name: str) -> None:
-        """Put GPUs with the same ``name`` together; ``none`` ends that.
-
-        Raises:
-            UsageError: if there is no such field.
-        """
-        self.order = self.order.with_group(name, LOAD_FIELDS)
-        self.query_one("#gpus", LineTable).to_top()
+        super().sort("" if name == "host" else name, downwards=downwards)
 
     def host_under_cursor(self) -> str:
-        """Return the host that keys are about; nothing where there is none."""
         row: HostRow | None = self.query_one("#hosts", LineTable).row_under_cursor()
         return "" if row is None else row.name
-
-    @on(LineTable.SortAsked)
-    def sort_rows(self, event: LineTable.SortAsked) -> None:
-        """Order the rows by the heading that was clicked."""
-        self.post_message(RunLine(f"sort {event.order}"))
 
     def draw(self, task: RequestTask, names: tuple[str, ...], now: float) -> None:
         """Show what ``task`` knows of the hosts called ``names`` at ``now`` (monotonic seconds)."""
         with task.reading():
             rows = _host_rows(task.load, names, now)
         loads = _load_rows(rows, self.me)
-        for table in self.query(LineTable):
-            table.filtered = self.order.condition is not None
-            table.sorted_by = self.order.by.name if self.order.by is not None else ""
         shown = self.order.shown(loads)
         hosts = {row.name: row for row in rows}
         self.query_one("#hosts", LineTable).show(
@@ -337,7 +213,7 @@ class ClusterView(Vertical):
         gpus: list[GpuRow] = []
         for name, members in self.order.grouped([row for row in shown if row.gpu is not None]):
             if name:
-                gpus.append(GpuRow(head_of(name, members), stale=False, head=True))
+                gpus.append(GpuRow(_group_head(name, members), stale=False, head=True))
             gpus += [_gpu_row(row, silent) for row in members]
         self.query_one("#gpus", LineTable).show(gpus)
         everything = [_gpu_row(row, silent) for row in loads if row.gpu is not None]
@@ -345,7 +221,7 @@ class ClusterView(Vertical):
         if self.order.words:
             left = f"  {len(shown)} of {len(loads)}" if self.order.condition is not None else ""
             line = Text.assemble((f"{self.order.words}{left}  ", "note"), line)
-        self.query_one("#cluster-line", Words).show(line)
+        self.query_one("#cluster-line", Line).show(line)
 
     @on(LineTable.Moved, "#hosts")
     def show_its_gpus(self, event: LineTable.Moved) -> None:
@@ -355,6 +231,45 @@ class ClusterView(Vertical):
             return
         places = (place for place, gpu in enumerate(gpus.rows) if gpu.sample.host == row.name)
         gpus.cursor = next(places, gpus.cursor)
+
+
+def _gpu_key(row: GpuRow) -> tuple[object, ...]:
+    gpu = row.sample
+    return (row.head, gpu.host, gpu.uuid or gpu.gpu, gpu.mig)
+
+
+def _group_head(name: str, rows: Sequence[LoadRow]) -> GpuSample:
+    """Return a group as if it was one GPU: means of use, sums of memory and power, the hottest."""
+    gpus = [row.gpu for row in rows if row.gpu is not None]
+    return msgspec.structs.replace(
+        gpus[0],
+        host=name,
+        gpu=len(gpus),
+        name="",
+        uuid="",
+        util=_mean([gpu.util for gpu in gpus]),
+        mem_used=_sum([gpu.mem_used for gpu in gpus]),
+        mem_total=_sum([gpu.mem_total for gpu in gpus]),
+        temp_c=max((gpu.temp_c for gpu in gpus if gpu.temp_c is not None), default=None),
+        power_w=_sum([gpu.power_w for gpu in gpus]),
+        sm_clock_mhz=_mean([gpu.sm_clock_mhz for gpu in gpus]),
+        ecc_uncorrected=_sum([gpu.ecc_uncorrected for gpu in gpus]),
+        nvlink_rx_s=None,
+        mig=None,
+        throttle=(),
+        strangers=(),
+        rank=UNSET,
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _sum(values: Sequence[Number | None]) -> Number | None:
+    known = [value for value in values if value is not None]
+    return sum(known[1:], known[0]) if known else None
 
 
 def _host_rows(load: LoadPicture, names: tuple[str, ...], now: float) -> list[HostRow]:

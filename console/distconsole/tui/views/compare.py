@@ -9,20 +9,31 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 
 from distconsole.errors import UsageError
-from distconsole.model.comparison import ComparedCurves, ComparedRun, Comparison, Figure, Setting
+from distconsole.model.comparison import (
+    LETTERS,
+    ComparedCurves,
+    ComparedRun,
+    Comparison,
+    Figure,
+    Setting,
+)
 from distconsole.model.events import RunsCompared
+from distconsole.model.time_text import duration_text
 from distconsole.runs.compare.statistics import AXES
 from distconsole.text.compare import figure_text, ratio_text, run_words, value_text
+from distconsole.text.tables import Column
 from distconsole.tui.tasks import RequestTask
-from distconsole.tui.widgets.curves import Curves, colour_of
-from distconsole.tui.widgets.line_table import Column, LineTable
-from distconsole.tui.widgets.lines import Words
+from distconsole.tui.widgets.line_table import LineTable
+from distconsole.tui.widgets.lines import Line, Words
+from distconsole.tui.widgets.plot import Curve, Plot, PlotData, figure
 
 PLOTS = 3
 PLOT_CELLS = 40
 WORSE_SHARE = 0.03
 """A figure is marked if it is worse than the first run's by more."""
 NAME_CELLS = 26
+COLOURS = ("accent", "good", "warn", "note", "bad", "strong", "faint", "accent")
+"""By letter; the letter stands at the end of each curve, for who sees no colours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +50,10 @@ class CompareView(Vertical):
 
     DEFAULT_CSS = """
     CompareView > #compare-runs { height: auto; max-height: 8; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
-    CompareView > #compare-same { height: 1; padding: 0 1; color: $text-muted; text-wrap: nowrap; text-overflow: ellipsis; }
+    CompareView > #compare-same { color: $text-muted; }
     CompareView > #compare-words { height: auto; max-height: 40%; padding: 0 1; }
     CompareView > #compare-plots { height: 2fr; min-height: 5; max-height: 20; }
-    CompareView > #compare-plots Curves { width: 1fr; margin-right: 1; }
+    CompareView > #compare-plots Plot { width: 1fr; margin-right: 1; }
     CompareView > #compare-table { height: 2fr; min-height: 3; border-top: solid $panel; }
     """
 
@@ -55,7 +66,6 @@ class CompareView(Vertical):
         self._skip = 0
 
     def compose(self) -> ComposeResult:
-        """The parts from top to bottom, the most wanted first."""
         yield Words(
             "no runs are compared: mark two in the list of runs, or type 'compare RUN RUN'",
             id="compare-runs",
@@ -63,11 +73,11 @@ class CompareView(Vertical):
         yield Words(id="compare-words")
         with Horizontal(id="compare-plots"):
             for index in range(PLOTS):
-                yield Curves(id=f"curves-{index}")
+                yield Plot(id=f"curves-{index}")
         yield LineTable(
             [Column("", NAME_CELLS, _name)], same=lambda row: row.name, id="compare-table"
         )
-        yield Words(id="compare-same")
+        yield Line(id="compare-same")
 
     def turn(self, axis: str) -> str:
         """Lay the curves along another axis, the next one if empty; return what it is now.
@@ -93,7 +103,6 @@ class CompareView(Vertical):
         self._draw_curves()
 
     def draw(self, task: RequestTask) -> None:
-        """Show what ``task`` has compared."""
         with task.reading():
             made, error = task.compared, task.error
         if made is None:
@@ -113,7 +122,7 @@ class CompareView(Vertical):
         table.set_columns(_columns(found, self.size.width))
         table.show(_rows(found))
         same = f"the same: {', '.join(found.same)}" if found.same else ""
-        self.query_one("#compare-same", Words).show(same)
+        self.query_one("#compare-same", Line).show(same)
         self._draw_curves()
 
     def _room(self) -> int:
@@ -130,11 +139,42 @@ class CompareView(Vertical):
         if len(found) > room:
             skip = self._skip % len(found)
             found = [*found[skip:], *found[:skip]]
-        shown: list[ComparedCurves | None] = [*found[:room]]
+        shown = found[:room]
         for index in range(PLOTS):
-            curves = self.query_one(f"#curves-{index}", Curves)
-            curves.display = index < max(1, len(shown))
-            curves.show(shown[index] if index < len(shown) else None)
+            plot = self.query_one(f"#curves-{index}", Plot)
+            plot.display = index < max(1, len(shown))
+            plot.show(_plot(shown[index]) if index < len(shown) else None)
+
+
+def _plot(shown: ComparedCurves) -> PlotData:
+    curves, said = [], []
+    for each in shown.curves:
+        style = colour_of(each.letter)
+        newest = figure(each.values[-1]) if each.values else "no number"
+        said.append((f"  {each.letter} {newest}", style))
+        curves.append(
+            Curve(
+                each.xs,
+                each.values,
+                each.values,
+                each.values,
+                each.broken,
+                each.gaps,
+                each.letter,
+                style,
+            )
+        )
+    if shown.axis == "seconds":
+        return PlotData(shown.title, tuple(curves), tuple(said), x_text=duration_text)
+    return PlotData(shown.title, tuple(curves), tuple(said), shown.axis, x_text=_count_text)
+
+
+def _count_text(x: float) -> str:
+    return f"{x:,.0f}"
+
+
+def colour_of(letter: str) -> str:
+    return COLOURS[LETTERS.index(letter)]
 
 
 def _runs(found: Comparison) -> Text:

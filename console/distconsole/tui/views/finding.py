@@ -34,7 +34,6 @@ class FindingPage(VerticalScroll, can_focus=True):
         """The page was read."""
 
     def compose(self) -> ComposeResult:
-        """The way back, and the words."""
         yield Words("◂ back: Escape, Enter, or click here", id="page-back")
         yield Words(id="page-words")
 
@@ -44,21 +43,17 @@ class FindingPage(VerticalScroll, can_focus=True):
         self.scroll_home(animate=False)
 
     def refill(self, words: Text) -> None:
-        """Show ``words`` in the place of those that somebody reads."""
         self.query_one("#page-words", Words).show(words)
 
     def action_leave(self) -> None:
-        """Go back."""
         self.post_message(self.Left())
 
     def on_click(self, event: events.Click) -> None:
-        """Go back by a click on the first line."""
         if event.widget is self.query_one("#page-back"):
             self.action_leave()
 
 
 def finding_words(finding: Finding, report: CheckReport | None) -> Text:
-    """Return all that is known of a finding."""
     text = Text()
     mark, style = SEVERITY_MARKS[finding.severity]
     text.append(f"{mark}  ", style=style).append(f"{finding.check}\n", style="faint")
@@ -95,7 +90,6 @@ def _cure_words(cure: Cure) -> str:
 
 
 def pair_words(pair: Pair, pairs: Pairs, report: CheckReport | None) -> Text:
-    """Return all that is known of two hosts: both directions, and the findings that name both."""
     text = Text()
     for source, target in (pair, pair[::-1]):
         glyph, style = LOOKS[pairs.state(source, target)]

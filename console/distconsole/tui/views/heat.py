@@ -37,8 +37,6 @@ def troubles_of(
 
 
 class HeatPage(Vertical):
-    """The heat map of one run."""
-
     DEFAULT_CSS = "HeatPage { height: 1fr; }"
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
@@ -50,17 +48,14 @@ class HeatPage(Vertical):
         self._now = 0.0
 
     def compose(self) -> ComposeResult:
-        """The map alone."""
         yield HeatMap()
 
     @property
     def map(self) -> HeatMap:
-        """The map."""
         return self.query_one(HeatMap)
 
     @property
     def about(self) -> str:
-        """What it shows, in words."""
         name = shown_name(self.quantity.removeprefix("metric "))
         return f"heat map by {name}, {'the whole run' if self.whole else 'the last minutes'}"
 
@@ -100,8 +95,8 @@ class HeatPage(Vertical):
                 key,
                 self._ranks or sorted(task.run.ranks),
                 whole=self.whole,
-                lines=self.map.lines,
-                width=self.map.cells,
+                lines=self.map.rows,
+                width=self.map.columns,
                 listed=max(1, self.map.content_size.height - 4),
                 until=now if stands else None,
             )
@@ -112,7 +107,6 @@ class HeatPage(Vertical):
 
     @on(HeatMap.Zoomed)
     def zoom(self, event: HeatMap.Zoomed) -> None:
-        """Show other ranks."""
         self._ranks = event.ranks
         if self._shown_task is not None:
             self.draw(self._shown_task, self._now)

@@ -28,8 +28,6 @@ MARKS = (
 
 
 class HelpView(VerticalScroll):
-    """One page."""
-
     DEFAULT_CSS = "HelpView { padding: 0 1; }"
 
     def __init__(self, shortcuts: Shortcuts, id: str | None = None) -> None:  # noqa: A002
@@ -39,16 +37,13 @@ class HelpView(VerticalScroll):
         """The view from which help was asked for: its keys come first."""
 
     def compose(self) -> ComposeResult:
-        """The page."""
         yield Words(help_page(self._shortcuts, self.about))
 
     def on_show(self) -> None:
-        """Aliases may have come since, and another view may be what it is about."""
         self.query_one(Words).show(help_page(self._shortcuts, self.about))
 
 
 def help_page(shortcuts: Shortcuts, about: str) -> Text:
-    """Return the page: keys of the view ``about`` first, then everything."""
     text = Text()
     text.append("Type a verb at the prompt, or press a key. ", style="bold")
     text.append(

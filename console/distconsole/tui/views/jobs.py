@@ -9,18 +9,17 @@ from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
 
-from distconsole.text.tables import duration_text
+from distconsole.model.time_text import duration_text
+from distconsole.text.tables import Column
 from distconsole.tui.jobs import Ending, Job, spinner
 from distconsole.tui.later import RunLine
-from distconsole.tui.widgets.line_table import Column, LineTable
-from distconsole.tui.widgets.lines import Words
+from distconsole.tui.widgets.line_table import LineTable
+from distconsole.tui.widgets.lines import Line
 
 
 class JobsView(Vertical):
-    """The list."""
-
     DEFAULT_CSS = """
-    JobsView > #jobs-line { height: 1; color: $text-muted; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    JobsView > #jobs-line { color: $text-muted; }
     JobsView > #jobs-table { height: 1fr; }
     """
 
@@ -29,7 +28,6 @@ class JobsView(Vertical):
         self._turn = ""
 
     def compose(self) -> ComposeResult:
-        """A heading and the table."""
         columns: list[Column[Job]] = [
             Column("no.", 3, lambda job: str(job.number), right=True),
             Column("", 1, lambda _: Text(self._turn, style="note")),
@@ -38,7 +36,7 @@ class JobsView(Vertical):
             Column("at", 24, lambda job: job.now),
             Column("cancel", 22, lambda job: Text(job.ending.value, style="faint"), need=2),
         ]
-        yield Words(id="jobs-line")
+        yield Line(id="jobs-line")
         yield LineTable(
             columns,
             same=lambda job: job.number,
@@ -47,13 +45,11 @@ class JobsView(Vertical):
         )
 
     def job_under_cursor(self) -> str:
-        """Return the number of the job that keys are about; nothing where there is none."""
         job: Job | None = self.query_one("#jobs-table", LineTable).row_under_cursor()
         return "" if job is None else str(job.number)
 
     @on(LineTable.Chosen)
     def open_job(self, event: LineTable.Chosen) -> None:
-        """Go where the job under the cursor is seen."""
         job: Job | None = event.table.row_under_cursor()
         if job is None:
             return
@@ -68,4 +64,4 @@ class JobsView(Vertical):
         free = sum(1 for job in jobs if job.ending is not Ending.NOT)
         words = f"{len(jobs)} going on" if jobs else "nothing goes on"
         way = "; Enter shows one, x (inside) or 'cancel NUMBER' ends one" if free else ""
-        self.query_one("#jobs-line", Words).show(words + way)
+        self.query_one("#jobs-line", Line).show(words + way)

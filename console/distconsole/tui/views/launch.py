@@ -76,7 +76,6 @@ class HostTable(LineTable[HostChoice]):
         self._pick([] if chosen and set(able) <= set(chosen) else able)
 
     def on_click(self, event: events.Click) -> None:
-        """A click on a host is Space there."""
         super().on_click(event)
         if (
             event.y > 0
@@ -102,11 +101,9 @@ class More(Words, can_focus=True):
         """It was pressed."""
 
     def action_fold(self) -> None:
-        """Say so."""
         self.post_message(self.Folded())
 
     def on_click(self) -> None:
-        """The same by mouse."""
         self.action_fold()
 
 
@@ -119,13 +116,10 @@ class LastLaunches(LineTable[LaunchKept]):
         """None of them."""
 
     def action_close(self) -> None:
-        """Go back to the plan."""
         self.post_message(self.Closed())
 
 
 class LaunchView(Container):
-    """One launch."""
-
     DEFAULT_CSS = """
     LaunchView { layout: vertical; height: 1fr; }
     LaunchView.-wide { layout: horizontal; }
@@ -225,12 +219,10 @@ class LaunchView(Container):
 
     @property
     def furnished(self) -> bool:
-        """Whether there is anything to draw on."""
         return self._furnished
 
     @property
     def last(self) -> LastLaunches:
-        """The launches of before."""
         return self.query_one(LastLaunches)
 
     @property
@@ -239,7 +231,6 @@ class LaunchView(Container):
         return self.query_one("#launch-right").has_class("-last")
 
     def list_last(self, *, shown: bool) -> None:
-        """Show the launches of before in place of the plan, or no longer."""
         self.query_one("#launch-right").set_class(shown, "-last")
         if shown:
             self.last.focus()
@@ -247,7 +238,6 @@ class LaunchView(Container):
             self.rows()[0].editor.focus()
 
     def rows(self) -> list[FieldRow]:
-        """Every field, in the order of the form."""
         return [*self._first, *self._others]
 
     def show(
@@ -317,7 +307,6 @@ class LaunchView(Container):
         self.query_one(More).show(words)
 
     def on_resize(self) -> None:
-        """Put the plan beside the form where there is room."""
         self._widen()
 
     def _widen(self) -> None:
@@ -331,7 +320,6 @@ class LaunchView(Container):
 
     @on(Button.Pressed)
     def say_pressed(self, event: Button.Pressed) -> None:
-        """Say which button was pressed."""
         event.stop()
         names = {"launch-start": "start", "launch-list": "last", "launch-copy": "copy"}
         self.post_message(self.Pressed(names[str(event.button.id)]))
@@ -346,7 +334,6 @@ class LaunchView(Container):
 
     @on(LastLaunches.Closed)
     def close_last(self, event: LastLaunches.Closed) -> None:
-        """Show the plan again."""
         event.stop()
         self.list_last(shown=False)
 

@@ -35,7 +35,6 @@ class PathSuggester(Suggester):
         self._folders = folders
 
     async def get_suggestion(self, value: str) -> str | None:
-        """Return the path, or None."""
         names = path_names(value, Path.cwd(), self._folders.glance)
         return next((path for path, _ in names), None)
 
@@ -54,7 +53,6 @@ class Tick(Checkbox):
     BUTTON_INNER = " "
 
     def watch_value(self) -> None:
-        """Draw the cross, or none."""
         self.BUTTON_INNER = "X" if self.value else " "
         super().watch_value()
         self.refresh()
@@ -106,20 +104,17 @@ class FieldRow(Vertical):
         self._note = Words().add_class("field--note")
 
     def compose(self) -> ComposeResult:
-        """Name, editor, note."""
         with Horizontal():
             yield Label(NAMES.get(self.field.name, self.field.label), markup=False)
             yield self.editor
         yield self._note
 
     def on_mount(self) -> None:
-        """Say what the field is for where a mouse rests on it."""
         look = f" ({self.field.metavar})" if self.field.metavar else ""
         self.tooltip = Text(f"{self.field.flag}{look}: {self.field.help}".removeprefix(": "))
 
     @property
     def text(self) -> str:
-        """What it holds."""
         return self._text
 
     def show(self, text: str) -> None:
@@ -144,11 +139,9 @@ class FieldRow(Vertical):
             self._prompt(editor)
 
     def heard(self) -> None:
-        """An edit has reached who keeps the launch."""
         self._unheard -= 1
 
     def tell(self, words: str) -> None:
-        """Say what is wrong, or nothing."""
         self.set_class(bool(words), "-wrong")
         self._note.show(words)
 

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 from msgspec import UNSET
 from rich.text import Text
 
+from distconsole.formats.figures import ranks_text
 from distconsole.launch.job import PORT, RUN_DIR
 from distconsole.model.cluster import Host
 from distconsole.model.events import LaunchKept
 from distconsole.model.run_events import GpuSample, PlanMade
 from distconsole.model.time_text import date_text
-from distconsole.text.tables import ranks_text
+from distconsole.text.tables import Column
 from distconsole.tui.launch_form.model import Trouble
 from distconsole.tui.launch_form.plan_preview import PlanPreview
 from distconsole.tui.terminal.sanitize import one_line
 from distconsole.tui.view_models.hosts import LoadPicture
 from distconsole.tui.views.runs import STATE_STYLES
-from distconsole.tui.widgets.line_table import Column
 
 BUSY_PERCENT = 5.0
 BUSY_SHARE = 0.05

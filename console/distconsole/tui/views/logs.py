@@ -1,16 +1,14 @@
-"""What the ranks printed: filtered, folded, searched. It keeps no line; ``monitor.log_rows`` does."""
+"""What the ranks printed: filtered, folded, searched."""
 
 from __future__ import annotations
 
 import re
-import threading
 import time
 
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Vertical
-from textual.message import Message
 
 from distconsole.errors import ConsoleError
 from distconsole.model.moments import span_seconds, time_of_day
@@ -25,22 +23,16 @@ from distconsole.runs.logs.filter import (
 from distconsole.runs.logs.rows import LogRows
 from distconsole.tui.replaying import ReplayTask
 from distconsole.tui.tasks import RequestTask
-from distconsole.tui.widgets.lines import Words
+from distconsole.tui.widgets.lines import Line, Words
 from distconsole.tui.widgets.log_bars import bars_text
 from distconsole.tui.widgets.log_line import LineStyle, colours_on
 from distconsole.tui.widgets.log_tail import LogTail
 
-DRAWING_SECONDS = 0.01
-"""So long at once rows are made while the screen waits; a thread makes the rest."""
-
-WORKING_SECONDS = 0.1
-"""How often that thread says how far it is."""
+TURN_SECONDS, PAUSE_SECONDS = 0.01, 0.002
+"""Rows are made for so long at once, and go on after such a pause, in which keys get their turn."""
 
 SHOWING_SECONDS = 0.25
-"""What it has made is shown at most this often, unless somebody waits for a line."""
-
-TURN_SECONDS, PAUSE_SECONDS = 0.01, 0.002
-"""It works so long at once, and rests so long: two threads that both want to run wait for each other."""
+"""Rows that are made in such turns are shown at most this often, unless somebody waits for a line."""
 
 WHATS = {
     "error": "the next error",
@@ -63,17 +55,10 @@ class LogsView(Vertical):
     """All lines of the run, or those that a filter lets through."""
 
     DEFAULT_CSS = """
-    LogsView > #logs-line { height: 1; color: $text-muted; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    LogsView > #logs-line { color: $text-muted; }
     LogsView > #log-lines { height: 1fr; }
     LogsView > #log-bars { height: auto; max-height: 8; border-top: solid $panel; }
     """
-
-    class Advanced(Message):
-        """More lines were looked at on the thread that does so; perhaps all there are."""
-
-        def __init__(self, *, all_done: bool) -> None:
-            super().__init__()
-            self.all_done = all_done
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -93,24 +78,16 @@ class LogsView(Vertical):
         self._times: bool | None = None
         self._jumps = 0
         self._shown_at = 0.0
-        self._worker: threading.Thread | None = None
-        self._quiet = threading.Event()
+        self._goes_on = False
+        """Whether rows are made in turns."""
 
     def compose(self) -> ComposeResult:
-        """A heading, the lines, the progress bars."""
-        yield Words("no run yet: type 'run SCRIPT', or 'demo'", id="logs-line")
+        yield Line("no run yet: type 'run SCRIPT', or 'demo'", id="logs-line")
         yield LogTail(id="log-lines")
         yield Words(id="log-bars")
 
-    def on_unmount(self) -> None:
-        """Let the thread end."""
-        self._quiet.set()
-        if self._worker is not None:
-            self._worker.join()
-
     @property
     def tail(self) -> LogTail:
-        """The lines."""
         return self.query_one(LogTail)
 
     @property
@@ -191,7 +168,6 @@ class LogsView(Vertical):
         self._say()
 
     def draw(self, task: RequestTask) -> None:
-        """Show the lines that ``task`` holds; of a run at a moment those that were there then."""
         if task is not self._shown_task:
             self._shown_task = task
             self._begin_again(keep_place=False)
@@ -208,15 +184,7 @@ class LogsView(Vertical):
 
     @on(LogTail.Moved)
     def say_where(self) -> None:
-        """Say where the reader is."""
         self._say()
-
-    @on(Advanced)
-    def draw_more(self, event: Advanced) -> None:
-        """Show what the thread has made, where that was not just done: lines that never end leave time for keys."""
-        awaited = self._anchor is not None or self._origin is not None
-        if awaited or event.all_done or time.monotonic() >= self._shown_at + SHOWING_SECONDS:
-            self._show(self.tail.world)
 
     def _begin_again(self, *, keep_place: bool = True) -> None:
         """Make the rows of the run anew; the reader stays at the line that was read."""
@@ -238,33 +206,20 @@ class LogsView(Vertical):
         self._show(self.tail.world)
 
     def _advance(self) -> None:
-        """Make rows for a moment; leave the rest to the thread."""
+        """Make rows for a moment; the rest is made in turns with whatever else the screen does."""
         rows = self._rows
-        if rows is None or rows.advance(DRAWING_SECONDS):
+        if rows is None or rows.advance(TURN_SECONDS) or self._goes_on:
             return
-        if self._worker is None or not self._worker.is_alive():
-            self._worker = threading.Thread(target=self._work, name="log-rows", daemon=True)
-            self._worker.start()
+        self._goes_on = True
+        self.set_timer(PAUSE_SECONDS, self._go_on)
 
-    def _work(self) -> None:
-        while not self._quiet.is_set():
-            rows = self._rows
-            if rows is None or self._advance_in_turns(rows):
-                break
-            self.post_message(self.Advanced(all_done=False))
-        if not self._quiet.is_set():
-            self.post_message(self.Advanced(all_done=True))
-
-    def _advance_in_turns(self, rows: LogRows) -> bool:
-        """Make rows for ``WORKING_SECONDS``; return whether all is done. Keys get their turn in between."""
-        until = time.monotonic() + WORKING_SECONDS
-        while time.monotonic() < until:
-            if rows.advance(TURN_SECONDS):
-                return True
-            time.sleep(PAUSE_SECONDS)
-            if self._shown_task is not None:
-                self._shown_task.input_priority.yield_to_input()
-        return False
+    def _go_on(self) -> None:
+        self._goes_on = False
+        self._advance()
+        awaited = self._anchor is not None or self._origin is not None
+        rested = time.monotonic() >= self._shown_at + SHOWING_SECONDS
+        if awaited or rested or not self.reading:
+            self._show(self.tail.world)
 
     def _show(self, world: int) -> None:
         rows = self._rows
@@ -398,7 +353,7 @@ class LogsView(Vertical):
             parts.append(f"{when}End follows again")
         if self._filter:
             parts.append("'filter' alone shows all")
-        self.query_one("#logs-line", Words).show(", ".join(parts))
+        self.query_one("#logs-line", Line).show(", ".join(parts))
 
     def _whole_words(self, rows: LogRows, count: int) -> list[str]:
         """Say how lines are folded, how many are read, and how many errors there are."""

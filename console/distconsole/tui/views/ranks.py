@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from rich.text import Text
 
+from distconsole.formats.figures import bytes_text, number_text
 from distconsole.model.run_events import RankState
 from distconsole.model.time_text import span_text
 from distconsole.runs.detectors.stragglers import DATA, STEP
@@ -15,9 +16,8 @@ from distconsole.runs.pace import is_fresh
 from distconsole.runs.present import Sight, rate_of, sights_of, slow_ranks, standing_ranks
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
-from distconsole.text.tables import bytes_text, number_text
+from distconsole.text.tables import Column
 from distconsole.tui.widgets.bars import level_bar, parts_bar, phases_bar
-from distconsole.tui.widgets.line_table import Column
 
 STATE_STYLES = {
     RankState.STARTING: "note",

@@ -1,14 +1,19 @@
-"""Which rows a screen shows, in which order and groups, by the expression language. It draws nothing."""
+"""Which rows a view shows, in which order and groups, by the expression language."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from textual import on
+from textual.containers import Vertical
 
 from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
 from distconsole.expression import Condition, Field, Fields, Kind, Value, parse_condition
+from distconsole.tui.later import RunLine
+from distconsole.tui.widgets.line_table import LineTable
 
 Row = TypeVar("Row")
 
@@ -64,44 +69,58 @@ class RowOrder(Generic[Row]):
             groups.setdefault(_group_name(self.group.get(row)), []).append(row)
         return list(groups.items())
 
-    def with_filter(self, text: str, fields: Fields[Row]) -> RowOrder[Row]:
-        """Return it with only what matches ``text``; with all if that is empty.
-
-        Raises:
-            UsageError: if it means nothing.
-        """
-        return replace(self, condition=parse_condition(text, fields) if text else None)
-
     def is_by(self, name: str) -> bool:
-        """Whether the field called ``name`` orders the rows."""
         return self.by is not None and self.by.name == name
 
-    def with_sort(
-        self, name: str, fields: Fields[Row], *, downwards: bool | None = None
-    ) -> RowOrder[Row]:
-        """Return it in the order of the field called ``name``, figures downwards if not said otherwise.
+
+class OrderedView(Vertical, Generic[Row]):
+    """A view with tables whose rows are filtered, sorted and grouped.
+
+    Args:
+        fields: What a filter, an order and a group may name; each raises ``UsageError`` for what is none.
+    """
+
+    def __init__(self, fields: Fields[Row], id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._fields = fields
+        self.order: RowOrder[Row] = RowOrder()
+
+    def filter(self, text: str) -> None:
+        """Show only what matches ``text``; all if it is empty."""
+        self._take(
+            replace(self.order, condition=parse_condition(text, self._fields) if text else None)
+        )
+
+    def sort(self, name: str, *, downwards: bool | None = None) -> None:
+        """Order the rows by the field called ``name``, figures downwards if not said otherwise.
 
         The same field once more, without a way said, turns the order round.
-
-        Raises:
-            UsageError: if there is none.
         """
-        by = field_called(name, fields) if name else None
-        if downwards is None and self.is_by(name):
-            downwards = not self.downwards
+        by = find_field(name, self._fields) if name else None
+        if downwards is None and self.order.is_by(name):
+            downwards = not self.order.downwards
         down = by is not None and (by.kind is not Kind.TEXT if downwards is None else downwards)
-        return replace(self, by=by, downwards=down)
+        self._take(replace(self.order, by=by, downwards=down))
 
-    def with_group(self, name: str, fields: Fields[Row]) -> RowOrder[Row]:
-        """Return it in groups by the field called ``name``; ``none`` ends that.
+    def group(self, name: str) -> None:
+        """Put rows together that have the same in the field called ``name``; ``none`` ends that."""
+        none = name in ("", "none")
+        self._take(replace(self.order, group=None if none else find_field(name, self._fields)))
 
-        Raises:
-            UsageError: if there is no such field.
-        """
-        return replace(self, group=None if name in ("", "none") else field_called(name, fields))
+    def _take(self, order: RowOrder[Row]) -> None:
+        self.order = order
+        table: LineTable[Any]
+        for table in self.query(LineTable):
+            table.filtered = order.condition is not None
+            table.sorted_by = order.by.name if order.by is not None else ""
+            table.to_top()
+
+    @on(LineTable.SortAsked)
+    def sort_rows(self, event: LineTable.SortAsked) -> None:
+        self.post_message(RunLine(f"sort {event.order}"))
 
 
-def field_called(name: str, fields: Fields[Row]) -> Field[Row]:
+def find_field(name: str, fields: Fields[Row]) -> Field[Row]:
     """Return the field with this name.
 
     Raises:

@@ -12,13 +12,14 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 
 from distconsole.expression import Condition, parse_condition
+from distconsole.formats.figures import number_text
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import EndState, RunFinding
+from distconsole.model.time_text import duration_text
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS, RankOfRun, ranks_of
 from distconsole.runs.health import Tone, health_of
 from distconsole.runs.present import age_text
 from distconsole.runs.timeline import RunTimeline
-from distconsole.text.tables import duration_text, number_text
 from distconsole.tui.later import RunLine
 from distconsole.tui.prompt.keys import SORTS
 from distconsole.tui.tasks import RequestTask
@@ -33,11 +34,11 @@ from distconsole.tui.views.ranks import (
     rank_rows,
     starting,
 )
-from distconsole.tui.views.run_curves import ShownCurve, curves_of
+from distconsole.tui.views.run_curves import plots_of
 from distconsole.tui.widgets.line_table import LineTable
-from distconsole.tui.widgets.lines import Words
+from distconsole.tui.widgets.lines import Line, Words
 from distconsole.tui.widgets.log_tail import LogTail
-from distconsole.tui.widgets.plot import Plot
+from distconsole.tui.widgets.plot import Plot, PlotData
 
 MARKS = {
     Tone.GOOD: ("●", "✓", "good"),
@@ -57,10 +58,7 @@ PLOT_LINES, LOG_LINES = 6, 2
 
 
 class RunView(Vertical):
-    """One run."""
-
     DEFAULT_CSS = """
-    RunView > #health, RunView > #about { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
     RunView > #about { color: $text-muted; }
     RunView > #news { height: auto; max-height: 6; padding: 0 1; }
     RunView > #ranks { max-height: 45%; }
@@ -81,9 +79,8 @@ class RunView(Vertical):
         self._skip = 0
 
     def compose(self) -> ComposeResult:
-        """The parts from top to bottom, the most urgent first."""
-        yield Words("no run yet: type 'run SCRIPT', or 'demo'", id="health")
-        yield Words(id="about")
+        yield Line("no run yet: type 'run SCRIPT', or 'demo'", id="health")
+        yield Line(id="about")
         yield Words(id="news")
         yield LineTable(
             RANK_COLUMNS, same=lambda row: row.view.rank, empty="no ranks yet", id="ranks"
@@ -97,7 +94,6 @@ class RunView(Vertical):
         yield HeatPage(id="heat")
 
     def on_mount(self) -> None:
-        """Nothing is known yet."""
         self.query_one("#news").display = False
         self.query_one("#traceback").display = False
         self.query_one("#heat").display = False
@@ -120,7 +116,6 @@ class RunView(Vertical):
 
     @property
     def shows_heat(self) -> bool:
-        """Whether the heat map stands in place of the ranks."""
         return self.query_one(HeatPage).display
 
     def rank_under_cursor(self) -> str:
@@ -146,7 +141,6 @@ class RunView(Vertical):
         self.query_one("#ranks", LineTable).to_top()
 
     def swap_plots(self) -> None:
-        """Show curves instead of the error, or the other way round."""
         self._plots_wanted = not self._plots_wanted
 
     def choose_plots(self, names: Sequence[str]) -> None:
@@ -158,7 +152,6 @@ class RunView(Vertical):
 
     @on(LineTable.SortAsked)
     def sort_rows(self, event: LineTable.SortAsked) -> None:
-        """Order the rows by the heading that was clicked."""
         self.post_message(RunLine(f"sort {event.order}"))
 
     def draw(self, task: RequestTask, now: float) -> None:
@@ -174,12 +167,12 @@ class RunView(Vertical):
             early = starting(timeline)
             about = _why_not(task) or _about(timeline, now)
             shown, filtered = _filtered(timeline, ranks, self.condition)
-            curves = curves_of(task, now, room, self._chosen, self._skip * room)
+            plots = plots_of(task, now, room, self._chosen, self._skip * room)
             news, traceback = _news(timeline, now), _traceback(timeline)
             tail = list(timeline.logs)[-TAIL_LINES:]
             progress = list(timeline.progress.values())
-        self.query_one("#health", Words).show(health)
-        self.query_one("#about", Words).show(filtered + about)
+        self.query_one("#health", Line).show(health)
+        self.query_one("#about", Line).show(filtered + about)
         words = self.query_one("#news", Words)
         words.show(news)
         words.display = bool(news) and (not heat.display or self.size.height >= TALL_LINES)
@@ -187,7 +180,7 @@ class RunView(Vertical):
             heat.draw(task, now)
             return
         self._draw_ranks(shown, early=early)
-        self._draw_middle(curves, traceback)
+        self._draw_middle(plots, traceback)
         self.query_one("#tail", LogTail).show_last([*tail, *progress], len(ranks))
 
     def _draw_ranks(self, ranks: list[RankRow], *, early: bool) -> None:
@@ -200,12 +193,12 @@ class RunView(Vertical):
         table.sorted_by = "" if self.order == "rank" else self.order
         table.show(ranks)
 
-    def _draw_middle(self, curves: list[ShownCurve], traceback: str) -> None:
+    def _draw_middle(self, plots: list[PlotData], traceback: str) -> None:
         """Show the curves, or the error where there is one; both where both fit."""
         tall = self.size.height >= TALL_LINES
         error = self.query_one("#traceback")
         error.display = bool(traceback) and (tall or not self._plots_wanted)
-        self._has_curves = bool(curves) and (tall or not traceback or self._plots_wanted)
+        self._has_curves = bool(plots) and (tall or not traceback or self._plots_wanted)
         if not self._has_curves:
             self.query_one("#plots").display = False
         # Where the ranks end is known when all this is laid out.
@@ -216,19 +209,11 @@ class RunView(Vertical):
             error.anchor()  # what the log leaves of the room is known only later
         for index in range(PLOTS):
             plot = self.query_one(f"#plot-{index}", Plot)
-            plot.display = index < len(curves)
-            if index < len(curves):
-                shown = curves[index]
-                plot.show(
-                    shown.curve,
-                    title=shown.title,
-                    said=shown.said,
-                    x_label=shown.x_label,
-                    until=shown.until,
-                )
+            plot.display = index < len(plots)
+            if index < len(plots):
+                plot.show(plots[index])
 
     def on_resize(self) -> None:
-        """Fit at once: a question that comes up takes lines away."""
         self.call_after_refresh(self._fit)
 
     def _fit(self) -> None:

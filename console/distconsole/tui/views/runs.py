@@ -9,21 +9,20 @@ import msgspec
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Vertical
 from textual.message import Message
 
 from distconsole.errors import ConsoleError
+from distconsole.formats.figures import number_text
 from distconsole.model.comparison import LETTERS
 from distconsole.model.run_summary import RunSummary
-from distconsole.model.time_text import date_text
+from distconsole.model.time_text import date_text, duration_text
 from distconsole.runs.conditions.summary_fields import summary_fields
 from distconsole.runs.summary import seen_in
-from distconsole.text.tables import duration_text, number_text
-from distconsole.tui.later import RunLine
+from distconsole.text.tables import Column
 from distconsole.tui.tasks import RequestTask
-from distconsole.tui.views.row_order import RowOrder
-from distconsole.tui.widgets.line_table import Column, LineTable
-from distconsole.tui.widgets.lines import Words
+from distconsole.tui.views.row_order import OrderedView
+from distconsole.tui.widgets.line_table import LineTable
+from distconsole.tui.widgets.lines import Line
 
 SHOWN_METRICS = 4
 RUN_FIELDS = summary_fields()
@@ -66,16 +65,8 @@ def _outcome(run: RunSummary) -> Text:
     return Text(", ".join(f"{name} {run.metrics[name]:.4g}" for name in names[:SHOWN_METRICS]))
 
 
-def _loss(run: RunSummary) -> str:
-    return _short(run.metrics.get("loss"))
-
-
 def _short(value: float | None) -> str:
     return "" if value is None else f"{value:.3g}"
-
-
-def _started(run: RunSummary) -> str:
-    return date_text(run.started)
 
 
 def _run_cell(row: RunRow) -> Text:
@@ -85,44 +76,34 @@ def _run_cell(row: RunRow) -> Text:
     return text.append(row.run.run, style="accent" if row.mark else "")
 
 
-def _column(
-    title: str,
-    width: int,
-    cell: object,
-    need: int = 0,
-    sort: str = "",
-    *,
-    right: bool = False,
-) -> Column[RunRow]:
-    def made(row: RunRow) -> Text | str:
-        return "" if row.head else cell(row.run)  # type: ignore[operator]
-
-    return Column(title, width, made, need, right, sort)
+def _of_run(column: Column[RunSummary]) -> Column[RunRow]:
+    return column.adapt(lambda row: "" if row.head else column.cell(row.run))
 
 
+FIGURES: list[Column[RunSummary]] = [
+    Column("name", 14, lambda run: run.name, 5, sort="name"),
+    Column("state", 11, _state, sort="state"),
+    Column("started", 16, lambda run: date_text(run.started), 2, sort="age"),
+    Column("time", 7, lambda run: duration_text(run.seconds), 0, True, "seconds"),
+    Column("ranks", 5, lambda run: str(run.world_size), 4, True, "ranks"),
+    Column("hosts", 5, lambda run: str(len(run.hosts)), 6, True, "hosts"),
+    Column("by", 8, lambda run: run.launcher, 7, sort="launcher"),
+    Column("steps", 8, lambda run: f"{run.steps or ''}", 4, True, "steps"),
+    Column("samples/s", 9, lambda run: number_text(run.samples_s), 2, True, "samples_s"),
+    Column("loss", 9, lambda run: _short(run.metrics.get("loss")), 3, True, "loss"),
+    Column("best", 9, lambda run: _short(run.best.get("loss")), 5, True, "loss.best"),
+    Column("script", 16, lambda run: run.script.rpartition("/")[2], 7, sort="script"),
+    Column("outcome", 34, _outcome, 1, sort="error"),
+]
 RUN_COLUMNS: list[Column[RunRow]] = [
     Column("  run", 24, _run_cell, sort="run"),
-    _column("name", 14, lambda run: run.name, 5, "name"),
-    _column("state", 11, _state, 0, "state"),
-    _column("started", 16, _started, 2, "age"),
-    _column("time", 7, lambda run: duration_text(run.seconds), 0, "seconds", right=True),
-    _column("ranks", 5, lambda run: str(run.world_size), 4, "ranks", right=True),
-    _column("hosts", 5, lambda run: str(len(run.hosts)), 6, "hosts", right=True),
-    _column("by", 8, lambda run: run.launcher, 7, "launcher"),
-    _column("steps", 8, lambda run: f"{run.steps or ''}", 4, "steps", right=True),
-    _column("samples/s", 9, lambda run: number_text(run.samples_s), 2, "samples_s", right=True),
-    _column("loss", 9, _loss, 3, "loss", right=True),
-    _column("best", 9, lambda run: _short(run.best.get("loss")), 5, "loss.best", right=True),
-    _column("script", 16, lambda run: run.script.rpartition("/")[2], 7, "script"),
-    _column("outcome", 34, _outcome, 1, "error"),
+    *map(_of_run, FIGURES),
 ]
 
 
-class RunsView(Vertical):
-    """The list of runs."""
-
+class RunsView(OrderedView[RunSummary]):
     DEFAULT_CSS = """
-    RunsView > #runs-line { height: 1; color: $text-muted; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
+    RunsView > #runs-line { color: $text-muted; }
     RunsView > #runs-table { height: 1fr; }
     """
 
@@ -135,15 +116,13 @@ class RunsView(Vertical):
             self.over = state not in ("running", "unknown")
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self.order: RowOrder[RunSummary] = RowOrder()
+        super().__init__(RUN_FIELDS, id)
         self.marked: list[str] = []
         """Runs to be compared, in the order in which they were marked."""
         self._drawn: object = None
 
     def compose(self) -> ComposeResult:
-        """A heading and the table."""
-        yield Words("looking…", id="runs-line")
+        yield Line("looking…", id="runs-line")
         yield LineTable(
             RUN_COLUMNS,
             same=lambda row: (row.head, row.run.run),
@@ -153,37 +132,13 @@ class RunsView(Vertical):
 
     @property
     def table(self) -> LineTable[RunRow]:
-        """The table."""
         return self.query_one("#runs-table", LineTable)
 
-    def filter(self, text: str) -> None:
-        """Show only runs that match ``text``; all if it is empty.
-
-        Raises:
-            UsageError: if it means nothing.
-        """
-        self.order = self.order.with_filter(text, RUN_FIELDS)
-        self.table.to_top()
-
     def sort(self, name: str, *, downwards: bool | None = None) -> None:
-        """Order the runs by a field, once more the other way; by nothing the newest come first, those that go on before all.
-
-        Raises:
-            UsageError: if there is no such field.
-        """
+        """Order the runs by a field; by nothing the newest come first, those that go on before all."""
         if downwards is None and name == "age" and not self.order.is_by(name):
             downwards = False
-        self.order = self.order.with_sort(name, RUN_FIELDS, downwards=downwards)
-        self.table.to_top()
-
-    def group(self, name: str) -> None:
-        """Put runs together that have the same in a field; ``none`` ends that.
-
-        Raises:
-            UsageError: if there is no such field.
-        """
-        self.order = self.order.with_group(name, RUN_FIELDS)
-        self.table.to_top()
+        super().sort(name, downwards=downwards)
 
     def mark(self, run: str) -> None:
         """Mark a run to be compared, or take the mark away.
@@ -207,21 +162,14 @@ class RunsView(Vertical):
         return " ".join(runs) if len(runs) > 1 else ""
 
     def run_under_cursor(self) -> str:
-        """Return the run that keys are about; nothing where there is none."""
         row = self.table.row_under_cursor()
         return "" if row is None else row.run.run
 
     @on(LineTable.Chosen)
     def open_run(self, event: LineTable.Chosen) -> None:
-        """Show the run under the cursor again."""
         row: RunRow | None = event.table.row_under_cursor()
         if row is not None and not row.head:
             self.post_message(self.Opened(row.run.run, row.run.state))
-
-    @on(LineTable.SortAsked)
-    def sort_rows(self, event: LineTable.SortAsked) -> None:
-        """Order the rows by the heading that was clicked."""
-        self.post_message(RunLine(f"sort {event.order}"))
 
     def draw(self, task: RequestTask, seen: Iterable[RequestTask]) -> None:
         """Show the runs that ``task`` listed; of those in ``seen`` this session knows how they are."""
@@ -244,10 +192,8 @@ class RunsView(Vertical):
             if name:
                 rows.append(RunRow(members[0], head=f"{name} ({len(members)})"))
             rows += [RunRow(run, marks.get(run.run, "")) for run in members]
-        self.table.filtered = self.order.condition is not None
-        self.table.sorted_by = self.order.by.name if self.order.by is not None else ""
         self.table.show(rows)
-        self.query_one("#runs-line", Words).show(self._words(runs, len(shown), done=done))
+        self.query_one("#runs-line", Line).show(self._words(runs, len(shown), done=done))
 
     def _words(self, runs: Sequence[RunSummary], shown: int, *, done: bool) -> str:
         if not runs:

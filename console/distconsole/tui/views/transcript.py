@@ -13,8 +13,6 @@ from distconsole.tui.transcript import MAX_SHOWN_LINES
 
 
 class TranscriptView(RichLog):
-    """The newest lines. What comes while it is not on the screen is laid out when it is shown."""
-
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(max_lines=MAX_SHOWN_LINES, min_width=1, wrap=True, id=id)
         self._told: deque[str] = deque(maxlen=MAX_SHOWN_LINES)
@@ -22,23 +20,19 @@ class TranscriptView(RichLog):
         self._width = 0
 
     def add(self, lines: Sequence[str]) -> None:
-        """Take lines, with their colours; whoever reads further up is left there."""
         self._told.extend(lines)
         self._fresh.extend(lines)
         self._lay_out()
 
     def forget(self) -> None:
-        """Be empty."""
         self._told.clear()
         self._fresh.clear()
         self.clear()
 
     def on_show(self) -> None:
-        """Lay out what came meanwhile."""
         self._lay_out()
 
     def on_resize(self, event: Resize) -> None:
-        """Lay out anew: where lines are broken depends on the width."""
         super().on_resize(event)
         event.prevent_default()
         self._lay_out()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.text import Text
 
-EIGHTHS = " ▏▎▍▌▋▊▉█"
+from distconsole.text.tables import bar_text
 
 
 def level_bar(percent: float | None, width: int, *, hot: float = 101.0) -> Text:
@@ -15,8 +15,7 @@ def level_bar(percent: float | None, width: int, *, hot: float = 101.0) -> Text:
     if percent is None or math.isnan(percent):
         return Text(" " * width)
     share = max(0.0, min(1.0, percent / 100))
-    whole, rest = divmod(round(share * width * 8), 8)
-    bar = "█" * whole + (EIGHTHS[rest] if rest else "")
+    bar = bar_text(share, width, plain=False)
     meaning = "bad" if percent >= hot else "good" if percent >= 50 else "note"
     return Text(bar.ljust(width, "·"), style=meaning)
 

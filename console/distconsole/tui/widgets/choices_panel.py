@@ -22,7 +22,6 @@ class ChoicesPanel(VerticalScroll, can_focus=True):
     DEFAULT_CSS = "ChoicesPanel { padding: 0 1; scrollbar-size-vertical: 1; }"
 
     def compose(self) -> ComposeResult:
-        """The text."""
         yield Words(NOT_YET)
 
     def show(self, choices: Sequence[ChoiceReport], *, done: bool) -> None:

@@ -1,13 +1,10 @@
-"""Ranks and moments as coloured half blocks, or as shades where there are few colours; the worst stand beside them.
-
-It zooms from the cluster to hosts to a rank, and keeps no data of its own but the picture.
-"""
+"""Ranks and times as coloured half blocks, or as shades where there are few colours; the worst stand beside them."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cache
 from typing import ClassVar
 
@@ -17,16 +14,14 @@ from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Region
 from textual.message import Message
 from textual.strip import Strip
-from textual.widget import Widget
 
-from distconsole.formats.figures import CIVIDIS
+from distconsole.formats.figures import CIVIDIS, number_text
 from distconsole.model.time_text import clock_text, span_text
-from distconsole.text.tables import number_text
 from distconsole.tui.terminal.sanitize import shown_name
 from distconsole.tui.view_models.heat import LEVELS, PACE, Heat, Worst
+from distconsole.tui.widgets.line_widget import LineWidget
 
 SHADES = "·░▒▓█"
 """The scale where colours do not count; a space is unknown."""
@@ -37,8 +32,8 @@ AROUND = 4
 """Lines beside the cells: what it is, the time, the scale, the cursor."""
 
 
-class HeatMap(Widget, can_focus=True):
-    """The map. It asks for nothing: ``show`` gives it a picture of ``room`` rows and ``cells`` cells."""
+class HeatMap(LineWidget, can_focus=True):
+    """The map. It asks for nothing: ``show`` gives it a view model of ``rows`` rows and ``columns`` cells."""
 
     DEFAULT_CSS = "HeatMap { height: 1fr; min-height: 6; padding: 0 1; }"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -70,11 +65,9 @@ class HeatMap(Widget, can_focus=True):
         self._slow: Collection[int] = ()
         self._row = 0
         self._at: int | None = None
+        """The number of the cell under the cursor; None for the newest."""
         self._next = -1
         self._moved = False
-        self._strips: list[Strip] = []
-        self._away: dict[int, Strip] = {}
-        """Lines of ``heat`` as they are without the cursor, which a key moves on a few of them."""
 
     @property
     def shaped(self) -> bool:
@@ -83,16 +76,17 @@ class HeatMap(Widget, can_focus=True):
         return few or "NO_COLOR" in os.environ or self.app.native_ansi_color
 
     @property
-    def lines(self) -> int:
-        """Rows that there is room for."""
+    def rows(self) -> int:
         lines = max(1, self.content_size.height - AROUND)
         return lines if self.shaped else 2 * lines
 
     @property
-    def cells(self) -> int:
-        """Cells of a row that there is room for."""
-        width = self.content_size.width
-        return max(1, width - LABEL - (LIST if width + 2 >= LIST_FROM else 0))
+    def columns(self) -> int:
+        return max(1, self.cells - LABEL - (LIST if self._lists_worst else 0))
+
+    @property
+    def _lists_worst(self) -> bool:
+        return self.cells + 2 >= LIST_FROM
 
     @property
     def rank(self) -> int | None:
@@ -108,7 +102,7 @@ class HeatMap(Widget, can_focus=True):
         troubles: Sequence[tuple[str, str]] = (),
         slow: Collection[int] = (),
     ) -> None:
-        """Show ``heat`` from now on; only lines that changed are drawn.
+        """Show ``heat`` from now on.
 
         Args:
             heat: None while nothing is known.
@@ -117,81 +111,42 @@ class HeatMap(Widget, can_focus=True):
         """
         self.heat = heat
         self._troubles, self._slow = tuple(troubles), slow
-        self._away.clear()
-        if heat is not None and not self._moved:
-            worst = heat.worst[:1]
-            rows = range(len(heat.rows))
-            places = (at for at in rows for each in worst if self._troubled(heat, at, each))
-            self._row = next(places, 0)
         if heat is not None:
+            if not self._moved:
+                self._row = self._row_of(heat, heat.worst[0]) if heat.worst else 0
             self._row = min(self._row, len(heat.rows) - 1)
-        self._draw()
+        self.redraw()
 
-    def _draw(self) -> None:
-        strips = [self._line(y) for y in range(self.content_size.height)]
-        before, self._strips = self._strips, strips
-        if len(before) != len(strips):
-            self.refresh()
-            return
-        for y, (old, new) in enumerate(zip(before, strips, strict=True)):
-            if old != new:
-                self.refresh(Region(0, y, self.size.width, 1))
+    def _row_of(self, heat: Heat, worst: Worst) -> int:
+        rows = (row for row in range(len(heat.rows)) if self._shows(heat, row, worst))
+        return next(rows, 0)
 
-    def on_resize(self) -> None:
-        """What fits depends on the size."""
-        self._away.clear()
-        self._draw()
-
-    def notify_style_update(self) -> None:
-        """Draw in the colours of another theme."""
-        super().notify_style_update()
-        self._strips = []
-        self._away.clear()
-
-    def render_line(self, y: int) -> Strip:
-        """Draw line ``y``."""
-        if len(self._strips) != self.content_size.height:
-            self._strips = [self._line(line) for line in range(self.content_size.height)]
-        return self._strips[y] if y < len(self._strips) else Strip.blank(self.size.width)
-
-    def _line(self, y: int) -> Strip:
+    def make_line(self, y: int) -> Strip:
         heat, last = self.heat, self.content_size.height - 1
         if heat is None:
-            text = Text("no figures of this yet" if y == 0 else "", style="faint")
-        elif y == 0:
-            text = self._heading(heat)
-        elif y == last:
-            text = self._below_cursor(heat)
-        elif y == last - 1:
-            text = self._scale(heat)
-        else:
-            return self._line_of_cells(heat, y - 1)
-        return self._strip(text)
-
-    def _line_of_cells(self, heat: Heat, line: int) -> Strip:
-        paired = self._paired(heat)
-        rows = [2 * line, 2 * line + 1] if paired else [line]
-        if self._row in rows:
-            return self._strip(self._cells_of(heat, line, rows, paired=paired))
-        made = self._away.get(line)
-        if made is None:
-            made = self._strip(self._cells_of(heat, line, rows, paired=paired))
-            self._away[line] = made
-        return made
+            return self.strip(Text("no figures of this yet" if y == 0 else "", style="faint"))
+        if y == 0:
+            return self.strip(self._heading(heat))
+        if y == last - 1:
+            return self.strip(self._scale(heat))
+        if y == last:
+            return self.strip(self._below_cursor(heat))
+        place, each = y - 1, 2 if self._paired(heat) else 1
+        rows = range(len(heat.rows))[place * each : (place + 1) * each]
+        segments: list[Segment] = []
+        if rows:
+            segments = [*self.segments(self._label(heat, rows)), *self._row_cells(heat, rows)]
+        elif place == -(-len(heat.rows) // each):
+            segments = self._times(heat)
+        if self._lists_worst:
+            used = sum(segment.cell_length for segment in segments)
+            segments.append(Segment(" " * (LABEL + self.columns - used + 1), self.rich_style))
+            segments += self.segments(self._listed(heat, place))
+        return self.join(segments)
 
     def _paired(self, heat: Heat) -> bool:
         """Whether a line of the screen shows two rows."""
         return not self.shaped and len(heat.rows) > self.content_size.height - AROUND
-
-    def _strip(self, text: Text) -> Strip:
-        width, base = self.content_size.width, self.rich_style
-        text.truncate(width, overflow="ellipsis")
-        segments = [
-            Segment(part.text, base + part.style if part.style else base)
-            for part in text.render(self.app.console)
-            if part.text and not part.control
-        ]
-        return Strip(segments).simplify().adjust_cell_length(width, base)
 
     def _heading(self, heat: Heat) -> Text:
         text = Text()
@@ -210,34 +165,30 @@ class HeatMap(Widget, can_focus=True):
             parts.append("Backspace zooms out")
         return text.append(", ".join(parts), style="note")
 
-    def _cells_of(self, heat: Heat, line: int, rows: Sequence[int], *, paired: bool) -> Text:
-        rows = [row for row in rows if row < len(heat.rows)]
-        text = self._label(heat, rows)
+    def _row_cells(self, heat: Heat, rows: Sequence[int]) -> Iterator[Segment]:
         levels = [[heat.scales[row].level(value) for value in heat.cells[row]] for row in rows]
         cursor = self._cell(heat) if self._row in rows else -1
-        shaped = self.shaped
+        base, shaped, bad = self.rich_style, self.shaped, self.app.console.get_style("bad")
+        paired = self._paired(heat)
         for cell, values in enumerate(zip(*levels, strict=True)):
             if cell == cursor:
-                text.append("◆", self._cursor_style(max(values), shaped=shaped))
+                yield Segment("◆", base + self._cursor_style(max(values), shaped=shaped))
+            elif LEVELS in values:
+                yield Segment("!", base + bad)
+            elif shaped:
+                yield Segment(_shade(values[0]), base)
             else:
-                text.append(*_drawn(values, shaped=shaped, paired=paired))
-        if line == ((len(heat.rows) + 1) // 2 if paired else len(heat.rows)):
-            text = self._times(heat)
-        if self.content_size.width + 2 >= LIST_FROM:
-            text.append(" " * (LABEL + self.cells - text.cell_len + 1))
-            text.append_text(self._listed(heat, line))
-        return text
+                yield _block(base, values[0], (*values, -1)[1] if paired else values[0])
 
     def _label(self, heat: Heat, rows: Sequence[int]) -> Text:
-        if not rows:
-            return Text(" " * LABEL)
-        marked = any(rank in self._slow for row in rows for rank in heat.rows[row].ranks)
         if heat.by_quantity:
             marked = any(
-                self._troubled(heat, row, each) and self._is_slow(each)
+                self._shows(heat, row, each) and self._is_slow(each)
                 for row in rows
                 for each in heat.worst
             )
+        else:
+            marked = any(rank in self._slow for row in rows for rank in heat.rows[row].ranks)
         here = self._row in rows
         name = heat.rows[self._row if here else rows[0]].label
         text = Text(shown_name(name), style="strong" if here else "")
@@ -245,8 +196,8 @@ class HeatMap(Widget, can_focus=True):
         label = Text().append("▲ " if marked else "  ", style="warn")
         return label.append_text(text).append(" ")
 
-    def _troubled(self, heat: Heat, row: int, worst: Worst) -> bool:
-        """Whether row number ``row`` shows the trouble of ``worst``."""
+    def _shows(self, heat: Heat, row: int, worst: Worst) -> bool:
+        """Whether row number ``row`` shows what is bad about ``worst``."""
         shown = heat.rows[row]
         same = heat.scales[row].quantity is worst.quantity
         return same and worst.rank in shown.ranks and not shown.middle
@@ -257,7 +208,10 @@ class HeatMap(Widget, can_focus=True):
     def _cursor_style(self, level: int, *, shaped: bool) -> Style:
         if shaped:
             return Style(reverse=True, bold=True) if self.has_focus else Style(underline=True)
-        return Style(bold=self.has_focus, underline=not self.has_focus) + _on(level)
+        back = _ramp(level)
+        bright = back.triplet is not None and sum(back.triplet) > 3 * 128
+        colours = Style(color="#000000" if bright else "#ffffff", bgcolor=back)
+        return Style(bold=self.has_focus, underline=not self.has_focus) + colours
 
     def _listed(self, heat: Heat, line: int) -> Text:
         """One line of the list beside the map: first who stands still or is slow, then whose figure is worse than usual."""
@@ -272,27 +226,24 @@ class HeatMap(Widget, can_focus=True):
         if place >= len(heat.worst):
             return Text()
         worst = heat.worst[place]
-        unit = worst.quantity.unit
-        value = number_text(worst.value, unit) if math.isfinite(worst.value) else "!"
-        now = heat.began + (heat.first + heat.count) * heat.cell_seconds
-        since = span_text(max(0.0, now - worst.since))
+        value = (
+            number_text(worst.value, worst.quantity.unit) if math.isfinite(worst.value) else "!"
+        )
+        since = span_text(max(0.0, heat.time_of(heat.count) - worst.since))
         own = worst.quantity.title if heat.by_quantity else f"{worst.rank} {worst.host}"
         slow = self._is_slow(worst)
-        who = f"{'▲' if slow else '·'} {shown_name(own)}"
         tail = f" {value} for {'over ' if worst.always else ''}{since}"
-        text = Text(who)
+        text = Text(f"{'▲' if slow else '·'} {shown_name(own)}")
         text.truncate(max(4, LIST - 1 - len(tail)), overflow="ellipsis")
         text.stylize("warn" if slow else "")
         return text.append(tail)
 
-    def _times(self, heat: Heat) -> Text:
-        """The time below the first, the middle and the last cell."""
-        count = heat.count
-        text = Text(" " * LABEL, style="faint")
-        first = clock_text(heat.began + heat.first * heat.cell_seconds)
-        last = clock_text(heat.began + (heat.first + count) * heat.cell_seconds)
-        room = count - len(first) - len(last)
-        return text.append(first + (" " * room + last if room > 0 else ""), style="note")
+    def _times(self, heat: Heat) -> list[Segment]:
+        """The time below the first and the last cell."""
+        first, last = clock_text(heat.time_of(0)), clock_text(heat.time_of(heat.count))
+        room = heat.count - len(first) - len(last)
+        words = first + (" " * room + last if room > 0 else "")
+        return self.segments(Text(" " * LABEL).append(words, style="note"))
 
     def _scale(self, heat: Heat) -> Text:
         text = Text(" " * LABEL)
@@ -312,7 +263,6 @@ class HeatMap(Widget, can_focus=True):
         """Which rank, host, step and value the cursor is on."""
         cell, row = self._cell(heat), heat.rows[self._row]
         badness, quantity = heat.cells[self._row][cell], heat.scales[self._row].quantity
-        usual = number_text(quantity.value(heat.usual[self._row][cell]))
         label = shown_name(row.label)
         if heat.by_quantity:
             of = "usual" if row.middle else f"of rank {row.ranks[0]}"
@@ -324,19 +274,18 @@ class HeatMap(Widget, can_focus=True):
         value = number_text(quantity.value(badness), quantity.unit)
         if not math.isfinite(badness):
             value = "not known" if badness < 0 else "no number"
-        step = heat.steps[cell] if cell < len(heat.steps) else -1
-        parts = [f"{who}: {value}", "" if row.middle else f"usual {usual}"]
-        if step >= 0:
-            parts.append(f"step {step:,}")
-        parts.append(clock_text(heat.began + (heat.first + cell) * heat.cell_seconds))
-        return Text("◆ " + ", ".join(each for each in parts if each), style="strong")
+        parts = [f"{who}: {value}"]
+        if not row.middle:
+            parts.append(f"usual {number_text(quantity.value(heat.usual[self._row][cell]))}")
+        if cell < len(heat.steps) and heat.steps[cell] >= 0:
+            parts.append(f"step {heat.steps[cell]:,}")
+        return Text(f"◆ {', '.join([*parts, clock_text(heat.time_of(cell))])}", style="strong")
 
     def _cell(self, heat: Heat) -> int:
         last = heat.count - 1
         return last if self._at is None else max(0, min(last, self._at - heat.first))
 
     def action_move(self, rows: int, cells: int) -> None:
-        """Move the cursor; at the newest cell it stays with the newest."""
         heat = self.heat
         if heat is None:
             return
@@ -344,92 +293,58 @@ class HeatMap(Widget, can_focus=True):
         self._row = max(0, min(len(heat.rows) - 1, self._row + rows))
         cell = max(0, min(heat.count - 1, self._cell(heat) + cells))
         self._at = None if cell == heat.count - 1 else heat.first + cell
-        self._draw()
+        self.redraw()
 
     def action_next(self) -> None:
-        """Go to the row of the next of the worst."""
         heat = self.heat
         if heat is None or not heat.worst:
             return
         self._next = (self._next + 1) % len(heat.worst)
-        worst = heat.worst[self._next]
-        places = (at for at in range(len(heat.rows)) if self._troubled(heat, at, worst))
-        self._row = next(places, self._row)
+        self._row = self._row_of(heat, heat.worst[self._next])
         self._moved, self._at = True, None
-        self._draw()
+        self.redraw()
 
     def action_zoom(self) -> None:
-        """Ask for the ranks of the row under the cursor alone."""
-        if self.heat is None or self.heat.by_quantity or len(self.heat.rows) == 1:
-            return
-        self.zooms.append(self.heat.rows[self._row].ranks)
-        self._row, self._moved = 0, False
-        self.post_message(self.Zoomed(self.zooms[-1]))
+        if self.heat is not None and not self.heat.by_quantity and len(self.heat.rows) > 1:
+            self.zooms.append(self.heat.rows[self._row].ranks)
+            self._ask_for_ranks()
 
     def action_out(self) -> None:
-        """Ask for the ranks that were shown before."""
         if self.zooms:
             self.zooms.pop()
-            self._row, self._moved = 0, False
-            self.post_message(self.Zoomed(self.zooms[-1] if self.zooms else ()))
+            self._ask_for_ranks()
+
+    def _ask_for_ranks(self) -> None:
+        self._row, self._moved = 0, False
+        self.post_message(self.Zoomed(self.zooms[-1] if self.zooms else ()))
 
     def on_click(self, event: events.Click) -> None:
-        """Put the cursor where the mouse is; twice zooms in."""
         place = event.get_content_offset(self)
         if place is None or self.heat is None:
             return
         row = (place.y - 1) * (2 if self._paired(self.heat) else 1)
         cell = place.x - LABEL
-        if 0 <= row < len(self.heat.rows) and 0 <= cell < len(self.heat.usual):
+        if 0 <= row < len(self.heat.rows) and 0 <= cell < self.heat.count:
             self._row = row
             self.action_move(0, cell - self._cell(self.heat))
             if event.chain == 2:
                 self.action_zoom()
 
-    def on_focus(self) -> None:
-        """Show the cursor as the place where keys go."""
-        self._draw()
-
-    def on_blur(self) -> None:
-        """Show the cursor as a mere mark."""
-        self._draw()
-
 
 def _shade(level: int) -> str:
-    if level < 0:
-        return " "
-    return SHADES[min(len(SHADES) - 1, level * len(SHADES) // LEVELS)]
+    return " " if level < 0 else SHADES[min(len(SHADES) - 1, level * len(SHADES) // LEVELS)]
 
 
 @cache
-def _drawn(values: tuple[int, ...], *, shaped: bool, paired: bool) -> tuple[str, Style | str]:
-    """Return a cell of one row or two, and how it looks."""
-    if LEVELS in values:
-        return "!", "bad"
-    if shaped:
-        return _shade(values[0]), ""
-    if len(values) == 1 and not paired:
-        return " " if values[0] < 0 else "█", Style(color=_ramp(values[0]))
-    upper, lower = (*values, -1)[:2]
-    return _half(upper, lower)
-
-
-def _half(upper: int, lower: int) -> tuple[str, Style]:
-    """Return one cell of two rows: the upper half in one colour, the lower in another."""
-    if upper < 0 and lower < 0:
-        return " ", Style()
+def _block(base: Style, upper: int, lower: int) -> Segment:
+    """Return one cell of two levels: the upper half in one colour, the lower in another."""
+    if upper == lower:
+        return Segment("█", base + Style(color=_ramp(upper))) if upper >= 0 else Segment(" ", base)
     if upper < 0:
-        return "▄", Style(color=_ramp(lower))
+        return Segment("▄", base + Style(color=_ramp(lower)))
     if lower < 0:
-        return "▀", Style(color=_ramp(upper))
-    return "▀", Style(color=_ramp(upper), bgcolor=_ramp(lower))
-
-
-def _on(level: int) -> Style:
-    """Return what can be read on a colour of the scale."""
-    back = _ramp(level)
-    bright = back.triplet is not None and sum(back.triplet) > 3 * 128
-    return Style(color="#000000" if bright else "#ffffff", bgcolor=back)
+        return Segment("▀", base + Style(color=_ramp(upper)))
+    return Segment("▀", base + Style(color=_ramp(upper), bgcolor=_ramp(lower)))
 
 
 @cache

@@ -1,13 +1,9 @@
-"""A table drawn by lines: its cost is that of the rows on the screen, whatever it holds.
-
-It keeps no copy of the data: it holds the rows that it was given and draws one when asked.
-"""
+"""A table drawn by lines: its cost is that of the rows on the screen, whatever it holds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -15,50 +11,23 @@ from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.geometry import Region, Size
+from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from distconsole.tui.theme.palette import cursor_style
+from distconsole.text.tables import Column
+from distconsole.tui.widgets.line_widget import LineWidget
 
 NONE_MATCH = "nothing matches the filter; 'filter' alone shows all"
 Row = TypeVar("Row")
-RowIn = TypeVar("RowIn", contravariant=True)
 
 
-class CellMaker(Protocol[RowIn]):
-    """Makes the text of one cell."""
-
-    def __call__(self, row: RowIn, /) -> Text | str:
-        """Return the cell of ``row``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Column(Generic[Row]):
-    """One column.
-
-    Attributes:
-        title: Its heading.
-        width: Cells it takes.
-        cell: What it shows of a row.
-        need: 0 is always shown; larger numbers go first when the screen is narrow.
-        right: True for figures.
-        sort: The order that a click on its heading asks for; empty for none.
-    """
-
-    title: str
-    width: int
-    cell: CellMaker[Row]
-    need: int = 0
-    right: bool = False
-    sort: str = ""
-
-
-class LineTable(ScrollView, Generic[Row], can_focus=True):
+class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
     """Rows under a fixed heading, with a cursor that stays on its row when the order changes."""
 
+    CURSOR = "table--cursor"
     COMPONENT_CLASSES: ClassVar[set[str]] = {"table--heading", "table--cursor", "table--empty"}
     DEFAULT_CSS = """
     LineTable { height: auto; min-height: 2; background: $background; scrollbar-size-vertical: 1; overflow-x: hidden; }
@@ -78,7 +47,7 @@ class LineTable(ScrollView, Generic[Row], can_focus=True):
         Binding("enter", "choose", "Open", show=False),
     ]
 
-    cursor = reactive(0)
+    cursor = reactive(0, repaint=False)
     sorted_by = reactive("")
     filtered = False
     """Whether a condition hides rows; where none is left, that is why."""
@@ -92,7 +61,6 @@ class LineTable(ScrollView, Generic[Row], can_focus=True):
 
         @property
         def control(self) -> LineTable[Any]:
-            """The table."""
             return self.table
 
     class Chosen(About):
@@ -121,48 +89,40 @@ class LineTable(ScrollView, Generic[Row], can_focus=True):
         self._same = same
         self._empty = empty
         self._rows: Sequence[Row] = ()
-        self._on_screen: dict[int, Strip] = {}
-        self._made: dict[int, Strip] = {}
         self._left_out: tuple[str, ...] = ()
         self._held = False
 
     @property
     def cells(self) -> int:
-        """Cells of a line, the scrollbar left out."""
         return self.scrollable_content_region.width
 
     @property
     def rows(self) -> Sequence[Row]:
-        """What is shown."""
         return self._rows
 
     def show(self, rows: Sequence[Row]) -> None:
-        """Show ``rows`` from now on; only lines that look different are drawn again."""
+        """Show ``rows`` from now on."""
         resized = len(rows) != len(self._rows)
-        cursor = self._followed(rows)
+        cursor = self._follow_cursor(rows)
         self._rows = rows
         if resized:
             self.virtual_size = Size(self.cells, len(rows) + 1)
             self.refresh(layout=True)
-        if cursor != self.cursor:
-            self.cursor = cursor
-        if not resized:
-            self.refresh_changed()
+        self.cursor = cursor
+        self.redraw()
 
     def set_columns(self, columns: Sequence[Column[Row]]) -> None:
         """Show other columns from now on."""
         self._columns = list(columns)
-        self._made.clear()
-        self._on_screen.clear()
-        self.refresh()
+        self.redraw()
 
     def leave_out(self, titles: Sequence[str]) -> None:
         """Show no column with one of these ``titles``."""
         if tuple(titles) != self._left_out:
             self._left_out = tuple(titles)
-            self.refresh_changed()
+            self.redraw()
 
-    def _followed(self, rows: Sequence[Row]) -> int:
+    def _follow_cursor(self, rows: Sequence[Row]) -> int:
         """Return where the row under the cursor is in ``rows``."""
         last = max(0, len(rows) - 1)
         before = self.row_under_cursor()
@@ -175,57 +135,25 @@ class LineTable(ScrollView, Generic[Row], can_focus=True):
         return next(places, min(self.cursor, last))
 
     def row_under_cursor(self) -> Row | None:
-        """Return the row that the cursor is on, or None."""
         return self._rows[self.cursor] if 0 <= self.cursor < len(self._rows) else None
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        """One line a row and the heading."""
         return max(2, len(self._rows) + 1)
 
-    def render_line(self, y: int) -> Strip:
+    def make_line(self, y: int) -> Strip:
         """Draw line ``y`` of the widget; the first is the heading."""
-        strip = self._made.pop(y, None) or self._make_line(y)
-        self._on_screen[y] = strip
-        return strip
-
-    def refresh_changed(self) -> None:
-        """Ask for the lines that look different from what is on the screen, and for no other."""
-        self._made.clear()
-        for y in range(self.size.height):
-            strip = self._make_line(y)
-            if self._on_screen.get(y) != strip:
-                self._made[y] = strip
-                self.refresh(Region(0, y, self.cells, 1))
-
-    def notify_style_update(self) -> None:
-        """Forget what was drawn in the colours of another theme."""
-        super().notify_style_update()
-        self._made.clear()
-
-    def _make_line(self, y: int) -> Strip:
-        width = self.cells
         if y == 0:
             style = self.get_component_rich_style("table--heading")
-            return self._strip(
-                [(column, self._title(column)) for column in self._visible()], style, width
-            )
+            return self._row_strip([(each, self._title(each)) for each in self._visible()], style)
         index = y - 1 + self.scroll_offset.y
         if index >= len(self._rows):
             why = NONE_MATCH if self.filtered else self._empty
             empty = why if y == 1 and not self._rows else ""
             style = self.get_component_rich_style("table--empty")
-            return Strip([Segment(f" {empty}", style)]).adjust_cell_length(width, self.rich_style)
+            return self.join([Segment(f" {empty}", style)])
         row = self._rows[index]
-        style = self.rich_style
-        if index == self.cursor:
-            style += cursor_style(
-                self.get_component_rich_style("table--cursor").bgcolor,
-                focused=self.has_focus,
-                plain=self.app.native_ansi_color,
-            )
-        return self._strip(
-            [(column, column.cell(row)) for column in self._visible()], style, width
-        )
+        style = self.cursor_row_style() if index == self.cursor else self.rich_style
+        return self._row_strip([(each, each.cell(row)) for each in self._visible()], style)
 
     def _title(self, column: Column[Row]) -> str:
         if not column.sort or column.sort != self.sorted_by:
@@ -242,22 +170,15 @@ class LineTable(ScrollView, Generic[Row], can_focus=True):
             columns.remove(least)
         return columns
 
-    def _strip(
-        self, cells: Sequence[tuple[Column[Row], Text | str]], style: Style, width: int
-    ) -> Strip:
+    def _row_strip(self, cells: Sequence[tuple[Column[Row], Text | str]], style: Style) -> Strip:
+        """Return cells side by side; the last column takes what room is left."""
         pieces: list[Segment] = []
-        used = 0
-        spare = width - sum(column.width + 1 for column, _ in cells) + 1
+        spare = max(0, self.cells + 1 - sum(column.width + 1 for column, _ in cells))
         for position, (column, cell) in enumerate(cells):
             last = position == len(cells) - 1
-            room = column.width + (max(0, spare) if last and not column.right else 0)
-            pieces += self._cell(cell, room, style, right=column.right)
-            pieces.append(Segment(" ", style))
-            used += room + 1
-        if used < width:
-            pieces.append(Segment(" " * (width - used), style))
-        segments = list(Segment.simplify(pieces))
-        return Strip(segments, width) if used <= width else Strip(segments, used).crop(0, width)
+            room = column.width + (spare if last and not column.right else 0)
+            pieces += [*self._cell(cell, room, style, right=column.right), Segment(" ", style)]
+        return self.join(pieces, style)
 
     def _cell(self, cell: Text | str, room: int, style: Style, *, right: bool) -> list[Segment]:
         """Return ``cell`` in ``room`` cells: most are short and of one colour, and need no more than blanks."""
@@ -287,37 +208,17 @@ class LineTable(ScrollView, Generic[Row], can_focus=True):
             self.scroll_to(y=self.cursor, animate=False, immediate=True)
         elif self.cursor >= self.scroll_offset.y + height:
             self.scroll_to(y=self.cursor - height + 1, animate=False, immediate=True)
-        self.refresh_changed()
+        self.redraw()
         self.post_message(self.Moved(self))
 
-    def watch_sorted_by(self) -> None:
-        """Mark the heading."""
-        self.refresh_changed()
-
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Draw all lines anew after scrolling."""
         super().watch_scroll_y(old_value, new_value)
-        self._made.clear()
-        self.refresh()
-
-    def on_focus(self) -> None:
-        """Show the cursor as the place where keys go."""
-        self._made.clear()
-        self.refresh()
-
-    def on_blur(self) -> None:
-        """Show the cursor as a mere mark."""
-        self._made.clear()
-        self.refresh()
+        self.redraw()
 
     def on_resize(self) -> None:
-        """What fits depends on the size."""
-        self._made.clear()
-        self._on_screen.clear()
         self.virtual_size = Size(self.cells, len(self._rows) + 1)
 
     def validate_cursor(self, cursor: int) -> int:
-        """Stay within the rows."""
         return max(0, min(cursor, len(self._rows) - 1))
 
     def to_top(self) -> None:
@@ -327,27 +228,21 @@ class LineTable(ScrollView, Generic[Row], can_focus=True):
         self.scroll_to(y=0, animate=False, immediate=True)
 
     def action_move(self, rows: int) -> None:
-        """Move the cursor by ``rows``."""
         self._held = True
         self.cursor += rows
 
     def action_page(self, direction: int) -> None:
-        """Move the cursor by a screen."""
-        self._held = True
-        self.cursor += direction * max(1, self.size.height - 2)
+        self.action_move(direction * max(1, self.size.height - 2))
 
     def action_edge(self, direction: int) -> None:
-        """Move the cursor to the first or the last row."""
         self._held = direction > 0
         self.cursor = 0 if direction < 0 else len(self._rows) - 1
 
     def action_choose(self) -> None:
-        """Say that the row under the cursor was chosen."""
         if self._rows:
             self.post_message(self.Chosen(self))
 
     def on_click(self, event: events.Click) -> None:
-        """Put the cursor where the mouse is; twice opens; a heading sorts."""
         if event.y == 0:
             self._ask_sort(event.x)
             return

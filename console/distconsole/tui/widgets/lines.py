@@ -33,8 +33,13 @@ class Words(Static):
         self.update(content, layout=not (fixed and lines))
 
     def recolour(self) -> None:
-        """Take the colours of another theme, which names in a text were made into when it was shown."""
         self.update(self.content, layout=False)
+
+
+class Line(Words):
+    """One line; what there is no room for is cut."""
+
+    DEFAULT_CSS = "Line { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }"
 
 
 class Said(Static):
@@ -47,7 +52,6 @@ class Said(Static):
         self._shown = 0
 
     def add(self, lines: list[str], now: str, room: int) -> None:
-        """Add ``lines``; show the newest ``room`` of all, ``now`` among them."""
         told = [line for line in lines if line.strip()]
         if not told and now == self._now:
             return
@@ -56,7 +60,6 @@ class Said(Static):
         self.redraw(room)
 
     def redraw(self, room: int) -> None:
-        """Show what fits."""
         shown = [Text.from_ansi(line, end="") for line in self._lines]
         if self._now:
             shown.append(Text(self._now, style="note", end=""))
@@ -69,7 +72,6 @@ class Said(Static):
         self.display = bool(shown)
 
     def forget(self) -> None:
-        """Be empty."""
         self._lines.clear()
         self._now = ""
         self._shown = 0

@@ -10,12 +10,12 @@ from functools import lru_cache
 from rich.cells import cell_len
 from rich.text import Text
 
+from distconsole.formats.figures import ranks_text
 from distconsole.model.time_text import clock_text
 from distconsole.runs.logs.buffer import BufferedLine, Said, Speaker, said_by
 from distconsole.runs.logs.fold import Row
 from distconsole.runs.logs.levels import Level
 from distconsole.runs.logs.slices import CUT_MARK
-from distconsole.text.tables import ranks_text
 
 SHAPES = "●■▲◆▼"
 COLOURS_ON_DARK = ("#56b4e9", "#e69f00", "#2bb58a", "#f0e442", "#e08a5a", "#cc79a7")
@@ -61,7 +61,7 @@ class LineStyle:
         return 9 if self.width < 100 else 18
 
 
-def drawn(
+def line_texts(
     row: Row, line: BufferedLine, speakers: Sequence[Speaker], world: int, style: LineStyle
 ) -> list[Text]:
     """Return ``row`` as one line, or as several where it wraps."""
@@ -92,7 +92,6 @@ def colours_on(*, dark: bool, plain: bool) -> tuple[str, ...]:
 
 
 def rank_colour(rank: int, colours: Sequence[str]) -> str:
-    """Return the colour of ``rank``."""
     return colours[rank % len(colours)]
 
 
@@ -153,7 +152,6 @@ def _said(who: int, speakers: tuple[Speaker, ...] | _Same) -> Said:
 
 
 def _body(row: Row, line: BufferedLine, style: LineStyle) -> Text:
-    """Return what may be seen of the text: the rest of a megabyte is not looked at."""
     most = 2 * (style.shift + style.width * style.height) + 256
     if row.text or not line.styled:
         body = Text((row.text or line.text)[:most], end="")

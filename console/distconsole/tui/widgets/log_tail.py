@@ -1,7 +1,4 @@
-"""Lines that ranks printed: the newest in sight until the reader goes back. It filters nothing.
-
-What it costs is the lines on the screen, however many there are.
-"""
+"""Lines that ranks printed: the newest in sight until the reader goes back; it costs the lines on the screen."""
 
 from __future__ import annotations
 
@@ -9,13 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import ClassVar
 
-from rich.segment import Segment
-from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.cache import LRUCache
-from textual.geometry import Region, Size
+from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
 from textual.scroll_view import ScrollView
@@ -24,8 +18,8 @@ from textual.strip import Strip
 from distconsole.model.run_events import LogLine
 from distconsole.runs.logs.fold import Row
 from distconsole.runs.logs.rows import LogRows, rows_of
-from distconsole.tui.theme.palette import cursor_style
-from distconsole.tui.widgets.log_line import LineStyle, colours_on, drawn
+from distconsole.tui.widgets.line_widget import LineWidget
+from distconsole.tui.widgets.log_line import LineStyle, colours_on, line_texts
 
 SHIFT_CELLS = 20
 """How far one press of Left or Right moves long lines."""
@@ -33,9 +27,10 @@ SHIFT_CELLS = 20
 WHEEL_LINES = 3
 
 
-class LogTail(ScrollView, can_focus=True):
+class LogTail(ScrollView, LineWidget, can_focus=True):
     """Rows of a log; follows the end, stays put while the reader is elsewhere, follows again at the end."""
 
+    CURSOR = "log--cursor"
     COMPONENT_CLASSES: ClassVar[set[str]] = {"log--cursor"}
     DEFAULT_CSS = """
     LogTail { background: $background; scrollbar-size-vertical: 1; overflow-x: hidden; overflow-y: auto; }
@@ -73,23 +68,19 @@ class LogTail(ScrollView, can_focus=True):
         self.space_pages = True
         self.cursor = 0
         """The row that the reader is at."""
-        self._made: LRUCache[tuple[object, ...], list[Strip]] = LRUCache(512)
-        self._on_screen: dict[int, Strip] = {}
+        self._made: dict[int, list[Strip]] = {}
+        """The lines of rows while a picture is made."""
         self._places: list[tuple[int, int]] = []
         """The row and its part on each line of the screen."""
-        self._shown: tuple[int, ...] = ()
-        self._held: Sequence[LogLine] = ()
-        """Keeps the lines whose identities ``_shown`` are."""
+        self._last: Sequence[LogLine] = ()
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
         count = len(self.rows) if self.rows is not None else 0
         return count if self.limit is None else min(count, self.limit)
 
     @property
     def cells(self) -> int:
-        """Cells of a line, the scrollbar left out."""
         return self.scrollable_content_region.width
 
     @property
@@ -98,28 +89,20 @@ class LogTail(ScrollView, can_focus=True):
         return round(self.scroll_offset.y)
 
     def show(self, rows: LogRows, world: int) -> None:
-        """Show ``rows``, which may have grown; only lines that look different are drawn again.
-
-        Args:
-            world: Ranks of the run.
-        """
-        if rows is not self.rows or world != self.world:
-            self.rows, self.world = rows, world
-            self._made.clear()
+        """Show ``rows``, which may have grown, of a run with ``world`` ranks."""
+        self.rows, self.world = rows, world
         self._resize()
         if self.follows:
             self.cursor = max(0, self.count - 1)
             self._place(self._last_top())
-        elif self.cursor >= self.count:
-            self.cursor = max(0, self.count - 1)
-        self.refresh_changed()
+        self.cursor = max(0, min(self.cursor, self.count - 1))
+        self.redraw()
 
     def show_last(self, lines: Sequence[LogLine], world: int) -> None:
         """Show ``lines``, a few that are all there is to see; the reader stays at the one that is read."""
-        key = tuple(map(id, lines))
-        if key == self._shown:
+        if list(map(id, lines)) == list(map(id, self._last)):
             return
-        self._shown, self._held = key, lines
+        self._last = lines
         row = self.row_under_cursor()
         read = self.rows.line_of(row) if self.rows is not None and row is not None else None
         above = self.cursor - self.top
@@ -129,7 +112,7 @@ class LogTail(ScrollView, can_focus=True):
             lines_read = (at for at in range(len(lines)) if rows.book.line(at) == read)
             self.cursor = rows.row_of_line(next(lines_read, 0))
             self._place(self.cursor - above)
-            self.refresh_changed()
+            self.redraw()
 
     def go_to(self, row: int) -> None:
         """Put the cursor on ``row`` and that in sight, away from the edges if it was not there."""
@@ -139,26 +122,21 @@ class LogTail(ScrollView, can_focus=True):
         seen = [place for place, _ in self._layout(self.top)]
         if not seen or not seen[0] <= self.cursor <= seen[-1]:
             self._place(min(self.cursor - height // 3, self._last_top()))
-        self.refresh_changed()
+        self.redraw()
         self.post_message(self.Moved())
 
-    def refresh_changed(self) -> None:
-        """Ask for the lines that look different from what is on the screen, and for no other."""
+    def make_lines(self) -> list[Strip]:
+        self._made.clear()
         self._places = self._layout(self.top)
-        for y in range(self.size.height):
-            if self._on_screen.get(y) != self._strip(y):
-                self.refresh(Region(0, y, self.cells, 1))
+        return super().make_lines()
 
     def row_under_cursor(self) -> Row | None:
-        """Return the row that the reader is at."""
         return self.rows.row(self.cursor) if self.rows is not None else None
 
     def action_line(self, count: int) -> None:
-        """Go on or back by rows."""
         self._read_at(self.cursor + count)
 
     def action_page(self, count: int) -> None:
-        """Go on or back by screens."""
         rows = len({row for row, _ in self._places}) or 1
         step = count * max(1, rows - 1)
         last = self._last_top()
@@ -168,7 +146,6 @@ class LogTail(ScrollView, can_focus=True):
         self._settle(top)
 
     def action_page_by_space(self) -> None:
-        """Go on by a screen."""
         self.action_page(1)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
@@ -178,7 +155,6 @@ class LogTail(ScrollView, can_focus=True):
         return super().check_action(action, parameters)
 
     def action_first(self) -> None:
-        """Go to the oldest line."""
         self._read_at(0)
 
     def action_follow(self) -> None:
@@ -188,75 +164,37 @@ class LogTail(ScrollView, can_focus=True):
         self._settle(self._last_top())
 
     def action_shift(self, direction: int) -> None:
-        """Show what lies further right or left in long lines."""
         self.shift = max(0, self.shift + direction * SHIFT_CELLS)
 
     def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
-        """Go back by the wheel."""
         event.stop()
         event.prevent_default()
         self._turn(-WHEEL_LINES)
 
     def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        """Go on by the wheel."""
         event.stop()
         event.prevent_default()
         self._turn(WHEEL_LINES)
 
     def scroll_page_up(self, **_: object) -> None:
-        """Go back by a screen: what a click above the scrollbar's grip does."""
         self.action_page(-1)
 
     def scroll_page_down(self, **_: object) -> None:
-        """Go on by a screen."""
         self.action_page(1)
 
     def on_click(self, event: events.Click) -> None:
-        """Put the cursor where the mouse is."""
         if event.y < len(self._places):
             self._read_at(self._places[event.y][0])
 
     def on_resize(self) -> None:
-        """Keep the end in sight, or what is read."""
-        self._made.clear()
-        self._on_screen.clear()
         self._resize()
         if self.follows:
             self._place(self._last_top())
-        self._places = self._layout(self.top)
-        self.refresh()  # what was drawn as it came up stood elsewhere
-
-    def on_focus(self) -> None:
-        """Show the cursor as the place where keys go."""
-        self._draw_anew()
-
-    def on_blur(self) -> None:
-        """Show the cursor as a mere mark."""
-        self._draw_anew()
-
-    def notify_style_update(self) -> None:
-        """Forget what was drawn in the colours of another theme."""
-        super().notify_style_update()
-        self._made.clear()
-
-    def watch_shift(self) -> None:
-        """Draw long lines from elsewhere on."""
-        self._draw_anew()
-
-    def watch_times(self) -> None:
-        """Draw with or without times."""
-        self._draw_anew()
-
-    def watch_found(self) -> None:
-        """Mark what is searched."""
-        self._draw_anew()
 
     def watch_wraps(self) -> None:
-        """Draw long lines on several, or on one."""
         self._resize()
         if self.follows:
             self._place(self._last_top())
-        self._draw_anew()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Draw all lines anew after scrolling; the scrollbar moves the reader, too."""
@@ -265,12 +203,7 @@ class LogTail(ScrollView, can_focus=True):
             self.follows = self.top >= self._last_top()
             self.cursor = max(self.top, min(self.cursor, self.top + self.size.height - 1))
             self.post_message(self.Moved())
-        self._draw_anew()
-
-    def render_line(self, y: int) -> Strip:
-        """Draw line ``y``."""
-        strip = self._on_screen[y] = self._strip(y)
-        return strip
+        self.redraw()
 
     def _read_at(self, row: int) -> None:
         """The reader goes to ``row``; on the last one the tail follows again."""
@@ -299,13 +232,14 @@ class LogTail(ScrollView, can_focus=True):
 
     def _settle(self, top: int) -> None:
         self._place(top)
-        self.refresh_changed()
+        self.redraw()
         self.post_message(self.Moved())
 
     def _place(self, top: int) -> None:
         self.scroll_to(y=max(0, top), animate=False, immediate=True, force=True)
 
     def _resize(self) -> None:
+        self._made.clear()
         # Rows that wrap leave fewer than the screen has lines for; the last may then be at the top.
         more = max(0, self.size.height - 1) if self.wraps else 0
         size = Size(self.cells, self.count + more)
@@ -348,7 +282,7 @@ class LogTail(ScrollView, can_focus=True):
             found=self.found,
         )
 
-    def _strip(self, y: int) -> Strip:
+    def make_line(self, y: int) -> Strip:
         if y >= len(self._places):
             return Strip.blank(self.cells, self.rich_style)
         row, part = self._places[y]
@@ -356,43 +290,21 @@ class LogTail(ScrollView, can_focus=True):
         return parts[min(part, len(parts) - 1)]
 
     def _parts(self, number: int) -> list[Strip]:
+        made = self._made.get(number)
+        if made is None:
+            made = self._made[number] = self._make(number)
+        return made
+
+    def _make(self, number: int) -> list[Strip]:
         rows = self.rows
         row = rows.row(number) if rows is not None else None
         if rows is None or row is None:
             return [Strip.blank(self.cells, self.rich_style)]
-        here = number == self.cursor and not self.follows
-        seen = (number, row.count, row.text, here, here and self.has_focus)
-        key = (*seen, self.shift, self.times, self.wraps, self.found, self.cells, self.size.height)
-        made = self._made.get(key)
-        if made is None:
-            made = self._made[key] = self._make(rows, row, here=here)
-        return made
-
-    def _make(self, rows: LogRows, row: Row, *, here: bool) -> list[Strip]:
         line = rows.line_of(row)
-        style = self.rich_style
-        if here:
-            style += cursor_style(
-                self.get_component_rich_style("log--cursor").bgcolor,
-                focused=self.has_focus,
-                plain=self.app.native_ansi_color,
-            )
         if line is None:
             texts = [Text(" this line is no longer kept here", "faint", end="")]
         else:
-            texts = drawn(row, line, rows.book.speakers, self.world, self._style())
-        return [self._as_strip(text, style) for text in texts]
-
-    def _as_strip(self, text: Text, style: Style) -> Strip:
-        width, console = self.cells, self.app.console
-        text.truncate(width, overflow="ellipsis")
-        segments = [
-            Segment(part.text, style + part.style if part.style else style)
-            for part in text.render(console)
-        ]
-        return Strip(segments).adjust_cell_length(width, style).crop(0, width)
-
-    def _draw_anew(self) -> None:
-        if self.is_mounted:
-            self._places = self._layout(self.top)
-            self.refresh()
+            texts = line_texts(row, line, rows.book.speakers, self.world, self._style())
+        here = number == self.cursor and not self.follows
+        style = self.cursor_row_style() if here else self.rich_style
+        return [self.strip(text, style) for text in texts]

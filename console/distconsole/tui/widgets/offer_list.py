@@ -77,12 +77,10 @@ class OfferList(Static):
 
     @property
     def columns(self) -> int:
-        """How many stand side by side."""
         return self._page.columns
 
     @property
     def rows(self) -> int:
-        """How many rows it may have."""
         return max(LEAST_ROWS, min(MOST_ROWS, self.app.size.height // LINES_A_ROW - 1))
 
     def show(self, offers: Sequence[Offer], at: int | None, note: str) -> None:
@@ -91,16 +89,13 @@ class OfferList(Static):
         self._draw()
 
     def hide(self) -> None:
-        """Be empty."""
         if self._offers or self._note:
             self.show((), None, "")
 
     def on_resize(self) -> None:
-        """Another width, other columns."""
         self._draw()
 
     def on_click(self, event: events.Click) -> None:
-        """Choose what was clicked."""
         place = event.get_content_offset(self)
         if place is None:
             return

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.strip import Strip
-from textual.widget import Widget
 
 from distconsole.tui.terminal.sanitize import shown_name
 from distconsole.tui.view_models.pairs import (
@@ -25,19 +23,19 @@ from distconsole.tui.view_models.pairs import (
     cell_of,
     frame_for,
 )
+from distconsole.tui.widgets.line_widget import LineWidget
 
 TWO_DIGITS, MAX_TWO_DIGITS = 10, 100
 FILLS = "░▒▓"
 """Glyphs that fill a cell of any width."""
 
 NOTES = {
-    Grain.HALF: "two hosts a line: ▀ trouble at the first, ▄ at the second, █ at both",
     Grain.TROUBLED: "only hosts in trouble; a cell is the worse direction",
     Grain.BLOCKS: "a cell is the worst pair of several hosts",
 }
 
 
-class PairMatrix(Widget, can_focus=True):
+class PairMatrix(LineWidget, can_focus=True):
     """The matrix; it fills as ``show`` gets to know more."""
 
     DEFAULT_CSS = "PairMatrix { height: 1fr; min-height: 4; padding: 0 1; }"
@@ -77,13 +75,12 @@ class PairMatrix(Widget, can_focus=True):
             self._lay_out()
 
     def on_resize(self) -> None:
-        """What fits depends on the size."""
         self._lay_out()
 
     def _lay_out(self) -> None:
         size = self.content_size
         self._frame = frame_for(self.pairs, size.width, size.height - 1)
-        if self._frame.width == 1 and self._frame.lines + 2 > size.height:
+        if self._frame.width == 1 and len(self._frame.rows) + 2 > size.height:
             self._frame = frame_for(self.pairs, size.width, size.height - 2)
         self._grid = [
             [
@@ -110,29 +107,20 @@ class PairMatrix(Widget, can_focus=True):
         row, column = self.cursor
         return self._grid[row][column][1] if self._grid else None
 
-    def render_line(self, y: int) -> Strip:
+    def make_line(self, y: int) -> Strip:
         """Draw one line: the heading, the cells, what the cell below the cursor means."""
-        width = self.content_size.width
+        row = y - self.heading_lines
         if not self._grid:
             text = Text(" no pair of hosts was tried yet" if y == 0 else "", style="faint")
-        elif y < self.heading_lines:
+        elif row < 0:
             text = self._heading(y)
-        elif y < self.heading_lines + self._frame.lines:
-            text = self._cells(y - self.heading_lines)
+        elif row < len(self._grid):
+            text = self._cells(row)
         else:
-            text = self._legend(y - self.heading_lines - self._frame.lines)
-        text.truncate(width, overflow="ellipsis")
-        console = self.app.console
-        base = self.rich_style
-        segments = [
-            Segment(part.text, base + part.style if part.style else base)
-            for part in text.render(console)
-            if part.text and not part.control
-        ]
-        return Strip(segments).adjust_cell_length(width, base)
+            text = self._legend(row - len(self._grid))
+        return self.strip(text)
 
     def _heading(self, line: int) -> Text:
-        """The number of each column; where a column is narrow its digits one above the other."""
         frame, last = self._frame, line == self.heading_lines - 1
         text = Text("from \\ to"[: frame.label_width] if last else "", style="faint")
         text.append(" " * (frame.label_width - len(text)))
@@ -152,37 +140,17 @@ class PairMatrix(Widget, can_focus=True):
     def _number(self, group: tuple[str, ...]) -> int:
         return self.pairs.hosts.index(group[0]) + 1
 
-    def _cells(self, line: int) -> Text:
-        frame = self._frame
-        rows = [line] if frame.grain is not Grain.HALF else [2 * line, 2 * line + 1]
-        rows = [row for row in rows if row < len(frame.rows)]
-        shown = self.cursor[0] if self.cursor[0] in rows else rows[0]
-        text = self._label(frame, shown, here=self.cursor[0] in rows)
-        for column in range(len(frame.columns)):
-            states = [self._grid[row][column][0] for row in rows]
-            glyph, style = self._half(states) if len(states) > 1 else self._whole(states[0])
-            if column == self.cursor[1] and self.cursor[0] in rows:
+    def _cells(self, row: int) -> Text:
+        frame, here = self._frame, row == self.cursor[0]
+        text = self._label(frame, row, here=here)
+        for column, (state, _) in enumerate(self._grid[row]):
+            glyph, meaning = LOOKS[state]
+            style = self.app.console.get_style(meaning, default="")
+            if here and column == self.cursor[1]:
                 style += Style(reverse=True) if self.has_focus else Style(underline=True)
-            text.append(
-                glyph * frame.width if glyph in FILLS else glyph.rjust(frame.width), style=style
-            )
+            filled = glyph in FILLS
+            text.append(glyph * frame.width if filled else glyph.rjust(frame.width), style=style)
         return text
-
-    def _whole(self, state: State) -> tuple[str, Style]:
-        glyph, meaning = LOOKS[state]
-        return glyph, self.app.console.get_style(meaning, default="")
-
-    def _half(self, states: list[State]) -> tuple[str, Style]:
-        """Return how two lines share one: filled where there is trouble, else how much is known."""
-        trouble = [state.trouble for state in states]
-        if any(trouble):
-            glyph = "█" if all(trouble) else "▀" if trouble[0] else "▄"
-            style, other = self._whole(max(states))[1], min(states)
-            if not all(trouble) and other > State.UNTRIED:
-                style += Style(bgcolor=self._whole(other)[1].color)
-            return glyph, style
-        glyph, style = self._whole(min(s for s in states if s is not State.SELF))
-        return ("▒" if glyph == "█" else glyph), style
 
     def _label(self, frame: Frame, row: int, *, here: bool) -> Text:
         group = frame.rows[row]
@@ -195,7 +163,6 @@ class PairMatrix(Widget, can_focus=True):
         return text.append(" ")
 
     def _legend(self, line: int) -> Text:
-        """What the cells mean, as far as there is room below them."""
         if line:
             note = NOTES.get(self._frame.grain, "") if line == 1 else ""
             return Text(f" {note}", style="faint")
@@ -208,12 +175,10 @@ class PairMatrix(Widget, can_focus=True):
         return text
 
     def action_move(self, rows: int, columns: int) -> None:
-        """Move the cursor."""
         self._moved = True
         self._put_cursor(self.cursor[0] + rows, self.cursor[1] + columns)
 
     def action_next(self) -> None:
-        """Go to the next cell in trouble."""
         width = len(self._frame.columns)
         start = self.cursor[0] * width + self.cursor[1]
         total = width * len(self._grid)
@@ -227,31 +192,20 @@ class PairMatrix(Widget, can_focus=True):
     def _put_cursor(self, row: int, column: int) -> None:
         last_row, last_column = len(self._frame.rows) - 1, len(self._frame.columns) - 1
         self.cursor = max(0, min(row, last_row)), max(0, min(column, last_column))
-        self.refresh()
+        self.redraw()
         self.post_message(self.Moved())
 
     def action_choose(self) -> None:
-        """Say that the pair below the cursor was chosen."""
         if self.pair is not None:
             self.post_message(self.Chosen(self.pair))
 
     def on_click(self, event: events.Click) -> None:
-        """Put the cursor where the mouse is; twice opens."""
         place = event.get_content_offset(self)
         if place is None or not self._grid:
             return
         line, column = place.y - self.heading_lines, place.x - self._frame.label_width
-        if 0 <= line < self._frame.lines and column >= 0:
+        if 0 <= line < len(self._frame.rows) and column >= 0:
             self._moved = True
-            row = 2 * line if self._frame.grain is Grain.HALF else line
-            self._put_cursor(row, column // self._frame.width)
+            self._put_cursor(line, column // self._frame.width)
             if event.chain == 2:
                 self.action_choose()
-
-    def on_focus(self) -> None:
-        """Show the cursor as the place where keys go."""
-        self.refresh()
-
-    def on_blur(self) -> None:
-        """Show the cursor as a mere mark."""
-        self.refresh()

@@ -9,10 +9,9 @@ from operator import itemgetter
 from rich.text import Text
 from textual import events
 
-from distconsole.model.time_text import clock_text
+from distconsole.model.time_text import clock_text, duration_text
 from distconsole.runs.replay.clock import Axis, ReplayClock
 from distconsole.runs.replay.recording import Mark
-from distconsole.text.tables import duration_text
 from distconsole.tui.later import RunLine
 from distconsole.tui.replaying import ReplayTask
 from distconsole.tui.widgets.lines import Words
@@ -34,7 +33,6 @@ class TimeBar(Words):
         self._key: object = None
 
     def show_past(self, task: ReplayTask | None) -> None:
-        """Show where ``task`` is; nothing if there is none, or it is not open yet."""
         head = task.clock if task is not None else None
         recording = task.recording if task is not None else None
         self.display = head is not None
@@ -52,7 +50,6 @@ class TimeBar(Words):
         self.show(Text("\n").join([first, axis_text(head.axis, t, marks, width, read)]))
 
     def on_click(self, event: events.Click) -> None:
-        """Show the moment that was clicked."""
         width = max(1, self.size.width - 1)
         place = event.get_content_offset(self)
         if place is not None and place.y == 1:
@@ -82,8 +79,6 @@ def _where(head: ReplayClock, t: float, marks: Sequence[Mark], width: int, read:
 
 
 def axis_text(axis: Axis, t: float, marks: Sequence[Mark], width: int, read: float = 1.0) -> Text:
-    """Return the axis in ``width`` cells; what is not read yet is dotted."""
-
     def cell(moment: float) -> int:
         share = (moment - axis.start) / axis.seconds
         return max(0, min(width - 1, round(share * (width - 1))))

@@ -1,0 +1,94 @@
+"""A widget that is made of lines; only lines that look different are drawn again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Self
+
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.widget import Widget
+
+from distconsole.tui.theme.palette import cursor_style
+
+
+class LineWidget(Widget):
+    """Its heirs say what stands on each line."""
+
+    CURSOR = ""
+    """The component class that has the colour of the cursor's row."""
+
+    _lines: Sequence[Strip] = ()
+
+    @property
+    def cells(self) -> int:
+        return self.content_size.width
+
+    def make_line(self, y: int) -> Strip:
+        """Return line ``y`` as it is now."""
+        raise NotImplementedError
+
+    def make_lines(self) -> list[Strip]:
+        """Return every line of the widget as it is now."""
+        return [self.make_line(y) for y in range(self.content_size.height)]
+
+    def redraw(self) -> None:
+        before, now = self._lines, self.make_lines()
+        if len(before) != len(now):
+            self.refresh()
+            return
+        self._lines = now
+        for y, (old, new) in enumerate(zip(before, now, strict=True)):
+            if old != new:
+                self.refresh(Region(0, y, self.size.width, 1))
+
+    def refresh(
+        self,
+        *regions: Region,
+        repaint: bool = True,
+        layout: bool = False,
+        recompose: bool = False,
+    ) -> Self:
+        """Draw again: ``regions``, else everything, which is then made anew."""
+        if not regions:
+            self._lines = ()
+        return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
+
+    def render_line(self, y: int) -> Strip:
+        if len(self._lines) != self.content_size.height:
+            self._lines = self.make_lines()
+        return self._lines[y] if y < len(self._lines) else Strip.blank(self.size.width)
+
+    def on_resize(self) -> None:
+        self.refresh()
+
+    def segments(self, text: Text, base: Style | None = None) -> list[Segment]:
+        """Return ``text`` as segments on the style ``base``, else on the widget's own."""
+        base = self.rich_style if base is None else base
+        return [
+            Segment(part.text, base + part.style if part.style else base)
+            for part in text.render(self.app.console)
+            if part.text and not part.control
+        ]
+
+    def strip(self, text: Text, base: Style | None = None) -> Strip:
+        """Return ``text`` as a line, cut to the width."""
+        text.truncate(self.cells, overflow="ellipsis")
+        return self.join(self.segments(text, base), base)
+
+    def join(self, segments: Iterable[Segment], base: Style | None = None) -> Strip:
+        """Return ``segments`` as a line, cut or padded to the width."""
+        base = self.rich_style if base is None else base
+        strip = Strip(segments).simplify().adjust_cell_length(self.cells, base)
+        return strip.crop(0, self.cells)
+
+    def cursor_row_style(self) -> Style:
+        """Return the style of the row under the cursor."""
+        return self.rich_style + cursor_style(
+            self.get_component_rich_style(self.CURSOR).bgcolor,
+            focused=self.has_focus,
+            plain=self.app.native_ansi_color,
+        )
