@@ -15,7 +15,7 @@ from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.model.run_events import Window
 from distconsole.runs.rank_history import UNKNOWN, RankHistory
-from distconsole.tui.view_models.heat import Heat, heat_of, rows_for
+from distconsole.tui.view_models.heat import Heat, group_ranks, heat_of
 from distconsole.tui.widgets.heat_map import HeatMap
 from fakes import scenes
 from fakes.stage import ATTACH, SMALL, on_screen, screen_text, settled, staged, typed
@@ -34,15 +34,15 @@ def seen(world: int = 64, *, slow: int = 20, quantity: str = "step", width: int 
 
 
 def test_rows_are_ranks_where_they_fit_else_hosts_else_groups_of_hosts() -> None:
-    assert [row.ranks for row in rows_for(range(3), HOSTS, 10)] == [(0,), (1,), (2,)]
-    by_host = rows_for(range(64), HOSTS, 10)
-    assert [row.label for row in by_host] == [f"gpu{host:03}" for host in range(8)]
-    groups = rows_for(range(2048), HOSTS, 20)
+    assert [ranks for _, ranks in group_ranks(range(3), HOSTS, 10)] == [(0,), (1,), (2,)]
+    by_host = group_ranks(range(64), HOSTS, 10)
+    assert [label for label, _ in by_host] == [f"gpu{host:03}" for host in range(8)]
+    groups = group_ranks(range(2048), HOSTS, 20)
     assert len(groups) <= 20
-    assert groups[0].label == "gpu000 +12"
-    assert sorted(rank for row in groups for rank in row.ranks) == list(range(2048))
-    alone = rows_for(range(100), {}, 10)
-    assert [row.label for row in alone][:2] == ["ranks 0-9", "ranks 10-19"]
+    assert groups[0][0] == "gpu000 +12"
+    assert sorted(rank for _, ranks in groups for rank in ranks) == list(range(2048))
+    alone = group_ranks(range(100), {}, 10)
+    assert [label for label, _ in alone][:2] == ["ranks 0-9", "ranks 10-19"]
 
 
 def test_the_worst_is_told_with_its_host_and_since_when() -> None:
@@ -67,8 +67,8 @@ def test_the_map_ends_now_and_blames_nobody_for_what_was(*, whole: bool) -> None
     assert [worst.rank for worst in then.worst] == [5]
     assert now.worst == ()
     assert now.began + (now.first + now.count) * now.cell_seconds >= scenes.START + 89
-    assert {row[-10:] for row in now.cells} == {(UNKNOWN,) * 10}
-    assert all(UNKNOWN not in row[:-20] for row in now.cells)
+    assert {row.cells[-10:] for row in now.rows} == {(UNKNOWN,) * 10}
+    assert all(UNKNOWN not in row.cells[:-20] for row in now.rows)
     later = heat_of(history, "step", range(16), until=scenes.START + 3600, **show)
     assert later is not None
     assert (later.count <= 60, later.worst) == (True, ())
@@ -89,8 +89,8 @@ def test_nobody_is_blamed_for_one_slow_moment_or_where_all_are_even() -> None:
 def test_a_cell_of_many_shows_their_worst() -> None:
     heat = seen(width=15)
     assert heat.cell_seconds == 5.0
-    row = next(each for each, row in zip(heat.cells, heat.rows, strict=True) if 20 in row.ranks)
-    assert [heat.scales[0].level(value) > 10 for value in row].index(True) == 7  # 35 s / 5 s
+    row = next(row for row in heat.rows if 20 in row.ranks)
+    assert [row.scale.level(value) > 10 for value in row.cells].index(True) == 7  # 35 s / 5 s
 
 
 def test_cells_keep_their_number_while_time_goes_on() -> None:
@@ -100,8 +100,8 @@ def test_cells_keep_their_number_while_time_goes_on() -> None:
         history.apply(scenes.window(0, second, scenes.START + second))
         heat = heat_of(history, "step", [0], whole=False, lines=5, width=40, listed=1)
         assert heat is not None
-        assert len(heat.cells[0]) <= 40
-        assert len(heat.steps) == heat.count == len(heat.cells[0])
+        assert len(heat.rows[0].cells) <= 40
+        assert len(heat.steps) == heat.count == len(heat.rows[0].cells)
         firsts.append((heat.cell_seconds, heat.first))
     assert sum(a != b for a, b in itertools.pairwise(firsts)) < 60
 
@@ -114,8 +114,8 @@ def test_the_scale_stands_any_figure(value: float) -> None:
         history.apply(msgspec.structs.replace(event, metrics={"odd": metric}))
     heat = heat_of(history, "metric odd", [0], whole=False, lines=5, width=40, listed=1)
     assert heat is not None
-    assert heat.scales[0].high > heat.scales[0].low
-    assert [heat.scales[0].level(badness) for badness in heat.cells[0]][2] == 24
+    assert heat.rows[0].scale.high > heat.rows[0].scale.low
+    assert [heat.rows[0].scale.level(badness) for badness in heat.rows[0].cells][2] == 24
 
 
 @pytest.mark.usefixtures("colours")

@@ -16,8 +16,7 @@ from distconsole.model.events import (
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import EndState
 from distconsole.model.time_text import duration_text
-from distconsole.text.bandwidths import show_tables
-from distconsole.text.check import show_finding
+from distconsole.text.check import show_finding, show_tables
 from distconsole.text.output import Output
 from distconsole.text.tables import bar_text, table
 

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from distconsole.formats.figures import number_text
 from distconsole.model.check_outcome import LOST
 from distconsole.model.events import CheckProgress, PairProgress
 from distconsole.model.findings import Cure, Finding, Severity
-from distconsole.model.reports import CheckOutcome, CheckReport, ProfileReport, TargetReport
+from distconsole.model.reports import (
+    CheckOutcome,
+    CheckReport,
+    CollectiveReport,
+    ProfileReport,
+    TargetReport,
+)
 from distconsole.model.time_text import date_text
-from distconsole.text.bandwidths import bandwidth_text, show_tables
 from distconsole.text.choices import FEW_REASONS, MAX_REASONS, REASON, is_red, panel_lines
 from distconsole.text.output import Output, tell
 from distconsole.text.paint import Paint
 from distconsole.text.tables import show_table
 
+SWEEP_HEADER = ("size", "time, us", "algbw, GB/s", "busbw, GB/s", "result")
+LEAST_GBS = 0.001
+UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 MAX_HOSTS_TOLD = 4
 MAX_ROWS = 12
 MAX_CHANGES_TOLD = 4
@@ -271,3 +280,39 @@ def profile_text(profile: ProfileReport) -> list[str]:
     if profile.there:
         lines.append(f"  there already: {', '.join(profile.there)}")
     return lines + [f"  not for {check}: `run` {does}" for check, does in profile.left.items()]
+
+
+def show_tables(output: Output, collectives: Sequence[CollectiveReport]) -> None:
+    ops: dict[str, list[CollectiveReport]] = {}
+    for entry in collectives:
+        title = f"{entry.op} {entry.dtype}, {entry.launcher}/{entry.backend}, {entry.size} ranks"
+        ops.setdefault(title, []).append(entry)
+    for title, entries in ops.items():
+        output.data("")
+        output.data(output.paint_out(title, "bold"))
+        show_table(
+            output, SWEEP_HEADER, [_sweep_row(entry) for entry in entries], right=(0, 1, 2, 3)
+        )
+
+
+def _sweep_row(entry: CollectiveReport) -> tuple[str, ...]:
+    return (
+        size_text(entry.bytes),
+        number_text(entry.time_us),
+        bandwidth_text(entry.algbw_gbs) if entry.bytes else "",
+        bandwidth_text(entry.busbw_gbs) if entry.bytes else "",
+        "" if not entry.bytes else "exact" if entry.correct else "WRONG",
+    )
+
+
+def bandwidth_text(gbs: float) -> str:
+    """Return 1e9 bytes a second to a thousandth."""
+    return f"{gbs:.3f}" if gbs >= LEAST_GBS else f"< {LEAST_GBS}"
+
+
+def size_text(count: int) -> str:
+    """Return bytes as they were asked for, such as ``4 B``, ``64 KiB`` or ``1 MiB``."""
+    for unit, name in UNITS:
+        if count >= unit and count % unit == 0:
+            return f"{count // unit} {name}"
+    return f"{count} B"

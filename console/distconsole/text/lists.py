@@ -22,7 +22,7 @@ def share_text(used: int | None, total: int | None) -> str:
     """Return bytes of all bytes, such as ``1.5G/16.0G``."""
     if used is None:
         return ""
-    return bytes_text(used) if total is None else f"{bytes_text(used)}/{bytes_text(total)}"
+    return bytes_text(used) if not total else f"{bytes_text(used)}/{bytes_text(total)}"
 
 
 def _nvlink(gpu: GpuSample) -> str:

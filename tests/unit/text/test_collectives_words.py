@@ -23,7 +23,7 @@ from distconsole.model.reports import (
 )
 from distconsole.model.requests import BenchCollectives, LauncherName
 from distconsole.operations.bench.collectives import CHECKS, measure_report
-from distconsole.text.bandwidths import size_text
+from distconsole.text.check import size_text
 from distconsole.text.show import show_for
 
 

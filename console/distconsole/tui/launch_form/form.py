@@ -15,8 +15,9 @@ from distconsole.tui.launch_form.model import LaunchFormModel
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.session import ConsoleSession
 from distconsole.tui.tasks import RequestTask
-from distconsole.tui.views.launch import HostTable, LaunchView
+from distconsole.tui.views.launch import HostTable, LaunchView, Pressed
 from distconsole.tui.views.launch_fields import FieldRow
+from distconsole.tui.widgets.line_table import LineTable
 
 
 class LaunchForm(LaunchView):
@@ -139,17 +140,20 @@ class LaunchForm(LaunchView):
         self._mirror_model()
         self.draw()
 
-    @on(LaunchView.Pressed)
-    def press_button(self, event: LaunchView.Pressed) -> None:
+    @on(Pressed)
+    def press_button(self, event: Pressed) -> None:
         """Do what a button says; what comes after the form was left is too late."""
         if self.display:
             self.run_verb([event.what])
 
-    @on(LaunchView.Filled)
-    def fill(self, event: LaunchView.Filled) -> None:
-        """Fill the form in with a launch of before."""
+    @on(LineTable.Chosen, "#launch-last")
+    def fill(self) -> None:
+        """Fill the form in with the launch of before that was chosen."""
+        kept = self.last.row_under_cursor()
+        if kept is None:
+            return
         try:
-            line = self.lines.line_of(self.lines.shortened(event.request))
+            line = self.lines.line_of(self.lines.shortened(kept.request))
         except ConsoleError as error:
             self._session.transcript.error(error)
             return

@@ -9,7 +9,7 @@ from textual.widget import Widget
 
 from distconsole.tui.prompt.keys import CHARACTERS, VIEWS, Key
 from distconsole.tui.prompt.question import Question
-from distconsole.tui.views.finding import FindingPage
+from distconsole.tui.views.check import FindingPage
 from distconsole.tui.views.launch import HostTable, LastLaunches, More
 from distconsole.tui.widgets.heat_map import HeatMap
 from distconsole.tui.widgets.line_table import LineTable

@@ -15,8 +15,7 @@ from textual.widget import Widget
 from distconsole.config.schema import Config
 from distconsole.errors import UsageError
 from distconsole.model import requests as ask
-from distconsole.tui.theme.palette import FAINT_SHARE, meanings
-from distconsole.tui.theme.themes import LOOKS, NAMES, first_theme
+from distconsole.tui.theme.themes import FAINT_SHARE, LOOKS, NAMES, first_theme, meanings
 from distconsole.tui.widgets.lines import Words
 
 COLOURS = {ColorSystem.TRUECOLOR: 1 << 24, ColorSystem.EIGHT_BIT: 256}
@@ -54,11 +53,7 @@ class Appearance:
         return self._app.available_themes
 
     def begin(self, redraw: Callable[[], None]) -> None:
-        """Take the first theme, and the colours of each that follows; call ``redraw`` after each.
-
-        Raises:
-            UsageError: if the one asked for is none.
-        """
+        """Take the first theme, and the colours of each that follows; call ``redraw`` after each; raises ``UsageError`` if the one asked for is none."""
         app, self._redraw = self._app, redraw
         if self._asked is not None:
             self.named(self._asked)
@@ -68,11 +63,7 @@ class Appearance:
         app.theme_changed_signal.subscribe(app, self._take_colours)
 
     def choose(self, name: str) -> str:
-        """Take the theme called ``name``, the next one if it is empty; keep it and return what is said.
-
-        Raises:
-            UsageError: if there is none.
-        """
+        """Take the theme called ``name``, the next one if it is empty; keep it and return what is said; raises ``UsageError`` if there is none."""
         app = self._app
         if not name:
             place = NAMES.index(app.theme) if app.theme in NAMES else -1
@@ -83,11 +74,7 @@ class Appearance:
         return f"theme {app.theme}{bare}"
 
     def named(self, name: str) -> str:
-        """Return the whole name of the theme called ``name``.
-
-        Raises:
-            UsageError: if there is none.
-        """
+        """Return the whole name of the theme called ``name``; raises ``UsageError`` if there is none."""
         known = self._app.available_themes
         for whole in (name, f"textual-{name}"):
             if whole in known:

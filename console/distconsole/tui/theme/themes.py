@@ -1,8 +1,9 @@
-"""The console's own themes, and which one a terminal begins with. It draws nothing and keeps nothing.
+"""The console's own themes, which one a terminal begins with, and colours by what they mean.
 
 Text reaches a contrast of 4.5:1 on every background it stands on, and 7:1 in ``contrast`` (WCAG 2.2,
 1.4.3 and 1.4.6); a test reads that off the screens. ``terminal`` has no colours of its own: it takes
-the terminal's sixteen, for terminals that have no more, and for none at all (NO_COLOR).
+the terminal's sixteen, for terminals that have no more, and for none at all (NO_COLOR). Rich looks a
+style's name up in its console's theme: a cell that says ``bad`` is red enough to read on any of them.
 """
 
 from __future__ import annotations
@@ -11,14 +12,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from rich.color import Color as RichColor
+from rich.style import Style
 from rich.terminal_theme import TerminalTheme
+from rich.theme import Theme as RichTheme
+from textual.color import Color
 from textual.theme import Theme
 
 DARK, LIGHT, CONTRAST, TERMINAL = "dark", "light", "contrast", "terminal"
 NAMES = (DARK, LIGHT, CONTRAST, TERMINAL)
 """In the order in which a key goes through them."""
 
-_Words = Mapping[str, str]
+ROLES = {
+    "good": ("text-success", False),
+    "warn": ("text-warning", False),
+    "bad": ("text-error", True),
+    "note": ("text-primary", False),
+    "accent": ("text-accent", False),
+}
+"""Meaning -> the variable of Textual's themes and whether it is bold."""
+
+FAINT_SHARE = 0.35
+"""How far faint text goes towards the background, if the theme does not say."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +47,7 @@ class Look:
 
     theme: Theme
     ansi: TerminalTheme | None
-    faint_share: float = 0.35
+    faint_share: float = FAINT_SHARE
 
 
 def _ansi(back: str, front: str, dull: str, **colours: str) -> TerminalTheme:
@@ -169,3 +184,41 @@ def first_theme(asked: str | None, kept: str | None, *, colours: int, no_color: 
     if colours < 256:
         return TERMINAL  # others come out as whatever is nearest, which cannot always be read
     return kept or DARK
+
+
+def meanings(variables: Mapping[str, str], faint_share: float = FAINT_SHARE) -> RichTheme:
+    styles = {
+        name: Style(color=_rich(variables.get(variable, "")), bold=bold)
+        for name, (variable, bold) in ROLES.items()
+    }
+    styles["faint"] = _faint(variables, faint_share)
+    styles["strong"] = Style(bold=True)
+    return RichTheme(styles, inherit=False)
+
+
+def cursor_style(colour: RichColor | None, *, focused: bool, plain: bool) -> Style:
+    """Return what is put over the row under the cursor.
+
+    Args:
+        colour: Its background where there are colours.
+        focused: Whether keys go there.
+        plain: Whether the terminal's own colours are used, of which none stands out for certain, or none.
+    """
+    if plain:
+        return Style(reverse=True) if focused else Style(underline=True)
+    return Style(bgcolor=colour)
+
+
+def _faint(variables: Mapping[str, str], share: float) -> Style:
+    front, back = variables.get("foreground", ""), variables.get("background", "")
+    if not (front.startswith("#") and back.startswith("#")):
+        return Style(dim=True)
+    mixed = Color.parse(front).blend(Color.parse(back), share)
+    return Style(color=RichColor.from_rgb(*mixed.rgb))
+
+
+def _rich(value: str) -> RichColor | None:
+    if value.startswith("#"):
+        return RichColor.from_rgb(*Color.parse(value).rgb)
+    name = value.partition(" ")[0].removeprefix("ansi_")
+    return RichColor.parse(name) if value.startswith("ansi_") and name else None

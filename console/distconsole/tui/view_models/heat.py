@@ -1,10 +1,11 @@
-"""Which ranks and moments a heat map shows on so many lines and cells, and who is worst. It draws nothing."""
+"""Which ranks and times a heat map shows on so many lines and cells, and who is worst."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from distconsole.model.time_text import is_time
 from distconsole.runs.pace import UNUSUAL_SHARE
@@ -20,6 +21,7 @@ from distconsole.runs.rank_history import (
     Track,
 )
 
+Item = TypeVar("Item")
 NOW_COLUMNS = 5
 """A rank's present is the median of so many moments: one slow step is none's fault."""
 FORGIVEN = 2
@@ -52,12 +54,21 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class HeatRow:
-    """One line of cells: its label and the ranks whose worst it shows."""
+    """One line of cells.
+
+    Attributes:
+        ranks: Those whose worst it shows.
+        cells: Badness, oldest first.
+        usual: What is usual in each cell.
+        middle: It shows what is usual instead, for comparison.
+    """
 
     label: str
     ranks: tuple[int, ...]
+    cells: tuple[float, ...]
+    usual: tuple[float, ...]
+    scale: Scale
     middle: bool = False
-    """It shows what is usual instead, for comparison."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,32 +91,28 @@ class Heat:
 
     Attributes:
         quantity: What was asked for.
-        cells: Badness by row and cell, oldest first.
-        scales: By row.
-        usual: What is usual in each cell, by row.
         first: The number of the first cell; a cell keeps its number while time goes on.
         cell_seconds: How long a cell is.
         began: UNIX seconds at which cell number 0 begins.
         steps: The last step that some rank had done by each cell.
+        ranks: How many there are.
+        hosts: Of one rank, where it is known: its host.
     """
 
     quantity: Quantity
     rows: tuple[HeatRow, ...]
-    cells: tuple[tuple[float, ...], ...]
     first: int
     cell_seconds: float
     began: float
-    scales: tuple[Scale, ...]
-    usual: tuple[tuple[float, ...], ...]
     steps: tuple[int, ...]
     worst: tuple[Worst, ...]
     ranks: int
     hosts: tuple[str, ...] = ()
-    """Of one rank, where it is known: its host."""
 
     @property
     def count(self) -> int:
-        return len(self.usual[0])
+        """Cells of a row."""
+        return len(self.rows[0].usual)
 
     def time_of(self, cell: int) -> float:
         """Return when cell number ``cell`` of those that are shown begins, in UNIX seconds."""
@@ -117,26 +124,31 @@ class Heat:
         return self.ranks == 1
 
 
-def rows_for(ranks: Sequence[int], hosts: dict[int, str], room: int) -> tuple[HeatRow, ...]:
-    """Return at most ``room`` rows for ``ranks``: by rank where they fit, else by host, else by several hosts."""
+def group_ranks(
+    ranks: Sequence[int], hosts: dict[int, str], room: int
+) -> list[tuple[str, tuple[int, ...]]]:
+    """Return labels and ranks of at most ``room`` rows: by rank where they fit, else by host, else by several hosts."""
     room = max(1, room)
     if len(ranks) <= room:
-        return tuple(HeatRow(f"{rank} {hosts.get(rank, '')}", (rank,)) for rank in ranks)
+        return [(f"{rank} {hosts.get(rank, '')}", (rank,)) for rank in ranks]
     by_host: dict[str, list[int]] = {}
     for rank in ranks:
         by_host.setdefault(hosts.get(rank, ""), []).append(rank)
     if len(by_host) == 1:
-        each = math.ceil(len(ranks) / room)
-        parts = [tuple(ranks[at : at + each]) for at in range(0, len(ranks), each)]
-        return tuple(HeatRow(f"ranks {part[0]}-{part[-1]}", part) for part in parts)
-    names = list(by_host)
-    each = math.ceil(len(names) / room)
-    rows = []
-    for at in range(0, len(names), each):
-        group = names[at : at + each]
-        label = group[0] if len(group) == 1 else f"{group[0]} +{len(group) - 1}"
-        rows.append(HeatRow(label, tuple(rank for name in group for rank in by_host[name])))
-    return tuple(rows)
+        parts = _batches(ranks, room)
+        return [(f"ranks {part[0]}-{part[-1]}", tuple(part)) for part in parts]
+    return [
+        (
+            group[0] if len(group) == 1 else f"{group[0]} +{len(group) - 1}",
+            tuple(rank for name in group for rank in by_host[name]),
+        )
+        for group in _batches(list(by_host), room)
+    ]
+
+
+def _batches(items: Sequence[Item], most: int) -> list[Sequence[Item]]:
+    each = math.ceil(len(items) / most)
+    return [items[at : at + each] for at in range(0, len(items), each)]
 
 
 def heat_of(
@@ -160,60 +172,48 @@ def heat_of(
         lines: Rows that there is room for.
         width: Cells of a row.
         listed: How many of the worst to tell at most.
-        until: Where the map ends (UNIX seconds), blank from the last moment that is known; None ends it there.
+        until: Where the map ends (UNIX seconds), blank from the last time that is known; None ends it there.
     """
-    track = history.whole if whole else history.recent
-    if until is not None and history.started is not None:
-        track = _until(track, until - history.started, None if whole else RECENT_COLUMNS)
+    track, began = history.whole if whole else history.recent, history.started
+    ranks = [rank for rank in ranks if rank in track.rows.get(quantity, ())]
     about = history.quantities.get(quantity)
-    known = track.rows.get(quantity)
-    if about is None or not known or not track.columns or history.started is None or width < 1:
+    if about is None or not ranks or not track.columns or began is None or width < 1:
         return None
-    ranks = [rank for rank in ranks if rank in known]
-    if not ranks:
-        return None
-    each = math.ceil((track.columns + 1) / width) if track.columns > width else 1
-    # Cells begin at multiples of their length, so that a picture moves only when a cell is full.
-    first = -(-track.first // each)
-    alone = len(ranks) == 1
-    asked = _quantities(history, track, quantity, ranks[0]) if alone else [quantity]
-    middles = {name: _usual(track, name) for name in asked}
-    span = _Span(track, first * each - track.first, each, middles)
-    if alone:
+    if until is not None:
+        track = _extend(track, until - began, None if whole else RECENT_COLUMNS)
+    cut = _Cut(history, track, width)
+    asked = [quantity]
+    if len(ranks) == 1:
+        asked += [
+            name
+            for name in history.quantities
+            if name != quantity and ranks[0] in track.rows.get(name, ())
+        ]
         compared = 2 * len(asked) <= lines
-        shown = [
-            line for name in asked for line in span.of_rank(history, name, ranks[0], compared)
-        ][:lines]
+        rows = [row for name in asked for row in cut.rank_rows(name, ranks[0], compared)][:lines]
     else:
-        shown = span.of_ranks(history, quantity, rows_for(ranks, history.hosts, lines))
-    worst = [
-        each
-        for name, usual in middles.items()
-        for each in _worst(history, track, name, ranks, usual, listed)
-    ]
+        rows = cut.rows_of(quantity, group_ranks(ranks, history.hosts, lines))
+    worst = [each for name in asked for each in cut.worst(name, ranks, listed)]
     return Heat(
         quantity=about,
-        rows=tuple(line.row for line in shown),
-        cells=tuple(line.cells for line in shown),
-        scales=tuple(line.scale for line in shown),
-        usual=tuple(line.usual for line in shown),
-        first=first,
-        cell_seconds=each * track.seconds,
-        began=history.started,
-        steps=tuple(track.steps[span.begin :][each - 1 :: each]) + span.tail(),
+        rows=tuple(rows),
+        first=cut.first,
+        cell_seconds=cut.each * track.seconds,
+        began=began,
+        steps=cut.steps,
         worst=tuple(worst[:listed]),
         ranks=len(ranks),
-        hosts=tuple(history.hosts[rank] for rank in ranks if alone and rank in history.hosts),
+        hosts=tuple(history.hosts[r] for r in ranks[:1] if len(ranks) == 1 and r in history.hosts),
     )
 
 
-def _until(track: Track, seconds: float, room: int | None) -> Track:
-    """Return ``track`` with moments of which nothing is known up to ``seconds`` after the start.
+def _extend(track: Track, seconds: float, room: int | None) -> Track:
+    """Return ``track`` with columns of which nothing is known up to ``seconds`` after the start.
 
     Args:
         track: It stays as it is.
-        seconds: Where the last moment lies.
-        room: How many moments are kept at most; None keeps all.
+        seconds: Where the last column lies.
+        room: How many columns are kept at most; None keeps all.
     """
     if not is_time(seconds) or not track.columns:
         return track
@@ -230,78 +230,94 @@ def _until(track: Track, seconds: float, room: int | None) -> Track:
     return Track(track.seconds, track.first + drop, total - drop, rows, steps)
 
 
-def _quantities(history: RankHistory, track: Track, chosen: str, rank: int) -> list[str]:
-    """Return what is known of ``rank``, what was ``chosen`` first."""
-    known = [key for key in history.quantities if rank in track.rows.get(key, ())]
-    return [chosen, *(key for key in known if key != chosen)]
+class _Cut:
+    """The columns of ``track`` from ``begin`` on, ``each`` of them in a cell."""
 
+    def __init__(self, history: RankHistory, track: Track, width: int) -> None:
+        self.history, self.track = history, track
+        columns = track.columns
+        self.each = math.ceil((columns + 1) / width) if columns > width else 1
+        # Cells begin at multiples of their length, so that a map moves only when a cell is full.
+        self.first = -(-track.first // self.each)
+        self.begin = self.first * self.each - track.first
+        self._usual: dict[str, list[float]] = {}
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A row with what it shows."""
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The last step by each cell, of which the newest may not be full."""
+        steps, left = self.track.steps, (self.track.columns - self.begin) % self.each
+        full = tuple(steps[self.begin :][self.each - 1 :: self.each])
+        return (*full, steps[-1]) if left else full
 
-    row: HeatRow
-    cells: tuple[float, ...]
-    scale: Scale
-    usual: tuple[float, ...]
+    def usual(self, quantity: str) -> list[float]:
+        """Return what is usual of all ranks in each column."""
+        if quantity not in self._usual:
+            everyone = sorted(self.track.rows[quantity])
+            columns = range(self.track.columns)
+            self._usual[quantity] = [self.track.usual(quantity, everyone, at) for at in columns]
+        return self._usual[quantity]
 
+    def rows_of(
+        self, quantity: str, groups: Sequence[tuple[str, tuple[int, ...]]]
+    ) -> list[HeatRow]:
+        """Return rows of one quantity and one scale."""
+        cells = [self._cells(quantity, ranks) for _, ranks in groups]
+        scale = Scale(self.history.quantities[quantity], *_ends(cells))
+        usual = self._worst_of(self.usual(quantity)[self.begin :])
+        return [
+            HeatRow(label, ranks, line, usual, scale)
+            for (label, ranks), line in zip(groups, cells, strict=True)
+        ]
 
-@dataclass(frozen=True, slots=True)
-class _Span:
-    """The moments of ``track`` from column ``begin`` on, ``each`` of them in a cell.
-
-    ``middles`` has, by quantity, what is usual in each column.
-    """
-
-    track: Track
-    begin: int
-    each: int
-    middles: dict[str, list[float]]
-
-    def tail(self) -> tuple[int, ...]:
-        left = (self.track.columns - self.begin) % self.each
-        return (self.track.steps[-1],) if left else ()
-
-    def usual(self, quantity: str) -> tuple[float, ...]:
-        usual, each = self.middles[quantity], self.each
-        return tuple(max(usual[at : at + each]) for at in range(self.begin, len(usual), each))
-
-    def of_ranks(
-        self, history: RankHistory, quantity: str, rows: Sequence[HeatRow]
-    ) -> list[_Line]:
-        """Return lines of one quantity and one scale."""
-        cells = [_cells(self.track, quantity, row.ranks, self.begin, self.each) for row in rows]
-        scale = Scale(history.quantities[quantity], *_ends(cells))
-        usual = self.usual(quantity)
-        return [_Line(row, line, scale, usual) for row, line in zip(rows, cells, strict=True)]
-
-    def of_rank(
-        self, history: RankHistory, quantity: str, rank: int, compared: bool
-    ) -> list[_Line]:
-        """Return the line of one rank's quantity, and for comparison what is usual of all."""
-        about, usual = history.quantities[quantity], self.usual(quantity)
-        own = _cells(self.track, quantity, (rank,), self.begin, self.each)
+    def rank_rows(self, quantity: str, rank: int, compared: bool) -> list[HeatRow]:
+        """Return the row of one rank's quantity, and for comparison what is usual of all."""
+        about = self.history.quantities[quantity]
+        usual = self._worst_of(self.usual(quantity)[self.begin :])
+        own = self._cells(quantity, (rank,))
         scale = Scale(about, *_ends((own, usual)))
-        lines = [_Line(HeatRow(about.title, (rank,)), own, scale, usual)]
+        rows = [HeatRow(about.title, (rank,), own, usual, scale)]
         if compared and len(self.track.rows[quantity]) > 1:
-            lines.append(_Line(HeatRow("  usual", (rank,), middle=True), usual, scale, usual))
-        return lines
+            rows.append(HeatRow("  usual", (rank,), usual, usual, scale, middle=True))
+        return rows
 
+    def _cells(self, quantity: str, ranks: Sequence[int]) -> tuple[float, ...]:
+        rows = [self.track.row(quantity, rank, self.begin) for rank in ranks]
+        return self._worst_of(rows[0] if len(rows) == 1 else list(map(max, *rows)))
 
-def _usual(track: Track, quantity: str) -> list[float]:
-    """Return what is usual of all ranks in each column."""
-    everyone = sorted(track.rows[quantity])
-    return [track.usual(quantity, everyone, column) for column in range(track.columns)]
+    def _worst_of(self, values: Sequence[float]) -> tuple[float, ...]:
+        each = self.each
+        if each == 1:
+            return tuple(values)
+        return tuple(max(values[at : at + each]) for at in range(0, len(values), each))
 
-
-def _cells(
-    track: Track, quantity: str, ranks: Sequence[int], begin: int, each: int
-) -> tuple[float, ...]:
-    rows = [track.row(quantity, rank, begin) for rank in ranks]
-    worst: Sequence[float] = rows[0] if len(rows) == 1 else list(map(max, *rows))
-    if each == 1:
-        return tuple(worst)
-    return tuple(max(worst[at : at + each]) for at in range(0, len(worst), each))
+    def worst(self, quantity: str, ranks: Sequence[int], listed: int) -> list[Worst]:
+        """Return who is worse than usual now, the worst first, each with since when."""
+        history, track, usual = self.history, self.track, self.usual(quantity)
+        about = history.quantities[quantity]
+        begin = max(0, track.columns - NOW_COLUMNS)
+        typical = _present(usual[begin:])
+        if typical == UNKNOWN:
+            return []
+        # Who was not worse at any of these times is not so in the middle of them.
+        latest = ((rank, track.row(quantity, rank, begin)) for rank in ranks)
+        now = {rank: _present(row) for rank, row in latest if row and _worse(max(row), typical)}
+        bad = [rank for rank, value in now.items() if value != UNKNOWN and _worse(value, typical)]
+        bad.sort(key=lambda rank: (-now[rank], rank))
+        found = []
+        for rank in bad[:listed]:
+            column = _since(track.row(quantity, rank), usual)
+            found.append(
+                Worst(
+                    quantity=about,
+                    rank=rank,
+                    host=history.hosts.get(rank, ""),
+                    value=about.value(now[rank]),
+                    usual=about.value(typical),
+                    since=(history.started or 0.0) + (track.first + column) * track.seconds,
+                    always=column == 0 or usual[column - 1] == UNKNOWN,
+                )
+            )
+        return found
 
 
 def _ends(cells: Sequence[Sequence[float]]) -> tuple[float, float]:
@@ -319,49 +335,11 @@ def _ends(cells: Sequence[Sequence[float]]) -> tuple[float, float]:
     return (low, high) if high > low else (low, low + (abs(low) or 1.0))
 
 
-def _round(value: float, way: object) -> float:
+def _round(value: float, way: Callable[[float], int]) -> float:
     if value == 0:
         return 0.0
     unit = 10.0 ** (math.floor(math.log10(abs(value))) - 1)
-    turned = way(value / unit)  # type: ignore[operator]
-    return float(turned * unit)
-
-
-def _worst(
-    history: RankHistory,
-    track: Track,
-    quantity: str,
-    ranks: Sequence[int],
-    usual: Sequence[float],
-    listed: int,
-) -> list[Worst]:
-    """Return who is worse than usual now, the worst first, each with since when."""
-    about = history.quantities[quantity]
-    begin = max(0, track.columns - NOW_COLUMNS)
-    typical = _present(usual[begin:])
-    if typical == UNKNOWN:
-        return []
-    # Who was not worse at any of these moments is not so in the middle of them.
-    latest = ((rank, track.row(quantity, rank, begin)) for rank in ranks)
-    now = {rank: _present(row) for rank, row in latest if row and _worse(max(row), typical)}
-    bad = [rank for rank, value in now.items() if value != UNKNOWN and _worse(value, typical)]
-    bad.sort(key=lambda rank: (-now[rank], rank))
-    found = []
-    for rank in bad[:listed]:
-        column = _since(track.row(quantity, rank), usual)
-        since = (history.started or 0.0) + (track.first + column) * track.seconds
-        found.append(
-            Worst(
-                quantity=about,
-                rank=rank,
-                host=history.hosts.get(rank, ""),
-                value=about.value(now[rank]),
-                usual=about.value(typical),
-                since=since,
-                always=column == 0 or usual[column - 1] == UNKNOWN,
-            )
-        )
-    return found
+    return way(value / unit) * unit
 
 
 def _present(values: Sequence[float]) -> float:

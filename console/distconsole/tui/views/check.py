@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import ClassVar
 
 from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.message import Message
 from textual.widget import Widget
 
 from distconsole.expression import Condition
-from distconsole.model.findings import Finding, Severity
+from distconsole.model.findings import Finding
 from distconsole.model.reports import CheckReport
 from distconsole.runs.conditions.check_fields import CheckRow, check_condition
-from distconsole.text.check import changes_text, proof_text, target_text
+from distconsole.text.check import target_text
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.pairs import Pairs
 from distconsole.tui.views.check_words import (
     FINDING_COLUMNS,
     GRID_COLUMNS,
     GridRow,
+    add_label,
     check_line,
+    evidence_words,
+    finding_words,
     grid_rows,
+    pair_words,
     pairs_line,
     row_words,
     shown_findings,
 )
-from distconsole.tui.views.finding import FindingPage, finding_words, labelled, pair_words
 from distconsole.tui.widgets.choices_panel import ChoicesPanel
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Line, Words
@@ -35,12 +41,44 @@ from distconsole.tui.widgets.pair_matrix import PairMatrix
 
 
 class Page(StrEnum):
-    """What a small screen shows one of; a large one shows the first three side by side."""
+    """What a small screen shows one of, by the id of its widget; a large one shows the first three side by side."""
 
     FINDINGS = "findings"
     PAIRS = "pairs"
     CHOICES = "choices"
     FINDING = "finding"
+
+
+class FindingPage(VerticalScroll, can_focus=True):
+    """One page; Escape, Enter or a click on its first line leaves it."""
+
+    DEFAULT_CSS = """
+    FindingPage { padding: 0 1; height: 1fr; scrollbar-size-vertical: 1; }
+    FindingPage > #page-back { height: 1; color: $text-muted; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,enter,backspace,q", "leave", "Back", show=False)
+    ]
+
+    class Left(Message):
+        """The page was read."""
+
+    def compose(self) -> ComposeResult:
+        yield Words("◂ back: Escape, Enter, or click here", id="page-back")
+        yield Words(id="page-words")
+
+    def show(self, words: Text, *, from_top: bool = True) -> None:
+        """Show ``words``; from their beginning unless somebody reads them already."""
+        self.query_one("#page-words", Words).show(words)
+        if from_top:
+            self.scroll_home(animate=False)
+
+    def action_leave(self) -> None:
+        self.post_message(self.Left())
+
+    def on_click(self, event: events.Click) -> None:
+        if event.widget is self.query_one("#page-back"):
+            self.action_leave()
 
 
 WIDE_COLUMNS, WIDE_LINES = 140, 34
@@ -106,11 +144,7 @@ class CheckView(Vertical):
         return self.size.width >= WIDE_COLUMNS and self.size.height >= WIDE_LINES
 
     def filter(self, text: str) -> None:
-        """Show only findings and cells of the grid that match ``text``; all if it is empty.
-
-        Raises:
-            UsageError: if it means nothing.
-        """
+        """Show only findings and cells of the grid that match ``text``; all if it is empty; raises ``UsageError`` if it means nothing."""
         self.condition = check_condition(text) if text else None
         self.page = Page.FINDINGS
         self._lay_out()
@@ -128,13 +162,7 @@ class CheckView(Vertical):
         self.call_after_refresh(self._focus_page)
 
     def _focus_page(self) -> None:
-        places = {
-            Page.FINDINGS: "#findings",
-            Page.PAIRS: "#pairs",
-            Page.CHOICES: "#choices",
-            Page.FINDING: "#finding",
-        }
-        self.screen.set_focus(self.query_one(places[self.page], Widget))
+        self.screen.set_focus(self.query_one(f"#{self.page}", Widget))
 
     def _lay_out(self) -> None:
         wide, page = self.is_wide, self.page
@@ -188,7 +216,7 @@ class CheckView(Vertical):
         finding = next(newer, before)
         if finding != before:
             self._opened = finding
-            self.query_one(FindingPage).refill(finding_words(finding, self._report))
+            self.query_one(FindingPage).show(finding_words(finding, self._report), from_top=False)
 
     def check_under_cursor(self) -> str:
         """Return the check that is pointed at: in the grid while that has the focus, else of the finding."""
@@ -227,10 +255,8 @@ class CheckView(Vertical):
         finding = next((each for each in findings if each.check == row.check), None)
         if finding is not None:
             self._open(finding)
-            return
-        self._opened = None
-        self.query_one(FindingPage).show(row_words(row, self._report))
-        self.turn_to(Page.FINDING)
+        else:
+            self._show_page(row_words(row, self._report))
 
     @on(PairMatrix.Moved)
     def tell_pair(self) -> None:
@@ -241,13 +267,14 @@ class CheckView(Vertical):
 
     @on(PairMatrix.Chosen)
     def _show_pair(self, event: PairMatrix.Chosen) -> None:
-        self._opened = None
-        self.query_one(FindingPage).show(pair_words(event.pair, self._pairs, self._report))
-        self.turn_to(Page.FINDING)
+        self._show_page(pair_words(event.pair, self._pairs, self._report))
 
     def _open(self, finding: Finding) -> None:
+        self._show_page(finding_words(finding, self._report), finding)
+
+    def _show_page(self, words: Text, finding: Finding | None = None) -> None:
         self._opened = finding
-        self.query_one(FindingPage).show(finding_words(finding, self._report))
+        self.query_one(FindingPage).show(words)
         self.turn_to(Page.FINDING)
 
     @on(FindingPage.Left)
@@ -258,18 +285,12 @@ class CheckView(Vertical):
         text, report = Text(), self._report
         if finding is not None:
             if len(finding.hosts) > 1:
-                labelled(text, "hosts", ", ".join(finding.hosts))
-            labelled(text, "seen", finding.seen)
-            labelled(text, "expected", finding.expected)
-            for label, words in proof_text(finding):
-                labelled(text, label, words)
-            labelled(text, "hint", finding.hint)
-            if report is not None and finding.severity is Severity.FAIL:
-                text.append("\n".join(changes_text(report, finding.hosts or None)))
+                add_label(text, "hosts", ", ".join(finding.hosts))
+            text.append_text(evidence_words(finding, report))
         elif report is not None:
             if report.target is not None:
                 text.append("\n".join(target_text(report.target)) + "\n")
-            labelled(text, "not covered", "; ".join(report.uncovered))
+            add_label(text, "not covered", "; ".join(report.uncovered))
         text.rstrip()
         self.query_one("#evidence-text", Words).show(text)
         self.query_one("#evidence").display = bool(text)

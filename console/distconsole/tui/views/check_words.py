@@ -1,4 +1,4 @@
-"""A check as rows and lines for its view; it draws nothing."""
+"""A check as rows, lines and pages for its view."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from rich.text import Text
 
 from distconsole.expression import Condition
 from distconsole.model.check_outcome import UNKNOWN
-from distconsole.model.findings import Finding, Severity
+from distconsole.model.findings import Cure, Finding, Severity
 from distconsole.model.reports import CheckOutcome, CheckReport
 from distconsole.runs.conditions.check_fields import CheckRow
+from distconsole.text.check import changes_text, proof_text
 from distconsole.text.tables import Column
 from distconsole.tui.view_models.check import (
     OUTCOME_MARKS,
@@ -232,3 +233,70 @@ def row_words(row: GridRow, report: CheckReport | None) -> Text:
         text.append(f": {why}\n" if why else "\n")
     text.rstrip()
     return text
+
+
+def finding_words(finding: Finding, report: CheckReport | None) -> Text:
+    text = Text()
+    mark, style = SEVERITY_MARKS[finding.severity]
+    text.append(f"{mark}  ", style=style).append(f"{finding.check}\n", style="faint")
+    text.append(f"{finding.summary}\n\n", style="strong")
+    add_label(text, "hosts", ", ".join(finding.hosts) or "all of them", apart=True)
+    text.append_text(evidence_words(finding, report, apart=True))
+    text.rstrip()
+    return text
+
+
+def evidence_words(finding: Finding, report: CheckReport | None, *, apart: bool = False) -> Text:
+    """Return what was seen and what to do; ``apart``, as on a page of its own, also the cure as lines."""
+    text = Text()
+    cure = _cure_words(finding.cure) if finding.cure is not None and apart else ""
+    facts = (("seen", finding.seen), ("expected", finding.expected), *proof_text(finding))
+    for label, words in (*facts, ("hint", finding.hint), ("cure", cure)):
+        add_label(text, label, words, apart=apart)
+    if report is not None and finding.severity is Severity.FAIL:
+        text.append("\n".join(changes_text(report, finding.hosts or None)))
+    return text
+
+
+def _cure_words(cure: Cure) -> str:
+    """Return a cure line by line, as a person would set it."""
+    lines = [f"export {name}={value}" for name, value in cure.env.items()]
+    lines += [f"unset {name}" for name in cure.unset]
+    lines += [f"mpirun --mca {name} {value}" for name, value in cure.mca.items()]
+    lines += [f"port {cure.port}"] if cure.port is not None else []
+    for host, change in cure.hosts.items():
+        words = [f"{name}={value}" for name, value in change.env.items()]
+        words += [f"unset {name}" for name in change.unset]
+        named = (("nic", change.nic), ("address", change.address), ("setup", change.setup))
+        words += [f"{name} {value}" for name, value in named if value]
+        lines.append(f"on {host}: {'; '.join(words)}")
+    if cure.by_run:
+        lines.append(f"`distconsole run`: {cure.by_run}")
+    return "\n".join(lines)
+
+
+def pair_words(pair: Pair, pairs: Pairs, report: CheckReport | None) -> Text:
+    text = Text()
+    for source, target in (pair, pair[::-1]):
+        glyph, style = LOOKS[pairs.state(source, target)]
+        text.append(f"{glyph} ", style=style).append(f"{pairs.told(source, target)}\n")
+    text.append("\n")
+    for finding in report.findings if report is not None else ():
+        if set(finding.hosts) & set(pair) and finding.severity.order >= Severity.WARN.order:
+            text.append(finding_words(finding, None)).append("\n\n")
+    text.rstrip()
+    return text
+
+
+def add_label(text: Text, label: str, words: str, *, apart: bool = False) -> None:
+    """Add words under a label; nothing where there are none.
+
+    Args:
+        apart: Whether several lines stand below the label and an empty line after them.
+    """
+    if not words:
+        return
+    text.append(f"{label}: ", style="note" if label == "hint" else "strong")
+    if apart and "\n" in words:
+        words = "\n  " + words.replace("\n", "\n  ")
+    text.append(f"{words}\n" + ("\n" if apart else ""))

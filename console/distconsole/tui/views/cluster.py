@@ -31,15 +31,7 @@ Number = TypeVar("Number", int, float)
 
 @dataclass(frozen=True, slots=True)
 class HostRow:
-    """One host with what is known of it.
-
-    Attributes:
-        name: Its name.
-        node: Its newest sample.
-        age_seconds: How old that is.
-        lost: Why there is no connection to it; None if there is one, or none yet.
-        gpus: Its GPUs.
-    """
+    """One host with its newest samples, how old they are, and why there is no connection to it, if there was one."""
 
     name: str
     node: NodeSample | None
@@ -55,18 +47,13 @@ class HostRow:
 
 @dataclass(frozen=True, slots=True)
 class GpuRow:
-    """One GPU, or a slice of one.
-
-    Attributes:
-        stale: Its host fell silent.
-        head: It stands for a group: the host is its name, the number how many GPUs there are.
-        other: Somebody else uses it.
-    """
+    """One GPU, or a slice of one; or a group, whose name is in the place of the host and whose count in that of the number."""
 
     sample: GpuSample
     stale: bool
     head: bool = False
     other: bool = False
+    """Somebody else uses it."""
 
 
 def _host_state(row: HostRow) -> Text:

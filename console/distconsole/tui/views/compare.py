@@ -80,11 +80,7 @@ class CompareView(Vertical):
         yield Line(id="compare-same")
 
     def turn(self, axis: str) -> str:
-        """Lay the curves along another axis, the next one if empty; return what it is now.
-
-        Raises:
-            UsageError: if there is none like that.
-        """
+        """Lay the curves along another axis, the next one if empty; return what it is now; raises ``UsageError`` if there is none like that."""
         if axis in ("", "next"):
             axis = AXES[(AXES.index(self.axis) + 1) % len(AXES)]
         axis = {"time": "seconds"}.get(axis, axis)

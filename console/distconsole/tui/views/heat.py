@@ -1,13 +1,9 @@
-"""The page of the heat map: what it shows of a run, by which quantity and how far back. It keeps no history."""
+"""What the heat map shows of a run, by which quantity and how far back."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
-
-from textual import on
-from textual.app import ComposeResult
-from textual.containers import Vertical
 
 from distconsole.model.time_text import span_text
 from distconsole.runs.detectors.stragglers import Straggler
@@ -36,23 +32,15 @@ def troubles_of(
     return told + [("▲", f"{s.rank} {run.ranks[s.rank].host} slow {s.part}") for s in slowest]
 
 
-class HeatPage(Vertical):
-    DEFAULT_CSS = "HeatPage { height: 1fr; }"
+class RunHeat(HeatMap):
+    """The heat map of one run."""
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self.quantity = "step"
         self.whole = False
-        self._ranks: tuple[int, ...] = ()
         self._shown_task: RequestTask | None = None
         self._now = 0.0
-
-    def compose(self) -> ComposeResult:
-        yield HeatMap()
-
-    @property
-    def map(self) -> HeatMap:
-        return self.query_one(HeatMap)
 
     @property
     def about(self) -> str:
@@ -78,8 +66,8 @@ class HeatPage(Vertical):
     def draw(self, task: RequestTask, now: float) -> None:
         """Show the run of ``task`` at ``now`` (UNIX seconds)."""
         if task is not self._shown_task:
-            self._shown_task, self._ranks = task, ()
-            self.map.zooms.clear()
+            self._shown_task = task
+            self.zooms.clear()
         self._now = now
         with task.reading():
             history, key = task.history, self.quantity
@@ -93,20 +81,18 @@ class HeatPage(Vertical):
             heat = heat_of(
                 history,
                 key,
-                self._ranks or sorted(task.run.ranks),
+                self.zoomed or sorted(task.run.ranks),
                 whole=self.whole,
-                lines=self.map.rows,
-                width=self.map.columns,
-                listed=max(1, self.map.content_size.height - 4),
+                lines=self.rows,
+                width=self.columns,
+                listed=max(1, self.content_size.height - 4),
                 until=now if stands else None,
             )
             worst = () if heat is None else heat.worst
             listed = {each.rank for each in worst if each.quantity in PACE}
             told = troubles_of(task.run, still, [s for s in slow if s.rank not in listed])
-        self.map.show(heat, told, {each.rank for each in slow})
+        self.show(heat, told, {each.rank for each in slow})
 
-    @on(HeatMap.Zoomed)
-    def zoom(self, event: HeatMap.Zoomed) -> None:
-        self._ranks = event.ranks
+    def zoom(self) -> None:
         if self._shown_task is not None:
             self.draw(self._shown_task, self._now)

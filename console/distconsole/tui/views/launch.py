@@ -1,7 +1,4 @@
-"""The launch form: fields, hosts, the plan as it changes, and the launches of before.
-
-It shows a model and says what was asked for; who plans and starts is not known here.
-"""
+"""The launch form: fields, hosts, the plan as it changes, and the launches of before."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ from distconsole.tui.views.launch_words import (
     plan_text,
 )
 from distconsole.tui.widgets.line_table import LineTable
-from distconsole.tui.widgets.lines import Words
+from distconsole.tui.widgets.lines import Line, Words
 
 IN_SIGHT = (SCRIPT, ARGUMENTS, "launcher", "nproc", "env", "name", "sync", "workdir")
 """Fields that are always shown, in this order; all others are below."""
@@ -46,6 +43,14 @@ WIDE_COLUMNS = 130
 
 TALL_LINES = 40
 """A screen of so many lines shows all fields at first."""
+
+
+class Pressed(Message):
+    """A button, or the key that does the same: ``start``, ``last`` or ``copy``."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self.what = what
 
 
 class HostTable(LineTable[HostChoice]):
@@ -88,20 +93,17 @@ class HostTable(LineTable[HostChoice]):
         self.post_message(self.Picked(names))
 
 
-class More(Words, can_focus=True):
+class More(Line, can_focus=True):
     """The line that folds the other fields."""
 
     DEFAULT_CSS = """
-    More { height: 1; padding: 0 1; color: $text-accent; text-wrap: nowrap; text-overflow: ellipsis; }
+    More { color: $text-accent; }
     More:focus { background: $primary 25%; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("space,enter", "fold", "More", show=False)]
 
-    class Folded(Message):
-        """It was pressed."""
-
     def action_fold(self) -> None:
-        self.post_message(self.Folded())
+        self.screen.query_one("#launch-form").toggle_class("-unfolded")
 
     def on_click(self) -> None:
         self.action_fold()
@@ -112,11 +114,8 @@ class LastLaunches(LineTable[LaunchKept]):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "close", "Back", show=False)]
 
-    class Closed(Message):
-        """None of them."""
-
     def action_close(self) -> None:
-        self.post_message(self.Closed())
+        self.post_message(Pressed("last"))
 
 
 class LaunchView(Container):
@@ -143,20 +142,6 @@ class LaunchView(Container):
     #launch-right.-last > #launch-last { display: block; }
     #launch-right.-last > #launch-plan { display: none; }
     """
-
-    class Pressed(Message):
-        """A button: ``start``, ``last`` or ``copy``."""
-
-        def __init__(self, what: str) -> None:
-            super().__init__()
-            self.what = what
-
-    class Filled(Message):
-        """The form should be filled in with a launch of before."""
-
-        def __init__(self, request: ask.Run) -> None:
-            super().__init__()
-            self.request = request
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -312,30 +297,11 @@ class LaunchView(Container):
     def _widen(self) -> None:
         self.set_class(self.size.width >= WIDE_COLUMNS, "-wide")
 
-    @on(More.Folded)
-    def fold(self, event: More.Folded) -> None:
-        """Show the other fields, or hide them."""
-        event.stop()
-        self.query_one("#launch-form").toggle_class("-unfolded")
-
     @on(Button.Pressed)
     def say_pressed(self, event: Button.Pressed) -> None:
         event.stop()
         names = {"launch-start": "start", "launch-list": "last", "launch-copy": "copy"}
-        self.post_message(self.Pressed(names[str(event.button.id)]))
-
-    @on(LineTable.Chosen, "#launch-last")
-    def choose(self, event: LineTable.Chosen) -> None:
-        """Fill the form in with a launch of before."""
-        event.stop()
-        kept = self.last.row_under_cursor()
-        if kept is not None:
-            self.post_message(self.Filled(kept.request))
-
-    @on(LastLaunches.Closed)
-    def close_last(self, event: LastLaunches.Closed) -> None:
-        event.stop()
-        self.list_last(shown=False)
+        self.post_message(Pressed(names[str(event.button.id)]))
 
 
 def _unsaid(row: FieldRow, request: ask.Run | None) -> str:

@@ -40,11 +40,9 @@ class HostChoice:
     """A host as the form lists it.
 
     Attributes:
-        chosen: Whether the launch is on it.
         gpus: How many it has; None while it is not known.
         free: How many of them nobody uses.
         slots: Ranks that the list of hosts gives it.
-        ranks: Its ranks by the plan.
         away: Why it is not connected.
         strange: Whether it is none of the console's own hosts.
     """
@@ -180,14 +178,7 @@ def plan_text(
     trouble: Trouble | None,
     state: str,
 ) -> Text:
-    """Return the plan in words: what is wrong, where ranks go, what they are started by.
-
-    Args:
-        shown: The newest look that has a plan.
-        latest: The newest look.
-        trouble: What is wrong with the line.
-        state: What goes on right now, or nothing.
-    """
+    """Return the plan of the newest preview that has one in words, after what is wrong or goes on right now."""
     text = Text()
     if trouble is not None:
         about = f"{trouble.field.replace('_', '-')}: " if trouble.field else ""

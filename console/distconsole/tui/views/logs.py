@@ -24,8 +24,7 @@ from distconsole.runs.logs.rows import LogRows
 from distconsole.tui.replaying import ReplayTask
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.widgets.lines import Line, Words
-from distconsole.tui.widgets.log_bars import bars_text
-from distconsole.tui.widgets.log_line import LineStyle, colours_on
+from distconsole.tui.widgets.log_line import LineStyle, bars_text, colours_on
 from distconsole.tui.widgets.log_tail import LogTail
 
 TURN_SECONDS, PAUSE_SECONDS = 0.01, 0.002
@@ -96,11 +95,7 @@ class LogsView(Vertical):
         return self._rows is not None and self._rows.behind
 
     def filter(self, wanted: str) -> None:
-        """Show only lines that ``wanted`` (see ``parse_filter``) lets through; empty shows all.
-
-        Raises:
-            ConsoleError: if it cannot be read.
-        """
+        """Show only lines that ``wanted`` (see ``parse_filter``) lets through; empty shows all; raises ``ConsoleError`` if it cannot be read."""
         try:
             self._filter = parse_filter(wanted, self._now())
         except ValueError as error:
@@ -136,11 +131,7 @@ class LogsView(Vertical):
         self._look()
 
     def do(self, what: str, argument: str) -> None:
-        """Do one of ``WHATS``.
-
-        Raises:
-            ConsoleError: if there is nothing to do that to, or ``what`` is none of them.
-        """
+        """Do one of ``WHATS``; raises ``ConsoleError`` if there is nothing to do that to, or ``what`` is none of them."""
         tail = self.tail
         match what:
             case "error" | "error-before" | "first-error" | "next" | "previous":

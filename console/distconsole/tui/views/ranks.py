@@ -1,4 +1,4 @@
-"""The table of ranks: its columns, its marks and its orders. It folds nothing."""
+"""The table of ranks: its columns, its marks and its orders."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rich.text import Text
 
-from distconsole.formats.figures import bytes_text, number_text
+from distconsole.formats.figures import number_text
 from distconsole.model.run_events import RankState
 from distconsole.model.time_text import span_text
 from distconsole.runs.detectors.stragglers import DATA, STEP
@@ -16,6 +16,7 @@ from distconsole.runs.pace import is_fresh
 from distconsole.runs.present import Sight, rate_of, sights_of, slow_ranks, standing_ranks
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
+from distconsole.text.lists import share_text
 from distconsole.text.tables import Column
 from distconsole.tui.widgets.bars import level_bar, parts_bar, phases_bar
 
@@ -28,12 +29,14 @@ STATE_STYLES = {
     RankState.STALLED: "warn",
 }
 
-TROUBLES = {
-    RankState.FAILED.value: 1,
-    RankState.KILLED.value: 2,
-    RankState.STALLED.value: 3,
-}
+TROUBLES = {RankState.FAILED: 1, RankState.KILLED: 2, RankState.STALLED: 3}
 """States that are troubles by themselves, and how early they should be read."""
+
+MARKS = (
+    *(("✗1", "bad"), ("✗", "bad"), ("■", "faint"), ("‖", "warn"), ("?", "warn"), ("▲", "warn")),
+    ("", ""),
+)
+"""By trouble: the shape that stands before a rank, and its meaning."""
 
 PARTS_WIDTH, START_WIDTH = 17, 16
 START_TITLE = "start: ░python▒torch▓group█first step"
@@ -50,16 +53,13 @@ class RankRow(NamedTuple):
     """One rank as the table shows it.
 
     Attributes:
-        view: What is known of it.
         first: It failed first.
         slow: The part of its steps in which it is slow, one of ``stragglers.PARTS``.
-        sight: What can be said of it now.
         lost: What its host is where nothing is known of it: ``lost`` or, with a connection, ``no word``.
         still_seconds: How long it has finished no step, where it stands still.
         gpu_known: Whether what its GPU does is of now.
         elapsed: Seconds since its process was started; None where it was not.
         longest: The most that any rank has taken to start.
-        lost_seconds: For how long nothing has been known of it.
     """
 
     view: RankView
@@ -78,9 +78,8 @@ class RankRow(NamedTuple):
         """How early it should be read: 0 for the one that failed first, up to 6 for a healthy one."""
         if self.first:
             return 0
-        trouble = TROUBLES.get(self.view.state.value)
-        if trouble is not None:
-            return trouble
+        if self.view.state in TROUBLES:
+            return TROUBLES[self.view.state]
         if self.lost and self.view.alive:
             return 4
         if self.still_seconds is not None:
@@ -89,14 +88,8 @@ class RankRow(NamedTuple):
 
 
 def rank_rows(timeline: RunTimeline, order: str, now: float) -> list[RankRow]:
-    """Return the ranks of ``timeline`` in ``order``, one of ``keys.SORTS``.
-
-    Args:
-        timeline: The run.
-        order: How to sort them.
-        now: UNIX seconds.
-    """
-    first = first_failed(timeline)
+    """Return the ranks of ``timeline`` at ``now`` (UNIX seconds) in ``order``, one of ``keys.SORTS``."""
+    first = find_first_failed(timeline)
     sights = sights_of(timeline, now)
     slow = {each.rank: each.part for each in slow_ranks(timeline, sights)}
     still = {view.rank: age for view, age in standing_ranks(timeline, now, sights).items()}
@@ -124,8 +117,7 @@ def rank_rows(timeline: RunTimeline, order: str, now: float) -> list[RankRow]:
                 None if lost_at is None else now - lost_at,
             )
         )
-    key = _sort_key(order)
-    return rows if key is None else sorted(rows, key=key)
+    return sorted(rows, key=SORT_KEYS[order]) if order in SORT_KEYS else rows
 
 
 def _lost(timeline: RunTimeline, view: RankView) -> tuple[str, float | None]:
@@ -151,53 +143,31 @@ def _start_seconds(view: RankView, now: float) -> float:
     return view.phases.get("first_step", max(0.0, now - (view.started_at or now)))
 
 
-def first_failed(timeline: RunTimeline) -> int | None:
+def find_first_failed(timeline: RunTimeline) -> int | None:
     """Return the rank that failed first, as the coordinator said, or None."""
     found = (f for f in timeline.findings if f.check == "run.first_failure")
     rank = getattr(next(found, None), "rank", None)
     return rank if isinstance(rank, int) else None
 
 
-def _sort_key(order: str) -> Callable[[RankRow], tuple[float, ...]] | None:
-    """Return what rows are sorted by; None where they stay in the order of ranks, in which equal ones always are."""
-    match order:
-        case "worst":
-            return lambda row: (
-                row.trouble,
-                len(row.view.phases) if row.elapsed is not None else 0,
-            )
-        case "ms":
-            return lambda row: (-(row.view.step_ms_mean or 0.0),)
-        case "data":
-            return lambda row: (-_data_share(row.view),)
-        case "step":
-            return lambda row: (row.view.step if row.view.step is not None else -1,)
-        case _:
-            return None
-
-
 def _data_share(view: RankView) -> float:
     return (view.data_ms or 0.0) / view.step_ms_mean if view.step_ms_mean else 0.0
 
 
+SORT_KEYS: dict[str, Callable[[RankRow], tuple[float, ...]]] = {
+    "worst": lambda row: (row.trouble, 0 if row.elapsed is None else len(row.view.phases)),
+    "ms": lambda row: (-(row.view.step_ms_mean or 0.0),),
+    "data": lambda row: (-_data_share(row.view),),
+    "step": lambda row: (-1 if row.view.step is None else row.view.step,),
+}
+"""What rows are sorted by; in any other order they stay in that of ranks, in which equal ones always are."""
+
+
 def mark_of(row: RankRow) -> tuple[str, str]:
     """Return the shape that stands before a rank, and its meaning."""
-    match row.trouble:
-        case 0:
-            return "✗1", "bad"
-        case 1:
-            return "✗", "bad"
-        case 2:
-            return "■", "faint"
-        case 3:
-            return "‖", "warn"
-        case 4:
-            return "?", "warn"
-        case 5:
-            return "▲", "warn"
-        case _:
-            well = row.view.state is RankState.EXITED and not row.view.exit_code
-            return ("✓", "faint") if well else ("", "")
+    if row.trouble == len(MARKS) - 1 and row.view.state is RankState.EXITED:
+        return ("", "") if row.view.exit_code else ("✓", "faint")
+    return MARKS[row.trouble]
 
 
 def _state(row: RankRow) -> Text:
@@ -222,8 +192,9 @@ def _state(row: RankRow) -> Text:
     return Text(words, style="warn" if row.slow else STATE_STYLES[view.state])
 
 
-def _said(row: RankRow, text: str) -> Text:
+def _name_text(row: RankRow, name: str | int | None) -> Text:
     """Which one it is; faint where it is gone, or its host is."""
+    text = "" if name is None else str(name)
     return Text(text, style="" if row.view.alive and not row.lost else "faint")
 
 
@@ -232,7 +203,7 @@ def _measured(row: RankRow, text: str, style: str = "") -> Text:
     return Text(text, style=style if row.sight is Sight.MEASURED else "faint")
 
 
-def _of_gpu(row: RankRow, text: str) -> Text:
+def _gpu_text(row: RankRow, text: str) -> Text:
     return Text(text, style="" if row.gpu_known else "faint")
 
 
@@ -252,14 +223,8 @@ def _start_up(row: RankRow) -> Text:
     return phases_bar(row.view.phases, row.elapsed, row.longest, START_WIDTH)
 
 
-def _step_ms(row: RankRow) -> Text:
-    words = number_text(row.view.step_ms_mean)
-    return _measured(row, words, "warn" if row.slow == STEP else "")
-
-
-def _data_ms(row: RankRow) -> Text:
-    words = number_text(row.view.data_ms)
-    return _measured(row, words, "warn" if row.slow == DATA else "")
+def _part_ms(row: RankRow, value: float | None, part: str) -> Text:
+    return _measured(row, number_text(value), "warn" if row.slow == part else "")
 
 
 def _rate(row: RankRow) -> Text:
@@ -275,41 +240,28 @@ def _loss(row: RankRow) -> Text:
     return _measured(row, "" if loss is None else f"{loss:.4g}")
 
 
-def _gpu_memory(row: RankRow) -> str:
-    used, total = row.view.gpu_mem_used, row.view.gpu_mem_total
-    if used is None:
-        return ""
-    return f"{bytes_text(used)}/{bytes_text(total)}" if total else bytes_text(used)
-
-
 RANK_COLUMNS: list[Column[RankRow]] = [
     Column("", 2, lambda row: Text(*mark_of(row)), sort="worst"),
-    Column("rank", 5, lambda row: _said(row, str(row.view.rank)), right=True, sort="rank"),
-    Column("host", 12, lambda row: _said(row, row.view.host)),
+    Column("rank", 5, lambda row: _name_text(row, row.view.rank), right=True, sort="rank"),
+    Column("host", 12, lambda row: _name_text(row, row.view.host)),
+    Column("gpu", 3, lambda row: _name_text(row, row.view.gpu), 4, True),
+    Column("use", 8, _use, need=8),
+    Column("util%", 5, lambda row: _gpu_text(row, number_text(row.view.gpu_util)), 3, True),
     Column(
-        "gpu",
-        3,
-        lambda row: _said(row, "" if row.view.gpu is None else str(row.view.gpu)),
-        4,
+        "gpu memory",
+        12,
+        lambda row: _gpu_text(row, share_text(row.view.gpu_mem_used, row.view.gpu_mem_total)),
+        6,
         True,
     ),
-    Column("use", 8, _use, need=8),
-    Column("util%", 5, lambda row: _of_gpu(row, number_text(row.view.gpu_util)), 3, True),
-    Column("gpu memory", 12, lambda row: _of_gpu(row, _gpu_memory(row)), 6, True),
-    Column("temp", 5, lambda row: _of_gpu(row, number_text(row.view.temp_c)), 9, True),
-    Column("power", 6, lambda row: _of_gpu(row, number_text(row.view.power_w, "W")), 9, True),
-    Column(
-        "step",
-        7,
-        lambda row: _said(row, "" if row.view.step is None else str(row.view.step)),
-        right=True,
-        sort="step",
-    ),
-    Column("ms/step", 8, _step_ms, right=True, sort="ms"),
+    Column("temp", 5, lambda row: _gpu_text(row, number_text(row.view.temp_c)), 9, True),
+    Column("power", 6, lambda row: _gpu_text(row, number_text(row.view.power_w, "W")), 9, True),
+    Column("step", 7, lambda row: _name_text(row, row.view.step), 0, True, "step"),
+    Column("ms/step", 8, lambda row: _part_ms(row, row.view.step_ms_mean, STEP), 0, True, "ms"),
     Column("p95", 6, lambda row: _measured(row, number_text(row.view.step_ms_p95)), 5, True),
     Column("░data▒fwd▓bwd█opt", PARTS_WIDTH, _parts, need=4),
     Column(START_TITLE, len(START_TITLE), _start_up, need=1),
-    Column("data ms", 8, _data_ms, 7, True, "data"),
+    Column("data ms", 8, lambda row: _part_ms(row, row.view.data_ms, DATA), 7, True, "data"),
     Column("samples/s", 9, _rate, 2, True),
     Column("loss", 8, _loss, 2, True),
     Column("state", 16, _state),

@@ -121,11 +121,7 @@ class OrderedView(Vertical, Generic[Row]):
 
 
 def find_field(name: str, fields: Fields[Row]) -> Field[Row]:
-    """Return the field with this name.
-
-    Raises:
-        UsageError: if there is none.
-    """
+    """Return the field with this name; raises ``UsageError`` if there is none."""
     found = fields.find(name)
     if found is None:
         like = nearest(name, fields.names)

@@ -24,7 +24,7 @@ from distconsole.tui.later import RunLine
 from distconsole.tui.prompt.keys import SORTS
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.check import SEVERITY_MARKS
-from distconsole.tui.views.heat import HeatPage
+from distconsole.tui.views.heat import RunHeat
 from distconsole.tui.views.ranks import (
     GPU_TITLES,
     RANK_COLUMNS,
@@ -91,7 +91,7 @@ class RunView(Vertical):
         with VerticalScroll(id="traceback"):
             yield Words(id="traceback-text")
         yield LogTail(id="tail")
-        yield HeatPage(id="heat")
+        yield RunHeat(id="heat")
 
     def on_mount(self) -> None:
         self.query_one("#news").display = False
@@ -100,7 +100,7 @@ class RunView(Vertical):
 
     def turn_heat(self, what: str, known: Sequence[str]) -> str:
         """Turn to the heat map or back, or change what it shows; return what it shows now."""
-        page, inside = self.query_one(HeatPage), self.has_focus_within
+        page, inside = self.query_one(RunHeat), self.has_focus_within
         if not what:
             page.display = not page.display
         elif said := page.choose(what, known):
@@ -110,19 +110,19 @@ class RunView(Vertical):
         for part in ("#ranks", "#plots", "#tail", "#traceback"):
             self.query_one(part).display = not page.display
         if inside:
-            shown = page.map if page.display else self.query_one("#ranks")
+            shown = page if page.display else self.query_one("#ranks")
             self.app.call_after_refresh(shown.focus)
         return page.about if page.display else "the ranks"
 
     @property
     def shows_heat(self) -> bool:
-        return self.query_one(HeatPage).display
+        return self.query_one(RunHeat).display
 
     def rank_under_cursor(self) -> str:
         """The rank that keys are about; nothing where there is none."""
-        page = self.query_one(HeatPage)
+        page = self.query_one(RunHeat)
         row: RankRow | None = self.query_one("#ranks", LineTable).row_under_cursor()
-        rank = page.map.rank if page.display else row.view.rank if row is not None else None
+        rank = page.rank if page.display else row.view.rank if row is not None else None
         return "" if rank is None else str(rank)
 
     def sort(self, order: str) -> str:
@@ -132,11 +132,7 @@ class RunView(Vertical):
         return self.order
 
     def filter(self, text: str) -> None:
-        """Show only ranks that match ``text``; all if it is empty.
-
-        Raises:
-            UsageError: if it means nothing.
-        """
+        """Show only ranks that match ``text``; all if it is empty; raises ``UsageError`` if it means nothing."""
         self.condition = parse_condition(text, RANK_FIELDS) if text else None
         self.query_one("#ranks", LineTable).to_top()
 
@@ -157,7 +153,7 @@ class RunView(Vertical):
     def draw(self, task: RequestTask, now: float) -> None:
         """Show the run of ``task`` at ``now`` (UNIX seconds)."""
         room = max(1, min(PLOTS, self.size.width // PLOT_CELLS))
-        heat = self.query_one(HeatPage)
+        heat = self.query_one(RunHeat)
         # The heat map stands in place of the ranks; how many match a filter is said there, too.
         listed = not heat.display or self.condition is not None
         with task.reading():

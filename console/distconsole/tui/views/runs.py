@@ -141,11 +141,7 @@ class RunsView(OrderedView[RunSummary]):
         super().sort(name, downwards=downwards)
 
     def mark(self, run: str) -> None:
-        """Mark a run to be compared, or take the mark away.
-
-        Raises:
-            ConsoleError: if there are too many.
-        """
+        """Mark a run to be compared, or take the mark away; raises ``ConsoleError`` if there are too many."""
         if run in self.marked:
             self.marked.remove(run)
         elif len(self.marked) >= len(LETTERS):

@@ -39,13 +39,7 @@ PHASES = (
 
 
 def parts_bar(parts: Sequence[float | None], whole: float | None, width: int) -> Text:
-    """Return the parts of a step as one stacked bar; what they do not explain stays a dot.
-
-    Args:
-        parts: Milliseconds of data wait, forward, backward and optimizer; None where unknown.
-        whole: Milliseconds of the step.
-        width: Cells of the whole step.
-    """
+    """Return ``parts`` of a step (milliseconds, as ``PARTS``) as one stacked bar; what they do not explain is a dot."""
     text = Text()
     parts = [part if part is not None and math.isfinite(part) else None for part in parts]
     if not whole or not math.isfinite(whole) or all(part is None for part in parts):

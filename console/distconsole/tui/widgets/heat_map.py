@@ -14,7 +14,6 @@ from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
-from textual.message import Message
 from textual.strip import Strip
 
 from distconsole.formats.figures import CIVIDIS, number_text
@@ -50,14 +49,7 @@ class HeatMap(LineWidget, can_focus=True):
         Binding("backspace", "out", "Zoom out", show=False),
     ]
 
-    class Zoomed(Message):
-        """Other ranks are asked for; ``ranks`` is empty for all."""
-
-        def __init__(self, ranks: tuple[int, ...]) -> None:
-            super().__init__()
-            self.ranks = ranks
-
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self.heat: Heat | None = None
         self.zooms: list[tuple[int, ...]] = []
@@ -102,13 +94,7 @@ class HeatMap(LineWidget, can_focus=True):
         troubles: Sequence[tuple[str, str]] = (),
         slow: Collection[int] = (),
     ) -> None:
-        """Show ``heat`` from now on.
-
-        Args:
-            heat: None while nothing is known.
-            troubles: Mark and words of ranks that stand still or are slow, listed before the figures.
-            slow: The ranks that are slow.
-        """
+        """Show ``heat``; ``troubles`` are mark and words of ranks that are listed before the figures."""
         self.heat = heat
         self._troubles, self._slow = tuple(troubles), slow
         if heat is not None:
@@ -166,7 +152,9 @@ class HeatMap(LineWidget, can_focus=True):
         return text.append(", ".join(parts), style="note")
 
     def _row_cells(self, heat: Heat, rows: Sequence[int]) -> Iterator[Segment]:
-        levels = [[heat.scales[row].level(value) for value in heat.cells[row]] for row in rows]
+        levels = [
+            [heat.rows[row].scale.level(value) for value in heat.rows[row].cells] for row in rows
+        ]
         cursor = self._cell(heat) if self._row in rows else -1
         base, shaped, bad = self.rich_style, self.shaped, self.app.console.get_style("bad")
         paired = self._paired(heat)
@@ -199,7 +187,7 @@ class HeatMap(LineWidget, can_focus=True):
     def _shows(self, heat: Heat, row: int, worst: Worst) -> bool:
         """Whether row number ``row`` shows what is bad about ``worst``."""
         shown = heat.rows[row]
-        same = heat.scales[row].quantity is worst.quantity
+        same = shown.scale.quantity is worst.quantity
         return same and worst.rank in shown.ranks and not shown.middle
 
     def _is_slow(self, worst: Worst) -> bool:
@@ -247,7 +235,7 @@ class HeatMap(LineWidget, can_focus=True):
 
     def _scale(self, heat: Heat) -> Text:
         text = Text(" " * LABEL)
-        scale = heat.scales[self._row]
+        scale = heat.rows[self._row].scale
         quantity = scale.quantity
         text.append(f"{number_text(quantity.value(scale.low), quantity.unit)} ", style="note")
         if self.shaped:
@@ -262,7 +250,7 @@ class HeatMap(LineWidget, can_focus=True):
     def _below_cursor(self, heat: Heat) -> Text:
         """Which rank, host, step and value the cursor is on."""
         cell, row = self._cell(heat), heat.rows[self._row]
-        badness, quantity = heat.cells[self._row][cell], heat.scales[self._row].quantity
+        badness, quantity = row.cells[cell], row.scale.quantity
         label = shown_name(row.label)
         if heat.by_quantity:
             of = "usual" if row.middle else f"of rank {row.ranks[0]}"
@@ -276,7 +264,7 @@ class HeatMap(LineWidget, can_focus=True):
             value = "not known" if badness < 0 else "no number"
         parts = [f"{who}: {value}"]
         if not row.middle:
-            parts.append(f"usual {number_text(quantity.value(heat.usual[self._row][cell]))}")
+            parts.append(f"usual {number_text(quantity.value(row.usual[cell]))}")
         if cell < len(heat.steps) and heat.steps[cell] >= 0:
             parts.append(f"step {heat.steps[cell]:,}")
         return Text(f"◆ {', '.join([*parts, clock_text(heat.time_of(cell))])}", style="strong")
@@ -307,16 +295,24 @@ class HeatMap(LineWidget, can_focus=True):
     def action_zoom(self) -> None:
         if self.heat is not None and not self.heat.by_quantity and len(self.heat.rows) > 1:
             self.zooms.append(self.heat.rows[self._row].ranks)
-            self._ask_for_ranks()
+            self._begin_zoom()
 
     def action_out(self) -> None:
         if self.zooms:
             self.zooms.pop()
-            self._ask_for_ranks()
+            self._begin_zoom()
 
-    def _ask_for_ranks(self) -> None:
+    def _begin_zoom(self) -> None:
         self._row, self._moved = 0, False
-        self.post_message(self.Zoomed(self.zooms[-1] if self.zooms else ()))
+        self.zoom()
+
+    @property
+    def zoomed(self) -> tuple[int, ...]:
+        """The ranks that are zoomed to; none for all."""
+        return self.zooms[-1] if self.zooms else ()
+
+    def zoom(self) -> None:
+        """Show the ranks that are ``zoomed`` to."""
 
     def on_click(self, event: events.Click) -> None:
         place = event.get_content_offset(self)

@@ -12,7 +12,7 @@ from textual.geometry import Region
 from textual.strip import Strip
 from textual.widget import Widget
 
-from distconsole.tui.theme.palette import cursor_style
+from distconsole.tui.theme.themes import cursor_style
 
 
 class LineWidget(Widget):

@@ -1,4 +1,4 @@
-"""One printed line as cells: when, who, and what, in its own colours. It knows no widget."""
+"""One printed line as cells: when, who, and what, in its own colours; progress bars in the same way."""
 
 from __future__ import annotations
 
@@ -6,16 +6,19 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 
-from rich.cells import cell_len
+from rich.cells import chop_cells
 from rich.text import Text
 
 from distconsole.formats.figures import ranks_text
+from distconsole.model.run_events import LogLine
 from distconsole.model.time_text import clock_text
 from distconsole.runs.logs.buffer import BufferedLine, Said, Speaker, said_by
 from distconsole.runs.logs.fold import Row
 from distconsole.runs.logs.levels import Level
 from distconsole.runs.logs.slices import CUT_MARK
+from distconsole.text.progress import Bar, alike
 
 SHAPES = "●■▲◆▼"
 COLOURS_ON_DARK = ("#56b4e9", "#e69f00", "#2bb58a", "#f0e442", "#e08a5a", "#cc79a7")
@@ -77,7 +80,7 @@ def line_texts(
         _cut(body, room, line.text)
         head.append_text(body)
         return [head]
-    parts = _wrapped(body, room, style.height)
+    parts = _wrap(body, room, style.height)
     blank = Text(" " * head.cell_len, end="")
     if len(parts) == style.height:
         _cut(parts[-1], room, line.text, always=body.cell_len > room * style.height)
@@ -128,9 +131,7 @@ def _who(row: Row, speakers: Sequence[Speaker], world: int, style: LineStyle) ->
             text.append(f"{rank_shape(speaker.rank)} {speaker.rank}", colour)
             if cells > 10:
                 text.append(f" {speaker.host}", "faint")
-    text.truncate(cells - 1, overflow="ellipsis")
-    text.append(" " * (cells - text.cell_len))
-    return text
+    return _pad(text, cells)
 
 
 class _Same:
@@ -168,24 +169,9 @@ def _body(row: Row, line: BufferedLine, style: LineStyle) -> Text:
             if match.end() > match.start():
                 body.stylize("reverse", match.start(), match.end())
     if style.shift:
-        rest = body[_chars_before(body.plain, style.shift) :]
-        body = Text.assemble(("…", "faint"), rest, end="")
+        gone = len(next(iter(chop_cells(body.plain, style.shift)), ""))
+        body = Text.assemble(("…", "faint"), body[gone:], end="")
     return body
-
-
-def _chars_before(text: str, cells: int) -> int:
-    """Return how many characters take the first ``cells`` of ``text``."""
-    if text.isascii():
-        return cells
-    at = cells
-    low, high = 0, min(len(text), 2 * cells + 256)
-    while low < high:
-        at = (low + high) // 2
-        if cell_len(text[:at]) < cells:
-            low = at + 1
-        else:
-            high = at
-    return low
 
 
 def _cut_styled(text: str, most: int) -> str:
@@ -219,13 +205,44 @@ def size_text(line: str) -> str:
     return told[1] if told else f"{len(line) / 1000:.0f} kB"
 
 
-def _wrapped(body: Text, room: int, most: int) -> list[Text]:
+def _wrap(body: Text, room: int, most: int) -> list[Text]:
     """Return ``body`` in pieces of ``room`` cells, at most ``most`` of them."""
-    parts: list[Text] = []
-    while len(parts) < most - 1 and body.cell_len > room:
-        at = min(_chars_before(body.plain, room + 1), len(body)) - 1
-        while at > 1 and cell_len(body.plain[:at]) > room:
-            at -= 1
-        parts.append(body[: max(1, at)])
-        body = body[max(1, at) :]
-    return [*parts, body]
+    pieces = chop_cells(body.plain, room)[:most]
+    return list(body.divide(list(accumulate(map(len, pieces)))[:-1]))
+
+
+def bars_text(lines: Sequence[LogLine], room: int, world: int, style: LineStyle) -> list[Text]:
+    """Return progress bars that stand there now in at most ``room`` lines, those that are least far first.
+
+    Args:
+        lines: Transient lines, one a rank and stream.
+        room: Lines there are; where they are too few, bars that look alike are one.
+        world: Ranks of the run.
+    """
+    bars = alike(lines, fold=len(lines) > room)
+    return [_bar_text(bar, world, style) for bar in bars[:room]]
+
+
+def _bar_text(bar: Bar, world: int, style: LineStyle) -> Text:
+    text = Text("▸", "note", end="", no_wrap=True, overflow="ellipsis")
+    cells = style.who_cells
+    who = Text(end="")
+    if bar.count > 1:
+        who.append(said_text(Said(bar.ranks, bar.hosts), bar.count, world, cells - 1), "strong")
+    elif bar.ranks:
+        rank = bar.ranks[0]
+        who.append(f"{rank_shape(rank)} {rank}", rank_colour(rank, style.colours))
+    else:
+        who.append(bar.hosts[0], "faint")
+    text.append_text(_pad(who, cells))
+    if bar.spread:
+        text.append(f"{bar.spread} ", "strong")
+    text.append_text(Text.from_ansi(bar.shown[:1000].rstrip(), end=""))
+    text.truncate(style.width, overflow="ellipsis")
+    return text
+
+
+def _pad(who: Text, cells: int) -> Text:
+    who.truncate(cells - 1, overflow="ellipsis")
+    who.append(" " * (cells - who.cell_len))
+    return who
