@@ -34,7 +34,7 @@ from distconsole.operations.sessions import lend
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
 from distconsole.text.show import show_for
-from distconsole.tui.view_models.check import CheckPicture
+from distconsole.tui.view_models.check import CheckModel
 from distconsole.tui.views.check_words import check_line
 
 
@@ -192,7 +192,7 @@ def told_by(request: Check, seen: list[Event]) -> Told:
     assert request.emit_hostfile is not None
     *_, ended = seen
     assert isinstance(ended, CheckEnded)
-    picture = CheckPicture()
+    picture = CheckModel()
     for event in seen:
         picture.fold(event)
     return Told(

@@ -17,7 +17,7 @@ from distconsole.model.events import CheckEnded, CheckProgress, Event
 from distconsole.model.reports import HostReport, PairReport
 from distconsole.operations import Control, SessionSource
 from distconsole.tui.app import ConsoleApp
-from distconsole.tui.view_models.check import CheckPicture, again_in
+from distconsole.tui.view_models.check import CheckModel, again_in
 from distconsole.tui.view_models.pairs import (
     LOOKS,
     Grain,
@@ -344,7 +344,7 @@ def test_a_check_again_that_reaches_no_host_leaves_nothing_healthy() -> None:
     )
     whole = again_in(before, after, "python.version")
     assert (whole.outcome, whole.ok, whole.findings) == ("incomplete", False, (gone,))
-    picture = CheckPicture(report=before).repeat("python.version")
+    picture = CheckModel(report=before).repeat("python.version")
     picture.fold(CheckEnded(report=after))
     line = check_line(picture, 5, done=True, cancelled=False).plain
     assert line.startswith(

@@ -128,7 +128,7 @@ async def test_a_gap_is_no_decline() -> None:
 
     app, stage = staged({ask.Attach: interrupted}, request=ATTACH)
     async with on_screen(app, stage, LARGE):
-        plot = app.query_one("#plot-1", Plot)
+        plot = app.query_one("#plots-1", Plot)
         text = [plot.render_line(y).text for y in range(plot.size.height)]
     assert text[0].startswith("samples/s 60")
     width = text[-1].index("60") + 2 - 8

@@ -1,1 +1,1 @@
-"""Events in words, for the shell and for the prompt's transcript alike; prints nothing itself."""
+"""Events and reports in words, for the shell and for the prompt's transcript alike."""

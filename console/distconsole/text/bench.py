@@ -90,7 +90,6 @@ def _row(each: BenchResult) -> tuple[str, ...]:
 
 
 def _chart(output: Output, done: list[BenchResult]) -> None:
-    """Draw the samples a second, each bar against the longest."""
     speeds = [(each.strategy, each.samples_s.median) for each in done if each.samples_s]
     if not speeds:
         return
@@ -124,7 +123,7 @@ def show_collectives(output: Output, measured: CollectivesMeasured) -> None:
         )
     show_tables(output, measured.collectives)
     output.data("")
-    _show_verified(output, measured)
+    _show_exactness(output, measured)
     if measured.left_out:
         what = "no time for" if measured.collectives else "not measured:"
         more = f" and {len(measured.left_out) - 4} more" if len(measured.left_out) > 4 else ""
@@ -133,7 +132,7 @@ def show_collectives(output: Output, measured: CollectivesMeasured) -> None:
         show_finding(output, finding)
 
 
-def _show_verified(output: Output, measured: CollectivesMeasured) -> None:
+def _show_exactness(output: Output, measured: CollectivesMeasured) -> None:
     exact: dict[str, list[str]] = {}
     lacking: dict[str, list[str]] = {}
     for each in measured.verified:

@@ -1,4 +1,4 @@
-"""A check as text: findings worst first, then what was looked at and what was not."""
+"""A check as text: findings worst first, then how much was looked at."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from distconsole.formats.figures import number_text
 from distconsole.model.check_outcome import LOST
 from distconsole.model.events import CheckProgress, PairProgress
-from distconsole.model.findings import Cure, Finding, Severity
+from distconsole.model.findings import Cure, Finding, Proof, Severity
 from distconsole.model.reports import (
     CheckOutcome,
     CheckReport,
@@ -17,7 +17,7 @@ from distconsole.model.reports import (
     TargetReport,
 )
 from distconsole.model.time_text import date_text
-from distconsole.text.choices import FEW_REASONS, MAX_REASONS, REASON, is_red, panel_lines
+from distconsole.text.choices import FEW_REASONS, MAX_REASONS, REASON, any_unmet, panel_lines
 from distconsole.text.output import Output, tell
 from distconsole.text.paint import Paint
 from distconsole.text.tables import show_table
@@ -65,14 +65,10 @@ def show_report(output: Output, report: CheckReport, *, details: bool = False) -
     for line in changes_text(report):
         tell(output, line, 2)
     worst_first = sorted(report.findings, key=lambda finding: -finding.severity.order)
-    told = [finding for finding in worst_first if finding.severity is not Severity.OK]
-    shown: set[tuple[str, str, str]] = set()
-    for finding in told:
-        if details:
-            show_finding(output, finding, shown)
-        else:
-            show_brief(output, finding)
-    if report.choices and (details or is_red(report.choices)):
+    for finding in worst_first:
+        if finding.severity is not Severity.OK:
+            show_finding(output, finding, details=details)
+    if report.choices and (details or any_unmet(report.choices)):
         output.data("")
         for line in panel_lines(report.choices, MAX_REASONS if details else FEW_REASONS):
             if line.startswith(REASON):
@@ -138,22 +134,42 @@ def show_way_to_details(output: Output, report: CheckReport) -> None:
         output.say(HOW_TO_SEE_MORE)
 
 
-def show_brief(output: Output, finding: Finding) -> None:
-    """Print a finding in a line, and below it what to type first and what came of trying it."""
+def show_finding(output: Output, finding: Finding, *, details: bool = True) -> None:
+    """Print a finding: what, on which hosts, what came of trying its cure, and what to do.
+
+    Args:
+        details: Also what was seen and expected, and all of the hint; else what to type first.
+    """
     paint = output.paint_out
     tell(output, _headline(paint, finding), HANGING)
-    proof = finding.proof
-    if proof is not None and proof.after:
-        end = paint("cured", "green") if proof.cured else paint("not cured", "yellow")
-        by = f" by `{_tried(finding.cure)}`" if proof.cured and finding.cure else ""
-        tell(output, f"       {end}{by}: {proof.before} -> {proof.after}", HANGING + 4)
-    if finding.hint and finding.severity in (Severity.WARN, Severity.FAIL):
-        first, *rest = finding.hint.splitlines()
-        more = f"  (and {len(rest)} more)" if rest else ""
+    serious = finding.severity in (Severity.WARN, Severity.FAIL)
+    if details:
+        facts = [("seen", finding.seen), ("expected", finding.expected)] if serious else []
+        for label, text in facts:
+            for number, line in enumerate(text.splitlines()):
+                lead = "  " if number else f"{label}: "
+                tell(output, f"       {lead}{line}", HANGING + 4)
+        for label, words in proof_text(finding):
+            tell(output, f"       {paint(f'{label}:', 'cyan')} {words}", HANGING + 4)
+    elif finding.proof is not None and finding.proof.after:
+        _show_trial(output, finding, finding.proof)
+    hint = finding.hint if details or serious else ""
+    first, *rest = hint.splitlines() or [""]
+    if first:
+        more = f"  (and {len(rest)} more)" if rest and not details else ""
         output.data(f"       {paint('hint:', 'cyan')} {first}{paint(more, 'dim')}")
+    for line in rest if details else ():
+        output.data(f"         {line}")
 
 
-def _tried(cure: Cure) -> str:
+def _show_trial(output: Output, finding: Finding, proof: Proof) -> None:
+    paint = output.paint_out
+    end = paint("cured", "green") if proof.cured else paint("not cured", "yellow")
+    by = f" by `{_cure_line(finding.cure)}`" if proof.cured and finding.cure else ""
+    tell(output, f"       {end}{by}: {proof.before} -> {proof.after}", HANGING + 4)
+
+
+def _cure_line(cure: Cure) -> str:
     from distconsole.checks.fixes.cures import lines_to_type  # noqa: PLC0415 - other verbs need no checks
 
     return next(iter(lines_to_type(cure)), "")
@@ -172,31 +188,6 @@ def _hosts(names: tuple[str, ...]) -> str:
     return f"{','.join(names[: MAX_HOSTS_NAMED - 1])} and {len(names) - MAX_HOSTS_NAMED + 1} more"
 
 
-def show_finding(
-    output: Output, finding: Finding, shown: set[tuple[str, str, str]] | None = None
-) -> None:
-    """Print a finding: what, on which hosts, what was seen, and what to do.
-
-    Args:
-        shown: Proofs that stand above already; the finding's is added.
-    """
-    paint = output.paint_out
-    tell(output, _headline(paint, finding), HANGING)
-    for label, text in (("seen", finding.seen), ("expected", finding.expected)):
-        if text and finding.severity in (Severity.WARN, Severity.FAIL):
-            first, *rest = text.splitlines()
-            tell(output, f"       {label}: {first}", HANGING + 4)
-            for line in rest:
-                tell(output, f"         {line}", HANGING + 6)
-    for label, words in _proof_once(finding, set() if shown is None else shown):
-        tell(output, f"       {paint(f'{label}:', 'cyan')} {words}", HANGING + 4)
-    if finding.hint:
-        first, *rest = finding.hint.splitlines()
-        output.data(f"       {paint('hint:', 'cyan')} {first}")
-        for line in rest:
-            output.data(f"         {line}")
-
-
 def proof_text(finding: Finding) -> list[tuple[str, str]]:
     """Return what came of trying a finding's cure: without it and with it; none if it was not tried."""
     proof = finding.proof
@@ -209,17 +200,7 @@ def proof_text(finding: Finding) -> list[tuple[str, str]]:
     return told
 
 
-def _proof_once(finding: Finding, shown: set[tuple[str, str, str]]) -> list[tuple[str, str]]:
-    proof = finding.proof
-    same = None if proof is None else (proof.ran, proof.before, proof.after)
-    if same in shown:
-        return [("before and after", "as above")]
-    shown |= set() if same is None else {same}
-    return proof_text(finding)
-
-
 def _show_collectives(output: Output, report: CheckReport) -> None:
-    """Print one table, or one an operation where it was a sweep."""
     if len(report.collectives) > MAX_ROWS:
         show_tables(output, report.collectives)
         return

@@ -41,7 +41,11 @@ def panel_of(choices: Sequence[ChoiceReport], most: int = MAX_KINDS) -> list[tup
     kinds = sorted(alike.items(), key=lambda kind: not any(RED in cell for cell in kind[0]))
     shown = kinds[:most]
     rest = sum(len(hosts) for _, hosts in kinds[most:])
-    heading = ["", *(_named(hosts) for _, hosts in shown), *([f"{rest} others"] if rest else [])]
+    heading = [
+        "",
+        *(_hosts_text(hosts) for _, hosts in shown),
+        *([f"{rest} others"] if rest else []),
+    ]
     lines = [
         (SHORT.get(engine, engine), *(cells[row] for cells, _ in shown), *([""] if rest else []))
         for row, engine in enumerate(engines)
@@ -49,7 +53,7 @@ def panel_of(choices: Sequence[ChoiceReport], most: int = MAX_KINDS) -> list[tup
     return [tuple(heading), *lines]
 
 
-def _named(hosts: Sequence[str]) -> str:
+def _hosts_text(hosts: Sequence[str]) -> str:
     if len(hosts) <= MAX_NAMED:
         return ", ".join(hosts)
     return f"{hosts[0]} and {len(hosts) - 1} more"
@@ -78,7 +82,7 @@ def _unknown(choice: ChoiceReport) -> bool:
     return choice.how.startswith(NOT_FORETOLD)
 
 
-def is_red(choices: Iterable[ChoiceReport]) -> bool:
+def any_unmet(choices: Iterable[ChoiceReport]) -> bool:
     return any(choice.meets is False for choice in choices)
 
 

@@ -1,4 +1,4 @@
-"""Runs side by side as lines and tables; it compares nothing."""
+"""Runs side by side as lines and tables."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ def comparison_lines(found: Comparison) -> list[str]:
 
 
 def run_words(run: ComparedRun) -> str:
-    """Return one line that says which run a letter is."""
     summary = run.summary
     when = date_text(summary.started)
     name = f" ({summary.name})" if summary.name not in ("", summary.run) else ""
@@ -52,7 +51,6 @@ def run_words(run: ComparedRun) -> str:
 
 
 def figure_text(figure: Figure, place: int) -> str:
-    """Return a figure of one run as people read it."""
     value = figure.values[place]
     if value is None:
         return "-"

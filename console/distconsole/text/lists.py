@@ -1,4 +1,4 @@
-"""Runs, hosts, GPUs and ranks as tables: ``runs``, ``show`` and ``top`` without a screen."""
+"""Runs, hosts, GPUs and ranks as tables for a shell; the screen shows the same columns of hosts and GPUs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ def _nvlink(gpu: GpuSample) -> str:
 
 
 def gpu_number(gpu: GpuSample) -> str:
-    """Return the number of a GPU on its host, with that of the slice if it is one."""
     return f"{gpu.gpu}" if gpu.mig is None else f"{gpu.gpu}/{gpu.mig}"
 
 
@@ -76,7 +75,6 @@ RUN_COLUMNS: list[Column[RunSummary]] = [
 
 
 def show_load(output: Output, nodes: Sequence[NodeSample], gpus: Sequence[GpuSample]) -> None:
-    """Print one table of hosts and one of GPUs; what is unknown stays empty."""
     host: Column[Any] = Column("host", 14, lambda sample: sample.host)
     show_columns(output, [host, *NODE_COLUMNS], nodes)
     if gpus:
@@ -130,7 +128,6 @@ def _metric(summary: RunSummary, name: str) -> str:
 
 
 def show_ranks(output: Output, ranks: Sequence[RankListed]) -> None:
-    """Print one line a rank: what it is, and what was asked of it."""
     names = [name for name in ranks[0].shown if name in ranks[0].fields]
     rows = [[value_text(name, each.fields.get(name)) for name in names] for each in ranks]
     kinds = [RANK_FIELDS.find(name) for name in names]
@@ -139,7 +136,6 @@ def show_ranks(output: Output, ranks: Sequence[RankListed]) -> None:
 
 
 def count_matches(judged: ConditionJudged) -> str:
-    """Say how many match a condition."""
     unknown = f", {judged.unknown} unknown" if judged.unknown else ""
     return f"{judged.condition}: {judged.matched or 'none'} of {judged.asked} {judged.of}{unknown}"
 

@@ -1,4 +1,4 @@
-"""Colours for a terminal, none for a pipe; says nothing about what is worth a colour."""
+"""Colours for a terminal; a pipe gets plain words."""
 
 from __future__ import annotations
 

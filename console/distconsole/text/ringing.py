@@ -34,7 +34,8 @@ def ringing(
     if Way.DESKTOP not in ways:
         return bell
     return bell + "".join(
-        _wrapped(sequence, environment) for sequence in _sequences(notice, desktop, environment)
+        _pass_through(sequence, environment)
+        for sequence in _sequences(notice, desktop, environment)
     )
 
 
@@ -42,7 +43,7 @@ def _sequences(notice: Notice, desktop: str, environment: Mapping[str, str]) -> 
     title, text = _words(notice.title), _words(notice.text)
     nine = f"\x1b]9;{title}: {text}{BELL}"
     named = f"\x1b]777;notify;{title.replace(';', ',')};{text.replace(';', ',')}{BELL}"
-    match _known(environment) if desktop == "auto" else desktop:
+    match _guess_terminal(environment) if desktop == "auto" else desktop:
         case "osc9":
             return [nine]
         case "osc777":
@@ -53,7 +54,7 @@ def _sequences(notice: Notice, desktop: str, environment: Mapping[str, str]) -> 
             return []
 
 
-def _known(environment: Mapping[str, str]) -> str:
+def _guess_terminal(environment: Mapping[str, str]) -> str:
     """Return what the terminal knows; both where it says nothing of itself: each takes its own."""
     term = environment.get("TERM", "")
     if term in SILENT:
@@ -69,7 +70,7 @@ def _words(text: str) -> str:
     return plain_text(text).replace("\t", " ")[:MAX_CHARS]
 
 
-def _wrapped(sequence: str, environment: Mapping[str, str]) -> str:
+def _pass_through(sequence: str, environment: Mapping[str, str]) -> str:
     if environment.get("TMUX"):
         return f"\x1bPtmux;{sequence.replace(chr(27), chr(27) * 2)}\x1b\\"
     if environment.get("STY"):

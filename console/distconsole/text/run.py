@@ -51,8 +51,6 @@ class RunText:
         self._clock = clock
         self._timeline = RunTimeline()
         self._bars = Bars(output)
-        self._names: dict[tuple[str, object, str], str] = {}
-        """Host, rank and stream of a line -> what stands before it."""
         self._told_at: float | None = None
         self._all_running = False
 
@@ -109,23 +107,14 @@ class RunText:
             self._output.say(f"all {running} {word}")
 
     def log(self, event: LogLine) -> None:
-        """Print one line of a rank."""
         if event.transient:
             self._bars.show(event)
             return
         self._bars.end(event)
-        source = (event.host, event.rank, event.stream)
-        who = self._names.get(source)
-        if who is None:
-            who = self._names[source] = self._name(event)
-        if event.stream == "err":
-            self._output.say(f"{who} {line_text(event, self._output.paint_err)}")
-        else:
-            self._output.data(f"{who} {line_text(event, self._output.paint_out)}")
-
-    def _name(self, event: LogLine) -> str:
-        paint = self._output.paint_err if event.stream == "err" else self._output.paint_out
-        return paint(name_text(event), "dim")
+        err = event.stream == "err"
+        paint = self._output.paint_err if err else self._output.paint_out
+        line = f"{paint(name_text(event), 'dim')} {line_text(event, paint)}"
+        (self._output.say if err else self._output.data)(line)
 
     def _finding(self, event: RunFinding) -> None:
         say = self._output.say

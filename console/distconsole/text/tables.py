@@ -37,7 +37,6 @@ class Column(Generic[Row]):
     sort: str = ""
 
     def adapt(self, cell: Callable[[Other], Text | str]) -> Column[Other]:
-        """Return the same column for other rows."""
         return Column(self.title, self.width, cell, self.need, self.right, self.sort)
 
 
@@ -63,13 +62,11 @@ def show_table(
     rows: Sequence[Sequence[str]],
     right: Sequence[int] = (),
 ) -> None:
-    """Print a table as data."""
     for line in table(header, rows, right):
         output.data(line)
 
 
 def show_columns(output: Output, columns: Sequence[Column[Row]], rows: Sequence[Row]) -> None:
-    """Print ``columns`` of ``rows`` as data."""
     right = [place for place, column in enumerate(columns) if column.right]
     cells = [[str(column.cell(row)) for column in columns] for row in rows]
     show_table(output, [column.title for column in columns], cells, right)

@@ -34,7 +34,7 @@ from distconsole.tui.session import ConsoleSession
 from distconsole.tui.tasks import Perform
 from distconsole.tui.terminal.leaving import NO_KEY_PROTOCOL, Leaving, let_keys_signal
 from distconsole.tui.terminal.low_overhead import LowOverheadApp, share_one_heap
-from distconsole.tui.theme.appearance import Appearance, asked_theme, no_color
+from distconsole.tui.theme.appearance import Appearance, no_color, theme_of
 from distconsole.tui.theme.themes import LOOKS
 from distconsole.tui.view_models.hosts import Clocks
 
@@ -116,7 +116,7 @@ class ConsoleApp(LowOverheadApp[int]):
         app = cls(
             request,
             state / "history",
-            theme=asked_theme(request, config),
+            theme=theme_of(request, config),
             theme_kept=state / "theme",
             shortcuts=of_user(config),
             startup=startup_file() if wants_startup(request, config) else None,

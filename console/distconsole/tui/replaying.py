@@ -19,7 +19,7 @@ from distconsole.runs.replay.recording import Mark, Recording, RunState, Walk
 from distconsole.runs.store.run_file import RunFile
 from distconsole.tui.prompt.keys import SCREEN_VERBS
 from distconsole.tui.tasks import RequestTask
-from distconsole.tui.view_models.hosts import LoadPicture
+from distconsole.tui.view_models.hosts import LoadModel
 
 if TYPE_CHECKING:
     from distconsole.runs.timeline import RunTimeline
@@ -249,9 +249,9 @@ def _speed(words: Sequence[str]) -> int:
     return int(text)
 
 
-def _load_of(timeline: RunTimeline) -> LoadPicture:
+def _load_of(timeline: RunTimeline) -> LoadModel:
     """Return the hosts and their GPUs as the run saw them, ages counted from its own times."""
-    picture = LoadPicture(
+    picture = LoadModel(
         nodes=dict(timeline.nodes), gpus=dict(timeline.gpus), links=dict(timeline.links)
     )
     for gpu in timeline.gpus.values():

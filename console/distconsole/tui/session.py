@@ -33,7 +33,7 @@ from distconsole.tui.tasks import Perform, RequestTask
 from distconsole.tui.terminal.bell import TerminalBell
 from distconsole.tui.terminal.input_priority import InputPriority
 from distconsole.tui.transcript import Transcript
-from distconsole.tui.view_models.check import CheckPicture
+from distconsole.tui.view_models.check import CheckModel
 from distconsole.tui.view_models.hosts import Clocks
 
 LEAVING_SECONDS = 5.0
@@ -196,7 +196,7 @@ class ConsoleSession:
         line: str,
         *,
         quiet: bool = False,
-        check: CheckPicture | None = None,
+        check: CheckModel | None = None,
     ) -> RequestTask:
         """Start ``request``, which was asked for by ``line``, or by the screen if ``quiet``."""
         if isinstance(request, ask.Run):  # kept with the run, for other sittings
@@ -335,7 +335,7 @@ PEERS = 16
 """Up to so many hosts all are asked when a check is made again; of more, those concerned and peers."""
 
 
-def repeated(request: ask.Check, check: str, picture: CheckPicture) -> tuple[ask.Check, str]:
+def repeated(request: ask.Check, check: str, picture: CheckModel) -> tuple[ask.Check, str]:
     """Return the request that makes ``check`` again, and how it reads in the grammar.
 
     What a check says of a host it mostly says next to the others: the hosts concerned alone would agree

@@ -36,8 +36,8 @@ from distconsole.text.run import NOTED, note_text
 from distconsole.text.show import Show, show_for
 from distconsole.tui.terminal.input_priority import InputPriority
 from distconsole.tui.transcript import Transcript, Voice
-from distconsole.tui.view_models.check import CheckPicture
-from distconsole.tui.view_models.hosts import Clocks, LoadPicture
+from distconsole.tui.view_models.check import CheckModel
+from distconsole.tui.view_models.hosts import Clocks, LoadModel
 
 Perform = Callable[[ask.Request, SessionSource, Control], Iterator[Event]]
 """What does a request: ``operations.perform``."""
@@ -69,7 +69,7 @@ class RequestTask:
         quiet: bool = False,
         clocks: Clocks | None = None,
         perform: Perform = perform,
-        check: CheckPicture | None = None,
+        check: CheckModel | None = None,
         number: int = 0,
         input_priority: InputPriority | None = None,
     ) -> None:
@@ -89,8 +89,8 @@ class RequestTask:
         folder = runs_dir()
         self.book = LogBuffer(folder if folder.is_dir() else None)
         self.history = RankHistory()
-        self.load = LoadPicture()
-        self.check = check or CheckPicture()
+        self.load = LoadModel()
+        self.check = check or CheckModel()
         self.listed: list[RunSummary] = []
         self.compared: RunsCompared | None = None
         self.launches: list[LaunchKept] = []

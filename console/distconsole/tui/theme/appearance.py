@@ -23,11 +23,10 @@ KEPT_BYTES = 100
 
 
 def no_color() -> bool:
-    """Whether no colours are wanted (https://no-color.org), as Textual reads it."""
     return "NO_COLOR" in os.environ
 
 
-def asked_theme(request: ask.Request, config: Config) -> str | None:
+def theme_of(request: ask.Request, config: Config) -> str | None:
     """Return the theme that the command line or the configuration names, or None."""
     return getattr(request, "theme", None) or config.theme
 
@@ -74,7 +73,6 @@ class Appearance:
         return f"theme {app.theme}{bare}"
 
     def named(self, name: str) -> str:
-        """Return the whole name of the theme called ``name``; raises ``UsageError`` if there is none."""
         known = self._app.available_themes
         for whole in (name, f"textual-{name}"):
             if whole in known:

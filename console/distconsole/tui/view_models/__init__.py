@@ -1,1 +1,1 @@
-"""What views draw, worked out without a screen."""
+"""What views draw, worked out from events alone."""

@@ -1,4 +1,4 @@
-"""What a check looks like after the events so far, and when one check of it is made again. It asks nobody."""
+"""What a check looks like after the events so far, and when one check of it is made again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from distconsole.tui.view_models.pairs import Pair, Pairs, update_pair
 
 
 @dataclass(slots=True)
-class CheckPicture:
+class CheckModel:
     """A check as far as it got.
 
     Attributes:
@@ -37,9 +37,9 @@ class CheckPicture:
     strict: bool = False
     _pairs: Pairs | None = None
 
-    def repeat(self, check: str, *, strict: bool = False) -> CheckPicture:
-        """Return a picture that is this one until ``check`` was made again."""
-        return CheckPicture(
+    def repeat(self, check: str, *, strict: bool = False) -> CheckModel:
+        """Return a model that is this one until ``check`` was made again."""
+        return CheckModel(
             findings=list(self.findings),
             cells={check: dict(cells) for check, cells in self.cells.items()},
             known=dict(self.known),
@@ -96,7 +96,6 @@ class CheckPicture:
         self._pairs = None
 
     def worst_first(self) -> list[Finding]:
-        """Findings in the order in which they should be read."""
         return sorted(self.findings, key=lambda finding: -finding.severity.order)
 
     @property

@@ -23,11 +23,11 @@ from distconsole.runs.rank_history import (
 
 Item = TypeVar("Item")
 NOW_COLUMNS = 5
-"""A rank's present is the median of so many moments: one slow step is none's fault."""
+"""A rank's present is the median of so many columns: one slow step is none's fault."""
 FORGIVEN = 2
-"""Moments as good as usual that do not end a bad time."""
+"""Columns as good as usual that do not end a bad time."""
 MOST_COLUMNS = 1_000_000
-"""Moments beyond this are the doing of a clock that jumped."""
+"""Columns beyond this are the doing of a clock that jumped."""
 PACE = (STEP, DATA, RATE)
 """Quantities in which a slow rank is marked as such; it may have a high loss besides."""
 LEVELS = 24
@@ -82,7 +82,7 @@ class Worst:
     usual: float
     since: float
     always: bool
-    """It was so at the oldest moment that is known."""
+    """It was so at the oldest time that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +260,6 @@ class _Cut:
     def rows_of(
         self, quantity: str, groups: Sequence[tuple[str, tuple[int, ...]]]
     ) -> list[HeatRow]:
-        """Return rows of one quantity and one scale."""
         cells = [self._cells(quantity, ranks) for _, ranks in groups]
         scale = Scale(self.history.quantities[quantity], *_ends(cells))
         usual = self._worst_of(self.usual(quantity)[self.begin :])

@@ -1,4 +1,4 @@
-"""What the hosts look like after the events so far. A pure fold: it asks nobody."""
+"""What the hosts look like after the events so far: a pure fold."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Clock = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The times that ages are counted from; parameters, so that a picture can be drawn as of any moment."""
+    """The times that ages are counted from; parameters, so that a view can be drawn as of any time."""
 
     unix: Clock = time.time
     monotonic: Clock = time.monotonic
 
 
 @dataclass(slots=True)
-class LoadPicture:
+class LoadModel:
     """The hosts as last seen, by ``top``."""
 
     nodes: dict[str, NodeSample] = field(default_factory=dict)

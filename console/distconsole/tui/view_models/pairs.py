@@ -1,4 +1,4 @@
-"""Pairs of hosts as cells to draw: what is known of each, and how many cells fit. Pure; it draws nothing."""
+"""Pairs of hosts as cells to draw: what is known of each, and how many cells fit."""
 
 from __future__ import annotations
 

@@ -29,10 +29,10 @@ from distconsole.tui.views.check_words import (
     evidence_words,
     finding_words,
     grid_rows,
+    match_findings,
     pair_words,
     pairs_line,
     row_words,
-    shown_findings,
 )
 from distconsole.tui.widgets.choices_panel import ChoicesPanel
 from distconsole.tui.widgets.line_table import LineTable
@@ -178,14 +178,14 @@ class CheckView(Vertical):
 
     def draw(self, task: RequestTask) -> None:
         with task.reading():
-            picture = task.check
-            findings, count = shown_findings(picture, self.condition)
-            grid = grid_rows(picture, self.condition)
-            checks = len(grid if self.condition is None else grid_rows(picture))
-            line = check_line(picture, checks, done=task.done, cancelled=task.is_cancelled)
-            self._report, self._pairs = picture.report, picture.pairs
-            choices, self._rounds = picture.choices, picture.rounds
-            self._done, known = task.done, list(picture.findings)
+            model = task.check
+            findings, count = match_findings(model, self.condition)
+            grid = grid_rows(model, self.condition)
+            checks = len(grid if self.condition is None else grid_rows(model))
+            line = check_line(model, checks, done=task.done, cancelled=task.is_cancelled)
+            self._report, self._pairs = model.report, model.pairs
+            choices, self._rounds = model.choices, model.rounds
+            self._done, known = task.done, list(model.findings)
         table: LineTable[Finding] = self.query_one("#findings", LineTable)
         cells: LineTable[GridRow] = self.query_one("#grid", LineTable)
         left = f"{len(findings)} of {count} findings, {len(grid)} of {checks} checks"
@@ -247,7 +247,6 @@ class CheckView(Vertical):
 
     @on(LineTable.Chosen, "#grid")
     def show_check(self, event: LineTable.Chosen) -> None:
-        """Show everything about the first finding of a check; without one why it has no verdict."""
         row = event.table.row_under_cursor()
         if row is None:
             return

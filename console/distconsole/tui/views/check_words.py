@@ -18,15 +18,13 @@ from distconsole.tui.view_models.check import (
     OUTCOME_MARKS,
     OUTCOME_ORDER,
     SEVERITY_MARKS,
-    CheckPicture,
+    CheckModel,
 )
 from distconsole.tui.view_models.pairs import LOOKS, Pair, Pairs
 
 
 @dataclass(frozen=True, slots=True)
 class GridRow:
-    """One check over all hosts."""
-
     check: str
     cells: tuple[str, ...]
 
@@ -80,17 +78,15 @@ GRID_COLUMNS: list[Column[GridRow]] = [
 ]
 
 
-def grid_rows(
-    picture: CheckPicture, condition: Condition[CheckRow] | None = None
-) -> list[GridRow]:
+def grid_rows(model: CheckModel, condition: Condition[CheckRow] | None = None) -> list[GridRow]:
     """One row a check, troubled ones first; once there is a report nothing runs any more.
 
     Cells that do not match ``condition`` are empty, and a check that has no other is left out.
     """
-    hosts = _all_hosts(picture)
-    matching = _matching_cells(picture, condition)
+    hosts = _all_hosts(model)
+    matching = _matching_cells(model, condition)
     rows = []
-    for check, cells in sorted(picture.cells.items()):
+    for check, cells in sorted(model.cells.items()):
         of_hosts = any(host in cells for host in hosts)
         places = hosts if of_hosts else tuple(cells)
         seen = {
@@ -100,19 +96,19 @@ def grid_rows(
         }
         if seen:
             rows.append(GridRow(check, tuple(seen.get(host, "") for host in places)))
-    if picture.report is not None:
+    if model.report is not None:
         rows = [row for row in rows if set(row.cells) != {"running"}]
     return sorted(rows, key=lambda row: row.worst)
 
 
-def shown_findings(
-    picture: CheckPicture, condition: Condition[CheckRow] | None
+def match_findings(
+    model: CheckModel, condition: Condition[CheckRow] | None
 ) -> tuple[list[Finding], int]:
     """Return the findings that match, worst first, and how many there are of which to read."""
-    found = [each for each in picture.worst_first() if each.severity is not Severity.OK]
+    found = [each for each in model.worst_first() if each.severity is not Severity.OK]
     if condition is None:
         return found, len(found)
-    hosts = _all_hosts(picture)
+    hosts = _all_hosts(model)
     rows = [
         CheckRow(each.check, each.hosts or hosts, each.severity.value, (each.summary,))
         for each in found
@@ -121,28 +117,28 @@ def shown_findings(
     return [each for each, yes in zip(found, answers, strict=True) if yes], len(found)
 
 
-def _all_hosts(picture: CheckPicture) -> tuple[str, ...]:
-    cells = picture.cells.values()
+def _all_hosts(model: CheckModel) -> tuple[str, ...]:
+    cells = model.cells.values()
     return tuple(dict.fromkeys(host for each in cells for host in each if host))
 
 
 def _matching_cells(
-    picture: CheckPicture, condition: Condition[CheckRow] | None
+    model: CheckModel, condition: Condition[CheckRow] | None
 ) -> set[tuple[str, str]] | None:
     """Return check and host of each cell that matches; None where all are shown."""
     if condition is None:
         return None
     said: dict[tuple[str, str], list[str]] = {}
-    for finding in picture.findings:
+    for finding in model.findings:
         for host in ("", *finding.hosts):
             said.setdefault((finding.check, host), []).append(finding.summary)
-    places = [(check, host) for check, cells in picture.cells.items() for host in cells]
-    hosts = _all_hosts(picture)
+    places = [(check, host) for check, cells in model.cells.items() for host in cells]
+    hosts = _all_hosts(model)
     rows = [
         CheckRow(
             check,
             (host,) if host else hosts,
-            picture.cells[check][host],
+            model.cells[check][host],
             tuple(said.get((check, host), ())),
         )
         for check, host in places
@@ -157,18 +153,18 @@ OUTCOME_WORDS = {
 }
 
 
-def check_line(picture: CheckPicture, checks: int, *, done: bool, cancelled: bool) -> Text:
+def check_line(model: CheckModel, checks: int, *, done: bool, cancelled: bool) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
-    report = picture.report
-    running = picture.running() if not done else []
+    report = model.report
+    running = model.running() if not done else []
     now = f": {', '.join(running[:3])}" if running else ""
     if report is None:
         words = "the check ended without a report" if done else f"checking{now}"
         if cancelled:
             words = "incomplete: cancelled" if done else "cancelling, once the hosts have answered"
         return text.append(words, style="warn" if done or cancelled else "note")
-    if picture.again:
-        text.append_text(_again(picture, now, done=done, cancelled=cancelled)).append("  ")
+    if model.again:
+        text.append_text(_again(model, now, done=done, cancelled=cancelled)).append("  ")
     counts = Counter(finding.severity for finding in report.findings)
     text.append(*OUTCOME_WORDS[report.outcome])
     parts = ["cancelled"] if report.cancelled else []
@@ -188,20 +184,19 @@ def check_line(picture: CheckPicture, checks: int, *, done: bool, cancelled: boo
     return text.append(f"  {', '.join(parts)}, {report.seconds:.1f} s")
 
 
-def _again(picture: CheckPicture, now: str, *, done: bool, cancelled: bool) -> Text:
-    """Return how far the check is that is made again."""
-    check = picture.again
-    if cancelled and not picture.repeated:
+def _again(model: CheckModel, now: str, *, done: bool, cancelled: bool) -> Text:
+    check = model.again
+    if cancelled and not model.repeated:
         return Text(f"{check}: {'cancelled' if done else 'cancelling'}", style="warn")
     if not done:
         return Text(f"{check} again{now}", style="note")
-    if not picture.repeated:
+    if not model.repeated:
         return Text(f"{check}: could not be made again", style="warn")
-    if UNKNOWN.intersection(picture.cells.get(check, {}).values()):
+    if UNKNOWN.intersection(model.cells.get(check, {}).values()):
         return Text(f"{check}: could not be made again on every host", style="warn")
     left = any(
         found.check == check and found.severity.order >= Severity.WARN.order
-        for found in picture.findings
+        for found in model.findings
     )
     return Text(f"{check}: {'still there' if left else 'gone'}", style="warn" if left else "good")
 
@@ -259,7 +254,6 @@ def evidence_words(finding: Finding, report: CheckReport | None, *, apart: bool 
 
 
 def _cure_words(cure: Cure) -> str:
-    """Return a cure line by line, as a person would set it."""
     lines = [f"export {name}={value}" for name, value in cure.env.items()]
     lines += [f"unset {name}" for name in cure.unset]
     lines += [f"mpirun --mca {name} {value}" for name, value in cure.mca.items()]

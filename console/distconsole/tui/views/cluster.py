@@ -20,7 +20,7 @@ from distconsole.text.lists import GPU_COLUMNS as SHELL_GPU_COLUMNS
 from distconsole.text.lists import NODE_COLUMNS, gpu_number
 from distconsole.text.tables import Column
 from distconsole.tui.tasks import RequestTask
-from distconsole.tui.view_models.hosts import LoadPicture
+from distconsole.tui.view_models.hosts import LoadModel
 from distconsole.tui.views.row_order import OrderedView
 from distconsole.tui.widgets.bars import level_bar
 from distconsole.tui.widgets.line_table import LineTable
@@ -68,7 +68,7 @@ def _host_state(row: HostRow) -> Text:
     return Text("… connecting", style="faint")
 
 
-def _of_host(row: HostRow, text: str) -> Text:
+def _host_text(row: HostRow, text: str) -> Text:
     return Text(text, style="faint" if row.stale else "")
 
 
@@ -80,19 +80,19 @@ def _cpu_bar(row: HostRow) -> Text:
 def _gpu_use(row: HostRow) -> Text:
     known = [gpu.util for gpu in row.gpus if gpu.util is not None]
     mean = f" {sum(known) / len(known):.0f}%" if known else ""
-    return _of_host(row, f"{len(row.gpus)} at{mean}" if row.gpus else "-")
+    return _host_text(row, f"{len(row.gpus)} at{mean}" if row.gpus else "-")
 
 
 def _node_column(column: Column[NodeSample]) -> Column[HostRow]:
     def cell(row: HostRow) -> Text:
-        return _of_host(row, "" if row.node is None else str(column.cell(row.node)))
+        return _host_text(row, "" if row.node is None else str(column.cell(row.node)))
 
     return column.adapt(cell)
 
 
 _CPU, _LOAD, _MEMORY, *_OTHERS = map(_node_column, NODE_COLUMNS)
 HOST_COLUMNS: list[Column[HostRow]] = [
-    Column("host", 14, lambda row: _of_host(row, row.name), sort="host"),
+    Column("host", 14, lambda row: _host_text(row, row.name), sort="host"),
     Column("cpu", 10, _cpu_bar, need=3),
     *(_CPU, _LOAD, _MEMORY),
     Column("gpus", 9, _gpu_use, 2, True),
@@ -101,7 +101,7 @@ HOST_COLUMNS: list[Column[HostRow]] = [
 ]
 
 
-def _of_gpu(row: GpuRow, text: str) -> Text:
+def _gpu_text(row: GpuRow, text: str) -> Text:
     return Text(text, style="strong" if row.head else "faint" if row.stale else "")
 
 
@@ -112,9 +112,9 @@ def _gpu_bar(row: GpuRow) -> Text:
 
 def _gpu_name(row: GpuRow) -> Text:
     if row.head:
-        return _of_gpu(row, f"x{row.sample.gpu}")
+        return _gpu_text(row, f"x{row.sample.gpu}")
     number = gpu_number(row.sample)
-    return Text(f"!{number}", style="bad") if row.other else _of_gpu(row, number)
+    return Text(f"!{number}", style="bad") if row.other else _gpu_text(row, number)
 
 
 def _notes(row: GpuRow) -> Text:
@@ -144,14 +144,14 @@ def _gpu_column(column: Column[GpuSample]) -> Column[GpuRow]:
         text = str(column.cell(row.sample))
         if column.sort == "ecc":
             return Text(text, style="bad" if row.sample.ecc_uncorrected else "faint")
-        return _of_gpu(row, text)
+        return _gpu_text(row, text)
 
     return column.adapt(cell)
 
 
 _NAME, *_FIGURES = map(_gpu_column, SHELL_GPU_COLUMNS)
 GPU_COLUMNS: list[Column[GpuRow]] = [
-    Column("host", 12, lambda row: _of_gpu(row, row.sample.host), sort="host"),
+    Column("host", 12, lambda row: _gpu_text(row, row.sample.host), sort="host"),
     Column("gpu", 5, _gpu_name, right=True, sort="gpu"),
     _NAME,
     Column("use", 10, _gpu_bar, need=4),
@@ -259,7 +259,7 @@ def _sum(values: Sequence[Number | None]) -> Number | None:
     return sum(known[1:], known[0]) if known else None
 
 
-def _host_rows(load: LoadPicture, names: tuple[str, ...], now: float) -> list[HostRow]:
+def _host_rows(load: LoadModel, names: tuple[str, ...], now: float) -> list[HostRow]:
     gpus: dict[str, list[GpuSample]] = {}
     for key in sorted(load.gpus, key=lambda key: (load.gpus[key].gpu, key)):
         gpus.setdefault(key[0], []).append(load.gpus[key])
@@ -277,7 +277,7 @@ def _host_rows(load: LoadPicture, names: tuple[str, ...], now: float) -> list[Ho
 
 
 def load_rows_of(
-    load: LoadPicture, names: tuple[str, ...], now: float, me: tuple[str, ...]
+    load: LoadModel, names: tuple[str, ...], now: float, me: tuple[str, ...]
 ) -> list[LoadRow]:
     """Return what conditions are asked of, for the hosts called ``names`` and all others known."""
     return _load_rows(_host_rows(load, names, now), me)

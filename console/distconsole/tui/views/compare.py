@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical
+from textual.containers import Vertical
 
 from distconsole.errors import UsageError
 from distconsole.model.comparison import (
@@ -25,7 +25,7 @@ from distconsole.text.tables import Column
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Line, Words
-from distconsole.tui.widgets.plot import Curve, Plot, PlotData, figure
+from distconsole.tui.widgets.plot import Curve, PlotData, Plots, figure
 
 PLOTS = 3
 PLOT_CELLS = 40
@@ -38,22 +38,17 @@ COLOURS = ("accent", "good", "warn", "note", "bad", "strong", "faint", "accent")
 
 @dataclass(frozen=True, slots=True)
 class CompareRow:
-    """A line of the table: a figure or a setting."""
-
     name: str
     figure: Figure | None = None
     setting: Setting | None = None
 
 
 class CompareView(Vertical):
-    """Two to eight runs."""
-
     DEFAULT_CSS = """
     CompareView > #compare-runs { height: auto; max-height: 8; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
     CompareView > #compare-same { color: $text-muted; }
     CompareView > #compare-words { height: auto; max-height: 40%; padding: 0 1; }
     CompareView > #compare-plots { height: 2fr; min-height: 5; max-height: 20; }
-    CompareView > #compare-plots Plot { width: 1fr; margin-right: 1; }
     CompareView > #compare-table { height: 2fr; min-height: 3; border-top: solid $panel; }
     """
 
@@ -62,8 +57,6 @@ class CompareView(Vertical):
         self.axis = AXES[0]
         self._shown: RunsCompared | None = None
         self._drawn_size = (0, 0)
-        self._chosen: tuple[str, ...] = ()
-        self._skip = 0
 
     def compose(self) -> ComposeResult:
         yield Words(
@@ -71,9 +64,7 @@ class CompareView(Vertical):
             id="compare-runs",
         )
         yield Words(id="compare-words")
-        with Horizontal(id="compare-plots"):
-            for index in range(PLOTS):
-                yield Plot(id=f"curves-{index}")
+        yield Plots(PLOTS, PLOT_CELLS, id="compare-plots")
         yield LineTable(
             [Column("", NAME_CELLS, _name)], same=lambda row: row.name, id="compare-table"
         )
@@ -86,16 +77,13 @@ class CompareView(Vertical):
         axis = {"time": "seconds"}.get(axis, axis)
         if axis not in AXES:
             raise UsageError(f"there is no axis '{axis[:40]}'", f"one of: {', '.join(AXES)}")
-        self.axis, self._skip = axis, 0
+        self.axis = axis
         self._draw_curves()
         return f"curves by {'time' if axis == 'seconds' else axis}"
 
     def choose(self, names: list[str]) -> None:
         """Show the curves whose titles begin with one of ``names`` first; ``next`` goes on to others."""
-        if names == ["next"]:
-            self._skip += self._room()
-        else:
-            self._chosen, self._skip = tuple(names), 0
+        self.query_one(Plots).choose(names)
         self._draw_curves()
 
     def draw(self, task: RequestTask) -> None:
@@ -109,7 +97,7 @@ class CompareView(Vertical):
         if made is self._shown and size == self._drawn_size:
             return
         if made is not self._shown:
-            self._skip, self._chosen = 0, ()
+            self.query_one(Plots).choose([])
         self._shown, self._drawn_size = made, size
         found = made.comparison
         self.query_one("#compare-runs", Words).show(_runs(found))
@@ -121,25 +109,14 @@ class CompareView(Vertical):
         self.query_one("#compare-same", Line).show(same)
         self._draw_curves()
 
-    def _room(self) -> int:
-        return max(1, min(PLOTS, self.size.width // PLOT_CELLS))
-
     def _draw_curves(self) -> None:
         known = () if self._shown is None else self._shown.curves
         found = [each for each in known if each.axis == self.axis]
         titles = {each.title for each in found}
         # Throughput, step time and GPU use are known along time alone.
         found += [each for each in known if each.axis == "seconds" and each.title not in titles]
-        found.sort(key=lambda each: not each.title.startswith(self._chosen or ("",)))
-        room = self._room()
-        if len(found) > room:
-            skip = self._skip % len(found)
-            found = [*found[skip:], *found[:skip]]
-        shown = found[:room]
-        for index in range(PLOTS):
-            plot = self.query_one(f"#curves-{index}", Plot)
-            plot.display = index < max(1, len(shown))
-            plot.show(_plot(shown[index]) if index < len(shown) else None)
+        plots = self.query_one(Plots)
+        plots.show([_plot(each) for each in plots.pick(found, lambda each: each.title)])
 
 
 def _plot(shown: ComparedCurves) -> PlotData:
@@ -174,7 +151,6 @@ def colour_of(letter: str) -> str:
 
 
 def _runs(found: Comparison) -> Text:
-    """One line a run, in its colour."""
     return Text("\n", no_wrap=True, overflow="ellipsis").join(
         Text(run_words(run), style=colour_of(run.letter), end="") for run in found.runs
     )
@@ -215,13 +191,15 @@ def _column(run: ComparedRun, place: int, width: int) -> Column[CompareRow]:
             return Text("")
         ratio = ratio_text(row.figure, place)
         return Text.assemble(
-            f"{figure_text(row.figure, place):>8} ", (ratio, _judged(row.figure, place)), end=""
+            f"{figure_text(row.figure, place):>8} ",
+            (ratio, _ratio_style(row.figure, place)),
+            end="",
         )
 
     return Column(f"{run.letter} {run.summary.run}", width, cell)
 
 
-def _judged(figure: Figure, place: int) -> str:
+def _ratio_style(figure: Figure, place: int) -> str:
     """Return the style of a ratio: whether it is worse or better than the first run's."""
     ratio = figure.ratios[place]
     if ratio is None or not figure.better or abs(ratio - 1) <= WORSE_SHARE:

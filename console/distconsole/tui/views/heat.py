@@ -33,8 +33,6 @@ def troubles_of(
 
 
 class RunHeat(HeatMap):
-    """The heat map of one run."""
-
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self.quantity = "step"

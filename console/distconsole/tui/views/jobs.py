@@ -1,4 +1,4 @@
-"""What goes on: every verb that has not ended, how long, what it is at, and how it can be ended."""
+"""The verbs that go on: how long, what each is at, and how it can be ended."""
 
 from __future__ import annotations
 

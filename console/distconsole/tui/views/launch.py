@@ -20,7 +20,7 @@ from distconsole.tui.jobs import spinner
 from distconsole.tui.launch_form.model import LaunchFormModel
 from distconsole.tui.prompt.folders import Folders
 from distconsole.tui.terminal.sanitize import one_line
-from distconsole.tui.view_models.hosts import LoadPicture
+from distconsole.tui.view_models.hosts import LoadModel
 from distconsole.tui.views.launch_fields import FieldRow
 from distconsole.tui.views.launch_words import (
     HOST_COLUMNS,
@@ -62,8 +62,6 @@ class HostTable(LineTable[HostChoice]):
     ]
 
     class Picked(Message):
-        """These hosts are wanted now."""
-
         def __init__(self, names: list[str]) -> None:
             super().__init__()
             self.names = names
@@ -94,8 +92,6 @@ class HostTable(LineTable[HostChoice]):
 
 
 class More(Line, can_focus=True):
-    """The line that folds the other fields."""
-
     DEFAULT_CSS = """
     More { color: $text-accent; }
     More:focus { background: $primary 25%; }
@@ -145,16 +141,17 @@ class LaunchView(Container):
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
-        self._furnished = False
+        self.furnished = False
+        """Whether there is anything to draw on."""
         self._first: list[FieldRow] = []
         self._others: list[FieldRow] = []
 
     async def furnish(self) -> None:
         """Make the form, once it is wanted: it is many widgets, and the first screen is another."""
-        if self._furnished:
+        if self.furnished:
             return
         await self.mount_all(self._parts())
-        self._furnished = True
+        self.furnished = True
         self._widen()
         self.query_one("#launch-form").set_class(self.size.height >= TALL_LINES, "-unfolded")
 
@@ -193,7 +190,6 @@ class LaunchView(Container):
         ]
 
     def _again(self) -> None:
-        """Suggest anew: a slow folder has answered (on its thread)."""
         if self.app.is_running:
             self.app.call_later(self._suggest)
 
@@ -203,16 +199,11 @@ class LaunchView(Container):
             self.run_worker(typing.suggester._get_suggestion(typing, typing.value))
 
     @property
-    def furnished(self) -> bool:
-        return self._furnished
-
-    @property
     def last(self) -> LastLaunches:
         return self.query_one(LastLaunches)
 
     @property
     def lists_last(self) -> bool:
-        """Whether they are on the screen."""
         return self.query_one("#launch-right").has_class("-last")
 
     def list_last(self, *, shown: bool) -> None:
@@ -229,7 +220,7 @@ class LaunchView(Container):
         self,
         model: LaunchFormModel,
         hosts: Sequence[Host],
-        load: LoadPicture | None,
+        load: LoadModel | None,
         launches: Sequence[LaunchKept],
         now: float,
     ) -> None:

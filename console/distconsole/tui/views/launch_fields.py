@@ -1,4 +1,4 @@
-"""One field of a launch: its name, what edits it, and a line for what is wrong with it. It knows no plan."""
+"""One field of a launch: its name, what edits it, and a line for what is wrong with it."""
 
 from __future__ import annotations
 
@@ -59,8 +59,6 @@ class Tick(Checkbox):
 
 
 class FieldRow(Vertical):
-    """A field of a form."""
-
     DEFAULT_CSS = """
     FieldRow { height: auto; }
     FieldRow > Horizontal { height: 1; }
@@ -83,8 +81,6 @@ class FieldRow(Vertical):
     """
 
     class Edited(Message):
-        """Something else is in a field now."""
-
         def __init__(self, row: FieldRow, text: str) -> None:
             super().__init__()
             self.row = row
@@ -94,7 +90,8 @@ class FieldRow(Vertical):
         super().__init__(id=f"field-{field.name.replace('_', '-')}")
         self.field = field
         self._folders = folders
-        self._text = ""
+        self.text = ""
+        """What it holds."""
         self._unheard = 0
         self._reasons: dict[str, str] = {}
         self._unsaid = self.field.default
@@ -113,15 +110,11 @@ class FieldRow(Vertical):
         look = f" ({self.field.metavar})" if self.field.metavar else ""
         self.tooltip = Text(f"{self.field.flag}{look}: {self.field.help}".removeprefix(": "))
 
-    @property
-    def text(self) -> str:
-        return self._text
-
     def show(self, text: str) -> None:
         """Hold ``text``, which comes from elsewhere; what means the same stays as it was typed."""
-        if text == self._text or self._unheard:
+        if text == self.text or self._unheard:
             return  # what is being typed here is news to who shows
-        before, self._text = self._text, text
+        before, self.text = self.text, text
         editor = self.editor
         if isinstance(editor, Input):
             if self.field.kind is not FieldKind.WORDS or not _same_words(editor.value, text):
@@ -168,7 +161,6 @@ class FieldRow(Vertical):
             editor.value = value
 
     def _prompt(self, editor: Select[str]) -> None:
-        """Show what no choice is, else what holds by itself."""
         by_itself = f"{self._unsaid} (default)" if self._unsaid else "default"
         editor.prompt = self._wrong or by_itself
 
@@ -223,11 +215,11 @@ class FieldRow(Vertical):
         self._edit(YES if event.checkbox.value else "")
 
     def _edit(self, text: str) -> None:
-        if text == one_line(self._text) or (
-            self.field.kind is FieldKind.WORDS and _same_words(text, self._text)
+        if text == one_line(self.text) or (
+            self.field.kind is FieldKind.WORDS and _same_words(text, self.text)
         ):
             return
-        self._text = text
+        self.text = text
         self._unheard += 1
         self.post_message(self.Edited(self, text))
 

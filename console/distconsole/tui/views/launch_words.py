@@ -1,4 +1,4 @@
-"""What the launch form says: the hosts, the plan, the launches of before. It plans nothing."""
+"""What the launch form says: the hosts, the plan, the launches of before."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from distconsole.text.tables import Column
 from distconsole.tui.launch_form.model import Trouble
 from distconsole.tui.launch_form.plan_preview import PlanPreview
 from distconsole.tui.terminal.sanitize import one_line
-from distconsole.tui.view_models.hosts import LoadPicture
+from distconsole.tui.view_models.hosts import LoadModel
 from distconsole.tui.views.runs import STATE_STYLES
 
 BUSY_PERCENT = 5.0
@@ -62,7 +62,7 @@ class HostChoice:
 def host_choices(
     hosts: Sequence[Host],
     chosen: Sequence[str] | None,
-    load: LoadPicture | None,
+    load: LoadModel | None,
     plan: PlanMade | None,
 ) -> list[HostChoice]:
     """Return the hosts that there are to choose from, and those that the launch names besides."""
@@ -157,13 +157,13 @@ def _where(row: LaunchKept) -> str:
     return f"{len(hosts)}: {names}" if len(hosts) > 1 else names
 
 
-def _when(row: LaunchKept) -> str:
+def _start_text(row: LaunchKept) -> str:
     return date_text(row.summary.started, "%m-%d %H:%M")
 
 
 LAUNCH_COLUMNS: list[Column[LaunchKept]] = [
     Column("ended", 11, _outcome),
-    Column("when", 11, _when, 1),
+    Column("when", 11, _start_text, 1),
     Column("name", 10, lambda row: one_line(row.summary.name), 4),
     Column("launcher", 8, lambda row: row.summary.launcher, 3),
     Column("ranks", 5, lambda row: str(row.summary.world_size), 2, True),
@@ -220,12 +220,12 @@ def _plan(shown: PlanPreview, plan: PlanMade) -> Text:
         text.append(f"{one_line(command) or 'the first host starts what runs here'}\n")
         own = {name: value for name, value in each.env.items() if name not in common}
         if own:
-            text.append(f"  {_assigned(own)}\n", style="faint")
+            text.append(f"  {_assignments(own)}\n", style="faint")
     if plan.hosts[MOST_HOSTS:]:
         text.append(f"and {len(plan.hosts) - MOST_HOSTS} more hosts\n")
     if common:
         text.append("everywhere  ", style="strong")
-        text.append(f"{_assigned(common)}\n", style="faint")
+        text.append(f"{_assignments(common)}\n", style="faint")
     return text
 
 
@@ -238,6 +238,6 @@ def _common(environments: Sequence[Mapping[str, str]]) -> dict[str, str]:
     }
 
 
-def _assigned(env: Mapping[str, str]) -> str:
+def _assignments(env: Mapping[str, str]) -> str:
     known = {name: value for name, value in env.items() if not set(HIDDEN) & {name, value}}
     return " ".join(f"{name}={one_line(value)}" for name, value in known.items())

@@ -91,7 +91,6 @@ class LogsView(Vertical):
 
     @property
     def reading(self) -> bool:
-        """Whether there are lines that were not looked at yet."""
         return self._rows is not None and self._rows.behind
 
     def filter(self, wanted: str) -> None:
@@ -197,7 +196,7 @@ class LogsView(Vertical):
         self._show(self.tail.world)
 
     def _advance(self) -> None:
-        """Make rows for a moment; the rest is made in turns with whatever else the screen does."""
+        """Make rows for some milliseconds; the rest is made in turns with whatever else the screen does."""
         rows = self._rows
         if rows is None or rows.advance(TURN_SECONDS) or self._goes_on:
             return
@@ -218,8 +217,8 @@ class LogsView(Vertical):
             return
         self._shown_at = time.monotonic()
         tail, task = self.tail, self._shown_task
-        moment = task.moment_t if isinstance(task, ReplayTask) and task.travelling else None
-        tail.limit = None if moment is None else rows.rows_until(moment)
+        until = task.moment_t if isinstance(task, ReplayTask) and task.travelling else None
+        tail.limit = None if until is None else rows.rows_until(until)
         tail.show(rows, world)
         if self._anchor is not None and (rows.taken > self._anchor or not rows.behind):
             anchor, self._anchor = self._anchor, None
@@ -243,34 +242,24 @@ class LogsView(Vertical):
         rows, at = self._rows, self.tail.cursor
         if rows is None:
             raise ConsoleError("there are no lines yet", "run SCRIPT, or attach RUN")
-        match what:
-            case "error":
-                # Who follows the end has read all: then the next one is the first there is.
-                place = rows.errors.after(-1 if self.tail.follows else at)
-            case "error-before":
-                place = rows.errors.before(at)
-            case "first-error":
-                place = rows.first_error.number if rows.first_error is not None else None
-            case "next":
-                place = rows.found.after(at)
-            case _:
-                place = rows.found.before(at)
+        places = {
+            # Who follows the end has read all: then the next error is the first there is.
+            "error": rows.errors.after(-1 if self.tail.follows else at),
+            "error-before": rows.errors.before(at),
+            "first-error": rows.first_error.number if rows.first_error is not None else None,
+            "next": rows.found.after(at),
+            "previous": rows.found.before(at),
+        }
+        place = places[what]
         if place is None:
             raise ConsoleError(*self._nothing(what, rows))
-        row = rows.row(place)
-        if (
-            row is not None
-            and place >= self.tail.count
-            and isinstance(self._shown_task, ReplayTask)
-        ):
-            self._shown_task.go_to(
-                row.t
-            )  # what it asks for is later than the moment that is shown
-            return
-        self.tail.go_to(place)
+        row, task = rows.row(place), self._shown_task
+        if row is not None and place >= self.tail.count and isinstance(task, ReplayTask):
+            task.go_to(row.t)  # it is later than the time that is shown
+        else:
+            self.tail.go_to(place)
 
     def _nothing(self, what: str, rows: LogRows) -> tuple[str, str]:
-        """Say why there is nowhere to go."""
         more = "; still looking" if rows.behind else ""
         if what in ("next", "previous"):
             if self._pattern is None:
@@ -304,7 +293,7 @@ class LogsView(Vertical):
         self.tail.go_to(rows.row_at(t))
 
     def _now(self) -> float:
-        """The run's newest moment: what is read may be long over."""
+        """The run's newest time: what is read may be long over."""
         task = self._shown_task
         return (task.run.last_t if task is not None else None) or 0.0
 
@@ -347,7 +336,6 @@ class LogsView(Vertical):
         self.query_one("#logs-line", Line).show(", ".join(parts))
 
     def _whole_words(self, rows: LogRows, count: int) -> list[str]:
-        """Say how lines are folded, how many are read, and how many errors there are."""
         parts = []
         if not self._fold:
             parts.append("not folded")

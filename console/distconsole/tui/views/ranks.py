@@ -89,7 +89,7 @@ class RankRow(NamedTuple):
 
 def rank_rows(timeline: RunTimeline, order: str, now: float) -> list[RankRow]:
     """Return the ranks of ``timeline`` at ``now`` (UNIX seconds) in ``order``, one of ``keys.SORTS``."""
-    first = find_first_failed(timeline)
+    first = first_failure_rank(timeline)
     sights = sights_of(timeline, now)
     slow = {each.rank: each.part for each in slow_ranks(timeline, sights)}
     still = {view.rank: age for view, age in standing_ranks(timeline, now, sights).items()}
@@ -139,12 +139,10 @@ def starting(timeline: RunTimeline) -> bool:
 
 
 def _start_seconds(view: RankView, now: float) -> float:
-    """Return how long a rank has been starting, or how long it took."""
     return view.phases.get("first_step", max(0.0, now - (view.started_at or now)))
 
 
-def find_first_failed(timeline: RunTimeline) -> int | None:
-    """Return the rank that failed first, as the coordinator said, or None."""
+def first_failure_rank(timeline: RunTimeline) -> int | None:
     found = (f for f in timeline.findings if f.check == "run.first_failure")
     rank = getattr(next(found, None), "rank", None)
     return rank if isinstance(rank, int) else None
@@ -164,7 +162,6 @@ SORT_KEYS: dict[str, Callable[[RankRow], tuple[float, ...]]] = {
 
 
 def mark_of(row: RankRow) -> tuple[str, str]:
-    """Return the shape that stands before a rank, and its meaning."""
     if row.trouble == len(MARKS) - 1 and row.view.state is RankState.EXITED:
         return ("", "") if row.view.exit_code else ("✓", "faint")
     return MARKS[row.trouble]
@@ -193,12 +190,11 @@ def _state(row: RankRow) -> Text:
 
 
 def _name_text(row: RankRow, name: str | int | None) -> Text:
-    """Which one it is; faint where it is gone, or its host is."""
     text = "" if name is None else str(name)
     return Text(text, style="" if row.view.alive and not row.lost else "faint")
 
 
-def _measured(row: RankRow, text: str, style: str = "") -> Text:
+def _step_text(row: RankRow, text: str, style: str = "") -> Text:
     """A figure of its steps; faint where it is not of now."""
     return Text(text, style=style if row.sight is Sight.MEASURED else "faint")
 
@@ -224,7 +220,7 @@ def _start_up(row: RankRow) -> Text:
 
 
 def _part_ms(row: RankRow, value: float | None, part: str) -> Text:
-    return _measured(row, number_text(value), "warn" if row.slow == part else "")
+    return _step_text(row, number_text(value), "warn" if row.slow == part else "")
 
 
 def _rate(row: RankRow) -> Text:
@@ -232,12 +228,12 @@ def _rate(row: RankRow) -> Text:
     if rate is None:
         unknown = row.sight is Sight.UNSEEN and row.view.windows
         return Text("–", style="faint") if unknown else Text("")
-    return _measured(row, number_text(rate) if rate else "0")
+    return _step_text(row, number_text(rate) if rate else "0")
 
 
 def _loss(row: RankRow) -> Text:
     loss = row.view.metrics.get("loss")
-    return _measured(row, "" if loss is None else f"{loss:.4g}")
+    return _step_text(row, "" if loss is None else f"{loss:.4g}")
 
 
 RANK_COLUMNS: list[Column[RankRow]] = [
@@ -258,7 +254,7 @@ RANK_COLUMNS: list[Column[RankRow]] = [
     Column("power", 6, lambda row: _gpu_text(row, number_text(row.view.power_w, "W")), 9, True),
     Column("step", 7, lambda row: _name_text(row, row.view.step), 0, True, "step"),
     Column("ms/step", 8, lambda row: _part_ms(row, row.view.step_ms_mean, STEP), 0, True, "ms"),
-    Column("p95", 6, lambda row: _measured(row, number_text(row.view.step_ms_p95)), 5, True),
+    Column("p95", 6, lambda row: _step_text(row, number_text(row.view.step_ms_p95)), 5, True),
     Column("░data▒fwd▓bwd█opt", PARTS_WIDTH, _parts, need=4),
     Column(START_TITLE, len(START_TITLE), _start_up, need=1),
     Column("data ms", 8, lambda row: _part_ms(row, row.view.data_ms, DATA), 7, True, "data"),

@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
-from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.containers import Vertical, VerticalScroll
 
 from distconsole.expression import Condition, parse_condition
 from distconsole.formats.figures import number_text
@@ -38,7 +38,7 @@ from distconsole.tui.views.run_curves import plots_of
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Line, Words
 from distconsole.tui.widgets.log_tail import LogTail
-from distconsole.tui.widgets.plot import Plot, PlotData
+from distconsole.tui.widgets.plot import PlotData, Plots
 
 MARKS = {
     Tone.GOOD: ("●", "✓", "good"),
@@ -63,7 +63,6 @@ class RunView(Vertical):
     RunView > #news { height: auto; max-height: 6; padding: 0 1; }
     RunView > #ranks { max-height: 45%; }
     RunView > #plots { height: 2fr; min-height: 6; max-height: 22; }
-    RunView > #plots Plot { width: 1fr; margin-right: 1; }
     RunView > #traceback { height: 2fr; min-height: 4; border-top: solid $error; padding: 0 1; }
     RunView #traceback-text { min-height: 100%; }
     RunView > #tail { height: 1fr; min-height: 2; border-top: solid $panel; }
@@ -75,8 +74,6 @@ class RunView(Vertical):
         self.condition: Condition[RankOfRun] | None = None
         self._plots_wanted = False
         self._has_curves = False
-        self._chosen: tuple[str, ...] = ()
-        self._skip = 0
 
     def compose(self) -> ComposeResult:
         yield Line("no run yet: type 'run SCRIPT', or 'demo'", id="health")
@@ -85,9 +82,7 @@ class RunView(Vertical):
         yield LineTable(
             RANK_COLUMNS, same=lambda row: row.view.rank, empty="no ranks yet", id="ranks"
         )
-        with Horizontal(id="plots"):
-            for index in range(PLOTS):
-                yield Plot(id=f"plot-{index}")
+        yield Plots(PLOTS, PLOT_CELLS, id="plots")
         with VerticalScroll(id="traceback"):
             yield Words(id="traceback-text")
         yield LogTail(id="tail")
@@ -119,7 +114,6 @@ class RunView(Vertical):
         return self.query_one(RunHeat).display
 
     def rank_under_cursor(self) -> str:
-        """The rank that keys are about; nothing where there is none."""
         page = self.query_one(RunHeat)
         row: RankRow | None = self.query_one("#ranks", LineTable).row_under_cursor()
         rank = page.rank if page.display else row.view.rank if row is not None else None
@@ -141,9 +135,7 @@ class RunView(Vertical):
 
     def choose_plots(self, names: Sequence[str]) -> None:
         """Show the curves whose titles begin with one of ``names`` first; ``next`` goes on to others."""
-        self._skip = self._skip + 1 if tuple(names) == ("next",) else 0
-        if not self._skip:
-            self._chosen = tuple(names)
+        self.query_one(Plots).choose(names)
         self._plots_wanted = True
 
     @on(LineTable.SortAsked)
@@ -152,7 +144,6 @@ class RunView(Vertical):
 
     def draw(self, task: RequestTask, now: float) -> None:
         """Show the run of ``task`` at ``now`` (UNIX seconds)."""
-        room = max(1, min(PLOTS, self.size.width // PLOT_CELLS))
         heat = self.query_one(RunHeat)
         # The heat map stands in place of the ranks; how many match a filter is said there, too.
         listed = not heat.display or self.condition is not None
@@ -162,8 +153,8 @@ class RunView(Vertical):
             ranks = rank_rows(timeline, self.order, now) if listed else []
             early = starting(timeline)
             about = _why_not(task) or _about(timeline, now)
-            shown, filtered = _filtered(timeline, ranks, self.condition)
-            plots = plots_of(task, now, room, self._chosen, self._skip * room)
+            shown, filtered = _match_ranks(timeline, ranks, self.condition)
+            plots = plots_of(task, now, self.query_one(Plots))
             news, traceback = _news(timeline, now), _traceback(timeline)
             tail = list(timeline.logs)[-TAIL_LINES:]
             progress = list(timeline.progress.values())
@@ -203,11 +194,7 @@ class RunView(Vertical):
         if error.display and str(text.content) != traceback:
             text.show(Text(traceback))
             error.anchor()  # what the log leaves of the room is known only later
-        for index in range(PLOTS):
-            plot = self.query_one(f"#plot-{index}", Plot)
-            plot.display = index < len(plots)
-            if index < len(plots):
-                plot.show(plots[index])
+        self.query_one(Plots).show(plots)
 
     def on_resize(self) -> None:
         self.call_after_refresh(self._fit)
@@ -226,7 +213,7 @@ class RunView(Vertical):
         self.query_one("#tail").display = room >= LOG_LINES + (PLOT_LINES if middle else 0)
 
 
-def _filtered(
+def _match_ranks(
     timeline: RunTimeline, ranks: list[RankRow], condition: Condition[RankOfRun] | None
 ) -> tuple[list[RankRow], str]:
     """Return the ranks that match, and what is said of the others."""
@@ -238,7 +225,6 @@ def _filtered(
 
 
 def _health(task: RequestTask, now: float) -> Text:
-    """How it goes, in the colour of how urgent it is."""
     text = Text(no_wrap=True, overflow="ellipsis")
     timeline = task.run
     if task.error is not None and timeline.end is None:
@@ -298,7 +284,6 @@ def _add_finding(text: Text, finding: RunFinding, age: str) -> None:
 
 
 def _results(timeline: RunTimeline) -> str:
-    """The last value of every metric, accuracy first, then how fast it was."""
     names = sorted(
         timeline.metric_last, key=lambda name: ("acc" not in name, name != "loss", name)
     )
@@ -313,6 +298,5 @@ def _results(timeline: RunTimeline) -> str:
 
 
 def _traceback(timeline: RunTimeline) -> str:
-    """What the rank that failed first died of."""
     found = (f.seen for f in timeline.findings if f.check == "run.first_failure" and f.seen)
     return next(found, "").rstrip()

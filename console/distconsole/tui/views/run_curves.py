@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from operator import itemgetter
 
 from distconsole.formats.figures import number_text
 from distconsole.model.time_text import is_time
@@ -11,18 +11,15 @@ from distconsole.runs.present import Present, age_text, present
 from distconsole.runs.series import Series
 from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.tasks import RequestTask
-from distconsole.tui.widgets.plot import LABEL, Curve, PlotData, figure
+from distconsole.tui.widgets.plot import LABEL, Curve, PlotData, Plots, figure
 
 STEP, SECONDS = "step", "seconds"
 
 
-def plots_of(
-    task: RequestTask, now: float, room: int, chosen: Sequence[str], skip: int
-) -> list[PlotData]:
-    """At most ``room`` curves of ``task`` at ``now`` (UNIX seconds).
+def plots_of(task: RequestTask, now: float, plots: Plots) -> list[PlotData]:
+    """Return what ``plots`` show of ``task`` at ``now`` (UNIX seconds).
 
-    Loss, throughput, step time and GPU utilisation come first, then the other metrics; those that
-    were ``chosen`` before all. The first ``skip`` are left out, and come again after the last.
+    Loss, throughput, step time and GPU utilisation come first, then the other metrics.
     """
     timeline = task.run
     metrics = [(name, timeline.metrics[name], STEP) for name in sorted(timeline.metrics)]
@@ -35,12 +32,8 @@ def plots_of(
         *(each for each in metrics if each[0] != "loss" and "acc" not in each[0]),
     ]
     known = [each for each in wanted if len(each[1]) or each[1].broken]
-    known.sort(key=lambda each: not any(each[0].startswith(word) for word in chosen))
-    if len(known) > room:
-        skip %= len(known)
-        known = [*known[skip:], *known[:skip]]
     figures = present(timeline, now)
-    return [_plot(timeline, each, figures, now) for each in known[:room]]
+    return [_plot(timeline, each, figures, now) for each in plots.pick(known, itemgetter(0))]
 
 
 def _plot(

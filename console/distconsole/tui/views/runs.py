@@ -76,7 +76,7 @@ def _run_cell(row: RunRow) -> Text:
     return text.append(row.run.run, style="accent" if row.mark else "")
 
 
-def _of_run(column: Column[RunSummary]) -> Column[RunRow]:
+def _row_column(column: Column[RunSummary]) -> Column[RunRow]:
     return column.adapt(lambda row: "" if row.head else column.cell(row.run))
 
 
@@ -97,7 +97,7 @@ FIGURES: list[Column[RunSummary]] = [
 ]
 RUN_COLUMNS: list[Column[RunRow]] = [
     Column("  run", 24, _run_cell, sort="run"),
-    *map(_of_run, FIGURES),
+    *map(_row_column, FIGURES),
 ]
 
 
@@ -108,8 +108,6 @@ class RunsView(OrderedView[RunSummary]):
     """
 
     class Opened(Message):
-        """A run should be shown: ``over`` once it has ended."""
-
         def __init__(self, run: str, state: str) -> None:
             super().__init__()
             self.run = run
@@ -175,7 +173,7 @@ class RunsView(OrderedView[RunSummary]):
             listed = task.listed[:count]
         live = {each.run.run: each for each in seen}
         known = {run.run: run for run in listed}
-        now = {name: _as_seen(known.get(name), each) for name, each in live.items()}
+        now = {name: _refresh(known.get(name), each) for name, each in live.items()}
         key = (id(task), count, done, self.order, tuple(self.marked), now)
         if (not done and not listed) or key == self._drawn:
             return
@@ -212,19 +210,16 @@ class RunsView(OrderedView[RunSummary]):
 
 
 def _in_order(runs: Sequence[RunSummary]) -> list[RunSummary]:
-    """Those that go on first, then the newest."""
     return sorted(runs, key=lambda run: (run.state != "running", -run.started))
 
 
-def _as_seen(run: RunSummary | None, task: RequestTask) -> RunSummary:
-    """Return a run as the task that follows it shows it."""
+def _refresh(run: RunSummary | None, task: RequestTask) -> RunSummary:
     with task.reading():
         run = seen_in(run or _new(task), task.run)
     return msgspec.structs.replace(run, state="running") if task.goes_on else run
 
 
 def _new(task: RequestTask) -> RunSummary:
-    """Return a run that was not there when the list was made."""
     timeline, plan = task.run, task.run.plan
     return RunSummary(
         run=timeline.run,

@@ -1,4 +1,4 @@
-"""Everything that verbs said, to be scrolled; laid out for the width that there is. It keeps nothing else."""
+"""Everything that verbs said, to be scrolled; laid out for the width that there is."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Widgets that know nothing of runs or hosts: lines, curves, bars."""
+"""Widgets that the views draw with: lines, curves, bars."""

@@ -1,4 +1,4 @@
-"""The panel of choices on the screen: hosts by engines, what does not meet first and marked."""
+"""The panel of choices on the screen: hosts by engines, those at which somebody does not reach the host first and marked."""
 
 from __future__ import annotations
 

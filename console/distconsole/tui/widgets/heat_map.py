@@ -131,7 +131,6 @@ class HeatMap(LineWidget, can_focus=True):
         return self.join(segments)
 
     def _paired(self, heat: Heat) -> bool:
-        """Whether a line of the screen shows two rows."""
         return not self.shaped and len(heat.rows) > self.content_size.height - AROUND
 
     def _heading(self, heat: Heat) -> Text:

@@ -88,7 +88,7 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
         self._columns = list(columns)
         self._same = same
         self._empty = empty
-        self._rows: Sequence[Row] = ()
+        self.rows: Sequence[Row] = ()
         self._left_out: tuple[str, ...] = ()
         self._held = False
 
@@ -96,15 +96,11 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
     def cells(self) -> int:
         return self.scrollable_content_region.width
 
-    @property
-    def rows(self) -> Sequence[Row]:
-        return self._rows
-
     def show(self, rows: Sequence[Row]) -> None:
         """Show ``rows`` from now on."""
-        resized = len(rows) != len(self._rows)
+        resized = len(rows) != len(self.rows)
         cursor = self._follow_cursor(rows)
-        self._rows = rows
+        self.rows = rows
         if resized:
             self.virtual_size = Size(self.cells, len(rows) + 1)
             self.refresh(layout=True)
@@ -135,10 +131,10 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
         return next(places, min(self.cursor, last))
 
     def row_under_cursor(self) -> Row | None:
-        return self._rows[self.cursor] if 0 <= self.cursor < len(self._rows) else None
+        return self.rows[self.cursor] if 0 <= self.cursor < len(self.rows) else None
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
-        return max(2, len(self._rows) + 1)
+        return max(2, len(self.rows) + 1)
 
     def make_line(self, y: int) -> Strip:
         """Draw line ``y`` of the widget; the first is the heading."""
@@ -146,12 +142,12 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
             style = self.get_component_rich_style("table--heading")
             return self._row_strip([(each, self._title(each)) for each in self._visible()], style)
         index = y - 1 + self.scroll_offset.y
-        if index >= len(self._rows):
+        if index >= len(self.rows):
             why = NONE_MATCH if self.filtered else self._empty
-            empty = why if y == 1 and not self._rows else ""
+            empty = why if y == 1 and not self.rows else ""
             style = self.get_component_rich_style("table--empty")
             return self.join([Segment(f" {empty}", style)])
-        row = self._rows[index]
+        row = self.rows[index]
         style = self.cursor_row_style() if index == self.cursor else self.rich_style
         return self._row_strip([(each, each.cell(row)) for each in self._visible()], style)
 
@@ -216,10 +212,10 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
         self.redraw()
 
     def on_resize(self) -> None:
-        self.virtual_size = Size(self.cells, len(self._rows) + 1)
+        self.virtual_size = Size(self.cells, len(self.rows) + 1)
 
     def validate_cursor(self, cursor: int) -> int:
-        return max(0, min(cursor, len(self._rows) - 1))
+        return max(0, min(cursor, len(self.rows) - 1))
 
     def to_top(self) -> None:
         """Put the cursor on the first row, and leave it there whatever row that is."""
@@ -236,10 +232,10 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
 
     def action_edge(self, direction: int) -> None:
         self._held = direction > 0
-        self.cursor = 0 if direction < 0 else len(self._rows) - 1
+        self.cursor = 0 if direction < 0 else len(self.rows) - 1
 
     def action_choose(self) -> None:
-        if self._rows:
+        if self.rows:
             self.post_message(self.Chosen(self))
 
     def on_click(self, event: events.Click) -> None:
@@ -247,7 +243,7 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
             self._ask_sort(event.x)
             return
         index = event.y - 1 + self.scroll_offset.y
-        if index < len(self._rows):
+        if index < len(self.rows):
             self._held = True
             self.cursor = index
             if event.chain == 2:

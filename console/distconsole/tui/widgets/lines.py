@@ -42,38 +42,24 @@ class Line(Words):
     DEFAULT_CSS = "Line { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }"
 
 
-class Said(Static):
+class Said(Words):
     """The newest lines that verbs said, and what goes on right now."""
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
         self._lines: deque[str] = deque(maxlen=3)
-        self._now = ""
-        self._shown = 0
 
     def add(self, lines: list[str], now: str, room: int) -> None:
-        told = [line for line in lines if line.strip()]
-        if not told and now == self._now:
-            return
-        self._lines.extend(told)
-        self._now = now
-        self.redraw(room)
-
-    def redraw(self, room: int) -> None:
+        """Add ``lines``; show the newest ``room`` of all, ``now`` among them."""
+        self._lines.extend(line for line in lines if line.strip())
         shown = [Text.from_ansi(line, end="") for line in self._lines]
-        if self._now:
-            shown.append(Text(self._now, style="note", end=""))
-        shown = shown[-room:]
+        if now:
+            shown.append(Text(now, style="note", end=""))
         for line in shown:
             line.no_wrap, line.overflow = True, "ellipsis"
-        content = Text("\n", no_wrap=True, overflow="ellipsis").join(shown)
-        self.update(content, layout=len(shown) != self._shown)
-        self._shown = len(shown)
+        self.show(Text("\n", no_wrap=True, overflow="ellipsis").join(shown[-room:]))
         self.display = bool(shown)
 
     def forget(self) -> None:
         self._lines.clear()
-        self._now = ""
-        self._shown = 0
-        self.update("")
-        self.display = False
+        self.add([], "", 1)

@@ -103,7 +103,7 @@ def rank_shape(rank: int) -> str:
     return SHAPES[rank % len(SHAPES)]
 
 
-def said_text(said: Said, count: int, world: int, cells: int) -> str:
+def speakers_text(said: Said, count: int, world: int, cells: int) -> str:
     """Return who said a folded line, in at most ``cells``: ``all 8``, ``0-6,8``, ``0-3,5… x7``."""
     if said.ranks:
         whole = len(said.ranks) == world and world > 2
@@ -120,8 +120,8 @@ def _who(row: Row, speakers: Sequence[Speaker], world: int, style: LineStyle) ->
     cells = style.who_cells
     text = Text(end="")
     if row.count > 1:
-        said = _said(row.who, tuple(speakers) if len(speakers) < 64 else _Same(speakers))
-        text.append(said_text(said, row.count, world, cells - 1), "strong")
+        said = _who_said(row.who, tuple(speakers) if len(speakers) < 64 else _Same(speakers))
+        text.append(speakers_text(said, row.count, world, cells - 1), "strong")
     else:
         speaker = speakers[row.who.bit_length() - 1]
         if speaker.rank is None:
@@ -148,7 +148,7 @@ class _Same:
 
 
 @lru_cache(maxsize=256)
-def _said(who: int, speakers: tuple[Speaker, ...] | _Same) -> Said:
+def _who_said(who: int, speakers: tuple[Speaker, ...] | _Same) -> Said:
     return said_by(who, list(speakers.speakers if isinstance(speakers, _Same) else speakers))
 
 
@@ -157,7 +157,7 @@ def _body(row: Row, line: BufferedLine, style: LineStyle) -> Text:
     if row.text or not line.styled:
         body = Text((row.text or line.text)[:most], end="")
     else:
-        body = Text.from_ansi(_cut_styled(line.styled, most), end="")
+        body = Text.from_ansi(_cut_colours(line.styled, most), end="")
     if "\t" in body.plain:
         body.expand_tabs(TAB_CELLS)
     if row.level >= Level.PART:
@@ -174,7 +174,7 @@ def _body(row: Row, line: BufferedLine, style: LineStyle) -> Text:
     return body
 
 
-def _cut_styled(text: str, most: int) -> str:
+def _cut_colours(text: str, most: int) -> str:
     """Return the first ``most`` characters of ``text``, not counting colours."""
     if len(text) <= most:
         return text
@@ -228,7 +228,9 @@ def _bar_text(bar: Bar, world: int, style: LineStyle) -> Text:
     cells = style.who_cells
     who = Text(end="")
     if bar.count > 1:
-        who.append(said_text(Said(bar.ranks, bar.hosts), bar.count, world, cells - 1), "strong")
+        who.append(
+            speakers_text(Said(bar.ranks, bar.hosts), bar.count, world, cells - 1), "strong"
+        )
     elif bar.ranks:
         rank = bar.ranks[0]
         who.append(f"{rank_shape(rank)} {rank}", rank_colour(rank, style.colours))

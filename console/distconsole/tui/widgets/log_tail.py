@@ -64,12 +64,12 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
         self.world = 0
         self.follows = True
         self.limit: int | None = None
-        """Rows from there on are not shown yet: they are of later than the moment that is looked at."""
+        """Rows from there on are not shown yet: they are of later than the time that is looked at."""
         self.space_pages = True
         self.cursor = 0
         """The row that the reader is at."""
         self._made: dict[int, list[Strip]] = {}
-        """The lines of rows while a picture is made."""
+        """The lines of rows while they are drawn."""
         self._places: list[tuple[int, int]] = []
         """The row and its part on each line of the screen."""
         self._last: Sequence[LogLine] = ()

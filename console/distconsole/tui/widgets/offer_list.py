@@ -1,4 +1,4 @@
-"""A list of ways to go on under the view: completions, or lines of the history. It decides nothing."""
+"""A list of ways to go on under the view: completions, or lines of the history."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class OfferList(Static):
                 line.append_text(self._cell(index, page, min(widest, width // 2)))
             lines.append(line)
         if self._note:
-            lines.append(_fitted(Text(self._note, style="faint"), width))
+            lines.append(_fit(Text(self._note, style="faint"), width))
         self.update(Text("\n").join(lines))
 
     def _cell(self, index: int, page: Page, names: int) -> Text:
@@ -127,10 +127,10 @@ class OfferList(Static):
         for word in offer.found:
             text.highlight_words([word], "accent", case_sensitive=word != word.lower())
         if offer.help:
-            text = _fitted(text, names)
+            text = _fit(text, names)
             text.append("  ")
             text.append(offer.help, style="faint")
-        text = _fitted(text, page.width - (GAP if page.columns > 1 else 0))
+        text = _fit(text, page.width - (GAP if page.columns > 1 else 0))
         if index == self._at:
             text.stylize("reverse")
         if page.columns > 1:
@@ -138,7 +138,7 @@ class OfferList(Static):
         return text
 
 
-def _fitted(text: Text, width: int) -> Text:
+def _fit(text: Text, width: int) -> Text:
     """Return ``text`` of exactly ``width`` cells."""
     text.truncate(max(1, width), overflow="ellipsis", pad=True)
     return text

@@ -25,7 +25,7 @@ from distconsole.tui.view_models.pairs import (
 )
 from distconsole.tui.widgets.line_widget import LineWidget
 
-TWO_DIGITS, MAX_TWO_DIGITS = 10, 100
+TWO_DIGITS = 10
 FILLS = "░▒▓"
 """Glyphs that fill a cell of any width."""
 
@@ -80,8 +80,6 @@ class PairMatrix(LineWidget, can_focus=True):
     def _lay_out(self) -> None:
         size = self.content_size
         self._frame = frame_for(self.pairs, size.width, size.height - 1)
-        if self._frame.width == 1 and len(self._frame.rows) + 2 > size.height:
-            self._frame = frame_for(self.pairs, size.width, size.height - 2)
         self._grid = [
             [
                 cell_of(self.pairs, self._frame, row, column)
@@ -97,45 +95,42 @@ class PairMatrix(LineWidget, can_focus=True):
         return max(places, key=lambda at: self._grid[at[0]][at[1]][0], default=(0, 0))
 
     @property
-    def heading_lines(self) -> int:
-        """Lines above the cells: two where the digits of a number stand one above the other."""
-        return 1 if self._frame.width > 1 and len(self.pairs.hosts) < MAX_TWO_DIGITS else 2
-
-    @property
     def pair(self) -> Pair | None:
-        """The pair below the cursor; None while there is none."""
         row, column = self.cursor
         return self._grid[row][column][1] if self._grid else None
 
     def make_line(self, y: int) -> Strip:
         """Draw one line: the heading, the cells, what the cell below the cursor means."""
-        row = y - self.heading_lines
         if not self._grid:
             text = Text(" no pair of hosts was tried yet" if y == 0 else "", style="faint")
-        elif row < 0:
-            text = self._heading(y)
-        elif row < len(self._grid):
-            text = self._cells(row)
+        elif y == 0:
+            text = self._heading()
+        elif y <= len(self._grid):
+            text = self._cells(y - 1)
         else:
-            text = self._legend(row - len(self._grid))
+            text = self._legend(y - 1 - len(self._grid))
         return self.strip(text)
 
-    def _heading(self, line: int) -> Text:
-        frame, last = self._frame, line == self.heading_lines - 1
-        text = Text("from \\ to"[: frame.label_width] if last else "", style="faint")
-        text.append(" " * (frame.label_width - len(text)))
-        for column, group in enumerate(frame.columns):
-            number = self._number(group)
-            style = "reverse" if column == self.cursor[1] and last else "faint"
-            if self.heading_lines == 1:
-                apart = len(frame.columns) < TWO_DIGITS or not number % 2
-                shown = str(number) if apart or column == self.cursor[1] else ""
-                text.append(shown.rjust(frame.width), style=style if shown else "")
+    def _heading(self) -> Text:
+        """The number of the column under the cursor, and of others where there is room."""
+        frame, here = self._frame, self.cursor[1]
+        count, text = (
+            len(frame.columns),
+            "from \\ to"[: frame.label_width].ljust(frame.label_width),
+        )
+        each = 1 if count < TWO_DIGITS and frame.width > 1 else 5
+        marked = slice(0, 0)
+        for column in sorted({*range(0, count, each), here}):
+            number = str(self._number(frame.columns[column]))
+            start = frame.label_width + (column + 1) * frame.width - len(number)
+            if column == here:
+                marked = slice(start, start + len(number))
+            elif start < len(text) and column:
                 continue
-            tens, ones = divmod(number, 10)
-            digit = str(ones) if last else str(tens)[-1] if tens and not ones else " "
-            text.append(digit, style=style).append(" " * (frame.width - 1))
-        return text
+            text = text[:start].ljust(start) + number
+        heading = Text(text, style="faint")
+        heading.stylize("reverse", marked.start, marked.stop)
+        return heading
 
     def _number(self, group: tuple[str, ...]) -> int:
         return self.pairs.hosts.index(group[0]) + 1
@@ -203,7 +198,7 @@ class PairMatrix(LineWidget, can_focus=True):
         place = event.get_content_offset(self)
         if place is None or not self._grid:
             return
-        line, column = place.y - self.heading_lines, place.x - self._frame.label_width
+        line, column = place.y - 1, place.x - self._frame.label_width
         if 0 <= line < len(self._frame.rows) and column >= 0:
             self._moved = True
             self._put_cursor(line, column // self._frame.width)

@@ -6,11 +6,12 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
-from typing import ClassVar
+from itertools import groupby, pairwise, zip_longest
+from typing import ClassVar, TypeVar
 
 from rich.segment import Segment
 from rich.style import Style
+from textual.containers import Horizontal
 from textual.strip import Strip
 
 from distconsole.runs.series import usual_range
@@ -21,6 +22,7 @@ DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Bit of the dot at (row, column) in a braille cell of 4 x 2 (Unicode 15, block U+2800)."""
 
 LABEL_WIDTH = 8
+Shown = TypeVar("Shown")
 BROKEN, ABOVE, BELOW = "!", "▲", "▼"
 """Marks instead of dots: no number, and what lies beyond the scale."""
 CURVE, BAND, LABEL, TITLE = "plot--curve", "plot--band", "plot--label", "plot--title"
@@ -200,7 +202,6 @@ class Plot(LineWidget):
         self._low, self._high = low, high
 
     def _dot(self, value: float, rows: int) -> int:
-        """Return the row of dots, from the top, on which ``value`` lies."""
         share = (value - self._low) / (self._high - self._low)
         return min(rows * 4 - 1, max(0, round((1 - share) * (rows * 4 - 1))))
 
@@ -216,6 +217,44 @@ class Plot(LineWidget):
             old = bits if isinstance(bits, int) else 0
             own = before if style == BAND and before else style  # curves stand before the band
             self._cells[row][column] = (old | DOTS[dot % 4][x % 2], own)
+
+
+class Plots(Horizontal):
+    """Plots side by side, as many as there is room for, of those that were chosen or come next.
+
+    Args:
+        most: How many there may be.
+        least_cells: A narrower plot says little.
+    """
+
+    DEFAULT_CSS = "Plots Plot { width: 1fr; margin-right: 1; }"
+
+    def __init__(self, most: int, least_cells: int, id: str) -> None:  # noqa: A002
+        super().__init__(*(Plot(id=f"{id}-{place}") for place in range(most)), id=id)
+        self._most, self._least_cells = most, least_cells
+        self._chosen: tuple[str, ...] = ()
+        self._page = 0
+
+    def choose(self, names: Sequence[str]) -> None:
+        """Show those whose titles begin with one of ``names`` first; ``next`` goes on to others."""
+        self._page = self._page + 1 if tuple(names) == ("next",) else 0
+        if not self._page:
+            self._chosen = tuple(names)
+
+    def pick(self, known: Sequence[Shown], title: Callable[[Shown], str]) -> list[Shown]:
+        """Return those of ``known`` that are to be shown; after the last come the first again."""
+        room = max(1, min(self._most, self.app.size.width // self._least_cells))
+        found = sorted(known, key=lambda each: not title(each).startswith(self._chosen))
+        if len(found) > room:
+            skip = self._page * room % len(found)
+            found = [*found[skip:], *found[:skip]]
+        return found[:room]
+
+    def show(self, plots: Sequence[PlotData]) -> None:
+        """Show ``plots``, as they were picked."""
+        for plot, data in zip_longest(self.query(Plot), plots):
+            plot.display = data is not None
+            plot.show(data)
 
 
 def _braille(bits: int) -> str:

@@ -1,4 +1,4 @@
-"""The time axis of a past run: where on it one is, and what stands out. It moves nothing."""
+"""The time axis of a past run: where on it one is, and what stands out."""
 
 from __future__ import annotations
 
@@ -28,10 +28,6 @@ class TimeBar(Words):
     TimeBar { height: 2; padding: 0 1; background: $panel; text-wrap: nowrap; text-overflow: clip; display: none; }
     """
 
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self._key: object = None
-
     def show_past(self, task: ReplayTask | None) -> None:
         head = task.clock if task is not None else None
         recording = task.recording if task is not None else None
@@ -41,11 +37,6 @@ class TimeBar(Words):
         t, marks = task.moment_t or head.t, task.marks()
         read = 1.0 if recording.whole else recording.head.entries / max(1, recording.total)
         width = max(10, self.app.size.width - 2 * EDGE)
-        shown = (round(t, 1), head.playing, head.speed, head.axis.end)
-        key = (*shown, len(marks), round(read, 2), width, id(task))
-        if key == self._key:
-            return
-        self._key = key
         first = _where(head, t, marks, width, read)
         self.show(Text("\n").join([first, axis_text(head.axis, t, marks, width, read)]))
 
@@ -57,7 +48,7 @@ class TimeBar(Words):
 
 
 def _where(head: ReplayClock, t: float, marks: Sequence[Mark], width: int, read: float) -> Text:
-    """Whether it moves, the moment, the last thing that stands out before it."""
+    """Whether it moves, the time, the last thing that stands out before it."""
     text = Text(no_wrap=True, overflow="ellipsis", end="")
     if head.playing:
         text.append(f"▶ play x{head.speed} ", style="good")
@@ -79,8 +70,8 @@ def _where(head: ReplayClock, t: float, marks: Sequence[Mark], width: int, read:
 
 
 def axis_text(axis: Axis, t: float, marks: Sequence[Mark], width: int, read: float = 1.0) -> Text:
-    def cell(moment: float) -> int:
-        share = (moment - axis.start) / axis.seconds
+    def cell(when: float) -> int:
+        share = (when - axis.start) / axis.seconds
         return max(0, min(width - 1, round(share * (width - 1))))
 
     here, known = cell(t), round(read * width)
