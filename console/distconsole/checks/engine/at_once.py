@@ -17,7 +17,6 @@ def at_once(
     At the end of each it is its name and an empty text. What one raises is raised here.
 
     Args:
-        works: By name.
         give_up: Called if the consumer goes away before the end; then they are waited for a while,
             so that they can clear away what they began.
     """

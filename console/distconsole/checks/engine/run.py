@@ -98,8 +98,6 @@ def run_check(
     """Judge the hosts of ``session``, and compare them with their ``passports``.
 
     Args:
-        request: How, and what.
-        session: On the hosts.
         clock: Monotonic seconds.
         passports: What the hosts were when they last passed; None compares with nothing.
         start: How a short job by an engine is started; without it there is none.
@@ -108,9 +106,8 @@ def run_check(
         began: When somebody began to wait for it, by ``clock``; None takes this moment.
 
     Yields:
-        ``CheckProgress`` for each check and host, ``FindingMade`` as soon as something is found and
-        once more when its cure was tried, and at the end ``CheckEnded`` with the whole report. A
-        KeyboardInterrupt that comes up meanwhile, or is thrown in, makes this the end.
+        ``CheckProgress`` for each check and host, ``FindingMade`` as soon as something is found and once
+        more when its cure was tried, and ``CheckEnded``. A KeyboardInterrupt makes this the end.
 
     Raises:
         UsageError: for a word of ``--only`` or ``--skip`` that means nothing.

@@ -109,7 +109,7 @@ def _ports(host: HostView) -> RuleResults:
             expected=f"{PORTS_NEEDED} or more",
             hint="sudo sysctl -w net.ipv4.ip_local_port_range='32768 60999'",
         )
-    reserved = _reserved_ports(sysctl.get("reserved_ports") or "")
+    reserved = _parse_ranges(sysctl.get("reserved_ports") or "")
     inside = [port for port in RENDEZVOUS_PORTS if low <= port <= high]
     exposed = [port for port in inside if not any(a <= port <= b for a, b in reserved)]
     if exposed:
@@ -127,7 +127,7 @@ def _numbers(text: str | None) -> list[int]:
     return [int(word) for word in (text or "").split() if word.isdigit()]
 
 
-def _reserved_ports(text: str) -> list[tuple[int, int]]:
+def _parse_ranges(text: str) -> list[tuple[int, int]]:
     found = []
     for part in filter(None, text.split(",")):
         low, _, high = part.partition("-")
