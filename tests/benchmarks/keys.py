@@ -73,7 +73,7 @@ LAST_RANK = rf"^\W*{WORLD - 1} +node\d+ +\d"
 WAYS = {
     "textual": Way((), (b"\x1b[1;5F", has(LAST_RANK)), (b"\x1b[1;5H", lacks(LAST_RANK))),
     "run": Way((F4, ESCAPE), (END, has(LAST_RANK)), (HOME, lacks(LAST_RANK))),
-    "heat map": Way((F4, ESCAPE, b"h"), (HOME, has(r"node1 \+5 +◆▀")), (END, has("▀◆ "))),
+    "heat map": Way((F4, ESCAPE, b"h"), (HOME, has(r"node1 \+5 +◆[▀█]")), (END, has("[▀█]◆ "))),
     "logs": Way((F5, ESCAPE), (b"g", has(FIRST)), (b"G", lacks(FIRST))),
 }
 

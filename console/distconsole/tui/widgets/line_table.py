@@ -209,7 +209,7 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
-        self.redraw()
+        self.refresh()
 
     def on_resize(self) -> None:
         self.virtual_size = Size(self.cells, len(self.rows) + 1)

@@ -39,6 +39,7 @@ class LineWidget(Widget):
         before, now = self._lines, self.make_lines()
         if len(before) != len(now):
             self.refresh()
+            self._lines = now
             return
         self._lines = now
         for y, (old, new) in enumerate(zip(before, now, strict=True)):

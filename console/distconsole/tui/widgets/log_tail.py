@@ -203,7 +203,7 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
             self.follows = self.top >= self._last_top()
             self.cursor = max(self.top, min(self.cursor, self.top + self.size.height - 1))
             self.post_message(self.Moved())
-        self.redraw()
+        self.refresh()
 
     def _read_at(self, row: int) -> None:
         """The reader goes to ``row``; on the last one the tail follows again."""
