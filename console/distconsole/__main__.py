@@ -18,7 +18,7 @@ BEGAN = time.monotonic()
 """When this program was started, but for the interpreter's own start."""
 
 INTERRUPTED = 130
-"""As ``cli.exit_codes``, which is not imported this early."""
+"""As ``cli.main`` has them, which is not imported this early."""
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
             from dataclasses import replace  # noqa: PLC0415
 
             from distconsole.grammar import shell_complete  # noqa: PLC0415
-            from distconsole.grammar.completion.in_shell import shell_vocabulary  # noqa: PLC0415
+            from distconsole.grammar.completion.complete import shell_vocabulary  # noqa: PLC0415
 
             shell_complete(replace(shell_vocabulary(), fields=_condition_fields))
         code = run(sys.argv[1:])
@@ -99,12 +99,12 @@ def _without_alias(words: list[str], config: Config) -> list[str]:
     first = next((word for word in words if not word.startswith("-")), None)
     if first is None or first in VERBS:
         return words  # a file of aliases is not even read then
-    from distconsole.config.shortcuts import aliases_file, kept_aliases  # noqa: PLC0415
-    from distconsole.grammar.aliases import expanded_words  # noqa: PLC0415
+    from distconsole.config.shortcuts import aliases_file, read_aliases_file  # noqa: PLC0415
+    from distconsole.grammar.aliases import expand_words  # noqa: PLC0415
 
-    known = {**config.aliases, **kept_aliases(aliases_file())}
+    known = {**config.aliases, **read_aliases_file(aliases_file())}
     aliases = {name: alias for name, alias in known.items() if name not in VERBS}
-    return expanded_words(words, aliases)
+    return expand_words(words, aliases)
 
 
 def _headless(request: Request, config: Config | None = None) -> int:

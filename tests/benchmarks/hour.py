@@ -96,10 +96,8 @@ def with_points(window: Body) -> Body:
 def be_console(world: int, every: int, minutes: int, notes: Path) -> None:
     """Be the console on such a run, and write down what it takes at each mark."""
     from distconsole.tui.app import ConsoleApp
-    from distconsole.tui.terminal.low_overhead import share_one_heap
     from distconsole.tui.view_models.hosts import Clocks
 
-    share_one_heap()
     journal = Journal(
         run=RUN, hosts=max(1, world // PER_HOST), per_host=PER_HOST, seconds=60 * minutes + 1
     )

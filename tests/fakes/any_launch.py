@@ -14,7 +14,7 @@ from distconsole.grammar.drafts import (
     draft_of,
     launch_fields,
 )
-from distconsole.grammar.hosts import HOST_OPTIONS
+from distconsole.grammar.options import HOST_OPTIONS
 from distconsole.model import requests as ask
 
 WORDS = (

@@ -18,8 +18,7 @@ import pytest
 from distconsole.checks.engine.baseline import Passports
 from distconsole.checks.engine.run import run_check
 from distconsole.checks.gather.engine_jobs import EngineAnswer, EngineJob
-from distconsole.cli.exit_codes import exit_code_of
-from distconsole.cli.main import perform_headless
+from distconsole.cli.main import exit_code_of, perform_headless
 from distconsole.cli.streams import Streams
 from distconsole.config.schema import Config
 from distconsole.errors import Terminated

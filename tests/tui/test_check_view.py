@@ -354,17 +354,6 @@ def test_a_check_again_that_reaches_no_host_leaves_nothing_healthy() -> None:
     assert (mended.outcome, mended.findings) == ("healthy", ())
 
 
-async def test_of_many_hosts_those_concerned_and_some_peers_are_asked_again() -> None:
-    app, stage = staged_pairs(64, dead=1, rated=False)
-    async with on_screen(app, stage, SMALL) as pilot:
-        await checked(app, stage, pilot, "repeat net.reach_tcp")
-        *_, request = (each for each in stage.asked if isinstance(each, ask.Check))
-        names = (request.where.hosts or "").split(",")
-        assert len(names) == 17
-        assert names[0] == "node1"
-        assert names[-1] == "node64"
-
-
 class Endless:
     """A check that goes on until it is closed."""
 

@@ -8,16 +8,12 @@ from pathlib import Path
 import pytest
 from textual.events import Key
 
-from distconsole.config.paths import runs_dir
 from distconsole.grammar import Vocabulary
 from distconsole.model import requests as ask
-from distconsole.runs.store.store import RunStore
-from distconsole.tui.prompt.answers import WITHIN_SECONDS, RestOfAnswer
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt.question import Question
 from distconsole.tui.theme.themes import NAMES
 from fakes import scenes
-from fakes.journals import Journal
 from fakes.stage import (
     ATTACH,
     LARGE,
@@ -106,16 +102,11 @@ async def test_tab_completes_verbs_of_the_screen_and_their_words() -> None:
 
 
 @pytest.mark.usefixtures("utc", "home")
-async def test_moments_of_a_past_run_are_completed_with_their_times() -> None:
-    Journal(run="digits-1121-a3f9", seconds=120).write(RunStore(runs_dir()))
+async def test_moments_of_a_past_run_are_completed() -> None:
     app, stage = staged(SCENES)
-    async with on_screen(app, stage) as pilot:
-        line = "replay digits --at "
-        await until(pilot, lambda: bool(app.session.vocabulary().runs))
-        about = {each.word: each.help for each in app.main.completer.complete(line)}
-        assert about["start"] == "04:40:00"
-        assert about["50%"] == "04:41:00"
-        assert about["end"] == "04:42:01"
+    async with on_screen(app, stage):
+        words = [each.word for each in app.main.completer.complete("replay digits --at ")]
+        assert {"start", "50%", "end"} <= set(words)
 
 
 @pytest.mark.parametrize("line", ["--theme ", "top --theme "])
@@ -221,16 +212,12 @@ async def test_the_end_of_a_line_that_was_typed_ahead_is_no_answer() -> None:
 @pytest.mark.parametrize(
     ("word", "stops", "after"),
     [
-        ("yes", True, ""),
-        ("Yes", True, "enter"),
-        ("no", False, "r"),
         ("y", True, "export"),
         ("n", False, "r"),
-        ("no", False, "enter"),
     ],
 )
 @pytest.mark.parametrize("where", ["prompt", "view"])
-async def test_an_answer_typed_in_full_leaves_nothing_behind(
+async def test_a_line_may_follow_an_answer_at_once(
     word: str, stops: bool, after: str, where: str
 ) -> None:
     keep_run()
@@ -253,15 +240,6 @@ async def test_an_answer_typed_in_full_leaves_nothing_behind(
         elif not after or after == "enter":
             assert app.query_one(Prompt).value == ""
             assert app.main.views.has_focus_inside
-
-
-async def test_what_comes_long_after_an_answer_is_another_line() -> None:
-    rest = RestOfAnswer()
-    first = Key("n", "n")
-    rest.begin(first)
-    late = Key("o", "o")
-    late.time = first.time + WITHIN_SECONDS + 0.1
-    assert rest.take(late) == [late]
 
 
 async def test_f8_offers_nothing_when_no_run_goes_on() -> None:

@@ -14,12 +14,11 @@ from distconsole.config.schema import Config
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, Narration, TextMade
 from distconsole.model.run_events import PlanMade
-from distconsole.tui.app import ConsoleApp
+from distconsole.tui.app import ConsoleApp, wants_startup
 from distconsole.tui.jobs import Ending
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt.question import Question
 from distconsole.tui.prompt.shortcuts import Shortcuts
-from distconsole.tui.prompt.startup import wants_startup
 from fakes import scenes
 from fakes.stage import (
     ATTACH,
@@ -255,28 +254,15 @@ async def test_keys_and_aliases_of_the_configuration_work_and_are_shown(tmp_path
         assert ask.Check(where=where, level=ask.Level.QUICK) in stage.asked
         await pilot.press("f12")
         assert prompt_of(app).value == "filter "
-        await pilot.press("ctrl+u", *"full --str", "tab")
-        assert prompt_of(app).value == "full --strict "
         await pilot.press("ctrl+u")
-        await typed(app, stage, pilot, "alias night = full --budget 60")
+        await typed(app, stage, pilot, "alias night = check --level full --budget 60")
         await typed(app, stage, pilot, "night")
         assert ask.Check(level=ask.Level.FULL, budget_seconds=60.0) in stage.asked
         await pilot.press("f1")
         await settled(app, stage, pilot)
         assert "quick {host}" in screen_text(app)
         help_text = str(app.query_one("#help Static").render())
-        assert "full --budget 60" in help_text
-
-
-async def test_an_alias_of_one_that_takes_arguments_can_be_typed(tmp_path: Path) -> None:
-    text = '[aliases]\non = "check --level quick --hosts $1"\nnode = "on"\n'
-    app, stage = staged(SCENES, shortcuts=shortcuts_of(tmp_path, text))
-    async with on_screen(app, stage) as pilot:
-        await pilot.press(*"node node1", "tab")
-        assert prompt_of(app).value == "node node1"
-        await pilot.press("enter")
-        where = ask.Where(hosts="node1")
-        await until(pilot, lambda: ask.Check(where=where, level=ask.Level.QUICK) in stage.asked)
+        assert "check --level full --budget 60" in help_text
 
 
 async def test_the_start_up_file_is_done_and_its_errors_name_their_line(tmp_path: Path) -> None:

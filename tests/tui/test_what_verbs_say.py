@@ -15,7 +15,7 @@ from distconsole.model.events import Event, Narration
 from distconsole.operations.control import Wish
 from distconsole.tui.confirmations import assess
 from distconsole.tui.prompt.input import Prompt
-from distconsole.tui.prompt_verbs import shortened
+from distconsole.tui.prompt_verbs import shorten
 from distconsole.tui.views.transcript import TranscriptView
 from fakes import scenes
 from fakes.stage import (
@@ -104,7 +104,7 @@ async def test_a_launch_that_came_to_nothing_is_not_starting() -> None:
         assert "hint: --sync brings it" in screen_text(app)
 
 
-async def test_a_run_that_there_is_not_gives_the_screen_back() -> None:
+async def test_a_run_that_there_is_not_leaves_the_run_before_on_the_screen() -> None:
     asked: list[int] = []
 
     def attached() -> Iterator[Event]:
@@ -119,7 +119,7 @@ async def test_a_run_that_there_is_not_gives_the_screen_back() -> None:
         await typed(app, stage, pilot, "view cluster")
         await typed(app, stage, pilot, f"attach {scenes.RUN[:-1]}x")
         await until(pilot, lambda: app.session.shown_run() is before)
-        assert app.main.view == "cluster"
+        assert app.main.view == "run"
         assert "there is no run trian" in app.session.transcript.text()
         assert app.query_one(Prompt).placeholder == f"Tab: attach {scenes.RUN}"
 
@@ -152,7 +152,7 @@ async def test_the_way_out_is_seen_however_long_the_line_is() -> None:
     ],
 )
 def test_words_are_shortened_by_cells(words: str, cells: int, shown: str) -> None:
-    assert shortened(words, cells, 0) == shown
+    assert shorten(words, cells, 0) == shown
 
 
 async def test_a_second_ctrl_c_kills_what_is_ending() -> None:

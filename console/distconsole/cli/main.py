@@ -1,4 +1,4 @@
-"""A shell's words to an exit code, headless. Never loads the screen."""
+"""A shell's words to an exit code, headless."""
 
 from __future__ import annotations
 
@@ -6,23 +6,57 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from enum import IntEnum
 from functools import partial
 from types import FrameType
 
-from distconsole.cli.exit_codes import ExitCode, exit_code_of
-from distconsole.cli.notices import notifier_for
+from msgspec import UNSET
+
 from distconsole.cli.standard_input import look_at_input
 from distconsole.cli.streams import Streams
 from distconsole.errors import ConsoleError, OutputError, Terminated
 from distconsole.model import requests as ask
-from distconsole.model.events import Event
+from distconsole.model.check_outcome import exit_code_of_check
+from distconsole.model.events import (
+    BenchEnded,
+    CheckEnded,
+    CollectivesMeasured,
+    ConditionJudged,
+    Event,
+)
+from distconsole.model.run_events import RunEnded
 from distconsole.model.verbs import Interrupt, verb_of
 from distconsole.operations import Control, StopReason, interrupt, perform
 from distconsole.operations.last_resort import LastResort, LeftBehind
 from distconsole.operations.sessions import SessionSource
 from distconsole.session import open_session
 from distconsole.text.paint import Paint
+from distconsole.text.ringing import notifier_for
 from distconsole.text.show import show_for
+
+
+class ExitCode(IntEnum):
+    """What the program's exit code says when it is not a job's."""
+
+    OK = 0
+    UNHEALTHY = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+def exit_code_of(event: Event) -> int | None:
+    """Return the exit code that ``event`` decides, or None if it decides nothing."""
+    match event:
+        case RunEnded() if event.error is not UNSET:
+            return None  # the error that follows does
+        case RunEnded() | BenchEnded() | CollectivesMeasured() | ConditionJudged():
+            return event.exit_code
+        case CheckEnded():
+            return exit_code_of_check(event.report)
+        case _:
+            return None
 
 
 def perform_headless(
@@ -34,22 +68,19 @@ def perform_headless(
     """Do ``request``, print its events, and return the program's exit code.
 
     Args:
-        request: What to do.
-        streams: Where to print; the process's own if not given.
-        sessions: Where sessions come from.
         began: When the program was started, in monotonic seconds; None takes this moment.
     """
     streams = streams or Streams.standard()
     show = show_for(request, streams)
     code: int = ExitCode.OK
-    control = Control(partial(_confirmed, streams.say) if sys.stdin.isatty() else None, began)
+    control = Control(partial(_confirm, streams.say) if sys.stdin.isatty() else None, began)
     left = LeftBehind()
     last = LastResort(left.words, control.leave)
     notifier = None
 
     try:
         look_at_input(request, streams.say)
-        notifier = notifier_for(request, streams)
+        notifier = notifier_for(request, streams.ring, streams.say, on_screen=False)
         with interruptible(request, control, streams.say, last):
             takers = [left.see, show.event, *(() if notifier is None else (notifier.see,))]
             code = _follow(request, perform(request, sessions, control), takers)
@@ -66,7 +97,7 @@ def perform_headless(
     finally:
         if notifier is not None:
             notifier.close()
-        code = _closed(streams, code)
+        code = _close(streams, code)
         last.close()
     return code
 
@@ -74,7 +105,6 @@ def perform_headless(
 def _follow(
     request: ask.Request, events: Iterator[Event], takers: Sequence[Callable[[Event], object]]
 ) -> int:
-    """Give every event to ``takers`` and return the exit code that they decide."""
     code: int = ExitCode.OK
 
     def take(event: Event) -> None:
@@ -95,7 +125,7 @@ def _follow(
     return code
 
 
-def _closed(streams: Streams, code: int) -> int:
+def _close(streams: Streams, code: int) -> int:
     """Write what is held, and return the exit code: ours if it cannot be written at all."""
     try:
         streams.close()
@@ -105,7 +135,7 @@ def _closed(streams: Streams, code: int) -> int:
     return code
 
 
-def _confirmed(say: Callable[[str], None], question: str) -> bool:
+def _confirm(say: Callable[[str], None], question: str) -> bool:
     """Ask on the terminal; Ctrl-C there ends the program, since nothing goes on yet."""
     say(f"{question} [y/N]")
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

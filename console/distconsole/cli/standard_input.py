@@ -33,8 +33,7 @@ class Carries(Enum):
 def look_at_input(request: ask.Request, say: Callable[[str], None], descriptor: int = 0) -> None:
     """Say that standard input does not reach the ranks, where somebody may think so.
 
-    Raises:
-        UsageError: if there is data in it, and the script reads it.
+    Raises UsageError if there is data in it, and the script reads it.
     """
     if not isinstance(request, ask.Run) or request.dry_run or request.emit is not None:
         return

@@ -1,4 +1,4 @@
-"""Where output goes: stdout is data, stderr is narration, and a reader that left stops nothing."""
+"""Where output goes: stdout is data, stderr is narration."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ import os
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from enum import Enum
 from itertools import groupby
 from operator import itemgetter
@@ -41,7 +39,6 @@ class _To(Enum):
     STATUS = "status"
 
 
-@dataclass(slots=True)
 class Streams:
     """The two streams of one invocation and the living status line on a terminal.
 
@@ -49,39 +46,30 @@ class Streams:
     print, too: the queue is one that may be entered twice by a thread.
     """
 
-    out: TextIO
-    err: TextIO
-    clock: Callable[[], float] = time.monotonic
-    paint_out: Paint = field(init=False)
-    paint_err: Paint = field(init=False)
-    _lines: deque[tuple[_To, str]] = field(default_factory=deque)
-    _wakes: SimpleQueue[None] = field(default_factory=SimpleQueue)
-    _writer: threading.Thread | None = None
-    _resting: bool = True
-    """The writer waits to be woken, or there is none."""
-    _closing: bool = False
-    _put_chars: int = 0
-    _taken_chars: int = 0
-    _failure: OutputError | None = None
-    _status: str = ""
-    _said: str = ""
-    """The whole of what the status line was to say last."""
-    _old_after: float | None = None
-    _status_at: float = float("-inf")
-    _gone: set[_To] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.paint_out = Paint.for_stream(self.out)
-        self.paint_err = Paint.for_stream(self.err)
+    def __init__(
+        self, out: TextIO, err: TextIO, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.out, self.err, self.clock = out, err, clock
+        self.paint_out = Paint.for_stream(out)
+        self.paint_err = Paint.for_stream(err)
+        self._lines: SimpleQueue[tuple[_To, str] | None] = SimpleQueue()
+        self._writer: threading.Thread | None = None
+        self._closing = threading.Event()
+        self._put_chars = self._taken_chars = 0
+        self._failure: OutputError | None = None
+        self._gone: set[_To] = set()
+        self._status = ""
+        self._said = ""
+        """The whole of what the status line was to say last."""
+        self._old_after: float | None = None
+        self._status_at = float("-inf")
 
     @classmethod
     def standard(cls) -> Streams:
-        """The process's own streams."""
         return cls(sys.stdout, sys.stderr)
 
     @property
     def live(self) -> bool:
-        """True if a status line may be redrawn in place."""
         return self.err.isatty() and os.environ.get("TERM") != "dumb"
 
     @property
@@ -92,17 +80,11 @@ class Streams:
     def data(self, line: str) -> None:
         """Print ``line`` to stdout. If the reader has gone (``| head``), the rest is dropped.
 
-        Raises:
-            OutputError: if an earlier line could not be written (a full disk).
+        Raises OutputError if an earlier line could not be written (a full disk).
         """
         self._put(_To.OUT, line)
 
     def say(self, line: str) -> None:
-        """Print ``line`` to stderr.
-
-        Raises:
-            OutputError: as ``data``.
-        """
         self._put(_To.ERR, line)
 
     def status(self, line: str, *, old_after: float | None = None) -> None:
@@ -116,42 +98,36 @@ class Streams:
         self._status_at, self._old_after, self._said = now, old_after, line
         self._put(_To.STATUS, line)
 
+    def ring(self, sequence: str) -> None:
+        """Write what rings the terminal behind stderr; where that is none there is nothing to ring."""
+        if self.live:
+            with suppress(OSError):  # the terminal is gone, and with it whoever would hear it
+                self.err.write(sequence)
+                self.err.flush()
+
     def close(self) -> None:
         """Write what is held and take the status line away. What is printed later is written, too.
 
-        Raises:
-            OutputError: as ``data``.
+        Raises OutputError as ``data``.
         """
         writer, self._writer = self._writer, None
         if writer is not None:
-            self._closing = True
-            self._wakes.put(None)
+            self._closing.set()
+            self._lines.put(None)
             writer.join()
-            self._closing = False
+            self._closing.clear()
         self._clear_status()
         self._raise_failure()
 
     def _put(self, to: _To, line: str) -> None:
-        self._lines.append((to, line))
-        self._put_chars += len(line)
-        if self._resting:
-            self._wake()
-        elif self._put_chars - self._taken_chars > MAX_HELD_CHARS:
-            self._await_room()
-
-    def _wake(self) -> None:
         self._raise_failure()
-        self._resting = False
+        self._put_chars += len(line)
+        self._lines.put((to, line))
         if self._writer is None:
             self._writer = threading.Thread(target=self._write_all, name="output", daemon=True)
             self._writer.start()
-        else:
-            self._wakes.put(None)
-
-    def _await_room(self) -> None:
         while self._put_chars - self._taken_chars > MAX_HELD_CHARS and self._failure is None:
             time.sleep(WAIT_SECONDS)
-        self._raise_failure()
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -160,35 +136,22 @@ class Streams:
 
     def _write_all(self) -> None:
         """Write until closed (on the writer's thread)."""
-        while True:
-            self._write(self._what_waits())
-            if self._closing:
-                break
-            self._resting = True
-            # What came before that was said has woken nobody.
-            if not self._lines:
-                self._rest()
-            self._resting = False
-            if not self._closing:
-                time.sleep(GATHER_SECONDS)
-        self._write(self._what_waits())
-        self._resting = True
+        waiting: list[tuple[_To, str] | None] = []
+        while None not in waiting:
+            waiting = [self._next()]
+            self._closing.wait(GATHER_SECONDS)
+            waiting += [self._lines.get() for _ in range(self._lines.qsize())]
+            self._write([each for each in waiting if each is not None])
 
-    def _rest(self) -> None:
-        """Wait to be woken."""
+    def _next(self) -> tuple[_To, str] | None:
         while self._old_after is not None and self._status:
             with suppress(Empty):
-                self._wakes.get(timeout=AGE_SECONDS)
-                return
+                return self._lines.get(timeout=AGE_SECONDS)
             age = self.clock() - self._status_at
             if age > self._old_after:
                 with suppress(OSError):
                     self._write_to(_To.STATUS, [f"{span_text(age)} ago: {self._said}"])
-        self._wakes.get()
-
-    def _what_waits(self) -> list[tuple[_To, str]]:
-        # Others append meanwhile: what they add is for the next time, so that this ends.
-        return [self._lines.popleft() for _ in range(len(self._lines))]
+        return self._lines.get()
 
     def _write(self, lines: list[tuple[_To, str]]) -> None:
         for to, group in groupby(lines, key=itemgetter(0)):
@@ -204,7 +167,6 @@ class Streams:
                     f"{name} cannot be written: {error.strerror or error}",
                     "a run that was started goes on: distconsole attach",
                 )
-                self._resting = True
             self._taken_chars += sum(map(len, texts))
 
     def _give_up(self, to: _To) -> None:

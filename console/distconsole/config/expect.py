@@ -1,4 +1,4 @@
-"""The keys of ``[expect]`` and what their values mean: versions, sizes, limits. It reads no file."""
+"""The keys of ``[expect]`` and what their values mean: versions, sizes, limits."""
 
 from __future__ import annotations
 
@@ -88,7 +88,6 @@ def expectation(
     packages: Mapping[str, str],
     collectives: tuple[Mapping[str, Any], ...],
 ) -> Expectation:
-    """Return values that were converted already as an expectation."""
     each = tuple(
         CollectiveExpectation(**{**entry, "bytes": int(entry["bytes"])})
         if "bytes" in entry

@@ -41,8 +41,7 @@ class NamedHost:
 def read_list(text: str) -> list[NamedHost]:
     """Return the hosts of a comma-separated list ``[user@]host[:slots][/port]`` with ranges.
 
-    Raises:
-        RangeError: if an element means nothing.
+    Raises RangeError if an element means nothing.
     """
     return [host for part in split_list(text) for host in _read_element(part)]
 
@@ -59,8 +58,7 @@ def names_in(lists: Iterable[str]) -> list[str]:
 def read_hostfile(path: Path) -> list[NamedHost]:
     """Return the hosts of a file, in its order.
 
-    Raises:
-        ConfigError: if it cannot be read, or a line means nothing or names a host again.
+    Raises ConfigError if it cannot be read, or a line means nothing or names a host again.
     """
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
@@ -100,11 +98,11 @@ def _read_line(line: str) -> list[NamedHost]:
     hosts = read_list(names[0])
     for word in words[1:]:
         key, _, value = word.partition("=")
-        hosts = [_with_setting(host, key.lower(), value) for host in hosts]
+        hosts = [_add_setting(host, key.lower(), value) for host in hosts]
     return hosts
 
 
-def _with_setting(host: NamedHost, key: str, value: str) -> NamedHost:
+def _add_setting(host: NamedHost, key: str, value: str) -> NamedHost:
     match key:
         case "slots" | "cpu" | "cpus" | "count":
             if host.slots is not None:
@@ -125,7 +123,6 @@ def _with_setting(host: NamedHost, key: str, value: str) -> NamedHost:
 
 
 def _read_element(text: str) -> list[NamedHost]:
-    """Return the hosts of one ``[user@]host[:slots][/port]``."""
     user, at, rest = text.rpartition("@")
     rest, slash, port = rest.partition("/")
     port_of = _port(port) if slash else None
@@ -146,7 +143,7 @@ def _read_element(text: str) -> list[NamedHost]:
     return [NamedHost(name, user or None, count_of, port_of) for name in names]
 
 
-def written(host: NamedHost) -> str:
+def host_text(host: NamedHost) -> str:
     """Return ``host`` as ``read_list`` reads it."""
     slots = f":{host.slots}" if host.slots else ""
     name = f"[{host.name}]" if ":" in host.name and slots else host.name

@@ -1,7 +1,4 @@
-"""Which hosts an operation is about: flags, a host file, Slurm, the configuration, or this machine.
-
-It reads files and the environment; it resolves no name and reaches no host.
-"""
+"""Which hosts an operation is about: flags, a host file, Slurm, the configuration, or this machine."""
 
 from __future__ import annotations
 
@@ -23,8 +20,6 @@ from distconsole.model.requests import Where
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """Hosts and where they come from."""
-
     hosts: list[NamedHost]
     cluster: ClusterSettings | None = None
     name: str | None = None
@@ -39,9 +34,8 @@ def resolve_cluster(where: Where, config: Config, environ: Mapping[str, str]) ->
     the configuration's default cluster; this machine, without SSH. What flags say of each host
     (``--python``, ``--setup``, ``user@``, ``:slots``) wins over the configuration.
 
-    Raises:
-        UsageError: if the list of hosts means nothing.
-        ConfigError: if a file cannot be understood, or names no such cluster.
+    Raises UsageError if the list of hosts means nothing, ConfigError if a file cannot be understood, or names
+    no such cluster.
     """
     found = _find(where, config, environ)
     given = HostSettings(python=where.python, setup=where.setup)
@@ -71,7 +65,7 @@ def _from_list(text: str, flag: str) -> list[NamedHost]:
         hosts = read_list(text)
     except RangeError as error:
         raise UsageError(f"{flag}: {error}") from None
-    twice = _first_repeated(host.name for host in hosts)
+    twice = _find_repeated(host.name for host in hosts)
     if twice is not None:
         raise UsageError(f"{flag} names {twice} twice", f"for more ranks on it: {twice}:N")
     if not hosts:
@@ -93,7 +87,7 @@ def _from_config(name: str, config: Config, what: str) -> _Found:
         hosts = [host for text in cluster.hosts for host in read_list(text)]
     except RangeError as error:
         raise ConfigError(f"[clusters.{name}]: {error}") from None
-    twice = _first_repeated(host.name for host in hosts)
+    twice = _find_repeated(host.name for host in hosts)
     if twice is not None:
         raise ConfigError(f"[clusters.{name}] names {twice} twice")
     return _Found(hosts, cluster, name)
@@ -153,7 +147,7 @@ def _ssh_config(
     return None if file is None else str(file)
 
 
-def _first_repeated(names: Iterable[str]) -> str | None:
+def _find_repeated(names: Iterable[str]) -> str | None:
     seen: set[str] = set()
     for name in names:
         if name in seen:

@@ -1,4 +1,4 @@
-"""``distconsole.toml`` to a ``Config``; what it does not understand it refuses with file, line and key."""
+"""``distconsole.toml`` to a ``Config``; a mistake is an error with file, line and key."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from distconsole.config.trust import (
     why_foreign,
     without,
 )
-from distconsole.config.values import converted
+from distconsole.config.values import convert
 from distconsole.errors import ConfigError, UntrustedError
 from distconsole.model.expectation import NOTHING_EXPECTED, Expectation
 
@@ -47,12 +47,10 @@ def load_config(start: Path | None = None, *, refuse: bool = True) -> Config:
     """Return the project's configuration over the user's.
 
     Args:
-        start: Where to look for the project's file, upwards; the current folder if not given.
         refuse: Whether keys that need trust and have none are an error, or left out.
 
-    Raises:
-        ConfigError: if a file cannot be read or understood.
-        UntrustedError: if the project's file can have something executed, and nobody trusted it.
+    Raises ConfigError if a file cannot be read or understood, UntrustedError if the project's file can have
+    something executed, and nobody trusted it.
     """
     user = user_config_file()
     config, passed = Config(), []
@@ -80,21 +78,19 @@ def project_file(start: Path) -> Path | None:
 def trust_as_it_is(path: Path) -> str:
     """Trust a file as it is now, and return its keys that can have something executed.
 
-    Raises:
-        ConfigError: if it cannot be read or understood, or that it is trusted cannot be kept.
+    Raises ConfigError if it cannot be read or understood, or that it is trusted cannot be kept.
     """
     text = read_text(path)
     table = tables_of(path, text)
     _Reader(path, text).config(table)
     trust(path, digest(path, text, table))
-    return named_keys(text, [key for key, _ in keys_to_trust(table)])
+    return key_names(text, [key for key, _ in keys_to_trust(table)])
 
 
-def is_taken_whole(path: Path) -> bool:
+def needs_no_trust(path: Path) -> bool:
     """Whether a file needs no word of trust, or has it; one that is not there needs none.
 
-    Raises:
-        ConfigError: if it cannot be read or understood.
+    Raises ConfigError if it cannot be read or understood.
     """
     if not path.exists():
         return True
@@ -108,8 +104,7 @@ def is_taken_whole(path: Path) -> bool:
 def _read_project(path: Path, *, foreign: bool, refuse: bool) -> Config | None:
     """Return what a project's file says; None if that is not taken, since it is ``foreign``.
 
-    Raises:
-        UntrustedError: as ``load_config``.
+    Raises UntrustedError as ``load_config``.
     """
     was = was_trusted(path)
     if foreign and not was:
@@ -128,27 +123,18 @@ def _read_project(path: Path, *, foreign: bool, refuse: bool) -> Config | None:
         return reader.config(without(table, keys))
     state = "was changed since it was trusted" if was else "is not trusted"
     raise UntrustedError(
-        f"{path} {state}, and can have something executed: {named_keys(text, keys)}",
+        f"{path} {state}, and can have something executed: {key_names(text, keys)}",
         f"look at it; if you trust it: {command_for(path)}",
     )
 
 
 def read_config(path: Path) -> Config:
-    """Return what one file says, whoever wrote it.
-
-    Raises:
-        ConfigError: as ``load_config``.
-    """
     text = read_text(path)
     return _Reader(path, text).config(tables_of(path, text))
 
 
 def tables_of(path: Path, text: str) -> dict[str, Any]:
-    """Return the tables of a file's text.
-
-    Raises:
-        ConfigError: if it is not TOML.
-    """
+    """Return the tables of a file's text; raises ConfigError if it is not TOML."""
     import tomllib  # noqa: PLC0415 - most have no such file, and it takes its time
 
     try:
@@ -157,7 +143,7 @@ def tables_of(path: Path, text: str) -> dict[str, Any]:
         raise ConfigError(f"{path}: not TOML: {error}") from None
 
 
-def named_keys(text: str, keys: list[KeyPath]) -> str:
+def key_names(text: str, keys: list[KeyPath]) -> str:
     """Return keys as a person finds them: ``setup (line 3), run.env (line 8)``."""
     shown = [
         f"{'.'.join(key)} (line {line_of(text, key[:-1], key[-1])})" for key in keys[:MAX_SHOWN]
@@ -167,11 +153,7 @@ def named_keys(text: str, keys: list[KeyPath]) -> str:
 
 
 def read_text(path: Path) -> str:
-    """Return the text of a file of ours.
-
-    Raises:
-        ConfigError: if it cannot be read.
-    """
+    """Return the text of a file of ours; raises ConfigError if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:
@@ -181,8 +163,6 @@ def read_text(path: Path) -> str:
 
 
 class _Reader:
-    """Turns the tables of one file into values."""
-
     def __init__(self, path: Path, text: str) -> None:
         self.path = path
         self.text = text
@@ -262,7 +242,6 @@ class _Reader:
         return hosts
 
     def _expect(self, where: tuple[str, ...], value: object) -> Expectation:
-        """Return one ``[expect]``, with its tables of packages and of collectives."""
         if value == {}:
             return NOTHING_EXPECTED
         from distconsole.config import expect as keys  # noqa: PLC0415 - most expect nothing
@@ -311,7 +290,7 @@ class _Reader:
 
     def _verb(self, verb: str, value: object, keys: Mapping[str, Key]) -> dict[str, Any]:
         values = self._table((verb,), value, keys)
-        return {keys[name].parameter or name: _as_given(value) for name, value in values.items()}
+        return {keys[name].parameter or name: _flag_value(value) for name, value in values.items()}
 
     def _table(
         self, where: tuple[str, ...], value: object, keys: Mapping[str, Key]
@@ -334,7 +313,7 @@ class _Reader:
         raise self._error(where, name, f"unknown key '{name}'{table}", hint)
 
     def _value(self, where: tuple[str, ...], name: str, value: Any, key: Key) -> Any:
-        found = converted(value, key.kind)
+        found = convert(value, key.kind)
         if found is None or (key.choices and found not in key.choices):
             wanted = f"one of {', '.join(key.choices)}" if key.choices else key.kind.value
             near = nearest(str(value), key.choices)
@@ -380,7 +359,6 @@ def _parts(dotted: str) -> tuple[str, ...]:
 
 
 def _is_verb(name: str, value: object) -> bool:
-    """Whether ``setup`` is the table of the verb, and not the command for the hosts."""
     return name in VERB_KEYS and isinstance(value, dict)
 
 
@@ -394,6 +372,5 @@ def _settings(values: Mapping[str, Any]) -> HostSettings:
     return HostSettings(**{name: values[name] for name in _SETTING_NAMES if name in values})
 
 
-def _as_given(value: Any) -> Any:
-    """Return a value as the flag would have taken it."""
+def _flag_value(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value

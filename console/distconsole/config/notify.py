@@ -1,4 +1,4 @@
-"""``[notify]`` of the configuration: who is told of what, and how. A webhook's address is a secret: no message has it."""
+"""``[notify]`` of the configuration: who is told of what, and how."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from distconsole.config.schema import Key, Kind, plain, trusted
+from distconsole.config.schema import Key, Kind, needs_trust, plain
 from distconsole.model.notices import NoticeKind
 
 DEFAULT_KINDS = (NoticeKind.FINISH, NoticeKind.FAILURE, NoticeKind.STALL)
@@ -20,11 +20,11 @@ NOTIFY_KEYS: dict[str, Key] = {
     "on": plain(Kind.WORDS),
     "bell": plain(Kind.FLAG),
     "desktop": plain(Kind.TEXT, choices=DESKTOPS),
-    "command": trusted(Kind.WORDS),
-    "shell": trusted(Kind.TEXT),
-    "webhook": trusted(Kind.TEXT, secret=True),
-    "webhook_env": trusted(Kind.TEXT),
-    "allow_http": trusted(Kind.FLAG),
+    "command": needs_trust(Kind.WORDS),
+    "shell": needs_trust(Kind.TEXT),
+    "webhook": needs_trust(Kind.TEXT, secret=True),
+    "webhook_env": needs_trust(Kind.TEXT),
+    "allow_http": needs_trust(Kind.FLAG),
     "timeout": plain(Kind.SECONDS),
 }
 
@@ -37,7 +37,6 @@ class NotifySettings:
     """How to tell somebody.
 
     Attributes:
-        kinds: Of what.
         bell: None: on the screen only.
         desktop: One of ``DESKTOPS``; None: ``auto`` on the screen, off elsewhere.
         command: A program and its words, which no shell reads.
@@ -63,8 +62,7 @@ NOBODY = NotifySettings()
 def notify_settings(values: Mapping[str, Any]) -> NotifySettings:
     """Return what the values of ``[notify]`` say.
 
-    Raises:
-        ValueError: with two arguments, the key and what is wrong with it.
+    Raises ValueError with two arguments, the key and what is wrong with it.
     """
     if not values:
         return NOBODY

@@ -1,4 +1,4 @@
-"""Where our files lie on the operator's machine, as platformdirs says (XDG on Linux). It creates none."""
+"""Where our files lie on the operator's machine, as platformdirs says (XDG on Linux)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ PROJECT_FILE = "distconsole.toml"
 
 
 def config_dir() -> Path:
-    """Return the folder of the user's ``distconsole.toml``."""
     return Path(platformdirs.user_config_dir(APP))
 
 
@@ -43,7 +42,6 @@ def passports_dir() -> Path:
 
 
 def user_config_file() -> Path:
-    """Return where the user's configuration would be."""
     return config_dir() / PROJECT_FILE
 
 

@@ -1,4 +1,4 @@
-"""Lists and ranges of host names, ``gpu[01-08,12]``, as Slurm and pdsh write them. It resolves no name."""
+"""Lists and ranges of host names, ``gpu[01-08,12]``, as Slurm and pdsh write them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ class RangeError(ValueError):
 def split_list(text: str, separators: str = ",") -> list[str]:
     """Split at separators that are not in brackets; blanks around the parts go.
 
-    Raises:
-        RangeError: if a bracket is not closed, or there is nothing before or after a comma.
+    Raises RangeError if a bracket is not closed, or there is nothing before or after a comma.
     """
     parts, depth = [""], 0
     for character in text:
@@ -41,8 +40,7 @@ def split_list(text: str, separators: str = ",") -> list[str]:
 def expand(text: str) -> list[str]:
     """Return the names that ``text`` stands for; zeros in front are kept (``[01-03]``).
 
-    Raises:
-        RangeError: if a range means nothing, or is larger than 4,096 names.
+    Raises RangeError if a range means nothing, or is larger than 4,096 names.
     """
     found = _BRACKETS.search(text)
     if found is None:

@@ -1,13 +1,13 @@
-"""What ``distconsole.toml`` may hold, and the values it becomes. It reads no file."""
+"""What ``distconsole.toml`` may hold, and the values it becomes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from enum import Enum, StrEnum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 from distconsole.config.shortcuts import Alias, KeySetting
 from distconsole.model.expectation import NOTHING_EXPECTED, Expectation
@@ -21,6 +21,7 @@ from distconsole.model.requests import (
     PrecisionName,
 )
 
+Value = TypeVar("Value")
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -59,12 +60,9 @@ class Trust(Enum):
 class Key:
     """One key of a table.
 
-    It is made by ``plain``, ``trusted`` or ``trusted_file``, so that nobody adds a key without a decision.
+    It is made by ``plain``, ``needs_trust`` or ``needs_trusted_file``, so that nobody adds a key without a decision.
 
     Attributes:
-        trust: What it needs in a project's file.
-        parameter: The flag's parameter, where its name differs from the key.
-        choices: What the text may be; anything where empty.
         secret: Whether no message may show the value.
     """
 
@@ -80,12 +78,12 @@ def plain(kind: Kind, parameter: str = "", choices: tuple[str, ...] = ()) -> Key
     return Key(kind, Trust.NONE, parameter, choices)
 
 
-def trusted(kind: Kind, parameter: str = "", *, secret: bool = False) -> Key:
+def needs_trust(kind: Kind, parameter: str = "", *, secret: bool = False) -> Key:
     """Return a key that can have something executed, written over, or opened to others."""
     return Key(kind, Trust.KEY, parameter, secret=secret)
 
 
-def trusted_file() -> Key:
+def needs_trusted_file() -> Key:
     """Return a key that names a file that can have something executed."""
     return Key(Kind.FILE, Trust.CONTENT)
 
@@ -94,17 +92,22 @@ def _choice(words: type[StrEnum]) -> Key:
     return plain(Kind.TEXT, choices=tuple(word.value for word in words))
 
 
-_JSON = {"json": plain(Kind.FLAG)}
+def _all(kind: Kind, *names: str) -> dict[str, Key]:
+    """Return plain keys of one kind."""
+    return dict.fromkeys(names, plain(kind))
+
+
 _CONDITIONS = {"where": plain(Kind.TEXT, "only"), "fail_if": plain(Kind.TEXT)}
-_NOTIFY = {"notify": plain(Kind.TEXT)}
 _GRACE = {"grace": plain(Kind.SECONDS, "grace_seconds")}
+_BUDGET = {"budget": plain(Kind.SECONDS, "budget_seconds")}
+_INTERVAL = {"interval": plain(Kind.SECONDS, "interval_seconds")}
 
 HOST_KEYS: dict[str, Key] = {
-    "python": trusted(Kind.TEXT),
-    "setup": trusted(Kind.TEXT),
+    "python": needs_trust(Kind.TEXT),
+    "setup": needs_trust(Kind.TEXT),
     "address": plain(Kind.TEXT),
     "nic": plain(Kind.TEXT),
-    "node_dir": trusted(Kind.TEXT),
+    "node_dir": needs_trust(Kind.TEXT),
     "slots": plain(Kind.POSITIVE),
     "user": plain(Kind.USER),
     "port": plain(Kind.PORT),
@@ -116,13 +119,13 @@ SHARED_KEYS = {name: key for name, key in HOST_KEYS.items() if name != "address"
 CLUSTER_KEYS: dict[str, Key] = {
     "hosts": plain(Kind.WORDS),
     "hostfile": plain(Kind.FILE),
-    "ssh_config": trusted_file(),
+    "ssh_config": needs_trusted_file(),
     **SHARED_KEYS,
 }
 
 TOP_KEYS: dict[str, Key] = {
     "cluster": plain(Kind.TEXT),
-    "ssh_config": trusted_file(),
+    "ssh_config": needs_trusted_file(),
     "theme": plain(Kind.TEXT),
     "startup": plain(Kind.FLAG),
     **SHARED_KEYS,
@@ -131,100 +134,74 @@ TOP_KEYS: dict[str, Key] = {
 VERB_KEYS: dict[str, dict[str, Key]] = {
     "check": {
         "level": _choice(Level),
-        "only": plain(Kind.WORDS),
-        "skip": plain(Kind.WORDS),
         "nproc": plain(Kind.POSITIVE),
-        "budget": plain(Kind.SECONDS, "budget_seconds"),
-        "strict": plain(Kind.FLAG),
-        "junit": trusted(Kind.FILE),
-        "emit_hostfile": trusted(Kind.FILE),
-        "details": plain(Kind.FLAG),
-        "prove": plain(Kind.FLAG),
-        **_JSON,
+        "junit": needs_trust(Kind.FILE),
+        "emit_hostfile": needs_trust(Kind.FILE),
+        **_all(Kind.WORDS, "only", "skip"),
+        **_all(Kind.FLAG, "strict", "details", "prove", "json"),
+        **_BUDGET,
     },
     "run": {
         "launcher": _choice(LauncherName),
         "nproc": plain(Kind.NPROC),
         "nnodes": plain(Kind.NNODES),
-        "module": plain(Kind.FLAG),
-        "env": trusted(Kind.PAIRS),
-        "env_file": trusted_file(),
-        "workdir": trusted(Kind.TEXT),
-        "sync": plain(Kind.FLAG),
+        "env": needs_trust(Kind.PAIRS),
+        "env_file": needs_trusted_file(),
+        "workdir": needs_trust(Kind.TEXT),
         "pass_args": _choice(PassArgs),
         "max_restarts": plain(Kind.COUNT),
-        "nic": plain(Kind.TEXT),
         "verify_sync": plain(Kind.POSITIVE),
-        "log_limit": plain(Kind.SIZE),
-        "store_limit": plain(Kind.SIZE),
-        "name": plain(Kind.TEXT),
-        "watch": plain(Kind.FLAG),
-        "detach": plain(Kind.FLAG),
-        "dry_run": plain(Kind.FLAG),
-        "slurm": trusted(Kind.TEXT),
-        "slurm_login": plain(Kind.TEXT),
+        "slurm": needs_trust(Kind.TEXT),
         "emit": _choice(EmitKind),
-        "output": trusted(Kind.FILE),
-        **_NOTIFY,
+        "output": needs_trust(Kind.FILE),
         "lost_after": plain(Kind.SECONDS, "lost_after_seconds"),
+        **_all(Kind.FLAG, "module", "sync", "watch", "detach", "dry_run", "json"),
+        **_all(Kind.TEXT, "nic", "name", "slurm_login", "notify"),
+        **_all(Kind.SIZE, "log_limit", "store_limit"),
         **_GRACE,
-        **_JSON,
     },
-    "top": {
-        "once": plain(Kind.FLAG),
-        "interval": plain(Kind.SECONDS, "interval_seconds"),
-        **_CONDITIONS,
-        **_JSON,
-    },
-    "runs": {**_CONDITIONS, **_JSON},
-    "show": {**_CONDITIONS, **_JSON},
-    "compare": {**_JSON},
-    "attach": {**_NOTIFY, **_JSON},
+    "top": {**_all(Kind.FLAG, "once", "json"), **_INTERVAL, **_CONDITIONS},
+    "runs": {**_CONDITIONS, **_all(Kind.FLAG, "json")},
+    "show": {**_CONDITIONS, **_all(Kind.FLAG, "json")},
+    "compare": _all(Kind.FLAG, "json"),
+    "attach": {**_all(Kind.TEXT, "notify"), **_all(Kind.FLAG, "json")},
     "logs": {
         "rank": plain(Kind.RANKS, "ranks"),
-        "host": plain(Kind.TEXT),
         "stream": plain(Kind.TEXT, choices=("out", "err")),
-        "grep": plain(Kind.TEXT),
-        "errors": plain(Kind.FLAG),
-        "since": plain(Kind.TEXT),
-        "fold": plain(Kind.FLAG),
-        "follow": plain(Kind.FLAG),
         "tail": plain(Kind.COUNT),
+        **_all(Kind.TEXT, "host", "grep", "since"),
+        **_all(Kind.FLAG, "errors", "fold", "follow"),
     },
-    "stop": {**_GRACE, "yes": trusted(Kind.FLAG)},
-    "rerun": {"exclude": plain(Kind.WORDS), "detach": plain(Kind.FLAG), **_NOTIFY, **_JSON},
+    "stop": {**_GRACE, "yes": needs_trust(Kind.FLAG)},
+    "rerun": {
+        "exclude": plain(Kind.WORDS),
+        "notify": plain(Kind.TEXT),
+        **_all(Kind.FLAG, "detach", "json"),
+    },
     "export": {
         "format": _choice(ExportFormat),
-        "output": trusted(Kind.FILE),
+        "output": needs_trust(Kind.FILE),
         "table": _choice(ExportTable),
         "follow": plain(Kind.FLAG),
-        "listen": trusted(Kind.TEXT),
-        "interval": plain(Kind.SECONDS, "interval_seconds"),
+        "listen": needs_trust(Kind.TEXT),
+        **_INTERVAL,
     },
-    "report": {"output": trusted(Kind.FILE)},
+    "report": {"output": needs_trust(Kind.FILE)},
     "setup": {
-        "source": trusted_file(),
-        "yes": trusted(Kind.FLAG),
-        "dry_run": plain(Kind.FLAG),
-        "rebuild": plain(Kind.FLAG),
+        "source": needs_trusted_file(),
+        "yes": needs_trust(Kind.FLAG),
+        **_all(Kind.FLAG, "dry_run", "rebuild"),
     },
     "bench": {
-        "only": plain(Kind.WORDS),
-        "skip": plain(Kind.WORDS),
-        "rounds": plain(Kind.POSITIVE),
-        "images": plain(Kind.POSITIVE),
-        "batch": plain(Kind.POSITIVE),
-        "epochs": plain(Kind.POSITIVE),
-        "width": plain(Kind.POSITIVE),
+        "nproc": plain(Kind.NPROC),
         "precision": _choice(PrecisionName),
         "launcher": plain(Kind.TEXT, choices=("torch", "horovod", "mpi")),
-        "ops": plain(Kind.WORDS),
-        "sizes": plain(Kind.WORDS),
-        "budget": plain(Kind.SECONDS, "budget_seconds"),
-        "nproc": plain(Kind.NPROC),
-        **_JSON,
+        "json": plain(Kind.FLAG),
+        **_all(Kind.WORDS, "only", "skip", "ops", "sizes"),
+        **_all(Kind.POSITIVE, "rounds", "images", "batch", "epochs", "width"),
+        **_BUDGET,
     },
-    "demo": {"nodes": plain(Kind.POSITIVE), "headless": plain(Kind.FLAG), **_JSON},
+    "demo": {"nodes": plain(Kind.POSITIVE), **_all(Kind.FLAG, "headless", "json")},
 }
 """A table a verb, a key a flag; dashes and underscores are the same."""
 
@@ -262,8 +239,6 @@ class ClusterSettings:
     """A named set of hosts.
 
     Attributes:
-        hosts: As ``--hosts`` takes them.
-        hostfile: A file as ``--hostfile`` takes it.
         shared: For each of its hosts, where ``[hosts.NAME]`` says nothing.
     """
 
@@ -279,16 +254,9 @@ class Config:
     """Everything configured, the project's file over the user's.
 
     Attributes:
-        cluster: The default cluster's name.
-        theme: The console's.
         hosts: By host name, ranges expanded.
-        verbs: By verb and the flag's parameter, for click's ``default_map``.
-        files: What was read, the most specific first.
-        expect: Of every host; ``host_expect`` by host name.
         notify: As ``config.notify`` reads it; it may hold secrets.
-        startup: Whether the start-up file is done; None leaves it open.
         keys: The least specific first.
-        aliases: By name.
         passed: Project's files that were passed by, each with why and what to do.
     """
 
@@ -320,34 +288,29 @@ class Config:
 
     def over(self, other: Config) -> Config:
         """Return this configuration, with ``other`` where it says nothing."""
-        names = set(self.hosts) | set(other.hosts)
-        verbs = set(self.verbs) | set(other.verbs)
         return Config(
             cluster=self.cluster or other.cluster,
             ssh_config=self.ssh_config or other.ssh_config,
             theme=self.theme or other.theme,
             shared=self.shared.over(other.shared),
-            hosts={
-                name: self.hosts.get(name, HostSettings()).over(
-                    other.hosts.get(name, HostSettings())
-                )
-                for name in names
-            },
+            hosts=_merged(self.hosts, other.hosts, lambda own, rest: own.over(rest)),
             clusters={**other.clusters, **self.clusters},
-            verbs={
-                verb: {**other.verbs.get(verb, NOTHING), **self.verbs.get(verb, NOTHING)}
-                for verb in verbs
-            },
+            verbs=_merged(self.verbs, other.verbs, lambda own, rest: {**rest, **own}),
             files=(*self.files, *other.files),
             startup=other.startup if self.startup is None else self.startup,
             keys=(*other.keys, *self.keys),
             aliases={**other.aliases, **self.aliases},
             expect=self.expect.over(other.expect),
             notify={**other.notify, **self.notify},
-            host_expect={
-                name: self.host_expect.get(name, NOTHING_EXPECTED).over(
-                    other.host_expect.get(name, NOTHING_EXPECTED)
-                )
-                for name in {*self.host_expect, *other.host_expect}
-            },
+            host_expect=_merged(
+                self.host_expect, other.host_expect, lambda own, rest: own.over(rest)
+            ),
         )
+
+
+def _merged(
+    own: Mapping[str, Value], other: Mapping[str, Value], over: Callable[[Value, Value], Value]
+) -> dict[str, Value]:
+    """Return both; what both have is that of ``own`` over that of ``other``."""
+    both = {name: over(own[name], other[name]) for name in own if name in other}
+    return {**other, **own, **both}

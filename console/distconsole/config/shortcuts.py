@@ -1,11 +1,11 @@
-"""``[keys]`` and ``[aliases]`` of ``distconsole.toml``, and aliases that the prompt keeps. It knows no verb."""
+"""``[keys]`` and ``[aliases]`` of ``distconsole.toml``, and aliases that the prompt keeps."""
 
 from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from distconsole.errors import ConfigError
 
 MAX_LINE_CHARS = 8192
 MAX_STARTUP_LINES = 200
+ALIASES_HEAD = "# What the verb 'alias' keeps: NAME = LINE\n"
 
 Error = Callable[[tuple[str, ...], str, str, str], ConfigError]
 """Makes the error of a key: its table, its name, what is wrong, what to do."""
@@ -27,11 +28,7 @@ class KeySetting:
     """One key of ``[keys]``.
 
     Attributes:
-        key: As it was written.
         line: What it types; empty takes away what the key does.
-        label: What the line of keys calls it; empty for the line itself.
-        view: The view in which it works; empty for all.
-        place: File and line.
     """
 
     key: str
@@ -43,11 +40,7 @@ class KeySetting:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """A name and the line that it stands for.
-
-    Attributes:
-        place: The file and the line where it was said, or nothing.
-    """
+    """A name and the line that it stands for."""
 
     name: str
     line: str
@@ -57,8 +50,7 @@ class Alias:
 def read_keys(table: Any, error: Error, place: Place) -> tuple[KeySetting, ...]:
     """Return ``[keys]`` and ``[keys.VIEW]``.
 
-    Raises:
-        ConfigError: if a value is neither a text nor a table of them.
+    Raises ConfigError if a value is neither a text nor a table of them.
     """
     found: list[KeySetting] = []
     for name, value in _items(table, ("keys",), error):
@@ -71,11 +63,7 @@ def read_keys(table: Any, error: Error, place: Place) -> tuple[KeySetting, ...]:
 
 
 def read_aliases(table: Any, error: Error, place: Place) -> dict[str, Alias]:
-    """Return ``[aliases]``, by name.
-
-    Raises:
-        ConfigError: if a value is no text.
-    """
+    """Return ``[aliases]``, by name; raises ConfigError if a value is no text."""
     found = {}
     for name, value in _items(table, ("aliases",), error):
         if not _is_line(value) or not value.strip():
@@ -121,15 +109,13 @@ def _is_line(value: Any) -> bool:
 
 
 def startup_file() -> Path:
-    """Return where the user's start-up file would be."""
     return config_dir() / "startup"
 
 
 def startup_lines(path: Path) -> list[tuple[int, str]]:
     """Return the lines of a start-up file with their numbers; a file that is not there has none.
 
-    Raises:
-        ConfigError: if it cannot be read, or has too many.
+    Raises ConfigError if it cannot be read, or has too many.
     """
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -147,11 +133,10 @@ def startup_lines(path: Path) -> list[tuple[int, str]]:
 
 
 def aliases_file() -> Path:
-    """Return where the aliases lie that ``alias`` keeps."""
     return config_dir() / "aliases"
 
 
-def kept_aliases(path: Path) -> dict[str, Alias]:
+def read_aliases_file(path: Path) -> dict[str, Alias]:
     """Return the aliases of a file of ``NAME = LINE``, by name; what is no such line is left out."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
@@ -168,38 +153,18 @@ def kept_aliases(path: Path) -> dict[str, Alias]:
 def keep_alias(path: Path, name: str, line: str) -> None:
     """Keep one alias beside the others; an empty ``line`` forgets it.
 
-    Raises:
-        OSError: if the file cannot be written.
+    Raises OSError if the file cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(path):
-        aliases = {each: kept.line for each, kept in kept_aliases(path).items()}
+    with path.with_name(f"{path.name}.lock").open("w") as lock:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        aliases = {each: kept.line for each, kept in read_aliases_file(path).items()}
         aliases.pop(name, None)
         if line:
             aliases[name] = line
+        lines = [f"{each} = {kept}\n" for each, kept in sorted(aliases.items())]
         aside = path.with_name(f"{path.name}.{os.getpid()}")
         aside.touch(mode=0o600)
-        aside.write_text(_text(aliases), encoding="utf-8")
+        aside.write_text("".join((ALIASES_HEAD, *lines)), encoding="utf-8")
         aside.replace(path)
-
-
-def _text(aliases: Mapping[str, str]) -> str:
-    lines = [f"{name} = {line}\n" for name, line in sorted(aliases.items())]
-    return "".join(("# What the verb 'alias' keeps: NAME = LINE\n", *lines))
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold the lock beside the file, if the file system has locks.
-
-    Raises:
-        OSError: if another console holds it.
-    """
-    with path.with_name(f"{path.name}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise
-        except OSError:
-            pass
-        yield

@@ -1,4 +1,4 @@
-"""Which SSH configuration is read, and the names in it, for completion alone. It resolves none."""
+"""Which SSH configuration is read, and the names in it, for completion alone."""
 
 from __future__ import annotations
 
@@ -16,19 +16,12 @@ _INCLUDE = re.compile(r"^\s*include(?:\s+|\s*=\s*)(.+?)\s*$", re.IGNORECASE)
 def ssh_config_file(
     given: str | None, configured: Path | None, environ: Mapping[str, str]
 ) -> Path | None:
-    """Return the file that is read in place of ssh's own, which None stands for.
-
-    Args:
-        given: What ``--ssh-config`` says; it wins over the environment, and that over ``configured``.
-        configured: What the configuration says.
-        environ: The environment.
-    """
+    """Return the file that is read in place of ssh's own, which None stands for."""
     named = given or environ.get(SSH_CONFIG_VARIABLE)
     return Path(named).expanduser().absolute() if named else configured
 
 
 def own_ssh_config() -> Path:
-    """Return ssh's own configuration, of whoever runs the program."""
     return Path.home() / ".ssh" / "config"
 
 

@@ -46,11 +46,10 @@ def why_foreign(path: Path) -> str:
 
 def keys_to_trust(table: Mapping[str, Any]) -> list[tuple[KeyPath, Trust]]:
     """Return the keys of a file that need trust, in the file's order, and what each needs."""
-    return [(path, needs) for path, needs in _declared(table) if needs is not Trust.NONE]
+    return [(path, needs) for path, needs in _trust_of_keys(table) if needs is not Trust.NONE]
 
 
 def without(table: Mapping[str, Any], paths: list[KeyPath]) -> dict[str, Any]:
-    """Return a file's tables without these keys."""
     left = dict(table)
     for first in {path[0] for path in paths}:
         inner = [path[1:] for path in paths if path[0] == first]
@@ -80,31 +79,24 @@ def digest(path: Path, text: str, table: Mapping[str, Any]) -> str:
 
 
 def is_trusted(path: Path, content: str) -> bool:
-    """Whether a person trusted this file with this ``digest``."""
-    return _trusted().get(str(path)) == content
+    return _read_store().get(str(path)) == content
 
 
 def was_trusted(path: Path) -> bool:
-    """Whether a person trusted this file as it was once."""
-    return str(path) in _trusted()
+    return str(path) in _read_store()
 
 
 def trust(path: Path, content: str) -> None:
     """Remember that the file is trusted with this ``digest``.
 
-    Raises:
-        ConfigError: if that cannot be kept.
+    Raises ConfigError if that cannot be kept.
     """
-    _keep({**_trusted(), str(path): content})
+    _keep({**_read_store(), str(path): content})
 
 
 def distrust(path: Path) -> bool:
-    """Forget that the file is trusted, and say whether it was.
-
-    Raises:
-        ConfigError: as ``trust``.
-    """
-    known = _trusted()
+    """Forget that the file is trusted, and say whether it was; raises ConfigError as ``trust``."""
+    known = _read_store()
     was = known.pop(str(path), None) is not None
     if was:
         _keep(known)
@@ -119,11 +111,10 @@ def command_for(path: Path) -> str:
 
 
 def trust_store() -> Path:
-    """Return where it is kept what is trusted."""
     return config_dir() / "trusted.json"
 
 
-def _declared(table: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Trust]]:
+def _trust_of_keys(table: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Trust]]:
     for name, value in table.items():
         word = name.replace("-", "_")
         if word in TRUSTED_TABLES:
@@ -131,18 +122,18 @@ def _declared(table: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Trust]]:
         elif word in ("hosts", "clusters") and isinstance(value, dict):
             keys = HOST_KEYS if word == "hosts" else CLUSTER_KEYS
             for inner, settings in value.items():
-                yield from _of_table((name, inner), settings, keys)
+                yield from _trust_of_table((name, inner), settings, keys)
         elif word == "notify":
             from distconsole.config.notify import NOTIFY_KEYS  # noqa: PLC0415 - most have none
 
-            yield from _of_table((name,), value, NOTIFY_KEYS)
+            yield from _trust_of_table((name,), value, NOTIFY_KEYS)
         elif word in VERB_KEYS and isinstance(value, dict):
-            yield from _of_table((name,), value, VERB_KEYS[word])
+            yield from _trust_of_table((name,), value, VERB_KEYS[word])
         elif word in TOP_KEYS:
             yield (name,), TOP_KEYS[word].trust
 
 
-def _of_table(
+def _trust_of_table(
     where: KeyPath, value: object, keys: Mapping[str, Key]
 ) -> Iterator[tuple[KeyPath, Trust]]:
     for name in value if isinstance(value, dict) else ():
@@ -159,7 +150,6 @@ def _value(table: Mapping[str, Any], path: KeyPath) -> Any:
 
 
 def _digest_of(place: Path) -> bytes:
-    """Return what stands for a file's content, and zeros for none."""
     import hashlib  # noqa: PLC0415
 
     try:
@@ -180,7 +170,7 @@ def _user(uid: int) -> str:
         return f"uid {uid}"
 
 
-def _trusted() -> dict[str, str]:
+def _read_store() -> dict[str, str]:
     """Return what is trusted, by path; nothing where that cannot be read: it is asked for again."""
     import json  # noqa: PLC0415 - most have no such file, and it takes its time
 

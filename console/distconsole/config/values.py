@@ -13,7 +13,7 @@ BOUNDS = {Kind.COUNT: (0, 2**63), Kind.POSITIVE: (1, 2**63), Kind.PORT: (1, 6553
 """Of whole numbers, the least and the most."""
 
 
-def converted(value: Any, kind: Kind) -> Any:
+def convert(value: Any, kind: Kind) -> Any:
     """Return ``value`` as ``kind`` has it; None if it is none."""
     number = isinstance(value, int) and not isinstance(value, bool)
     match kind:
@@ -38,10 +38,10 @@ def converted(value: Any, kind: Kind) -> Any:
         case Kind.PAIRS:
             return _pairs(value)
         case _:
-            return _expected(value, kind)
+            return _convert_expected(value, kind)
 
 
-def _expected(value: Any, kind: Kind) -> float | str | None:
+def _convert_expected(value: Any, kind: Kind) -> float | str | None:
     from distconsole.config import expect as keys  # noqa: PLC0415 - most expect nothing
 
     match kind:

@@ -1,17 +1,20 @@
-"""Adds keys to a ``distconsole.toml`` and leaves everything else in it as it is. It decides no value."""
+"""Adds keys to a ``distconsole.toml`` and leaves everything else in it as it is."""
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from distconsole.config.load import line_of, read_config, read_text
+from distconsole.config.paths import PROJECT_FILE
 from distconsole.config.ranges import RangeError, expand
 from distconsole.errors import ConfigError
 
@@ -27,7 +30,6 @@ class Entry:
 
     @property
     def place(self) -> str:
-        """The key as a person writes it: ``[hosts.gpu01] nic``."""
         return f"[{'.'.join(map(_bare, self.table))}] {_bare(self.key)}"
 
 
@@ -36,9 +38,8 @@ def add_entries(path: Path, entries: Iterable[Entry]) -> list[Entry]:
 
     Content, order and comments of the file stay. It is made if it is not there.
 
-    Raises:
-        ConfigError: if the file cannot be read or written, or has one of the keys with another
-            value; then nothing is written.
+    Raises ConfigError if the file cannot be read or written, or has one of the keys with another value; then
+    nothing is written.
     """
     import tomlkit  # noqa: PLC0415 - most checks write nothing, and it takes its time
     from tomlkit.exceptions import TOMLKitError  # noqa: PLC0415
@@ -65,8 +66,7 @@ def add_entries(path: Path, entries: Iterable[Entry]) -> list[Entry]:
 def _is_there(document: Mapping[str, Any], entry: Entry, path: Path, text: str) -> bool:
     """Whether the file has the key with this value.
 
-    Raises:
-        ConfigError: if it has it with another one.
+    Raises ConfigError if it has it with another one.
     """
     for table in _tables(document, entry.table):
         values = _inside(document, table)
@@ -103,7 +103,6 @@ def _inside(document: Mapping[str, Any], table: tuple[str, ...]) -> Mapping[str,
 
 
 def _set(document: Any, entry: Entry) -> Any:
-    """Set a key and return its table if that was made for it."""
     import tomlkit  # noqa: PLC0415
 
     found, made = document, False
@@ -123,8 +122,7 @@ def _set(document: Any, entry: Entry) -> Any:
 def _write(path: Path, text: str) -> None:
     """Replace the file at once, with the mode that it had.
 
-    Raises:
-        ConfigError: if it cannot be written, or we would not understand it.
+    Raises ConfigError if it cannot be written, or we would not understand it.
     """
     temporary = None
     try:
@@ -158,3 +156,18 @@ def _umask() -> int:
 def _bare(name: str) -> str:
     plain = name.replace("-", "").replace("_", "")
     return name if plain.isascii() and plain.isalnum() else f'"{name}"'
+
+
+BARE = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def in_config(path: Sequence[str], value: str) -> str:
+    """Return where to put a key and the line for it, whole by itself: ``hosts.gpu1.nic = "eth1"``."""
+    key = ".".join(part if BARE.fullmatch(part) else json.dumps(part) for part in path)
+    return f"at the top of {PROJECT_FILE}: {key} = {json.dumps(value, ensure_ascii=False)}"
+
+
+def network_of_hosts(names: Iterable[str]) -> str:
+    """Return the line that fixes the address of the first of these hosts, to be filled in."""
+    some = next(iter(names), "HOST")
+    return f"{in_config(('hosts', some, 'address'), 'IP')}   (or its nic, an interface)"

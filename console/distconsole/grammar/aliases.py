@@ -1,4 +1,4 @@
-"""Short names for lines: what each stands for, with its arguments in their places. It does none of them."""
+"""Short names for lines: what each stands for, with its arguments in their places."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from distconsole.config.shortcuts import Alias
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConfigError, UsageError
-from distconsole.grammar.hosts import HOST_OPTIONS
+from distconsole.grammar.options import HOST_OPTIONS
 from distconsole.grammar.words import open_line, words_of
 
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,39}")
@@ -17,39 +17,13 @@ PLACE = re.compile(r"\$(?:([1-9])|(@)|(\$))")
 """``$1`` to ``$9`` are arguments, ``$@`` is those that no other names, ``$$`` is a dollar."""
 
 
-def expanded(line: str, aliases: Mapping[str, Alias]) -> str:
+def expand_alias(line: str, aliases: Mapping[str, Alias]) -> str:
     """Return ``line`` with the alias that it begins with as what that stands for.
 
-    Raises:
-        UsageError: if an argument is lacking, or the alias leads back to itself.
+    Raises UsageError if an argument is lacking.
     """
-    used: list[str] = []
-    while True:
-        alias = aliases.get(_first_word(line))
-        if alias is None:
-            return line
-        _refuse_again(alias.name, used)
-        used.append(alias.name)
-        line = _filled(alias, line.lstrip())
-
-
-def refuse_loop(name: str, aliases: Mapping[str, Alias]) -> None:
-    """See to it that the alias called ``name`` stands for something, whatever its arguments are.
-
-    Raises:
-        UsageError: if it leads back to itself.
-    """
-    used: list[str] = []
-    while name in aliases:
-        _refuse_again(name, used)
-        used.append(name)
-        name = _first_word(aliases[name].line)
-
-
-def _refuse_again(name: str, used: Sequence[str]) -> None:
-    if name in used:
-        way = " → ".join((*used, name))
-        raise UsageError(f"the alias {used[0]} leads back to itself: {way}", "see 'alias'")
+    alias = aliases.get(_first_word(line))
+    return line if alias is None else _fill(alias, line.lstrip())
 
 
 def _first_word(line: str) -> str:
@@ -57,7 +31,7 @@ def _first_word(line: str) -> str:
     return next(iter(open_line(f"{line.lstrip()} ").words), "")
 
 
-def _filled(alias: Alias, line: str) -> str:
+def _fill(alias: Alias, line: str) -> str:
     """Return what ``alias`` stands for, with the arguments as they were typed."""
     typed = open_line(f"{line} ")
     spans = typed.spans[1:]
@@ -84,11 +58,10 @@ def _filled(alias: Alias, line: str) -> str:
     return PLACE.sub(put, alias.line).strip()
 
 
-def expanded_words(words: Sequence[str], aliases: Mapping[str, Alias]) -> list[str]:
-    """As ``expanded``, of the words of a shell; options of the program may stand before the alias.
+def expand_words(words: Sequence[str], aliases: Mapping[str, Alias]) -> list[str]:
+    """As ``expand_alias``, of the words of a shell; options of the program may stand before the alias.
 
-    Raises:
-        UsageError: as ``expanded``, or if what it stands for cannot be split.
+    Raises UsageError as ``expand_alias``, or if what it stands for cannot be split.
     """
     at = 0
     while at < len(words) and words[at].startswith("-"):
@@ -96,33 +69,26 @@ def expanded_words(words: Sequence[str], aliases: Mapping[str, Alias]) -> list[s
         at += 2 if option in (*HOST_OPTIONS, "theme") else 1
     if at >= len(words) or words[at] not in aliases:
         return list(words)
-    line = expanded(shlex.join(words[at:]), aliases)
+    line = expand_alias(shlex.join(words[at:]), aliases)
     try:
         return [*words[:at], *words_of(line)]
     except ValueError as error:
         raise UsageError(f"the alias {words[at]} is no line: {error}", line) from None
 
 
-def checked(aliases: Mapping[str, Alias], verbs: Sequence[str]) -> None:
+def check_aliases(aliases: Mapping[str, Alias], verbs: Sequence[str]) -> None:
     """See to it that every alias has a name of its own and begins with something that exists.
 
-    Raises:
-        ConfigError: naming the file and the line.
+    Raises ConfigError naming the file and the line.
     """
     for alias in aliases.values():
         where = f"{alias.place}: " if alias.place else ""
-        trouble = trouble_with(alias.name, alias.line, verbs, aliases)
+        trouble = trouble_with(alias.name, alias.line, verbs)
         if trouble is not None:
             raise ConfigError(f"{where}{trouble.message}", trouble.hint)
-        try:
-            refuse_loop(alias.name, aliases)
-        except UsageError as error:
-            raise ConfigError(f"{where}{error.message}", "change one of them") from None
 
 
-def trouble_with(
-    name: str, line: str, verbs: Sequence[str], aliases: Mapping[str, Alias]
-) -> UsageError | None:
+def trouble_with(name: str, line: str, verbs: Sequence[str]) -> UsageError | None:
     """Return what is wrong with an alias, or None."""
     if not NAME.fullmatch(name):
         return UsageError(
@@ -134,10 +100,9 @@ def trouble_with(
             f"what it does without flags stands in [{name}] of distconsole.toml",
         )
     word = _first_word(line)
-    known = (*verbs, *aliases)
-    if (word in known or word.startswith("-")) and word != name:
+    if word in verbs or word.startswith("-"):
         return None
-    near = nearest(word, [each for each in known if each != name]) if word else None
+    near = nearest(word, verbs) if word else None
     return UsageError(
         f"the alias '{name}' begins with '{word[:80]}', which is no verb",
         f"did you mean {near}?" if near else "such as: check --level full",

@@ -12,20 +12,15 @@ PROGRAM = "distconsole"
 class HelpRequested(Exception):  # noqa: N818 - control flow out of click's option callback
     """Carries the help text out of click, which would print it."""
 
-    def __init__(self, text: str, topic: str) -> None:
-        super().__init__(topic)
-        self.text = text
-        self.topic = topic
-
 
 def ask_for_help(context: click.Context, _option: click.Parameter, value: bool) -> None:
     if value and not context.resilient_parsing:
-        raise HelpRequested(context.get_help(), context.info_name or "")
+        raise HelpRequested(context.get_help())
 
 
 def ask_for_version(context: click.Context, _option: click.Parameter, value: bool) -> None:
     if value and not context.resilient_parsing:
-        raise HelpRequested(f"{PROGRAM} {__version__}", "version")
+        raise HelpRequested(f"{PROGRAM} {__version__}")
 
 
 def help_option() -> click.Option:
@@ -43,7 +38,6 @@ class Verb(click.Command):
     """A command whose help is handed to the caller instead of being printed."""
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
-        """Return the option that raises ``HelpRequested``."""
         return help_option()
 
 
@@ -51,25 +45,15 @@ DIVIDED = "distconsole.divided"
 """In a context's ``meta``: whether ``--`` stood before the script."""
 
 
-class ScriptVerb(Verb):
-    """A verb whose first argument is a script; it remembers a ``--`` before that."""
+class DividedVerb(Verb):
+    """A verb whose last arguments are a script's or a command's; it remembers a ``--`` before them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse, and note the ``--``, which click takes away."""
         given = list(args)
         rest = super().parse_args(ctx, args)
-        behind = len(ctx.params.get("arguments") or ()) + 1
-        ctx.meta[DIVIDED] = len(given) > behind and given[-behind - 1] == "--"
-        return rest
-
-
-class CommandVerb(Verb):
-    """A verb whose last argument is a command; it remembers a ``--`` before that."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse, and note the ``--``, which click takes away."""
-        given = list(args)
-        rest = super().parse_args(ctx, args)
-        behind = len(ctx.params.get("command") or ())
+        words = [ctx.params.get("script"), *(ctx.params.get("arguments") or ())]
+        behind = len([word for word in words if word is not None])
+        behind += len(ctx.params.get("command") or ())
         ctx.meta[DIVIDED] = len(given) > behind > 0 and given[-behind - 1] == "--"
         return rest

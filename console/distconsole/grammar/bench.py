@@ -1,4 +1,4 @@
-"""The verb ``bench``: words in, a ``Bench`` out. It measures nothing."""
+"""The verb ``bench``: words in, a ``Bench`` out."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from typing import Any
 import click
 
 from distconsole.grammar.asking import Verb
-from distconsole.grammar.hosts import host_options, where
-from distconsole.grammar.options import json_option, nproc_option
+from distconsole.grammar.options import host_options, json_option, nproc_option, where
 from distconsole.grammar.values import SIZES, Choice, names_of, seconds
 from distconsole.model import requests as ask
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from distconsole.grammar.hosts import HOST_OPTIONS
+from distconsole.grammar.options import HOST_OPTIONS
 from distconsole.grammar.root import line_words, parse_args, parse_line, root, usage_error
 from distconsole.model import requests as ask
 
@@ -48,14 +48,9 @@ class LaunchField:
     """One option of ``run``, its script or the script's arguments.
 
     Attributes:
-        name: The parameter, as requests call it.
         flag: The option, ``--nproc``; empty for script and arguments.
-        kind: What it holds.
-        help: One line.
         metavar: How a value looks, ``N|gpu``; may be empty.
-        choices: All that there are, for a choice.
         off: The option that says no, for a switch.
-        default: What holds where nothing is given, as text; may be empty.
     """
 
     name: str
@@ -69,7 +64,6 @@ class LaunchField:
 
     @property
     def label(self) -> str:
-        """The name that people read."""
         return self.flag.removeprefix("--") or self.name
 
 
@@ -116,7 +110,6 @@ class Draft:
         return replace(self, given=given)
 
     def line(self) -> str:
-        """Return the line of the prompt that says this."""
         words = [VERB]
         for each in launch_fields():
             if each.name in self.unfinished:
@@ -140,7 +133,7 @@ class Draft:
             case FieldKind.SWITCH:
                 return [option.flag if values == (YES,) else option.off] if values else []
             case _:
-                return [word for value in values for word in _valued(option.flag, value)]
+                return [word for value in values for word in _option_words(option.flag, value)]
 
 
 @cache
@@ -157,15 +150,13 @@ def launch_fields() -> tuple[LaunchField, ...]:
 
 @cache
 def fields_by_name() -> dict[str, LaunchField]:
-    """Return every field by its name."""
     return {each.name: each for each in launch_fields()}
 
 
 def read_draft(line: str) -> Draft | None:
     """Return what ``line`` gives; None if it is about something else than ``run``.
 
-    Raises:
-        UsageError: if its words cannot be told apart: an open quote, an option that is none.
+    Raises UsageError if its words cannot be told apart: an open quote, an option that is none.
     """
     if VERB not in line.split():
         return None
@@ -193,7 +184,6 @@ def draft_of(request: ask.Run, defaults: Mapping[str, Mapping[str, Any]] | None 
     """Return the draft whose line asks for ``request``, saying only what holds not by itself.
 
     Args:
-        request: What is asked for.
         defaults: As for ``parse_line``. A flag or a list that they set cannot be taken back by any
             option; such a request is not met.
     """
@@ -206,16 +196,16 @@ def draft_of(request: ask.Run, defaults: Mapping[str, Mapping[str, Any]] | None 
         if not wrong:
             break
         for each in wrong:
-            draft = draft.giving(each.name, _written(_value(request, each)))
+            draft = draft.giving(each.name, _value_words(_value(request, each)))
     return draft
 
 
 def text_of(request: ask.Run, option: LaunchField) -> str:
     """Return what ``request`` has for an option, as a form shows it; empty for nothing."""
-    return " ".join(_written(_value(request, option)))
+    return " ".join(_value_words(_value(request, option)))
 
 
-def _valued(flag: str, value: str) -> list[str]:
+def _option_words(flag: str, value: str) -> list[str]:
     return [f"{flag}={value}"] if value.startswith("-") else [flag, value]
 
 
@@ -224,7 +214,6 @@ def _command() -> click.Command:
 
 
 def _field(param: click.Parameter, blank: ask.Run) -> LaunchField:
-    """Return the field of ``param``, whose default is what ``blank`` has there."""
     name = str(param.name)
     if not isinstance(param, click.Option):
         kind = FieldKind.WORDS if param.nargs != 1 else FieldKind.TEXT
@@ -256,7 +245,6 @@ _ARGUMENT_HELP = {
 
 
 def _split(command: click.Command, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    """Return the options of ``command`` as they were given, and the words that are left."""
     context = click.Context(command, info_name=command.name, **command.context_settings)
     values, rest, _ = command.make_parser(context).parse_args(list(words))
     return values, rest
@@ -274,7 +262,7 @@ def _value(request: ask.Run, option: LaunchField) -> Any:
     return getattr(request.where if option.name in HOST_OPTIONS else request, option.name)
 
 
-def _written(value: Any) -> tuple[str, ...]:
+def _value_words(value: Any) -> tuple[str, ...]:
     """Return a value of a request as words of the grammar."""
     match value:
         case None | False if value is None:

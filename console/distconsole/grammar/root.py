@@ -1,7 +1,4 @@
-"""The click group over all verbs and the two ways in: a shell's words and a line of the prompt.
-
-Nothing here prints, exits or touches a host: help and version are requests like any other.
-"""
+"""The click group over all verbs and the two ways in: a shell's words and a line of the prompt."""
 
 from __future__ import annotations
 
@@ -15,8 +12,13 @@ import click
 from distconsole.config.spelling import nearest
 from distconsole.errors import UntrustedError, UsageError
 from distconsole.grammar.asking import PROGRAM, HelpRequested, ask_for_version, help_option
-from distconsole.grammar.hosts import host_options, where
-from distconsole.grammar.opening import OPENING_OPTIONS, opening, opening_options
+from distconsole.grammar.options import (
+    OPENING_OPTIONS,
+    host_options,
+    opening,
+    opening_options,
+    where,
+)
 from distconsole.grammar.values import Vocabulary
 from distconsole.grammar.verbs import VERB_COMMANDS
 from distconsole.grammar.words import words_of
@@ -25,8 +27,6 @@ from distconsole.model.verbs import verb_of
 
 
 class _Root(click.Group):
-    """The group; a wrong verb is answered with the nearest right one."""
-
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         return help_option()
 
@@ -101,13 +101,7 @@ def parse_args(
 ) -> ask.Request:
     """Return what ``words`` (without the program's name) ask for.
 
-    Args:
-        words: The words.
-        vocabulary: What exists right now.
-        defaults: By verb and flag, what the configuration says where the words say nothing.
-
-    Raises:
-        UsageError: if they mean nothing; the hint says where help is.
+    Raises UsageError if they mean nothing; the hint says where help is.
     """
     try:
         request = root.main(
@@ -118,9 +112,9 @@ def parse_args(
             default_map={verb: dict(flags) for verb, flags in (defaults or {}).items()},
         )
     except HelpRequested as asked:
-        return ask.ShowHelp(text=asked.text, topic=asked.topic)
+        return ask.ShowHelp(str(asked))
     except click.exceptions.NoArgsIsHelpError as error:
-        return ask.ShowHelp(text=error.format_message())
+        return ask.ShowHelp(error.format_message())
     except click.UsageError as error:
         raise usage_error(error) from None
     except click.ClickException as error:
@@ -138,13 +132,7 @@ def parse_line(
 ) -> ask.Request:
     """Return what a line of the prompt asks for; ``help [VERB]`` works there too.
 
-    Args:
-        line: What was typed.
-        vocabulary: What exists right now.
-        defaults: As for ``parse_args``.
-
-    Raises:
-        UsageError: if the line is empty, its quotes do not match, or it means nothing.
+    Raises UsageError if the line is empty, its quotes do not match, or it means nothing.
     """
     words = line_words(line)
     if not words:
@@ -157,8 +145,7 @@ def parse_line(
 def parse_untrusted(words: Sequence[str], error: UntrustedError) -> ask.Request:
     """Return what ``words`` ask for where that is done whatever a project's file says.
 
-    Raises:
-        UntrustedError: ``error``, where they ask for anything else.
+    Raises UntrustedError ``error``, where they ask for anything else.
     """
     with suppress(UsageError):
         request = parse_args(words)
@@ -170,8 +157,7 @@ def parse_untrusted(words: Sequence[str], error: UntrustedError) -> ask.Request:
 def line_words(line: str) -> list[str]:
     """Return the words of a line of the prompt, without the program's name; none for an empty one.
 
-    Raises:
-        UsageError: if its quotes do not match.
+    Raises UsageError if its quotes do not match.
     """
     try:
         words = words_of(line)
@@ -183,11 +169,7 @@ def line_words(line: str) -> list[str]:
 
 
 def shell_complete(vocabulary: Vocabulary | None = None) -> None:
-    """Answer a shell's completion request (``_DISTCONSOLE_COMPLETE`` is set) and exit.
-
-    Args:
-        vocabulary: What exists right now.
-    """
+    """Answer a shell's completion request (``_DISTCONSOLE_COMPLETE`` is set) and exit."""
     root.main(prog_name=PROGRAM, obj=vocabulary or Vocabulary())
 
 
@@ -202,7 +184,6 @@ def usage_error(error: click.UsageError) -> UsageError:
 
 
 def _meant(error: click.UsageError) -> str:
-    """Return which word of a closed set may have been meant."""
     kind = error.param.type if isinstance(error, click.BadParameter) and error.param else None
     typed = re.match(r"'([^']*)'", error.message)
     if not isinstance(kind, click.Choice) or typed is None:

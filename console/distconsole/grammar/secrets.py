@@ -1,10 +1,10 @@
-"""Which words of a line look like secrets, so that they are neither shown nor kept. It keeps none."""
+"""Which words of a line look like secrets, and the line with them masked."""
 
 from __future__ import annotations
 
 import re
 
-from distconsole.grammar.words import open_line, quoted
+from distconsole.grammar.words import open_line, quote_word
 
 MASK = "•••"
 """Stands where a secret stood; a line with it is not done."""
@@ -61,12 +61,12 @@ def is_secret_name(name: str) -> bool:
     return False
 
 
-def masked(line: str) -> str:
+def mask_secrets(line: str) -> str:
     """Return ``line`` with what looks like a secret as ``MASK``."""
     found = open_line(line)
     last = line[found.start :] if found.comment else found.text
     words, spans = [*found.words, last], [*found.spans, (found.start, len(line))]
-    hidden = {at: shown for at, word in enumerate(words) if (shown := _shown(word)) != word}
+    hidden = {at: shown for at, word in enumerate(words) if (shown := _mask_word(word)) != word}
     for at, word in enumerate(words[:-1]):
         if word.startswith("-") and "=" not in word and is_secret_name(word):
             following = words[at + 1]
@@ -76,12 +76,12 @@ def masked(line: str) -> str:
         start, end = spans[at]
         quote = line[start] if line[start] in "'\"" else ""
         comment = found.comment and at == len(words) - 1
-        shown = hidden[at] if comment else quoted(hidden[at], quote)
+        shown = hidden[at] if comment else quote_word(hidden[at], quote)
         line = f"{line[:start]}{shown}{line[end:]}"
     return line
 
 
-def _shown(word: str) -> str:
+def _mask_word(word: str) -> str:
     told, at = "", 0
     for match in _NAMED.finditer(word):
         if match.start() < at or not is_secret_name(match[1]) or match.end() == len(word):

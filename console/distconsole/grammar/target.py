@@ -14,8 +14,8 @@ import click
 
 from distconsole.errors import UsageError
 from distconsole.grammar.asking import DIVIDED
-from distconsole.grammar.launch_options import LAUNCH_OPTIONS
-from distconsole.grammar.pasting.command import Pasted
+from distconsole.grammar.options import LAUNCH_OPTIONS
+from distconsole.grammar.pasting.meanings import Pasted
 from distconsole.grammar.pasting.read import read_command
 from distconsole.model import requests as ask
 
@@ -29,8 +29,7 @@ def take_target(
 
     Without a launch only ``nproc`` is left there, which collective checks have too.
 
-    Raises:
-        UsageError: for a command that is not understood.
+    Raises UsageError for a command that is not understood.
     """
     words: tuple[str, ...] = given.pop("command")
     values = {name: given.pop(name) for name in LAUNCH_OPTIONS}
@@ -72,7 +71,6 @@ def take_target(
 def _ours(
     context: click.Context, words: tuple[str, ...], ours: tuple[str, ...], said: dict[str, Any]
 ) -> tuple[ask.Target, ask.Where]:
-    """Return what a ``distconsole run …`` means, by the grammar itself."""
     root = context.find_root()
     request = root.command.main(
         list(ours),
@@ -95,7 +93,6 @@ def _ours(
 
 
 def _values(pasted: Pasted) -> dict[str, Any]:
-    """Return a command's options as those of ``run``."""
     shell = tuple((name, os.environ[name]) for name in pasted.exported if name in os.environ)
     values: dict[str, Any] = {
         "launcher": None if pasted.launcher is ask.LauncherName.AUTO else pasted.launcher.value,

@@ -1,4 +1,4 @@
-"""Words of the command line that are more than text, with how they complete; no meaning is judged."""
+"""Types of the command line: how each reads its text and completes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,6 @@ class Vocabulary:
     """What exists right now, for completion: hosts, runs (newest first), ranks, checks, themes.
 
     Attributes:
-        about: What some of these words mean, in a few words.
         fields: By verb, what its conditions may name and what that is; called when it is wanted.
         moments: By run (empty for any), what ``--at`` may be and what that is; called when it is wanted.
     """
@@ -61,7 +60,6 @@ class Vocabulary:
 
 
 def vocabulary(context: click.Context) -> Vocabulary:
-    """Return what the caller of the parser knows to exist."""
     known = context.find_object(Vocabulary)
     return known if known is not None else Vocabulary()
 
@@ -96,10 +94,7 @@ Offers = Callable[[Vocabulary], Iterable[str]]
 
 
 class Choice(click.Choice[Name]):
-    """One of an enumeration, by its value."""
-
     def normalize_choice(self, choice: object, ctx: click.Context | None) -> str:
-        """Return the value of a member, or what was typed."""
         return str(choice)
 
 
@@ -107,9 +102,7 @@ class Value(click.ParamType):  # type: ignore[type-arg]
     """A word, or a list with commas, that completes with what exists.
 
     Args:
-        name: What it is called.
         read: From what was given to the value; raises ``ValueError`` with what is wrong.
-        offers: The words that it may be.
         about: What some of them mean; None takes it from the vocabulary.
         is_list: Whether its last element is completed.
     """
@@ -152,14 +145,11 @@ class Value(click.ParamType):  # type: ignore[type-arg]
 
 
 class MomentValue(click.ParamType):  # type: ignore[type-arg]
-    """A moment of a past run."""
-
     name = "moment"
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Complete with moments of the run that the line names, if it does so before."""
         # An option that still lacks its value leaves what stands before it unread.
         words = (ctx.params.get("run"), *(word for word in ctx.args if word[:1] != "-"), "")
         moments = vocabulary(ctx).moments(next(word for word in words if word is not None))
@@ -174,7 +164,6 @@ class ConditionValue(click.ParamType):  # type: ignore[type-arg]
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        """Complete a name that is being typed; after it the condition goes on."""
         start = UNFINISHED_NAME.search(incomplete)
         begun = incomplete[start.start() :] if start else ""
         done = incomplete[: len(incomplete) - len(begun)]
@@ -187,7 +176,6 @@ class ConditionValue(click.ParamType):  # type: ignore[type-arg]
 
 
 def split_words(text: str) -> tuple[str, ...]:
-    """Return the parts between commas, without blanks."""
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 

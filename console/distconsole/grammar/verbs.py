@@ -6,14 +6,32 @@ from typing import Any
 
 import click
 
-from distconsole.grammar.asking import DIVIDED, CommandVerb, ScriptVerb, Verb
+from distconsole.grammar.asking import DIVIDED, DividedVerb, Verb
 from distconsole.grammar.bench import bench
-from distconsole.grammar.hosts import FILE, host_options, where
-from distconsole.grammar.kept import export, report
-from distconsole.grammar.launch_options import launch_options
-from distconsole.grammar.opening import opening, opening_options
-from distconsole.grammar.options import condition_options, json_option, notify_option
-from distconsole.grammar.runs import attach, compare, logs, replay, rerun, runs, show, stop, why
+from distconsole.grammar.options import (
+    FILE,
+    condition_options,
+    host_options,
+    json_option,
+    launch_options,
+    notify_option,
+    opening,
+    opening_options,
+    where,
+)
+from distconsole.grammar.runs import (
+    attach,
+    compare,
+    export,
+    logs,
+    replay,
+    report,
+    rerun,
+    runs,
+    show,
+    stop,
+    why,
+)
 from distconsole.grammar.target import take_target
 from distconsole.grammar.values import (
     CHECK,
@@ -29,7 +47,7 @@ FEWEST_LOST_AFTER_SECONDS = 5.0
 
 
 @click.command(
-    cls=CommandVerb,
+    cls=DividedVerb,
     short_help="Judge the hosts: what is wrong, where, and what to type.",
     options_metavar="[OPTIONS] [--]",
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
@@ -103,7 +121,7 @@ def check(context: click.Context, /, explain: str | None, **given: Any) -> ask.R
 
 
 @click.command(
-    cls=ScriptVerb,
+    cls=DividedVerb,
     short_help="Launch a script on every host and follow it.",
     options_metavar="[OPTIONS] [--]",
     context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
@@ -191,7 +209,7 @@ def run(context: click.Context, /, max_restarts: int | None, **given: Any) -> as
     The exit code is that of the rank that failed first. Ctrl-C stops the job on every host; a
     second one kills it, and ends this within 5 seconds. Everything behind SCRIPT is the script's own.
     """
-    fewest, most = ask.hosts_wanted(given["nnodes"]) or (0, 0)
+    fewest, most = ask.count_of_hosts(given["nnodes"]) or (0, 0)
     return ask.Run(
         divided=bool(context.meta.get(DIVIDED)),
         max_restarts=most - fewest if max_restarts is None else max_restarts,

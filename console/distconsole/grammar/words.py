@@ -1,4 +1,4 @@
-"""A line as words, as a shell has them, also while the last one is unfinished. It expands nothing."""
+"""A line as words, as a shell has them, also while the last one is unfinished."""
 
 from __future__ import annotations
 
@@ -14,11 +14,6 @@ class OpenLine:
     """A line that is being typed.
 
     Attributes:
-        words: The finished words, without their quotes.
-        spans: Where each of them stands in the line.
-        start: Where the unfinished word begins in the line.
-        text: The unfinished word without its quotes.
-        quote: The quote that is open in it, or nothing.
         comment: Whether the end of the line is a comment.
         escaping: Whether it ends with a backslash that waits for what it escapes.
     """
@@ -72,8 +67,7 @@ def open_line(line: str) -> OpenLine:
 def words_of(line: str) -> list[str]:
     """Return the words of a finished line; what follows a # at the beginning of a word is a comment.
 
-    Raises:
-        ValueError: if a quote is open, or nothing follows a backslash.
+    Raises ValueError if a quote is open, or nothing follows a backslash.
     """
     found = open_line(line)
     if found.quote:
@@ -85,7 +79,7 @@ def words_of(line: str) -> list[str]:
     return [*found.words, found.text]
 
 
-def quoted(text: str, quote: str = "") -> str:
+def quote_word(text: str, quote: str = "") -> str:
     """Return ``text`` as it is typed: inside ``quote`` (closed), else with backslashes where needed."""
     if quote == "'":
         return "'" + text.replace("'", "'\"'\"'") + "'"
@@ -99,7 +93,7 @@ def quoted(text: str, quote: str = "") -> str:
     )
 
 
-def opened(text: str, quote: str) -> str:
-    """As ``quoted``, but the word goes on: an open quote stays open."""
-    whole = quoted(text, quote)
+def quote_open_word(text: str, quote: str) -> str:
+    """As ``quote_word``, but the word goes on: an open quote stays open."""
+    whole = quote_word(text, quote)
     return whole[: -len(quote)] if quote else whole if text else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from distconsole.config.pasting import in_config, network_of_hosts
+from distconsole.config.writing import in_config, network_of_hosts
 from distconsole.errors import PlanError
 from distconsole.launch.engines import Engines
 from distconsole.model.addresses import LOOPBACK, Interface, best_subnet, without_subnet

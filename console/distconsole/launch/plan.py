@@ -28,7 +28,7 @@ from distconsole.launch.sync.send import Project
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan, NodePlan
 from distconsole.model.names import HostName, RunId
-from distconsole.model.requests import LauncherName, PassArgs, Run, hosts_wanted
+from distconsole.model.requests import LauncherName, PassArgs, Run, count_of_hosts
 
 MAX_WORLD_SIZE = 65_536
 MAX_SLOTS_NAMED = 4
@@ -96,7 +96,7 @@ def make_plan(launch: PreparedLaunch, hosts: LaunchHosts, run: RunId, folder: st
 
 def _make_job(launch: PreparedLaunch, nodes: tuple[PlacedNode, ...], folder: str) -> Job:
     request, choice = launch.request, launch.choice
-    wanted = hosts_wanted(request.nnodes)
+    wanted = count_of_hosts(request.nnodes)
     can_lose = request.may_lose_hosts or choice.elastic
     workdir = posixpath.join(folder, request.workdir) if request.workdir else folder
     path_is_whole = request.module or request.script.startswith(RUN_DIR)

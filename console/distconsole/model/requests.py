@@ -27,8 +27,6 @@ class LauncherName(StrEnum):
 
 
 class PassArgs(StrEnum):
-    """Arguments that the launcher adds to the script's own."""
-
     TORCH_LAUNCH = "torch-launch"
     INIT_METHOD = "init-method"
 
@@ -50,8 +48,6 @@ class Level(StrEnum):
 
 
 class ExportFormat(StrEnum):
-    """What ``export`` writes."""
-
     JSONL = "jsonl"
     CSV = "csv"
     TENSORBOARD = "tensorboard"
@@ -87,8 +83,6 @@ class StrategyName(StrEnum):
 
 
 class PrecisionName(StrEnum):
-    """What the model of ``bench strategies`` computes in."""
-
     FP32 = "fp32"
     BF16 = "bf16"
     FP16 = "fp16"
@@ -146,7 +140,7 @@ class Where:
         return replace(self, **unsaid)
 
 
-def hosts_wanted(nnodes: str | None) -> tuple[int, int] | None:
+def count_of_hosts(nnodes: str | None) -> tuple[int, int] | None:
     """Return the fewest and the most hosts that ``--nnodes`` asks for; None where it is not given."""
     if nnodes is None:
         return None
@@ -160,8 +154,6 @@ LOST_AFTER_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Run(Request):
-    """Launch a script and follow it."""
-
     script: str
     arguments: tuple[str, ...] = ()
     where: Where = Where()
@@ -199,7 +191,7 @@ class Run(Request):
     @property
     def may_lose_hosts(self) -> bool:
         """Whether the job is asked to go on without some of its hosts."""
-        fewest, most = hosts_wanted(self.nnodes) or (0, 0)
+        fewest, most = count_of_hosts(self.nnodes) or (0, 0)
         return fewest < most
 
     @property
@@ -212,8 +204,6 @@ class Run(Request):
 
 @dataclass(frozen=True, slots=True)
 class Rerun(Request):
-    """Launch a past run again."""
-
     run: str
     where: Where = Where()
     exclude: tuple[str, ...] = ()
@@ -243,12 +233,6 @@ class Launches(Request):
 
 @dataclass(frozen=True, slots=True)
 class Stop(Request):
-    """Stop a run on every host.
-
-    Attributes:
-        yes: Ask nothing.
-    """
-
     run: str
     where: Where = Where()
     grace_seconds: float | None = None
@@ -260,10 +244,6 @@ class Target:
     """A launch to check.
 
     Attributes:
-        run: The same launch as ``run`` would be asked for.
-        command: The words that were given, a script or a command that starts one.
-        starter: The program that starts the ranks in that command; empty where it is ``run``.
-        python: The interpreter that the command names; None leaves it to the hosts.
         ranks: On all hosts together; None leaves it to ``run.nproc``.
         address: Where the command has the ranks meet, and at which ``port``.
         notes: What a person should know about how the command was read.
@@ -286,7 +266,6 @@ class Check(Request):
     Attributes:
         target: The launch that is checked; None checks the hosts for any.
         prove: Whether cures are tried; None leaves it to the level.
-        details: Whether a person wants to read all that was seen.
         write_profile: A file for the cures that were proven; empty for the project's own.
     """
 
@@ -314,8 +293,6 @@ class Check(Request):
 
 @dataclass(frozen=True, slots=True)
 class Explain(Request):
-    """Say what one check does (``check --explain ID``)."""
-
     check: str
 
 
@@ -338,9 +315,7 @@ class Prepare(Request):
     """Bring what the hosts lack (``setup``).
 
     Attributes:
-        yes: Ask nothing.
         dry_run: Say what would be done and do nothing.
-        source: An archive of Horovod's source, where no package index can be reached.
         rebuild: Also where the Horovod that is there fits.
     """
 
@@ -372,7 +347,6 @@ class Show(Request):
     """One run's summary, or those of its ranks that conditions are about.
 
     Attributes:
-        only: Only what matches this condition (``--where``).
         fail_if: What matches this one, too, is bad: it decides the exit code.
     """
 
@@ -401,11 +375,8 @@ class Logs(Request):
 
     Attributes:
         ranks: First and last of each span; empty for all.
-        grep: A regular expression that a line has.
-        errors: Only errors, with their tracebacks.
         since: As ``model.moments.parse_since`` has it; a span counts back from the run's end, or
             from now while it goes on.
-        fold: One line for what several ranks say within seconds.
     """
 
     run: str
@@ -423,8 +394,6 @@ class Logs(Request):
 
 @dataclass(frozen=True, slots=True)
 class Why(Request):
-    """Say where every rank is right now."""
-
     run: str
     where: Where = Where()
 
@@ -453,9 +422,6 @@ class Export(Request):
 
     Attributes:
         run: None stands for the hosts themselves, without a run; with Prometheus only.
-        table: The one table of CSV that is wanted.
-        follow: Go on with a run until it ends.
-        listen: A loopback address and port at which Prometheus may ask.
         interval_seconds: Between two writings of a file for Prometheus.
     """
 
@@ -470,7 +436,6 @@ class Export(Request):
 
     @property
     def goes_on(self) -> bool:
-        """Whether it lasts until the run ends or the operator leaves."""
         return self.follow or self.listen is not None
 
     @property
@@ -511,7 +476,6 @@ class BenchCollectives(Request):
     """Measure collectives over the hosts; nothing in ``ops`` or ``sizes`` stands for the usual ones.
 
     Attributes:
-        launcher: ``torch``, ``horovod`` or ``mpi``.
         sizes: In bytes.
     """
 
@@ -529,10 +493,6 @@ class OpenConsole(Request):
     """Open the full-screen console on the hosts given.
 
     Requests that open it on something have the same two.
-
-    Attributes:
-        theme: Its colours; None leaves them to the configuration, and to what was chosen before.
-        startup: Whether the start-up file is done; None leaves it to the configuration.
     """
 
     where: Where = Where()
@@ -571,4 +531,3 @@ class ShowHelp(Request):
     """Print text that the grammar made (``--help``, ``--version``)."""
 
     text: str
-    topic: str = ""

@@ -54,11 +54,8 @@ class Verb:
         needs: What the function takes besides the request: ``sessions`` (hosts), ``control``, ``store``, ``began``.
         view: Where the screen shows it; empty where it is seen wherever one is.
         live: Whether its view draws its events, so that the transcript need not tell them.
-        role: What it has to do with a run.
-        interrupt: What Ctrl-C does.
         asks: Whether the screen asks first, whatever it writes.
         writes: The files that it writes, and folders, which end with a slash; the screen asks before one is overwritten.
-        opens: Whether it opens the screen.
         prints: What shows its events as lines: ``text``, ``details``, ``load`` or ``logs`` of ``text.show``.
         outlives: Whether what it has started goes on without the console.
         trusts: Whether it may do what a project's file says, which must be trusted then.
@@ -191,6 +188,5 @@ VERBS: Mapping[type, Verb] = {
 
 
 def verb_of(request: ask.Request) -> Verb:
-    """Return the row of ``request``."""
     verb = VERBS[type(request)]
     return verb if verb.of is None else verb.of(verb, request)

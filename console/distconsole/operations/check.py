@@ -12,7 +12,7 @@ from distconsole.checks.engine.baseline import Passports
 from distconsole.checks.engine.reference import explain_check
 from distconsole.checks.engine.run import run_check
 from distconsole.checks.fixes.cures import exports, mca_env
-from distconsole.config.load import is_taken_whole, project_file, trust_as_it_is
+from distconsole.config.load import needs_no_trust, project_file, trust_as_it_is
 from distconsole.config.paths import PROJECT_FILE, passports_dir
 from distconsole.config.schema import Config
 from distconsole.config.writing import Entry, add_entries
@@ -99,7 +99,7 @@ def write_profile(
     left = [found for found in proven if found.cure and found.cure.by_run]
     entries = _entries([found for found in proven if found not in left], config, cluster)
     place = path.parent.resolve() / path.name
-    taken = is_taken_whole(place)
+    taken = needs_no_trust(place)
     new = add_entries(path, entries)
     if new and taken:  # what is new in it is our own
         trust_as_it_is(place)

@@ -1,4 +1,4 @@
-"""A notice as bytes that a terminal rings for: the bell, and a note on the desktop. It writes nothing.
+"""A notice as bytes that a terminal rings for: the bell, and a note on the desktop.
 
 OSC 9 (iTerm2, Windows Terminal, WezTerm, Ghostty, kitty): ``ESC ] 9 ; text BEL``. OSC 777 (urxvt, VTE, foot,
 Ghostty, WezTerm): ``ESC ] 777 ; notify ; title ; text BEL``. tmux keeps both to itself unless they are
@@ -7,10 +7,16 @@ wrapped, and passes those on where ``allow-passthrough`` is on (tmux(1), from 3.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
+from distconsole.config.load import load_config
+from distconsole.config.notify import notify_settings
+from distconsole.model import requests as ask
 from distconsole.model.notices import Notice, Way
+from distconsole.model.verbs import RunRole, verb_of
+from distconsole.operations.notifying import Notifier, trial, usual_ways, ways_for
 from distconsole.ssh.plain import plain_text
 
 MAX_CHARS = 200
@@ -19,6 +25,34 @@ NINE = ("iTerm.app", "WezTerm", "ghostty")
 """TERM_PROGRAM of terminals that know OSC 9."""
 SILENT = ("linux", "dumb", "")
 """TERM of what has no desktop."""
+
+
+def notifier_for(
+    request: ask.Request,
+    write: Callable[[str], object],
+    say: Callable[[str], None],
+    *,
+    on_screen: bool,
+) -> Notifier | None:
+    """Return what tells of the run of ``request``; None where nobody is to be told. A trial rings at once.
+
+    Raises ConfigError if the configuration cannot be read, UsageError if a way was asked for that is not usual_ways.
+    """
+    is_trial = isinstance(request, ask.Notify) and request.test
+    if not is_trial and verb_of(request).role in (RunRole.NONE, RunRole.REPLAYS):
+        return None
+    settings = notify_settings(load_config().notify)
+
+    def ring(notice: Notice, ways: AbstractSet[Way]) -> None:
+        write(ringing(notice, ways, settings.desktop or "auto", os.environ))
+
+    if is_trial:
+        ring(trial(0.0), usual_ways(settings, on_screen=True))
+        return None
+    ways = ways_for(request, settings, on_screen=on_screen)
+    if not ways:
+        return None
+    return Notifier(settings, ways, ring, say, attached=isinstance(request, ask.Attach))
 
 
 def ringing(

@@ -1,4 +1,4 @@
-"""The full-screen front end on Textual. It does nothing to a host: it asks ``operations``."""
+"""The full-screen front end on Textual."""
 
 import os
 import sys
@@ -6,21 +6,17 @@ import sys
 from distconsole.config.schema import Config
 from distconsole.errors import UsageError
 from distconsole.model.requests import Replay, Request
-from distconsole.tui.terminal.unneeded import spare_unneeded
 
 WITHOUT = (
     "what works without: distconsole check, run SCRIPT, top --once, runs, attach RUN, logs RUN"
 )
 WITHOUT_REPLAY = "what works without: distconsole show {run}, logs {run}, report {run}"
 
-spare_unneeded()
-
 
 def open_screen(request: Request, config: Config) -> int:
     """Open the screen on ``request`` and return the program's exit code.
 
-    Raises:
-        ConsoleError: if there is no terminal for it, or the hosts given cannot be read.
+    Raises ConsoleError if there is no terminal for it, or the hosts given cannot be read.
     """
     lacking = _lacking()
     if lacking:

@@ -12,12 +12,10 @@ from typing import ClassVar
 
 from rich.console import RenderableType
 from rich.terminal_theme import TerminalTheme
-from textual import events
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import CommandPalette
 from textual.screen import Screen
-from textual.widgets import Input
 
 from distconsole.config.paths import state_dir
 from distconsole.config.schema import Config
@@ -26,14 +24,12 @@ from distconsole.grammar import VERBS
 from distconsole.model import requests as ask
 from distconsole.operations import perform
 from distconsole.tui.main_screen import SHORT_LINES, ConsoleScreen
-from distconsole.tui.prompt.answers import RestOfAnswer
 from distconsole.tui.prompt.keys import SCREEN_VERBS
-from distconsole.tui.prompt.shortcuts import Shortcuts, of_user
-from distconsole.tui.prompt.startup import wants_startup
+from distconsole.tui.prompt.shortcuts import Shortcuts, user_shortcuts
 from distconsole.tui.session import ConsoleSession
 from distconsole.tui.tasks import Perform
 from distconsole.tui.terminal.leaving import NO_KEY_PROTOCOL, Leaving, let_keys_signal
-from distconsole.tui.terminal.low_overhead import LowOverheadApp, share_one_heap
+from distconsole.tui.terminal.low_overhead import LowOverheadApp
 from distconsole.tui.theme.appearance import Appearance, no_color, theme_of
 from distconsole.tui.theme.themes import LOOKS
 from distconsole.tui.view_models.hosts import Clocks
@@ -41,30 +37,11 @@ from distconsole.tui.view_models.hosts import Clocks
 FINDING = "a verb, a key, or words of what it does; Enter takes it, Escape goes back"
 
 
-class Finder(CommandPalette):
-    """Textual's palette, without the blinking that draws twice a second."""
-
-    def on_mount(self) -> None:
-        """Stand still."""
-        self.query_one(Input).cursor_blink = False
-
-
 class ConsoleApp(LowOverheadApp[int]):
     """distconsole, full screen.
 
     Args:
-        request: What to begin with.
-        history: Where lines typed are kept; None keeps them for this session only.
-        clocks: Where ages are counted from.
-        perform: What does requests.
         theme: The theme to begin with; None leaves it to what was chosen before, and to the terminal.
-        theme_kept: Where the theme that is chosen is kept; None keeps it for this session only.
-        shortcuts: The operator's keys and aliases.
-        startup: The start-up file, which is run when the screen stands; None for none.
-
-    Attributes:
-        session: The hosts, and the requests that go on.
-        main: The screen below all others.
     """
 
     CSS_PATH = "app.tcss"
@@ -92,14 +69,12 @@ class ConsoleApp(LowOverheadApp[int]):
         self.session = ConsoleSession(getattr(request, "where", ask.Where()), clocks, perform)
         # Without colours the filter that takes them away must be the one for the terminal's own.
         super().__init__(self.session.input_priority, ansi_color=True if no_color() else None)
-        self._rest = RestOfAnswer()
         self._screen_loop: asyncio.AbstractEventLoop | None = None
         self.main = ConsoleScreen(
             self.session,
             shortcuts or Shortcuts(Config()),
             Appearance(self, theme, theme_kept),
             history,
-            self._rest,
             startup,
             request,
         )
@@ -108,17 +83,15 @@ class ConsoleApp(LowOverheadApp[int]):
     def open(cls, request: ask.Request, config: Config) -> int:
         """Run the application and return the exit code.
 
-        Raises:
-            ConsoleError: if the hosts given cannot be read.
+        Raises ConsoleError if the hosts given cannot be read.
         """
-        share_one_heap()
         state = state_dir()
         app = cls(
             request,
             state / "history",
             theme=theme_of(request, config),
             theme_kept=state / "theme",
-            shortcuts=of_user(config),
+            shortcuts=user_shortcuts(config),
             startup=startup_file() if wants_startup(request, config) else None,
         )
         session = app.session
@@ -139,16 +112,7 @@ class ConsoleApp(LowOverheadApp[int]):
         return session.first.exit_code if session.first is not None else code
 
     def get_default_screen(self) -> Screen[object]:
-        """Return the screen below all others."""
         return self.main
-
-    async def on_event(self, event: events.Event) -> None:
-        """Take what happened; the rest of an answer goes nowhere else."""
-        if isinstance(event, events.Key) and not event.is_forwarded:
-            for key in self._rest.take(event):
-                await super().on_event(key)
-        else:
-            await super().on_event(event)
 
     def on_mount(self) -> None:
         """Know where a signal's handler may ask to leave."""
@@ -186,13 +150,11 @@ class ConsoleApp(LowOverheadApp[int]):
         return look.ansi if look is not None and look.ansi is not None else super().ansi_theme
 
     def action_press(self, pressed: str) -> None:
-        """Type the line of a key, whichever screen is above."""
         self.main.press(pressed)
 
     def action_command_palette(self) -> None:
-        """Find everything by name."""
         if len(self.screen_stack) == 1:
-            self.push_screen(Finder(id="--command-palette", placeholder=FINDING))
+            self.push_screen(CommandPalette(id="--command-palette", placeholder=FINDING))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Everything that can be done, by name, from the tables of keys and verbs."""
@@ -204,3 +166,9 @@ class ConsoleApp(LowOverheadApp[int]):
                 )
         for verb, words in (*VERBS.items(), *SCREEN_VERBS.items()):
             yield SystemCommand(verb, words, partial(main.prompt.offer, f"{verb} "))
+
+
+def wants_startup(request: ask.Request, config: Config) -> bool:
+    """Whether the start-up file is done: wherever the console opens, unless somebody said no."""
+    asked = getattr(request, "startup", None)
+    return (config.startup if asked is None else asked) is not False

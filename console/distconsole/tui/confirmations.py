@@ -1,4 +1,4 @@
-"""What a request would destroy, in words, so that it is asked for once. It destroys nothing and asks nobody."""
+"""What a request would destroy, in words, so that it is asked for once."""
 
 from __future__ import annotations
 
@@ -24,14 +24,6 @@ NAMED_FILES = 3
 
 @dataclass(frozen=True, slots=True)
 class Danger:
-    """What is asked.
-
-    Attributes:
-        question: In one line.
-        details: What will happen, a line each.
-        yes: What Enter does, in a word or two.
-    """
-
     question: str
     details: tuple[str, ...]
     yes: str
@@ -49,11 +41,9 @@ def assess(request: ask.Request, now: float) -> tuple[ask.Request, Danger | None
     It reads files, and may take as long as the file system takes.
 
     Args:
-        request: What is asked for.
         now: UNIX seconds.
 
-    Raises:
-        ConsoleError: if the run cannot be told, or its file not be read.
+    Raises ConsoleError if the run cannot be told, or its file not be read.
     """
     if isinstance(request, ask.Stop):
         return _assess_stop(request, now)
@@ -130,7 +120,6 @@ def _means(request: ask.Stop, own_seconds: float | None = None) -> str:
 
 
 def _own_grace(request: bytes) -> float | None:
-    """Return the grace of a stored launch, in seconds."""
     with contextlib.suppress(msgspec.DecodeError):
         found = msgspec.json.decode(request) if request else None
         grace = found.get("grace_seconds") if isinstance(found, dict) else None

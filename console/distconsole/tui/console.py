@@ -1,4 +1,4 @@
-"""What commands and views may use of the screen that they are on, without knowing the application."""
+"""What commands and views may use of the screen that they are on."""
 
 from __future__ import annotations
 
@@ -16,13 +16,7 @@ AnyWidget = TypeVar("AnyWidget", bound=Widget)
 
 
 class Console(Protocol):
-    """The console that a command runs in.
-
-    Attributes:
-        session: Its hosts, and the requests that go on.
-        shortcuts: The operator's keys and aliases.
-        watches: The conditions that are watched.
-    """
+    """The console that a command runs in."""
 
     session: ConsoleSession
     shortcuts: Shortcuts
@@ -54,15 +48,13 @@ class Console(Protocol):
     def choose_theme(self, name: str) -> str:
         """Take a theme, the next one if ``name`` is empty; return what is said.
 
-        Raises:
-            UsageError: if there is none.
+        Raises UsageError if there is none.
         """
 
     def save_screenshot(self, path: str | None) -> str:
         """Write what is on the screen into a file and return what is said.
 
-        Raises:
-            ConsoleError: if it cannot be written.
+        Raises ConsoleError if it cannot be written.
         """
 
     def candidates(self, verb: str) -> Iterable[str]:

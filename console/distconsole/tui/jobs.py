@@ -1,11 +1,11 @@
-"""What goes on: verbs that have not ended, how each can be ended, and which is meant. It draws nothing."""
+"""What goes on: verbs that have not ended, how each can be ended, and which is meant."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
 
-from distconsole.grammar.secrets import masked
+from distconsole.grammar.secrets import mask_secrets
 from distconsole.model import requests as ask
 from distconsole.model.verbs import Interrupt, RunRole
 from distconsole.operations import StopReason
@@ -18,8 +18,6 @@ SHORT_SECONDS = 0.5
 
 
 class Ending(Enum):
-    """What ``cancel`` does to a verb."""
-
     LEAVE = "ends it; it changes nothing"
     STOP = "stops it before its ranks start"
     ASK = "asks first: it ends what was started on the hosts"
@@ -28,24 +26,19 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One verb that goes on."""
-
     task: RequestTask
     seconds: float
 
     @property
     def number(self) -> int:
-        """What it is called by ``cancel``."""
         return self.task.number
 
     @property
     def line(self) -> str:
-        """How it was asked for."""
-        return masked(self.task.line)
+        return mask_secrets(self.task.line)
 
     @property
     def ending(self) -> Ending:
-        """What ``cancel`` would do."""
         return ending_of(self.task)
 
     @property
@@ -65,7 +58,6 @@ class Job:
 
     @property
     def now(self) -> str:
-        """What it is at, in words."""
         task = self.task
         if task.is_cancelled or self.is_stopping:
             return "ending"
@@ -77,11 +69,7 @@ class Job:
 
 
 def jobs_of(tasks: list[RequestTask], now: float) -> list[Job]:
-    """Return what goes on and was asked for, the newest first.
-
-    Args:
-        now: Monotonic seconds.
-    """
+    """Return what goes on and was asked for, the newest first."""
     return [
         Job(task, max(0.0, now - task.began))
         for task in reversed(tasks)
@@ -96,7 +84,6 @@ def _only_shows(task: RequestTask) -> bool:
 
 
 def ending_of(task: RequestTask) -> Ending:
-    """Return what ``cancel`` does to ``task``."""
     match task.verb.interrupt:
         case Interrupt.STOP_WORK | Interrupt.END_WORK:
             return Ending.ASK
@@ -129,5 +116,4 @@ def end(task: RequestTask) -> None:
 
 
 def spinner(now: float) -> str:
-    """Return how the spinner stands."""
     return SPINNER[int(now * TURNS_PER_SECOND) % len(SPINNER)]

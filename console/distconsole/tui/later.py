@@ -27,8 +27,6 @@ class RunLine(Message):
 
 
 class Receiver(Protocol):
-    """Whatever takes messages."""
-
     def post_message(self, message: Message, /) -> bool:
         """Take one, from any thread."""
 

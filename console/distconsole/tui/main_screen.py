@@ -1,31 +1,35 @@
-"""The screen of the console: views, prompt, keys, and the tick at which they are drawn; no host is touched here."""
+"""The screen of the console: views, prompt, keys, and the tick at which they are drawn."""
 
 from __future__ import annotations
 
+import os
+import re
+import time
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from textual import events, on
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.containers import Vertical
 
+from distconsole.config.paths import state_dir
+from distconsole.errors import ConsoleError
 from distconsole.model import requests as ask
 from distconsole.model.verbs import verb_of
 from distconsole.runs.conditions.load_fields import LoadRow
 from distconsole.tui.later import CallOnUiThread, RunLine
 from distconsole.tui.launch_form.form import LaunchForm
-from distconsole.tui.prompt.answers import RestOfAnswer
 from distconsole.tui.prompt.completer import LineCompleter
 from distconsole.tui.prompt.history import History
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt.question import Question
 from distconsole.tui.prompt.shortcuts import Shortcuts
-from distconsole.tui.replaying import travelled
+from distconsole.tui.replaying import find_replay
 from distconsole.tui.session import ConsoleSession
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.terminal.low_overhead import PunctualScreen
-from distconsole.tui.terminal.screenshots import save_screenshot
 from distconsole.tui.theme.appearance import Appearance
 from distconsole.tui.title import PRESSES, keys_content, small_content, title_content, too_small
 from distconsole.tui.verbs import CommandDispatcher
@@ -59,7 +63,6 @@ class PromptArea(Vertical):
 
     @on(OfferList.Chosen)
     def take_offer(self, event: OfferList.Chosen) -> None:
-        """Take what was clicked."""
         self._prompt.choose(event.index)
 
     @on(Question.Over)
@@ -70,17 +73,7 @@ class PromptArea(Vertical):
 
 
 class ConsoleScreen(PunctualScreen):
-    """The console, as a person sees it.
-
-    Args:
-        session: Its hosts, and the requests that go on.
-        shortcuts: The operator's keys and aliases.
-        appearance: The themes.
-        history: Where lines typed are kept; None keeps them for this session only.
-        rest: Knows which keys finish an answer.
-        startup: The start-up file, which is run when the screen stands; None for none.
-        request: What to begin with.
-    """
+    """The console, as a person sees it."""
 
     def __init__(
         self,
@@ -88,7 +81,6 @@ class ConsoleScreen(PunctualScreen):
         shortcuts: Shortcuts,
         appearance: Appearance,
         history: Path | None,
-        rest: RestOfAnswer,
         startup: Path | None,
         request: ask.Request,
     ) -> None:
@@ -104,7 +96,7 @@ class ConsoleScreen(PunctualScreen):
         self.completer = LineCompleter(session, shortcuts, appearance.names, self._files_came)
         self._offers = OfferList(id="offered")
         self.prompt = Prompt(kept, self.completer, self._offers, id="prompt")
-        self._question = Question(rest, id="question")
+        self._question = Question(id="question")
         bring = partial(self.show_view, "launch")
         self.form = LaunchForm(session, self.prompt, bring, self.run_command, id="launch")
         self.views = ViewSwitcher(session, shortcuts, self.form, id="views")
@@ -137,11 +129,9 @@ class ConsoleScreen(PunctualScreen):
 
     @property
     def view(self) -> str:
-        """The name of the view on the screen."""
         return self.views.view
 
     def show_view(self, name: str) -> None:
-        """Put the view called ``name`` on the screen."""
         inside = self.views.has_focus_inside
         self.views.turn_to(name)
         self.views.forget_drawn()
@@ -188,17 +178,14 @@ class ConsoleScreen(PunctualScreen):
     def save_screenshot(self, path: str | None) -> str:
         """Write what is on the screen into a file and return what is said.
 
-        Raises:
-            ConsoleError: if it cannot be written.
+        Raises ConsoleError if it cannot be written.
         """
         return save_screenshot(self.app, self.view, path)
 
     def candidates(self, verb: str) -> Iterable[str]:
-        """Return what may follow a verb of the screen."""
         return self.completer.candidates(verb) or ()
 
     def leave(self) -> None:
-        """Leave the console."""
         self.app.exit()
 
     def press(self, pressed: str) -> None:
@@ -223,7 +210,6 @@ class ConsoleScreen(PunctualScreen):
 
     @on(events.Click, "#title, #keys")
     def press_clicked(self, event: events.Click) -> None:
-        """Do what the key does that was clicked."""
         key = event.style.meta.get(PRESSES)
         if key == "escape":
             self.action_swap_focus()
@@ -239,7 +225,6 @@ class ConsoleScreen(PunctualScreen):
 
     @on(Prompt.Entered)
     def run_typed(self, event: Prompt.Entered) -> None:
-        """Run what was typed."""
         if event.value.strip():
             self.prompt.keep(event.value)
             self.run_command(event.value.strip())
@@ -252,7 +237,6 @@ class ConsoleScreen(PunctualScreen):
 
     @on(Prompt.Paged)
     def page_view(self, event: Prompt.Paged) -> None:
-        """Scroll the view while the prompt keeps the focus."""
         self.views.page(event.direction)
 
     @on(Prompt.Interrupted)
@@ -262,15 +246,12 @@ class ConsoleScreen(PunctualScreen):
 
     @on(RunsView.Opened)
     def open_run(self, event: RunsView.Opened) -> None:
-        """Show a run of the list."""
         self.dispatcher.open_run(event.run, over=event.over)
 
     def on_run_line(self, message: RunLine) -> None:
-        """Run what a view asks for."""
         self.run_command(message.line, quiet=message.quiet)
 
     def on_call_on_ui_thread(self, message: CallOnUiThread) -> None:
-        """Do what a thread wants done here."""
         message.do()
 
     def _files_came(self) -> None:
@@ -292,7 +273,8 @@ class ConsoleScreen(PunctualScreen):
             self.session.transcript.say(line)
         if said:
             self.app.bell()
-        self.to_terminal(self.session.rings.drain())
+        while self.session.rings:
+            self.to_terminal(self.session.rings.popleft())
 
     def _load_rows(self, task: RequestTask) -> list[LoadRow]:
         me = self.query_one(ClusterView).me
@@ -307,7 +289,7 @@ class ConsoleScreen(PunctualScreen):
         room = 2 if size.height < SHORT_LINES else 3
         now = self.dispatcher.prompt_verbs.now_text(size.width - 2)
         self.query_one(Said).add(session.transcript.newest(), now, room)
-        past = travelled(self.views.shown_task)
+        past = find_replay(self.views.shown_task)
         self.query_one(TimeBar).show_past(past)
         task, hosts, going = session.load_task, session.hosts, len(session.going)
         inside, told = self.views.has_focus_inside, task.version if task else -1
@@ -330,3 +312,31 @@ class ConsoleScreen(PunctualScreen):
             heat=heat,
         )
         self.query_one("#keys", Words).show(small_content(size) if too_small(size) else keys)
+
+
+_FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+"""Fonts from a server: whoever opens the file would tell that server."""
+
+
+def save_screenshot(app: App[Any], view: str, path: str | None) -> str:
+    """Write what is on the screen and return what is said.
+
+    Args:
+        path: The file; None makes up a name, in this folder, or where that may not be written, in the
+            folder of the console's state.
+
+    Raises ConsoleError if it cannot be written.
+    """
+    picture = _FONTS.sub("", app.export_screenshot(title=f"distconsole {view}"))
+    name = time.strftime(f"distconsole-{view}-%Y%m%d-%H%M%S.svg")
+    folder = Path.cwd() if os.access(".", os.W_OK) else state_dir()
+    file = folder / name if path is None else Path(path).expanduser()
+    try:
+        if path is None:
+            folder.mkdir(parents=True, exist_ok=True)
+        file.write_text(picture, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ConsoleError(
+            f"the picture cannot be written: {error.strerror}: {file}", "screenshot FILE"
+        ) from None
+    return f"saved {file.name} in {file.parent.resolve()}"

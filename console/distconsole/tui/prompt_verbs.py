@@ -1,4 +1,4 @@
-"""Verbs about the prompt itself: what goes on, its end, answers, what was said. It touches no host."""
+"""Verbs about the prompt itself: what goes on, its end, answers, what was said."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from pathlib import Path
 from rich.cells import cell_len, set_cell_size
 
 from distconsole.config.shortcuts import startup_lines
+from distconsole.config.spelling import mend_line
 from distconsole.errors import ConsoleError, UsageError
-from distconsole.grammar.mending import mended
 from distconsole.grammar.secrets import MASK
 from distconsole.model import requests as ask
 from distconsole.model.time_text import duration_text
-from distconsole.model.verbs import RunRole, verb_of
+from distconsole.model.verbs import verb_of
 from distconsole.text.run import note_text
 from distconsole.tui.confirmations import Danger, assess, may_be_dangerous, overwriting
 from distconsole.tui.console import Console
 from distconsole.tui.jobs import SHORT_SECONDS, Ending, Job, end, foremost, jobs_of, spinner
 from distconsole.tui.later import run_in_thread
 from distconsole.tui.prompt.input import Prompt
-from distconsole.tui.prompt.question import Asked, Question, confirmed
+from distconsole.tui.prompt.question import Asked, Question, ask_from_thread
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.terminal.sanitize import one_line
 from distconsole.tui.views.jobs import JobsView
@@ -41,13 +41,10 @@ class PromptVerbs:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._looked = 0
-        self._before: tuple[RequestTask, RequestTask | None, str] | None = None
-        """The last run that was asked for by name, with the run and the view that were shown then."""
         console.session.confirm = self._confirm
 
     @property
     def jobs(self) -> list[Job]:
-        """What goes on, the newest first."""
         return jobs_of(self._console.session.tasks, self._console.session.clocks.monotonic())
 
     def do(self, words: list[str]) -> bool:
@@ -76,20 +73,6 @@ class PromptVerbs:
                 return False
         return True
 
-    def do_line(self, line: str) -> bool:
-        """Do what is no words as a shell has them: ``alias NAME = LINE``; return whether it was."""
-        verb, _, rest = line.strip().partition(" ")
-        if verb not in ("alias", "unalias"):
-            return False
-        shortcuts = self._console.shortcuts
-        try:
-            said = shortcuts.define(rest) if verb == "alias" else shortcuts.forget(rest.strip())
-        except ConsoleError as error:
-            self.fail(line, error)
-        else:
-            self._say(said)
-        return True
-
     def begin(self, startup: Path | None) -> None:
         """Say how keys meet, and do the lines of the start-up file; what was asked for stays in view."""
         for told in self._console.shortcuts.keymap.told:
@@ -113,8 +96,7 @@ class PromptVerbs:
     def start(self, line: str, then: Callable[[RequestTask], None]) -> None:
         """Start what ``line`` asks for, once it is sure that it is wanted.
 
-        Raises:
-            ConsoleError: if it means nothing.
+        Raises ConsoleError if it means nothing.
         """
         if MASK in line:
             raise UsageError(
@@ -126,11 +108,7 @@ class PromptVerbs:
         if getattr(request, "json", False) and verb_of(request).live:
             self._say("the screen shows it; --json is for programs: 'export RUN' prints the same")
         if not may_be_dangerous(request):
-            before = self._console.session.shown_run(), self._console.view
-            task = self._console.session.start(request, line)
-            if verb_of(request).role in (RunRole.FOLLOWS, RunRole.REPLAYS):
-                self._before = task, *before
-            then(task)
+            then(self._console.session.start(request, line))
             return
 
         def work() -> Callable[[], None]:
@@ -153,7 +131,7 @@ class PromptVerbs:
         if place:
             error = ConsoleError(f"{place}: {error.message}", error.hint)
         self._console.session.transcript.error(error)
-        meant = mended(line, f"{error.message} {error.hint}")
+        meant = mend_line(line, f"{error.message} {error.hint}")
         if meant is not None:
             self._console.query_one(Prompt).mean(meant)
 
@@ -193,7 +171,7 @@ class PromptVerbs:
         for place, least in ((0, MIN_LINE_CELLS), (2, 0)):
             over = cell_len("  ".join(filter(None, words))) - width
             if over > 0:
-                words[place] = shortened(words[place], cell_len(words[place]) - over, least)
+                words[place] = shorten(words[place], cell_len(words[place]) - over, least)
         return "  ".join(filter(None, words))
 
     def look(self) -> None:
@@ -206,14 +184,12 @@ class PromptVerbs:
             if task.error is None or task.number <= self._looked:
                 continue
             self._looked = task.number
-            self._go_back_from(task)
-            meant = mended(task.line, f"{task.error.message} {task.error.hint}")
+            meant = mend_line(task.line, f"{task.error.message} {task.error.hint}")
             prompt = console.query_one(Prompt)
             if meant is not None and not prompt.value:
                 prompt.mean(meant)
 
     def _tell_ends(self) -> None:
-        """Say how a run ended that is not on the screen."""
         console = self._console
         for task in console.session.live_runs:
             if task.end_told or task.run.end is None:
@@ -223,17 +199,6 @@ class PromptVerbs:
                 steps = task.run.steps
                 words = note_text(task.run.end, None if steps is None else steps + 1)
                 console.session.transcript.show(words)
-
-    def _go_back_from(self, task: RequestTask) -> None:
-        """Show what was shown before a run that is none was asked for."""
-        failed, run, view = self._before or (None, None, "")
-        if failed is not task or task.run.run or run is None:
-            return
-        console, came = self._console, self._console.view == "run"
-        console.session.give_back(task, run)
-        if came and view != "run":
-            console.show_view(view)
-        console.redraw()
 
     def ask_about_files(self, paths: list[str], then: Callable[[], None]) -> None:
         """Do ``then``; if one of ``paths`` is there already, only if it may be overwritten."""
@@ -261,7 +226,7 @@ class PromptVerbs:
     def _confirm(self, task: RequestTask, question: str) -> bool:
         """Ask for a verb that goes on in a thread."""
         words = f"[{task.number}] {task.line.split()[0]}: {question}"
-        return confirmed(
+        return ask_from_thread(
             self._console.query_one(Question).post_message,
             words,
             lambda: task.control.asked is None and self._console.is_running,
@@ -341,7 +306,7 @@ class PromptVerbs:
         self._console.session.transcript.say(words)
 
 
-def shortened(words: str, cells: int, least: int) -> str:
+def shorten(words: str, cells: int, least: int) -> str:
     """Return ``words`` in about ``cells`` cells, or in ``least`` if that is more; nothing if none are left."""
     cells = max(cells, least)
     if cell_len(words) <= cells:
@@ -350,7 +315,6 @@ def shortened(words: str, cells: int, least: int) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write for the owner alone: what was said may hold what others need not know."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
         file.write(text)

@@ -1,4 +1,4 @@
-"""A past run whose moment can be chosen: a task that shows it as it was then. It draws nothing."""
+"""A past run whose moment can be chosen: a task that shows it as it was then."""
 
 from __future__ import annotations
 
@@ -79,7 +79,6 @@ class ReplayTask(RequestTask):
         return self._shown_t or super().unix()
 
     def load_clock(self) -> float:
-        """Samples of hosts are as old as they were at that moment."""
         return self._shown_t
 
     def marks(self) -> list[Mark]:
@@ -89,8 +88,7 @@ class ReplayTask(RequestTask):
     def go(self, wanted: str) -> None:
         """Show the moment that ``wanted`` means (``parse_time``; ``next`` and ``previous`` mark, too).
 
-        Raises:
-            ValueError: if it means none.
+        Raises ValueError if it means none.
         """
         head, recording = self.clock, self.recording
         if head is None or recording is None:
@@ -111,8 +109,7 @@ class ReplayTask(RequestTask):
     def play(self, words: Sequence[str]) -> None:
         """Let it go on or stand: ``toggle``, ``pause``, ``faster``, ``slower``, or a speed.
 
-        Raises:
-            ValueError: if that means nothing.
+        Raises ValueError if that means nothing.
         """
         head = self.clock
         if head is None:
@@ -135,7 +132,6 @@ class ReplayTask(RequestTask):
         self._wake.set()
 
     def start(self) -> None:
-        """Begin to read."""
         self._wake = threading.Event()
         super().start()
 
@@ -226,7 +222,6 @@ class ReplayTask(RequestTask):
             self.jumps = jumps
 
     def _keep(self, event: RunEvents) -> None:
-        """Take an event that was read: lines for the book, and how it ended. The lock is held."""
         if isinstance(event, LogLine) and not event.transient:
             self.book.append(event)
         elif isinstance(event, RunEnded):
@@ -238,8 +233,7 @@ class ReplayTask(RequestTask):
 def _speed(words: Sequence[str]) -> int:
     """Return the speed that is named; 0 for none.
 
-    Raises:
-        ValueError: if it is none from 1 to 1000.
+    Raises ValueError if it is none from 1 to 1000.
     """
     if not words:
         return 0
@@ -261,24 +255,23 @@ def _load_of(timeline: RunTimeline) -> LoadModel:
     return picture
 
 
-def travelled(task: RequestTask | None) -> ReplayTask | None:
+def find_replay(task: RequestTask | None) -> ReplayTask | None:
     """Return ``task`` if its moment can be chosen."""
     return task if isinstance(task, ReplayTask) else None
 
 
-def then_shown(run: RequestTask | None, load: RequestTask | None) -> RequestTask | None:
+def cluster_task(run: RequestTask | None, load: RequestTask | None) -> RequestTask | None:
     """Return what the screen of the cluster shows: ``load``, or the hosts as they were in a past ``run``."""
-    past = travelled(run)
+    past = find_replay(run)
     return past if past is not None and (past.travelling or load is None) else load or run
 
 
 def travel(task: RequestTask | None, words: list[str]) -> None:
     """Do what ``at``, ``play`` and ``pause`` mean for the run that is shown.
 
-    Raises:
-        ConsoleError: if that is no past run, or the words mean nothing.
+    Raises ConsoleError if that is no past run, or the words mean nothing.
     """
-    past = travelled(task)
+    past = find_replay(task)
     if past is None:
         raise ConsoleError(
             f"'{words[0]}' moves through a past run, and none is shown", "replay RUN shows one"

@@ -1,36 +1,38 @@
-"""One session at the console: its hosts, its connections, and the tasks that go on. It draws nothing."""
+"""One session at the console: its hosts, its connections, and the tasks that go on."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import shlex
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 
+from distconsole.config.hostfile import host_text, read_list
 from distconsole.config.hosts import resolve_cluster
 from distconsole.config.load import load_config
+from distconsole.config.ranges import RangeError
 from distconsole.config.schema import Config
-from distconsole.errors import UntrustedError
+from distconsole.errors import ConsoleError, UntrustedError
 from distconsole.grammar import Vocabulary, line_words, parse_line, parse_untrusted
 from distconsole.model import requests as ask
-from distconsole.model.cluster import Cluster
+from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import Event
 from distconsole.model.verbs import RunRole, verb_of
 from distconsole.operations import Control, perform
 from distconsole.operations.judging import my_names
 from distconsole.runs.conditions.condition_fields import condition_fields
 from distconsole.session import Session, open_session
-from distconsole.tui.launch_form.own_hosts import as_own, list_as_own
+from distconsole.text.ringing import notifier_for
 from distconsole.tui.launch_form.plan_preview import PlanPreview
-from distconsole.tui.prompt.completion_index import CompletionIndex, known_checks
+from distconsole.tui.prompt.completion_index import CompletionIndex, checks_by_id
 from distconsole.tui.prompt.keys import ALIASES, SCREEN_VERBS
 from distconsole.tui.replaying import ReplayTask
 from distconsole.tui.tasks import Perform, RequestTask
-from distconsole.tui.terminal.bell import TerminalBell
 from distconsole.tui.terminal.input_priority import InputPriority
 from distconsole.tui.transcript import Transcript
 from distconsole.tui.view_models.check import CheckModel
@@ -39,18 +41,13 @@ from distconsole.tui.view_models.hosts import Clocks
 LEAVING_SECONDS = 5.0
 """How long quitting waits for the tasks to let go."""
 
+MAX_RINGS = 32
 MAX_KEPT_RUNS = 20
 """Runs that ended and can still be looked at without reading the store."""
 
 
 class ConsoleSession:
-    """What lives as long as the screen does.
-
-    Args:
-        where: The hosts that the console was opened on.
-        clocks: Where ages are counted from.
-        perform: What does requests.
-    """
+    """What lives as long as the screen does."""
 
     def __init__(
         self, where: ask.Where, clocks: Clocks | None = None, perform: Perform = perform
@@ -59,12 +56,14 @@ class ConsoleSession:
         self._perform = perform
         self.clocks = clocks or Clocks()
         self._chosen: RequestTask | None = None
+        self._chosen_before: RequestTask | None = None
         self.transcript = Transcript()
         self.input_priority = InputPriority()
         self._numbers = count(1)
         self.confirm: Callable[[RequestTask, str], bool] | None = None
         """Asks the person a question for a task, and blocks its thread."""
-        self.rings = TerminalBell(self.transcript)
+        self.rings: deque[str] = deque(maxlen=MAX_RINGS)
+        """What rings the terminal for runs; tasks put it in, the screen takes it out."""
         self.tasks: list[RequestTask] = []
         self.first: RequestTask | None = None
         """What the console was opened for; its exit code is the program's."""
@@ -79,11 +78,7 @@ class ConsoleSession:
     def begin(self, config: Config | None = None) -> None:
         """Read the hosts; they are connected when first needed.
 
-        Args:
-            config: Everything configured; it is read if not given.
-
-        Raises:
-            ConsoleError: if they cannot be read.
+        Raises ConsoleError if they cannot be read.
         """
         self._own = self._open.enter_context(open_session(self.where, config))
 
@@ -115,7 +110,6 @@ class ConsoleSession:
 
     @property
     def going(self) -> list[RequestTask]:
-        """The tasks whose runs go on."""
         return [task for task in self.tasks if task.goes_on]
 
     @property
@@ -129,7 +123,6 @@ class ConsoleSession:
 
     @property
     def own(self) -> Session | None:
-        """The console's own session."""
         return self._own
 
     def answer(self, request: ask.Request, control: Control) -> Iterator[Event]:
@@ -138,7 +131,6 @@ class ConsoleSession:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The names of the console's own hosts."""
         return () if self._own is None else tuple(host.name for host in self._own.cluster.hosts)
 
     @property
@@ -149,8 +141,7 @@ class ConsoleSession:
     def sessions(self, where: ask.Where) -> AbstractContextManager[Session]:
         """Lend the console's own session, or of it the hosts named; open one for others.
 
-        Raises:
-            ConsoleError: if the hosts cannot be read.
+        Raises ConsoleError if the hosts cannot be read.
         """
         own, meant = self._own, where.over(self.where)
         if own is None:
@@ -158,7 +149,7 @@ class ConsoleSession:
         if meant == self.where:
             return nullcontext(own)
         cluster = resolve_cluster(meant, own.config, os.environ)
-        cluster = cluster if where.hosts is None else as_own(cluster, own.cluster)
+        cluster = cluster if where.hosts is None else reach_as_own(cluster, own.cluster)
         part = own.part(cluster)
         return Session(own.config, cluster) if part is None else nullcontext(part)
 
@@ -167,13 +158,12 @@ class ConsoleSession:
         meant = where.over(self.where)
         if self._own is None or where.hosts is None:
             return meant
-        return replace(meant, hosts=list_as_own(where.hosts, self._own.cluster))
+        return replace(meant, hosts=list_as_reached(where.hosts, self._own.cluster))
 
     def request(self, line: str) -> ask.Request:
         """Return what ``line`` asks for; what it leaves open the configuration says.
 
-        Raises:
-            ConsoleError: if it means nothing, or the configuration cannot be read.
+        Raises ConsoleError if it means nothing, or the configuration cannot be read.
         """
         try:
             configured = load_config().verbs
@@ -186,7 +176,7 @@ class ConsoleSession:
         shown = self.latest_check()
         if shown is None or not shown.done or not isinstance(shown.request, ask.Check):
             return None
-        request, line = repeated(shown.request, check, shown.check)
+        request, line = repeat_request(shown.request, check)
         picture = shown.check.repeat(check, strict=request.strict)
         return self.start(request, line, quiet=True, check=picture)
 
@@ -215,10 +205,12 @@ class ConsoleSession:
             input_priority=self.input_priority,
         )
         task.control.confirm = partial(self.confirm, task) if self.confirm and not quiet else None
-        if isinstance(request, ask.Notify) and request.test:
-            self.rings.trial()
-        if task.is_run:
-            task.notifier = self.rings.notifier(request)
+        try:
+            task.notifier = notifier_for(
+                request, self.rings.append, self.transcript.say, on_screen=True
+            )
+        except ConsoleError as error:
+            self.transcript.error(error)
         if task.view == "cluster":
             if self.load_task is not None:
                 self.load_task.control.leave()
@@ -229,7 +221,8 @@ class ConsoleSession:
 
     def add(self, task: RequestTask) -> None:
         """Keep ``task``; forget those that ended and that no view would show again."""
-        self._chosen = task if task.is_run else self._chosen
+        if task.is_run:
+            self._chosen, self._chosen_before = task, self.shown_run()
         latest = self.latest_check(), self.listing(), self.shown_run(), self.comparison()
         shown = {id(each) for each in latest}
         done = [kept for kept in self.tasks if kept.done and id(kept) not in shown]
@@ -266,15 +259,18 @@ class ConsoleSession:
             runs=tuple(runs),
             ranks=tuple(map(str, ranks)),
             clusters=names.clusters,
-            checks=(*Vocabulary().checks, *known_checks()),
-            about=about | known_checks(),
+            checks=(*Vocabulary().checks, *checks_by_id()),
+            about=about | checks_by_id(),
             fields=condition_fields,
-            moments=names.moments,
         )
 
     def shown_run(self) -> RequestTask | None:
-        """Return the task of the run to show: the one chosen, or None."""
-        return self._chosen
+        """Return the task of the run to show: the one chosen, or that before it where there is no such run."""
+        chosen = self._chosen
+        if chosen is None or chosen.error is None or chosen.run.run:
+            return chosen
+        looked_for = chosen.role in (RunRole.FOLLOWS, RunRole.REPLAYS)
+        return self._chosen_before or chosen if looked_for else chosen
 
     def shown_run_name(self) -> str:
         """Return the run that is shown if it goes on, else nothing."""
@@ -282,7 +278,6 @@ class ConsoleSession:
         return task.run.run if task is not None and task.goes_on else ""
 
     def look_at_hosts(self) -> None:
-        """Begin to watch the console's own hosts."""
         self.start(ask.Top(where=self.where), "top", quiet=True)
 
     def choose_run(self, name: str) -> RequestTask | None:
@@ -294,17 +289,10 @@ class ConsoleSession:
                 return task
         return None
 
-    def give_back(self, failed: RequestTask, before: RequestTask) -> None:
-        """Show the run ``before`` again in place of one that there is not."""
-        self.tasks.remove(failed)
-        self._chosen = before
-
     def latest_check(self) -> RequestTask | None:
-        """Return the newest task that shows a check, or None."""
         return next(self._shown_in("check"), None)
 
     def comparison(self) -> RequestTask | None:
-        """Return the newest task that compares runs, or None."""
         return next(self._shown_in("compare"), None)
 
     def listing(self) -> RequestTask | None:
@@ -331,42 +319,23 @@ class _Lender:
         return self.session.sessions(where)
 
 
-PEERS = 16
-"""Up to so many hosts all are asked when a check is made again; of more, those concerned and peers."""
-
-
-def repeated(request: ask.Check, check: str, picture: CheckModel) -> tuple[ask.Check, str]:
-    """Return the request that makes ``check`` again, and how it reads in the grammar.
-
-    What a check says of a host it mostly says next to the others: the hosts concerned alone would agree
-    with themselves. So up to ``PEERS`` hosts stand beside them.
-    """
-    concerned = {
-        name for found in picture.findings if found.check == check for name in found.hosts
-    }
-    everyone = list(picture.report.hosts) if picture.report is not None else []
-    where, words = request.where, ["check", "--only", shlex.quote(check)]
-    if len(everyone) > PEERS and concerned:
-        beside = [name for name in everyone if name not in concerned][:PEERS]
-        names = ",".join(name for name in everyone if name in concerned or name in beside)
-        where = replace(where, hosts=names, hostfile=None, cluster=None)
-        words += ["--hosts", shlex.quote(names)]
+def repeat_request(request: ask.Check, check: str) -> tuple[ask.Check, str]:
+    """Return the request that makes ``check`` again on all hosts, and how it reads in the grammar."""
+    words = ["check", "--only", shlex.quote(check)]
     if request.level is not ask.Level.STANDARD:
         words += ["--level", request.level.value]
     if request.target is not None:
         words += ["--", *map(shlex.quote, request.target.command)]
     alone = replace(
-        request, where=where, only=(check,), skip=(), junit=None, emit_hostfile=None,
-        write_profile=None,
-    )  # fmt: skip
+        request, only=(check,), skip=(), junit=None, emit_hostfile=None, write_profile=None
+    )
     return alone, " ".join(words)
 
 
 def screen_words(line: str) -> list[str]:
     """Return the words of ``line`` if it is about the screen alone, else nothing.
 
-    Raises:
-        ConsoleError: never; a line that cannot be split is left to the grammar.
+    Raises ConsoleError never; a line that cannot be split is left to the grammar.
     """
     try:
         words = shlex.split(line)
@@ -374,3 +343,35 @@ def screen_words(line: str) -> list[str]:
         return []
     words[:1] = [ALIASES.get(word, word) for word in words[:1]]
     return words if words and words[0] in SCREEN_VERBS else []
+
+
+OF_HOST = ("user", "port", "python", "setup", "address", "nic", "node_dir")
+"""What a host file or a cluster of the configuration says of a host, but how many ranks it has."""
+
+
+def reach_as_own(cluster: Cluster, own: Cluster) -> Cluster:
+    """Return ``cluster`` with what only ``own`` says of a host of the same name."""
+
+    def filled(host: Host) -> Host:
+        known = own.host(host.name)
+        if known is None:
+            return host
+        said = {name: getattr(host, name) or getattr(known, name) for name in OF_HOST}
+        return replace(host, **said)
+
+    return replace(cluster, hosts=tuple(map(filled, cluster.hosts)))
+
+
+def list_as_reached(hosts: str, own: Cluster) -> str:
+    """Return a list of hosts with the users and ports that ``own`` has for them, so that it means the same elsewhere."""
+    try:
+        named = read_list(hosts)
+    except RangeError:
+        return hosts  # whoever reads it says what is wrong
+    found = []
+    for host in named:
+        known = own.host(host.name)
+        if known is not None:
+            host = replace(host, user=host.user or known.user, port=host.port or known.port)
+        found.append(host)
+    return hosts if found == named else ",".join(map(host_text, found))

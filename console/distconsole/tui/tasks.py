@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 
 from distconsole.config.paths import runs_dir
 from distconsole.errors import ConsoleError
-from distconsole.grammar.secrets import masked
+from distconsole.grammar.secrets import mask_secrets
 from distconsole.model import requests as ask
 from distconsole.model.check_outcome import exit_code_of_check
 from distconsole.model.events import (
@@ -47,16 +47,7 @@ class RequestTask:
     """One request in a thread.
 
     Args:
-        request: What to do.
-        line: How the operator asked for it, in the grammar.
-        sessions: Where its session comes from.
-        transcript: Where its words go.
         quiet: True if the screen asked, not the operator: then only errors are worth words.
-        clocks: Where ages are counted from.
-        perform: What does it.
-        check: The check that this one makes a part of again; None begins with nothing.
-        number: What the operator calls it by; 0 where the screen asked.
-        input_priority: Whom it gives way to.
     """
 
     def __init__(
@@ -106,14 +97,13 @@ class RequestTask:
         self._clocks = clocks or Clocks()
         self._sessions = sessions
         self.began = self._clocks.monotonic()
-        title = f"[{number}] {masked(line)}" if number else line
+        title = f"[{number}] {mask_secrets(line)}" if number else line
         self.voice: Voice = transcript if quiet else transcript.voice(title)
         self._quiet = quiet
         self._left = False
         self._thread = threading.Thread(target=self._work, name=f"task:{line[:40]}", daemon=True)
 
     def start(self) -> None:
-        """Begin; events come from now on."""
         self._thread.start()
 
     def leave(self) -> None:
@@ -130,17 +120,14 @@ class RequestTask:
 
     @property
     def view(self) -> str:
-        """The view that shows it."""
         return self.verb.view
 
     @property
     def role(self) -> RunRole:
-        """What it has to do with a run."""
         return self.verb.role
 
     @property
     def is_run(self) -> bool:
-        """Whether it shows a run."""
         return self.role is not RunRole.NONE
 
     @property
@@ -151,7 +138,6 @@ class RequestTask:
 
     @property
     def is_check(self) -> bool:
-        """Whether it shows a check."""
         return self.view == "check"
 
     @property
@@ -170,12 +156,10 @@ class RequestTask:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Hold the pictures still."""
         with self.lock:
             yield
 
     def fold(self, event: Event) -> None:
-        """Take one event into the pictures."""
         with self.lock:
             self.version += 1
             if isinstance(event, RunEvent) and self.is_run:
@@ -237,7 +221,7 @@ class RequestTask:
         if show is not None:
             show.finish()
         if self._left:
-            self.voice.say(f"cancelled: {masked(self.line)}")
+            self.voice.say(f"cancelled: {mask_secrets(self.line)}")
 
     def _conclude(self, events: Iterator[Event], show: Show | None) -> None:
         """Let an operation clear away what it began; a check tells what it has found so far."""
@@ -265,6 +249,5 @@ class RequestTask:
 
 
 def _close(events: Iterator[Event]) -> None:
-    """Let an operation clear away what it began."""
     if isinstance(events, Generator):
         events.close()

@@ -29,10 +29,6 @@ def title_content(
     """Return the title: tabs that can be clicked, hosts, runs that go on.
 
     Args:
-        view: The view on the screen.
-        hosts: How many hosts there are.
-        lost: How many of them fell silent.
-        going: How many runs go on.
         width: Cells there are; the program's name gives way first, then words about the hosts.
     """
     tabs = [_tab(tab, here=tab.line.endswith(f" {view}")) for tab in keymap.tabs]
@@ -93,8 +89,6 @@ def keys_content(
     """Return the keys that help in ``view``; its letters work only ``inside`` it.
 
     Args:
-        replayed: A past run is shown: first come the keys that move through it.
-        goes_on: The run that is shown has not ended, so that it can be stopped.
         heat: The heat map is shown: its own keys come first.
     """
     moving = [_entry(key, usable=inside) for key in keymap.moving] if replayed else []

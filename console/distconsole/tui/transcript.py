@@ -1,4 +1,4 @@
-"""What verbs said, in the order in which they said it, each under its own heading. It draws nothing."""
+"""What verbs said, in the order in which they said it, each under its own heading."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ class Voice:
     """The transcript as one verb speaks into it; an ``Output`` for ``text``.
 
     Args:
-        title: What its lines are put under where another verb spoke before; nothing for the screen.
         place: The file and line that asked for it, which errors name.
     """
 
@@ -41,15 +40,12 @@ class Voice:
 
     @property
     def now(self) -> str:
-        """What goes on right now, or nothing."""
         return self._status
 
     def data(self, line: str) -> None:
-        """Add a line of data."""
         self._transcript.add(self, line.split("\n"))
 
     def say(self, line: str) -> None:
-        """Add a line of narration."""
         self.data(line)
 
     def note(self, line: str) -> None:
@@ -65,11 +61,9 @@ class Voice:
             self.say(f"{self.paint_err('hint:', 'cyan')} {hint}")
 
     def status(self, line: str, *, old_after: float | None = None) -> None:
-        """Set what is going on right now."""
         self._status = line
 
     def close(self) -> None:
-        """Nothing goes on any more."""
         self._status = ""
 
 
@@ -101,7 +95,6 @@ class Transcript(Voice):
             self._put(lines, shown=shown)
 
     def drain(self) -> list[str]:
-        """Return the lines that came since the last call."""
         with self._lock:
             lines = list(self._fresh)
             self._fresh.clear()
@@ -126,7 +119,6 @@ class Transcript(Voice):
         return "".join(f"{one_line(COLOURS.sub('', line))}\n" for line in lines)
 
     def forget(self) -> None:
-        """Keep nothing of what was said."""
         with self._lock:
             self._kept.clear()
             self._fresh.clear()

@@ -1,4 +1,4 @@
-"""What a line or a key does to the screen; verbs about hosts go to the session. It draws nothing."""
+"""What a line or a key does to the screen; verbs about hosts go to the session."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError
 from distconsole.expression import ExpressionError
 from distconsole.grammar import VERBS
-from distconsole.grammar.secrets import masked
+from distconsole.grammar.secrets import mask_secrets
 from distconsole.model import requests as ask
 from distconsole.tui.console import Console
 from distconsole.tui.launch_form.form import LaunchForm
@@ -35,54 +35,66 @@ class CommandDispatcher:
         self.prompt_verbs = PromptVerbs(console)
 
     def run_command(self, line: str, *, quiet: bool = False) -> None:
-        """Do ``line`` as if it was typed at the prompt; ``quiet`` leaves it out of the transcript."""
-        console = self._console
-        transcript = console.session.transcript
         if not quiet:
-            transcript.say(f"\x1b[1m> {masked(line)}\x1b[0m")
+            self._say(f"\x1b[1m> {mask_secrets(line)}\x1b[0m")
         try:
-            line = console.shortcuts.expanded(line)
-        except ConsoleError as error:
-            self.prompt_verbs.fail(line, error)
-            return
-        words = screen_words(line)
-        if self.prompt_verbs.do_line(line) or self._do_condition(line):
-            return
-        if words:
-            self._do_screen_verb(words)
-            return
-        if line.strip() in ("help", "?"):
-            console.show_view("help")
-            return
-        match line.split():
-            case ["help" | "?", topic] if topic in SCREEN_VERBS:
-                transcript.say(f"{topic}: {SCREEN_VERBS[topic]}")
-                return
-            case _:
-                pass
-        try:
-            self.prompt_verbs.start(line, self._show_where_it_belongs)
+            line = self._console.shortcuts.expand(line)
+            if not self._run_on_screen(line):
+                self.prompt_verbs.start(line, self._show_where_it_belongs)
+        except ExpressionError as error:
+            self.prompt_verbs.fail(line, ConsoleError(error.message, error.short))
         except ConsoleError as error:
             self.prompt_verbs.fail(line, self._with_all_verbs(line, error))
 
+    def _run_on_screen(self, line: str) -> bool:
+        """Do ``line`` if it is about the screen alone; return whether it is."""
+        verb, _, rest = line.strip().partition(" ")
+        rest = rest.strip()
+        # These take what is no words as a shell has them.
+        if verb == "alias":
+            self._say(self._console.shortcuts.define(rest))
+        elif verb == "unalias":
+            self._say(self._console.shortcuts.forget(rest))
+        elif self._is_condition(verb):
+            self._ask_condition(verb, rest)
+            self._console.redraw()
+        elif verb in ("help", "?") and not rest:
+            self._console.show_view("help")
+        elif verb in ("help", "?") and rest in SCREEN_VERBS:
+            self._say(f"{rest}: {SCREEN_VERBS[rest]}")
+        elif words := screen_words(line):
+            if not (self.prompt_verbs.do(words) or self._do(words)):
+                raise self._meaningless(words)
+        else:
+            return False
+        return True
+
+    def _meaningless(self, words: list[str]) -> ConsoleError:
+        verb = words[0]
+        near = nearest(words[1], self._console.candidates(verb)) if words[1:] else None
+        meant = f"did you mean {near}? " if near else ""
+        return ConsoleError(
+            f"'{' '.join(words)}' means nothing", f"{meant}{verb}: {SCREEN_VERBS[verb]}"
+        )
+
     def _with_all_verbs(self, line: str, error: ConsoleError) -> ConsoleError:
         """Return ``error``; for a wrong verb that is most like one of the screen's, one that says so."""
-        word = line.split()[0]
-        if word in VERBS or "no verb" not in error.message:
+        if "no verb" not in error.message:
             return error
+        word = line.split()[0]
         near = nearest(word, (*VERBS, *SCREEN_VERBS, *self._console.shortcuts.aliases))
         if near is None or near in VERBS:
             return error
         return ConsoleError(f"There is no verb {word!r}. Did you mean {near!r}?", "see 'help'")
 
+    def _say(self, words: str) -> None:
+        self._console.session.transcript.say(words)
+
     def press(self, key: Key) -> None:
-        """Type the line of ``key``."""
         console = self._console
         line = self._filled(key.line)
         if line is None:
-            console.session.transcript.say(
-                f"{key.shown} ({key.label}): nothing here to do that to"
-            )
+            self._say(f"{key.shown} ({key.label}): nothing here to do that to")
         elif key.asks:
             console.query_one(Prompt).offer(line)
         else:
@@ -114,7 +126,7 @@ class CommandDispatcher:
         key = next((key for key in keys if key.line == "stop {run}"), None)
         stop = f"{key.shown if key else 'stop RUN'} stops {run} on every host; " if run else ""
         leave = "Ctrl+Q leaves, and the run goes on" if run else "Ctrl+Q leaves"
-        console.session.transcript.say(f"nothing was interrupted: {stop}{leave}")
+        self._say(f"nothing was interrupted: {stop}{leave}")
 
     def _show_where_it_belongs(self, task: RequestTask) -> None:
         """Turn to the view of ``task``; runs that a condition leaves out are left out on the screen, too."""
@@ -127,11 +139,8 @@ class CommandDispatcher:
         if task.view:
             console.show_view(task.view)
 
-    def _do_screen_verb(self, words: list[str]) -> None:  # noqa: C901  (one case a verb, nothing nested)
+    def _do(self, words: list[str]) -> bool:  # noqa: C901  (one case a verb, nothing nested)
         console = self._console
-        say = console.session.transcript.say
-        if self.prompt_verbs.do(words):
-            return
         match words:
             case ["quit"]:
                 console.leave()
@@ -140,65 +149,33 @@ class CommandDispatcher:
             case ["view", name] if console.session.choose_run(name) is not None:
                 console.show_view("run")
             case ["sort"]:
-                say(f"ranks by {console.query_one(RunView).sort('')}")
-                console.redraw()
+                self._say(f"ranks by {console.query_one(RunView).sort('')}")
             case ["sort", order] if order in SORTS:
                 console.query_one(RunView).sort(order)
-                console.redraw()
             case ["heat", *names]:
                 self._heat(" ".join(names))
             case ["plots", *names]:
                 self._plots(names)
-            case ["open"] | ["pairs"] | ["interfaces"] | ["repeat", _]:
-                self._do_check_verb(words)
-            case ["launch", *rest] if console.query_one(LaunchForm).run_verb(rest):
-                pass
+            case ["open"] | ["pairs"] | ["interfaces"]:
+                self._open(words[0])
+            case ["repeat", check]:
+                self._repeat(check)
+            case ["launch", *rest]:
+                return console.query_one(LaunchForm).run_verb(rest)
             case ["theme", *names] if len(names) < 2:
-                self._theme("".join(names))
-            case ["mark", _] | ["axis", *_]:
-                self._do_comparing(words)
+                self._say(console.choose_theme("".join(names)))
+            case ["mark", run]:
+                console.query_one(RunsView).mark(run)
+            case ["axis", *names]:
+                self._say(console.query_one(CompareView).turn(" ".join(names)))
             case ["at" | "play" | "pause", *_]:
-                self._travel(words)
-            case ["filter" | "find" | "lines", *_]:
-                self._do_lines(words[0], words[1:])
-            case [verb, *_]:
-                line = " ".join(words)
-                near = nearest(words[1], console.candidates(verb)) if words[1:] else None
-                meant = f"did you mean {near}? " if near else ""
-                error = ConsoleError(
-                    f"'{line}' means nothing", f"{meant}{verb}: {SCREEN_VERBS[verb]}"
-                )
-                self.prompt_verbs.fail(line, error)
+                travel(console.session.shown_run(), words)
+            case ["filter" | "find" | "lines" as verb, *rest]:
+                self._do_lines(verb, rest)
             case _:
-                pass
-
-    def _do_comparing(self, words: list[str]) -> None:
-        """Mark a run, or turn the axis of those that are compared."""
-        console = self._console
-        try:
-            if words[0] == "mark":
-                console.query_one(RunsView).mark(words[1])
-                console.redraw()
-            else:
-                console.session.transcript.say(
-                    console.query_one(CompareView).turn(" ".join(words[1:]))
-                )
-        except ConsoleError as error:
-            console.session.transcript.error(error)
-
-    def _travel(self, words: list[str]) -> None:
-        """Move through the past run that is shown."""
-        try:
-            travel(self._console.session.shown_run(), words)
-        except ConsoleError as error:
-            self._console.session.transcript.error(error)
-
-    def _theme(self, name: str) -> None:
-        console = self._console
-        try:
-            console.session.transcript.say(console.choose_theme(name))
-        except ConsoleError as error:
-            self.prompt_verbs.fail(f"theme {name}", error)
+                return False
+        console.redraw()
+        return True
 
     def _plots(self, names: list[str]) -> None:
         """Swap curves and error, or choose which curves are shown."""
@@ -210,43 +187,22 @@ class CommandDispatcher:
             self._console.show_view("run")
         else:
             view.swap_plots()
-        self._console.redraw()
 
-    def _do_condition(self, line: str) -> bool:
-        """Do what is about a condition, which is no words as a shell has them; return whether it was."""
-        console = self._console
-        verb, _, rest = line.strip().partition(" ")
-        rest = rest.strip()
-        by_view = verb in ("filter", "sort") and console.view in (
-            "cluster",
-            "run",
-            "runs",
-            "check",
-        )
-        if verb == "sort" and console.view in ("run", "check"):
-            by_view = False
-        if not by_view and verb not in ("watch", "unwatch", "group"):
-            return False
-        try:
-            self._ask_condition(verb, rest)
-        except ExpressionError as error:
-            self.prompt_verbs.fail(line, ConsoleError(error.message, error.short))
-        except ConsoleError as error:
-            self.prompt_verbs.fail(line, error)
-        console.redraw()
-        return True
+    def _is_condition(self, verb: str) -> bool:
+        """Whether what follows ``verb`` is a condition or a field, as the view on the screen has them."""
+        by_view = {"filter": ("cluster", "run", "runs", "check"), "sort": ("cluster", "runs")}
+        return verb in ("watch", "unwatch", "group") or self._console.view in by_view.get(verb, ())
 
     def _ask_condition(self, verb: str, rest: str) -> None:
-        console = self._console
-        say, cluster = console.session.transcript.say, console.query_one(ClusterView)
+        console, cluster = self._console, self._console.query_one(ClusterView)
         ordered = console.query_one(RunsView) if console.view == "runs" else cluster
         match verb, rest.split():
             case "watch", []:
-                say(console.watches.listed())
+                self._say(console.watches.listed())
             case "watch", _:
-                say(console.watches.add(rest, hosts_first=console.view == "cluster"))
+                self._say(console.watches.add(rest, hosts_first=console.view == "cluster"))
             case "unwatch", _:
-                say(console.watches.remove(rest))
+                self._say(console.watches.remove(rest))
             case "filter", _ if console.view == "run":
                 console.query_one(RunView).filter(rest)
             case "filter", _ if console.view == "check":
@@ -268,32 +224,23 @@ class CommandDispatcher:
         view, task = console.query_one(RunView), console.session.shown_run()
         known = task.history.known if task is not None else []
         console.show_view("run")
-        console.session.transcript.say(view.turn_heat(what, known))
-        console.redraw()
+        self._say(view.turn_heat(what, known))
 
-    def _do_check_verb(self, words: list[str]) -> None:
+    def _open(self, what: str) -> None:
         view = self._console.query_one(CheckView)
-        match words:
-            case ["repeat", check]:
-                self._repeat(check)
-                return
-            case ["pairs"]:
-                view.turn_to(Page.PAIRS)
-            case ["interfaces"]:
-                view.turn_to(Page.CHOICES)
-            case _:
-                view.open()
+        if what == "open":
+            view.open()
+        else:
+            view.turn_to(Page.PAIRS if what == "pairs" else Page.CHOICES)
         self._console.show_view("check")
 
     def _repeat(self, check: str) -> None:
-        """Make one check again, and say it as it reads in the grammar."""
-        console = self._console
-        task = console.session.repeat(check)
+        task = self._console.session.repeat(check)
         if task is None:
-            console.session.transcript.say("a check goes on, or there was none: cancel ends it")
+            self._say("a check goes on, or there was none: cancel ends it")
             return
-        console.session.transcript.say(f"\x1b[1m> {task.line}\x1b[0m")
-        console.show_view("check")
+        self._say(f"\x1b[1m> {task.line}\x1b[0m")
+        self._console.show_view("check")
 
     def _do_lines(self, verb: str, words: list[str]) -> None:
         """Filter, search or walk through the lines of the run."""
@@ -304,17 +251,14 @@ class CommandDispatcher:
         if task is not None:
             logs.draw(task)
         console.show_view("logs")
-        try:
-            if verb == "filter":
-                logs.filter(" ".join(words))
-            elif verb == "find":
-                logs.find(" ".join(words), done=True)
-                if words:
-                    logs.tail.focus()
-            else:
-                logs.do(words[0] if words else "", " ".join(words[1:]))
-        except ConsoleError as error:
-            self.prompt_verbs.fail(" ".join((verb, *words)), error)
+        if verb == "filter":
+            logs.filter(" ".join(words))
+        elif verb == "find":
+            logs.find(" ".join(words), done=True)
+            if words:
+                logs.tail.focus()
+        else:
+            logs.do(words[0] if words else "", " ".join(words[1:]))
 
     def typing(self, line: str) -> None:
         """Search while the words are typed; leave off where the line is given up."""

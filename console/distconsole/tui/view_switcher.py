@@ -10,7 +10,7 @@ from textual.widgets import ContentSwitcher
 
 from distconsole.tui.launch_form.form import LaunchForm
 from distconsole.tui.prompt.shortcuts import Shortcuts
-from distconsole.tui.replaying import ReplayTask, then_shown
+from distconsole.tui.replaying import ReplayTask, cluster_task
 from distconsole.tui.session import ConsoleSession
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.views.check import CheckView
@@ -31,14 +31,6 @@ DRAWING_SHARE = 0.05
 
 
 class ViewSwitcher(ContentSwitcher):
-    """All views, of which one is on the screen.
-
-    Args:
-        session: Whose tasks they show.
-        shortcuts: The keys and aliases that help lists.
-        form: The view that launches.
-    """
-
     def __init__(
         self,
         session: ConsoleSession,
@@ -56,7 +48,6 @@ class ViewSwitcher(ContentSwitcher):
         self._jumps = 0
 
     def compose(self) -> ComposeResult:
-        """All views."""
         yield ClusterView(id="cluster")
         yield CheckView(id="check")
         yield self._form
@@ -70,12 +61,10 @@ class ViewSwitcher(ContentSwitcher):
 
     @property
     def view(self) -> str:
-        """The name of the view on the screen."""
         return self.current or "cluster"
 
     @property
     def shown(self) -> Widget:
-        """The view on the screen."""
         return self.query_one(f"#{self.view}")
 
     @property
@@ -86,7 +75,6 @@ class ViewSwitcher(ContentSwitcher):
 
     @property
     def is_replayed(self) -> bool:
-        """Whether the view shows a past run, so that keys move through it."""
         return isinstance(self.shown_task, ReplayTask)
 
     def turn_to(self, name: str) -> None:
@@ -122,7 +110,6 @@ class ViewSwitcher(ContentSwitcher):
             main.scroll_page_down(animate=False)
 
     def forget_drawn(self) -> None:
-        """Draw at once the next time, whatever was drawn before."""
         self._drawn.clear()
         self._rest_until = 0.0
 
@@ -168,7 +155,7 @@ class ViewSwitcher(ContentSwitcher):
         session = self._session
         match self.view:
             case "cluster":
-                return then_shown(session.shown_run(), session.load_task)
+                return cluster_task(session.shown_run(), session.load_task)
             case "check":
                 return session.latest_check()
             case "run" | "logs":

@@ -1,4 +1,4 @@
-"""Conditions that the operator watches: each says once when it comes true, and once when it ends. It draws nothing."""
+"""Conditions that the operator watches: each says once when it comes true, and once when it ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ class Watch:
     """One condition.
 
     Attributes:
-        of_ranks: Whether it is of the run that is shown; else of the hosts.
         since: When it came true (monotonic seconds); None while it is not.
         seen: What it was last asked of, and the version of that.
     """
@@ -40,18 +39,10 @@ class Watch:
 
     @property
     def words(self) -> str:
-        """What it is called."""
         return f"watch {self.number} '{self.condition.text}'"
 
 
 class Watches:
-    """All watches of a session.
-
-    Args:
-        load_rows: Makes the rows of hosts and GPUs of a task, which is held still meanwhile.
-        monotonic: Spans are counted by it.
-    """
-
     def __init__(self, load_rows: LoadRows, monotonic: Callable[[], float]) -> None:
         self.kept: list[Watch] = []
         self._load_rows = load_rows
@@ -62,8 +53,7 @@ class Watches:
     def add(self, text: str, *, hosts_first: bool) -> str:
         """Watch ``text``; of the run or of the hosts, whichever has its fields. Return what is said.
 
-        Raises:
-            UsageError: if it means nothing of either.
+        Raises UsageError if it means nothing of either.
         """
         if len(self.kept) >= MAX_WATCHES:
             return f"{MAX_WATCHES} watches are enough: unwatch NUMBER ends one"
@@ -102,7 +92,6 @@ class Watches:
         )
 
     def hurry(self) -> None:
-        """Look at once when next asked."""
         self._looked = float("-inf")
 
     def look(self, run: RequestTask | None, load: RequestTask | None) -> list[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.config.hostfile import NamedHost, names_in, read_hostfile, read_list, written
+from distconsole.config.hostfile import NamedHost, host_text, names_in, read_hostfile, read_list
 from distconsole.config.hosts import resolve_cluster
 from distconsole.config.ranges import MAX_HOSTS, RangeError, expand
 from distconsole.config.schema import ClusterSettings, Config, HostSettings
@@ -85,7 +85,7 @@ def test_a_large_range_is_bounded() -> None:
 )
 def test_the_list_reads_users_slots_ranges_and_ipv6(text: str, hosts: list[NamedHost]) -> None:
     assert read_list(text) == hosts
-    assert read_list(",".join(map(written, hosts))) == hosts
+    assert read_list(",".join(map(host_text, hosts))) == hosts
 
 
 def test_names_for_completion_are_those_of_the_lists_and_a_bad_list_costs_only_itself() -> None:

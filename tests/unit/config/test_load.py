@@ -11,9 +11,7 @@ from distconsole.config import paths
 from distconsole.config.load import load_config, read_config, trust_as_it_is
 from distconsole.config.schema import VERB_KEYS
 from distconsole.errors import ConfigError
-from distconsole.grammar.hosts import HOST_OPTIONS
-from distconsole.grammar.launch_options import LAUNCH_OPTIONS
-from distconsole.grammar.opening import OPENING_OPTIONS
+from distconsole.grammar.options import HOST_OPTIONS, LAUNCH_OPTIONS, OPENING_OPTIONS
 from distconsole.grammar.verbs import VERB_COMMANDS
 
 WHOLE = """

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from distconsole.config import expect, notify, schema
-from distconsole.config.load import is_taken_whole, load_config, trust_as_it_is
+from distconsole.config.load import load_config, needs_no_trust, trust_as_it_is
 from distconsole.config.schema import Key, Trust
 from distconsole.config.trust import distrust, keys_to_trust, trust_store
 from distconsole.errors import ConfigError, UntrustedError
@@ -226,12 +226,12 @@ def test_a_list_that_cannot_be_written_is_told(home: Path, tmp_path: Path) -> No
 
 
 def test_a_file_is_taken_whole_where_it_needs_no_trust_or_has_it(tmp_path: Path) -> None:
-    assert is_taken_whole(tmp_path / "distconsole.toml")
-    assert is_taken_whole(project(tmp_path, "theme = 'nord'\n"))
+    assert needs_no_trust(tmp_path / "distconsole.toml")
+    assert needs_no_trust(project(tmp_path, "theme = 'nord'\n"))
     file = project(tmp_path, EXECUTES)
-    assert not is_taken_whole(file)
+    assert not needs_no_trust(file)
     trust_as_it_is(file)
-    assert is_taken_whole(file)
+    assert needs_no_trust(file)
 
 
 def every_key() -> Iterator[tuple[str, Key]]:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from distconsole.config.spelling import mend_line
 from distconsole.errors import UsageError
 from distconsole.grammar import Vocabulary, complete_line, parse_line
-from distconsole.grammar.mending import mended
-from distconsole.grammar.secrets import MASK, masked
-from distconsole.grammar.words import open_line, quoted, words_of
+from distconsole.grammar.secrets import MASK, mask_secrets
+from distconsole.grammar.words import open_line, quote_word, words_of
 
 KNOWN = Vocabulary(
     hosts=("gpu1", "gpu2", "gpu10"),
@@ -58,7 +58,7 @@ def test_an_unfinished_line_has_no_words(line: str) -> None:
     "text", ["a", "a b", "it's", 'say "x"', "a\\b", "$HOME;x", "#", "漢 字", ""]
 )
 def test_what_is_quoted_is_read_back(text: str, quote: str) -> None:
-    assert words_of(f"run {quoted(text, quote)}") == ["run", text]
+    assert words_of(f"run {quote_word(text, quote)}") == ["run", text]
 
 
 @pytest.mark.parametrize(
@@ -145,17 +145,17 @@ def test_files_are_quoted_as_the_line_has_begun_to(
 def test_a_wrong_word_is_mended(line: str, meant: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_line(line)
-    assert mended(line, f"{caught.value.message} {caught.value.hint}") == meant
+    assert mend_line(line, f"{caught.value.message} {caught.value.hint}") == meant
 
 
 def test_of_a_condition_only_the_name_is_mended() -> None:
     line = "show last --where 'stpe_ms>1'"
-    assert mended(line, "did you mean step_ms?") == "show last --where 'step_ms>1'"
+    assert mend_line(line, "did you mean step_ms?") == "show last --where 'step_ms>1'"
 
 
 def test_what_is_not_clear_is_not_mended() -> None:
-    assert mended("zzz", "There is no verb 'zzz'.") is None
-    assert mended("run x", "did you mean Frankfurt?") is None
+    assert mend_line("zzz", "There is no verb 'zzz'.") is None
+    assert mend_line("run x", "did you mean Frankfurt?") is None
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_what_is_not_clear_is_not_mended() -> None:
     ],
 )
 def test_what_looks_like_a_secret_is_masked(line: str, shown: str) -> None:
-    assert masked(line) == shown
+    assert mask_secrets(line) == shown
 
 
 @pytest.mark.parametrize(
@@ -190,10 +190,10 @@ def test_what_looks_like_a_secret_is_masked(line: str, shown: str) -> None:
     ],
 )
 def test_what_is_no_secret_stays(line: str) -> None:
-    assert masked(line) == line
+    assert mask_secrets(line) == line
 
 
 def test_a_huge_line_is_split_and_masked_without_trouble() -> None:
     line = "x 'a b " + "a_token=x;" * 20_000
-    assert "token=x" not in masked(line)
+    assert "token=x" not in mask_secrets(line)
     assert len(open_line("'" * 100_001).words) <= 1

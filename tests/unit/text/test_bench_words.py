@@ -8,7 +8,7 @@ import json
 import msgspec
 import pytest
 
-from distconsole.cli.exit_codes import exit_code_of
+from distconsole.cli.main import exit_code_of
 from distconsole.cli.streams import Streams
 from distconsole.model.events import (
     BenchEnded,

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from distconsole.checks.engine.rule import fail
-from distconsole.cli.exit_codes import exit_code_of
+from distconsole.cli.main import exit_code_of
 from distconsole.cli.streams import Streams
 from distconsole.model.check_outcome import with_outcome
 from distconsole.model.reports import (

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 import pytest
 
-from distconsole.cli.exit_codes import exit_code_of
+from distconsole.cli.main import exit_code_of
 from distconsole.cli.streams import Streams
 from distconsole.formats.figures import bytes_text, number_text, ranks_text
 from distconsole.model import requests as ask

@@ -10,7 +10,7 @@ import msgspec
 
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.rules.wording import name_hosts
-from distconsole.config.pasting import in_config
+from distconsole.config.writing import in_config
 from distconsole.model.findings import Cure, Finding, HostCure, Proof
 
 OMPI = "OMPI_MCA_"

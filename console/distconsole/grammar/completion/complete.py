@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 from click.shell_completion import CompletionItem, ShellComplete
 
+from distconsole.config.hostfile import names_in
+from distconsole.config.load import load_config
+from distconsole.config.paths import runs_dir
+from distconsole.config.ssh_names import own_ssh_config, ssh_config_file, ssh_names
+from distconsole.errors import ConsoleError
 from distconsole.grammar.asking import PROGRAM
 from distconsole.grammar.pasting.starters import STARTERS
 from distconsole.grammar.root import root
 from distconsole.grammar.values import Vocabulary
-from distconsole.grammar.words import OpenLine, open_line, opened, quoted
+from distconsole.grammar.words import OpenLine, open_line, quote_open_word, quote_word
 
 __all__ = [
     "Completion",
@@ -38,8 +44,6 @@ class Completion:
 
     Attributes:
         word: The whole word that replaces the unfinished one, without quotes.
-        line: The whole line that results.
-        help: One line of what the word means, or empty.
         shown: What is chosen here: of a path its last part, of a list its last element.
         goes_on: Whether more of the same word is likely: a folder, ``--flag=``.
     """
@@ -57,14 +61,7 @@ def complete_line(
     folder: Path | None = None,
     listing: Listing | None = None,
 ) -> list[Completion]:
-    """Return the completions of ``line``'s last word, at most ``MAX_COMPLETIONS``.
-
-    Args:
-        line: What was typed so far.
-        vocabulary: What exists right now.
-        folder: Where file names are looked for; the working folder if not given.
-        listing: How folders are read.
-    """
+    """Return the completions of ``line``'s last word, at most ``MAX_COMPLETIONS``."""
     typed = open_line(line)
     if typed.comment:
         return []
@@ -79,21 +76,22 @@ def complete_line(
     found: list[Completion] = []
     for item in engine.get_completions([*words, flag] if flag else words, unfinished):
         if item.type in ("file", "dir"):
-            found += _of_paths(names, line, typed, flag + equals, only_folders=item.type == "dir")
+            found += _complete_paths(
+                names, line, typed, flag + equals, only_folders=item.type == "dir"
+            )
         else:
-            found.append(_of_item(item, line, typed, flag + equals))
+            found.append(_complete_item(item, line, typed, flag + equals))
     if not found and words[:1] in (["run"], ["check"]) and not typed.text.startswith("-"):
         if _awaits_value(words):
             return []
         if words[0] == "check" and all(word.startswith("-") for word in words[1:]):
             starters = (name for name in STARTERS if typed.text and name.startswith(typed.text))
             found = [going_on(line, typed, name, "what starts the ranks") for name in starters]
-        found += _of_paths(names, line, typed)
+        found += _complete_paths(names, line, typed)
     return found[:MAX_COMPLETIONS]
 
 
 def _awaits_value(words: Sequence[str]) -> bool:
-    """Whether the last of ``words`` is an option that its value follows."""
     verb = root.commands[words[0]]
     options = (each for each in verb.params if isinstance(each, click.Option))
     return any(words[-1] in each.opts and not each.is_flag for each in options)
@@ -103,7 +101,7 @@ def going_on(
     line: str, typed: OpenLine, word: str, meaning: str = "", *, shown: str = "", on: bool = False
 ) -> Completion:
     """Return the completion of ``line`` by ``word``, quoted as the line has begun to."""
-    written = opened(word, typed.quote) if on else quoted(word, typed.quote)
+    written = quote_open_word(word, typed.quote) if on else quote_word(word, typed.quote)
     return Completion(word, line[: typed.start] + written, meaning, shown or word, on)
 
 
@@ -117,14 +115,14 @@ def read_folder(folder: Path) -> Iterator[tuple[str, bool]]:
         return
 
 
-def _of_item(item: CompletionItem, line: str, typed: OpenLine, flag: str) -> Completion:
+def _complete_item(item: CompletionItem, line: str, typed: OpenLine, flag: str) -> Completion:
     word = f"{flag}{item.value}"
     shown = item.value if item.value.startswith("-") else item.value.rpartition(",")[2]
     on = word.endswith("=") or bool(item.goes_on)
     return going_on(line, typed, word, item.help or "", shown=item.shown or shown, on=on)
 
 
-def _of_paths(
+def _complete_paths(
     names: Iterable[tuple[str, bool]],
     line: str,
     typed: OpenLine,
@@ -141,13 +139,7 @@ def _of_paths(
 def path_names(
     unfinished: str, folder: Path, listing: Listing = read_folder
 ) -> Iterator[tuple[str, bool]]:
-    """Yield the paths that go on from ``unfinished``, sorted, a folder's with a slash, and whether each is one.
-
-    Args:
-        unfinished: What was typed of it; names that begin with a dot are found by a dot.
-        folder: Where it begins, unless it begins with ``/`` or ``~/``.
-        listing: How folders are read.
-    """
+    """Yield the paths that go on from ``unfinished``, sorted, a folder's with a slash, and whether each is one."""
     start, slash, last = unfinished.rpartition("/")
     start += slash
     # The names of other users may be asked for over a network.
@@ -156,3 +148,38 @@ def path_names(
         hidden = name.startswith(".") and not last.startswith(".")
         if name.startswith(last) and name.isprintable() and not hidden:
             yield f"{start}{name}{'/' if is_folder else ''}", is_folder
+
+
+MAX_RUNS = 100
+
+
+def shell_vocabulary() -> Vocabulary:
+    """Return what a shell's completion knows; what cannot be read is left out."""
+    runs: list[str] = []
+    with contextlib.suppress(OSError):
+        files = [(path.stat().st_mtime, path.stem) for path in runs_dir().glob("*.db")]
+        runs = [name for _, name in sorted(files, reverse=True)[:MAX_RUNS]]
+    return replace(configured_names(), runs=tuple(runs))
+
+
+def configured_names(given_ssh_config: str | None = None) -> Vocabulary:
+    """Return the hosts and clusters of the configuration and of ssh_config, and where each stands."""
+    about: dict[str, str] = {}
+    hosts: dict[str, None] = {}
+    clusters: tuple[str, ...] = ()
+    ssh_config = None
+    with contextlib.suppress(ConsoleError, OSError):
+        config = load_config(refuse=False)
+        ssh_config = config.ssh_config
+        clusters = tuple(config.clusters)
+        for name, cluster in config.clusters.items():
+            for host in names_in(cluster.hosts):
+                hosts[host] = None
+                about.setdefault(host, f"of {name}")
+            about[name] = ",".join(cluster.hosts) or str(cluster.hostfile)
+        hosts |= dict.fromkeys(config.hosts)
+    place = ssh_config_file(given_ssh_config, ssh_config, os.environ) or own_ssh_config()
+    for alias in ssh_names(place):
+        hosts[alias] = None
+        about.setdefault(alias, f"in {place.name}")
+    return Vocabulary(hosts=tuple(hosts), clusters=clusters, about=about)

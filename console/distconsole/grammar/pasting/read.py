@@ -12,9 +12,13 @@ from dataclasses import replace
 
 from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
-from distconsole.grammar.pasting.command import Pasted
-from distconsole.grammar.pasting.meanings import apply
-from distconsole.grammar.pasting.splitting import Meanings, split_options, split_words
+from distconsole.grammar.pasting.meanings import (
+    Meanings,
+    Pasted,
+    apply,
+    split_options,
+    split_words,
+)
 from distconsole.grammar.pasting.starters import PYTHON, STARTERS, TORCHRUN, Starter
 from distconsole.model.requests import LauncherName, PassArgs
 
@@ -49,11 +53,7 @@ KNOWN_STARTERS = "python, torchrun, horovodrun, mpirun, mpiexec, srun and distco
 def read_command(words: Sequence[str]) -> Pasted:
     """Return what a command says.
 
-    Args:
-        words: As a shell would split it; a single word with blanks is split here.
-
-    Raises:
-        UsageError: naming what is not understood.
+    Raises UsageError naming what is not understood.
     """
     if len(words) == 1 and _starts_something(words[0]):
         words = split_words(words[0])
@@ -108,7 +108,6 @@ def _command(words: list[str], found: Pasted) -> Pasted:
 
 
 def _refuse(word: str, name: str, found: Pasted) -> None:
-    """Refuse what no script is, and what starts ranks in a way that is not known."""
     if name == "distconsole" and found != Pasted():
         raise UsageError(
             "distconsole starts the ranks itself, and nothing starts it",
@@ -192,7 +191,6 @@ def _module(words: list[str], found: Pasted) -> Pasted:
 
 
 def _starter(starter: Starter, typed: str, words: list[str], found: Pasted) -> Pasted:
-    """Read one starter's options, and then the command that it starts."""
     options, rest = split_options(starter, words)
     outer = found.starter
     found = replace(found, starter=f"{outer} {typed}".strip())

@@ -21,7 +21,6 @@ class Starter:
     """A program that starts ranks.
 
     Attributes:
-        names: Its options.
         dashes: Whether an option of several letters begins with two dashes only.
         glued: Single letters whose value may follow at once (``-N2``).
     """

@@ -32,7 +32,7 @@ from distconsole.model.findings import Severity
 from distconsole.model.job import LaunchPlan
 from distconsole.model.names import HostName, RunId
 from distconsole.model.outcome import failed
-from distconsole.model.requests import Run, hosts_wanted
+from distconsole.model.requests import Run, count_of_hosts
 from distconsole.operations.launch.code_sync import (
     add_code,
     collect_project,
@@ -113,7 +113,7 @@ def connect_hosts(
     that the job needs cannot be reached, or too few can.
     """
     refuse_other_number(session, cluster, request)
-    wanted = hosts_wanted(request.nnodes)
+    wanted = count_of_hosts(request.nnodes)
     if wanted is None or not request.may_lose_hosts:
         connect_all(session, cluster)
         return cluster
@@ -241,7 +241,7 @@ def refuse_other_number(session: Session, cluster: Cluster, request: Run) -> Non
 
     Raises PlanError, naming both.
     """
-    wanted = hosts_wanted(request.nnodes)
+    wanted = count_of_hosts(request.nnodes)
     if wanted is None:
         return
     if request.may_lose_hosts and request.emit is not None:

@@ -24,7 +24,7 @@ from distconsole.launch.slurm.srun import inside
 from distconsole.launch.sync.send import Project, script_path
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan, NodePlan
-from distconsole.model.requests import Check, LauncherName, Run, Target, hosts_wanted
+from distconsole.model.requests import Check, LauncherName, Run, Target, count_of_hosts
 from distconsole.operations.launch.code_sync import (
     collect_project,
     inspect_script,
@@ -153,7 +153,7 @@ class Targeting:
 
     def _missing(self, session: Session, reached: Collection[str], run: Run) -> tuple[str, ...]:
         """Return the hosts that ``run`` would need and that were not reached."""
-        wanted, hosts = hosts_wanted(run.nnodes), session.cluster.hosts
+        wanted, hosts = count_of_hosts(run.nnodes), session.cluster.hosts
         if run.may_lose_hosts and wanted is not None and len(reached) >= wanted[0]:
             return ()
         total = self.target.ranks

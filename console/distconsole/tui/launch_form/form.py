@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+import os
+from collections.abc import Callable, Iterator, Set
+from dataclasses import replace
+from pathlib import Path
 
 import msgspec
 from textual import on
 
+from distconsole.config.hosts import resolve_cluster
+from distconsole.config.load import load_config
 from distconsole.errors import ConsoleError
+from distconsole.grammar.drafts import draft_of
 from distconsole.model import requests as ask
-from distconsole.model.events import LaunchKept
-from distconsole.tui.launch_form.lines import LaunchLines
+from distconsole.model.cluster import Host
+from distconsole.model.events import Event, LaunchKept
+from distconsole.operations import Control
+from distconsole.operations.sessions import lasting
 from distconsole.tui.launch_form.model import LaunchFormModel
+from distconsole.tui.launch_form.plan_preview import PlanPreview
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.session import ConsoleSession
 from distconsole.tui.tasks import RequestTask
@@ -21,14 +30,7 @@ from distconsole.tui.widgets.line_table import LineTable
 
 
 class LaunchForm(LaunchView):
-    """The view of a launch, with the launch that it is about.
-
-    Args:
-        session: Whose hosts it launches on.
-        prompt: Has the line that the form means.
-        bring: Puts the form on the screen.
-        run: Runs a line.
-    """
+    """The view of a launch, with the launch that it is about."""
 
     def __init__(
         self,
@@ -55,7 +57,8 @@ class LaunchForm(LaunchView):
         self.call_later(self._open)
 
     def leave(self) -> None:
-        """Take the line back out of the prompt: the view leaves the screen, and other verbs are typed elsewhere."""
+        """Take the line back out of the prompt, and start nothing that is not seen: the view leaves the screen."""
+        self.model.wanted = False
         if self._prompt.value == self._mirrored:
             self._mirror("")
 
@@ -69,19 +72,17 @@ class LaunchForm(LaunchView):
         self.draw()
 
     def tick(self) -> None:
-        """Plan what changed, start what was to be started, and draw the form."""
         if self.display and self.model.tick():
             self._decide()
         self.draw()
 
     def draw(self) -> None:
-        """Draw the form, if it is on the screen."""
         if not (self.display and self.furnished):
             return
         task, loads = self._launches, self._session.load_task
         load = loads.load if loads is not None else None
         going = {each.run.run for each in self._session.going}
-        launches = [_as_known(each, going) for each in task.launches] if task is not None else []
+        launches = [_mark_going(each, going) for each in task.launches] if task is not None else []
         now = self._session.clocks.monotonic()
         self.show(self.model, self.lines.hosts, load, launches, now)
 
@@ -90,6 +91,9 @@ class LaunchForm(LaunchView):
         match words:
             case []:
                 self._bring()
+            case ["start"] if not self.display:
+                self._bring()
+                self._session.transcript.say("this is what would be started: ^S starts it")
             case ["start"]:
                 self.model.want_start()
                 self.tick()
@@ -102,7 +106,6 @@ class LaunchForm(LaunchView):
         return True
 
     def follow_prompt(self) -> None:
-        """Have the form say what the prompt says."""
         value = self._prompt.value
         if not self.display or value == self._mirrored or not value.strip():
             return
@@ -127,7 +130,6 @@ class LaunchForm(LaunchView):
 
     @on(FieldRow.Edited)
     def edit(self, event: FieldRow.Edited) -> None:
-        """Put into the line what was put into a field."""
         event.row.heard()
         self.model.edit(event.row.field.name, event.text)
         self._mirror_model()
@@ -135,7 +137,6 @@ class LaunchForm(LaunchView):
 
     @on(HostTable.Picked)
     def pick(self, event: HostTable.Picked) -> None:
-        """Put the hosts chosen into the line."""
         self.model.choose_hosts(event.names)
         self._mirror_model()
         self.draw()
@@ -163,7 +164,6 @@ class LaunchForm(LaunchView):
         self.draw()
 
     def _decide(self) -> None:
-        """Start what the line says, or say why not."""
         model = self.model
         model.wanted = False
         trouble = model.trouble
@@ -205,9 +205,83 @@ class LaunchForm(LaunchView):
         say(f"copied: {command}")
 
 
-def _as_known(kept: LaunchKept, going: Set[str]) -> LaunchKept:
+def _mark_going(kept: LaunchKept, going: Set[str]) -> LaunchKept:
     """Return a launch of before; of one that this session follows it knows that it goes on."""
     if kept.summary.run not in going:
         return kept
     summary = msgspec.structs.replace(kept.summary, state="running")
     return msgspec.structs.replace(kept, summary=summary)
+
+
+class LaunchLines:
+    """What a form asks of a session."""
+
+    def __init__(self, session: ConsoleSession) -> None:
+        self._session = session
+        self._hosts: tuple[Host, ...] | None = None
+
+    def look(self, line: str, launchers: bool) -> PlanPreview:
+        """Return a look at what ``line`` would launch, to be started; it ends with the session."""
+        session = self._session
+
+        def foresee(request: ask.Foresee, control: Control) -> Iterator[Event]:
+            run = replace(request.run, where=request.run.where.over(session.where))
+            return session.answer(replace(request, run=run), control)
+
+        began = session.clocks.monotonic()
+        look = PlanPreview(line, session.request, foresee, launchers=launchers, began=began)
+        session.looks = [each for each in session.looks if each.goes_on] + [look]
+        return look
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """The console's own hosts, without a port that the configuration gives to whoever names them."""
+        own = self._session.own
+        if own is None:
+            return ()
+        if self._hosts is None:
+            self._hosts = tuple(
+                replace(host, port=None)
+                if host.port == own.config.settings(host.name).port
+                else host
+                for host in own.cluster.hosts
+            )
+        return self._hosts
+
+    def beside_hosts(self, text: str) -> dict[str, str]:
+        """Return the options that have hosts named by ``text`` reached as the console's own are."""
+        reached = self._session.own
+        if reached is None:
+            return {}
+        own, where = reached.cluster, ask.Where(hosts=text).over(self._session.where)
+        try:
+            named = resolve_cluster(where, reached.config, os.environ)
+        except ConsoleError:
+            return {}
+        pairs = [(host, own.host(host.name) or host) for host in named.hosts]
+        found: dict[str, set[str | None]] = {
+            "python": {known.python for host, known in pairs if known.python != host.python},
+            "setup": {known.setup for host, known in pairs if known.setup != host.setup},
+            "ssh_config": {own.ssh_config} - {named.ssh_config},
+        }
+        alone = {name: next(iter(values)) for name, values in found.items() if len(values) == 1}
+        return {name: value for name, value in alone.items() if value}
+
+    def shortened(self, request: ask.Run) -> ask.Run:
+        """Return ``request``, which was kept, as it reads here: hosts and folder of ours go unsaid."""
+        own = self._session.own
+        if own is not None:
+            ours = lasting(self._session.where, own.cluster)
+            request = replace(request, where=request.where.beyond(ours))
+        if request.workdir == str(Path.cwd()):
+            request = replace(request, workdir=None)
+        return replace(request, json=False, dry_run=False)
+
+    def line_of(self, request: ask.Run, *, outside: bool = False) -> str:
+        """Return the line that asks for ``request`` at the prompt, or in a shell if ``outside``.
+
+        Raises ConsoleError if the configuration cannot be read.
+        """
+        if outside:
+            request = replace(request, where=request.where.over(self._session.where))
+        return draft_of(request, load_config().verbs).line()

@@ -1,4 +1,4 @@
-"""The launch that is being filled in: one draft, its line, and what is foreseen of it. It draws nothing."""
+"""The launch that is being filled in: one draft, its line, and what is foreseen of it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from distconsole.config.hostfile import NamedHost, read_list, written
+from distconsole.config.hostfile import NamedHost, host_text, read_list
 from distconsole.config.ranges import RangeError
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, NodeError, UnreachableError
@@ -54,17 +54,8 @@ class LaunchFormModel:
 
     Args:
         look: Begins a look at a line: its text, whether launchers are to be judged.
-        hosts: The console's own hosts.
         lost: Why a host is not connected right now; None if it is, or nothing is known.
         name: What must stand beside a list of hosts so that they are reached as the console's own.
-
-    Attributes:
-        draft: What was filled in.
-        line: The line that says it, as the prompt has it.
-        broken: Why the line cannot be read at all.
-        latest: The newest look; ``shown`` the newest that has a plan.
-        refused: By launcher why it would not do on these hosts.
-        wanted: Start as soon as the plan stands.
     """
 
     def __init__(
@@ -93,15 +84,12 @@ class LaunchFormModel:
 
     @property
     def blank(self) -> bool:
-        """Whether nothing was filled in yet."""
         return not self.draft.given and not self.draft.unfinished and self.broken is None
 
     def edit(self, name: str, text: str) -> None:
-        """Put ``text`` into a field; the line follows."""
         self.fill(self.draft.holding(name, text))
 
     def fill(self, draft: Draft) -> None:
-        """Be about ``draft``."""
         self.draft = draft
         self._say(draft.line(), None)
 
@@ -138,7 +126,7 @@ class LaunchFormModel:
                 draft = draft.giving(name, ())
         self._beside = {}
         if set(names) != set(known) or not as_known or not names:
-            text = ",".join(_written(name, said.get(name), known.get(name)) for name in names)
+            text = ",".join(_host_words(name, said.get(name), known.get(name)) for name in names)
             draft = draft.giving("hosts", (text,))
             self._beside = self._name(text) if names else {}
             for name, value in self._beside.items():
@@ -196,7 +184,6 @@ class LaunchFormModel:
 
     @property
     def waits(self) -> bool:
-        """Whether something was typed just now, so that no plan is made yet."""
         return self._may_plan and self._ticks_to_go > 0
 
     @property
@@ -231,11 +218,6 @@ class LaunchFormModel:
         if self.settled and self.trouble is not None:
             self._planned = None
 
-    def close(self) -> None:
-        """Look no further."""
-        for look in self._looks:
-            look.leave()
-
     def _say(self, line: str, broken: ConsoleError | None) -> None:
         self.line, self.broken = line, broken
         self.wanted = False
@@ -257,7 +239,6 @@ class LaunchFormModel:
             look.start()
 
     def _learn(self) -> None:
-        """Keep what the newest look has found."""
         latest = self.latest
         if latest is None:
             return
@@ -312,7 +293,7 @@ def _one_line(error: ConsoleError) -> str:
     return f"{words}: {hint}" if hint and not hint.startswith("see '") else words
 
 
-def _written(name: str, said: NamedHost | None, known: Host | None) -> str:
+def _host_words(name: str, said: NamedHost | None, known: Host | None) -> str:
     """Return a host as ``--hosts`` takes it, with what the line or the console's own list said of it."""
     said = said or NamedHost(name)
     if known is not None:
@@ -322,4 +303,4 @@ def _written(name: str, said: NamedHost | None, known: Host | None) -> str:
             slots=said.slots or known.slots,
             port=said.port or known.port,
         )
-    return written(said)
+    return host_text(said)

@@ -20,21 +20,11 @@ class PlanPreview:
     """What is known of one line; fields are written by its thread and only ever get more.
 
     Args:
-        line: A line of the prompt that asks for a run.
-        parse: Makes a request of it; raises ``ConsoleError``.
-        foresee: Plans it.
-        launchers: Whether every launcher is to be judged, too.
         began: Monotonic seconds.
 
     Attributes:
         request: What the line asks for, once it is understood.
-        plan: The plan, once it is made.
-        notes: What was said of it, with whether it warns.
-        text: The plan as commands to paste.
         refused: By launcher why it would not do; None while that is not known.
-        sought: Where the script is not.
-        error: Why there is no plan.
-        done: Nothing more comes.
     """
 
     def __init__(
@@ -63,7 +53,6 @@ class PlanPreview:
         self._thread = threading.Thread(target=self._work, name="foresight", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
         self._thread.start()
 
     def fail(self, error: ConsoleError) -> None:
@@ -84,7 +73,6 @@ class PlanPreview:
         return self._thread.is_alive()
 
     def join(self, timeout_seconds: float) -> None:
-        """Wait for its thread."""
         if self._thread.ident is not None:
             self._thread.join(timeout_seconds)
 

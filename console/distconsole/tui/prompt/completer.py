@@ -6,19 +6,16 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from distconsole.config.shortcuts import Alias
-from distconsole.errors import UsageError
 from distconsole.grammar import VERBS, Completion, complete_line
-from distconsole.grammar.aliases import expanded
 from distconsole.grammar.completion.complete import Listing, going_on
-from distconsole.grammar.secrets import masked
+from distconsole.grammar.secrets import mask_secrets
 from distconsole.grammar.words import open_line
 from distconsole.runs.compare.statistics import AXES
 from distconsole.runs.conditions.check_fields import CHECK_FIELDS
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS
 from distconsole.tui.jobs import jobs_of
-from distconsole.tui.prompt.completion_index import known_checks
+from distconsole.tui.prompt.completion_index import checks_by_id
 from distconsole.tui.prompt.folders import Folders
 from distconsole.tui.prompt.keys import SCREEN_VERBS, SORTS, VIEWS
 from distconsole.tui.prompt.shortcuts import Shortcuts
@@ -63,15 +60,6 @@ OF_FILES = ("save", "screenshot")
 
 
 class LineCompleter:
-    """Completes lines; it never blocks.
-
-    Args:
-        session: What exists.
-        shortcuts: The operator's aliases.
-        themes: The names of Textual's themes.
-        came: Called from a thread when a slow folder has answered.
-    """
-
     def __init__(
         self,
         session: ConsoleSession,
@@ -86,11 +74,9 @@ class LineCompleter:
 
     @property
     def waiting(self) -> str:
-        """The folder that has not answered yet, or nothing."""
         return self._folders.waiting
 
     def complete(self, line: str) -> list[Completion]:
-        """Return how ``line`` may go on."""
         return self._completions(line, self._folders.list)
 
     def glance(self, line: str) -> list[Completion]:
@@ -98,7 +84,6 @@ class LineCompleter:
         return self._completions(line, self._folders.glance)
 
     def _theme_names(self) -> tuple[str, ...]:
-        """Return the names of all themes, our own first."""
         return tuple(dict.fromkeys((*NAMES, *sorted(self._themes()))))
 
     def _completions(self, line: str, listing: Listing) -> list[Completion]:
@@ -112,13 +97,9 @@ class LineCompleter:
             found = complete_line(line, vocabulary, listing=listing)
             aliases = self._shortcuts.aliases.values()
             own = _among(SCREEN_VERBS, line)
-            own += _among({alias.name: f"= {masked(alias.line)}" for alias in aliases}, line)
+            own += _among({alias.name: f"= {mask_secrets(alias.line)}" for alias in aliases}, line)
             return sorted(found + own, key=lambda each: each.word)
         verb = typed.words[0]
-        alias = self._shortcuts.aliases.get(verb)
-        if alias is not None and "$" not in alias.line:
-            behind = line[typed.spans[0][1] :]
-            return self._behind(alias, line[: typed.spans[0][1]], behind, listing)
         if verb in ("watch", "filter"):
             return _names(line, FIELDS)
         if verb in OF_FILES:
@@ -130,27 +111,14 @@ class LineCompleter:
             return complete_line(line, vocabulary, listing=listing)
         return _among(words, line) if len(typed.words) == 1 else []
 
-    def _behind(self, alias: Alias, name: str, behind: str, listing: Listing) -> list[Completion]:
-        """Complete what stands behind an alias as if it stood behind its line."""
-        try:
-            whole = expanded(alias.name, self._shortcuts.aliases)
-        except UsageError:  # told when the line is sent
-            return []
-        return [
-            replace(each, line=name + each.line[len(whole) :])
-            for each in self._completions(whole + behind, listing)
-            if each.line.startswith(whole)
-        ]
-
     def candidates(self, verb: str) -> Words | None:
-        """Return what may follow a verb of the screen; None for the other verbs."""
         session = self._session
         match verb:
             case "view":
                 runs = {task.run.run: task.line for task in session.tasks if task.run.run}
                 return dict.fromkeys(VIEWS, "") | runs
             case "repeat":
-                return known_checks()
+                return checks_by_id()
             case "heat":
                 task = session.shown_run()
                 quantities = task.history.known if task is not None else []

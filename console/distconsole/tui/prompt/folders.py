@@ -1,10 +1,9 @@
-"""Listings of folders, read in threads: a file system that hangs holds up nothing but its own names."""
+"""Listings of folders, read in threads, so that a file system that hangs holds up only its own names."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
@@ -17,7 +16,6 @@ FRESH_SECONDS = 2.0
 MAX_ENTRIES = 20_000
 MAX_READING = 8
 """So many folders may hang before no further one is read."""
-MAX_KEPT = 32
 
 
 class Folders:
@@ -25,57 +23,48 @@ class Folders:
 
     Args:
         came: Called from a thread when a folder was read that somebody did not wait for.
-        read: What reads a folder.
     """
 
     def __init__(self, came: Callable[[], None], read: Listing = read_folder) -> None:
         self._came = came
         self._read = read
-        self._lock = threading.Lock()
-        self._kept: OrderedDict[Path, tuple[float, list[tuple[str, bool]]]] = OrderedDict()
-        self._reading: dict[Path, threading.Event] = {}
+        self._kept: dict[Path, tuple[float, list[tuple[str, bool]]]] = {}
+        self._reading: dict[Path, threading.Thread] = {}
         self.waiting = ""
         """The folder that the last listing was asked of and that has not answered, or nothing."""
 
-    def list(self, folder: Path) -> Iterable[tuple[str, bool]]:
+    def list(
+        self, folder: Path, patience_seconds: float = PATIENCE_SECONDS
+    ) -> Iterable[tuple[str, bool]]:
         """Return the entries of ``folder``, or what was known of it, or nothing yet."""
-        return self._known(folder, PATIENCE_SECONDS)
+        self.waiting = ""
+        at, entries = self._kept.get(folder, (float("-inf"), []))
+        if time.monotonic() - at < FRESH_SECONDS:
+            return entries
+        self.waiting = str(folder)
+        reader = self._reading.get(folder)
+        if reader is None:
+            if len(self._reading) >= MAX_READING:
+                return entries
+            reader = threading.Thread(
+                target=self._work, args=(folder,), name="folder", daemon=True
+            )
+            self._reading[folder] = reader
+            reader.start()
+        reader.join(patience_seconds)
+        if not reader.is_alive():
+            self.waiting = ""
+        return self._kept.get(folder, (0.0, entries))[1]
 
     def glance(self, folder: Path) -> Iterable[tuple[str, bool]]:
         """As ``list``, without waiting."""
-        return self._known(folder, 0.0)
+        return self.list(folder, 0.0)
 
-    def _known(self, folder: Path, patience_seconds: float) -> Iterable[tuple[str, bool]]:
-        with self._lock:
-            self.waiting = ""
-            at, entries = self._kept.get(folder, (float("-inf"), []))
-            if time.monotonic() - at < FRESH_SECONDS:
-                return entries
-            done = self._reading.get(folder)
-            if done is None:
-                if len(self._reading) >= MAX_READING:
-                    self.waiting = str(folder)
-                    return entries
-                done = self._reading[folder] = threading.Event()
-                threading.Thread(
-                    target=self._work, args=(folder, done), name="folder", daemon=True
-                ).start()
-        if patience_seconds:
-            done.wait(patience_seconds)
-        with self._lock:
-            if folder in self._reading:
-                self.waiting = str(folder)
-            return self._kept.get(folder, (0.0, entries))[1]
-
-    def _work(self, folder: Path, done: threading.Event) -> None:
+    def _work(self, folder: Path) -> None:
         entries = list(islice(self._read(folder), MAX_ENTRIES))
-        with self._lock:
-            self._kept[folder] = (time.monotonic(), entries)
-            self._kept.move_to_end(folder)
-            while len(self._kept) > MAX_KEPT:
-                self._kept.popitem(last=False)
-            del self._reading[folder]
-            late = self.waiting == str(folder)
-        done.set()
-        if late:
+        if len(self._kept) > MAX_READING:
+            self._kept = {}
+        self._kept[folder] = (time.monotonic(), entries)
+        del self._reading[folder]
+        if self.waiting == str(folder):
             self._came()

@@ -1,15 +1,13 @@
-"""Lines typed before: in memory whole, in a file without what looks like a secret. It draws nothing."""
+"""Lines typed before, in memory and in a file; secrets are masked in the file."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
-from distconsole.grammar.secrets import masked
+from distconsole.grammar.secrets import mask_secrets
 from distconsole.tui.terminal.sanitize import one_line
 
 MAX_HISTORY = 1000
@@ -17,8 +15,6 @@ MAX_LINE_CHARS = 8192
 """A longer line is not kept, and the prompt takes none."""
 
 MAX_READ_BYTES = 4 << 20
-LOCK_TRIES = 5
-LOCK_PAUSE_SECONDS = 0.01
 
 
 class History:
@@ -61,7 +57,7 @@ class History:
         self.lines = newest_once([*self.lines, line])
         if self._path is None:
             return
-        kept = masked(line)
+        kept = mask_secrets(line)
         if kept != line:
             self._whole[kept] = line
         try:
@@ -100,41 +96,19 @@ class History:
         kept = data.decode("utf-8", errors="replace").split("\n")
         lines = newest_once(one_line(line).strip() for line in kept if len(line) <= MAX_LINE_CHARS)
         if len(kept) > 2 * MAX_HISTORY or size > MAX_READ_BYTES:
-            self._cut(path, lines)
-        return lines
-
-    def _cut(self, path: Path, lines: list[str]) -> None:
-        """Replace the file by ``lines``, unless another console is at it."""
-        with self._locked(path, fcntl.LOCK_EX) as alone:
-            if not alone:
-                return
             aside = path.with_name(f"{path.name}.{os.getpid()}")
             aside.touch(mode=0o600)
             aside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
             aside.replace(path)
+        return lines
 
     def _append(self, path: Path, line: str) -> None:
-        """Add to the file, so that two consoles side by side lose nothing of each other's."""
+        """Add to the file's end, so that two consoles side by side lose nothing of each other's."""
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with self._locked(path, fcntl.LOCK_SH):
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-            descriptor = os.open(path, flags, 0o600)
-            try:
-                os.fchmod(descriptor, 0o600)
-                written = os.write(descriptor, f"{line}\n".encode())
-                found = os.fstat(descriptor)
-                if found.st_size == self._seen[1] + written:  # and nobody else's with it
-                    self._seen = (found.st_ino, found.st_size, found.st_mtime_ns)
-            finally:
-                os.close(descriptor)
-
-    @contextlib.contextmanager
-    def _locked(self, path: Path, how: int) -> Iterator[bool]:
-        """Hold the lock beside the file; yield whether it could be had soon."""
-        lock = path.with_name(f"{path.name}.lock")
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         try:
-            yield _lock(descriptor, how)
+            os.fchmod(descriptor, 0o600)
+            os.write(descriptor, f"{line}\n".encode())
         finally:
             os.close(descriptor)
 
@@ -143,16 +117,3 @@ def newest_once(lines: Iterable[str]) -> list[str]:
     """Return ``lines`` without empty ones, each where it stands last, at most ``MAX_HISTORY``."""
     last = dict.fromkeys(line for line in reversed(list(lines)) if line)
     return list(reversed(list(last)[:MAX_HISTORY]))
-
-
-def _lock(descriptor: int, how: int) -> bool:
-    for _ in range(LOCK_TRIES):
-        try:
-            fcntl.flock(descriptor, how | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(LOCK_PAUSE_SECONDS)
-        except OSError:
-            return False  # a file system without locks
-        else:
-            return True
-    return False

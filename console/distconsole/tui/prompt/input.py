@@ -1,4 +1,4 @@
-"""The prompt: completion as a list, history with a search, and nothing that knows what a verb does."""
+"""The prompt: one line, with completion as a list and a search of the history."""
 
 from __future__ import annotations
 
@@ -58,9 +58,7 @@ class _Walk:
     """A walk through a list.
 
     Attributes:
-        typed: The line as it was before, with the place of the cursor.
         searching: Whether the line is what is looked for, and the list what was found.
-        at: Which is chosen.
     """
 
     typed: str
@@ -73,8 +71,6 @@ class _Walk:
 
 
 class Prompt(Input):
-    """One line of the grammar."""
-
     DEFAULT_CSS = """
     Prompt.-searching { background: $primary 20%; }
     """
@@ -161,7 +157,6 @@ class Prompt(Input):
         return one_line(value)[:MAX_LINE_CHARS]
 
     def offer(self, line: str) -> None:
-        """Put ``line`` there for Enter to confirm."""
         self._close()
         self._put(line)
         self.focus()
@@ -183,7 +178,6 @@ class Prompt(Input):
         self._invite()
 
     def choose(self, index: int) -> None:
-        """Take one of the list."""
         if self._walk is not None:
             self._show_choice(index)
             self._take()
@@ -220,7 +214,6 @@ class Prompt(Input):
             self._list(found)
 
     def action_back(self) -> None:
-        """Walk back through the list."""
         self._step(-1)
 
     def action_search(self) -> None:
@@ -238,7 +231,7 @@ class Prompt(Input):
     def action_older(self) -> None:
         """Show the newest older line that begins as this one did."""
         if self._walk is not None:
-            self._climb(-1)
+            self._step_row(-1)
             return
         if self._place is None:
             self._history.refresh()
@@ -253,7 +246,7 @@ class Prompt(Input):
     def action_newer(self) -> None:
         """Go back towards what was being typed."""
         if self._walk is not None:
-            self._climb(1)
+            self._step_row(1)
             return
         if self._place is None:
             return
@@ -287,7 +280,6 @@ class Prompt(Input):
         self._put(ghost if end < 0 else self.value + rest[:end])
 
     def action_empty(self) -> None:
-        """Begin anew."""
         self._close()
         self._put("")
         self._place = None
@@ -422,20 +414,13 @@ class Prompt(Input):
             at = max(0, min(last, walk.at + by))
         self._show_choice(at)
 
-    def _climb(self, direction: int) -> None:
-        """Go down or up in the list; from the end of a column to the next one."""
-        walk, columns = self._walk, self._offers.columns
-        if walk is None or not walk.offers:
-            return
-        if walk.at is None or columns == 1:
+    def _step_row(self, direction: int) -> None:
+        """Go to the next row, from the last one to the next of the list."""
+        walk, by = self._walk, direction * self._offers.columns
+        if walk is not None and walk.at is not None and 0 <= walk.at + by < len(walk.offers):
+            self._step(by)
+        else:
             self._step(direction)
-            return
-        at, count = walk.at + direction * columns, len(walk.offers)
-        if not 0 <= at < count:
-            column = (walk.at % columns + direction) % min(columns, count)
-            last = column + (count - 1 - column) // columns * columns
-            at = column if direction > 0 else last
-        self._show_choice(at)
 
     def _show_choice(self, at: int) -> None:
         walk = self._walk

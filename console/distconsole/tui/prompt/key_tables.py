@@ -1,8 +1,8 @@
-"""Every key that does something, for the help and for the document of keys; made from what does the work."""
+"""Every key that does something, for the help."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from textual.binding import Binding
 from textual.widget import Widget
@@ -40,35 +40,19 @@ def keys_here(keys: Iterable[Key], view: str) -> list[Key]:
 def part_keys(part: type[Widget]) -> list[tuple[str, str]]:
     """Return the keys of a part of the screen, with what each does."""
     bindings = [each for each in vars(part)["BINDINGS"] if isinstance(each, Binding)]
-    return [(", ".join(map(_shown, each.key.split(","))), each.description) for each in bindings]
+    return [
+        (", ".join(map(_key_text, each.key.split(","))), each.description) for each in bindings
+    ]
 
 
 def place_of(key: Key) -> str:
-    """Return where ``key`` works, in words."""
     if not (key.inside or key.only):
         return "anywhere"
     views = "any view" if key.views == VIEWS else ", ".join(key.views)
     return f"inside {views}" if key.inside else views
 
 
-def keys_table(keys: Sequence[Key]) -> list[str]:
-    """Return the rows of a table in Markdown: key, label, line, place."""
-    rows = ["| key | | types | works |", "|---|---|---|---|"]
-    for key in keys:
-        line = f"`{key.line.strip()}`" + (" …" if key.asks else "")
-        rows.append(f"| `{key.shown}` | {key.label} | {line} | {place_of(key)} |")
-    return rows
-
-
-def parts_table() -> list[str]:
-    """Return the rows of a table in Markdown of the keys of all parts."""
-    rows = ["| in | key | does |", "|---|---|---|"]
-    for title, part in PARTS:
-        rows += [f"| {title} | {keys} | {does} |" for keys, does in part_keys(part)]
-    return rows
-
-
-def _shown(key: str) -> str:
+def _key_text(key: str) -> str:
     key = key.strip()
     if key in NAMES or key in CHARACTERS:
         return NAMES.get(key) or CHARACTERS[key]

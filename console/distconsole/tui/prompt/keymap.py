@@ -1,4 +1,4 @@
-"""Which key types which line: ours, and over them those of ``[keys]``. It presses none."""
+"""Which key types which line: ours, and over them those of ``[keys]``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from distconsole.config.shortcuts import Alias, KeySetting
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConfigError, UsageError
 from distconsole.grammar import VERBS, parse_line
-from distconsole.grammar.aliases import expanded
+from distconsole.grammar.aliases import expand_alias
 from distconsole.grammar.words import open_line
 from distconsole.tui.prompt.keys import (
     CHARACTERS,
@@ -24,27 +24,12 @@ from distconsole.tui.prompt.keys import (
     Key,
 )
 
-NAMED = {
-    **{f"f{number}": f"f{number}" for number in range(1, 25)},
-    **{
-        name: name for name in ("insert", "space", "backspace", "delete", "tab", "enter", "escape")
-    },
-    **{
-        name: name for name in ("home", "end", "pageup", "pagedown", "up", "down", "left", "right")
-    },
-    "esc": "escape",
-    "return": "enter",
-    "del": "delete",
-    "ins": "insert",
-    "pgup": "pageup",
-    "pgdn": "pagedown",
-    "pgdown": "pagedown",
-}
-MODIFIERS = {"c": "ctrl", "ctrl": "ctrl", "control": "ctrl", "^": "ctrl", "alt": "alt", "m": "alt"}
-MODIFIERS |= {"meta": "alt", "shift": "shift", "s": "shift"}
-
+NAMED = (
+    *(f"f{number}" for number in range(1, 25)),
+    *("insert", "space", "backspace", "delete", "tab", "enter", "escape"),
+    *("home", "end", "pageup", "pagedown", "up", "down", "left", "right"),
+)
 SAME = {"ctrl+i": "Tab", "ctrl+m": "Enter", "ctrl+j": "Enter", "ctrl+h": "Backspace"}
-SAME |= {"ctrl+left_square_bracket": "Escape"}
 """What a terminal sends for both alike."""
 
 RESERVED = {
@@ -96,64 +81,43 @@ class Keymap:
         return next((key for key in fitting if key.works_in(view)), None)
 
 
-def made(settings: Iterable[KeySetting], aliases: Mapping[str, Alias]) -> Keymap:
+def make_keymap(settings: Iterable[KeySetting], aliases: Mapping[str, Alias]) -> Keymap:
     """Return the keys with those of ``settings``, of which later ones win.
 
-    Raises:
-        ConfigError: naming file and line, if a key, a view or a line is none, or two say different
-            things of one key.
+    Raises ConfigError naming file and line, if a key, a view or a line is none.
     """
-    seen: dict[tuple[str, str], KeySetting] = {}
+    wanted: dict[tuple[str, str], KeySetting] = {}
     for setting in settings:
         if setting.view and setting.view not in VIEWS:
             near = nearest(setting.view, VIEWS)
             hint = f"did you mean '{near}'?" if near else f"known are: {', '.join(VIEWS)}"
             raise ConfigError(f"{setting.place}: there is no view '{setting.view}'", hint)
-        name = key_called(setting)
-        before = seen.get((setting.view, name))
-        file = setting.place.rpartition(":")[0]
-        if before is not None and before.place.rpartition(":")[0] == file:
-            raise ConfigError(
-                f"{setting.place}: '{setting.key}' is '{before.key}' of {before.place} once more",
-                "leave one of them out",
-            )
         _check_line(setting, aliases)
-        seen[setting.view, name] = setting
+        wanted[setting.view, _key_name(setting)] = setting
     own: list[Key] = []
     told: list[str] = []
     gone: set[Key] = set()
-    for (view, name), setting in seen.items():
+    for (view, name), setting in wanted.items():
         key = _key(name, view, setting)
         replaced = [each for each in KEYS if each.key == name and _meet(each, key)]
-        gone.update(each for each in replaced if not view or each.views == (view,))
-        lost = ", ".join(f"'{each.line}'" for each in replaced if each.line != key.line)
+        gone |= {each for each in replaced if not view or each.views == (view,)}
         if setting.line:
             own.append(key)
-        if lost:
+        if lost := ", ".join(f"'{each.line}'" for each in replaced if each.line != key.line):
             where = f" in {view}" if view else ""
             what = f"is '{setting.line.strip()}'" if setting.line else "does nothing"
             told.append(f"{key.shown}{where} {what} ({setting.place}), no more {lost}")
-    hidden = {(key.key, key.views) for key in own}
-    kept = tuple(
-        each for each in KEYS if each not in gone and (each.key, each.views) not in hidden
-    )
-    own.sort(
-        key=lambda key: not key.views
-    )  # what is said of one view goes before what is said of all
-    return Keymap((*own, *kept), told=tuple(told))
+    # What is said of one view goes before what is said of all.
+    own.sort(key=lambda key: not key.views)
+    return Keymap((*own, *(key for key in KEYS if key not in gone)), told=tuple(told))
 
 
-def key_called(setting: KeySetting) -> str:
-    """Return Textual's name of a key.
-
-    Raises:
-        ConfigError: if there is no such key, or it is not to be had.
-    """
-    name = _named(setting.key)
+def _key_name(setting: KeySetting) -> str:
+    """Return Textual's name of a key; raises ConfigError if there is none, or it is not to be had."""
+    name = _textual_name(setting.key)
     if name is None:
-        base = re.split(r"[+-]", setting.key)[-1] or setting.key
-        near = nearest(base.lower(), NAMED)
-        hint = f"did you mean '{near}'? " if near and len(base) > 1 else ""
+        near = nearest(setting.key.rpartition("+")[2].lower(), NAMED)
+        hint = f"did you mean '{near}'? " if near else ""
         raise ConfigError(
             f"{setting.place}: there is no key '{setting.key}'",
             f"{hint}keys are such as: f11, ctrl+t, alt+x, insert, x, /",
@@ -169,30 +133,22 @@ def key_called(setting: KeySetting) -> str:
     return name
 
 
-def _named(written: str) -> str | None:
-    """Return Textual's name of ``Ctrl-T``, ``^t``, ``alt+x``, ``F7``, ``/`` or ``N``; None if it is none."""
-    text = written if len(written) == 1 else written.strip()
-    if text.startswith("^") and len(text) > 1:
-        text = f"ctrl+{text[1:]}"
-    parts = [text] if len(text) == 1 else re.split(r"[+-](?=.)", text)
-    *modifiers, base = parts
-    known = [MODIFIERS.get(each.lower()) for each in modifiers]
-    if None in known or not base:
+def _textual_name(written: str) -> str | None:
+    """Return Textual's name of ``ctrl+t``, ``^t``, ``F7``, ``/`` or ``N``; None if it is none."""
+    text = f"ctrl+{written[1]}" if re.fullmatch(r"\^.", written) else written
+    *modifiers, base = [text] if len(text) == 1 else re.split(r"\+(?=.)", text.strip())
+    held = sorted(each.lower() for each in modifiers)
+    if not set(held) <= {"ctrl", "alt"}:
         return None
     if len(base) == 1:
-        if not base.isprintable() or (known and not base.isascii()):
+        if not base.isprintable():
             return None
-        base = base.lower() if "ctrl" in known else base
-        if "shift" in known:
-            base, known = base.upper(), [each for each in known if each != "shift"]
-        base = _character_to_key(base)
+        base = _character_to_key(base.lower() if "ctrl" in held else base)
     elif base.lower() in NAMED:
-        base = NAMED[base.lower()]
-    elif base in CHARACTERS:
-        pass
-    else:
+        base = base.lower()
+    elif base not in CHARACTERS:
         return None
-    return "+".join((*sorted({each for each in known if each}), base))
+    return "+".join((*held, base))
 
 
 def _key(name: str, view: str, setting: KeySetting) -> Key:
@@ -204,7 +160,6 @@ def _key(name: str, view: str, setting: KeySetting) -> Key:
 
 
 def _meet(default: Key, key: Key) -> bool:
-    """Whether they mean the same press in some view."""
     if default.inside != key.inside:
         return False
     return not default.views or not key.views or bool(set(default.views) & set(key.views))
@@ -231,7 +186,7 @@ def _check_line(setting: KeySetting, aliases: Mapping[str, Alias]) -> None:
     if setting.line.endswith(" ") or word in SCREEN_VERBS:
         return
     try:
-        parse_line(expanded(re.sub(r"\{[a-z]+\}", "x", line), aliases))
+        parse_line(expand_alias(re.sub(r"\{[a-z]+\}", "x", line), aliases))
     except UsageError as error:
         if word in VERBS or "no verb" not in error.message:
             raise ConfigError(

@@ -1,4 +1,4 @@
-"""Keys as text of the grammar, so that a key and the prompt can never mean different things."""
+"""Keys of ours: each types a line of the grammar."""
 
 from __future__ import annotations
 
@@ -37,9 +37,7 @@ class Key:
     """One key.
 
     Attributes:
-        key: What is pressed.
         line: What it types; ``{run}``, ``{check}`` and ``{host}`` stand for what is on the screen.
-        label: What the line of keys calls it.
         asks: True if the line is put into the prompt for Enter to confirm, because it is dangerous
             or unfinished.
         views: The views whose line of keys shows it; empty for all, ("",) for none.
@@ -57,7 +55,6 @@ class Key:
 
     @property
     def shown(self) -> str:
-        """The key as people write it."""
         if self.key in CHARACTERS:
             return CHARACTERS[self.key]
         if self.key.startswith("ctrl+"):

@@ -1,4 +1,4 @@
-"""A question above the prompt, for yes or no; the rest of the screen goes on. It does nothing itself."""
+"""A question above the prompt, for yes or no; the rest of the screen goes on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from textual.widget import Widget
 from textual.widgets import Static
 
 from distconsole.tui.confirmations import Danger
-from distconsole.tui.prompt.answers import RestOfAnswer
 from distconsole.tui.terminal.sanitize import one_line
 
 LOOK_SECONDS = 0.2
@@ -31,7 +30,6 @@ class Asked:
     """One question.
 
     Attributes:
-        answered: Called with the answer, on the screen's thread.
         at_once: Whether the person has just asked for it; else it does not take the keys, which
             might be in the middle of a word.
     """
@@ -54,8 +52,6 @@ class Question(Static, can_focus=True):
     ]
 
     class Put(Message):
-        """Ask this; may be posted from any thread."""
-
         def __init__(self, asked: Asked) -> None:
             super().__init__()
             self.asked = asked
@@ -63,15 +59,13 @@ class Question(Static, can_focus=True):
     class Over(Message):
         """No question waits any more."""
 
-    def __init__(self, rest: RestOfAnswer | None = None, id: str | None = None) -> None:  # noqa: A002
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id, markup=False)
-        self._rest = rest or RestOfAnswer()
         self._asked: deque[Asked] = deque()
         self._before: Widget | None = None
 
     @property
     def waits(self) -> bool:
-        """Whether there is one."""
         return bool(self._asked)
 
     def ask(self, asked: Asked) -> None:
@@ -96,14 +90,6 @@ class Question(Static, can_focus=True):
         return True
 
     def on_key(self, event: events.Key) -> None:
-        """Take the answer, and the rest of its word where that was on its way here before it was answered."""
-        keys = self._rest.take(event)
-        for key in keys:
-            self._take(key)
-        if event not in keys:
-            _keep(event)
-
-    def _take(self, event: events.Key) -> None:
         """Take the answer; give way to letters that are none: a line was begun before the question stood there.
 
         Its Enter, or a y in it, must not be taken for one: the question waits for ``yes`` at the prompt. All of
@@ -112,7 +98,6 @@ class Question(Static, can_focus=True):
         asked = self._asked[0] if self._asked else None
         at_once = asked is not None and asked.at_once
         if at_once and event.key in (*YES, *NO):
-            self._rest.begin(event)
             self.answer(event.key in YES)
         elif asked is None or not at_once:
             self._pass_on(event)
@@ -123,7 +108,8 @@ class Question(Static, can_focus=True):
             self.call_later(self._leave)
         else:
             return
-        _keep(event)
+        event.stop()
+        event.prevent_default()
 
     def _pass_on(self, event: events.Key) -> None:
         """Have the key do what it would have done without the question."""
@@ -135,7 +121,6 @@ class Question(Static, can_focus=True):
             self.screen.set_focus(self._before)
 
     def action_answer(self, yes: bool) -> None:
-        """Take the answer."""
         self.answer(yes)
 
     def on_question_put(self, message: Put) -> None:
@@ -144,7 +129,6 @@ class Question(Static, can_focus=True):
         self.ask(message.asked)
 
     def on_click(self, event: events.Click) -> None:
-        """Take the answer that was clicked."""
         answer = event.style.meta.get(ANSWER)
         if answer is not None:
             self.answer(answer == "yes")
@@ -183,13 +167,7 @@ class Question(Static, can_focus=True):
         self.update(Content("\n").join(lines))
 
 
-def _keep(event: events.Key) -> None:
-    """Let nobody else have the key."""
-    event.stop()
-    event.prevent_default()
-
-
-def confirmed(
+def ask_from_thread(
     post: Callable[[Question.Put], object], question: str, wanted: Callable[[], bool]
 ) -> bool:
     """Ask from a thread that may block, and return the answer; no if it is not wanted any more."""

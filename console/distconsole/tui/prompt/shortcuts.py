@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from distconsole.config.schema import Config
-from distconsole.config.shortcuts import Alias, aliases_file, keep_alias, kept_aliases
+from distconsole.config.shortcuts import Alias, aliases_file, keep_alias, read_aliases_file
 from distconsole.errors import UsageError
 from distconsole.grammar import VERBS
-from distconsole.grammar.aliases import checked, expanded, refuse_loop, trouble_with
-from distconsole.grammar.secrets import masked
-from distconsole.tui.prompt.keymap import Keymap, made
+from distconsole.grammar.aliases import check_aliases, expand_alias, trouble_with
+from distconsole.grammar.secrets import mask_secrets
+from distconsole.tui.prompt.keymap import Keymap, make_keymap
 from distconsole.tui.prompt.keys import ALIASES, SCREEN_VERBS
 
 KNOWN = (*VERBS, *SCREEN_VERBS, "help", "distconsole", *ALIASES)
@@ -25,25 +25,22 @@ class Shortcuts:
     """Aliases and keys.
 
     Args:
-        config: What was configured.
         kept: Where aliases are kept; None keeps them for this session only.
 
-    Raises:
-        ConfigError: naming file and line, if one of them means nothing.
+    Raises ConfigError naming file and line, if one of them means nothing.
     """
 
     def __init__(self, config: Config, kept: Path | None = None) -> None:
         self._kept = kept
         self._configured = config.aliases
-        checked(self._configured, KNOWN)
+        check_aliases(self._configured, KNOWN)
         self._own: dict[str, Alias] = {}
         self._seen = 0
         self.refresh()
-        self.keymap: Keymap = made(config.keys, self.aliases)
+        self.keymap: Keymap = make_keymap(config.keys, self.aliases)
 
     @property
     def aliases(self) -> Mapping[str, Alias]:
-        """All aliases, by name; those of the prompt win."""
         return {**self._configured, **self._own}
 
     def refresh(self) -> None:
@@ -55,50 +52,45 @@ class Shortcuts:
             if seen == self._seen:
                 return
             self._seen = seen
-            found = kept_aliases(self._kept)
-            both = {**self._configured, **found}
+            found = read_aliases_file(self._kept)
             self._own = {
                 name: alias
                 for name, alias in found.items()
-                if trouble_with(name, alias.line, KNOWN, both) is None
+                if trouble_with(name, alias.line, KNOWN) is None
             }
 
-    def expanded(self, line: str) -> str:
+    def expand(self, line: str) -> str:
         """Return ``line`` with an alias as what it stands for.
 
-        Raises:
-            UsageError: as ``grammar.aliases.expanded``.
+        Raises UsageError as ``expand_alias``.
         """
         self.refresh()
-        return expanded(line, self.aliases)
+        return expand_alias(line, self.aliases)
 
     def define(self, words: str) -> str:
         """Keep the alias in ``NAME = LINE``; return what is to be said.
 
-        Raises:
-            UsageError: if it means nothing.
+        Raises UsageError if it means nothing.
         """
         match = DEFINED.fullmatch(words)
         if match is None or not match[2]:
             return self.listed(words.strip())
-        name, line = match[1], _unquoted(match[2])
-        trouble = trouble_with(name, line, KNOWN, self.aliases)
+        name, line = match[1], _strip_quotes(match[2])
+        trouble = trouble_with(name, line, KNOWN)
         if trouble is not None:
             raise trouble
         alias = Alias(name, line)
-        refuse_loop(name, {**self.aliases, name: alias})
         before = self._configured.get(name)
         self._own[name] = alias
         hides = f", in place of {before.place}" if before else ""
-        if masked(line) != line:
+        if mask_secrets(line) != line:
             return f"{name} is an alias of this session{hides}: it is not kept, for it has a secret in it"
         return f"{name} is an alias{hides}{self._keep(name, line)}"
 
     def forget(self, name: str) -> str:
         """Forget an alias of the prompt's; return what is to be said.
 
-        Raises:
-            UsageError: if there is none, or it is the configuration's.
+        Raises UsageError if there is none, or it is the configuration's.
         """
         if name in self._own:
             del self._own[name]
@@ -117,7 +109,7 @@ class Shortcuts:
                 f"there is no alias {name}" if name else "no aliases: alias NAME = LINE makes one"
             )
         return "\n".join(
-            f"alias {alias.name} = {masked(alias.line)}"
+            f"alias {alias.name} = {mask_secrets(alias.line)}"
             + (f"  ({alias.place})" if alias.place else "")
             for alias in sorted(found, key=lambda alias: alias.name)
         )
@@ -134,16 +126,12 @@ class Shortcuts:
         return ""
 
 
-def of_user(config: Config) -> Shortcuts:
-    """Return the shortcuts of whoever runs the program.
-
-    Raises:
-        ConfigError: as ``Shortcuts``.
-    """
+def user_shortcuts(config: Config) -> Shortcuts:
+    """Return the shortcuts of whoever runs the program; raises ConfigError as ``Shortcuts``."""
     return Shortcuts(config, aliases_file())
 
 
-def _unquoted(line: str) -> str:
+def _strip_quotes(line: str) -> str:
     """Return ``line`` without the one pair of quotes around all of it, as shells have aliases."""
     whole = len(line) > 1 and line[0] in "'\"" and line[-1] == line[0] and line.count(line[0]) == 2
     return line[1:-1] if whole else line

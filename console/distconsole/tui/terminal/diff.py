@@ -1,13 +1,12 @@
 """What the terminal shows, cell by cell: an update writes the cells that differ, in the bytes that this takes.
 
-Textual writes whole lines of a widget, each piece with all of its colours. It knows nothing of widgets.
+Textual writes whole lines of a widget, each piece with all of its colours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import islice
 
 from rich.cells import cell_len
 from rich.color import ColorSystem
@@ -19,10 +18,6 @@ from textual.strip import Strip
 
 UNKNOWN = ""
 """Stands for a cell of which nothing is known; it differs from whatever is to be there."""
-BRIDGED_CELLS = 4
-"""Writing so many cells again takes no more bytes than moving over them."""
-SEEN_ON_BLANKS = frozenset(("4", "5", "7", "9", "21", "53"))
-"""SGR attributes that show on a blank, too: lines, blinking, swapped colours."""
 WIDE_FROM = "\U0001f000"
 """Terminals disagree on how wide characters from here on are."""
 
@@ -38,7 +33,6 @@ class DiffUpdate(CompositorUpdate):
         self._size = size
 
     def render_segments(self, console: Console) -> str:
-        """Return what to write to the terminal."""
         return self._canvas.draw(self._update, self._size, console)
 
 
@@ -57,13 +51,7 @@ class TerminalDiff:
         self._size = Size(0, 0)
 
     def draw(self, update: ChopsUpdate | LayoutUpdate, size: Size, console: Console) -> str:
-        """Return what brings ``update`` to the terminal, and know it as shown there from then on.
-
-        Args:
-            update: A whole screen, which is written as it is, or parts of it.
-            size: Of the terminal.
-            console: Whose colours are written.
-        """
+        """Return what brings ``update`` to the terminal, and know it as shown there from then on."""
         if size != self._size or isinstance(update, LayoutUpdate):
             self._size = size
             self._texts = [[UNKNOWN] * size.width for _ in range(size.height)]
@@ -84,7 +72,7 @@ class TerminalDiff:
         if cells is not None:
             self._draw_cells(y, x, *cells)
             return
-        self._turn_to("", blank=False)
+        self._turn_to("")
         self._out += [_move(y, x), strip.render(console)]
         unknown = [UNKNOWN] * strip.cell_length
         # What stands right of it may have been pushed or cut, if the terminal thinks it wider.
@@ -97,30 +85,21 @@ class TerminalDiff:
         before, before_codes = self._texts[y][x:end], self._codes[y][x:end]
         if texts == before and codes == before_codes:
             return
-        compared = zip(texts, before, codes, before_codes, strict=True)
-        changed = [at for at, (a, b, c, d) in enumerate(compared) if a != b or c != d]
         pen_at = -1
-        for at in changed:
+        for at, cell in enumerate(zip(texts, codes, before, before_codes, strict=True)):
+            if cell[:2] == cell[2:]:
+                continue
             if pen_at != at:
-                between = range(pen_at, at)
-                if pen_at < 0:
-                    self._out.append(_move(y, x + at))
-                elif len(between) <= BRIDGED_CELLS and not any(
-                    _turned(self._pen, codes[each], texts[each] == " ")[0] for each in between
-                ):
-                    self._out += texts[pen_at:at]
-                else:
-                    self._out.append(f"\x1b[{len(between)}C")
-            self._turn_to(codes[at], blank=texts[at] == " ")
-            self._out.append(texts[at])
+                self._out.append(_move(y, x + at))
+            self._turn_to(cell[1])
+            self._out.append(cell[0])
             pen_at = at + 1
         self._texts[y][x:end], self._codes[y][x:end] = texts, codes
 
-    def _turn_to(self, code: str, *, blank: bool) -> None:
+    def _turn_to(self, code: str) -> None:
         if code != self._pen:
-            sequence, self._pen = _turned(self._pen, code, blank)
-            if sequence:
-                self._out.append(sequence)
+            self._pen = code
+            self._out.append(f"\x1b[0;{code}m" if code else "\x1b[m")
 
 
 def _pieces(update: ChopsUpdate | LayoutUpdate) -> Iterator[tuple[int, int, Strip]]:
@@ -150,13 +129,8 @@ def _cells(strip: Strip, system: ColorSystem) -> tuple[list[str], list[str]] | N
     for text, style, control in strip:
         if control or (style is not None and style.link) or not _is_plain(text):
             return None
-        code = _code(style, system)
         texts += text
-        blank = _blank(code)
-        if blank == code or " " not in text:
-            codes += [code] * len(text)
-        else:
-            codes += [blank if each == " " else code for each in text]
+        codes += [_code(style, system)] * len(text)
     return texts, codes
 
 
@@ -172,54 +146,6 @@ def _is_plain(text: str) -> bool:
     if text.isascii():
         return text.isprintable()
     return text.isprintable() and all(cell_len(each) == 1 and each < WIDE_FROM for each in text)
-
-
-@lru_cache(maxsize=4096)
-def _parts(code: str) -> tuple[frozenset[str], str, str]:
-    """Return the attributes, the colour and the background of the parameters of an SGR sequence."""
-    attributes: set[str] = set()
-    front = back = ""
-    words = iter(code.split(";") if code else ())
-    for word in words:
-        colour = word
-        if word in ("38", "48"):
-            kind = next(words, "")
-            colour = ";".join((word, kind, *islice(words, 3 if kind == "2" else 1)))
-        if word in ("38", "39") or (len(word) == 2 and word[0] in "39" and word[1] in "01234567"):
-            front = colour
-        elif word in ("48", "49") or (len(word) >= 2 and word[:-1] in ("4", "10")):
-            back = colour
-        else:
-            attributes.add(word)
-    return frozenset(attributes), front, back
-
-
-@lru_cache(maxsize=4096)
-def _blank(code: str) -> str:
-    """Return what of ``code`` shows on a blank."""
-    attributes, _, back = _parts(code)
-    return code if attributes & SEEN_ON_BLANKS else back
-
-
-@lru_cache(maxsize=16384)
-def _turned(pen: str, code: str, blank: bool) -> tuple[str, str]:
-    """Return the sequence that turns ``pen`` into ``code``, and what the pen is then.
-
-    A blank needs no other pen where that one would leave the same there.
-    """
-    attributes, front, back = _parts(pen)
-    wanted, wanted_front, wanted_back = _parts(code)
-    if pen == code or (blank and back == wanted_back and _blank(pen) == code):
-        return "", pen
-    words: list[str] = []
-    if not attributes <= wanted:
-        words, attributes, front, back = ["0"], frozenset(), "", ""
-    words += sorted(wanted - attributes)
-    if front != wanted_front:
-        words.append(wanted_front or "39")
-    if back != wanted_back:
-        words.append(wanted_back or "49")
-    return f"\x1b[{';'.join(words)}m", code
 
 
 def _move(y: int, x: int) -> str:

@@ -1,7 +1,4 @@
-"""Whether somebody waits for the answer to a key, so that threads which only gather leave the processor to it.
-
-Python runs one thread at a time: one that never rests costs whoever draws half of its time. It draws nothing.
-"""
+"""Whether somebody waits for the answer to a key, so that threads which only gather leave the processor to it."""
 
 from __future__ import annotations
 
@@ -15,11 +12,7 @@ LONGEST_SECONDS = 0.05
 
 
 class InputPriority:
-    """Says when an answer is awaited. Others are kept from their work for at most half of the time.
-
-    Args:
-        clock: Monotonic seconds.
-    """
+    """Says when an answer is awaited. Others are kept from their work for at most half of the time."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
         self._clock = clock

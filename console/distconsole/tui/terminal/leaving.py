@@ -31,8 +31,6 @@ class Leaving:
     """What a signal does while the screen stands and is left.
 
     Args:
-        leave: Leaves with an exit code, as by ``quit``.
-        is_leaving: Whether that was asked for already, or cannot be done.
         left_behind: What may go on when the program ends, in lines.
     """
 

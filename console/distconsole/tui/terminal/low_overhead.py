@@ -1,11 +1,8 @@
-"""An application that costs little while it stands there all day. It knows nothing of what it shows."""
+"""An application that costs little while it stands there all day."""
 
 from __future__ import annotations
 
-import ctypes
 import gc
-import sys
-import threading
 import time
 from collections.abc import Coroutine, Sequence
 from typing import ClassVar, TypeVar, cast
@@ -30,26 +27,6 @@ COLLECTED_AFTER = (2_000, 10, 200)
 """The collector's thresholds; Python's own are (700, 10, 10). Each search is short: 20,000 objects take 3 ms."""
 HURRY_SECONDS = 0.1
 """So long after a key what it changes is drawn as soon as it is known, not at the next of 60 moments a second."""
-SWITCHED_AFTER_SECONDS = 0.001
-"""A thread that computes lets another one run after so long, instead of 5 ms: a key goes through three threads."""
-SETTLED_SECONDS = 5.0
-"""So long after the first screen what only the start needed is given back."""
-ARENA_MAX = -8
-"""What mallopt(3) of the GNU C library calls the most heaps that threads may have of their own."""
-
-
-def share_one_heap() -> None:
-    """Give all threads one heap, before they begin: Python runs one at a time, and each heap keeps what was freed."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # macOS has none
-    if mallopt is not None:
-        mallopt(ARENA_MAX, 1)
-
-
-def return_heap() -> None:
-    """Give the system the pages of the heap on which nothing lies."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 class PunctualScreen(Screen[object]):
@@ -65,18 +42,12 @@ class PunctualScreen(Screen[object]):
             self._rests_until = now + (now - began)
 
     def to_terminal(self, sequence: str) -> None:
-        """Write a sequence that moves and shows nothing, such as a bell."""
         if isinstance(self.app, LowOverheadApp):
             self.app.to_terminal(sequence)
 
 
 class LowOverheadApp(App[Result]):
-    """An application that writes to its terminal only what changed there, and seldom looks for garbage.
-
-    Args:
-        input_priority: Is told of each key, and of its answer.
-        ansi_color: As ``App`` has it.
-    """
+    """An application that writes to its terminal only what changed there, and seldom looks for garbage."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+l", "draw_anew", "Draw anew", show=False, priority=True)
@@ -90,36 +61,25 @@ class LowOverheadApp(App[Result]):
 
     @property
     def hurries(self) -> bool:
-        """Whether a key was taken just now."""
         return time.monotonic() < self._hurried_until
 
     def _post_message(self, message: Message) -> Coroutine[None, None, bool]:
         # The thread that reads the terminal calls this; the rest runs when the application gets to it.
-        if _is_pressed(message):
+        if _is_press(message):
             self.input_priority.ask()
         return super()._post_message(message)
 
     async def on_event(self, event: events.Event) -> None:
-        """Hurry after a key or a click."""
-        if _is_pressed(event):
+        if _is_press(event):
             self._hurried_until = time.monotonic() + HURRY_SECONDS
         await super().on_event(event)
 
     def on_ready(self) -> None:
         """Spare the collector what was made for good, which is most of it: a search of all takes 50 ms and more."""
         if not self.is_headless:
-            sys.setswitchinterval(SWITCHED_AFTER_SECONDS)
             gc.collect()
             gc.freeze()
             gc.set_threshold(*COLLECTED_AFTER)
-            self.set_timer(SETTLED_SECONDS, self._settle)
-
-    def _settle(self) -> None:
-        threading.Thread(target=self.give_back, name="settling", daemon=True).start()
-
-    def give_back(self) -> None:
-        """Give the system what only the start needed; called in a thread."""
-        return_heap()
 
     def action_draw_anew(self) -> None:
         """Write all cells again: something else may have written to the terminal."""
@@ -135,7 +95,6 @@ class LowOverheadApp(App[Result]):
         return [*super().get_line_filters(), SANITIZER]
 
     def to_terminal(self, sequence: str) -> None:
-        """Write a sequence that moves and shows nothing, such as a bell."""
         if sequence and self._driver is not None:
             self._driver.write(sequence)
             self._driver.flush()
@@ -149,5 +108,5 @@ class LowOverheadApp(App[Result]):
             self.input_priority.answer()
 
 
-def _is_pressed(message: Message) -> bool:
+def _is_press(message: Message) -> bool:
     return isinstance(message, events.InputEvent) and not isinstance(message, events.MouseMove)

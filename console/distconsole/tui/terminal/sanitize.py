@@ -25,7 +25,7 @@ _TURNING = {*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A)), 
 """Characters that let a line read otherwise than it is: overrides of direction, and line ends."""
 
 
-def shown_name(name: str) -> str:
+def printable_name(name: str) -> str:
     """Return a name of a node's or a script's as long as it was; ``?`` stands for what is not to be seen."""
     return "".join(each if each.isprintable() else "?" for each in name)
 

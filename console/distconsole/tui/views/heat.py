@@ -11,7 +11,7 @@ from distconsole.runs.present import Sight, sights_of, slow_ranks, standing_rank
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.tasks import RequestTask
-from distconsole.tui.terminal.sanitize import shown_name
+from distconsole.tui.terminal.sanitize import printable_name
 from distconsole.tui.view_models.heat import PACE, heat_of
 from distconsole.tui.widgets.heat_map import HeatMap
 
@@ -42,7 +42,7 @@ class RunHeat(HeatMap):
 
     @property
     def about(self) -> str:
-        name = shown_name(self.quantity.removeprefix("metric "))
+        name = printable_name(self.quantity.removeprefix("metric "))
         return f"heat map by {name}, {'the whole run' if self.whole else 'the last minutes'}"
 
     def choose(self, what: str, known: Sequence[str]) -> str:
@@ -57,7 +57,9 @@ class RunHeat(HeatMap):
             place = known.index(now) if now in known else -1
             what = known[(place + 1) % len(known)]
         if what not in known:
-            return f"nothing called '{what}' is known; there is: {shown_name(', '.join(known))}"
+            return (
+                f"nothing called '{what}' is known; there is: {printable_name(', '.join(known))}"
+            )
         self.quantity = what
         return ""
 

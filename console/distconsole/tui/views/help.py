@@ -7,7 +7,7 @@ from textual.app import ComposeResult
 from textual.containers import VerticalScroll
 
 from distconsole.grammar import VERBS
-from distconsole.grammar.secrets import masked
+from distconsole.grammar.secrets import mask_secrets
 from distconsole.tui.prompt.key_tables import PARTS as PARTS_WITH_KEYS
 from distconsole.tui.prompt.key_tables import keys_here, part_keys, place_of
 from distconsole.tui.prompt.keys import SCREEN_VERBS, Key
@@ -61,7 +61,7 @@ def help_page(shortcuts: Shortcuts, about: str) -> Text:
     for title, part in PARTS_WITH_KEYS:
         _section(text, f"Keys in {title}", part_keys(part))
     if shortcuts.aliases:
-        lines = [(alias.name, masked(alias.line)) for alias in shortcuts.aliases.values()]
+        lines = [(alias.name, mask_secrets(alias.line)) for alias in shortcuts.aliases.values()]
         _section(text, "Aliases", lines)
     text.append("\nMarks\n", style="bold underline")
     for mark, style, meaning in MARKS:

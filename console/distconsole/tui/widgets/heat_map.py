@@ -18,7 +18,7 @@ from textual.strip import Strip
 
 from distconsole.formats.figures import CIVIDIS, number_text
 from distconsole.model.time_text import clock_text, span_text
-from distconsole.tui.terminal.sanitize import shown_name
+from distconsole.tui.terminal.sanitize import printable_name
 from distconsole.tui.view_models.heat import LEVELS, PACE, Heat, Worst
 from distconsole.tui.widgets.line_widget import LineWidget
 
@@ -137,11 +137,11 @@ class HeatMap(LineWidget, can_focus=True):
         text = Text()
         most = max(len(row.ranks) for row in heat.rows)
         if heat.by_quantity:
-            on_host = f" on {shown_name(heat.hosts[0])}" if heat.hosts else ""
+            on_host = f" on {printable_name(heat.hosts[0])}" if heat.hosts else ""
             text.append(f"rank {self.rank}{on_host}", style="strong")
             parts = [": each on its own scale"]
         else:
-            text.append(shown_name(heat.quantity.title), style="strong")
+            text.append(printable_name(heat.quantity.title), style="strong")
             parts = [f" of {heat.ranks:,} ranks"]
         if most > 1:
             parts.append(f"{most} a row, each cell the worst")
@@ -178,7 +178,7 @@ class HeatMap(LineWidget, can_focus=True):
             marked = any(rank in self._slow for row in rows for rank in heat.rows[row].ranks)
         here = self._row in rows
         name = heat.rows[self._row if here else rows[0]].label
-        text = Text(shown_name(name), style="strong" if here else "")
+        text = Text(printable_name(name), style="strong" if here else "")
         text.truncate(LABEL - 3, overflow="ellipsis", pad=True)
         label = Text().append("▲ " if marked else "  ", style="warn")
         return label.append_text(text).append(" ")
@@ -204,7 +204,7 @@ class HeatMap(LineWidget, can_focus=True):
         """One line of the list beside the map: first who stands still or is slow, then whose figure is worse than usual."""
         if line < len(self._troubles):
             mark, words = self._troubles[line]
-            return Text(f"{mark} {shown_name(words)}", style="bad" if mark == "‖" else "warn")
+            return Text(f"{mark} {printable_name(words)}", style="bad" if mark == "‖" else "warn")
         place = line - len(self._troubles)
         if not heat.worst:
             who = "nothing" if heat.by_quantity else "no rank"
@@ -220,7 +220,7 @@ class HeatMap(LineWidget, can_focus=True):
         own = worst.quantity.title if heat.by_quantity else f"{worst.rank} {worst.host}"
         slow = self._is_slow(worst)
         tail = f" {value} for {'over ' if worst.always else ''}{since}"
-        text = Text(f"{'▲' if slow else '·'} {shown_name(own)}")
+        text = Text(f"{'▲' if slow else '·'} {printable_name(own)}")
         text.truncate(max(4, LIST - 1 - len(tail)), overflow="ellipsis")
         text.stylize("warn" if slow else "")
         return text.append(tail)
@@ -250,10 +250,10 @@ class HeatMap(LineWidget, can_focus=True):
         """Which rank, host, step and value the cursor is on."""
         cell, row = self._cell(heat), heat.rows[self._row]
         badness, quantity = row.cells[cell], row.scale.quantity
-        label = shown_name(row.label)
+        label = printable_name(row.label)
         if heat.by_quantity:
             of = "usual" if row.middle else f"of rank {row.ranks[0]}"
-            who = f"{shown_name(quantity.title)} {of}"
+            who = f"{printable_name(quantity.title)} {of}"
         elif len(row.ranks) == 1:
             who = f"rank {label}"
         else:

@@ -11,7 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.strip import Strip
 
-from distconsole.tui.terminal.sanitize import shown_name
+from distconsole.tui.terminal.sanitize import printable_name
 from distconsole.tui.view_models.pairs import (
     LOOKS,
     WORDS,
@@ -153,7 +153,7 @@ class PairMatrix(LineWidget, can_focus=True):
         number = (
             f"{self._number(group):>3}" if len(group) == 1 else f"{self._number(group)}-{last}"
         )
-        text = Text(f"{number} {shown_name(group[0])}", style="strong" if here else "")
+        text = Text(f"{number} {printable_name(group[0])}", style="strong" if here else "")
         text.truncate(frame.label_width - 1, overflow="ellipsis", pad=True)
         return text.append(" ")
 

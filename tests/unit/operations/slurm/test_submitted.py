@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from distconsole.cli.exit_codes import exit_code_of
+from distconsole.cli.main import exit_code_of
 from distconsole.errors import UnreachableError
 from distconsole.launch.slurm.srun import JobState
 from distconsole.model.events import Event, Narration

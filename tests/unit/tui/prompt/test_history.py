@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import stat
 from pathlib import Path
 
@@ -41,18 +40,6 @@ def test_a_history_does_not_grow_for_ever(tmp_path: Path) -> None:
     path.write_text("".join(f"show {number}\n" for number in range(3 * MAX_HISTORY)))
     assert len(History(path).lines) == MAX_HISTORY
     assert len(path.read_text().splitlines()) == MAX_HISTORY
-
-
-def test_a_console_that_cuts_the_file_does_not_take_lines_from_one_that_adds(
-    tmp_path: Path,
-) -> None:
-    path = tmp_path / "history"
-    lines = "".join(f"show {number}\n" for number in range(3 * MAX_HISTORY))
-    path.write_text(lines)
-    with (tmp_path / "history.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_SH)  # the other one is about to add a line
-        assert len(History(path).lines) == MAX_HISTORY
-        assert path.read_text() == lines
 
 
 def test_a_history_on_a_disk_that_refuses_costs_only_the_history(tmp_path: Path) -> None:

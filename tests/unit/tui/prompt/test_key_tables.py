@@ -11,13 +11,32 @@ from textual.widget import Widget
 
 import distconsole.tui
 from distconsole.config.schema import Config
-from distconsole.tui.prompt.key_tables import PARTS, keys_table, part_keys, parts_table
+from distconsole.tui.prompt.key_tables import PARTS, part_keys, place_of
 from distconsole.tui.prompt.keymap import Keymap
 from distconsole.tui.prompt.keys import KEYS, REPLAY_KEYS, VIEWS, Key
 from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.views.help import help_page
 
 PAGE = (Path(__file__).parents[4] / "docs" / "keys.md").read_text()
+
+
+def keys_table(keys: tuple[Key, ...]) -> list[str]:
+    """Return the rows of a table in Markdown: key, label, line, place."""
+    rows = ["| key | | types | works |", "|---|---|---|---|"]
+    for key in keys:
+        line = f"`{key.line.strip()}`" + (" …" if key.asks else "")
+        rows.append(f"| `{key.shown}` | {key.label} | {line} | {place_of(key)} |")
+    return rows
+
+
+def parts_table() -> list[str]:
+    """Return the rows of a table in Markdown of the keys of all parts."""
+    rows = ["| in | key | does |", "|---|---|---|"]
+    for title, part in PARTS:
+        rows += [f"| {title} | {keys} | {does} |" for keys, does in part_keys(part)]
+    return rows
+
+
 TABLES = {"keys": keys_table(KEYS), "moving": keys_table(REPLAY_KEYS), "parts": parts_table()}
 
 

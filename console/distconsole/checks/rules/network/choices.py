@@ -42,7 +42,7 @@ from distconsole.checks.interfaces.panel import (
     run_variables,
 )
 from distconsole.checks.rules.wording import MAX_LISTED, dissent
-from distconsole.config.pasting import network_of_hosts
+from distconsole.config.writing import network_of_hosts
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
 

@@ -24,7 +24,7 @@ from distconsole.checks.facts.node import ClockFacts, SshFacts
 from distconsole.checks.fixes.cures import BTL, by_run, offer, on_network
 from distconsole.checks.gather.addresses import endpoints, machines, shared_networks
 from distconsole.checks.rules.wording import join_some, name_hosts, these_have, who
-from distconsole.config.pasting import network_of_hosts
+from distconsole.config.writing import network_of_hosts
 from distconsole.model.addresses import is_virtual
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
