@@ -60,6 +60,8 @@ class HeatMap(LineWidget, can_focus=True):
         """The number of the cell under the cursor; None for the newest."""
         self._next = -1
         self._moved = False
+        self._away: dict[int, Strip] = {}
+        """Lines without the cursor, which a key moves on a few of them."""
 
     @property
     def shaped(self) -> bool:
@@ -97,6 +99,7 @@ class HeatMap(LineWidget, can_focus=True):
         """Show ``heat``; ``troubles`` are mark and words of ranks that are listed before the figures."""
         self.heat = heat
         self._troubles, self._slow = tuple(troubles), slow
+        self._away.clear()
         if heat is not None:
             if not self._moved:
                 self._row = self._row_of(heat, heat.worst[0]) if heat.worst else 0
@@ -106,6 +109,13 @@ class HeatMap(LineWidget, can_focus=True):
     def _row_of(self, heat: Heat, worst: Worst) -> int:
         rows = (row for row in range(len(heat.rows)) if self._shows(heat, row, worst))
         return next(rows, 0)
+
+    def on_resize(self) -> None:
+        self._away.clear()
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._away.clear()
 
     def make_line(self, y: int) -> Strip:
         heat, last = self.heat, self.content_size.height - 1
@@ -117,8 +127,15 @@ class HeatMap(LineWidget, can_focus=True):
             return self.strip(self._scale(heat))
         if y == last:
             return self.strip(self._below_cursor(heat))
-        place, each = y - 1, 2 if self._paired(heat) else 1
-        rows = range(len(heat.rows))[place * each : (place + 1) * each]
+        each = 2 if self._paired(heat) else 1
+        rows = range(len(heat.rows))[(y - 1) * each : y * each]
+        if self._row in rows:
+            return self._cell_line(heat, y - 1, rows, each)
+        if y not in self._away:
+            self._away[y] = self._cell_line(heat, y - 1, rows, each)
+        return self._away[y]
+
+    def _cell_line(self, heat: Heat, place: int, rows: Sequence[int], each: int) -> Strip:
         segments: list[Segment] = []
         if rows:
             segments = [*self.segments(self._label(heat, rows)), *self._row_cells(heat, rows)]
