@@ -1,4 +1,4 @@
-"""What a step's backwards say about its loss: the truth (NaN may be it), or None."""
+"""What is summed up of a training step, and what its backwards say about its loss: the truth (NaN may be it), or None."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any, Optional, Protocol, Union
-
-    from distconsole_training.steps import Sums
 
     class Late(Protocol):
         """A value that is on its way from a device."""
@@ -53,6 +51,42 @@ class LateMean:
                 return None
             total += known
         return total / self._divisor
+
+
+_ADDED = (
+    *("data", "forward", "backward", "optimizer"),
+    *("batches", "backwards", "closures", "evaluations", "samples"),
+)
+_JOINED = ("evaluated", "passed_over", "doubtful")
+
+
+class Sums:
+    """What was seen of one training step so far; times are nanoseconds."""
+
+    __slots__ = (*_ADDED, *_JOINED, "first_fetch", "forward_known", "losses", "samples_known")
+
+    def __init__(self) -> None:
+        self.losses: list[Seen] = []
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin a new step."""
+        self.first_fetch = self.data = self.forward = self.backward = self.optimizer = 0
+        self.batches = self.backwards = self.closures = self.evaluations = self.samples = 0
+        self.forward_known = self.samples_known = True
+        self.evaluated = self.passed_over = self.doubtful = False
+        self.losses.clear()
+
+    def absorb(self, other: Sums) -> None:
+        """Add what ``other`` saw later in the same step."""
+        for name in _ADDED:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in _JOINED:
+            setattr(self, name, getattr(self, name) or getattr(other, name))
+        self.first_fetch = self.first_fetch or other.first_fetch
+        self.forward_known &= other.forward_known
+        self.samples_known &= other.samples_known
+        self.losses += other.losses
 
 
 def loss_of_step(losses: Sequence[Seen], sums: Sums, *, optimizers: int, micro: bool) -> Value:

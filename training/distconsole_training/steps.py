@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 
-from distconsole_training.loss import MAX_LOSSES, loss_of_step
+from distconsole_training.loss import MAX_LOSSES, Sums, loss_of_step
 from distconsole_training.records import MICRO, SKIPPED
 
 TYPE_CHECKING = False
@@ -46,42 +46,6 @@ SINGLES = 16
 
 _NAN = math.nan
 _NS = 1e-9
-
-
-_ADDED = (
-    *("data", "forward", "backward", "optimizer"),
-    *("batches", "backwards", "closures", "evaluations", "samples"),
-)
-_JOINED = ("evaluated", "passed_over", "doubtful")
-
-
-class Sums:
-    """What was seen of one training step so far; times are nanoseconds."""
-
-    __slots__ = (*_ADDED, *_JOINED, "first_fetch", "forward_known", "losses", "samples_known")
-
-    def __init__(self) -> None:
-        self.losses: list[Seen] = []
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin a new step."""
-        self.first_fetch = self.data = self.forward = self.backward = self.optimizer = 0
-        self.batches = self.backwards = self.closures = self.evaluations = self.samples = 0
-        self.forward_known = self.samples_known = True
-        self.evaluated = self.passed_over = self.doubtful = False
-        self.losses.clear()
-
-    def absorb(self, other: Sums) -> None:
-        """Add what ``other`` saw later in the same step."""
-        for name in _ADDED:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in _JOINED:
-            setattr(self, name, getattr(self, name) or getattr(other, name))
-        self.first_fetch = self.first_fetch or other.first_fetch
-        self.forward_known &= other.forward_known
-        self.samples_known &= other.samples_known
-        self.losses += other.losses
 
 
 class Steps:

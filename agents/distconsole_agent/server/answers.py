@@ -31,7 +31,7 @@ Result = dict[str, Any]
 class Answers:
     """The node's answers."""
 
-    IMMEDIATE = ("ping",)
+    IMMEDIATE: tuple[str, ...] = ("ping",)
     """Ops that are answered at once, in the thread that reads."""
 
     def __init__(self, node_dir: str, runs: Runs, telemetry: Telemetry) -> None:

@@ -25,7 +25,16 @@ from distconsole_agent.journal.active import complain
 from distconsole_agent.system import unix
 
 if TYPE_CHECKING:
-    from distconsole_agent.server.answers import Answers
+    from typing import Protocol
+
+    class Answers(Protocol):
+        """What is done about requests; those of ``IMMEDIATE`` operations at once, by the reader."""
+
+        IMMEDIATE: tuple[str, ...]
+
+        def answer(self, request: dict[str, Any], asker: Asked) -> dict[str, Any]:
+            """Return the result, or raise a ``Refusal``."""
+
 
 RECEIVE_BYTES = 65536
 

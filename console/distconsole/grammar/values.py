@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from distconsole.model.moments import parse_since
 from distconsole.model.notices import Way
 from distconsole.model.ranks import parse_ranks
+from distconsole.model.time_text import parse_since
 
 Name = TypeVar("Name", bound=StrEnum)
 

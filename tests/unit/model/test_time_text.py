@@ -6,7 +6,6 @@ import math
 
 import pytest
 
-from distconsole.model.moments import time_of_day
 from distconsole.model.time_text import (
     age_text,
     ago_text,
@@ -14,6 +13,7 @@ from distconsole.model.time_text import (
     date_text,
     duration_text,
     span_text,
+    time_of_day,
     unusual_text,
     utc_text,
 )

@@ -16,9 +16,9 @@ from msgspec import UNSET
 
 from distconsole.model.events import Event, Narration
 from distconsole.model.findings import Severity
-from distconsole.model.moments import parse_since
 from distconsole.model.requests import Logs
 from distconsole.model.run_events import LogLine, RunEvent, RunRestarted
+from distconsole.model.time_text import parse_since
 from distconsole.operations.attach import (
     ask_record,
     find_record,

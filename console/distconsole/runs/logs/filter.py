@@ -7,8 +7,8 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from distconsole.model.moments import parse_since
 from distconsole.model.ranks import RANKS_PATTERN, RankSpans, in_spans, parse_ranks
+from distconsole.model.time_text import parse_since
 from distconsole.runs.logs.buffer import BufferedLine, Speaker
 from distconsole.runs.logs.levels import LEVEL_WORDS, Level
 

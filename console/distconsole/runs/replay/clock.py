@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from distconsole.model.moments import DAY_SECONDS, span_seconds, time_of_day
+from distconsole.model.time_text import DAY_SECONDS, span_seconds, time_of_day
 
 SPEEDS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 """Seconds of the run for each second."""

@@ -11,9 +11,8 @@ from textual.app import ComposeResult
 from textual.containers import Vertical
 
 from distconsole.errors import ConsoleError
-from distconsole.model.moments import span_seconds, time_of_day
 from distconsole.model.run_events import LogLine
-from distconsole.model.time_text import clock_text
+from distconsole.model.time_text import clock_text, span_seconds, time_of_day
 from distconsole.runs.logs.buffer import LogEncoder
 from distconsole.runs.logs.filter import (
     LogFilter,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.model.moments import parse_since
 from distconsole.model.ranks import parse_ranks
 from distconsole.model.run_events import LogLine
+from distconsole.model.time_text import parse_since
 from distconsole.runs.logs.buffer import HELD_LINES, LogBuffer, said_by
 from distconsole.runs.logs.filter import parse_filter
 from distconsole.runs.logs.fold import FOLD_SECONDS, with_placeholders
