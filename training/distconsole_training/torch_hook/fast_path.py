@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from _thread import get_ident
+from inspect import CO_VARARGS, CO_VARKEYWORDS
 from itertools import repeat
 from struct import Struct
 from time import monotonic_ns
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from distconsole_training.loss import Value
     from distconsole_training.steps import Emit
     from distconsole_training.torch_hook.torch_steps import ThreadSteps, TorchSteps
 
@@ -33,6 +35,12 @@ _put = Struct("<q").pack_into
 _pack = records.PLAIN_STEP.pack_into
 _KIND, _SIZE = records.STEP, records.RECORD.size
 _FIRST, _WRITTEN = records.RECORDS_OFFSET, records.OFFSET_WRITTEN
+
+_BACKWARD_TAKES = (
+    *("tensors", "grad_tensors", "retain_graph"),
+    *("create_graph", "grad_variables", "inputs"),
+)
+_BACKWARD_DEFAULTS = (None, None, False, None, None)
 
 OUTSIDE, BETWEEN, FETCHING, FETCHED, IN_BACKWARD, BACKWARD_DONE, STEPPING = range(-1, 6)
 """Where in a step the thread is; ``OUTSIDE`` the fast path, ``Steps`` is told everything."""
@@ -170,17 +178,31 @@ def _take_batch(
 
 def backward_that_tells(original: Callable[..., Any], watch: TorchSteps) -> Callable[..., Any]:
     """Return ``torch.autograd.backward``, told to ``watch``; ``Tensor.backward`` calls it too."""
+    code = getattr(original, "__code__", None)
+    names = () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    more = True if code is None else code.co_flags & (CO_VARARGS | CO_VARKEYWORDS)
+    known = names == _BACKWARD_TAKES and original.__defaults__ == _BACKWARD_DEFAULTS and not more
+    return (_known_backward if known else _any_backward)(original, watch)
+
+
+def _known_backward(original: Callable[..., Any], watch: TorchSteps) -> Callable[..., Any]:
     fast, reader = watch.fast, watch.reader
     read, tensor = reader.read, reader.tensor
     functions, dispatchers = reader.functions_active, reader.dispatch_active
     began, ended = guarded(watch.backward_began), guarded(watch.backward_ended)
 
+    # Its parameters are spelled out: collecting and spreading them costs more than all else here.
     @functools.wraps(original)
-    def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
+    def backward(
+        tensors: Any,
+        grad_tensors: Any = None,
+        retain_graph: Any = None,
+        create_graph: Any = False,
+        grad_variables: Any = None,
+        inputs: Any = None,
+    ) -> Any:
         now = monotonic_ns()
-        steps = None
-        is_fast = fast.place == FETCHED and grad_tensors is None and get_ident() == fast.thread
-        if is_fast:
+        if fast.place == FETCHED and grad_tensors is None and get_ident() == fast.thread:
             try:
                 # What ``read`` does with nearly every loss on a CPU.
                 if (
@@ -199,19 +221,41 @@ def backward_that_tells(original: Callable[..., Any], watch: TorchSteps) -> Call
                 count_failure(error)
             fast.place = IN_BACKWARD
             fast.backward_began = now
+            steps: ThreadSteps | None = fast.steps
         else:
             steps = began(tensors, grad_tensors)
         try:
-            result = original(tensors, grad_tensors, *args, **kwargs)
+            result = original(
+                tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs
+            )
         except BaseException:
-            ended(fast.steps if is_fast else steps, True)
+            ended(steps, True)
             drop_this_frame()
             raise
-        if is_fast and fast.place == IN_BACKWARD:
+        if fast.place == IN_BACKWARD and steps is fast.steps:
             fast.place = BACKWARD_DONE
             fast.backward_ended = monotonic_ns()
         else:
-            ended(fast.steps if is_fast else steps, False)
+            ended(steps, False)
+        return result
+
+    return backward
+
+
+def _any_backward(original: Callable[..., Any], watch: TorchSteps) -> Callable[..., Any]:
+    """As ``_known_backward``, for a version of torch with other parameters."""
+    began, ended = guarded(watch.backward_began), guarded(watch.backward_ended)
+
+    @functools.wraps(original)
+    def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
+        steps = began(tensors, grad_tensors)
+        try:
+            result = original(tensors, grad_tensors, *args, **kwargs)
+        except BaseException:
+            ended(steps, True)
+            drop_this_frame()
+            raise
+        ended(steps, False)
         return result
 
     return backward
@@ -250,14 +294,6 @@ def optimizer_hooks(watch: TorchSteps) -> tuple[Callable[..., None], Callable[..
         try:
             now, step_began, loss = monotonic_ns(), fast.previous_end, fast.loss[0]
             fast.previous_end, fast.place = now, BETWEEN
-            fetched, backward_began = fast.fetched, fast.backward_began
-            times = (
-                (now - step_began) * _NS,
-                (fetched - fast.fetch_began) * _NS,
-                (backward_began - fetched) * _NS,
-                (fast.backward_ended - backward_began) * _NS,
-                (now - fast.optimizer_began) * _NS,
-            )
             recorder = process.made
             if (
                 recorder is None
@@ -266,15 +302,42 @@ def optimizer_hooks(watch: TorchSteps) -> tuple[Callable[..., None], Callable[..
                 or process.late
                 or fast.emit is not write_step
             ):
-                fast.emit(now, 0, fast.samples, *times, loss)
+                _emit(fast, now, step_began, loss)
                 return
             process.last_step = step = process.next_step()
             sequence = recorder.next_sequence()
-            place = _FIRST + (sequence - 1) % recorder.capacity * _SIZE
-            kind = _KIND + (fast.samples << 32)
-            _pack(recorder.map, place, sequence, step, now, kind, *times, loss)
+            fetched, backward_began = fast.fetched, fast.backward_began
+            _pack(
+                recorder.map,
+                _FIRST + (sequence - 1) % recorder.capacity * _SIZE,
+                sequence,
+                step,
+                now,
+                _KIND + (fast.samples << 32),
+                (now - step_began) * _NS,
+                (fetched - fast.fetch_began) * _NS,
+                (backward_began - fetched) * _NS,
+                (fast.backward_ended - backward_began) * _NS,
+                (now - fast.optimizer_began) * _NS,
+                loss,
+            )
             _put(recorder.map, _WRITTEN, sequence)
         except Exception as error:  # noqa: BLE001 - the guard of this package
             count_failure(error)
 
     return before_step, after_step
+
+
+def _emit(fast: FastPath, now: int, step_began: int, loss: Value) -> None:
+    fetched, backward_began = fast.fetched, fast.backward_began
+    fast.emit(
+        now,
+        0,
+        fast.samples,
+        (now - step_began) * _NS,
+        (fetched - fast.fetch_began) * _NS,
+        (backward_began - fetched) * _NS,
+        (fast.backward_ended - backward_began) * _NS,
+        (now - fast.optimizer_began) * _NS,
+        loss,
+    )
