@@ -11,7 +11,7 @@ from textual.events import Key
 from distconsole.grammar import Vocabulary
 from distconsole.model import requests as ask
 from distconsole.tui.prompt.input import Prompt
-from distconsole.tui.prompt.question import Question
+from distconsole.tui.prompt.question import REST_SECONDS, Question, RestOfAnswer
 from distconsole.tui.theme.themes import NAMES
 from fakes import scenes
 from fakes.stage import (
@@ -212,12 +212,16 @@ async def test_the_end_of_a_line_that_was_typed_ahead_is_no_answer() -> None:
 @pytest.mark.parametrize(
     ("word", "stops", "after"),
     [
+        ("yes", True, ""),
+        ("Yes", True, "enter"),
+        ("no", False, "r"),
         ("y", True, "export"),
         ("n", False, "r"),
+        ("no", False, "enter"),
     ],
 )
 @pytest.mark.parametrize("where", ["prompt", "view"])
-async def test_a_line_may_follow_an_answer_at_once(
+async def test_an_answer_typed_in_full_leaves_nothing_behind(
     word: str, stops: bool, after: str, where: str
 ) -> None:
     keep_run()
@@ -240,6 +244,15 @@ async def test_a_line_may_follow_an_answer_at_once(
         elif not after or after == "enter":
             assert app.query_one(Prompt).value == ""
             assert app.main.views.has_focus_inside
+
+
+async def test_what_comes_long_after_an_answer_is_another_line() -> None:
+    rest = RestOfAnswer()
+    first = Key("n", "n")
+    rest.begin(first)
+    late = Key("o", "o")
+    late.time = first.time + REST_SECONDS + 0.1
+    assert rest.take(late) == [late]
 
 
 async def test_f8_offers_nothing_when_no_run_goes_on() -> None:

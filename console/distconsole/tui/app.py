@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from rich.console import RenderableType
 from rich.terminal_theme import TerminalTheme
+from textual import events
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import CommandPalette
@@ -113,6 +114,14 @@ class ConsoleApp(LowOverheadApp[int]):
 
     def get_default_screen(self) -> Screen[object]:
         return self.main
+
+    async def on_event(self, event: events.Event) -> None:
+        """Take what happened; the rest of an answer goes nowhere else."""
+        if isinstance(event, events.Key) and not event.is_forwarded:
+            for key in self.main.question.rest.take(event):
+                await super().on_event(key)
+        else:
+            await super().on_event(event)
 
     def on_mount(self) -> None:
         """Know where a signal's handler may ask to leave."""

@@ -96,7 +96,7 @@ class ConsoleScreen(PunctualScreen):
         self.completer = LineCompleter(session, shortcuts, appearance.names, self._files_came)
         self._offers = OfferList(id="offered")
         self.prompt = Prompt(kept, self.completer, self._offers, id="prompt")
-        self._question = Question(id="question")
+        self.question = Question(id="question")
         bring = partial(self.show_view, "launch")
         self.form = LaunchForm(session, self.prompt, bring, self.run_command, id="launch")
         self.views = ViewSwitcher(session, shortcuts, self.form, id="views")
@@ -109,7 +109,7 @@ class ConsoleScreen(PunctualScreen):
         yield self._title_line
         yield self.views
         yield TimeBar(id="time")
-        yield PromptArea(self.prompt, self._offers, self._question, id="bottom")
+        yield PromptArea(self.prompt, self._offers, self.question, id="bottom")
 
     def on_mount(self) -> None:
         """Begin with what was asked for."""

@@ -23,6 +23,41 @@ LOOK_SECONDS = 0.2
 """Whoever waits for an answer looks so often whether it is still wanted."""
 ANSWER = "answer"
 YES, NO = ("enter", "y", "Y"), ("escape", "n", "N", "ctrl+c")
+RESTS = {"y": "es", "n": "o"}
+"""What may follow the first letter of an answer that is typed in full."""
+REST_SECONDS = 2.0
+"""What comes so long after the first letter belongs to something else."""
+
+
+class RestOfAnswer:
+    """Tells keys that finish an answer from those that begin another line."""
+
+    def __init__(self) -> None:
+        self._left = ""
+        self._ends = False
+        self._since = 0.0
+        self._held: list[events.Key] = []
+
+    def begin(self, event: events.Key) -> None:
+        """Expect what finishes the word that ``event`` has begun."""
+        self._left = RESTS.get((event.character or "").lower(), "")
+        self._ends, self._since, self._held = False, event.time, []
+
+    def take(self, event: events.Key) -> list[events.Key]:
+        """Return the keys to be done now: none while it may be of the word, else also those held back."""
+        if not self._left and not self._ends:
+            return [event]
+        late = event.time - self._since > REST_SECONDS
+        letter = (event.character or "").lower()
+        if self._left and not late and letter == self._left[0]:
+            self._held.append(event)
+            self._left = self._left[1:]
+            if not self._left:
+                self._held, self._ends = [], True
+            return []
+        ended, held = self._ends and not late and event.key in ("enter", "ctrl+j"), self._held
+        self._left, self._ends, self._held = "", False, []
+        return [] if ended else [*held, event]
 
 
 @dataclass(slots=True)
@@ -61,6 +96,7 @@ class Question(Static, can_focus=True):
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id, markup=False)
+        self.rest = RestOfAnswer()
         self._asked: deque[Asked] = deque()
         self._before: Widget | None = None
 
@@ -90,6 +126,14 @@ class Question(Static, can_focus=True):
         return True
 
     def on_key(self, event: events.Key) -> None:
+        """Take the answer, and the rest of its word where that was on its way here before it was answered."""
+        keys = self.rest.take(event)
+        for key in keys:
+            self._take(key)
+        if event not in keys:
+            _keep(event)
+
+    def _take(self, event: events.Key) -> None:
         """Take the answer; give way to letters that are none: a line was begun before the question stood there.
 
         Its Enter, or a y in it, must not be taken for one: the question waits for ``yes`` at the prompt. All of
@@ -98,6 +142,7 @@ class Question(Static, can_focus=True):
         asked = self._asked[0] if self._asked else None
         at_once = asked is not None and asked.at_once
         if at_once and event.key in (*YES, *NO):
+            self.rest.begin(event)
             self.answer(event.key in YES)
         elif asked is None or not at_once:
             self._pass_on(event)
@@ -108,8 +153,7 @@ class Question(Static, can_focus=True):
             self.call_later(self._leave)
         else:
             return
-        event.stop()
-        event.prevent_default()
+        _keep(event)
 
     def _pass_on(self, event: events.Key) -> None:
         """Have the key do what it would have done without the question."""
@@ -165,6 +209,12 @@ class Question(Static, can_focus=True):
             ),
         ]
         self.update(Content("\n").join(lines))
+
+
+def _keep(event: events.Key) -> None:
+    """Let nobody else have the key."""
+    event.stop()
+    event.prevent_default()
 
 
 def ask_from_thread(
