@@ -101,6 +101,14 @@ def _collect(part: Any, sizes: list[int], depth: int, left: list[int]) -> bool:
     if isinstance(part, Sequence):
         return _collect_sequence(part, sizes, depth, left)
     held = getattr(part, "__dict__", {})
+    for name in (
+        "batch_size",
+        "num_graphs",
+    ):  # what a batch of graphs, or of a library, says itself
+        size = getattr(part, name) if name in held or hasattr(type(part), name) else 0
+        if type(size) is int and size > 0:
+            sizes += [size, size]  # which is enough, whatever it holds
+            return True
     return bool(held) and all(_collect(value, sizes, depth - 1, left) for value in held.values())
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import UserDict, namedtuple
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,13 @@ class Example:
     y: torch.Tensor
 
 
+class Graphs:
+    num_graphs = 6
+
+    def __init__(self) -> None:
+        self.x = torch.zeros(50, 3)
+
+
 @pytest.mark.parametrize(
     ("batch", "samples"),
     [
@@ -35,6 +43,9 @@ class Example:
         (Example(X, Y), 6),
         (X.numpy(), 6),
         (["a", "b", "c"], 3),
+        (SimpleNamespace(x=X, y=Y), 6),
+        (SimpleNamespace(batch_size=6, x=torch.zeros(50, 3)), 6),
+        (Graphs(), 6),
         ([X, torch.zeros(5)], 0),
         ({"x": X, "names": ["a"] * 5}, 0),
         ([torch.zeros(3, 8, 8)] * 4, 0),
