@@ -94,7 +94,8 @@ def emit(kind: EmitKind, launch: PreparedLaunch, folder: str, plan: LaunchPlan |
     ours = (LauncherName.TORCH, LauncherName.TORCHRUN, LauncherName.SINGLE, LauncherName.SLURM)
     if what.choice.launcher not in ours and kind is not EmitKind.MPIRUN:
         raise UnavailableError(
-            f"--emit {kind} writes torch ranks, and {what.choice.why}", "--emit mpirun can"
+            f"--emit {kind} writes torch ranks; the launcher is {what.choice.launcher} ({what.choice.why})",
+            "--emit mpirun can",
         )
     match kind:
         case EmitKind.SBATCH:

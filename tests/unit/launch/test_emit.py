@@ -112,5 +112,8 @@ def test_what_a_starter_cannot_do_is_refused() -> None:
     for kind in (EmitKind.SBATCH, EmitKind.TORCHRUN):
         with pytest.raises(UnavailableError, match="imports Horovod"):
             emit(kind, *to_emit(Run("t.py", launcher=LauncherName.AUTO), horovod, plan(1)))
+    asked = to_emit(Run("t.py", launcher=LauncherName.HOROVOD), horovod, plan(1))
+    with pytest.raises(UnavailableError, match=r"the launcher is horovod \(asked for\)"):
+        emit(EmitKind.SBATCH, *asked)
     with pytest.raises(PlanError, match="needs hosts"):
         emit(EmitKind.MPIRUN, *to_emit(Run("t.py", slurm="-N2")))
