@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from pkgutil import walk_packages
 from typing import Any
 
 import msgspec
 import pytest
 
+from distconsole.checks import rules
 from distconsole.checks.engine.catalogue import CATALOGUE, find_rule
 from distconsole.checks.engine.judge import Verdicts, judge
 from distconsole.checks.engine.rule import Rule
@@ -44,6 +47,8 @@ def judge_case(case: dict[str, Any], rule: Rule) -> Verdicts:
     for name, groups in case["hosts"].items():
         host = HostEvidence(Host(HostName(name), node_dir=folders.get(name)))
         for group, facts in groups.items():
+            unknown = facts.keys() - set(KINDS[group].__struct_fields__)
+            assert not unknown, f"{KINDS[group].__name__} has no such field"
             host.learn(convert(KINDS[group], facts))
         hosts.append(host)
     launch = msgspec.convert(case["launch"], Launch) if "launch" in case else None
@@ -76,6 +81,17 @@ def test_a_check_judges_facts_as_the_case_says(case: dict[str, Any]) -> None:
             assert finding.hint, "a failure says what to do"
     for host, outcome in case.get("cells", {}).items():
         assert verdicts.cells[host][case["rule"]].outcome == outcome
+
+
+def test_every_rule_of_a_module_is_in_the_catalogue() -> None:
+    modules = [
+        import_module(each.name)
+        for each in walk_packages(rules.__path__, f"{rules.__name__}.")
+        if not each.ispkg
+    ]
+    made = {each.id for module in modules for each in vars(module).values() if type(each) is Rule}
+    assert made
+    assert made - {rule.id for rule in CATALOGUE} == set(), "RULES of its module lacks it"
 
 
 def test_every_check_that_can_fail_has_a_case() -> None:

@@ -13,9 +13,10 @@ from distconsole.model.run_events import (
     RunEnded,
     RunEvents,
     RunRestarted,
+    Window,
 )
 from distconsole.runs.timeline import RunTimeline
-from distconsole.tui.views.ranks import RANK_COLUMNS, rank_rows
+from distconsole.tui.views.ranks import RANK_COLUMNS, STEP_TITLES, rank_rows
 from fakes import scenes
 
 T = scenes.START + 30
@@ -51,6 +52,12 @@ def rows(*events: RunEvents, now: float) -> list[dict[str, tuple[str, str]]]:
 
 
 GOING = [event for number in range(4) for event in told(number, T)]
+
+
+def test_a_column_that_is_empty_until_the_first_step_is_in_step_titles() -> None:
+    before = rows(*(event for event in GOING if not isinstance(event, Window)), now=T)[0]
+    after = rows(*GOING, now=T)[0]
+    assert {name for name in after if after[name][0] and not before[name][0]} == set(STEP_TITLES)
 
 
 def test_figures_that_are_of_now_are_bright() -> None:

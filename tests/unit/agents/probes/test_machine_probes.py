@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from distconsole.checks.facts.node import OsFacts
 from distconsole_agent import probes
 from distconsole_agent.probes import programs, scripts
 from distconsole_agent.probes.host import kernel_log, machine, mounts
@@ -32,6 +33,10 @@ def lay_out(files: dict[str, str], root: Path) -> str:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
     return str(root)
+
+
+def test_a_machine_answers_every_fact_that_the_console_asks_of_it() -> None:
+    assert machine.look({}, 30.0).keys() == set(OsFacts.__struct_fields__)
 
 
 @pytest.mark.parametrize("case", cases("control_group"), ids=lambda case: str(case["name"]))
