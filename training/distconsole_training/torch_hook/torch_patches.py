@@ -12,13 +12,13 @@ from distconsole_training.guard import drop_this_frame, guarded
 from distconsole_training.identity import from_horovod, from_request
 from distconsole_training.process import process
 from distconsole_training.records import ENV_VERIFY
-from distconsole_training.torch_hook.fast_path import (
+from distconsole_training.torch_hook.step_records import refine_identity
+from distconsole_training.torch_hook.torch_steps import TorchSteps
+from distconsole_training.torch_hook.wrapped_calls import (
     NextAndTell,
     backward_that_tells,
     optimizer_hooks,
 )
-from distconsole_training.torch_hook.step_records import refine_identity
-from distconsole_training.torch_hook.torch_steps import TorchSteps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from distconsole_training.batch import Source
 from distconsole_training.loss import NOT_LOOKED_AT, UNKNOWN
 from distconsole_training.process import process
 from distconsole_training.records import MAX_SAMPLES
-from distconsole_training.steps import Steps
-from distconsole_training.torch_hook.fast_path import IN_BACKWARD, FastPath
+from distconsole_training.torch_hook.fast_path import IN_BACKWARD, FastPath, ThreadSteps
 from distconsole_training.torch_hook.step_records import write_step
 from distconsole_training.torch_hook.torch_loss import ScalarReader, divisor_of
 
@@ -33,23 +32,6 @@ if TYPE_CHECKING:
 
 _MAX_SCALED = 8
 _number_of_source = count(1).__next__
-
-
-class ThreadSteps(Steps):
-    """The steps of one thread of the script, fed by torch.
-
-    Attributes:
-        scaled: What a GradScaler made of which loss.
-        trains: True once it fetched or called backward. A thread of the autograd engine does
-            neither: what it does is part of the backward that it works for.
-    """
-
-    __slots__ = ("scaled", "trains")
-
-    def __init__(self, emit: Emit, stepping_calls: Callable[[], int]) -> None:
-        super().__init__(emit, stepping_calls)
-        self.scaled: list[tuple[weakref.ref[Any], Seen]] = []
-        self.trains = False
 
 
 class _OtherThread(threading.local):

@@ -17,14 +17,13 @@ from distconsole_training.process import Process
 from distconsole_training.recorder import Recorder
 from distconsole_training.reporting import whole
 from distconsole_training.torch_hook import fast_path, step_records, torch_steps
-from distconsole_training.torch_hook.fast_path import (
-    OUTSIDE,
-    FastPath,
+from distconsole_training.torch_hook.fast_path import OUTSIDE, FastPath
+from distconsole_training.torch_hook.torch_steps import TorchSteps
+from distconsole_training.torch_hook.wrapped_calls import (
     NextAndTell,
     backward_that_tells,
     optimizer_hooks,
 )
-from distconsole_training.torch_hook.torch_steps import TorchSteps
 
 
 class FailsError(Exception):

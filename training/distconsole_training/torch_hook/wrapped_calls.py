@@ -1,0 +1,279 @@
+"""The calls of torch that are told to ``TorchSteps``: fetches, backwards and optimizers' steps.
+
+A training evicts our code from the caches between any two calls of it, so calls on the fast path
+are written out here.
+"""
+
+from __future__ import annotations
+
+import functools
+from _thread import get_ident
+from inspect import CO_VARARGS, CO_VARKEYWORDS
+from itertools import repeat
+from struct import Struct
+from time import monotonic_ns
+from types import MethodType
+
+from distconsole_training import records
+from distconsole_training.guard import count_failure, drop_this_frame, guarded
+from distconsole_training.loss import NOT_LOOKED_AT, UNKNOWN
+from distconsole_training.process import process
+from distconsole_training.torch_hook.fast_path import (
+    BACKWARD_DONE,
+    BETWEEN,
+    FETCHED,
+    FETCHING,
+    IN_BACKWARD,
+    STEPPING,
+)
+from distconsole_training.torch_hook.step_records import write_step
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from distconsole_training.loss import Value
+    from distconsole_training.torch_hook.fast_path import FastPath, ThreadSteps
+    from distconsole_training.torch_hook.torch_steps import TorchSteps
+
+_NS = 1e-9
+_put = Struct("<q").pack_into
+_pack = records.PLAIN_STEP.pack_into
+_KIND, _SIZE = records.STEP, records.RECORD.size
+_FIRST, _WRITTEN = records.RECORDS_OFFSET, records.OFFSET_WRITTEN
+
+_BACKWARD_TAKES = (
+    *("tensors", "grad_tensors", "retain_graph"),
+    *("create_graph", "grad_variables", "inputs"),
+)
+_BACKWARD_DEFAULTS = (None, None, False, None, None)
+
+
+class NextAndTell:
+    """Stands for ``__next__`` in the class of DataLoader's iterators.
+
+    Its call has no Python frame of ours: a warning of torch that names its caller's line, an
+    exception from the data set and a look at the stack from within it find what they would find
+    without us.
+    """
+
+    __slots__ = ("_began", "_fast", "_original", "_told")
+
+    def __init__(
+        self,
+        original: Callable[[Any], Any],
+        watch: TorchSteps,
+        look: Callable[[Any, Any], None] | None = None,
+    ) -> None:
+        """``look``: what every batch is shown to, with its iterator."""
+        self._original = original
+        self._fast = watch.fast
+        self._began: Callable[[Any], Any] = guarded(watch.fetch_began)
+        self._told = _take_batch(watch, look)
+
+    def __get__(self, iterator: Any, kind: Any = None) -> Any:
+        if iterator is None:
+            return self._original
+        fast = self._fast
+        try:
+            source = iterator._distconsole_source
+            full = source.full if iterator._num_yielded + 1 < source.full_until else 0
+        except AttributeError:
+            source, full = None, 0
+        if full and fast.place == BETWEEN and get_ident() == fast.thread:
+            fast.place = FETCHING
+            fast.source = source.number
+            fast.samples = full
+            fast.fetch_began = source.began = monotonic_ns()
+        elif self._began(iterator) is None:
+            return MethodType(self._original, iterator)
+        again = repeat(iterator)
+        return map(self._told, map(self._original, again), again).__next__
+
+
+def _take_batch(
+    watch: TorchSteps, look: Callable[[Any, Any], None] | None
+) -> Callable[[Any, Any], Any]:
+    """Return what is called with a batch and its iterator, and returns the batch."""
+    fast, fetched = watch.fast, guarded(watch.fetched)
+
+    def take(batch: Any, iterator: Any) -> Any:
+        if fast.place == FETCHING and get_ident() == fast.thread:
+            fast.place = FETCHED
+            fast.fetched = monotonic_ns()
+            iterator._distconsole_source.began = 0
+        else:
+            fetched(iterator, batch)
+        if look is not None:
+            look(iterator, batch)
+        return batch
+
+    return take
+
+
+def backward_that_tells(original: Callable[..., Any], watch: TorchSteps) -> Callable[..., Any]:
+    """Return ``torch.autograd.backward``, told to ``watch``; ``Tensor.backward`` calls it too."""
+    code = getattr(original, "__code__", None)
+    names = () if code is None else code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    more = True if code is None else code.co_flags & (CO_VARARGS | CO_VARKEYWORDS)
+    known = names == _BACKWARD_TAKES and original.__defaults__ == _BACKWARD_DEFAULTS and not more
+    return (_known_backward if known else _any_backward)(original, watch)
+
+
+def _known_backward(original: Callable[..., Any], watch: TorchSteps) -> Callable[..., Any]:
+    fast, reader = watch.fast, watch.reader
+    read, tensor = reader.read, reader.tensor
+    functions, dispatchers = reader.functions_active, reader.dispatch_active
+    began, ended = guarded(watch.backward_began), guarded(watch.backward_ended)
+
+    # Its parameters are spelled out: collecting and spreading them costs more than all else here.
+    @functools.wraps(original)
+    def backward(
+        tensors: Any,
+        grad_tensors: Any = None,
+        retain_graph: Any = None,
+        create_graph: Any = False,
+        grad_variables: Any = None,
+        inputs: Any = None,
+    ) -> Any:
+        now = monotonic_ns()
+        if fast.place == FETCHED and grad_tensors is None and get_ident() == fast.thread:
+            try:
+                # What ``read`` does with nearly every loss on a CPU.
+                if (
+                    type(tensors) is tensor
+                    and not functions()
+                    and not dispatchers()
+                    and tensors.is_cpu
+                    and tensors.numel() == 1
+                    and type(loss := tensors.item()) is float
+                ):
+                    fast.loss = loss, NOT_LOOKED_AT
+                else:
+                    fast.loss = read(tensors), NOT_LOOKED_AT
+            except Exception as error:  # noqa: BLE001 - the guard of this package
+                fast.loss = UNKNOWN
+                count_failure(error)
+            fast.place = IN_BACKWARD
+            fast.backward_began = now
+            steps: ThreadSteps | None = fast.steps
+        else:
+            steps = began(tensors, grad_tensors)
+        try:
+            result = original(
+                tensors, grad_tensors, retain_graph, create_graph, grad_variables, inputs
+            )
+        except BaseException:
+            ended(steps, True)
+            drop_this_frame()
+            raise
+        if fast.place == IN_BACKWARD and steps is fast.steps:
+            fast.place = BACKWARD_DONE
+            fast.backward_ended = monotonic_ns()
+        else:
+            ended(steps, False)
+        return result
+
+    return backward
+
+
+def _any_backward(original: Callable[..., Any], watch: TorchSteps) -> Callable[..., Any]:
+    """As ``_known_backward``, for a version of torch with other parameters."""
+    began, ended = guarded(watch.backward_began), guarded(watch.backward_ended)
+
+    @functools.wraps(original)
+    def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
+        steps = began(tensors, grad_tensors)
+        try:
+            result = original(tensors, grad_tensors, *args, **kwargs)
+        except BaseException:
+            ended(steps, True)
+            drop_this_frame()
+            raise
+        ended(steps, False)
+        return result
+
+    return backward
+
+
+def optimizer_hooks(watch: TorchSteps) -> tuple[Callable[..., None], Callable[..., None]]:
+    """Return what torch is to call before and after every step of an optimizer."""
+    fast, is_compiling = watch.fast, watch.is_compiling
+    began, ended = guarded(watch.optimizer_began), guarded(watch.optimizer_ended)
+
+    # In a compiled step ``is_compiling()`` is a constant, and nothing of ours is left in its graph.
+
+    def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if is_compiling():
+            return
+        if (
+            fast.place == BACKWARD_DONE
+            and fast.optimizer == id(optimizer)
+            and get_ident() == fast.thread
+        ):
+            fast.place = STEPPING
+            fast.optimizer_began = monotonic_ns()
+        else:
+            began(optimizer)
+
+    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+        if is_compiling():
+            return
+        if not (
+            fast.place == STEPPING
+            and fast.optimizer == id(optimizer)
+            and get_ident() == fast.thread
+        ):
+            ended(optimizer)
+            return
+        try:
+            now, step_began, loss = monotonic_ns(), fast.previous_end, fast.loss[0]
+            fast.previous_end, fast.place = now, BETWEEN
+            recorder = process.made
+            if (
+                recorder is None
+                or type(loss) is not float
+                or loss != loss
+                or process.late
+                or fast.emit is not write_step
+            ):
+                _emit(fast, now, step_began, loss)
+                return
+            process.last_step = step = process.next_step()
+            sequence = recorder.next_sequence()
+            fetched, backward_began = fast.fetched, fast.backward_began
+            _pack(
+                recorder.map,
+                _FIRST + (sequence - 1) % recorder.capacity * _SIZE,
+                sequence,
+                step,
+                now,
+                _KIND + (fast.samples << 32),
+                (now - step_began) * _NS,
+                (fetched - fast.fetch_began) * _NS,
+                (backward_began - fetched) * _NS,
+                (fast.backward_ended - backward_began) * _NS,
+                (now - fast.optimizer_began) * _NS,
+                loss,
+            )
+            _put(recorder.map, _WRITTEN, sequence)
+        except Exception as error:  # noqa: BLE001 - the guard of this package
+            count_failure(error)
+
+    return before_step, after_step
+
+
+def _emit(fast: FastPath, now: int, step_began: int, loss: Value) -> None:
+    fetched, backward_began = fast.fetched, fast.backward_began
+    fast.emit(
+        now,
+        0,
+        fast.samples,
+        (now - step_began) * _NS,
+        (fetched - fast.fetch_began) * _NS,
+        (backward_began - fetched) * _NS,
+        (fast.backward_ended - backward_began) * _NS,
+        (now - fast.optimizer_began) * _NS,
+        loss,
+    )
