@@ -16,7 +16,7 @@ from distconsole_training.identity import Identity
 from distconsole_training.process import Process
 from distconsole_training.recorder import Recorder
 from distconsole_training.reporting import whole
-from distconsole_training.torch_hook import fast_path, step_records, torch_steps
+from distconsole_training.torch_hook import step_records, torch_steps, wrapped_calls
 from distconsole_training.torch_hook.fast_path import OUTSIDE, FastPath
 from distconsole_training.torch_hook.torch_steps import TorchSteps
 from distconsole_training.torch_hook.wrapped_calls import (
@@ -137,9 +137,9 @@ def ordinary_records(folder: Path, script: Script, monkeypatch: pytest.MonkeyPat
     """Return the records of steps of ``script``, whose clock is its own."""
     folder.mkdir()
     process = Process()
-    for home in (fast_path, step_records):
+    for home in (wrapped_calls, step_records):
         monkeypatch.setattr(home, "process", process)
-    for home in (fast_path, torch_steps):
+    for home in (wrapped_calls, torch_steps):
         monkeypatch.setattr(home, "monotonic_ns", lambda: script.now)
     process.made = recorder = Recorder(str(folder), Identity(0, 0, 1), 1, 1, capacity=32)
     for number in range(50):
