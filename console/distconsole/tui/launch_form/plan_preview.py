@@ -50,7 +50,7 @@ class PlanPreview:
         self._foresee = foresee
         self._launchers = launchers
         self._control = Control()
-        self._thread = threading.Thread(target=self._work, name="foresight", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="plan preview", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
