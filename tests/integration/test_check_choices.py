@@ -113,7 +113,7 @@ def nodes(report: CheckReport) -> dict[str, Node]:
     for name, said in report.hosts.items():
         evidence = HostEvidence(Asked(HostName(name)))
         for kind, group in ((NetFacts, "net"), (OsFacts, "os"), (EnvFacts, "env")):
-            evidence.learn(convert(kind, said.facts[group]))
+            evidence.add_facts(convert(kind, said.facts[group]))
         hosts.append(evidence)
     return nodes_of(View(tuple(hosts), tuple(host.name for host in hosts)))
 

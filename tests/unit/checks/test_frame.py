@@ -49,7 +49,7 @@ GROUPS = {
 def host(name: str, *facts: Facts) -> HostEvidence:
     evidence = HostEvidence(Host(HostName(name)))
     for each in facts:
-        evidence.learn(each)
+        evidence.add_facts(each)
     return evidence
 
 
@@ -88,7 +88,7 @@ def test_what_is_foreseen_is_kept_for_the_report_and_no_finding() -> None:
 def test_every_host_has_a_cell_whatever_became_of_it() -> None:
     os_facts = OsFacts(hostname="x")
     late = host("late", SshFacts())
-    late.lack(OsFacts, Outcome.TIMED_OUT, "the node did not answer in 2.5 s")
+    late.mark_missing(OsFacts, Outcome.TIMED_OUT, "the node did not answer in 2.5 s")
     rule = rule_of(
         fail("bad", ("bad",)),
         warn("odd", ("odd",)),

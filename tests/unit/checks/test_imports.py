@@ -18,9 +18,9 @@ def test_what_run_waits_is_what_it_tells_the_ranks() -> None:
 @pytest.mark.parametrize(("seconds", "by_run"), [(20.0, "waits 120 s for the ranks"), (50.0, "")])
 def test_the_cure_says_whether_run_needs_it(seconds: float, by_run: str) -> None:
     host = HostEvidence(Host(HostName("a")))
-    host.learn(EnvFacts())
-    host.learn(HorovodFacts(present=True))
-    host.learn(ImportFacts(present=True, seconds=seconds))
+    host.add_facts(EnvFacts())
+    host.add_facts(HorovodFacts(present=True))
+    host.add_facts(ImportFacts(present=True, seconds=seconds))
     said = RULES[-1].judge(View((host,), (HostName("a"),)))
     (finding,) = (each for each in said if isinstance(each, Finding))
     assert finding.cure is not None

@@ -214,11 +214,11 @@ def test_what_mpich_takes_is_said_to_be_unknown_and_never_red() -> None:
     hosts = tuple(HostEvidence(Host(HostName(name))) for name in ("a", "b"))
     for number, host in enumerate(hosts, 1):
         listed = node(LO, f"eth0 10.0.0.{number}/24")
-        host.learn(NetFacts(addresses=listed.addresses, interfaces=dict(listed.interfaces)))
-        host.learn(SshFacts(hostname=host.name, boot_id=host.name))
-        host.learn(OsFacts(hostname=host.name))
-        host.learn(EnvFacts(variables={"FI_PROVIDER": "tcp"}))
-        host.learn(MpiFacts(present=True, family="MPICH" if number == 1 else "Open MPI"))
+        host.add_facts(NetFacts(addresses=listed.addresses, interfaces=dict(listed.interfaces)))
+        host.add_facts(SshFacts(hostname=host.name, boot_id=host.name))
+        host.add_facts(OsFacts(hostname=host.name))
+        host.add_facts(EnvFacts(variables={"FI_PROVIDER": "tcp"}))
+        host.add_facts(MpiFacts(present=True, family="MPICH" if number == 1 else "Open MPI"))
     made = reports(choices_of(View(hosts, ("a", "b"))))
 
     unknown = [each for each in made if each.engine == "MPICH"]

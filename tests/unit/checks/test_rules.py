@@ -49,7 +49,7 @@ def judge_case(case: dict[str, Any], rule: Rule) -> Verdicts:
         for group, facts in groups.items():
             unknown = facts.keys() - set(KINDS[group].__struct_fields__)
             assert not unknown, f"{KINDS[group].__name__} has no such field"
-            host.learn(convert(KINDS[group], facts))
+            host.add_facts(convert(KINDS[group], facts))
         hosts.append(host)
     launch = msgspec.convert(case["launch"], Launch) if "launch" in case else None
     expected = msgspec.convert(case.get("expected", {}), dict[str, Expectation])

@@ -9,65 +9,65 @@ from collections.abc import Iterable
 
 from distconsole.checks.facts.evidence import LOST, Outcome
 from distconsole.checks.facts.node import Facts, LifeFacts
-from distconsole.checks.gather.nodes import Gathering
+from distconsole.checks.gather.nodes import CheckContext
 from distconsole.errors import AgentEndedError, NodeError
 
 ANSWER_SECONDS = 4.0
 """What an agent may take for a ping; on a busy machine it takes a tenth of a second."""
 
 
-def is_lost(gathering: Gathering, name: str) -> bool:
+def is_lost(context: CheckContext, name: str) -> bool:
     """Tell whether a host that left something unanswered answers nothing any more."""
-    known = next((each for each in gathering.links if each == name), None)
-    if known is None or known in gathering.lost:
+    known = next((each for each in context.links if each == name), None)
+    if known is None or known in context.lost:
         return known is not None
     try:
-        gathering.links[known].request("ping", ANSWER_SECONDS)
+        context.links[known].request("ping", ANSWER_SECONDS)
     except NodeError as error:
-        gathering.lost[known] = error
+        context.lost[known] = error
         return True
     return False
 
 
-def find_dead_links(gathering: Gathering, names: Iterable[str]) -> list[str]:
+def find_dead_links(context: CheckContext, names: Iterable[str]) -> list[str]:
     """Return those of ``names`` whose connection has ended, without asking anybody."""
     wanted = set(names)
     return [
         name
-        for name, link in gathering.links.items()
-        if name in wanted and (name in gathering.lost or not link.connected)
+        for name, link in context.links.items()
+        if name in wanted and (name in context.lost or not link.connected)
     ]
 
 
 def leave_out_for(
-    gathering: Gathering, kind: type[Facts], hosts: Iterable[str], lost: Iterable[str]
+    context: CheckContext, kind: type[Facts], hosts: Iterable[str], lost: Iterable[str]
 ) -> None:
     """Forget what a job told: that of its hosts some died is no fault of the others."""
     why = f"{', '.join(lost)} stopped answering while it went on {LOST}"
-    leave_out(gathering, kind, hosts, why)
+    leave_out(context, kind, hosts, why)
 
 
-def leave_out(gathering: Gathering, kind: type[Facts], hosts: Iterable[str], why: str) -> None:
+def leave_out(context: CheckContext, kind: type[Facts], hosts: Iterable[str], why: str) -> None:
     """Forget what a job told of ``hosts``, for a reason that another finding says."""
     wanted = set(hosts)
-    for name, evidence in gathering.hosts.items():
+    for name, evidence in context.hosts.items():
         if name in wanted:
             evidence.known.pop(kind, None)
             evidence.missing.pop(kind, None)
-            evidence.lack(kind, Outcome.COULD_NOT_RUN, why)
+            evidence.mark_missing(kind, Outcome.COULD_NOT_RUN, why)
 
 
-def note_life(gathering: Gathering) -> None:
+def note_life(context: CheckContext) -> None:
     """Note at the end of every host that was reached whether it still answers."""
-    broken = find_dead_links(gathering, gathering.links)
+    broken = find_dead_links(context, context.links)
     for name in broken:
-        is_lost(gathering, name)
-    for name, link in gathering.links.items():
-        error = gathering.lost.get(name)
-        gathering.hosts[name].learn(
+        is_lost(context, name)
+    for name, link in context.links.items():
+        error = context.lost.get(name)
+        context.hosts[name].add_facts(
             LifeFacts(
                 lost="" if error is None else error.message,
                 agent_folder=link.hello.node_dir if isinstance(error, AgentEndedError) else "",
             )
         )
-    gathering.lack((LifeFacts,), Outcome.COULD_NOT_RUN, "it was not reached")
+    context.mark_missing((LifeFacts,), Outcome.COULD_NOT_RUN, "it was not reached")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from distconsole.checks.facts.evidence import HostEvidence
 from distconsole.checks.facts.node import SshFacts
-from distconsole.checks.gather.nodes import Gathering
+from distconsole.checks.gather.nodes import CheckContext
 from distconsole.errors import ConsoleError
 from distconsole.model import outcome as fan
 from distconsole.model.requests import Level
@@ -25,14 +25,14 @@ BRING_SECONDS = 60.0
 """How long a host that let us in may take until its agent answers: many at once may be slow."""
 
 
-def connect(gathering: Gathering) -> Iterator[HostEvidence]:
+def connect(context: CheckContext) -> Iterator[HostEvidence]:
     """Reach every host and yield each as soon as it is known whether it can be reached."""
     outcomes: queue.SimpleQueue[fan.Outcome[NodeLink] | BaseException | None] = queue.SimpleQueue()
     threading.Thread(
-        target=_collect, args=(gathering.session, outcomes), name="check-connect", daemon=True
+        target=_collect, args=(context.session, outcomes), name="check-connect", daemon=True
     ).start()
-    waiting = dict(gathering.hosts)
-    patience = _Patience(gathering, gathering.left(REACH_SECONDS[gathering.request.level]))
+    waiting = dict(context.hosts)
+    patience = _Patience(context, context.left(REACH_SECONDS[context.request.level]))
     while waiting:
         try:
             found = outcomes.get(timeout=TICK_SECONDS)
@@ -45,10 +45,10 @@ def connect(gathering: Gathering) -> Iterator[HostEvidence]:
         if found is None:
             break
         evidence = waiting.pop(found.host)
-        _learn_reach(gathering, evidence, found)
+        _add_reach(context, evidence, found)
         yield evidence
     for evidence in waiting.values():
-        evidence.learn(
+        evidence.add_facts(
             SshFacts(
                 error_kind="connect",
                 error=f"no connection to {evidence.name} in {patience.waited:.1f} s, and there is "
@@ -63,30 +63,30 @@ def connect(gathering: Gathering) -> Iterator[HostEvidence]:
 class _Patience:
     """When to wait no longer for hosts: while others still come in, this machine may be the slow one."""
 
-    gathering: Gathering
+    context: CheckContext
     seconds: float
     _progress: tuple[int, int] = (0, 0)
     _since: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self._since = self.gathering.clock()
+        self._since = self.context.clock()
 
     @property
     def waited(self) -> float:
         """Seconds since the beginning."""
-        return self.gathering.clock() - self.gathering.began
+        return self.context.clock() - self.context.began
 
     def is_over(self, waiting: Collection[str]) -> bool:
         """Tell whether none of ``waiting`` is worth more time."""
-        entered = self.gathering.session.entered
+        entered = self.context.session.entered
         progress = (len(waiting), len(entered))
         if progress != self._progress:
-            self._progress, self._since = progress, self.gathering.clock()
-        if self.gathering.left(1.0) <= 0:
+            self._progress, self._since = progress, self.context.clock()
+        if self.context.left(1.0) <= 0:
             return True
         coming = entered.intersection(waiting)
         seconds = max(self.seconds, BRING_SECONDS) if coming else self.seconds
-        return self.gathering.clock() - self._since >= seconds
+        return self.context.clock() - self._since >= seconds
 
 
 def _collect(
@@ -100,17 +100,17 @@ def _collect(
     outcomes.put(None)
 
 
-def _learn_reach(
-    gathering: Gathering, evidence: HostEvidence, outcome: fan.Outcome[NodeLink]
+def _add_reach(
+    context: CheckContext, evidence: HostEvidence, outcome: fan.Outcome[NodeLink]
 ) -> None:
     if isinstance(outcome, fan.Failed):
         error = outcome.error
-        evidence.learn(SshFacts(error_kind=error.kind, error=error.message, hint=error.hint))
+        evidence.add_facts(SshFacts(error_kind=error.kind, error=error.message, hint=error.hint))
         return
     link = outcome.value
-    gathering.links[evidence.name] = link
+    context.links[evidence.name] = link
     hello = link.hello
-    evidence.learn(
+    evidence.add_facts(
         SshFacts(
             user=hello.user,
             hostname=hello.hostname,

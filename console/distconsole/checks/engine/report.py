@@ -23,7 +23,7 @@ from distconsole.checks.facts.evidence import (
     View,
 )
 from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, pair_reports
-from distconsole.checks.gather.nodes import Gathering
+from distconsole.checks.gather.nodes import CheckContext
 from distconsole.checks.gather.timings import collectives_of, left_out_of, verified_of
 from distconsole.checks.rules.wording import MAX_LISTED, join_some
 from distconsole.errors import ConfigError
@@ -51,7 +51,7 @@ Cells = Mapping[str, Mapping[str, str]]
 
 
 def make_report(
-    gathering: Gathering,
+    context: CheckContext,
     verdicts: Verdicts,
     rules: Sequence[Rule],
     seconds: float,
@@ -67,8 +67,8 @@ def make_report(
         cancelled: Whether the check was ended before its end, and ``terminated`` by SIGTERM.
         sweeping: Whether collectives for which there is no time are named and not missed.
     """
-    request, view = gathering.request, gathering.view()
-    cells = {str(host): verdicts.cells.get(host, {}) for host in gathering.hosts}
+    request, view = context.request, context.view()
+    cells = {str(host): verdicts.cells.get(host, {}) for host in context.hosts}
     outcomes = {
         host: {c: each.outcome.value for c, each in of.items()} for host, of in cells.items()
     }
@@ -84,7 +84,7 @@ def make_report(
         terminated=terminated,
         hosts={
             name: HostReport(reachable=host.reached, facts=host.raw)
-            for name, host in gathering.hosts.items()
+            for name, host in context.hosts.items()
         },
         only=request.only,
         findings=(*verdicts.findings, *unmade),
@@ -96,8 +96,8 @@ def make_report(
         seconds=round(seconds, 3),
         cells=outcomes,
         why=why,
-        uncovered=tuple(_list_gaps(gathering, verdicts, rules)),
-        target=gathering.launch.report() if gathering.launch is not None else None,
+        uncovered=tuple(_list_gaps(context, verdicts, rules)),
+        target=context.launch.report() if context.launch is not None else None,
     )
     return with_outcome(report, strict=request.strict)
 
@@ -109,8 +109,8 @@ def _report_pairs(view: View) -> tuple[PairReport, ...]:
     return tuple(pair_reports(edges, rates))
 
 
-def _list_gaps(gathering: Gathering, verdicts: Verdicts, rules: Sequence[Rule]) -> Iterator[str]:
-    request = gathering.request
+def _list_gaps(context: CheckContext, verdicts: Verdicts, rules: Sequence[Rule]) -> Iterator[str]:
+    request = context.request
     bad = [each for each in verdicts.findings if each.severity in (Severity.FAIL, Severity.WARN)]
     untried = {each.check for each in bad if each.cure is not None and each.proof is None}
     reasons: dict[str, set[str]] = {}

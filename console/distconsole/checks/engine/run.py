@@ -48,7 +48,7 @@ from distconsole.checks.gather import (
     slurm_stage,
 )
 from distconsole.checks.gather.engine_jobs import StartJob
-from distconsole.checks.gather.nodes import Gathering, expected_of, local_facts
+from distconsole.checks.gather.nodes import CheckContext, expected_of, local_facts
 from distconsole.checks.rules.network.ssh import REACHING
 from distconsole.errors import Terminated
 from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
@@ -65,7 +65,7 @@ class Stage(NamedTuple):
     name: str
     kinds: tuple[type[Facts], ...]
     work: Callable[
-        [Gathering], Iterator[HostEvidence] | Iterator[str] | Iterator[reachability.Told]
+        [CheckContext], Iterator[HostEvidence] | Iterator[str] | Iterator[reachability.Told]
     ]
 
 
@@ -117,9 +117,9 @@ def run_check(
         select_rules(CATALOGUE, request.only, request.skip), expected_of(session)
     )
     rules = tuple(rule for rule in chosen if at_level(rule, request.level))
-    gathering = Gathering(request, session, needs_of(rules), clock)
-    waited_since = gathering.began if began is None else began
-    checking = _Checking(gathering, chosen, rules, waited_since, start, sweep, plan)
+    context = CheckContext(request, session, needs_of(rules), clock)
+    waited_since = context.began if began is None else began
+    checking = _Checking(context, chosen, rules, waited_since, start, sweep, plan)
     try:
         yield from checking.stages()
         report = yield from checking.conclude(None)
@@ -141,7 +141,7 @@ class _Job(NamedTuple):
 class _Checking:
     """One check going on."""
 
-    gathering: Gathering
+    context: CheckContext
     chosen: Sequence[Rule]
     """What was asked for, also what the level leaves out."""
     rules: Sequence[Rule]
@@ -157,67 +157,67 @@ class _Checking:
     @property
     def ways(self) -> list[Rule]:
         """The checks of ways between the hosts that nobody asked for, and nobody wants left out."""
-        every = select_rules(CATALOGUE, (), self.gathering.request.skip)
+        every = select_rules(CATALOGUE, (), self.context.request.skip)
         return [rule for rule in every if rule.id in reachability.WAYS and rule not in self.chosen]
 
     def stages(self) -> Iterator[Event]:
         """Go through the stages that the rules need."""
-        yield from self._stage("ssh.connect", connect(self.gathering))
+        yield from self._stage("ssh.connect", connect(self.context))
         yield from self._tell_of_reach()
         yield from self._plan_launch()
-        needed = self.gathering.needed
-        if not self.gathering.links:
-            self.gathering.lack(tuple(needed), Outcome.COULD_NOT_RUN, UNREACHED)
+        needed = self.context.needed
+        if not self.context.links:
+            self.context.mark_missing(tuple(needed), Outcome.COULD_NOT_RUN, UNREACHED)
             yield from self._judge(frozenset(), at_end=True)
             return
         wanted = [each for each in STAGES if not each.kinds or needed & {*each.kinds}]
         yield from self._judge(needed - {SshFacts})
         for place, stage in enumerate(wanted):
-            yield from self._stage(stage.name, stage.work(self.gathering))
+            yield from self._stage(stage.name, stage.work(self.context))
             coming = {kind for each in wanted[place + 1 :] for kind in each.kinds}
             yield from self._judge(needed & {*coming, *JOB_KINDS.values(), BandwidthFacts})
         yield from self._jobs(needed)
         if BandwidthFacts in needed:
-            yield from self._stage(BANDWIDTH.name, BANDWIDTH.work(self.gathering))
-        losses.note_life(self.gathering)
+            yield from self._stage(BANDWIDTH.name, BANDWIDTH.work(self.context))
+        losses.note_life(self.context)
         yield from self._judge(frozenset(), at_end=True)
         yield from self._tell_of_reach()
-        if self.gathering.request.proves:
+        if self.context.request.proves:
             yield from self._prove()
 
     def conclude(self, by: KeyboardInterrupt | None) -> Generator[Event, None, CheckReport]:
         """Return the report, and write the files; ``by`` is what ended the check early."""
-        gathering, level = self.gathering, self.gathering.request.level
+        context, level = self.context, self.context.request.level
         for rule in self.chosen:
             if not at_level(rule, level):
                 yield from self.skip(rule, f"from --level {rule.level.value} on")
         report = make_report(
-            gathering,
+            context,
             self.verdicts,
             [rule for rule in self.chosen if at_level(rule, level)],
-            gathering.clock() - self.waited_since,
+            context.clock() - self.waited_since,
             cancelled=by is not None,
             terminated=isinstance(by, Terminated),
             sweeping=self.sweep is not None,
         )
         for finding in report.findings[len(self.verdicts.findings) :]:
             yield FindingMade(finding=finding)
-        write_files(gathering.request, report, gathering.session.cluster)
+        write_files(context.request, report, context.session.cluster)
         return report
 
     def conclude_early(self) -> Iterator[Event]:
         """Judge what is known, as nobody waits for the rest."""
-        gathering = self.gathering
-        gathering.given_up.set()
+        context = self.context
+        context.given_up.set()
         excused = {each.name: each.kinds for each in (*STAGES, BANDWIDTH)}
         excused |= {name: (kind,) for name, kind in JOB_KINDS.items()}
         excused[REACH.name] = (ReachFacts, *JOB_KINDS.values())  # jobs look at the ways once more
         for kind in (kind for stage in self.going for kind in excused.get(stage, ())):
             # Ranks that were ended because nobody waits for them are no fault of their hosts.
-            losses.leave_out(gathering, kind, gathering.hosts, CANCELLED)
-        gathering.lack((*gathering.needed, LifeFacts), Outcome.COULD_NOT_RUN, CANCELLED)
-        losses.note_life(gathering)
-        if gathering.launch is None:
+            losses.leave_out(context, kind, context.hosts, CANCELLED)
+        context.mark_missing((*context.needed, LifeFacts), Outcome.COULD_NOT_RUN, CANCELLED)
+        losses.note_life(context)
+        if context.launch is None:
             yield from self._leave_out_script(NO_SCRIPT if self.plan is None else CANCELLED)
         yield from self._judge(frozenset(), at_end=True)
         yield from self._tell_of_reach()
@@ -225,7 +225,7 @@ class _Checking:
     def _prove(self) -> Iterator[Event]:
         """Try the cures of what was found, and tell each finding again that has a proof now."""
         found = self.verdicts.findings
-        for check, tried in proofs.prove(self.gathering, tuple(found), self.start):
+        for check, tried in proofs.prove(self.context, tuple(found), self.start):
             for place, finding in (tried or {}).items():
                 found[place] = finding
                 yield FindingMade(finding=finding)
@@ -236,10 +236,10 @@ class _Checking:
         """Plan the launch on the hosts that were reached; without one leave out what is about it."""
         if self.plan is None:
             yield from self._leave_out_script(NO_SCRIPT)
-        elif self.gathering.links:
+        elif self.context.links:
             yield CheckProgress(check="script.launch", host="", outcome="running")
-            launch = self.plan(self.gathering.session, self.gathering.reached())
-            self.gathering.launch = launch
+            launch = self.plan(self.context.session, self.context.reached())
+            self.context.launch = launch
             yield from self._leave_out(lambda rule: launch.irrelevant(rule.id, rule.group))
 
     def _leave_out(self, why_not: Callable[[Rule], str]) -> Iterator[Event]:
@@ -250,7 +250,7 @@ class _Checking:
                 yield from self.skip(rule, why)
                 self.judged.add(rule.id)
         self.rules = [rule for rule in self.rules if rule.id not in self.judged]
-        self.gathering.needed = needs_of(self.rules)
+        self.context.needed = needs_of(self.rules)
 
     def _leave_out_script(self, why: str) -> Iterator[Event]:
         return self._leave_out(lambda rule: why if rule.group == "script" else "")
@@ -276,49 +276,49 @@ class _Checking:
     def _tell_of_reach(self) -> Iterator[Event]:
         """Tell which hosts cannot be asked, each check of it once, though nobody asked for these checks."""
         told = {found.check for found in self.verdicts.findings}
-        told |= {rule.id for rule in self.chosen if at_level(rule, self.gathering.request.level)}
+        told |= {rule.id for rule in self.chosen if at_level(rule, self.context.request.level)}
         ids = REACHING - told
         yield from self._tell_of([rule for rule in CATALOGUE if rule.id in ids])
 
     def _tell_of(self, rules: Iterable[Rule]) -> Iterator[Event]:
         """Judge by ``rules`` that nobody asked for; only what they find is told."""
-        for finding in reachability.judge_ways(self.gathering, rules, self.verdicts):
+        for finding in reachability.judge_ways(self.context, rules, self.verdicts):
             yield FindingMade(finding=finding)
 
     def _second_look(self, kinds: Sequence[type[Facts]]) -> Iterator[Event]:
         """Try all ways once more where a job came to nothing: one may have broken since."""
-        stuck = reachability.stuck_jobs(self.gathering, kinds)
+        stuck = reachability.stuck_jobs(self.context, kinds)
         if not stuck:
             return
-        yield from self._stage("net.reach_tcp", reachability.reach(self.gathering))
-        if reachability.any_broken(self.gathering):
-            reachability.excuse(self.gathering, stuck)
+        yield from self._stage("net.reach_tcp", reachability.reach(self.context))
+        if reachability.any_broken(self.context):
+            reachability.excuse(self.context, stuck)
             asked = [rule for rule in self.rules if rule.id in reachability.WAYS]
             yield from self._tell_of([*asked, *self.ways])
 
     def _wanted_jobs(self) -> Iterator[_Job]:
-        gathering, sweep, start = self.gathering, self.sweep, self.start
-        yield _Job("coll.init", CollFacts, lambda n: collective.run_job(gathering, sweep, n))
+        context, sweep, start = self.context, self.sweep, self.start
+        yield _Job("coll.init", CollFacts, lambda n: collective.run_job(context, sweep, n))
         for engine in engine_jobs.ENGINES:
             if start is None:
                 why = "there is nobody here who starts jobs"
-                gathering.lack((engine.kind,), Outcome.SKIPPED, why)
+                context.mark_missing((engine.kind,), Outcome.SKIPPED, why)
                 continue
-            run = partial(engine_jobs.run_engine, gathering, engine, start, sweep)
+            run = partial(engine_jobs.run_engine, context, engine, start, sweep)
             yield _Job(engine.stage, engine.kind, run)
-        yield _Job("mpi.ssh", MpiSshFacts, partial(engine_jobs.mpirun, gathering))
+        yield _Job("mpi.ssh", MpiSshFacts, partial(engine_jobs.mpirun, context))
 
     def _may_coincide(self) -> bool:
         """Whether jobs may go on at once: where bandwidth is measured, or GPUs are shared, they may not."""
-        gpus = self.gathering.view().of(GpuFacts).values()
-        measured = self.sweep is not None or self.gathering.request.level is Level.FULL
+        gpus = self.context.view().of(GpuFacts).values()
+        measured = self.sweep is not None or self.context.request.level is Level.FULL
         return not measured and not any(found.count for found in gpus)
 
     def _stages_at_once(self, works: Sequence[tuple[str, Iterator[str]]]) -> Iterator[Event]:
         for name, _ in works:
             yield CheckProgress(check=name, host="", outcome="running")
         self.going.update(name for name, _ in works)
-        for name, host in at_once(works, self.gathering.given_up.set):
+        for name, host in at_once(works, self.context.given_up.set):
             outcome = "running" if host else "pass"
             if not host:
                 self.going.discard(name)
@@ -326,7 +326,7 @@ class _Checking:
 
     def skip(self, rule: Rule, why: str) -> Iterator[Event]:
         """Account for a check that does not run."""
-        for name in self.gathering.hosts:
+        for name in self.context.hosts:
             self.verdicts.cell(name, rule.id, Outcome.SKIPPED, why)
             yield CheckProgress(check=rule.id, host=name, outcome=Outcome.SKIPPED.value, why=why)
 
@@ -349,13 +349,13 @@ class _Checking:
     def _judge(self, unknown: frozenset[type[Facts]], *, at_end: bool = False) -> Iterator[Event]:
         """Judge what was not yet and needs none of ``unknown``, nor, before the end, who is left."""
         unknown = unknown if at_end else unknown | {LifeFacts}
-        for evidence in self.gathering.hosts.values():
+        for evidence in self.context.hosts.values():
             tell_unknown(evidence)
-        view = self.gathering.view()
+        view = self.context.view()
         for rule in self.rules:
             if rule.id in self.judged or unknown & {*rule.needs, *rule.after}:
                 continue
-            found = judge(rule, self.gathering.hosts.values(), view, self.verdicts)
+            found = judge(rule, self.context.hosts.values(), view, self.verdicts)
             self.judged.add(rule.id)
             for finding in found:
                 yield FindingMade(finding=finding)

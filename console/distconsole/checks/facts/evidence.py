@@ -67,14 +67,14 @@ class HostEvidence:
         ssh = self.known.get(SshFacts)
         return isinstance(ssh, SshFacts) and not ssh.error_kind
 
-    def learn(self, facts: Facts, raw: Mapping[str, object] | None = None) -> None:
+    def add_facts(self, facts: Facts, raw: Mapping[str, object] | None = None) -> None:
         """Add a group of facts; ``raw`` is shown in the report as the node gave it."""
         self.known[type(facts)] = facts
         self.missing.pop(type(facts), None)
         if raw is not None:
             self.raw[facts.group] = dict(raw)
 
-    def lack(self, kind: type[Facts], outcome: Outcome, why: str) -> None:
+    def mark_missing(self, kind: type[Facts], outcome: Outcome, why: str) -> None:
         """Note why a group of facts is not there; the first reason stands."""
         if kind not in self.known:
             self.missing.setdefault(kind, Missing(outcome, why))

@@ -54,16 +54,16 @@ def _compare_starts(
 def _start_on(
     bench: Bench, hosts: Sequence[Host], change: Mapping[str, HostCure], wanted: Mapping[str, Any]
 ) -> Answers:
-    gathering = bench.gathering
-    seconds = gathering.left(LAUNCH_SECONDS)
+    context = bench.context
+    seconds = context.left(LAUNCH_SECONDS)
 
     def start(host: Host) -> dict[str, Any]:
-        own = process_args(gathering, host, change.get(host.name, HostCure()))
-        return gathering.ask(host, "launch", seconds, {**own, **wanted})
+        own = process_args(context, host, change.get(host.name, HostCure()))
+        return context.ask(host, "launch", seconds, {**own, **wanted})
 
     found = {
         said.host: {"error": said.error.message} if isinstance(said, fan.Failed) else said.value
-        for said in gathering.on_each(list(hosts), start, seconds)
+        for said in context.on_each(list(hosts), start, seconds)
     }
     return {host.name: found[host.name] for host in hosts if host.name in found}
 
@@ -92,7 +92,7 @@ def _start_prover(
 
 
 def _try_files(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
-    needed = limits.count_files(bench.gathering.view())
+    needed = limits.count_files(bench.context.view())
 
     def is_well(said: Answer) -> bool:
         return bool(said.get("opened") == needed)
@@ -136,7 +136,7 @@ def _try_variable(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | N
         alike = len(set(values.values())) == 1
         return TrialResult(alike, "the same on every host" if alike else words[:200], able=able)
 
-    hosts = bench.gathering.reached()
+    hosts = bench.context.reached()
     return _compare_starts(bench, [found], hosts, {"names": [variable]}, variable, judge)
 
 
@@ -152,7 +152,7 @@ def _try_port(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
         words = f"port {port}: {'free' if free else state.get('why') or 'no answer'}"
         return TrialResult(free, words, able=bool(state))
 
-    held = partial(bind, fixed_port(bench.gathering))
+    held = partial(bind, fixed_port(bench.context))
     return bench.compare("a rendezvous port bound", hosts[:1], held, partial(bind, cure.port))
 
 

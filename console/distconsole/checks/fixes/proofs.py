@@ -22,7 +22,7 @@ from distconsole.checks.fixes.trying import (
 )
 from distconsole.checks.gather.addresses import Endpoint
 from distconsole.checks.gather.engine_jobs import StartJob
-from distconsole.checks.gather.nodes import MASTER_PORT, Gathering
+from distconsole.checks.gather.nodes import MASTER_PORT, CheckContext
 from distconsole.errors import ConsoleError
 from distconsole.model.cluster import Host
 from distconsole.model.findings import Cure, Finding, HostCure, Severity
@@ -34,7 +34,7 @@ LEAST_SECONDS = 4.0
 
 
 def prove(
-    gathering: Gathering, findings: Sequence[Finding], start: StartJob | None
+    context: CheckContext, findings: Sequence[Finding], start: StartJob | None
 ) -> Iterator[tuple[str, dict[int, Finding] | None]]:
     """Try cures; yield each check whose findings are tried: None before, and then the outcome.
 
@@ -47,10 +47,10 @@ def prove(
         if found.cure is not None and found.severity in bad and found.check in PROVERS:
             by_check.setdefault(found.check, []).append(place)
     for check, places in list(by_check.items())[:MAX_PROOFS]:
-        if gathering.left(TRIAL_SECONDS) < LEAST_SECONDS:
+        if context.left(TRIAL_SECONDS) < LEAST_SECONDS:
             return
         blamed = {name for found in findings for name in found.hosts if found.check != check}
-        bench = Bench(gathering, start, frozenset(blamed))
+        bench = Bench(context, start, frozenset(blamed))
         yield check, None
         tried = _try_cure(bench, check, [findings[place] for place in places])
         proven = {
@@ -154,7 +154,7 @@ def _by_other_network(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts
     if all(found.cure is not None and found.cure.port is not None for found in findings):
         return _by_other_port(bench, findings)
     hosts = bench.hosts(all_hosts(findings), 2)
-    nets = bench.gathering.view((NetFacts,)).of(NetFacts)
+    nets = bench.context.view((NetFacts,)).of(NetFacts)
     change = changes(findings, hosts)
     there = {
         str(host.name): Endpoint(entry.address, entry.iface, "")
@@ -176,7 +176,7 @@ def _by_other_network(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts
 
 def _lost_way(bench: Bench, hosts: Sequence[Host]) -> Trial | None:
     """Return a connection between two of ``hosts`` of which none came about, to be tried once more."""
-    facts = bench.gathering.view((ReachFacts,)).of(ReachFacts)
+    facts = bench.context.view((ReachFacts,)).of(ReachFacts)
     by_name = {str(host.name): host for host in hosts}
     for source, target in matrix_of(facts).dead:
         if source in by_name and target in by_name and target in facts:
@@ -188,10 +188,10 @@ def _lost_way(bench: Bench, hosts: Sequence[Host]) -> Trial | None:
 
 def _by_other_port(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
     """A connection to the port that is blocked, and to the one that the cure names."""
-    found, gathering = findings[0], bench.gathering
-    facts = gathering.view((ReachFacts,)).of(ReachFacts)
+    found, context = findings[0], bench.context
+    facts = context.view((ReachFacts,)).of(ReachFacts)
     lost = [e for f in facts.values() for e in f.edges if not e.ok and e.target in found.hosts]
-    hosts = {str(host.name): host for host in gathering.reached()}
+    hosts = {str(host.name): host for host in context.reached()}
     if found.cure is None or found.cure.port is None or not lost:
         return None
     source, target = hosts.get(lost[0].source), hosts.get(lost[0].target)
@@ -204,9 +204,9 @@ def _by_other_port(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | 
 
 def _by_address(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
     """A connection to a peer by the name that is unknown or wrong, and by its address."""
-    found, gathering = findings[0], bench.gathering
-    facts = gathering.view((OsFacts,)).of(OsFacts)
-    reached = {str(host.name): host for host in gathering.reached()}
+    found, context = findings[0], bench.context
+    facts = context.view((OsFacts,)).of(OsFacts)
+    reached = {str(host.name): host for host in context.reached()}
     viewer = next((reached[name] for name in found.hosts if name in reached), None)
     peers = found.cure.hosts if found.cure is not None else {}
     peer = next((name for name in peers if name in reached and name in facts), None)

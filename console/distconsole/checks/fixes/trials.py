@@ -26,7 +26,7 @@ from distconsole.checks.gather.collective import (
     start_ranks,
 )
 from distconsole.checks.gather.engine_jobs import EngineJob, StartJob
-from distconsole.checks.gather.nodes import Gathering, interpreter
+from distconsole.checks.gather.nodes import CheckContext, interpreter
 from distconsole.checks.rules.software.ranks import DONE, NOT_STARTED, last_stage, reason
 from distconsole.model.cluster import Host
 from distconsole.model.findings import HostCure
@@ -66,14 +66,14 @@ def run_gloo(
         change: To what the host's processes have by themselves.
         bound: Whether ranks are bound to their interface of ``meet``, as ``run`` does.
     """
-    gathering, seconds = bench.gathering, bench.seconds
-    began = gathering.clock()
+    context, seconds = bench.context, bench.seconds
+    began = context.clock()
     job = Job(
         tuple(hosts),
         {host.name: (index,) for index, host in enumerate(hosts)},
         {name: replace(end, interface=None) for name, end in meet.items()},
         "gloo",
-        free_port(gathering, hosts[0], meet[hosts[0].name].address),
+        free_port(context, hosts[0], meet[hosts[0].name].address),
     )
 
     def start_on(host: Host) -> dict[str, Any]:
@@ -81,15 +81,15 @@ def run_gloo(
         names = {GLOO_NAME: nic, "NCCL_SOCKET_IFNAME": f"={nic}"} if nic else {}
         own = change.get(host.name, HostCure())
         own = msgspec.structs.replace(own, env={**names, **own.env})
-        return process_args(gathering, host, own, by_hand=not bound)
+        return process_args(context, host, own, by_hand=not bound)
 
     work = _work(len(hosts), seconds)
-    with _stop_once(enough, gathering, job):
+    with _stop_once(enough, context, job):
         found = {
             str(outcome.host): reports_of(job, outcome)
-            for outcome in start_ranks(gathering, job, work, seconds, start_on)
+            for outcome in start_ranks(context, job, work, seconds, start_on)
         }
-    shown = judge_ranks(found, (), len(hosts), gathering.clock() - began)
+    shown = judge_ranks(found, (), len(hosts), context.clock() - began)
     bad = [rank for ranks in found.values() for rank in ranks if rank.exit_code != 0]
     early = [rank for rank in bad if last_stage(rank) in BEFORE_TORCH]
     by_itself = any(rank.exit_code and rank not in early for rank in bad)
@@ -97,14 +97,14 @@ def run_gloo(
 
 
 @contextmanager
-def _stop_once(enough: threading.Event, gathering: Gathering, job: Job) -> Iterator[None]:
+def _stop_once(enough: threading.Event, context: CheckContext, job: Job) -> Iterator[None]:
     """Stop the ranks of ``job`` once ``enough`` is set or nobody waits for the check any more."""
     over = threading.Event()
 
     def watch() -> None:
         while not over.wait(0.05):
-            if enough.is_set() or gathering.given_up.is_set():
-                gathering.stop(job.hosts, STOP, job.token, STOP_SECONDS)
+            if enough.is_set() or context.given_up.is_set():
+                context.stop(job.hosts, STOP, job.token, STOP_SECONDS)
                 return
 
     watcher = threading.Thread(target=watch, name="proof-end", daemon=True)
@@ -117,16 +117,16 @@ def _stop_once(enough: threading.Event, gathering: Gathering, job: Job) -> Itera
 
 
 def process_args(
-    gathering: Gathering, host: Host, change: HostCure, *, by_hand: bool = False
+    context: CheckContext, host: Host, change: HostCure, *, by_hand: bool = False
 ) -> dict[str, Any]:
     """Return what a probe on ``host`` needs to start processes as ranks are, and with ``change``.
 
     Args:
         by_hand: Of the variables of a launch, only with those that its user gives.
     """
-    own = interpreter(gathering, host)
-    if by_hand and gathering.launch is not None:
-        own |= {"env": dict(gathering.launch.env), "unset": []}
+    own = interpreter(context, host)
+    if by_hand and context.launch is not None:
+        own |= {"env": dict(context.launch.env), "unset": []}
     return {
         **own,
         "setup": _join_setup(own["setup"], change),
@@ -151,8 +151,8 @@ def run_mpi(
         change: Of which ``setup`` holds for the host.
         by_hand: Without the network that ``run`` names.
     """
-    gathering, seconds = bench.gathering, bench.seconds
-    began = gathering.clock()
+    context, seconds = bench.context, bench.seconds
+    began = context.clock()
     job = EngineJob(
         LauncherName.MPI,
         tuple(
@@ -163,14 +163,14 @@ def run_mpi(
         seconds,
         env,
         without=MPI_NETWORK if by_hand else (),
-        given_up=lambda: enough.is_set() or gathering.given_up.is_set(),
+        given_up=lambda: enough.is_set() or context.given_up.is_set(),
     )
-    answer = start(gathering.session, job)
+    answer = start(context.session, job)
     found = {
         str(host.name): reports(answer.ranks.get(host.name), answer.planned.get(host.name, ()))
         for host in hosts
     }
-    return judge_ranks(found, answer.said, len(hosts), gathering.clock() - began)
+    return judge_ranks(found, answer.said, len(hosts), context.clock() - began)
 
 
 def _join_setup(setup: str | None, change: HostCure | None) -> str | None:

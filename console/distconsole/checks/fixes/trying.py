@@ -13,7 +13,7 @@ from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import SshFacts
 from distconsole.checks.gather.addresses import Endpoint, endpoints
 from distconsole.checks.gather.engine_jobs import StartJob
-from distconsole.checks.gather.nodes import Gathering
+from distconsole.checks.gather.nodes import CheckContext
 from distconsole.errors import ConsoleError, NodeError
 from distconsole.model.cluster import Host
 from distconsole.model.findings import Cure, Finding, HostCure, Proof
@@ -102,23 +102,23 @@ class Bench:
         start: Starts jobs by mpirun; None where there is nobody who does.
     """
 
-    gathering: Gathering
+    context: CheckContext
     start: StartJob | None
     blamed: frozenset[str]
 
     @property
     def seconds(self) -> float:
         """What a trial may take now."""
-        return self.gathering.left(TRIAL_SECONDS)
+        return self.context.left(TRIAL_SECONDS)
 
     def meet(self) -> dict[str, Endpoint]:
         """Return where each host is met, as ``run`` chooses."""
-        return endpoints(self.gathering.view((NetFacts, SshFacts)))
+        return endpoints(self.context.view((NetFacts, SshFacts)))
 
     def hosts(self, names: Sequence[str], most: int = MAX_RANKS) -> list[Host]:
         """Return these hosts as far as they answer, and where that is one alone a peer for it."""
         meet = self.meet()
-        able = [host for host in self.gathering.reached() if host.name in meet]
+        able = [host for host in self.context.reached() if host.name in meet]
         found = [host for host in able if host.name in names][:most]
         if len(found) == 1:
             others = [host for host in able if host.name not in names]
@@ -128,12 +128,12 @@ class Bench:
 
     def reached(self, names: Sequence[str]) -> list[Host]:
         """Return those of these hosts that answer."""
-        return [host for host in self.gathering.reached() if host.name in names]
+        return [host for host in self.context.reached() if host.name in names]
 
     def ask(self, host: Host, group: str, args: Mapping[str, Any]) -> dict[str, Any]:
         """Return a probe's answer; one that has none gives an empty one with ``error``."""
         try:
-            return self.gathering.ask(host, group, ASK_SECONDS, args)
+            return self.context.ask(host, group, ASK_SECONDS, args)
         except NodeError as error:
             return {"error": error.message}
 
@@ -141,9 +141,9 @@ class Bench:
         self, ran: str, hosts: Sequence[Host], without: Trial, with_cure: Trial
     ) -> ProofOnHosts | None:
         """Run both trials at once on ``hosts``; return what they prove."""
-        began = self.gathering.clock()
+        began = self.context.clock()
         before, after = run_both(without, with_cure)
-        seconds = self.gathering.clock() - began
+        seconds = self.context.clock() - began
         return conclude(f"{ran} on {join_names(hosts)}", before, after, hosts, seconds)
 
 

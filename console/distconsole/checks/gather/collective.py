@@ -22,7 +22,7 @@ from distconsole.checks.facts.network import NetFacts, PortFacts, ReachFacts, ma
 from distconsole.checks.facts.node import Facts, OsFacts, SshFacts, TorchFacts, convert
 from distconsole.checks.gather.addresses import Endpoint, endpoints
 from distconsole.checks.gather.attribution import blame
-from distconsole.checks.gather.nodes import BUDGET_OVER, Gathering, interpreter
+from distconsole.checks.gather.nodes import BUDGET_OVER, CheckContext, interpreter
 from distconsole.errors import NodeError
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
@@ -144,36 +144,36 @@ def _iterations(elements: int) -> int:
 
 
 def job_seconds(
-    gathering: Gathering, kind: type[Facts], jobs: int, most: float = math.inf
+    context: CheckContext, kind: type[Facts], jobs: int, most: float = math.inf
 ) -> float:
     """Return how long a job may take that is the first of ``jobs`` still to come.
 
     Where that is too short, it is noted why there is no ``kind``, and 0 is returned.
     """
-    left = gathering.left(math.inf)
-    seconds = min(JOB_SECONDS[gathering.request.level], most, left / max(1, jobs))
+    left = context.left(math.inf)
+    seconds = min(JOB_SECONDS[context.request.level], most, left / max(1, jobs))
     if seconds >= LEAST_SECONDS:
         return seconds
-    gathering.lack((kind,), Outcome.TIMED_OUT, BUDGET_OVER)
+    context.mark_missing((kind,), Outcome.TIMED_OUT, BUDGET_OVER)
     return 0.0
 
 
-def run_job(gathering: Gathering, sweep: Sweep | None = None, jobs: int = 1) -> Iterator[str]:
+def run_job(context: CheckContext, sweep: Sweep | None = None, jobs: int = 1) -> Iterator[str]:
     """Run torch's job, the first of ``jobs``; yields each host once its ranks have ended."""
-    hosts = able(gathering, CollFacts, _without_torch)
+    hosts = able(context, CollFacts, _without_torch)
     if not hosts:
-        gathering.lack((CollFacts,), Outcome.COULD_NOT_RUN, "no host can take part")
+        context.mark_missing((CollFacts,), Outcome.COULD_NOT_RUN, "no host can take part")
         return
-    seconds = job_seconds(gathering, CollFacts, jobs)
+    seconds = job_seconds(context, CollFacts, jobs)
     if not seconds:
         return
     try:
-        job = _plan(gathering, hosts)
+        job = _plan(context, hosts)
     except NodeError as error:
         why = f"no port for the rendezvous: {error.message}"
-        gathering.lack((CollFacts,), Outcome.COULD_NOT_RUN, why)
+        context.mark_missing((CollFacts,), Outcome.COULD_NOT_RUN, why)
         return
-    yield from _run(gathering, job, seconds, sweep)
+    yield from _run(context, job, seconds, sweep)
 
 
 def _without_torch(evidence: HostEvidence) -> str:
@@ -183,31 +183,31 @@ def _without_torch(evidence: HostEvidence) -> str:
 
 
 def able(
-    gathering: Gathering, kind: type[Facts], lacking: Callable[[HostEvidence], str]
+    context: CheckContext, kind: type[Facts], lacking: Callable[[HostEvidence], str]
 ) -> list[Host]:
     """Return the hosts that can take part, and note of each other one why it has no ``kind``.
 
     Args:
         lacking: Why a host cannot for what it has not; empty if it can.
     """
-    chosen = endpoints(gathering.view((NetFacts, SshFacts)))
+    chosen = endpoints(context.view((NetFacts, SshFacts)))
     hosts = []
-    for host in gathering.reached():
-        evidence = gathering.hosts[host.name]
+    for host in context.reached():
+        evidence = context.hosts[host.name]
         why = lacking(evidence)
         if why:
-            evidence.lack(kind, Outcome.SKIPPED, why)
+            evidence.mark_missing(kind, Outcome.SKIPPED, why)
         elif host.name not in chosen:
             why = "it has no address that others could reach"
-            evidence.lack(kind, Outcome.COULD_NOT_RUN, why)
+            evidence.mark_missing(kind, Outcome.COULD_NOT_RUN, why)
         else:
             hosts.append(host)
-    return _leave_out_broken(gathering, hosts, kind) if len(gathering.hosts) > 1 else hosts
+    return _leave_out_broken(context, hosts, kind) if len(context.hosts) > 1 else hosts
 
 
-def _leave_out_broken(gathering: Gathering, hosts: list[Host], kind: type[Facts]) -> list[Host]:
+def _leave_out_broken(context: CheckContext, hosts: list[Host], kind: type[Facts]) -> list[Host]:
     """Leave out hosts whose connections are broken: a job with them would only hang."""
-    facts = gathering.view((ReachFacts,)).of(ReachFacts)
+    facts = context.view((ReachFacts,)).of(ReachFacts)
     matrix = matrix_of(facts)
     broken = {**matrix.dead, **matrix.partial, **matrix.small_only}
     found = blame(matrix.tried, broken)
@@ -221,15 +221,15 @@ def _leave_out_broken(gathering: Gathering, hosts: list[Host], kind: type[Facts]
         staying, why = [], f"fewer than two hosts reach each other {BROKEN}"
     for host in hosts:
         if host not in staying:
-            gathering.hosts[host.name].lack(kind, Outcome.COULD_NOT_RUN, why)
+            context.hosts[host.name].mark_missing(kind, Outcome.COULD_NOT_RUN, why)
     return staying
 
 
-def _plan(gathering: Gathering, hosts: list[Host]) -> Job:
-    view = gathering.view((NetFacts, SshFacts))
+def _plan(context: CheckContext, hosts: list[Host]) -> Job:
+    view = context.view((NetFacts, SshFacts))
     chosen = endpoints(view)
     gpus, torches = view.of(GpuFacts), view.of(TorchFacts)
-    per_host = {host.name: slots_of(gathering, host) for host in hosts}
+    per_host = {host.name: slots_of(context, host) for host in hosts}
     nccl = all(
         host.name in gpus
         and gpus[host.name].count >= per_host[host.name]
@@ -241,61 +241,61 @@ def _plan(gathering: Gathering, hosts: list[Host]) -> Job:
     for host in hosts:
         ranks[host.name] = tuple(range(first, first + per_host[host.name]))
         first += per_host[host.name]
-    needs = gathering.launch.needs if gathering.launch is not None else LaunchNeeds()
-    fixed = _port_of_launch(gathering, hosts[0])
+    needs = context.launch.needs if context.launch is not None else LaunchNeeds()
+    fixed = _port_of_launch(context, hosts[0])
     return Job(
         tuple(hosts),
         ranks,
         chosen,
         "nccl" if nccl and needs.backend != "gloo" else "gloo",
-        fixed or free_port(gathering, hosts[0], chosen[hosts[0].name].address),
+        fixed or free_port(context, hosts[0], chosen[hosts[0].name].address),
     )
 
 
-def free_port(gathering: Gathering, host: Host, address: str) -> int:
+def free_port(context: CheckContext, host: Host, address: str) -> int:
     """Return a port that is free at this address of ``host``."""
-    return int(gathering.ask(host, "port.free", 3.0, {"address": address}).get("port", 0))
+    return int(context.ask(host, "port.free", 3.0, {"address": address}).get("port", 0))
 
 
-def _port_of_launch(gathering: Gathering, host: Host) -> int | None:
+def _port_of_launch(context: CheckContext, host: Host) -> int | None:
     """Return the port that the launch fixes, unless it is held there: that is another finding."""
-    launch = gathering.launch
+    launch = context.launch
     if launch is None or launch.port is None:
         return None
-    facts = gathering.view((PortFacts,)).of(PortFacts).get(host.name)
+    facts = context.view((PortFacts,)).of(PortFacts).get(host.name)
     port = facts.ports.get(str(launch.port)) if facts is not None else None
     return launch.port if port is not None and port.free else None
 
 
-def slots_of(gathering: Gathering, host: Host) -> int:
+def slots_of(context: CheckContext, host: Host) -> int:
     """Return how many ranks a host gets."""
-    launch = gathering.launch
+    launch = context.launch
     planned = launch.hosts.get(host.name) if launch is not None else None
     if planned is not None and planned.ranks:
         return min(len(planned.ranks), MAX_LOCAL_RANKS)
-    gpus = gathering.view((GpuFacts,)).of(GpuFacts).get(host.name)
-    asked = gathering.request.nproc or host.slots or (gpus.count if gpus else 0) or 1
+    gpus = context.view((GpuFacts,)).of(GpuFacts).get(host.name)
+    asked = context.request.nproc or host.slots or (gpus.count if gpus else 0) or 1
     return min(asked, MAX_LOCAL_RANKS)
 
 
-def join_seconds(gathering: Gathering, seconds: float) -> float:
+def join_seconds(context: CheckContext, seconds: float) -> float:
     """Return how long the ranks of a job of so many seconds wait for each other: longer on busy hosts."""
-    busiest = max((each.busy for each in gathering.view().of(OsFacts).values()), default=1.0)
+    busiest = max((each.busy for each in context.view().of(OsFacts).values()), default=1.0)
     wanted = JOIN_SECONDS * min(MOST_PATIENCE, max(1.0, busiest))
     return min(wanted, max(2.0, seconds * 0.6))
 
 
-def _run(gathering: Gathering, job: Job, seconds: float, sweep: Sweep | None) -> Iterator[str]:
-    timeout = join_seconds(gathering, seconds)
-    work = work_for(gathering.request.level, sweep, seconds, timeout, job.world_size)
+def _run(context: CheckContext, job: Job, seconds: float, sweep: Sweep | None) -> Iterator[str]:
+    timeout = join_seconds(context, seconds)
+    work = work_for(context.request.level, sweep, seconds, timeout, job.world_size)
     lost: list[str] = []
-    for outcome in start_ranks(gathering, job, work, seconds, partial(interpreter, gathering)):
-        evidence = gathering.hosts[outcome.host]
+    for outcome in start_ranks(context, job, work, seconds, partial(interpreter, context)):
+        evidence = context.hosts[outcome.host]
         if isinstance(outcome, fan.Failed):
-            evidence.lack(CollFacts, Outcome.COULD_NOT_RUN, outcome.error.message)
-            lost += [outcome.host] if is_lost(gathering, outcome.host) else []
+            evidence.mark_missing(CollFacts, Outcome.COULD_NOT_RUN, outcome.error.message)
+            lost += [outcome.host] if is_lost(context, outcome.host) else []
         else:
-            evidence.learn(
+            evidence.add_facts(
                 CollFacts(
                     backend=job.backend,
                     world_size=job.world_size,
@@ -306,11 +306,11 @@ def _run(gathering: Gathering, job: Job, seconds: float, sweep: Sweep | None) ->
             )
         yield outcome.host
     if lost:
-        leave_out_for(gathering, CollFacts, [host.name for host in job.hosts], lost)
+        leave_out_for(context, CollFacts, [host.name for host in job.hosts], lost)
 
 
 def start_ranks(
-    gathering: Gathering,
+    context: CheckContext,
     job: Job,
     work: Mapping[str, Any],
     seconds: float,
@@ -339,15 +339,15 @@ def start_ranks(
 
     waiting = {host.name: host for host in job.hosts}
     try:
-        for outcome in gathering.ask_all(job.hosts, "coll", seconds, args):
+        for outcome in context.ask_all(job.hosts, "coll", seconds, args):
             waiting.pop(outcome.host)
             codes = [rank.exit_code for rank in reports_of(job, outcome)]
             if waiting and (isinstance(outcome, fan.Failed) or any(codes)):
-                gathering.stop(waiting.values(), STOP, job.token, STOP_SECONDS)
+                context.stop(waiting.values(), STOP, job.token, STOP_SECONDS)
             yield outcome
     except BaseException:
         # Ctrl-C, or a consumer that went away: nobody waits for the ranks any more.
-        gathering.stop(waiting.values(), STOP, job.token, STOP_SECONDS)
+        context.stop(waiting.values(), STOP, job.token, STOP_SECONDS)
         raise
 
 

@@ -30,7 +30,7 @@ from distconsole.checks.gather.collective import (
     slots_of,
     work_for,
 )
-from distconsole.checks.gather.nodes import Gathering, learn
+from distconsole.checks.gather.nodes import CheckContext, add_answer
 from distconsole.errors import ConsoleError, NodeError, PlanError
 from distconsole.model.cluster import Host
 from distconsole.model.requests import LauncherName, Level
@@ -163,86 +163,86 @@ ENGINES = (HOROVOD, HOROVOD_BY_MPI, MPI)
 
 
 def run_engine(
-    gathering: Gathering,
+    context: CheckContext,
     engine: Engine,
     start: StartJob,
     sweep: Sweep | None,
     jobs: int,
 ) -> Iterator[str]:
     """Run the job by ``engine``, the first of ``jobs``; yields each host when it is over."""
-    hosts = _everywhere(gathering, engine)
+    hosts = _everywhere(context, engine)
     if not hosts:
         return
-    seconds = job_seconds(gathering, engine.kind, jobs)
+    seconds = job_seconds(context, engine.kind, jobs)
     if not seconds:
         return
     placed = tuple(
-        replace(host, slots=slots_of(gathering, host), python=python_of(gathering, host))
+        replace(host, slots=slots_of(context, host), python=python_of(context, host))
         for host in hosts
     )
     world = sum(host.slots or 1 for host in placed)
-    timeout = join_seconds(gathering, seconds)
-    level = Level.STANDARD if engine.brief else gathering.request.level
+    timeout = join_seconds(context, seconds)
+    level = Level.STANDARD if engine.brief else context.request.level
     work = work_for(level, sweep, seconds, timeout, world, TIMED)
-    launch = gathering.launch
+    launch = context.launch
     own = dict(launch.env) if launch is not None else {}
     env = {**own, **engine.env, "HOROVOD_GLOO_TIMEOUT_SECONDS": str(int(timeout))}
     nic = launch.nic if launch is not None else None
     names = [host.name for host in hosts]
 
     def given_up() -> bool:
-        return gathering.given_up.is_set() or bool(find_dead_links(gathering, names))
+        return context.given_up.is_set() or bool(find_dead_links(context, names))
 
     job = EngineJob(engine.launcher, placed, work, seconds, env, given_up=given_up, nic=nic)
     try:
-        answer = start(gathering.session, job)
+        answer = start(context.session, job)
     except PlanError as error:
         for host in hosts:
             refused = engine.kind(
                 launcher=engine.launcher.value, refused=error.message, refused_hint=error.hint
             )
-            gathering.hosts[host.name].learn(refused)
+            context.hosts[host.name].add_facts(refused)
     except ConsoleError as error:
-        gathering.lack((engine.kind,), Outcome.COULD_NOT_RUN, error.message)
+        context.mark_missing((engine.kind,), Outcome.COULD_NOT_RUN, error.message)
     else:
         for host in hosts:
             facts = _facts(engine, host, answer, world, timeout)
-            gathering.hosts[host.name].learn(facts)
-    if lost := find_dead_links(gathering, names):
-        leave_out_for(gathering, engine.kind, names, lost)
+            context.hosts[host.name].add_facts(facts)
+    if lost := find_dead_links(context, names):
+        leave_out_for(context, engine.kind, names, lost)
     yield from (host.name for host in hosts)
 
 
-def python_of(gathering: Gathering, host: Host) -> str | None:
+def python_of(context: CheckContext, host: Host) -> str | None:
     """Return the interpreter that the launch names for a host's ranks, else what it has itself."""
-    launch = gathering.launch
+    launch = context.launch
     planned = launch.hosts.get(host.name) if launch is not None else None
     return host.python if planned is None else planned.python
 
 
-def _everywhere(gathering: Gathering, engine: Engine) -> list[Host]:
+def _everywhere(context: CheckContext, engine: Engine) -> list[Host]:
     """Return the hosts of the job; none, with the reason noted, unless all have the engine."""
-    reached = gathering.reached()
-    lacking = {host.name: engine.lacking(gathering.hosts[host.name]) for host in reached}
+    reached = context.reached()
+    lacking = {host.name: engine.lacking(context.hosts[host.name]) for host in reached}
     without = [name for name, why in lacking.items() if why]
     for host in reached if without else ():
         why = lacking[host.name] or f"{engine.name} is not on every host (not on {without[0]})"
-        gathering.hosts[host.name].lack(engine.kind, Outcome.SKIPPED, why)
+        context.hosts[host.name].mark_missing(engine.kind, Outcome.SKIPPED, why)
     if without:
         return []
-    hosts = able(gathering, engine.kind, engine.lacking)
-    if engine.mpirun and _share_a_machine(gathering, hosts, engine.kind):
+    hosts = able(context, engine.kind, engine.lacking)
+    if engine.mpirun and _share_a_machine(context, hosts, engine.kind):
         return []
     return hosts
 
 
-def _share_a_machine(gathering: Gathering, hosts: list[Host], kind: type[Facts]) -> bool:
+def _share_a_machine(context: CheckContext, hosts: list[Host], kind: type[Facts]) -> bool:
     """Whether mpirun cannot tell two of ``hosts`` apart, which is then noted."""
-    found = machines(gathering.view((NetFacts, SshFacts)))
+    found = machines(context.view((NetFacts, SshFacts)))
     if len({found[host.name] for host in hosts}) == len(hosts):
         return False
     why = "hosts that are one machine, which mpirun cannot tell apart"
-    gathering.lack((kind,), Outcome.SKIPPED, why)
+    context.mark_missing((kind,), Outcome.SKIPPED, why)
     return True
 
 
@@ -264,51 +264,51 @@ def _facts(
     )
 
 
-def mpirun(gathering: Gathering, jobs: int) -> Iterator[str]:
+def mpirun(context: CheckContext, jobs: int) -> Iterator[str]:
     """Start one rank a host by a plain mpirun on the first; yields each host when it is over."""
-    hosts = able(gathering, MpiSshFacts, _without_mpi)[:MOST_HOSTS]
-    names = _names(gathering, hosts)
+    hosts = able(context, MpiSshFacts, _without_mpi)[:MOST_HOSTS]
+    names = _names(context, hosts)
     if len(hosts) < 2 or names is None:
         why = "no ssh from the first host to all others" if len(hosts) > 1 else "one host only"
-        gathering.lack((MpiSshFacts,), Outcome.SKIPPED, why)
+        context.mark_missing((MpiSshFacts,), Outcome.SKIPPED, why)
         return
-    if _share_a_machine(gathering, hosts, MpiSshFacts):
+    if _share_a_machine(context, hosts, MpiSshFacts):
         return
-    seconds = job_seconds(gathering, MpiSshFacts, jobs, MPIRUN_SECONDS)
+    seconds = job_seconds(context, MpiSshFacts, jobs, MPIRUN_SECONDS)
     if not seconds:
         return
     first = hosts[0]
-    evidence = gathering.hosts[first.name]
+    evidence = context.hosts[first.name]
     try:
-        answer = gathering.ask(first, "mpi.ssh", seconds, _words(gathering, first, names))
+        answer = context.ask(first, "mpi.ssh", seconds, _words(context, first, names))
     except NodeError as error:
-        evidence.lack(MpiSshFacts, Outcome.COULD_NOT_RUN, error.message)
+        evidence.mark_missing(MpiSshFacts, Outcome.COULD_NOT_RUN, error.message)
     else:
-        learn(evidence, MpiSshFacts, {**answer, "hosts": [str(host.name) for host in hosts]})
+        add_answer(evidence, MpiSshFacts, {**answer, "hosts": [str(host.name) for host in hosts]})
     for host in hosts[1:]:
-        gathering.hosts[host.name].learn(MpiSshFacts())
+        context.hosts[host.name].add_facts(MpiSshFacts())
     yield from (host.name for host in hosts)
 
 
-def _names(gathering: Gathering, hosts: list[Host]) -> list[str] | None:
+def _names(context: CheckContext, hosts: list[Host]) -> list[str] | None:
     """Return what the first host's ssh calls the hosts; None unless it reaches all of them."""
-    facts = gathering.hosts[hosts[0].name].known.get(BetweenFacts) if hosts else None
+    facts = context.hosts[hosts[0].name].known.get(BetweenFacts) if hosts else None
     if not isinstance(facts, BetweenFacts):
         return None
     reached = {login.target: login.name for login in facts.logins if login.ok}
-    own = gathering.links[hosts[0].name].hello.hostname
+    own = context.links[hosts[0].name].hello.hostname
     names = [own, *(reached.get(str(host.name), "") for host in hosts[1:])]
     return names if all(names) else None
 
 
-def _words(gathering: Gathering, first: Host, names: list[str]) -> dict[str, Any]:
-    mpi = gathering.hosts[first.name].known[MpiFacts]
+def _words(context: CheckContext, first: Host, names: list[str]) -> dict[str, Any]:
+    mpi = context.hosts[first.name].known[MpiFacts]
     assert isinstance(mpi, MpiFacts)
-    chosen = endpoints(gathering.view((NetFacts, SshFacts))).values()
+    chosen = endpoints(context.view((NetFacts, SshFacts))).values()
     return {
         "hosts": names,
         "family": mpi.family,
         "networks": list(dict.fromkeys(each.network for each in chosen if each.network)),
-        "python": gathering.links[first.name].python,
+        "python": context.links[first.name].python,
         "setup": first.setup,
     }

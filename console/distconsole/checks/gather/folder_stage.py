@@ -12,7 +12,7 @@ from typing import Any
 from distconsole.checks.facts.evidence import HostEvidence, Outcome
 from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.facts.script import Folder, FolderFacts, SpeedFacts
-from distconsole.checks.gather.nodes import NOTHING_WRITTEN, Gathering, believe
+from distconsole.checks.gather.nodes import NOTHING_WRITTEN, CheckContext, believe
 from distconsole.checks.rules.system.folders import slow_folders
 from distconsole.model.cluster import Host
 from distconsole.model.requests import Level
@@ -27,60 +27,60 @@ AGAIN = 2
 """How often a suspect is measured once more, alone, before it is accused."""
 
 
-def measure(gathering: Gathering) -> Iterator[str]:
+def measure(context: CheckContext) -> Iterator[str]:
     """Measure; yields each host once it has answered."""
-    level = gathering.request.level
-    if gathering.launch is None and level is not Level.FULL:
-        gathering.lack((SpeedFacts,), Outcome.SKIPPED, NOTHING_WRITTEN)
+    level = context.request.level
+    if context.launch is None and level is not Level.FULL:
+        context.mark_missing((SpeedFacts,), Outcome.SKIPPED, NOTHING_WRITTEN)
         return
-    reached = gathering.reached()
-    questions = {str(host.name): speed_questions(gathering, host) for host in reached}
+    reached = context.reached()
+    questions = {str(host.name): speed_questions(context, host) for host in reached}
     most = max((len(asked) for asked in questions.values()), default=0)
     wanted = most * (PARTS * PART_SECONDS[level] + 0.5) + 1.0
-    seconds = gathering.time_for(SpeedFacts, wanted, 1.0)
+    seconds = context.time_for(SpeedFacts, wanted, 1.0)
     if not seconds:
         return
-    yield from _ask(gathering, reached, questions, seconds)
+    yield from _ask(context, reached, questions, seconds)
     for _ in range(AGAIN):
-        facts = gathering.view((SpeedFacts,)).of(SpeedFacts)
+        facts = context.view((SpeedFacts,)).of(SpeedFacts)
         again = {(slow.host, slow.path) for slow in slow_folders(facts)}
         hosts = [host for host in reached if any(host.name == name for name, _ in again)]
-        if not hosts or gathering.left(seconds) < seconds:
+        if not hosts or context.left(seconds) < seconds:
             return
         for host in hosts:
             asked = [q for q in questions[host.name] if (host.name, q["path"]) in again]
-            for _ in _ask(gathering, [host], {host.name: asked}, seconds):
+            for _ in _ask(context, [host], {host.name: asked}, seconds):
                 pass
 
 
-def speed_questions(gathering: Gathering, host: Host) -> list[dict[str, Any]]:
+def speed_questions(context: CheckContext, host: Host) -> list[dict[str, Any]]:
     """Return what is asked of a host's folders."""
-    level = gathering.request.level
+    level = context.request.level
     reads = READ_BYTES[level]
     each = {"seconds": PART_SECONDS[level]}
     writes = {**each, "write_bytes": WRITE_BYTES[level]}
-    places = writable_folders(gathering, host)
+    places = writable_folders(context, host)
     found = [{"path": path, **writes} for path in places]
-    launch = gathering.launch
+    launch = context.launch
     inputs = [one.path for one in launch.paths if not one.output] if launch is not None else []
     found += [{"path": path, **each, "read_bytes": reads} for path in inputs if path not in places]
     return found
 
 
-def writable_folders(gathering: Gathering, host: Host) -> list[str]:
+def writable_folders(context: CheckContext, host: Host) -> list[str]:
     """Return the folders in which a file of ours may be made."""
-    launch = gathering.launch
-    system = gathering.hosts[host.name].known.get(OsFacts)
+    launch = context.launch
+    system = context.hosts[host.name].known.get(OsFacts)
     own = [system.temporary, system.home] if isinstance(system, OsFacts) else []
     if launch is None:
-        return own if gathering.request.level is Level.FULL else []
+        return own if context.request.level is Level.FULL else []
     outputs = [each.path for each in launch.paths if each.output]
     work = [] if launch.brought else [launch.workdir]
     return list(dict.fromkeys([*work, *outputs, *own[:1]]))
 
 
 def _ask(
-    gathering: Gathering,
+    context: CheckContext,
     hosts: list[Host],
     questions: Mapping[str, list[dict[str, Any]]],
     seconds: float,
@@ -88,7 +88,7 @@ def _ask(
     def folders(host: Host) -> dict[str, Any]:
         return {"folders": questions[host.name]}
 
-    return gathering.ask_facts(hosts, SpeedFacts, "folders", seconds, folders, _learn)
+    return context.ask_facts(hosts, SpeedFacts, "folders", seconds, folders, _learn)
 
 
 def _learn(evidence: HostEvidence, answer: dict[str, Any]) -> None:
@@ -98,7 +98,7 @@ def _learn(evidence: HostEvidence, answer: dict[str, Any]) -> None:
     known = evidence.known.get(SpeedFacts)
     before = known.folders if isinstance(known, SpeedFacts) else {}
     better = {path: _best(before.get(path), found) for path, found in said.folders.items()}
-    evidence.learn(SpeedFacts(folders={**before, **better}))
+    evidence.add_facts(SpeedFacts(folders={**before, **better}))
 
 
 def _best(one: Folder | None, other: Folder) -> Folder:

@@ -10,7 +10,7 @@ import msgspec
 
 from distconsole.checks.facts.evidence import HostEvidence, Outcome
 from distconsole.checks.facts.gpu import GpuFacts, GpuLoadFacts, LoadedGpu
-from distconsole.checks.gather.nodes import Gathering, believe
+from distconsole.checks.gather.nodes import CheckContext, believe
 from distconsole.checks.rules.gpu.gpu_load import suspects
 from distconsole.model.cluster import Host
 
@@ -22,38 +22,38 @@ LEAST_SECONDS = 3.0
 STOP_SECONDS = 3.0
 
 
-def measure(gathering: Gathering) -> Iterator[str]:
+def measure(context: CheckContext) -> Iterator[str]:
     """Measure; yields each host once it has answered."""
-    questions = _questions(gathering)
-    hosts = [host for host in gathering.reached() if host.name in questions]
-    most = max((len(_uuids(gathering, host)) for host in hosts), default=0)
+    questions = _questions(context)
+    hosts = [host for host in context.reached() if host.name in questions]
+    most = max((len(_uuids(context, host)) for host in hosts), default=0)
     wanted = START_SECONDS + GPU_SECONDS * most
-    seconds = gathering.time_for(GpuLoadFacts, wanted, LEAST_SECONDS)
+    seconds = context.time_for(GpuLoadFacts, wanted, LEAST_SECONDS)
     if not seconds:
         return
-    yield from _ask(gathering, hosts, questions, seconds)
-    view = gathering.view()
+    yield from _ask(context, hosts, questions, seconds)
+    view = context.view()
     again = suspects(view.of(GpuFacts), view.of(GpuLoadFacts))
     doubtful = [host for host in hosts if host.name in again]
-    if doubtful and gathering.left(seconds) >= seconds:
-        for _ in _ask(gathering, doubtful, again, seconds):
+    if doubtful and context.left(seconds) >= seconds:
+        for _ in _ask(context, doubtful, again, seconds):
             pass
 
 
-def _uuids(gathering: Gathering, host: Host) -> tuple[str | None, ...]:
-    found = gathering.hosts[host.name].known.get(GpuFacts)
+def _uuids(context: CheckContext, host: Host) -> tuple[str | None, ...]:
+    found = context.hosts[host.name].known.get(GpuFacts)
     return tuple(gpu.uuid for gpu in found.gpus) if isinstance(found, GpuFacts) else ()
 
 
-def _questions(gathering: Gathering) -> dict[str, list[str]]:
+def _questions(context: CheckContext) -> dict[str, list[str]]:
     """Return by host which GPUs are asked for, none for all; who is not asked is told why."""
     owner: dict[str, str] = {}
     found: dict[str, list[str]] = {}
-    for host in gathering.reached():
-        uuids = _uuids(gathering, host)
-        evidence = gathering.hosts[host.name]
+    for host in context.reached():
+        uuids = _uuids(context, host)
+        evidence = context.hosts[host.name]
         if not uuids:
-            evidence.lack(GpuLoadFacts, Outcome.SKIPPED, "no GPU")
+            evidence.mark_missing(GpuLoadFacts, Outcome.SKIPPED, "no GPU")
             continue
         for uuid in filter(None, uuids):
             owner.setdefault(uuid, host.name)
@@ -62,12 +62,15 @@ def _questions(gathering: Gathering) -> dict[str, list[str]]:
             found[host.name] = [] if len(own) == len(uuids) else own
         else:
             first = next(owner[uuid] for uuid in uuids if uuid)
-            evidence.lack(GpuLoadFacts, Outcome.SKIPPED, f"they are the GPUs of {first}")
+            evidence.mark_missing(GpuLoadFacts, Outcome.SKIPPED, f"they are the GPUs of {first}")
     return found
 
 
 def _ask(
-    gathering: Gathering, hosts: list[Host], questions: Mapping[str, Sequence[str]], seconds: float
+    context: CheckContext,
+    hosts: list[Host],
+    questions: Mapping[str, Sequence[str]],
+    seconds: float,
 ) -> Iterator[str]:
     token = secrets.token_hex(8)
 
@@ -76,12 +79,12 @@ def _ask(
 
     waiting = {str(host.name): host for host in hosts}
     try:
-        for name in gathering.ask_facts(hosts, GpuLoadFacts, "gpu.load", seconds, gpus, _learn):
+        for name in context.ask_facts(hosts, GpuLoadFacts, "gpu.load", seconds, gpus, _learn):
             waiting.pop(name)
             yield name
     except BaseException:
         # Ctrl-C, or a consumer that went away: the GPUs are wanted for something else.
-        gathering.stop(waiting.values(), "gpu.load.stop", token, STOP_SECONDS)
+        context.stop(waiting.values(), "gpu.load.stop", token, STOP_SECONDS)
         raise
 
 
@@ -94,7 +97,7 @@ def _learn(evidence: HostEvidence, answer: dict[str, Any]) -> None:
     now = {gpu.index: gpu for gpu in said.gpus}
     both = {**before, **{at: _best(before.get(at), gpu) for at, gpu in now.items()}}
     facts = GpuLoadFacts(gpus=tuple(both[at] for at in sorted(both)))
-    evidence.learn(facts, msgspec.to_builtins(facts))
+    evidence.add_facts(facts, msgspec.to_builtins(facts))
 
 
 def _best(before: LoadedGpu | None, again: LoadedGpu) -> LoadedGpu:

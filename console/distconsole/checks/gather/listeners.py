@@ -12,7 +12,7 @@ from typing import Any
 
 from distconsole.checks.facts.node import Facts, convert
 from distconsole.checks.gather.addresses import Endpoint
-from distconsole.checks.gather.nodes import Gathering, fixed_port
+from distconsole.checks.gather.nodes import CheckContext, fixed_port
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
 
@@ -54,7 +54,7 @@ class Listeners:
         errors: By host why it does not.
     """
 
-    gathering: Gathering
+    context: CheckContext
     chosen: Mapping[str, Endpoint]
     ephemeral: int
     ttl_seconds: float
@@ -63,7 +63,7 @@ class Listeners:
     _secret: str = field(default_factory=lambda: secrets.token_hex(32))
 
     def __enter__(self) -> Listeners:
-        hosts = [host for host in self.gathering.reached() if host.name in self.chosen]
+        hosts = [host for host in self.context.reached() if host.name in self.chosen]
         # Two names of one address would take the fixed port from each other.
         first_of: dict[str, str] = {}
         for host in hosts:
@@ -73,7 +73,7 @@ class Listeners:
             address = self.chosen[host.name].address
             return {
                 "address": address,
-                "ports": [fixed_port(self.gathering)] if first_of[address] == host.name else [],
+                "ports": [fixed_port(self.context)] if first_of[address] == host.name else [],
                 "ephemeral": self.ephemeral,
                 "ttl_seconds": self.ttl_seconds,
             }
@@ -102,7 +102,7 @@ class Listeners:
 
     def __exit__(self, *_exception: object) -> None:
         """Close what is still open; a host that is gone closes by itself."""
-        hosts = [host for host in self.gathering.reached() if host.name in self.listening]
+        hosts = [host for host in self.context.reached() if host.name in self.listening]
         tokens = {name: there.token for name, there in self.listening.items()}
         for _ in self.ask(
             hosts, "net.close", LISTEN_SECONDS, lambda host: {"token": tokens[host.name]}
@@ -117,6 +117,6 @@ class Listeners:
         args: Callable[[Host], Mapping[str, Any]],
     ) -> Iterator[fan.Outcome[dict[str, Any]]]:
         """Run a probe that knows the secret on ``hosts`` and yield each outcome as it comes."""
-        return self.gathering.ask_all(
+        return self.context.ask_all(
             hosts, group, seconds, lambda host: {**args(host), "secret": self._secret}
         )

@@ -92,7 +92,7 @@ def expected_of(session: Session) -> dict[str, Expectation]:
 
 
 @dataclass(slots=True)
-class Gathering:
+class CheckContext:
     """The evidence so far, and the time that is left.
 
     Attributes:
@@ -140,11 +140,11 @@ class Gathering:
         """Return the hosts that have a link, in order."""
         return [evidence.host for name, evidence in self.hosts.items() if name in self.links]
 
-    def lack(self, kinds: tuple[type[Facts], ...], outcome: Outcome, why: str) -> None:
+    def mark_missing(self, kinds: tuple[type[Facts], ...], outcome: Outcome, why: str) -> None:
         """Note for every host that lacks one of ``kinds`` why it does."""
         for host in self.hosts.values():
             for kind in kinds:
-                host.lack(kind, outcome, why)
+                host.mark_missing(kind, outcome, why)
 
     def ask(
         self, host: Host, group: str, seconds: float, args: Mapping[str, Any]
@@ -180,11 +180,11 @@ class Gathering:
         for outcome in self.ask_all(hosts, group, seconds, args):
             evidence = self.hosts[outcome.host]
             if isinstance(outcome, fan.Failed):
-                evidence.lack(kind, Outcome.COULD_NOT_RUN, outcome.error.message)
+                evidence.mark_missing(kind, Outcome.COULD_NOT_RUN, outcome.error.message)
             elif take is not None:
                 take(evidence, outcome.value)
             else:
-                learn(evidence, kind, outcome.value)
+                add_answer(evidence, kind, outcome.value)
             yield outcome.host
 
     def ask_all(
@@ -206,7 +206,7 @@ class Gathering:
         seconds = self.left(wanted_seconds)
         if seconds >= least_seconds:
             return seconds
-        self.lack((kind,), Outcome.TIMED_OUT, BUDGET_OVER)
+        self.mark_missing((kind,), Outcome.TIMED_OUT, BUDGET_OVER)
         return 0.0
 
     def on_each(
@@ -221,44 +221,44 @@ class Gathering:
             pass
 
 
-def local_facts(gathering: Gathering) -> Iterator[HostEvidence]:
+def local_facts(context: CheckContext) -> Iterator[HostEvidence]:
     """Ask every reached host what it knows by itself, and yield each when it has answered."""
-    seconds = gathering.left(LOCAL_SECONDS[gathering.request.level])
-    hosts = gathering.reached()
+    seconds = context.left(LOCAL_SECONDS[context.request.level])
+    hosts = context.reached()
     if seconds > 0.1 and hosts:
-        peers = _peer_addresses(gathering)
-        first = next(iter(gathering.hosts))
-        work = partial(_ask_all, gathering, peers=peers, first=first, seconds=seconds)
-        for outcome in gathering.on_each(hosts, work, seconds):
-            evidence = gathering.hosts[outcome.host]
+        peers = _peer_addresses(context)
+        first = next(iter(context.hosts))
+        work = partial(_ask_all, context, peers=peers, first=first, seconds=seconds)
+        for outcome in context.on_each(hosts, work, seconds):
+            evidence = context.hosts[outcome.host]
             if isinstance(outcome, fan.Failed):
                 code = getattr(outcome.error, "code", "")
-                _note_error(evidence, gathering.needed, code, outcome.error.message)
+                _note_error(evidence, context.needed, code, outcome.error.message)
             else:
-                _learn_all(evidence, outcome.value, gathering.needed)
+                _learn_all(evidence, outcome.value, context.needed)
             yield evidence
-    gathering.lack((*KINDS, *PYTHON_KINDS, ClockFacts), Outcome.TIMED_OUT, BUDGET_OVER)
+    context.mark_missing((*KINDS, *PYTHON_KINDS, ClockFacts), Outcome.TIMED_OUT, BUDGET_OVER)
 
 
-def _peer_addresses(gathering: Gathering) -> list[str]:
+def _peer_addresses(context: CheckContext) -> list[str]:
     """Return addresses of the hosts, by what their agents said, a few of each."""
     found: list[str] = []
-    for link in gathering.links.values():
+    for link in context.links.values():
         usable = [entry.address for entry in link.hello.addresses if not entry.loopback]
         found += [address for address in usable if not address.startswith("fe80:")][:4]
     return list(dict.fromkeys(found))[:4096]
 
 
 def _ask_all(
-    gathering: Gathering, host: Host, *, peers: list[str], first: str, seconds: float
+    context: CheckContext, host: Host, *, peers: list[str], first: str, seconds: float
 ) -> dict[str, Any]:
-    link = gathering.links[host.name]
-    offset = link.clock_offset(OFFSET_PINGS if len(gathering.hosts) <= MANY_HOSTS else FEW_PINGS)
+    link = context.links[host.name]
+    offset = link.clock_offset(OFFSET_PINGS if len(context.hosts) <= MANY_HOSTS else FEW_PINGS)
     probes = [
         {"name": name, "group": group, "args": args, "seconds": seconds}
-        for name, group, args in _questions(gathering, host, peers, first)
+        for name, group, args in _questions(context, host, peers, first)
     ]
-    answers = gathering.ask(host, "many", seconds, {"probes": probes}).get("answers", {})
+    answers = context.ask(host, "many", seconds, {"probes": probes}).get("answers", {})
     return {
         "clock": {"offset_seconds": offset.seconds, "rtt_seconds": offset.rtt_seconds},
         "answers": answers if isinstance(answers, dict) else {},
@@ -266,21 +266,21 @@ def _ask_all(
 
 
 def _questions(
-    gathering: Gathering, host: Host, peers: list[str], first: str
+    context: CheckContext, host: Host, peers: list[str], first: str
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    needed = gathering.needed
-    if gathering.launch is not None:
-        first = next(iter(gathering.launch.hosts), first)
-    deep = gathering.request.level is Level.FULL
-    quick = gathering.request.level is Level.QUICK
-    shell = interpreter(gathering, host)
+    needed = context.needed
+    if context.launch is not None:
+        first = next(iter(context.launch.hosts), first)
+    deep = context.request.level is Level.FULL
+    quick = context.request.level is Level.QUICK
+    shell = interpreter(context, host)
     if needed & set(PYTHON_KINDS):
         load = not quick and HorovodFacts in needed
         yield "python_env", "python_env", {**shell, "load": load}
     arguments: dict[str, dict[str, Any]] = {
         "os": {
-            "paths": watched_folders(gathering.launch, host),
-            "patience_seconds": FOLDER_SECONDS[gathering.request.level],
+            "paths": watched_folders(context.launch, host),
+            "patience_seconds": FOLDER_SECONDS[context.request.level],
         },
         "mpi": {"setup": host.setup},
         "net": {"peers": peers},
@@ -288,45 +288,45 @@ def _questions(
         "between": {
             # In the order of the hosts, not in that in which the links came about.
             "targets": targets(
-                {each.name: gathering.links[each.name] for each in gathering.reached()}, host
+                {each.name: context.links[each.name] for each in context.reached()}, host
             )
             if BetweenFacts in needed
             else []
         },
         "import": shell,
         "gpu": {"health": not quick},
-        "port": {"ports": [*ports_of(gathering)[:1], *SPARE_PORTS]},
-        "proc": {"ports": ports_of(gathering), "patience_seconds": 1.0 if quick else 3.0},
-        "script": script_question(gathering.launch, shell) if gathering.launch else {},
-        "folders": touch_question(gathering.launch),
+        "port": {"ports": [*ports_of(context)[:1], *SPARE_PORTS]},
+        "proc": {"ports": ports_of(context), "patience_seconds": 1.0 if quick else 3.0},
+        "script": script_question(context.launch, shell) if context.launch else {},
+        "folders": touch_question(context.launch),
     }
-    without = {"port"} if host.name != first or not ports_of(gathering) else set()
-    if gathering.launch is None and not deep:
+    without = {"port"} if host.name != first or not ports_of(context) else set()
+    if context.launch is None and not deep:
         without.add("folders")
     for kind in KINDS:
         if kind in needed and kind.group not in without:
             yield kind.group, kind.group, arguments.get(kind.group, {})
 
 
-def ports_of(gathering: Gathering) -> tuple[int, ...]:
+def ports_of(context: CheckContext) -> tuple[int, ...]:
     """Return the rendezvous ports that matter: that of the launch if it fixes one, else the usual ones."""
-    launch = gathering.launch
+    launch = context.launch
     if launch is None:
         return RENDEZVOUS_PORTS
     return () if launch.port is None else (launch.port,)
 
 
-def fixed_port(gathering: Gathering) -> int:
+def fixed_port(context: CheckContext) -> int:
     """Return the port that all hosts try to reach on each other: the launch's, else the usual one."""
-    return next(iter(ports_of(gathering)), MASTER_PORT)
+    return next(iter(ports_of(context)), MASTER_PORT)
 
 
-def interpreter(gathering: Gathering, host: Host) -> dict[str, Any]:
+def interpreter(context: CheckContext, host: Host) -> dict[str, Any]:
     """Return how a probe starts the interpreter of the ranks, with the launch's variables if there is one."""
-    launch = gathering.launch
+    launch = context.launch
     planned = launch.hosts.get(host.name) if launch is not None else None
     if planned is None:
-        return {"python": gathering.links[host.name].python, "setup": host.setup}
+        return {"python": context.links[host.name].python, "setup": host.setup}
     return {
         "python": planned.python,
         "setup": planned.setup,
@@ -338,19 +338,19 @@ def interpreter(gathering: Gathering, host: Host) -> dict[str, Any]:
 def _learn_all(
     evidence: HostEvidence, said: Mapping[str, Any], needed: frozenset[type[Facts]]
 ) -> None:
-    learn(evidence, ClockFacts, said["clock"])
+    add_answer(evidence, ClockFacts, said["clock"])
     answers = said["answers"]
     inspected = _facts_or_reason(evidence, answers.get("python_env"), PYTHON_KINDS)
     for kind in PYTHON_KINDS:
         if inspected is not None:
-            learn(evidence, kind, inspected.get(kind.group))
+            add_answer(evidence, kind, inspected.get(kind.group))
     for kind in KINDS:
         if kind.group in NOT_ALWAYS and kind.group not in answers:
-            evidence.lack(kind, Outcome.SKIPPED, NOT_ALWAYS[kind.group])
+            evidence.mark_missing(kind, Outcome.SKIPPED, NOT_ALWAYS[kind.group])
         elif kind in needed:
             found = _facts_or_reason(evidence, answers.get(kind.group), (kind,))
             if found is not None:
-                learn(evidence, kind, found)
+                add_answer(evidence, kind, found)
 
 
 def _facts_or_reason(
@@ -373,14 +373,14 @@ def _note_error(
 ) -> None:
     outcome = Outcome.TIMED_OUT if code == "timed_out" else Outcome.COULD_NOT_RUN
     for kind in kinds:
-        evidence.lack(kind, outcome, why)
+        evidence.mark_missing(kind, outcome, why)
 
 
-def learn(evidence: HostEvidence, kind: type[Facts], answer: object) -> None:
+def add_answer(evidence: HostEvidence, kind: type[Facts], answer: object) -> None:
     """Add a node's answer as facts of ``kind``; one that does not fit is not believed."""
     facts = believe(evidence, kind, answer)
     if facts is not None:
-        evidence.learn(facts, answer if isinstance(answer, dict) else None)
+        evidence.add_facts(facts, answer if isinstance(answer, dict) else None)
 
 
 def believe(
@@ -394,5 +394,5 @@ def believe(
         return convert(kind, answer)
     except ValueError as error:
         why = f"the node's answer is not as agreed: {error}"
-        evidence.lack(lacking or kind, Outcome.COULD_NOT_RUN, why)
+        evidence.mark_missing(lacking or kind, Outcome.COULD_NOT_RUN, why)
         return None

@@ -24,7 +24,7 @@ from distconsole.checks.facts.node import SshFacts
 from distconsole.checks.gather.addresses import endpoints
 from distconsole.checks.gather.attribution import SLOW_SHARE, Pair, usual
 from distconsole.checks.gather.listeners import Listeners
-from distconsole.checks.gather.nodes import Gathering
+from distconsole.checks.gather.nodes import CheckContext
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
 from distconsole.model.events import PairProgress
@@ -60,29 +60,27 @@ def rounds_of(names: Sequence[str], shuffle: random.Random | None = None) -> lis
     return rounds[:MATCHINGS] if len(names) > MAX_FULL else rounds
 
 
-def measure(gathering: Gathering) -> Iterator[str | PairProgress]:
+def measure(context: CheckContext) -> Iterator[str | PairProgress]:
     """Measure; yields the name of the host that sends in each stream that has ended, and its rate."""
-    chosen = endpoints(gathering.view((NetFacts, SshFacts)))
-    facts = gathering.view((ReachFacts,)).of(ReachFacts)
+    chosen = endpoints(context.view((NetFacts, SshFacts)))
+    facts = context.view((ReachFacts,)).of(ReachFacts)
     matrix = matrix_of(facts)
-    hosts: dict[str, Host] = {
-        host.name: host for host in gathering.reached() if host.name in facts
-    }
+    hosts: dict[str, Host] = {host.name: host for host in context.reached() if host.name in facts}
     rounds = [
         [pair for pair in pairs if pair in matrix.edges and pair not in matrix.dead]
         for one_way in rounds_of(list(hosts))
         for pairs in (one_way, [(b, a) for a, b in one_way])
     ]
     needed = (len(rounds) + 4 * RETESTS) * (STREAM_SECONDS + 1.0) + 5.0
-    if len(hosts) < 2 or gathering.left(needed) < needed:
+    if len(hosts) < 2 or context.left(needed) < needed:
         over = len(hosts) >= 2
         why = f"needs {needed:.0f} s of the budget" if over else "one host"
         outcome = Outcome.TIMED_OUT if over else Outcome.SKIPPED
-        gathering.lack((BandwidthFacts,), outcome, why)
+        context.mark_missing((BandwidthFacts,), outcome, why)
         return
     there = {name: chosen[name] for name in hosts if name in chosen}
-    with Listeners(gathering, there, 1, 2 * needed) as listeners:
-        measuring = _Measuring(gathering, hosts, listeners, len(rounds))
+    with Listeners(context, there, 1, 2 * needed) as listeners:
+        measuring = _Measuring(context, hosts, listeners, len(rounds))
         for number, pairs in enumerate(rounds, start=1):
             yield from measuring.stream(pairs, number)
         for _ in range(RETESTS):
@@ -90,14 +88,14 @@ def measure(gathering: Gathering) -> Iterator[str | PairProgress]:
     for name, host in hosts.items():
         mine = tuple(each for each in measuring.streams.values() if each.source == name)
         beside = tuple(each for each in measuring.controls if each.source == name)
-        gathering.hosts[host.name].learn(BandwidthFacts(streams=mine, controls=beside))
+        context.hosts[host.name].add_facts(BandwidthFacts(streams=mine, controls=beside))
 
 
 @dataclass(slots=True)
 class _Measuring:
     """The streams so far; ``controls`` are those of pairs that were not slow, beside suspects."""
 
-    gathering: Gathering
+    context: CheckContext
     hosts: Mapping[str, Host]
     listeners: Listeners
     rounds: int
@@ -110,7 +108,7 @@ class _Measuring:
             pair = stream.source, stream.target
             self.streams[pair] = _best(self.streams.get(pair), stream)
             yield stream.source
-            yield _progress(self.gathering, self.streams[pair], number, self.rounds)
+            yield _progress(self.context, self.streams[pair], number, self.rounds)
 
     def repeat_suspects(self) -> Iterator[str | PairProgress]:
         """Measure slow pairs once more, and as many others right after them."""
@@ -163,13 +161,13 @@ def _matchings(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
         yield together
 
 
-def _progress(gathering: Gathering, stream: Stream, number: int, rounds: int) -> PairProgress:
+def _progress(context: CheckContext, stream: Stream, number: int, rounds: int) -> PairProgress:
     report = PairReport(
         source=stream.source, target=stream.target, rtt_us=None, gbit_s=stream.gbit_s
     )
     return PairProgress(
         stage="bandwidth",
-        hosts=tuple(gathering.hosts),
+        hosts=tuple(context.hosts),
         pairs=(report,),
         round=number,
         rounds=rounds,

@@ -16,7 +16,7 @@ from distconsole.checks.facts.network import Edge, NetFacts, ReachFacts, matrix_
 from distconsole.checks.facts.node import Facts, SshFacts, convert
 from distconsole.checks.gather.addresses import Endpoint, endpoints, endpoints_in, shared_networks
 from distconsole.checks.gather.listeners import Listeners, Listening
-from distconsole.checks.gather.nodes import Gathering
+from distconsole.checks.gather.nodes import CheckContext
 from distconsole.checks.gather.second_questions import ask_kernels
 from distconsole.checks.interfaces.panel import plan_untried
 from distconsole.checks.rules.software.ranks import DONE, last_stage
@@ -65,31 +65,31 @@ class Result(Facts, frozen=True, kw_only=True):
     bulk: bool | None = None
 
 
-def reach(gathering: Gathering) -> Iterator[Told]:
+def reach(context: CheckContext) -> Iterator[Told]:
     """Try all pairs; yields the name of each host once its part is known, and what became of its pairs."""
-    chosen = endpoints(gathering.view((NetFacts, SshFacts)))
-    hosts = [host for host in gathering.reached() if host.name in chosen]
-    for host in gathering.reached():
+    chosen = endpoints(context.view((NetFacts, SshFacts)))
+    hosts = [host for host in context.reached() if host.name in chosen]
+    for host in context.reached():
         if host.name not in chosen:
             why = "it has no address that others could reach"
-            gathering.hosts[host.name].lack(ReachFacts, Outcome.COULD_NOT_RUN, why)
-    if len(gathering.hosts) < 2:
-        gathering.lack((ReachFacts,), Outcome.SKIPPED, "one host")
+            context.hosts[host.name].mark_missing(ReachFacts, Outcome.COULD_NOT_RUN, why)
+    if len(context.hosts) < 2:
+        context.mark_missing((ReachFacts,), Outcome.SKIPPED, "one host")
         return
-    timeout = gathering.time_for(ReachFacts, CONNECT_SECONDS[gathering.request.level], 0.2)
+    timeout = context.time_for(ReachFacts, CONNECT_SECONDS[context.request.level], 0.2)
     if not timeout or len(hosts) < 2:
-        gathering.lack((ReachFacts,), Outcome.COULD_NOT_RUN, ALONE)
+        context.mark_missing((ReachFacts,), Outcome.COULD_NOT_RUN, ALONE)
         return
     ports = MANY_PORTS if len(hosts) <= MANY_PORTS_HOSTS else FEW_PORTS
-    found, errors = yield from _try_network(gathering, hosts, chosen, ports, timeout, first=True)
-    ask_kernels(gathering, [edge for edges in found.values() for edge in edges if not edge.ok])
-    others = yield from _try_rounds(gathering, hosts, _other_networks(gathering, chosen), timeout)
-    untried = plan_untried(gathering.view((NetFacts, SshFacts)))
-    choices = yield from _try_rounds(gathering, hosts, untried, timeout)
+    found, errors = yield from _try_network(context, hosts, chosen, ports, timeout, first=True)
+    ask_kernels(context, [edge for edges in found.values() for edge in edges if not edge.ok])
+    others = yield from _try_rounds(context, hosts, _other_networks(context, chosen), timeout)
+    untried = plan_untried(context.view((NetFacts, SshFacts)))
+    choices = yield from _try_rounds(context, hosts, untried, timeout)
     for host in hosts:
         if host.name not in found:
             continue
-        gathering.hosts[host.name].learn(
+        context.hosts[host.name].add_facts(
             ReachFacts(
                 address=chosen[host.name].address,
                 interface=chosen[host.name].interface,
@@ -102,12 +102,12 @@ def reach(gathering: Gathering) -> Iterator[Told]:
 
 
 def _other_networks(
-    gathering: Gathering, chosen: dict[str, Endpoint]
+    context: CheckContext, chosen: dict[str, Endpoint]
 ) -> Iterator[dict[str, Endpoint]]:
     """Yield the endpoints on every other network that all hosts share; none at level quick."""
-    if gathering.request.level is Level.QUICK:
+    if context.request.level is Level.QUICK:
         return
-    view = gathering.view((NetFacts, SshFacts))
+    view = context.view((NetFacts, SshFacts))
     tested = {endpoint.network for endpoint in chosen.values()}
     for network in [each for each in shared_networks(view) if each not in tested][:MAX_OTHERS]:
         there = endpoints_in(view, network)
@@ -116,7 +116,7 @@ def _other_networks(
 
 
 def _try_rounds(
-    gathering: Gathering,
+    context: CheckContext,
     hosts: list[Host],
     rounds: Iterable[dict[str, Endpoint]],
     timeout: float,
@@ -124,7 +124,7 @@ def _try_rounds(
     """Let all ``hosts`` try one port of each round's endpoints; return the connections of each host."""
     edges: dict[str, tuple[Edge, ...]] = {}
     for there in rounds:
-        found, _ = yield from _try_network(gathering, hosts, there, 1, timeout)
+        found, _ = yield from _try_network(context, hosts, there, 1, timeout)
         for name, tried in found.items():
             edges[name] = (*edges.get(name, ()), *tried)
     return edges
@@ -138,7 +138,7 @@ Tried = dict[str, tuple[Edge, ...]]
 
 
 def _try_network(
-    gathering: Gathering,
+    context: CheckContext,
     hosts: list[Host],
     chosen: dict[str, Endpoint],
     ports: int,
@@ -147,26 +147,26 @@ def _try_network(
     first: bool = False,
 ) -> Generator[Told, None, tuple[Tried, dict[str, str]]]:
     """Let all ``hosts`` try the endpoints of ``chosen``, which are some of them or all."""
-    with Listeners(gathering, chosen, ports, 2 * timeout + 15.0) as listeners:
+    with Listeners(context, chosen, ports, 2 * timeout + 15.0) as listeners:
         targets = _all_targets(hosts, listeners.listening)
-        found = yield from _connect_all(gathering, targets, listeners, timeout, first=first)
-        silent = [name for name in targets if name not in found and is_lost(gathering, name)]
+        found = yield from _connect_all(context, targets, listeners, timeout, first=first)
+        silent = [name for name in targets if name not in found and is_lost(context, name)]
         found = {
             name: tuple(edge for edge in edges if edge.target not in silent)
             for name, edges in found.items()
         }
         doubtful = _doubtful(found, targets)
-        if doubtful and gathering.left(2 * AGAIN_SECONDS) >= 2 * AGAIN_SECONDS:
-            again = yield from _connect_all(gathering, doubtful, listeners, AGAIN_SECONDS)
+        if doubtful and context.left(2 * AGAIN_SECONDS) >= 2 * AGAIN_SECONDS:
+            again = yield from _connect_all(context, doubtful, listeners, AGAIN_SECONDS)
             found = _replace_tries(found, again)
             if first:
                 edges = [edge for name in again for edge in found[name]]
-                yield _progress(gathering, edges)
+                yield _progress(context, edges)
     return found, listeners.errors
 
 
 def _connect_all(
-    gathering: Gathering,
+    context: CheckContext,
     targets: Targets,
     listeners: Listeners,
     timeout: float,
@@ -174,7 +174,7 @@ def _connect_all(
     first: bool = False,
 ) -> Generator[Told, None, Tried]:
     """Connect; the pairs of the ``first`` network that is tried are told as they come."""
-    hosts = [host for host in gathering.reached() if host.name in targets]
+    hosts = [host for host in context.reached() if host.name in targets]
     batch_seconds = timeout * 1.5 + 2.0
     found: Tried = {}
 
@@ -183,21 +183,21 @@ def _connect_all(
 
     for outcome in listeners.ask(hosts, "net.connect", batch_seconds, connect):
         if isinstance(outcome, fan.Failed):
-            evidence = gathering.hosts[outcome.host]
-            evidence.lack(ReachFacts, Outcome.COULD_NOT_RUN, outcome.error.message)
+            evidence = context.hosts[outcome.host]
+            evidence.mark_missing(ReachFacts, Outcome.COULD_NOT_RUN, outcome.error.message)
         else:
             asked = targets[outcome.host]
             edges = _edges(outcome.host, asked, listeners.listening, outcome.value)
             found[outcome.host] = edges
             if first:
-                yield _progress(gathering, edges)
+                yield _progress(context, edges)
         yield outcome.host
     return found
 
 
-def _progress(gathering: Gathering, edges: Iterable[Edge]) -> PairProgress:
+def _progress(context: CheckContext, edges: Iterable[Edge]) -> PairProgress:
     pairs = tuple(pair_reports(edges))
-    return PairProgress(stage="reach", hosts=tuple(gathering.hosts), pairs=pairs)
+    return PairProgress(stage="reach", hosts=tuple(context.hosts), pairs=pairs)
 
 
 def _all_targets(hosts: list[Host], listening: dict[str, Listening]) -> Targets:
@@ -290,18 +290,18 @@ def _name(target: dict[str, Any]) -> str:
     return str(target["id"]).rpartition(" ")[0]
 
 
-def any_broken(gathering: Gathering) -> bool:
+def any_broken(context: CheckContext) -> bool:
     """Whether some connections between the hosts do not work."""
-    matrix = matrix_of(gathering.view((ReachFacts,)).of(ReachFacts))
+    matrix = matrix_of(context.view((ReachFacts,)).of(ReachFacts))
     return bool(matrix.dead or matrix.partial or matrix.small_only)
 
 
-def judge_ways(gathering: Gathering, rules: Iterable[Rule], verdicts: Verdicts) -> list[Finding]:
+def judge_ways(context: CheckContext, rules: Iterable[Rule], verdicts: Verdicts) -> list[Finding]:
     """Judge the ways by ``rules``; only those that find something are added to ``verdicts``."""
     findings: list[Finding] = []
     for rule in rules:
         found = Verdicts()
-        findings += judge(rule, gathering.hosts.values(), gathering.view(), found)
+        findings += judge(rule, context.hosts.values(), context.view(), found)
         if not found.findings:
             continue
         verdicts.findings += found.findings
@@ -310,22 +310,22 @@ def judge_ways(gathering: Gathering, rules: Iterable[Rule], verdicts: Verdicts) 
     return findings
 
 
-def stuck_jobs(gathering: Gathering, kinds: Iterable[type[Facts]]) -> list[type[Facts]]:
+def stuck_jobs(context: CheckContext, kinds: Iterable[type[Facts]]) -> list[type[Facts]]:
     """Return the jobs, by their facts, that did not come to their end though every way and host was well.
 
     A way may have broken since it was tried.
     """
-    if gathering.lost or any_broken(gathering):
+    if context.lost or any_broken(context):
         return []
-    return [kind for kind in kinds if issubclass(kind, CollFacts) and _is_stuck(gathering, kind)]
+    return [kind for kind in kinds if issubclass(kind, CollFacts) and _is_stuck(context, kind)]
 
 
-def _is_stuck(gathering: Gathering, kind: type[CollFacts]) -> bool:
-    jobs = gathering.view().of(kind).values()
+def _is_stuck(context: CheckContext, kind: type[CollFacts]) -> bool:
+    jobs = context.view().of(kind).values()
     return any(last_stage(rank) != DONE for job in jobs for rank in job.ranks)
 
 
-def excuse(gathering: Gathering, kinds: Iterable[type[Facts]]) -> None:
+def excuse(context: CheckContext, kinds: Iterable[type[Facts]]) -> None:
     """Forget what jobs told while a way broke: the way is at fault, and nobody else."""
     for kind in kinds:
-        leave_out(gathering, kind, gathering.hosts, f"a way broke while it went on {BROKEN}")
+        leave_out(context, kind, context.hosts, f"a way broke while it went on {BROKEN}")

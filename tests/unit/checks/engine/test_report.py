@@ -9,7 +9,7 @@ from distconsole.checks.engine.report import find_unmade, make_report
 from distconsole.checks.facts.evidence import ELSEWHERE, Outcome
 from distconsole.checks.facts.jobs import CollFacts, RankReport
 from distconsole.checks.facts.node import SshFacts
-from distconsole.checks.gather.nodes import Gathering
+from distconsole.checks.gather.nodes import CheckContext
 from distconsole.config.schema import Config
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
@@ -30,14 +30,14 @@ def test_collectives_that_the_budget_left_out_make_a_check_incomplete(
     host = Host(HostName("a"))
     with Session(Config(), Cluster((host,))) as session:
         request = Check(level=Level.FULL, budget_seconds=budget)
-        gathering = Gathering(request, session, frozenset({CollFacts}))
-        evidence = gathering.hosts[host.name]
-        evidence.learn(SshFacts())
+        context = CheckContext(request, session, frozenset({CollFacts}))
+        evidence = context.hosts[host.name]
+        evidence.add_facts(SshFacts())
         said = ({"left_out": [["all_reduce", "float32", 1 << 24]]},)
-        evidence.learn(CollFacts(ranks=(RankReport(rank=0, said=said),)))
+        evidence.add_facts(CollFacts(ranks=(RankReport(rank=0, said=said),)))
         verdicts = Verdicts()
         verdicts.cell(host.name, "coll.correct", Outcome.PASS)
-        report = make_report(gathering, verdicts, (), 1.0, sweeping=sweeping)
+        report = make_report(context, verdicts, (), 1.0, sweeping=sweeping)
     assert report.outcome == outcome
     assert report.left_out == ("torch all_reduce of 16777216 float32",)
 

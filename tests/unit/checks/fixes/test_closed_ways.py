@@ -43,14 +43,14 @@ def found_in(
     for number, name in enumerate(names):
         host = HostEvidence(Host(HostName(name)))
         mine = tuple(edge for edge in edges if edge.source == name)
-        host.learn(ReachFacts(address=f"10.0.0.{number + 1}", edges=mine))
+        host.add_facts(ReachFacts(address=f"10.0.0.{number + 1}", edges=mine))
         age = (overflow or {}).get(name)
         lines = (
             ()
             if age is None
             else (KernelEvent(kind="neighbours", age_seconds=age, text=OVERFLOW),)
         )
-        host.learn(KernelFacts(source="kmsg", events=lines))
+        host.add_facts(KernelFacts(source="kmsg", events=lines))
         hosts.append(host)
     verdicts = Verdicts()
     view = View(tuple(hosts), tuple(names))

@@ -10,7 +10,7 @@ from typing import Any, cast
 from distconsole.checks.facts.evidence import Outcome
 from distconsole.checks.facts.gpu import Gpu, GpuFacts, GpuLoadFacts
 from distconsole.checks.gather import gpu_stage
-from distconsole.checks.gather.nodes import Gathering
+from distconsole.checks.gather.nodes import CheckContext
 from distconsole.config.schema import Config
 from distconsole.errors import NodeError
 from distconsole.model.cluster import Cluster, Host
@@ -47,38 +47,38 @@ def entry(index: int = 0, rate: float = 25.0, **more: Any) -> dict[str, Any]:
     return {"index": index, "uuid": f"U-{index}", **link, **copied, **more}
 
 
-def gathering_of(
+def context_of(
     links: Mapping[str, Link], gpus: Mapping[str, tuple[str, ...]], **asked: Any
-) -> Gathering:
+) -> CheckContext:
     cluster = Cluster(hosts=tuple(Host(HostName(name)) for name in gpus))
     session = cast("Session", SimpleNamespace(cluster=cluster, config=Config()))
-    made = Gathering(Check(**asked), session, frozenset({GpuFacts, GpuLoadFacts}))
+    made = CheckContext(Check(**asked), session, frozenset({GpuFacts, GpuLoadFacts}))
     for name, uuids in gpus.items():
         found = tuple(Gpu(index=at, uuid=uuid, name="A100") for at, uuid in enumerate(uuids))
         facts = GpuFacts(present=bool(uuids), count=len(uuids), gpus=found)
-        made.hosts[HostName(name)].learn(facts)
+        made.hosts[HostName(name)].add_facts(facts)
         made.links[HostName(name)] = cast("NodeLink", links[name])
     return made
 
 
-def loads(gathering: Gathering) -> dict[str, GpuLoadFacts]:
-    return gathering.view().of(GpuLoadFacts)
+def loads(context: CheckContext) -> dict[str, GpuLoadFacts]:
+    return context.view().of(GpuLoadFacts)
 
 
-def missing(gathering: Gathering, name: str) -> tuple[Outcome, str]:
-    lack = gathering.hosts[HostName(name)].missing[GpuLoadFacts]
+def missing(context: CheckContext, name: str) -> tuple[Outcome, str]:
+    lack = context.hosts[HostName(name)].missing[GpuLoadFacts]
     return lack.outcome, lack.why
 
 
 def test_a_suspect_is_measured_again_and_its_better_reading_counts() -> None:
     first = [entry(0), entry(1, rate=5.0, generation=1, replays=9)]
     links = {"a": Link(first, [entry(1, rate=24.0)]), "b": Link([entry(0)])}
-    gathering = gathering_of(links, {"a": ("U-0", "U-1"), "b": ("V-0",)})
+    context = context_of(links, {"a": ("U-0", "U-1"), "b": ("V-0",)})
 
-    assert sorted(gpu_stage.measure(gathering)) == ["a", "b"]
+    assert sorted(gpu_stage.measure(context)) == ["a", "b"]
     assert [args["uuids"] for _, args in links["a"].asked] == [[], ["U-1"]]
     assert len(links["b"].asked) == 1
-    well, suspect = loads(gathering)["a"].gpus
+    well, suspect = loads(context)["a"].gpus
     assert (suspect.generation, suspect.to_device, suspect.replays) == (4, 24 * GB, 0)
     assert well.to_device == 25 * GB
 
@@ -86,36 +86,36 @@ def test_a_suspect_is_measured_again_and_its_better_reading_counts() -> None:
 def test_a_suspect_that_is_in_use_by_then_stays_as_it_was() -> None:
     used = {"index": 0, "uuid": "U-0", "skipped": "in use"}
     links = {"a": Link([entry(0, rate=12.0, width=8)], [used])}
-    gathering = gathering_of(links, {"a": ("U-0",)})
-    list(gpu_stage.measure(gathering))
-    assert [(gpu.width, gpu.skipped) for gpu in loads(gathering)["a"].gpus] == [(8, "")]
+    context = context_of(links, {"a": ("U-0",)})
+    list(gpu_stage.measure(context))
+    assert [(gpu.width, gpu.skipped) for gpu in loads(context)["a"].gpus] == [(8, "")]
 
 
 def test_each_gpu_is_loaded_by_one_host_and_hosts_without_are_not_asked() -> None:
     links = {"a": Link([entry(0)]), "b": Link([entry(1)]), "c": Link(), "d": Link()}
     gpus = {"a": ("U-0",), "b": ("U-0", "U-1"), "c": ("U-1", "U-0"), "d": ()}
-    gathering = gathering_of(links, gpus)
+    context = context_of(links, gpus)
 
-    list(gpu_stage.measure(gathering))
+    list(gpu_stage.measure(context))
     assert [args["uuids"] for name in "ab" for _, args in links[name].asked] == [[], ["U-1"]]
-    assert missing(gathering, "c") == (Outcome.SKIPPED, "they are the GPUs of b")
-    assert missing(gathering, "d") == (Outcome.SKIPPED, "no GPU")
+    assert missing(context, "c") == (Outcome.SKIPPED, "they are the GPUs of b")
+    assert missing(context, "d") == (Outcome.SKIPPED, "no GPU")
     assert not links["c"].asked + links["d"].asked
 
 
 def test_a_host_that_does_not_answer_costs_the_others_nothing() -> None:
     links = {"a": Link(NodeError("a: the connection is lost")), "b": Link([entry(0)])}
-    gathering = gathering_of(links, {"a": ("U-0",), "b": ("V-0",)})
-    assert sorted(gpu_stage.measure(gathering)) == ["a", "b"]
-    assert missing(gathering, "a") == (Outcome.COULD_NOT_RUN, "a: the connection is lost")
-    assert loads(gathering)["b"].gpus[0].measured
+    context = context_of(links, {"a": ("U-0",), "b": ("V-0",)})
+    assert sorted(gpu_stage.measure(context)) == ["a", "b"]
+    assert missing(context, "a") == (Outcome.COULD_NOT_RUN, "a: the connection is lost")
+    assert loads(context)["b"].gpus[0].measured
 
 
 def test_no_gpu_is_loaded_when_the_budget_is_over() -> None:
     links = {"a": Link()}
-    gathering = gathering_of(links, {"a": ("U-0",)}, budget_seconds=2.0)
-    assert list(gpu_stage.measure(gathering)) == []
-    assert missing(gathering, "a") == (Outcome.TIMED_OUT, "the budget was over")
+    context = context_of(links, {"a": ("U-0",)}, budget_seconds=2.0)
+    assert list(gpu_stage.measure(context)) == []
+    assert missing(context, "a") == (Outcome.TIMED_OUT, "the budget was over")
     assert not links["a"].asked
 
 
@@ -132,8 +132,8 @@ def test_hosts_that_still_load_are_told_to_stop_when_nobody_waits() -> None:
         return []
 
     links = {"a": Link(once_the_other_has_begun), "b": Link(for_long)}
-    gathering = gathering_of(links, {"a": ("U-0",), "b": ("V-0",)})
-    stage = gpu_stage.measure(gathering)
+    context = context_of(links, {"a": ("U-0",), "b": ("V-0",)})
+    stage = gpu_stage.measure(context)
     assert next(stage) == "a"
     stage.close()  # type: ignore[attr-defined]
     over.set()
