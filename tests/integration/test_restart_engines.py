@@ -20,7 +20,7 @@ pytestmark = pytest.mark.testbed
 FAIL_TWICE = """
 import os, sys, time
 restart = int(os.environ.get("DISTCONSOLE_RESTART", 0))
-print("attempt", restart, flush=True)
+print(f"attempt {restart}", flush=True)  # in one write: it may be killed behind any
 if restart < 2:
     if os.environ["RANK"] == "2":
         raise ValueError(f"boom {restart}")

@@ -33,7 +33,7 @@ from distconsole_agent.telemetry.gpu import GpuSampler
 from distconsole_agent.telemetry.host import HostSampler
 loaded = [name for name in ("psutil", "pynvml") if name in sys.modules]
 host, gpus = HostSampler(), GpuSampler(deadline_seconds=20.0)
-ranks = [{"rank": 3, "local_rank": 0, "pid": os.getpid(), "cuda_visible_devices": None}]
+ranks = [{"rank": 3, "local_rank": 0, "pid": os.getppid(), "cuda_visible_devices": None}]
 for _ in range(2):
     node, entries = host.sample(), gpus.sample(ranks)
 with open("/proc/self/status") as status:
@@ -86,6 +86,7 @@ def archive_with_pynvml(folder: Path) -> Path:
 def test_importing_loads_neither_library_and_sampling_stays_small(
     fake: fake_nvml.FakeNvml,
 ) -> None:
+    fake.set_processes(0, [(os.getpid(), 1 << 20, 0, 0)])
     found = sample_in(sys.executable, fake, str(AGENTS))
     assert found["loaded"] == []
     assert len(found["gpus"]) == 8

@@ -154,6 +154,6 @@ def test_what_was_sent_is_held_by_more_than_python(
     shape: tuple[int, ...], dtype: torch.dtype
 ) -> None:
     sent = torch.zeros(shape, dtype=dtype)
-    holder = collectives._held(sent)
+    holder = collectives._hold_in_cpp(sent)
     assert holder.shape == sent.shape
     assert sent._use_count() == 2  # else a thread of gloo that lets go of it may end the process

@@ -17,6 +17,7 @@ from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import CommandPalette
 from textual.screen import Screen
+from textual.widgets import Input
 
 from distconsole.config.paths import state_dir
 from distconsole.config.schema import Config
@@ -36,6 +37,13 @@ from distconsole.tui.theme.themes import LOOKS
 from distconsole.tui.view_models.hosts import Clocks
 
 FINDING = "a verb, a key, or words of what it does; Enter takes it, Escape goes back"
+
+
+class Palette(CommandPalette):
+    """Textual's, with a cursor that does not blink: a blink is two drawings a second."""
+
+    def on_mount(self) -> None:
+        self.query_one(Input).cursor_blink = False
 
 
 class ConsoleApp(LowOverheadApp[int]):
@@ -163,7 +171,7 @@ class ConsoleApp(LowOverheadApp[int]):
 
     def action_command_palette(self) -> None:
         if len(self.screen_stack) == 1:
-            self.push_screen(CommandPalette(id="--command-palette", placeholder=FINDING))
+            self.push_screen(Palette(id="--command-palette", placeholder=FINDING))
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Everything that can be done, by name, from the tables of keys and verbs."""
