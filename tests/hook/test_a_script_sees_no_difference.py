@@ -160,7 +160,7 @@ def test_a_thread_that_fails_is_not_the_process_that_fails(runner: Runner) -> No
 
 
 def test_execv_keeps_the_pid_and_gets_a_ring_of_its_own(runner: Runner) -> None:
-    ended = runner.unchanged(
+    ended = runner.watched(
         """
         import os, sys
         import torch
@@ -175,6 +175,7 @@ def test_execv_keeps_the_pid_and_gets_a_ring_of_its_own(runner: Runner) -> None:
         print("the end")
         """
     )
+    assert ended.seen == (0, "once more\nthe end\n", "")
     first, second = ended.rings
     assert first.header["pid"] == second.header["pid"]
     assert [len(ring.steps) for ring in ended.rings] == [2, 2]

@@ -544,15 +544,16 @@ for batch in DataLoader(data, batch_size=4):
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("options", "fresh"),
     [
-        "num_workers=2",
-        "num_workers=1, persistent_workers=True",
-        "num_workers=1, multiprocessing_context='spawn'",
+        ("num_workers=2", False),
+        ("num_workers=1, persistent_workers=True", False),
+        ("num_workers=1, multiprocessing_context='spawn'", True),
     ],
 )
-def test_workers_do_not_write(runner: Runner, options: str) -> None:
-    ended = runner.unchanged(
+def test_workers_do_not_write(runner: Runner, options: str, fresh: bool) -> None:
+    start = runner.watched if fresh else runner.forked
+    ended = start(
         "if __name__ == '__main__':"
         + (
             PREAMBLE
@@ -566,6 +567,7 @@ print("done")
 """
         ).replace("\n", "\n    ")
     )
+    assert ended.seen == (0, "done\n", "")
     assert ended.ring.column("samples") == [4] * 6
 
 

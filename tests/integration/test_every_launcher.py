@@ -116,6 +116,13 @@ def assert_failed(
 
 FIRST_FAILURE = "run.first_failure"
 
+OWN_WORDS = {"raises": ("torchrun", "single", "horovod", "mpi")}
+"""Launchers under which a library has its own words for it, so that its ranks have the library.
+
+What a library raises elsewhere then, and how torch ends the children that it spawned, is its own; what
+Gloo raises is the same under torchrun as under the others of torch.
+"""
+
 
 def test_a_training_is_watched_and_leaves_nothing(place: Place, tmp_path: Path) -> None:
     with place.run(tmp_path, "learns", 12) as console:
@@ -146,8 +153,9 @@ def test_the_rank_that_breaks_is_blamed_and_ends_all(
 ) -> None:
     if reason := LIMITS.get((place.starter.name, what)):
         pytest.skip(reason)
-    # What torch raises elsewhere then, and how it ends the children that it spawned, is its own.
-    bare = what != "raises" and place.starter.name != "single"
+    # What a library raises elsewhere then, and how torch ends the children that it spawned, is its
+    # own; what Gloo raises is the same under each launcher.
+    bare = place.starter.name not in OWN_WORDS.get(what, ("single",))
     with place.run(tmp_path, what, bare=bare) as console:
         first = assert_failed(place, console, exit_code, MARKED, "node2", error)
     if what == "raises":

@@ -325,7 +325,8 @@ def test_a_job_that_fails_is_restarted_with_its_last_checkpoint(
     text = (
         "import pathlib\n"
         "before = os.environ.get('DISTCONSOLE_CHECKPOINT')\n"
-        "print('from', before and pathlib.Path(before).name, flush=True)\n"
+        # In one write: a rank that is stopped meanwhile has said all of it, or nothing.
+        "sys.stdout.write(f'from {before and pathlib.Path(before).name}\\n'); sys.stdout.flush()\n"
         f"path = pathlib.Path({str(tmp_path)!r}) / f'step-{{1 if before is None else 2}}.pt'\n"
         "if rank == 0:\n"
         "    path.write_text('weights')\n"
