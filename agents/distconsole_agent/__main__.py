@@ -20,9 +20,9 @@ def main(argv: list[str] | None = None) -> int:
 
         return shim_program.main(options)
     if verb == "step-ended":
-        from distconsole_agent.engines import slurm_step
+        from distconsole_agent.engines.slurm import attend_to_end
 
-        return slurm_step.main(options)
+        return attend_to_end(options)
     if verb == "elastic-driver":
         from distconsole_agent.engines import elastic_horovod
 

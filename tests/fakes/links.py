@@ -33,7 +33,6 @@ class World:
         more = {"min_nodes": min_nodes, "max_restarts": max_restarts}
         self.now = 1000.0
         self.port = 4000
-        self.written = 0
         self.no_port: OSError | None = None
         self.loop = Loop(clock=lambda: self.now)
         self.told: list[list[tuple[str, Any]]] = [[] for _ in range(nodes)]
@@ -115,7 +114,6 @@ class World:
             renew=self.renew,
             restart=lambda *what: told.append(("restart", what)),
             again=lambda restart: told.append(("again", restart)),
-            written=lambda: self.written,
         )
 
     def _now(self, node: int) -> Callable[[], int]:

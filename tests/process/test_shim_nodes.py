@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from distconsole_agent.coordination import shim_death_notice
+from distconsole_agent.coordination import link
 from distconsole_agent.coordination.channel import LinkTimes
 from distconsole_agent.supervisor import proctree
 from fakes.shims import RunUnderTest, ShimUnderTest, script, wait_until
@@ -244,7 +244,7 @@ def die(shim: ShimUnderTest) -> None:
     shim.process.send_signal(signal.SIGKILL)
     shim.process.wait()
     proctree.kill_run(str(shim.run_dir))
-    assert shim_death_notice.tell(str(shim.run_dir), "killed by the test")
+    assert link.tell_death(str(shim.run_dir), "killed by the test")
 
 
 def pids_of(shim: ShimUnderTest, variable: str) -> list[int]:

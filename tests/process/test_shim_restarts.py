@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from distconsole_agent.coordination.shim_death_notice import tell
+from distconsole_agent.coordination.link import tell_death
 from distconsole_agent.system import unix
 from fakes.shims import RunUnderTest, ShimUnderTest, gone, script, wait_until
 
@@ -154,7 +154,7 @@ def test_a_shim_that_is_killed_in_the_pause_is_not_waited_for(tmp_path: Path) ->
         try:
             killed.process.kill()
             killed.process.wait()
-            assert tell(str(killed.run_dir), "")  # as its agent does
+            assert tell_death(str(killed.run_dir), "")  # as its agent does
             verdict = run.verdict()
         finally:
             killed.destroy()
@@ -172,7 +172,7 @@ def test_a_shim_that_is_killed_in_a_later_attempt_ends_the_run(tmp_path: Path) -
         try:
             killed.process.kill()
             killed.process.wait()
-            assert tell(str(killed.run_dir), "")
+            assert tell_death(str(killed.run_dir), "")
             verdict = run.verdict()
         finally:
             killed.destroy()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole_agent.coordination.shim_death_notice import tell
+from distconsole_agent.coordination.link import tell_death
 from distconsole_agent.supervisor.processes import SLURMS_SIGNALS
 from fakes.shims import RunUnderTest, wait_until
 
@@ -33,7 +33,7 @@ def test_a_node_that_is_lost_with_its_srun_is_not_blamed(
         (first.run_dir / "step.ended").write_text('{"exit_code": 137}')
         other.process.send_signal(signal.SIGKILL)
         other.process.wait()
-        assert tell(str(other.run_dir), "")  # as its agent does
+        assert tell_death(str(other.run_dir), "")  # as its agent does
         verdict = first.event("verdict")
         assert first.process.wait() == told[0]
     assert (verdict["exit_code"], verdict["first_failure"]["error"]) == told

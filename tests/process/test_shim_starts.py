@@ -64,7 +64,8 @@ def test_a_watched_rank_finds_the_hook_before_its_own_path(
     hook.mkdir(parents=True)
     monkeypatch.setenv("PYTHONPATH", "/users/own")
     show = [PY, script(tmp_path, SHOW)]
-    with RunUnderTest(tmp_path, show, watch=True, env={"PYTHONPATH": "/users/own"}) as run:
+    more = {"watch": True, "hook": str(hook), "env": {"PYTHONPATH": "/users/own"}}
+    with RunUnderTest(tmp_path, show, **more) as run:
         env = shown(run)["env"]
         run_dir = run.shims[0].run_dir
     assert env["PYTHONPATH"] == f"{hook}:/users/own"

@@ -206,10 +206,7 @@ class ProtocolError(Exception):
 
 
 def encode(message: dict[str, Any]) -> bytes:
-    """Return ``message`` as one line with its newline.
-
-    Raises ProtocolError if the line would exceed ``MAX_LINE_BYTES``.
-    """
+    """Return ``message`` as one line. Raises ProtocolError if it exceeds ``MAX_LINE_BYTES``."""
     line = json.dumps(message, separators=(",", ":"), ensure_ascii=True).encode("ascii") + b"\n"
     if len(line) > MAX_LINE_BYTES:
         raise ProtocolError(f"a message of {len(line)} bytes exceeds {MAX_LINE_BYTES}")
@@ -217,10 +214,7 @@ def encode(message: dict[str, Any]) -> bytes:
 
 
 def decode(line: bytes) -> dict[str, Any]:
-    """Return the object that ``line`` holds.
-
-    Raises ProtocolError if it is too long, is not JSON, or is not an object.
-    """
+    """Return the object that ``line`` holds. Raises ProtocolError if it holds none."""
     if len(line) > MAX_LINE_BYTES:
         raise ProtocolError(f"a line of {len(line)} bytes exceeds {MAX_LINE_BYTES}")
     try:

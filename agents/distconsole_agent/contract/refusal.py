@@ -21,7 +21,6 @@ class Refusal(Exception):  # noqa: N818 - it is an answer, and most are nobody's
         self.hint = hint
 
     def as_json(self) -> dict[str, str]:
-        """Return the ``error`` object of an answer."""
         return {"code": self.code, "message": self.message, "hint": self.hint}
 
 

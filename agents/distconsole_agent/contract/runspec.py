@@ -125,10 +125,7 @@ def read_spec(path: str) -> RunSpec:
 
 
 def parse_spec(raw: object) -> RunSpec:
-    """Return ``raw``, the object of a ``spec.json``, as a spec.
-
-    Raises SpecError naming the key that is missing or of the wrong kind.
-    """
+    """Return the object of a ``spec.json`` as a spec, or raise SpecError with the key."""
     if not isinstance(raw, dict):
         raise SpecError("the spec is not an object")
     try:
@@ -141,7 +138,7 @@ def parse_spec(raw: object) -> RunSpec:
 
 def _parse(raw: dict[str, Any]) -> RunSpec:
     nodes = tuple(
-        NodeSpec(_text(node["host"]), str(node["address"] or ""), _integers(node["ranks"]))
+        NodeSpec(_text(node["host"]), str(node["address"] or ""), tuple(map(int, node["ranks"])))
         for node in raw["nodes"]
     )
     index = int(raw["node_index"])
@@ -166,21 +163,16 @@ def _parse(raw: dict[str, Any]) -> RunSpec:
         agent_argv=tuple(_text(word) for word in raw.get("agent_argv") or ()),
         needs=tuple(_text(path) for path in raw.get("needs") or ()),
         launcher=_text(raw.get("launcher") or ""),
-        min_nodes=read_min_nodes(raw),
+        min_nodes=_read_min_nodes(raw.get("min_nodes")),
         below_slurm=raw.get("below_slurm") is True,
         max_restarts=min(max(int(raw.get("max_restarts") or 0), 0), MAX_RESTARTS),
         driver=tuple(_text(word) for word in raw.get("driver") or ()),
-        lost_after=_lost_after(raw.get("lost_after", LOST_AFTER_SECONDS)),
-        log_bytes=read_log_bytes(raw),
+        lost_after=_clamp(raw.get("lost_after", LOST_AFTER_SECONDS), *LOST_AFTER_BOUNDS),
+        log_bytes=max(int(raw.get("log_bytes") or DEFAULT_LOG_BYTES), MIN_LOG_BYTES),
     )
 
 
-def read_min_nodes(raw: dict[str, Any]) -> int:
-    """Return how many nodes must be left for the run to go on, from the object of a ``spec.json``.
-
-    Raises ValueError if it is not a number from 1.
-    """
-    wanted = raw.get("min_nodes")
+def _read_min_nodes(wanted: object) -> int:
     if wanted is None:
         return MAX_NODES
     if isinstance(wanted, bool) or not isinstance(wanted, int) or wanted < 1:
@@ -188,21 +180,9 @@ def read_min_nodes(raw: dict[str, Any]) -> int:
     return wanted
 
 
-def read_log_bytes(raw: dict[str, Any]) -> int:
-    """Return the most that the ranks' logs may take on a node, from the object of a ``spec.json``."""
-    return max(int(raw.get("log_bytes") or DEFAULT_LOG_BYTES), MIN_LOG_BYTES)
-
-
 def clamp_grace(seconds: object) -> float:
-    """Return a grace period in seconds, between 0 and a day.
-
-    Raises ValueError if it is not a number.
-    """
+    """Return a grace period in seconds, between 0 and a day, or raise ValueError."""
     return _clamp(seconds, 0.0, MAX_GRACE_SECONDS)
-
-
-def _lost_after(seconds: object) -> float:
-    return _clamp(seconds, *LOST_AFTER_BOUNDS)
 
 
 def _clamp(seconds: object, least: float, most: float) -> float:
@@ -230,7 +210,3 @@ def _text(value: object) -> str:
     if not isinstance(value, str) or "\0" in value:
         raise SpecError(f"{value!r} is not text")
     return os.fspath(value)
-
-
-def _integers(values: list[Any]) -> tuple[int, ...]:
-    return tuple(int(value) for value in values)

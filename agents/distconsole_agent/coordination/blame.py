@@ -109,7 +109,6 @@ class Verdict(NamedTuple):
     first_failure: dict[str, Any] | None
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object that ``verdict.json`` and ``shim.jsonl`` hold."""
         return {
             "state": self.state,
             "exit_code": self.exit_code,

@@ -12,9 +12,13 @@ import contextlib
 import json
 import os
 import socket
+from functools import partial
 from typing import Any, Callable, NamedTuple
 
-from distconsole_agent.system.loop import READ, WRITE, Loop
+from distconsole_agent.contract.runspec import RunSpec
+from distconsole_agent.system import tcp
+from distconsole_agent.system.door import Door
+from distconsole_agent.system.loop import READ, WRITE, Loop, Timer
 
 MAX_FRAME_BYTES = 64 * 1024
 MAX_HELLO_BYTES = 1024
@@ -22,6 +26,10 @@ MAX_UNSENT_BYTES = 4 * 1024 * 1024
 MAC_HEX = 64
 NONCE_BYTES = 32
 GREETING = "distconsole-coordinator 1"
+
+BACKLOG = 128
+MAX_STRANGERS = 64
+"""Connections that have not proved themselves yet; a further one replaces the oldest."""
 
 
 class LinkTimes(NamedTuple):
@@ -81,7 +89,6 @@ class Wire:
 
     @property
     def drained(self) -> bool:
-        """Whether everything was handed to the kernel."""
         return not self._unsent
 
     @property
@@ -93,14 +100,11 @@ class Wire:
             return ""
 
     def hand_to(self, on_ready: Callable[[], None]) -> None:
-        """Tell somebody else of what comes from now on."""
+        """Have somebody else called from now on."""
         self._on_ready = on_ready
 
     def lines(self) -> list[bytes]:
-        """Return the lines that have come, without their ends.
-
-        Raises LinkError at the end, on an error, and on a line that is too long.
-        """
+        """Return the lines that have come. Raises LinkError at the end or on a line too long."""
         try:
             chunk = self._sock.recv(MAX_FRAME_BYTES)
         except (BlockingIOError, InterruptedError):
@@ -117,17 +121,13 @@ class Wire:
         return lines
 
     def write(self, line: bytes) -> None:
-        """Send a line as soon as the socket takes it.
-
-        Raises LinkError when the other side does not read, or is gone.
-        """
+        """Send a line. Raises LinkError when the other side does not read, or is gone."""
         self._unsent += line + b"\n"
         if len(self._unsent) > MAX_UNSENT_BYTES:
             raise LinkError("the other side does not read")
         self._flush()
 
     def close(self) -> None:
-        """Close it; closing twice is no error."""
         if self._sock.fileno() >= 0:
             self._loop.unwatch(self._sock.fileno())
             self._sock.close()
@@ -164,19 +164,13 @@ class Session:
         self._sent = self._received = 0
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send one message.
-
-        Raises LinkError as ``Wire.write``; also when the message is too long.
-        """
+        """Send one message. Raises LinkError as ``Wire.write``, and when it is too long."""
         line = seal(self._send_key, self._sent + 1, message)
         self._sent += 1
         self.wire.write(line)
 
     def open(self, line: bytes) -> dict[str, Any]:
-        """Return the message in a line.
-
-        Raises LinkError when it is not the next one that the other side sealed.
-        """
+        """Return the message in a line, or raise LinkError unless it is the next one sealed."""
         self._received += 1
         mac, _, text = line.partition(b" ")
         if not _equal(mac, _mac(self._receive_key, self._received, text)):
@@ -194,10 +188,7 @@ class Session:
 
 
 def seal(key: bytes, number: int, message: dict[str, Any]) -> bytes:
-    """Return the line of one side's ``number``-th message, counted from 1 and without its end.
-
-    Raises LinkError when the message is too long.
-    """
+    """Return the line of one side's ``number``-th message, from 1, or raise LinkError."""
     text = json.dumps(message, separators=(",", ":")).encode("ascii")
     if len(text) + MAC_HEX + 1 > MAX_FRAME_BYTES:
         raise LinkError(f"a message of {len(text)} bytes is too long")
@@ -213,10 +204,7 @@ def greet(nonce: str) -> bytes:
 
 
 def read_greeting(line: bytes) -> str:
-    """Return the coordinator's nonce.
-
-    Raises LinkError when a coordinator does not speak like this.
-    """
+    """Return the coordinator's nonce, or raise LinkError."""
     fields = _fields(line)
     if fields.get("hello") != GREETING:
         raise LinkError("not a coordinator of this version")
@@ -267,15 +255,87 @@ def check_introduction(line: bytes, secret: bytes, run: str, server_nonce: str) 
 
 
 def admit(proof: Proof) -> bytes:
-    """Return the coordinator's answer to a shim that proved itself: its own proof."""
     return json.dumps({"proof": proof.of("server")}).encode("ascii")
 
 
 def check_admission(line: bytes, proof: Proof) -> None:
-    """Check the coordinator's own proof. Raises LinkError when it does not know the secret."""
+    """Raise LinkError when a coordinator does not know the secret."""
     given = _fields(line).get("proof")
     if not isinstance(given, str) or not _same(given, proof.of("server")):
         raise LinkError("a coordinator that does not know the secret")
+
+
+class Admission:
+    """The coordinator's door: listens on the first node's address and hands over who proves to be of the run.
+
+    Args:
+        expects: Whether a node of this number may connect.
+        admitted: Gets a connection that proved itself, and the lines that it has sent already.
+
+    Raises OSError when the address is not this host's.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        spec: RunSpec,
+        times: LinkTimes,
+        expects: Callable[[int], bool],
+        admitted: Callable[[Wire, Proof, list[bytes]], None],
+    ) -> None:
+        self._loop = loop
+        self._spec = spec
+        self._times = times
+        self._expects = expects
+        self._admitted = admitted
+        self._strangers: dict[Wire, Timer] = {}
+        self._listener = tcp.listen(spec.nodes[0].address, BACKLOG)
+        self._door = Door(loop, self._listener, self._enter)
+
+    @property
+    def endpoint(self) -> tuple[str, int]:
+        address, port = self._listener.getsockname()[:2]
+        return str(address), int(port)
+
+    def close(self) -> None:
+        self._door.close()
+        for wire in list(self._strangers):
+            self._dismiss(wire)
+
+    def _enter(self, sock: socket.socket) -> None:
+        if len(self._strangers) >= MAX_STRANGERS:
+            self._dismiss(next(iter(self._strangers)))
+        nonce = fresh_nonce()
+        wire = Wire(self._loop, sock, lambda: self._meet(wire, nonce))
+        self._strangers[wire] = self._loop.call_later(
+            self._times.handshake, partial(self._dismiss, wire)
+        )
+        try:
+            wire.write(greet(nonce))
+        except LinkError:
+            self._dismiss(wire)
+
+    def _dismiss(self, wire: Wire) -> None:
+        timer = self._strangers.pop(wire, None)
+        if timer is not None:
+            timer.cancel()
+        wire.close()
+
+    def _meet(self, wire: Wire, nonce: str) -> None:
+        try:
+            lines = wire.lines()
+            if not lines:
+                return
+            proof = check_introduction(lines[0], self._spec.secret, self._spec.run, nonce)
+            if not self._expects(proof.node):
+                self._dismiss(wire)
+                return
+            wire.write(admit(proof))
+        except LinkError:
+            self._dismiss(wire)
+            return
+        self._strangers.pop(wire).cancel()
+        self._admitted(wire, proof, lines[1:])
 
 
 def _same(given: str, expected: str) -> bool:

@@ -5,10 +5,12 @@ Numbered messages arrive exactly once and in order; heartbeats and clocks may be
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Callable
 
 from distconsole_agent.contract.runspec import NodeSpec
 from distconsole_agent.coordination.channel import LinkError, LinkTimes, Session
+from distconsole_agent.supervisor import notes
 from distconsole_agent.system.loop import Loop
 
 
@@ -58,7 +60,7 @@ class Conversation:
         return None if since is None else self._loop.clock() - since
 
     def attach(self, session: Session) -> None:
-        """Go on over a new connection, in place of the one that there was."""
+        """Go on over a new connection."""
         if self._session is not None:
             self._session.close()
         self._session = session
@@ -84,7 +86,6 @@ class Conversation:
             self.cut(str(error))
 
     def receive(self, lines: list[bytes]) -> None:
-        """Take lines that came over the connection of now."""
         for line in lines:
             if self._session is None:
                 return
@@ -113,7 +114,7 @@ class Conversation:
         self._on_cut(reason)
 
     def close(self) -> None:
-        """End the connection for good, and tell nobody."""
+        """End the connection for good, without ``on_cut``."""
         if self._session is not None:
             self._session.close()
             self._session = None
@@ -126,10 +127,7 @@ class Conversation:
             self._unacknowledged = [kept for kept in self._unacknowledged if kept["n"] > number]
 
     def _count(self, number: object) -> bool:
-        """Return whether a numbered message came for the first time.
-
-        Raises LinkError when one before it is missing.
-        """
+        """Return whether a message is new. Raises LinkError when one before it is missing."""
         if not isinstance(number, int) or number > self._got + 1:
             raise LinkError("a message is missing")
         fresh = number > self._got
@@ -170,7 +168,6 @@ class Member:
 
     @property
     def has_everything(self) -> bool:
-        """Whether all that it was told has arrived, as far as it can."""
         return self.conversation is None or self.lost or self.conversation.settled
 
     def post(self, message: dict[str, Any]) -> None:
@@ -178,5 +175,25 @@ class Member:
             self.conversation.post(message)
 
     def begin_again(self) -> None:
-        """Take that its ranks start anew."""
         self.ended = self.idle = False
+
+
+class Supervision:
+    """Tells which hosts one side of a run's links has lost sight of, while the run goes on there."""
+
+    def __init__(self, times: LinkTimes, note: Callable[[dict[str, Any]], None]) -> None:
+        self._times = times
+        self._note = note
+        self._quiet: dict[str, float] = {}
+
+    def look(self, missed: Mapping[str, float | None]) -> None:
+        """Take for how many seconds each host was not heard of; None of a linked one."""
+        quiet = {host: seconds for host, seconds in missed.items() if seconds is not None}
+        late = {host for host, seconds in quiet.items() if seconds >= self._times.silent}
+        back = [host for host in self._quiet if host in missed and host not in quiet]
+        new = [host for host in quiet if host in late and host not in self._quiet]
+        if back:
+            self._note(notes.supervised(back, max(self._quiet[host] for host in back)))
+        if new:
+            self._note(notes.unsupervised(new, self._times.silent, self._times.give_up))
+        self._quiet = {host: quiet[host] for host in quiet if host in late or host in self._quiet}

@@ -11,10 +11,16 @@ from typing import Any, Callable
 
 from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination import blame
-from distconsole_agent.coordination.admission import Admission
 from distconsole_agent.coordination.blame import Failure, Stop, Verdict
-from distconsole_agent.coordination.channel import LinkError, LinkTimes, Proof, Session, Wire
-from distconsole_agent.coordination.conversation import Conversation, Member
+from distconsole_agent.coordination.channel import (
+    Admission,
+    LinkError,
+    LinkTimes,
+    Proof,
+    Session,
+    Wire,
+)
+from distconsole_agent.coordination.conversation import Conversation, Member, Supervision
 from distconsole_agent.coordination.link import (
     FAILURE_GRACE_SECONDS,
     MAX_WHY_CHARS,
@@ -27,7 +33,6 @@ from distconsole_agent.coordination.link import (
     read_stop_message,
 )
 from distconsole_agent.coordination.restarts import Restart, Restarts, again_message
-from distconsole_agent.coordination.supervision import Supervision
 from distconsole_agent.coordination.whose import ANSWER, Whose
 from distconsole_agent.supervisor import notes
 from distconsole_agent.system import steady
@@ -77,7 +82,7 @@ class Coordinator:
             for index, node in enumerate(spec.nodes)
         ]
         self.whose = Whose(self._nodes)
-        self._supervision = Supervision(times, events.note, events.written)
+        self._supervision = Supervision(times, events.note)
         self._timers: list[Timer] = []
         self._door: Admission | None = None
         if len(spec.nodes) > 1:
@@ -86,7 +91,7 @@ class Coordinator:
 
     @property
     def endpoint(self) -> tuple[str, int] | None:
-        """Address and port that the other nodes connect to; None in a run of one node."""
+        """None in a run of one node."""
         return self._door.endpoint if self._door is not None else None
 
     @property
@@ -94,10 +99,7 @@ class Coordinator:
         return bool(self._outlived)
 
     def begin(self) -> None:
-        """Take that the ranks start: from now on a node that is not there is missed.
-
-        It has the time of a silent link more to connect for the first time.
-        """
+        """Take that the ranks start: from then on a node that is not there is missed."""
         self._begun = True
         self._restarts.begin()
         for node in self._nodes:
@@ -121,7 +123,7 @@ class Coordinator:
             self._conclude()
 
     def ended(self) -> None:
-        """Take that nothing of the attempt is left on this node; another one may follow."""
+        """Take that nothing of the attempt is left on this node."""
         self._ended(0)
 
     def command(self, node: int, name: str, command: str) -> None:
@@ -206,7 +208,6 @@ class Coordinator:
             raise LinkError(f"an unknown message: {op!r}")
 
     def _heard_below_engine(self, node: int, message: dict[str, Any]) -> None:
-        """Take what only the nodes of a run that an engine steers say."""
         if message["op"] == "idle":
             self.idle(node)
         elif message["op"] == OUTLIVED:
@@ -296,7 +297,6 @@ class Coordinator:
         self._conclude()
 
     def _outlive(self, lost: blame.NodeLost, left: int) -> None:
-        """Go on without a node, and have those that are left know it."""
         self._outlived.append(lost)
         of = f"the run goes on with {left} of {len(self._nodes)} nodes"
         self._note_loss(lost, "warn", of)
@@ -309,8 +309,7 @@ class Coordinator:
         if lost.why:
             note = notes.shim_gone(host, then, lost.why)
         else:
-            went_on = self._supervision.ranks_went_on()
-            note = notes.node_lost(host, then, self._times.give_up, ranks_went_on=went_on)
+            note = notes.node_lost(host, then, self._times.give_up)
         self._events.note({**note, "severity": severity})
 
     def _conclude(self, complete: bool = True) -> None:

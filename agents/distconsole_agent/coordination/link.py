@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from io import BufferedReader
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
+from distconsole_agent.contract.runspec import RunSpec, SpecError, read_spec
 from distconsole_agent.coordination.blame import (
     MAX_ERROR_CHARS,
     MAX_TRACEBACK_CHARS,
@@ -12,10 +20,20 @@ from distconsole_agent.coordination.blame import (
     Stop,
     Verdict,
 )
-from distconsole_agent.coordination.channel import LinkError
+from distconsole_agent.coordination.channel import (
+    MAX_HELLO_BYTES,
+    LinkError,
+    LinkTimes,
+    Proof,
+    check_admission,
+    fresh_nonce,
+    introduce,
+    read_greeting,
+    seal,
+)
+from distconsole_agent.supervisor.runlog import ENDPOINT_FILE
 
 if TYPE_CHECKING:
-    from distconsole_agent.contract.runspec import RunSpec
     from distconsole_agent.coordination.restarts import Restart
 
 FAILURE_GRACE_SECONDS = 5.0
@@ -28,6 +46,7 @@ SHIM_GONE = "shim_gone"
 OUTLIVED = "outlived"
 """The ``op`` of a failure that need not end the run."""
 
+DEATH_NOTICE_TRIES = 10
 MAX_WHY_CHARS = 200
 MAX_RANK = 1 << 31
 
@@ -35,18 +54,14 @@ NODE_LOST = "run.node_lost"
 """The ``check`` of the note on a node that is lost."""
 
 
-def _renew_nothing() -> tuple[int, str | None]:
-    raise OSError("nothing here gives out ports")
-
-
 class LinkEvents(NamedTuple):
-    """Who is told what comes from the rest of the run.
+    """What is called when something comes from the rest of the run.
 
     Attributes:
         stop: The run is to end: reason and grace in seconds. May come more than once.
         verdict: The run's verdict, once.
         note: Something the operator should know, as a ``note`` of ``shim.jsonl``.
-        finished: Nothing is left to be said; the link may be closed.
+        finished: The link may be closed.
         command: Node 0 has something to run here, by this name; only in runs that an engine steers.
         command_ended: What node 0 had run on a node under this name has ended with this exit code.
         outlived: A rank failed by itself, and the engine says what becomes of the run.
@@ -54,22 +69,20 @@ class LinkEvents(NamedTuple):
         renew: Only on node 0: gives the port at which ranks that are started anew find each other,
             and the checkpoint that they are to go on from. May raise OSError.
         restart: Only on node 0: an attempt has failed, and another will follow after so many seconds.
-        again: Start the ranks anew; nothing of them is left here.
-        written: Says how many records the ranks here have written.
+        again: Start the ranks anew.
     """
 
     stop: Callable[[str, float], None]
     verdict: Callable[[Verdict], None]
     note: Callable[[dict[str, Any]], None]
     finished: Callable[[], None]
-    command: Callable[[str, str], None] = lambda _name, _command: None
-    command_ended: Callable[[int, str, int], None] = lambda _node, _name, _exit_code: None
-    outlived: Callable[[Failure], None] = lambda _failure: None
-    node_lost: Callable[[int], None] = lambda _node: None
-    renew: Callable[[], tuple[int, str | None]] = _renew_nothing
-    restart: Callable[[Restart, Verdict, float], None] = lambda _restart, _failed, _seconds: None
-    again: Callable[[Restart], None] = lambda _restart: None
-    written: Callable[[], int] = lambda: 0
+    command: Callable[[str, str], None]
+    command_ended: Callable[[int, str, int], None]
+    outlived: Callable[[Failure], None]
+    node_lost: Callable[[int], None]
+    renew: Callable[[], tuple[int, str | None]]
+    restart: Callable[[Restart, Verdict, float], None]
+    again: Callable[[Restart], None]
 
 
 def failure_message(failure: Failure) -> dict[str, Any]:
@@ -87,10 +100,7 @@ def failure_message(failure: Failure) -> dict[str, Any]:
 
 
 def read_failure_message(message: dict[str, Any], node: int, spec: RunSpec) -> Failure:
-    """Return the failure in a message from ``node``; of a rank that is not its own it has none to tell.
-
-    Raises LinkError when it is not one.
-    """
+    """Return the failure in a message from ``node``, which may only tell of its own ranks."""
     rank, own = read_integer(message, "rank"), spec.nodes[node].ranks
     if rank not in own and (spec.ranks_are_planned or not 0 <= rank < MAX_RANK):
         rank = own[0] if own else 0
@@ -109,7 +119,6 @@ def read_failure_message(message: dict[str, Any], node: int, spec: RunSpec) -> F
 
 
 def read_stop_message(message: dict[str, Any], node: int) -> Stop:
-    """Return the stop in a message from ``node``. Raises LinkError when it is not one."""
     reason = _text(message, "reason")
     if reason not in STOP_EXIT_CODES:
         raise LinkError(f"a stop for no known reason: {reason!r}")
@@ -117,7 +126,6 @@ def read_stop_message(message: dict[str, Any], node: int) -> Stop:
 
 
 def read_verdict_message(message: dict[str, Any]) -> Verdict:
-    """Return the verdict in a message of the coordinator. Raises LinkError when it is not one."""
     failure: dict[str, Any] | None = message.get("first_failure")
     if failure is not None and not isinstance(failure, dict):
         raise LinkError("a verdict whose first failure is not an object")
@@ -125,7 +133,7 @@ def read_verdict_message(message: dict[str, Any]) -> Verdict:
 
 
 def read_integer(message: dict[str, Any], key: str) -> int:
-    """Return the integer under ``key``. Raises LinkError when there is none."""
+    """Return the integer under ``key``. Raises LinkError when there is none, as all that read messages."""
     value = message.get(key)
     if isinstance(value, bool) or not isinstance(value, int):
         raise LinkError(f"{key} is not an integer")
@@ -133,7 +141,6 @@ def read_integer(message: dict[str, Any], key: str) -> int:
 
 
 def read_seconds(message: dict[str, Any], key: str) -> float:
-    """Return the number of seconds under ``key``. Raises LinkError when there is none."""
     value = message.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1e6:
         raise LinkError(f"{key} is not a number of seconds")
@@ -145,3 +152,51 @@ def _text(message: dict[str, Any], key: str) -> str:
     if not isinstance(value, str):
         raise LinkError(f"{key} is not text")
     return value
+
+
+def tell_death_in_background(run_dir: str, why: str) -> threading.Thread:
+    thread = threading.Thread(target=tell_death, args=(run_dir, why), daemon=True)
+    thread.start()
+    return thread
+
+
+def tell_death(run_dir: str, why: str, times: LinkTimes = LinkTimes()) -> bool:  # noqa: B008
+    """Tell a run's coordinator, as this node's agent, that its shim is gone; return whether it took that.
+
+    It would else wait for the shim to come back for as long as for a node that is cut off.
+    """
+    try:
+        spec = read_spec(os.path.join(run_dir, "spec.json"))
+        with open(os.path.join(run_dir, ENDPOINT_FILE), encoding="ascii") as file:
+            address, port = json.load(file)
+        endpoint = (str(address), int(port))
+    except (OSError, ValueError, TypeError, SpecError):
+        return False
+    for attempt in range(DEATH_NOTICE_TRIES):
+        if attempt:
+            time.sleep(times.retry)
+        with contextlib.suppress(OSError, LinkError):
+            _tell_death_once(endpoint, spec, why, times)
+            return True
+    return False
+
+
+def _tell_death_once(endpoint: tuple[str, int], spec: RunSpec, why: str, times: LinkTimes) -> None:
+    with socket.create_connection(endpoint, timeout=times.connect) as sock:
+        sock.settimeout(times.handshake)
+        with sock.makefile("rb") as heard:
+            nonce = read_greeting(_read_line(heard))
+            proof = Proof(spec.secret, spec.run, spec.node_index, nonce, fresh_nonce())
+            sock.sendall(introduce(proof) + b"\n")
+            check_admission(_read_line(heard), proof)
+            message = {"op": SHIM_GONE, "why": why[:MAX_WHY_CHARS]}
+            sock.sendall(seal(proof.key("client"), 1, message) + b"\n")
+            while heard.read1(MAX_HELLO_BYTES):
+                pass
+
+
+def _read_line(heard: BufferedReader) -> bytes:
+    line = heard.readline(MAX_HELLO_BYTES)
+    if not line.endswith(b"\n"):
+        raise LinkError("the connection was closed")
+    return line[:-1]

@@ -23,7 +23,7 @@ from distconsole_agent.coordination.channel import (
     introduce,
     read_greeting,
 )
-from distconsole_agent.coordination.conversation import Conversation
+from distconsole_agent.coordination.conversation import Conversation, Supervision
 from distconsole_agent.coordination.link import (
     FAILURE_GRACE_SECONDS,
     OUTLIVED,
@@ -34,7 +34,6 @@ from distconsole_agent.coordination.link import (
     read_verdict_message,
 )
 from distconsole_agent.coordination.restarts import Restart, read_again_message
-from distconsole_agent.coordination.supervision import Supervision
 from distconsole_agent.coordination.whose import ASK, answer_of
 from distconsole_agent.supervisor import notes
 from distconsole_agent.system import steady
@@ -63,7 +62,7 @@ class Peer:
         self._times = times
         self._now_ns = now_ns
         self._conversation = Conversation(loop, times, self._heard, self._cut)
-        self._supervision = Supervision(times, events.note, events.written)
+        self._supervision = Supervision(times, events.note)
         self._connecting: socket.socket | None = None
         self._meeting: tuple[Wire, Proof | None] | None = None
         self._wire: Wire | None = None
@@ -87,18 +86,15 @@ class Peer:
         self._finished = False
 
     def begin(self) -> None:
-        """Connect: the ranks start."""
         self._conversation.unlinked_since = self._loop.clock()
         self._tick_timer = self._loop.call_later(self._times.heartbeat, self._tick)
         self._connect()
 
     def failed(self, failure: Failure) -> None:
-        """Tell that a rank of this node failed by itself, in the attempt that goes on."""
         self._failures.append(failure)
         self._post(failure_message(failure))
 
     def stopping(self, stop: Stop, grace_seconds: float) -> None:
-        """Tell that this node was asked to stop, or to stop faster."""
         self._look_before(stop.t_ns)
         self._stops.append(stop)
         message = {"op": "stopping", "reason": stop.reason, "t_ns": stop.t_ns}
@@ -109,11 +105,10 @@ class Peer:
         self._post({"op": "idle"})
 
     def command_ended(self, name: str, exit_code: int) -> None:
-        """Say how what node 0 had run here under this name has ended."""
         self._post({"op": "command_ended", "name": name, "exit_code": exit_code})
 
     def outlived(self, failure: Failure) -> None:
-        """Say that a rank of this node failed by itself, which need not end the run."""
+        """Tell that a rank of this node failed by itself, which need not end the run."""
         self._conversation.post({**failure_message(failure), "op": OUTLIVED})
 
     def ended(self) -> None:
@@ -128,7 +123,6 @@ class Peer:
         self._part()
 
     def _post(self, message: dict[str, Any]) -> None:
-        """Say something, and in which attempt it is said."""
         self._conversation.post({**message, "restart": self._restart})
 
     def close(self) -> None:
@@ -307,7 +301,6 @@ class Peer:
         self._events.again(restart)
 
     def _part(self) -> None:
-        """Finish once there is a verdict and nothing is left here to end."""
         if self._verdict is not None and self._has_ended and not self._finished:
             self._finished = True
             self._events.finished()
@@ -329,9 +322,7 @@ class Peer:
         elif self._spec.may_lose_nodes:
             note = notes.cut_off(self._spec.host, host, self._times.give_up)
         else:
-            went_on = self._supervision.ranks_went_on()
-            stopped = "the run was stopped"
-            note = notes.node_lost(host, stopped, self._times.give_up, ranks_went_on=went_on)
+            note = notes.node_lost(host, "the run was stopped", self._times.give_up)
         self._events.note(note)
         self._events.stop(blame.FAILURE, min(self._spec.grace, FAILURE_GRACE_SECONDS))
         self._conclude_alone()

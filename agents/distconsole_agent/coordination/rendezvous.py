@@ -57,7 +57,6 @@ class HeldPort:
         self.port = self.ports[0]
 
     def close(self) -> None:
-        """Give the ports back."""
         for sock in self._sockets:
             sock.close()
 
@@ -71,10 +70,7 @@ Rendezvous = Union[HeldPort, "KeyValueStore"]
 def open_rendezvous(
     loop: Loop, spec: RunSpec, coordinator: Coordinator, note: Callable[[dict[str, Any]], None]
 ) -> Rendezvous:
-    """Return what the ranks of this run find each other by; its ``port`` is their ``{port}``.
-
-    Raises OSError when no port is free, or the address is not this host's.
-    """
+    """Return what the ranks find each other by, at ``port``, or raise OSError."""
     if spec.launcher != HOROVOD:
         # An elastic torchrun has its own store at the first, and its ranks have theirs at the second.
         return HeldPort(2 if spec.launcher == TORCHRUN and spec.min_nodes < MAX_NODES else 1)
@@ -82,31 +78,19 @@ def open_rendezvous(
     from distconsole_agent.engines.kvstore import KeyValueStore, room_for
 
     def refused(address: str) -> None:
-        note(
-            {
-                "check": "run.stranger",
-                "severity": "warn",
-                "summary": f"a connection from {address} to Horovod's rendezvous was refused",
-                "hint": "it is no process of yours on one of the run's hosts; where it is, give that host's "
-                "address in the configuration, and let its ranks connect from the host's own network",
-            }
+        summary = f"a connection from {address} to Horovod's rendezvous was refused"
+        hint = (
+            "it is no process of yours on one of the run's hosts; where it is, give that host's "
+            "address in the configuration, and let its ranks connect from the host's own network"
         )
+        note(notes.warn("run.stranger", summary, hint))
 
-    ranks = sum(len(node.ranks) for node in spec.nodes)
-    return KeyValueStore(
-        loop,
-        spec.nodes[0].address,
-        room_for(ranks),
-        coordinator.whose.ask,
-        refused,
-    )
+    room = room_for(sum(len(node.ranks) for node in spec.nodes))
+    return KeyValueStore(loop, spec.nodes[0].address, room, coordinator.whose.ask, refused)
 
 
 def _adjacent(count: int) -> list[socket.socket]:
-    """Return sockets bound to so many adjacent ports.
-
-    Raises OSError when one of them is taken, OverflowError when one of them is no port.
-    """
+    """Return sockets bound to adjacent ports, or raise OSError or OverflowError."""
     bound: list[socket.socket] = []
     try:
         for _ in range(count):
@@ -186,7 +170,6 @@ class PortWatch:
         return ""
 
     def begin(self) -> None:
-        """Look from now on."""
         self._began = self._loop.clock()
         self._wait()
 

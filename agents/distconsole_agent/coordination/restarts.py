@@ -45,7 +45,6 @@ class Restart(NamedTuple):
     checkpoint: str | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return what the nodes and the journals are told of it."""
         return {"restart": self.number, "of": self.of, "checkpoint": self.checkpoint}
 
     def applied(self, spec: RunSpec) -> RunSpec:
@@ -90,16 +89,13 @@ class Restarts:
         return f"all {self._allowed} restarts are used up"
 
     def begin(self) -> None:
-        """Note that the ranks of an attempt start now."""
         self._begun, self._failed, self._pausing = self._clock(), None, False
 
     def failed(self) -> None:
-        """Note that a rank of the attempt failed now."""
         if self._failed is None:
             self._failed = self._clock()
 
     def next(self, port: int, checkpoint: str | None) -> Restart:
-        """Count one more restart and return it."""
         self._number += 1
         self._pausing = True
         return Restart(self._number, self._allowed, port, checkpoint)
@@ -126,12 +122,10 @@ def last_checkpoint(run_dir: str) -> str | None:
 
 
 def again_message(restart: Restart) -> dict[str, Any]:
-    """Return the message by which the coordinator has a node start its ranks anew."""
     return {"op": "again", **restart.as_json(), "port": restart.port}
 
 
 def read_again_message(message: dict[str, Any]) -> Restart:
-    """Return the restart in a message of the coordinator. Raises LinkError when it is none."""
     numbers = [message.get(key) for key in ("restart", "of", "port")]
     if not all(isinstance(each, int) and not isinstance(each, bool) for each in numbers):
         raise LinkError("a restart without its numbers")
@@ -143,7 +137,7 @@ def read_again_message(message: dict[str, Any]) -> Restart:
 
 
 def restart_event(restart: Restart, failed: Verdict, pause_seconds: float) -> dict[str, Any]:
-    """Return what ``shim.jsonl`` keeps of the decision: the attempt that failed, and what follows."""
+    """Return what ``shim.jsonl`` keeps of the decision."""
     return {
         **restart.as_json(),
         "pause": round(pause_seconds, 3),

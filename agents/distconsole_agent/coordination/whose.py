@@ -49,7 +49,6 @@ class Holder(NamedTuple):
 
     @property
     def open_file(self) -> str:
-        """What a descriptor of it leads to (proc(5), ``/proc/pid/fd``)."""
         return f"socket:[{self.inode}]"
 
 
@@ -71,10 +70,7 @@ class Whose:
         self._addresses[node].add(address)
 
     def ask(self, ends: Ends, answer: Callable[[bool], None]) -> None:
-        """Have ``answer`` called with whether a process of this user made a connection to this node.
-
-        A node that is not linked is asked when it is.
-        """
+        """Call ``answer``, once its node says so, with whether this user made a connection."""
         uid = uid_of(ends.maker, ends.taker)
         if uid is not None:
             answer(is_trusted(uid))
@@ -94,10 +90,7 @@ class Whose:
             self._nodes[index].post(message)
 
     def heard(self, node: int, message: dict[str, Any]) -> None:
-        """Take what a node says that was asked; one that says yes is enough.
-
-        Raises LinkError when it says nothing of a question.
-        """
+        """Take the answer of a node that was asked; one that says yes is enough."""
         number = read_integer(message, "id")
         asked, answer = self._asked.get(number, (set(), None))
         if answer is None or node not in asked:
@@ -109,7 +102,7 @@ class Whose:
 
 
 def answer_of(message: dict[str, Any]) -> dict[str, Any]:
-    """Return this node's answer to another one's question. Raises LinkError when it is none."""
+    """Return this node's answer to another one's question."""
     try:
         maker, taker = ((str(at), int(port)) for at, port in (message["maker"], message["taker"]))
         uid = uid_of(maker, taker)
@@ -138,10 +131,7 @@ def uid_of(near: End, far: End) -> int | None:
 
 
 def listener_at(end: End) -> Holder | None:
-    """Return who would get a connection to ``end``, an address of this node; None where nobody listens.
-
-    Raises ValueError when the address is none.
-    """
+    """Return who would get a connection to ``end`` here; None where nobody listens."""
     return _holder(end, ("::" if ":" in end[0] else "0.0.0.0", 0))  # noqa: S104 - nobody binds it
 
 
@@ -201,10 +191,7 @@ def _in_hex(address: bytes) -> str:
 
 
 def _pack_address(address: str) -> bytes:
-    """Return an address in bytes; one of IPv4 that is written as one of IPv6 is the former.
-
-    Raises ValueError when it is none.
-    """
+    """Return an address in bytes; one of IPv4 in IPv6's form is the former. Raises ValueError."""
     bare = address.partition("%")[0]
     bare = bare[7:] if bare.startswith("::ffff:") and "." in bare else bare
     try:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from distconsole_agent.coordination.channel import LinkError, Wire
+from distconsole_agent.supervisor import notes
 from distconsole_agent.system import unix
 from distconsole_agent.system.loop import READ, Loop
 
@@ -105,7 +106,7 @@ class Elastic:
         self.running: set[Slot] = set()
 
     def open(self, run_dir: str) -> None:
-        """Listen for the driver. Raises OSError when the socket cannot be made."""
+        """Listen for the driver, or raise OSError."""
         self._path = os.path.join(run_dir, DRIVER_SOCKET)
         self._listener = unix.listen(self._path, 1)
         self._listener.setblocking(False)
@@ -195,7 +196,6 @@ class Elastic:
         self._tell_hosts()
 
     def read(self) -> None:
-        """Take what the driver has said."""
         try:
             for line in self._wire.lines() if self._wire is not None else []:
                 self._take(json.loads(line))
@@ -254,9 +254,8 @@ class Elastic:
         node = self._spec.nodes[slot.node]
         rank = node.ranks[slot.local_rank]
         summary = f"rank {rank} on {node.host} is ended: Horovod uses {node.host} no more"
-        note = {"check": "run.rank_lost", "severity": "info", "summary": summary}
         hint = "a host goes with the first of its ranks that fails"
-        self._events.note({**note, "hint": hint, "rank": rank, "host": node.host})
+        self._events.note(notes.info("run.rank_lost", summary, hint, rank=rank, host=node.host))
 
     def _answer(self, ask: int, place: str) -> None:
         _, reply = self._asks.pop(ask)
@@ -292,9 +291,8 @@ class Elastic:
         planned = sum(len(node.ranks) for node in self._spec.nodes)
         hosts = ", ".join(self._spec.nodes[index].host for index in nodes)
         summary = f"Horovod goes on with {size} of {planned} ranks, on {hosts}"
-        note = {"check": "run.world_size", "severity": "info", "summary": summary}
         hint = "each rank is shown under the number with which it began"
-        self._events.note({**note, "hint": hint})
+        self._events.note(notes.info("run.world_size", summary, hint))
 
     def _give_up_meeting(self, number: int) -> None:
         if number == self._rounds:
@@ -306,19 +304,12 @@ class Elastic:
         failure = self._failures.get(slot)
         if failure is None:
             return
-        host = self._spec.nodes[slot.node].host
+        host, rank = self._spec.nodes[slot.node].host, failure.rank
         then = f"Horovod goes on from the last commit without {host}"
-        self._events.note(
-            {
-                "check": "run.rank_lost",
-                "severity": "warn",
-                "summary": f"rank {failure.rank} on {host} failed: {failure.error}; {then}",
-                "hint": f"distconsole logs {self._spec.run} --rank {failure.rank}",
-                "rank": failure.rank,
-                "host": host,
-                "seen": failure.traceback,
-            }
-        )
+        summary = f"rank {rank} on {host} failed: {failure.error}; {then}"
+        hint = f"distconsole logs {self._spec.run} --rank {rank}"
+        more = {"rank": rank, "host": host, "seen": failure.traceback}
+        self._events.note(notes.warn("run.rank_lost", summary, hint, **more))
 
     def _tell_awaited(self, number: int) -> None:
         """Say for whom Horovod waits before it goes on, once a round."""
@@ -332,14 +323,9 @@ class Elastic:
         more = f" and {len(ranks) - MAX_RANKS_NAMED} more" if len(ranks) > MAX_RANKS_NAMED else ""
         limit = self._spec.env.get(TIME_LIMIT, "30")
         whom = f"ranks {named}{more}, which have" if len(ranks) > 1 else f"rank {named}, which has"
-        self._events.note(
-            {
-                "check": "run.awaited",
-                "severity": "info",
-                "summary": f"Horovod waits for {whom} not noticed the failure: {limit} s at most",
-                "hint": f"a smaller {TIME_LIMIT} (--env) makes this shorter",
-            }
-        )
+        summary = f"Horovod waits for {whom} not noticed the failure: {limit} s at most"
+        hint = f"a smaller {TIME_LIMIT} (--env) makes this shorter"
+        self._events.note(notes.info("run.awaited", summary, hint))
 
     # Names
 
@@ -353,10 +339,7 @@ class Elastic:
             return None
 
     def _placed(self, named: list[Any]) -> Slot:
-        """Return the slot that the driver means.
-
-        Raises LookupError when the plan has none there.
-        """
+        """Return the slot that the driver means. Raises LookupError when the plan has none."""
         name, local_rank = named
         slot = Slot(self._indexes[name], int(local_rank))
         if not 0 <= slot.local_rank < len(self._spec.nodes[slot.node].ranks):

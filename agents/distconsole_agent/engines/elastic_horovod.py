@@ -79,7 +79,6 @@ class ShimLine:
         return sorted(slot for (where, slot), end in ends if where == host and not end.is_set())
 
     def take(self, message: dict[str, Any]) -> None:
-        """Take one message of the shim."""
         if "hosts" in message:
             self.min_hosts = int(message["min_hosts"])
             self.hosts = {str(name): int(slots) for name, slots in message["hosts"]}
@@ -100,7 +99,6 @@ class Exited(threading.Event):
 
 
 def in_thread(target: Callable[..., None], *args: Any) -> None:
-    """Call ``target`` on a thread that keeps nobody from ending."""
     threading.Thread(target=target, args=args, daemon=True).start()
 
 
@@ -138,10 +136,7 @@ def drive(line: ShimLine) -> str:
 
 
 def keep_order(planned: Iterable[str]) -> None:
-    """Have Horovod place ranks in the order of the plan; it would take the hosts from a set.
-
-    No host that was gone comes again, so the oldest keep the lowest ranks, as Horovod needs it.
-    """
+    """Have Horovod place ranks in the order of the plan: the oldest must keep the lowest ranks."""
 
     def in_order(available: set[str], _previous: list[str]) -> list[str]:
         return [host for host in planned if host in available]
@@ -156,7 +151,6 @@ class CoordinatorsHosts(HostDiscovery):  # type: ignore[misc]
         self._line = line
 
     def find_available_hosts_and_slots(self) -> dict[str, int]:
-        """See Horovod."""
         return dict(self._line.hosts)
 
 
@@ -167,7 +161,6 @@ class ShimsStore:
         self._line = line
 
     def init(self, placed: list[Any]) -> None:
-        """Begin anew with the ranks that are placed."""
         hosts = list(dict.fromkeys(slot.hostname for slot in placed))
         self._line.send(round=hosts, size=len(placed))
 
@@ -176,17 +169,13 @@ class ShimsStore:
 
 
 class Hosts(HostManager):  # type: ignore[misc]
-    """Horovod's list of the hosts that it uses, which ends what is left on one that it gives up.
-
-    Horovod itself has a thread for each rank look several times a second whether that is so.
-    """
+    """Horovod's list of the hosts that it uses, which ends what is left on one that it gives up."""
 
     def __init__(self, discovery: HostDiscovery, line: ShimLine) -> None:
         super().__init__(discovery)
         self._line = line
 
     def blacklist(self, host: str) -> None:
-        """See Horovod."""
         super().blacklist(host)
         for slot in self._line.running(host):
             self._line.send(end=[host, slot])
@@ -241,10 +230,7 @@ class Driver(ElasticDriver):  # type: ignore[misc]
         return end.code, time.time()
 
     def answer(self, ask: int, host: str, slot: int) -> None:
-        """Answer a rank that asks for its place, once all are there or have ended.
-
-        One that has no place any more gets no answer: it is being ended.
-        """
+        """Answer a rank that asks for its place, once all are there, unless it is ended."""
         try:
             self.record_ready(host, slot)
         except (RuntimeError, threading.BrokenBarrierError):

@@ -93,7 +93,6 @@ class Engine:
 
     @property
     def alive(self) -> list[RankProcess]:
-        """The ranks that have begun and not ended."""
         return [rank for rank in self._ranks.values() if rank.ended is None]
 
     @property
@@ -104,10 +103,7 @@ class Engine:
         return [number for number in ranks if number not in ended]
 
     def open(self, places: Places) -> None:
-        """Make what the ranks and mpirun need in the run's folder.
-
-        Raises OSError when it cannot be made.
-        """
+        """Make what the ranks and mpirun need in the run's folder, or raise OSError."""
         self._places = places
         folder = os.path.join(places.run_dir, SCRATCH)
         os.mkdir(folder, 0o700)
@@ -272,7 +268,6 @@ def discard(places: Places) -> None:
 
 
 def node_at(spec: RunSpec, address: str) -> int | None:
-    """Return the node of the run that has ``address``, by which mpirun knows it."""
     return next((i for i, node in enumerate(spec.nodes) if node.address == address), None)
 
 

@@ -91,7 +91,6 @@ class KeyValueStore:
         self._door: Door | None = Door(loop, listener, self._enter)
 
     def close(self) -> None:
-        """Stop listening and forget everything; closing twice is no error."""
         if self._door is not None:
             self._door.close()
             self._door = None
@@ -100,7 +99,6 @@ class KeyValueStore:
         self.clear()
 
     def clear(self) -> None:
-        """Forget every value: the ranks begin to find each other anew."""
         self._values.clear()
         self._done.clear()
         self._bytes = 0
@@ -238,7 +236,6 @@ class _Connection:
         self._timer: Timer = loop.call_later(CONNECTION_SECONDS, self.close)
 
     def begin(self) -> None:
-        """Read from it; one that was closed meanwhile stays so."""
         if self._sock.fileno() >= 0:
             self._loop.watch(self._sock.fileno(), READ, self._ready)
 
@@ -309,10 +306,7 @@ class _Connection:
 
 
 def read_request(text: bytes, max_body_bytes: int) -> Request | None:
-    """Return the request that ``text`` holds; None while it is not all there.
-
-    Raises ValueError when it is none of the three that are answered, or too long.
-    """
+    """Return the request in ``text``; None while it is not all there. Raises ValueError."""
     head, blank, rest = text.partition(b"\r\n\r\n")
     if len(head) > MAX_HEAD_BYTES:
         raise ValueError("a head that is too long")

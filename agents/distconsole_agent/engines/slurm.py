@@ -2,23 +2,33 @@
 
 A job that a console submits holds its nodes with a script that waits, on its first node, for the words to
 start: Slurm has to choose the nodes first. In an allocation that is there the first node's agent starts
-them itself.
+them itself. What is below ``attend_to_end`` runs on the first node when the run's srun has ended: a step
+outlives its srun, so a killed one would leave ranks that nobody watches.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import shlex
+import signal
 import subprocess
+import sys
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Callable
 
 from distconsole_agent.contract.protocol import ErrorCode
 from distconsole_agent.contract.refusal import Refusal, bad_request, read_text, storage
 from distconsole_agent.coordination.restarts import last_checkpoint
-from distconsole_agent.engines.slurm_words import STEP_ENDED, STEP_LOG, STEP_SCRIPT, read_complaint
+from distconsole_agent.engines.slurm_words import (
+    STEP_ENDED,
+    STEP_LOG,
+    STEP_SCRIPT,
+    read_complaint,
+    read_srun_death,
+)
 from distconsole_agent.node_folder.folders import default_node_dir, own_folder
 from distconsole_agent.server.shim_calls import ask_shim
 from distconsole_agent.system.descriptors import UsersProgram
@@ -29,6 +39,16 @@ if TYPE_CHECKING:
 COMMAND_SECONDS = 30.0
 HOLDER_SECONDS = 60.0
 """How long a job that runs may take until its script waits for words: prologs come first."""
+
+NOT_OURS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+"""Slurm sends them to every process of a job that it ends."""
+
+GONE_SECONDS = 60.0
+"""How long a shim whose srun is gone may take to end its ranks."""
+
+END_SECONDS, LINGER_SECONDS = 10.0, 1.0
+"""Where a host lets its user in only while a job runs there, the last entries must be read before
+the job ends: the agent has so long to write them, and the console then to take them."""
 
 SHIM_SECONDS = 60.0
 """How long srun may take until a shim answers."""
@@ -44,11 +64,7 @@ KEPT = (
 
 
 def do(request: dict[str, Any], environment: dict[str, str], runs: Runs) -> dict[str, Any]:
-    """Do what the op ``slurm`` asks for.
-
-    Raises:
-        Refusal: ``bad_request``, ``start_failed`` with what Slurm's command said, or ``storage``.
-    """
+    """Do what the op ``slurm`` asks for, or raise Refusal."""
     what = request.get("do")
     if what == "submit":
         argv = tuple(_words(request, "argv"))
@@ -80,10 +96,7 @@ def submit(argv: tuple[str, ...], environment: dict[str, str]) -> str:
 
 
 def command(argv: tuple[str, ...], environment: dict[str, str]) -> str:
-    """Return what one of Slurm's commands prints.
-
-    Raises Refusal (``start_failed``) with its own words.
-    """
+    """Return what one of Slurm's commands prints, or raise Refusal with its own words."""
     try:
         with UsersProgram(
             argv,
@@ -162,10 +175,7 @@ exec {shlex.join(ended)} --code "$code" "$@"
 
 
 def tell_holder(job: str, words: list[str]) -> None:
-    """Tell the script that holds a job on this node what to become.
-
-    Raises Refusal (``start_failed``) when it does not wait here.
-    """
+    """Tell the script that holds a job on this node what to become, or raise Refusal."""
     folder = default_node_dir()
     path = os.path.join(folder, f"slurm-{job}")
     deadline = time.monotonic() + HOLDER_SECONDS
@@ -231,3 +241,64 @@ def _words(request: dict[str, Any], key: str) -> list[str]:
     if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
         raise bad_request(f"{key} is a list of words")
     return value
+
+
+def attend_to_end(argv: list[str]) -> int:
+    """Attend to the end of the srun of ``--run DIR``, which ended with ``--code N``.
+
+    Returns:
+        The run's exit code, which becomes that of the job.
+    """
+    held = argv[-1:] == ["--held"]
+    words = argv[:-1] if held else argv
+    if len(words) != 4 or words[::2] != ["--run", "--code"] or not words[3].isdigit():
+        sys.stderr.write("usage: step-ended --run DIR --code N [--held]\n")
+        return 2
+    run_dir, exit_code = os.path.abspath(words[1]), int(words[3])
+    for number in NOT_OURS:
+        signal.signal(number, signal.SIG_IGN)
+    _tell_shim(run_dir, exit_code)
+    _wait_until(lambda: not _shim_lives(run_dir), GONE_SECONDS)
+    if held:
+        ended = os.path.join(run_dir, "ended.json")
+        if _wait_until(lambda: os.path.exists(ended), END_SECONDS):
+            time.sleep(LINGER_SECONDS)
+    return _verdict(run_dir, exit_code)
+
+
+def _tell_shim(run_dir: str, exit_code: int) -> None:
+    death = read_srun_death(run_dir)
+    if death is not None:
+        error = death.error
+    else:
+        error = f"srun ended with code {exit_code}: {read_complaint(run_dir)}".rstrip(": ")
+    told = {"op": "fail", "error": error, "exit_code": exit_code or 1}
+    with contextlib.suppress(OSError, Refusal):
+        ask_shim(os.path.join(run_dir, "shim.sock"), told, 10.0)
+
+
+def _shim_lives(run_dir: str) -> bool:
+    try:
+        ask_shim(os.path.join(run_dir, "shim.sock"), {"op": "status"}, 10.0)
+    except OSError:
+        return False
+    except Refusal:
+        return True
+    return True
+
+
+def _verdict(run_dir: str, otherwise: int) -> int:
+    try:
+        with open(os.path.join(run_dir, "verdict.json"), encoding="ascii") as file:
+            return int(json.load(file)["exit_code"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return otherwise
+
+
+def _wait_until(condition: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True

@@ -66,7 +66,6 @@ def read_srun_death(run_dir: str) -> SrunDeath | None:
 
 
 def has_srun(run_dir: str) -> bool:
-    """Return whether the run's srun was started here and has not ended."""
     ended = os.path.join(run_dir, STEP_ENDED)
     return os.path.exists(os.path.join(run_dir, STEP_SCRIPT)) and not os.path.exists(ended)
 

@@ -15,7 +15,7 @@ from typing import Any
 from distconsole_agent.contract.limits import RING_SCAN_SECONDS, SHIM_CHECK_SECONDS
 from distconsole_agent.contract.runspec import MPI
 from distconsole_agent.coordination import blame
-from distconsole_agent.coordination.shim_death_notice import tell_in_background
+from distconsole_agent.coordination.link import tell_death_in_background
 from distconsole_agent.engines.slurm_words import has_srun, read_reason, read_srun_death
 from distconsole_agent.journal.journal import Journal, Mark
 from distconsole_agent.journal.log_sources import LogSources
@@ -342,7 +342,7 @@ class SourceCollector:
             # The coordinator died with the shim: nobody else will judge.
             self._entries += self._events.judge_lost(self._wall_ns(), reason or blame.SHIM_GONE)
         elif not self._events.judged:
-            tell_in_background(self._folder, reason or "")
+            tell_death_in_background(self._folder, reason or "")
         self._entries.append(self._events.end_lost(t))
 
     def _cuda_visible_devices(self, rank: int) -> str | None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import os
-import signal
 from typing import NoReturn
 
 from distconsole_agent.node_folder.folders import NodeFolders
-from distconsole_agent.supervisor.spawning import become_subreaper, write_oom_score
+from distconsole_agent.supervisor.spawning import become_subreaper, reset_signals, write_oom_score
 from distconsole_agent.system.descriptors import give_back_limit
 from distconsole_agent.system.loop import Loop, Timer
 
@@ -91,10 +90,7 @@ def agent_lives(lock_path: str) -> bool:
 
 def _start_detached(argv: tuple[str, ...], log_path: str, oom_score_adj: str) -> NoReturn:
     try:
-        signal.set_wakeup_fd(-1)
-        for number in signal.valid_signals():
-            if number not in (signal.SIGKILL, signal.SIGSTOP):
-                signal.signal(number, signal.SIG_DFL)
+        reset_signals()
         os.setsid()
         if os.fork() == 0:
             write_oom_score(oom_score_adj)

@@ -31,9 +31,6 @@ Result = dict[str, Any]
 class Answers:
     """The node's answers."""
 
-    IMMEDIATE: tuple[str, ...] = ("ping",)
-    """Ops that are answered at once, in the thread that reads."""
-
     def __init__(self, node_dir: str, runs: Runs, telemetry: Telemetry) -> None:
         self._node_dir = node_dir
         self._runs = runs
@@ -58,10 +55,7 @@ class Answers:
         }
 
     def answer(self, request: Request, asker: Asked) -> Result:
-        """Do what ``request`` asks and return its result.
-
-        Raises Refusal when it is not done, OSError when the connection is gone.
-        """
+        """Return the result. Raises Refusal, or OSError when the connection is gone."""
         op = request.get("op")
         do = self._ops.get(op) if isinstance(op, str) else None
         if do is None:

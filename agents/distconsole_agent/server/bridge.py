@@ -39,10 +39,7 @@ def bridge(node_dir: str) -> int:
 
 
 def reach_agent(folders: NodeFolders, program: Program, seconds: float) -> socket.socket:
-    """Return a connection to the agent, which is started if there is none.
-
-    Raises Refusal (``start_failed``) when none answers within ``seconds``.
-    """
+    """Return a connection to the agent, started if there is none, or raise Refusal in time."""
     deadline = time.monotonic() + seconds
     pause = 0.01
     starts = 0

@@ -10,7 +10,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distconsole_agent.contract.limits import MAX_REQUESTS, SEND_SECONDS
 from distconsole_agent.contract.protocol import (
@@ -24,17 +24,11 @@ from distconsole_agent.contract.refusal import Refusal, bad_request, storage
 from distconsole_agent.journal.active import complain
 from distconsole_agent.system import unix
 
-if TYPE_CHECKING:
-    from typing import Protocol
+Answer = Callable[[dict[str, Any], "Asked"], dict[str, Any]]
+"""Returns the result of a request, or raises a ``Refusal``."""
 
-    class Answers(Protocol):
-        """What is done about requests; those of ``IMMEDIATE`` operations at once, by the reader."""
-
-        IMMEDIATE: tuple[str, ...]
-
-        def answer(self, request: dict[str, Any], asker: Asked) -> dict[str, Any]:
-            """Return the result, or raise a ``Refusal``."""
-
+IMMEDIATE = ("ping",)
+"""Operations that are answered at once, in the thread that reads."""
 
 RECEIVE_BYTES = 65536
 
@@ -66,12 +60,12 @@ class Connection:
     def __init__(
         self,
         sock: socket.socket,
-        answers: Answers,
+        answer: Answer,
         threads: threading.BoundedSemaphore,
         over: Callable[[Connection], None],
     ) -> None:
         self._sock = sock
-        self._answers = answers
+        self._answer_to = answer
         self._threads = threads
         self._over = over
         self._sending = threading.Lock()
@@ -89,7 +83,6 @@ class Connection:
         threading.Thread(target=self._read_all, name="connection", daemon=True).start()
 
     def turn_away(self, refusal: Refusal) -> None:
-        """Say why it is not served, and close."""
         self._sock.settimeout(0)
         self._send_quietly({"id": 0, "error": refusal.as_json()})
         self._sock.close()
@@ -101,10 +94,7 @@ class Connection:
             return
 
     def send(self, message: dict[str, Any]) -> None:
-        """Send one message; blocks while the socket is full.
-
-        Raises OSError when the connection is gone, ProtocolError when it is too long.
-        """
+        """Send one message, as soon as the socket takes it. Raises OSError or ProtocolError."""
         self.send_line(encode(message))
 
     def send_line(self, line: bytes) -> None:
@@ -149,7 +139,7 @@ class Connection:
             self._cancel(request.get("target"))
             self._reply(asked, {})
             return
-        if request.get("op") in self._answers.IMMEDIATE:
+        if request.get("op") in IMMEDIATE:
             self._answer(asked, request)
             return
         refusal = self._admit(asked)
@@ -167,7 +157,6 @@ class Connection:
             self.send({"id": number, "error": NO_THREADS.as_json()})
 
     def _admit(self, asked: Asked) -> Refusal | None:
-        """Count a request in, or return why not."""
         with self._lock:
             if asked.number in self._asked:
                 return bad_request(f"request {asked.number} is still being answered")
@@ -196,7 +185,7 @@ class Connection:
 
     def _answer(self, asked: Asked, request: dict[str, Any]) -> None:
         try:
-            self._reply(asked, self._answers.answer(request, asked))
+            self._reply(asked, self._answer_to(request, asked))
         except Refusal as refusal:
             self._send_quietly({"id": asked.number, "error": refusal.as_json()})
         except ProtocolError as error:

@@ -84,10 +84,7 @@ def _is_ours(node_dir: str) -> bool:
 
 
 def _connect(path: str) -> int:
-    """Return a descriptor of a connection to the Unix socket ``path``.
-
-    Raises OSError when nothing listens there.
-    """
+    """Return a descriptor of a connection to the Unix socket ``path``, or raise OSError."""
     # Not ``socket``, whose import takes longer than all the rest.
     import _socket
 
@@ -144,14 +141,12 @@ class _Pipe:
         return BUFFER_BYTES - len(self.held)
 
     def step(self, readable: bool) -> None:
-        """Read what may be read and write what may be written."""
         if readable and self.room:
             self._read()
         if self.held:
             self._write()
 
     def flush(self, seconds: float) -> None:
-        """Write what is held, for at most ``seconds``."""
         deadline = time.monotonic() + seconds
         while self.held and time.monotonic() < deadline:
             select.select([], [self.sink], [], max(0.0, deadline - time.monotonic()))

@@ -149,7 +149,7 @@ class Agent:
         if unix.peer_uid(sock) not in (os.getuid(), 0):
             sock.close()
             return False
-        connection = Connection(sock, self._answers, self._threads, self._connection_over)
+        connection = Connection(sock, self._answers.answer, self._threads, self._connection_over)
         scarce = is_scarce(sock.fileno())
         with self._lock:
             full = len(self._connections) >= MAX_CONNECTIONS

@@ -40,10 +40,7 @@ def shim_words(program: Program, folder: str) -> list[str]:
 def start_shim(
     program: Program, folder: str, environment: dict[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start the shim of the run in ``folder``, in a session of its own so that it outlives this process.
-
-    Raises OSError when the system refuses.
-    """
+    """Start the shim of the run in ``folder``, which outlives this process, or raise OSError."""
     path = os.path.join(folder, "shim.log")
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
@@ -60,10 +57,7 @@ def start_shim(
 
 
 def await_shim(folder: str, shim: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """Return the ``status`` of a shim that was just started.
-
-    Raises Refusal (``start_failed``) with its last words.
-    """
+    """Return the ``status`` of a new shim, or raise Refusal with its last words."""
     deadline = time.monotonic() + SHIM_START_SECONDS
     pause = 0.002
     path = os.path.join(folder, "shim.sock")
@@ -78,12 +72,7 @@ def await_shim(folder: str, shim: subprocess.Popen[bytes]) -> dict[str, Any]:
 
 
 def ask_shim(path: str, request: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Send one line to a shim and return its answer.
-
-    Raises:
-        Refusal: what the shim refused with.
-        OSError: when it is not there or says nothing in time.
-    """
+    """Return a shim's answer. Raises Refusal as it does, OSError when none comes in time."""
     with unix.connect(path, seconds) as shim:
         shim.sendall(json.dumps(request).encode("ascii") + b"\n")
         answer = b""

@@ -128,10 +128,7 @@ def _make_message(answer: dict[str, Any] | Refusal) -> dict[str, Any]:
 
 
 def read_endpoint(request: dict[str, Any]) -> tuple[str, int]:
-    """Return the coordinator's address and port in a ``start`` request.
-
-    Raises Refusal (``bad_request``) when they are not there.
-    """
+    """Return the coordinator's address and port in a ``start`` request, or raise Refusal."""
     given = request.get("coordinator")
     if not isinstance(given, dict) or not isinstance(given.get("address"), str):
         raise bad_request("the start of this node needs the coordinator's address and port")
@@ -139,19 +136,13 @@ def read_endpoint(request: dict[str, Any]) -> tuple[str, int]:
 
 
 def read_master_port(request: dict[str, Any]) -> int | None:
-    """Return the rendezvous port in a ``start`` request, if it has one.
-
-    Raises Refusal (``bad_request``) when it is not a port.
-    """
+    """Return the rendezvous port in a ``start`` request, if it has one, or raise Refusal."""
     value = request.get("master_port")
     return None if value is None else _port(value, "master_port")
 
 
 def read_stop(request: dict[str, Any], grace_seconds: float) -> tuple[str, float]:
-    """Return the reason and the grace in seconds of a ``stop`` request; without one the run's own.
-
-    Raises Refusal (``bad_request``) when one of them is wrong.
-    """
+    """Return the reason and the grace of a ``stop`` request, in seconds, or raise Refusal."""
     reason = request.get("reason", blame.USER)
     if reason not in blame.STOP_EXIT_CODES:
         raise bad_request(f"a run is not stopped for {reason!r}", "user, sigint or sigterm")

@@ -111,10 +111,7 @@ def forget_raised(folder: str, before_ns: int) -> None:
 
 
 def read_tail(path: str, since: int = 0) -> Told:
-    """Return the last traceback in the log at ``path``, or its last lines; empty when it has none.
-
-    What stands before byte ``since`` is of an earlier process.
-    """
+    """Return the last traceback, or the last lines, of a log from byte ``since`` on."""
     text = _tail_of(path, since)
     lines = [line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").splitlines()]
     heads = [index for index, line in enumerate(lines) if TRACEBACK_HEAD in line]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import NamedTuple
 
@@ -11,8 +10,7 @@ from distconsole_agent.telemetry.cgroup import memory_group, memory_kills
 
 PROC = "/proc"
 SYS = "/sys"
-GIB = float(1 << 30)
-HEADING = "what is known of the kill:"
+GIB = 1 << 30
 
 
 class Kills(NamedTuple):
@@ -36,70 +34,30 @@ class Known(NamedTuple):
 
 def count_kills() -> Kills:
     """Return the kernel's counts; they need no privilege."""
-    group = memory_kills(PROC, SYS)
-    return Kills(_number(text_of(f"{PROC}/vmstat"), "oom_kill"), group)
+    found = re.search(r"^oom_kill\s+(\d+)", text_of(f"{PROC}/vmstat"), re.MULTILINE)
+    return Kills(int(found[1]) if found else None, memory_kills(PROC, SYS))
 
 
 def examine_kill(before: Kills, peak_bytes: int) -> Known:
-    """Return what is known of a kill since ``before``.
+    """Return what is known of a kill.
 
     Args:
-        before: As ``count_kills`` said when the ranks started.
+        before: The counts when the ranks started.
         peak_bytes: The most memory that the process held; 0 if that is not known.
     """
-    now = count_kills()
-    host, group = _since(before.host, now.host), _since(before.group, now.group)
-    counts = [count for count in (host, group) if count is not None]
-    for_memory = any(counts) if counts else None
-    lines = [HEADING, f"  {_describe_memory(peak_bytes)}", f"  {_describe_kills(host, group)}"]
-    limit = _limit()
-    if limit:
-        lines.append(f"  {limit}")
-    job = os.environ.get("SLURM_JOB_ID", "")
-    if job.isdigit():
-        lines.append(
-            f"  it was in Slurm's job {job}: sacct -j {job} -o state,maxrss,reqmem,elapsed"
+    counts = {
+        where: max(0, now - then)
+        for where, then, now in zip(
+            ("on this host", "in its control group"), before, count_kills()
         )
-    return Known(for_memory, tuple(lines))
-
-
-def _since(before: int | None, now: int | None) -> int | None:
-    return None if before is None or now is None else max(0, now - before)
-
-
-def _describe_memory(peak_bytes: int) -> str:
-    text = text_of(f"{PROC}/meminfo")
-    total, free = _number(text, "MemTotal:"), _number(text, "MemAvailable:")
-    parts = [f"the process held {_amount(peak_bytes)} at most"] if peak_bytes else []
-    if total is not None and free is not None:
-        parts.append(
-            f"the host has {_amount(total << 10)} of memory, {_amount(free << 10)} free by now"
-        )
-    return "; ".join(parts) or "how much memory there was is not known"
-
-
-def _describe_kills(host: int | None, group: int | None) -> str:
-    if host is None and group is None:
-        return "whether the kernel killed for memory is not to be seen here"
-    told = [] if host is None else [f"{host} on this host (oom_kill of /proc/vmstat)"]
-    told += [] if group is None else [f"{group} in its control group"]
-    return f"processes that the kernel has killed for memory since the ranks started: {', '.join(told)}"
-
-
-def _limit() -> str:
-    """Return the tightest limit of memory of the control groups that we are in; empty without one."""
-    group = memory_group(PROC, SYS)
-    if group is None:
-        return ""
-    peak = group.peak_bytes()
-    had = f", and had {_amount(peak)} at most" if peak is not None else ""
-    return f"control group {group.name} may have {_amount(group.limit_bytes)}{had}"
-
-
-def _number(text: str, name: str) -> int | None:
-    found = re.search(rf"^{re.escape(name)}\s+(\d+)", text, re.MULTILINE)
-    return int(found.group(1)) if found else None
-
-
-def _amount(size: int) -> str:
-    return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / (1 << 20):.0f} MiB"
+        if then is not None and now is not None
+    }
+    lines = (
+        [f"the process held {peak_bytes / GIB:.1f} GiB of memory at most"] if peak_bytes else []
+    )
+    told = ", ".join(f"{count} {where}" for where, count in counts.items())
+    since = "processes that the kernel has killed for memory since the ranks started"
+    lines.append(f"{since}: {told or 'not to be seen here'}")
+    if (group := memory_group(PROC, SYS)) is not None:
+        lines.append(f"control group {group.name} may have {group.limit_bytes / GIB:.1f} GiB")
+    return Known(any(counts.values()) if counts else None, tuple(lines))

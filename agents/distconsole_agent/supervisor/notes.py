@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 from distconsole_agent.coordination.link import NODE_LOST
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from distconsole_agent.supervisor.rank_output import Dropped
     from distconsole_agent.system.room import Disk
 
 MAX_PIDS_NAMED = 8
 MAX_HOSTS_NAMED = 4
-
 MAX_LOGS_NAMED = 4
 
 UNSUPERVISED, RECORD_CUT = "run.unsupervised", "run.record_cut"
@@ -22,209 +21,151 @@ UNSUPERVISED, RECORD_CUT = "run.unsupervised", "run.record_cut"
 Note = dict[str, Any]
 
 
+def info(check: str, summary: str, hint: str = "", **more: Any) -> Note:
+    """Return a note as the journal has it; ``more`` are its ``rank``, ``host`` and ``seen``."""
+    return {"check": check, "severity": "info", "summary": summary, "hint": hint, **more}
+
+
+def warn(check: str, summary: str, hint: str, **more: Any) -> Note:
+    return {**info(check, summary, hint, **more), "severity": "warn"}
+
+
+def fail(check: str, summary: str, hint: str, **more: Any) -> Note:
+    return {**info(check, summary, hint, **more), "severity": "fail"}
+
+
 def broken(told: str) -> Note:
-    return {
-        "check": "run.supervisor_broke",
-        "severity": "fail",
-        "summary": "the run's supervisor on this node broke; its processes have been killed",
-        "hint": f"please report this: {told[-2000:]}",
-    }
+    summary = "the run's supervisor on this node broke; its processes have been killed"
+    return fail("run.supervisor_broke", summary, f"please report this: {told[-2000:]}")
 
 
-def cannot_start(why: str, hint: str, rank: int | None = None) -> Note:
-    note = {"check": "run.start", "severity": "fail", "summary": why, "hint": hint}
-    return note if rank is None else {**note, "rank": rank}
-
-
-def leftover(pids: Iterable[int]) -> Note:
-    left = list(pids)
-    return {
-        "check": "run.leftover",
-        "severity": "info",
-        "summary": f"{len(left)} processes outlived their rank and are being ended: {_join_pids(left)}",
-        "hint": "a script should end what it starts",
-    }
+def leftover(pids: Sequence[int]) -> Note:
+    summary = f"{len(pids)} processes outlived their rank and are being ended: {_join_pids(pids)}"
+    return info("run.leftover", summary, "a script should end what it starts")
 
 
 def port_stranger(told: str) -> Note:
-    return {
-        "check": "run.port",
-        "severity": "fail",
-        "summary": told,
-        "hint": "start the run again: it takes another port; see docs/security.md for who may listen there",
-    }
+    hint = (
+        "start the run again: it takes another port; see docs/security.md for who may listen there"
+    )
+    return fail("run.port", told, hint)
 
 
 def port_taken(port: int) -> Note:
     """Return the note that says that something of this user's, but not of the run, listens there."""
-    return {
-        "check": "run.port",
-        "severity": "warn",
-        "summary": f"port {port}, where the ranks meet, is listened on by a process that the run did not start",
-        "hint": f"see which: ss -ltnp sport = :{port}; where it is of another job, the two mix",
-    }
+    summary = f"port {port}, where the ranks meet, is listened on by a process that the run did not start"
+    hint = f"see which: ss -ltnp sport = :{port}; where it is of another job, the two mix"
+    return warn("run.port", summary, hint)
 
 
-def unkillable(host: str, pids: Iterable[int]) -> Note:
-    return {
-        "check": "run.unkillable",
-        "severity": "fail",
-        "summary": f"processes on {host} do not end on SIGKILL: {_join_pids(pids)}",
-        "hint": "the kernel holds them: dmesg and /proc/PID/wchan say whether for a disk, a mount, a driver",
-    }
+def unkillable(host: str, pids: Sequence[int]) -> Note:
+    summary = f"processes on {host} do not end on SIGKILL: {_join_pids(pids)}"
+    hint = "the kernel holds them: dmesg and /proc/PID/wchan say whether for a disk, a mount, a driver"
+    return fail("run.unkillable", summary, hint)
 
 
 def never_started(minutes: float) -> Note:
-    return {
-        "check": "run.never_started",
-        "severity": "warn",
-        "summary": f"the run was prepared and not started for {minutes:g} minutes",
-        "hint": "start it again",
-    }
+    summary = f"the run was prepared and not started for {minutes:g} minutes"
+    return warn("run.never_started", summary, "start it again")
 
 
-def node_lost(host: str, then: str, seconds: float, *, ranks_went_on: bool = False) -> Note:
-    """Return the note that says that ``host`` is lost, and what becomes of the run.
-
-    Args:
-        ranks_went_on: Ranks on the node that says so have made steps meanwhile.
-    """
-    hint = f"see whether {host} is up, and reaches the others: distconsole check --only net"
-    if ranks_went_on:
-        hint = (
-            "ranks still made steps, so the way between the nodes broke that supervision takes, "
-            "not the training: distconsole check --only net; --lost-after SECONDS waits longer"
-        )
-    return {
-        "check": NODE_LOST,
-        "severity": "fail",
-        "summary": f"node {host} has not answered for {seconds:g} s; {then}",
-        "hint": hint,
-        "host": host,
-    }
+def node_lost(host: str, then: str, seconds: float) -> Note:
+    """Return the note that says that ``host`` is lost, and what becomes of the run."""
+    hint = (
+        f"see whether {host} is up, and reaches the others: distconsole check --only net; "
+        "--lost-after SECONDS waits longer"
+    )
+    summary = f"node {host} has not answered for {seconds:g} s; {then}"
+    return fail(NODE_LOST, summary, hint, host=host)
 
 
 def unsupervised(hosts: Sequence[str], seconds: float, give_up: float) -> Note:
-    return {
-        "check": UNSUPERVISED,
-        "severity": "warn",
-        "summary": f"{_join_hosts(hosts)} not heard of for {seconds:g} s: "
-        "the run goes on unsupervised there",
-        "hint": f"ranks are left alone; a host is given up after {give_up:g} s (--lost-after). "
-        "The way from node to node: distconsole check --only net",
-    }
+    summary = (
+        f"{_join_hosts(hosts)} not heard of for {seconds:g} s: the run goes on unsupervised there"
+    )
+    hint = (
+        f"ranks are left alone; a host is given up after {give_up:g} s (--lost-after). "
+        "The way from node to node: distconsole check --only net"
+    )
+    return warn(UNSUPERVISED, summary, hint)
 
 
-def supervised(hosts: Iterable[str], seconds: float) -> Note:
-    return {
-        "check": UNSUPERVISED,
-        "severity": "info",
-        "summary": f"{_join_hosts(list(hosts))} heard of again after {seconds:.0f} s: "
-        "the run is supervised",
-        "hint": "",
-    }
+def supervised(hosts: Sequence[str], seconds: float) -> Note:
+    summary = f"{_join_hosts(hosts)} heard of again after {seconds:.0f} s: the run is supervised"
+    return info(UNSUPERVISED, summary)
 
 
 def cut_off(host: str, first: str, seconds: float) -> Note:
     """Return the note of a node that has lost ``first``: the others may go on without it."""
-    return {
-        "check": "run.cut_off",
-        "severity": "warn",
-        "summary": f"{host} has not heard of {first} for {seconds:g} s and ended its ranks",
-        "hint": f"see whether {host} reaches the other nodes over the training network",
-    }
+    summary = f"{host} has not heard of {first} for {seconds:g} s and ended its ranks"
+    hint = f"see whether {host} reaches the other nodes over the training network"
+    return warn("run.cut_off", summary, hint)
 
 
 def shim_gone(host: str, then: str, why: str) -> Note:
-    return {
-        "check": NODE_LOST,
-        "severity": "fail",
-        "summary": f"node {host} lost: {why}; {then}",
-        "hint": f"look for what ended it: dmesg on {host} names whom the OOM killer ended",
-        "host": host,
-    }
+    hint = f"look for what ended it: dmesg on {host} names whom the OOM killer ended"
+    return fail(NODE_LOST, f"node {host} lost: {why}; {then}", hint, host=host)
 
 
 def not_restarted(why: str) -> Note:
-    return {
-        "check": "run.not_restarted",
-        "severity": "warn",
-        "summary": f"not restarted: {why}",
-        "hint": "distconsole rerun starts the run again, with another id",
-    }
+    hint = "distconsole rerun starts the run again, with another id"
+    return warn("run.not_restarted", f"not restarted: {why}", hint)
 
 
-def _join_hosts(hosts: Sequence[str]) -> str:
-    shown = ", ".join(hosts[:MAX_HOSTS_NAMED])
-    more = len(hosts) - MAX_HOSTS_NAMED
-    return f"{shown} and {more} more" if more > 0 else shown
-
-
-def dropped(host: str, logs: Iterable[Dropped], *, over: bool) -> Note:
+def dropped(host: str, logs: Sequence[Dropped], *, over: bool) -> Note:
     """Return the note that says that output of ranks is dropped, or how much was when the run is over."""
-    logs = list(logs)
     named = [f"{log.lines:,} lines ({log.bytes:,} bytes) of {_log_name(log.name)}" for log in logs]
     more = f" and of {len(logs) - MAX_LOGS_NAMED} others" if len(logs) > MAX_LOGS_NAMED else ""
     what = ", ".join(named[:MAX_LOGS_NAMED]) + more
-    return {
-        "check": "run.output_dropped",
-        "severity": "warn",
-        "summary": f"{what} {'were' if over else 'are so far'} dropped on {host}: {logs[-1].why}",
-        "hint": f"make room on {host}, or allow more with --log-limit; the ranks themselves go on",
-    }
+    summary = f"{what} {'were' if over else 'are so far'} dropped on {host}: {logs[-1].why}"
+    hint = f"make room on {host}, or allow more with --log-limit; the ranks themselves go on"
+    return warn("run.output_dropped", summary, hint)
 
 
 def disk_low(host: str, folder: str, disk: Disk) -> Note:
-    return {
-        "check": "run.disk_low",
-        "severity": "warn",
-        "summary": f"the disk of {folder} on {host} is nearly full: {disk.free} of {disk.total} bytes "
-        f"are free ({disk.free / disk.total:.0%})",
-        "hint": f"make room (on {host}: du -xh -d2 $(findmnt -nT {folder} -o TARGET) | sort -h | tail), or set "
-        "node_dir to another disk; once it is full, output of ranks is dropped and checkpoints there fail",
-    }
+    summary = (
+        f"the disk of {folder} on {host} is nearly full: {disk.free} of {disk.total} bytes "
+        f"are free ({disk.free / disk.total:.0%})"
+    )
+    hint = (
+        f"make room (on {host}: du -xh -d2 $(findmnt -nT {folder} -o TARGET) | sort -h | tail), or set "
+        "node_dir to another disk; once it is full, output of ranks is dropped and checkpoints there fail"
+    )
+    return warn("run.disk_low", summary, hint)
 
 
 def rings_unread(count: int, why: str) -> Note:
-    return {
-        "check": "run.rings_unread",
-        "severity": "warn",
-        "summary": f"{'1 ring' if count == 1 else f'{count} rings'} cannot be read: {why}; what these "
-        "processes record is not shown, until it can be; the training goes on",
-        "hint": "see the limits of the agent on this host: ulimit -Hn",
-    }
+    summary = (
+        f"{'1 ring' if count == 1 else f'{count} rings'} cannot be read: {why}; what these "
+        "processes record is not shown, until it can be; the training goes on"
+    )
+    hint = "see the limits of the agent on this host: ulimit -Hn"
+    return warn("run.rings_unread", summary, hint)
 
 
 def record_cut(entries: int, logs: str) -> Note:
-    return {
-        "check": RECORD_CUT,
-        "severity": "warn",
-        "summary": f"the disk is full: {entries} entries of windows and output, the last of this "
-        "run, are not kept",
-        "hint": f"the output itself is in {logs}",
-    }
+    summary = f"the disk is full: {entries} entries of windows and output, the last of this run, are not kept"
+    return warn(RECORD_CUT, summary, f"the output itself is in {logs}")
 
 
 def record_unkept(why: str) -> Note:
     """Return the note that says that the disk refuses to keep a run's record for good."""
-    return {
-        "check": RECORD_CUT,
-        "severity": "warn",
-        "summary": f"the disk does not keep the record of this run for good: {why}",
-        "hint": "it is told here, and may be lost on that host with its power; see there: dmesg -T",
-    }
+    summary = f"the disk does not keep the record of this run for good: {why}"
+    hint = "it is told here, and may be lost on that host with its power; see there: dmesg -T"
+    return warn(RECORD_CUT, summary, hint)
 
 
 def record_damaged(lost_bytes: int, last_seq: int) -> Note:
     """Return the note that says what a power cut has taken of a run's record."""
-    return {
-        "check": "run.journal_cut",
-        "severity": "warn",
-        "summary": f"the end of this run's record was damaged here: {lost_bytes} bytes "
-        f"behind entry {last_seq} were cut off",
-        "hint": "did this host lose its power or run into disk errors? dmesg -T tells; what shim "
-        "and logs still hold was read again",
-    }
+    summary = (
+        f"the end of this run's record was damaged here: {lost_bytes} bytes behind entry {last_seq} "
+        "were cut off"
+    )
+    hint = (
+        "did this host lose its power or run into disk errors? dmesg -T tells; what shim "
+        "and logs still hold was read again"
+    )
+    return warn("run.journal_cut", summary, hint)
 
 
 def supervisor_lost(reason: str, left: Sequence[int], *, outlived: bool) -> Note:
@@ -240,12 +181,13 @@ def supervisor_lost(reason: str, left: Sequence[int], *, outlived: bool) -> Note
     hint = "look for an out-of-memory kill on this host: dmesg -T | grep -i kill"
     if reason:
         hint = "scontrol show job says more, and sacct where there is accounting"
-    return {
-        "check": "run.supervisor_lost",
-        "severity": "warn" if outlived else "fail",
-        "summary": summary,
-        "hint": hint,
-    }
+    return (warn if outlived else fail)("run.supervisor_lost", summary, hint)
+
+
+def _join_hosts(hosts: Sequence[str]) -> str:
+    shown = ", ".join(hosts[:MAX_HOSTS_NAMED])
+    more = len(hosts) - MAX_HOSTS_NAMED
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _log_name(name: str) -> str:
@@ -254,5 +196,5 @@ def _log_name(name: str) -> str:
     return words if stream == "out" else f"{words} (stderr)"
 
 
-def _join_pids(pids: Iterable[int]) -> str:
+def _join_pids(pids: Sequence[int]) -> str:
     return ", ".join(map(str, sorted(pids)[:MAX_PIDS_NAMED]))

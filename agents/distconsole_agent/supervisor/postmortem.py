@@ -177,10 +177,7 @@ def _find_raised(spec: RunSpec, rank: RankProcess, errors_dir: str) -> Raised | 
 def _global_rank(
     spec: RunSpec, rank: RankProcess, raised: Raised | None, said: EngineSaid | None
 ) -> int:
-    """Return whose failure it is: below an engine, the rank that raised, where that is known.
-
-    Ranks that a script spawns are not in the plan, so theirs may be any number.
-    """
+    """Return whose failure it is; ranks that a script spawns may have any number."""
     if spec.engine_ranks:
         return rank.spec.rank
     ours = spec.nodes[spec.node_index].ranks

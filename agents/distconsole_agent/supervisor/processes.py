@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import signal
@@ -23,7 +22,6 @@ ENV_ERRORS, ENV_HOOK = "DISTCONSOLE_ERRORS", "DISTCONSOLE_HOOK"
 ENV_ATTEMPT = "DISTCONSOLE_ATTEMPT"
 """As in ``distconsole_training.records``, which a shim does not import."""
 
-RUN_DIR_NAME = "run_dir"
 _PLACEHOLDER = re.compile(r"(\{+)(port|run_dir)(\}+)")
 ENGINE_LOG = "engine"
 """Stem of the log of a process that starts the ranks below it (torchrun, mp.spawn)."""
@@ -55,10 +53,11 @@ class Exit(NamedTuple):
 
 
 class RankProcess:
-    """One process of the run; its end is ``ended`` once it is known.
+    """One process of the run.
 
-    ``stderr_from`` is where its words begin in its standard error's file, which attempts share.
-    ``peak_bytes`` is the most memory that it held, once it has ended.
+    Attributes:
+        stderr_from: Where its words begin in its standard error's file, which attempts share.
+        ended: How it ended, once that is known; then ``peak_bytes`` is the most memory that it held.
     """
 
     def __init__(self, spec: RankSpec, command: Command, stderr_from: int = 0) -> None:
@@ -97,7 +96,6 @@ class Processes:
 
     @property
     def alive(self) -> list[RankProcess]:
-        """The ranks whose end is not known."""
         return [rank for rank in self.all if rank.pid and rank.ended is None]
 
     @property
@@ -106,21 +104,13 @@ class Processes:
         return any(rank.report_fd >= 0 for rank in self.all)
 
     def start(self, ranks: Sequence[RankProcess]) -> None:
-        """Start the ranks.
-
-        Raises OSError when the system has no process left; what was started goes on.
-        """
+        """Start the ranks. Raises OSError when no process is left; what was started goes on."""
         self.all.extend(ranks)
         for rank in ranks:
             rank.started_ns = steady.now_ns()
-            spawned = spawn(rank.command)
-            rank.pid, rank.report_fd = spawned.pid, spawned.report_fd
+            rank.pid, rank.report_fd = spawn(rank.command)
             self.childless = False
-            self._loop.watch(rank.report_fd, READ, partial(self._readable, rank))
-
-    def forget(self) -> None:
-        """Forget ranks that have all ended: others will be started."""
-        self.all = []
+            self._loop.watch(rank.report_fd, READ, partial(self._settle, rank))
 
     def reap(self) -> None:
         """Take every end that is there; call it after each SIGCHLD."""
@@ -152,10 +142,7 @@ class Processes:
         self._events.exited(rank)
         return True
 
-    def _readable(self, rank: RankProcess, _events: int) -> None:
-        self._settle(rank)
-
-    def _settle(self, rank: RankProcess) -> None:
+    def _settle(self, rank: RankProcess, _events: int = 0) -> None:
         """Take what the child says of its exec; silence at the end means that it happened."""
         if rank.report_fd < 0:
             return
@@ -175,7 +162,9 @@ class Processes:
 class Places(NamedTuple):
     """The folders that a rank needs to know; ``hook`` is None when it is not watched.
 
-    ``logged`` is the size of each log at the beginning of the attempt, by name.
+    Attributes:
+        logged: The size of each log at the beginning of the attempt, by name.
+        output: None where the process prints into its logs itself.
     """
 
     run_dir: str
@@ -195,13 +184,12 @@ def make_places(spec: RunSpec, run_dir: str, output: RankOutput) -> Places:
 
     Raises OSError when they cannot be made.
     """
-    node_dir = os.path.dirname(os.path.dirname(run_dir))
     places = Places(
         run_dir=run_dir,
         logs=os.path.join(run_dir, "logs"),
         errors=os.path.join(run_dir, "errors"),
         rings=spec.rings or os.path.join(run_dir, "rings"),
-        hook=(spec.hook or find_hook(node_dir)) if spec.watch else None,
+        hook=spec.hook if spec.watch else None,
     )
     for folder in (places.logs, places.errors, places.rings):
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -266,26 +254,14 @@ def environment(
     return env
 
 
-def find_hook(node_dir: str) -> str | None:
-    """Return the newest ``hook-*`` folder of the node, or None."""
-    newest: tuple[float, str] | None = None
-    with contextlib.suppress(OSError), os.scandir(node_dir) as entries:
-        for entry in entries:
-            if entry.name.startswith("hook-") and entry.is_dir(follow_symlinks=False):
-                with contextlib.suppress(OSError):
-                    found = (entry.stat().st_mtime, entry.path)
-                    newest = found if newest is None else max(newest, found)
-    return newest[1] if newest is not None else None
-
-
 def fill(word: str, port: int | None, run_dir: str) -> str:
-    """Return a word of the plan with what is known at the start; in doubled braces it is the user's own."""
+    """Return a word of the plan with ``{port}`` and ``{run_dir}`` filled in; in doubled braces they are the user's."""
 
     def filled(found: re.Match[str]) -> str:
         before, name, after = found.groups()
         if len(before) > 1 and len(after) > 1:
             return found[0][1:-1]
-        if name == RUN_DIR_NAME:
+        if name == "run_dir":
             return f"{before[1:]}{run_dir}{after[1:]}"
         return found[0] if port is None else f"{before[1:]}{port}{after[1:]}"
 

@@ -68,10 +68,7 @@ class RankOutput:
         self._thread: threading.Thread | None = None
 
     def pipe(self, name: str) -> str:
-        """Return the path of the pipe whose content becomes ``logs/<name>``.
-
-        Raises OSError when it cannot be made.
-        """
+        """Return the path of the pipe whose content becomes ``logs/<name>``, or raise OSError."""
         path = os.path.join(self._run_dir, PIPES, name)
         if name not in self._streams:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
@@ -83,7 +80,6 @@ class RankOutput:
         return path
 
     def flush(self) -> None:
-        """Have in the logs what has been printed until now."""
         for stream in self._streams.values():
             stream.flush()
 
@@ -166,7 +162,7 @@ class _Room:
         return True
 
     def fail(self, error: OSError) -> None:
-        """Take that a write failed: nothing more is tried for a while."""
+        """Try nothing more for a while: a write failed."""
         self.why = f"{self._logs} cannot be written: {error.strerror}"
         self._left = self._free = 0
         self._look_at = time.monotonic() + LOOK_SECONDS

@@ -33,10 +33,7 @@ ENDPOINT_FILE = "coordinator.json"
 
 
 def claim(run_dir: str) -> int:
-    """Write ``shim.pid`` and lock it; return the descriptor, whose closing gives the lock back.
-
-    Raises OSError when another shim of this run lives, or the folder cannot be written.
-    """
+    """Write and lock ``shim.pid``; return its descriptor. Raises OSError where it is locked."""
     path = os.path.join(run_dir, "shim.pid")
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -81,7 +78,6 @@ class RunLog:
 
     @property
     def written(self) -> bool:
-        """Whether every line is in the file."""
         return not self._waiting
 
     def write(self, event: str, **fields: Any) -> None:

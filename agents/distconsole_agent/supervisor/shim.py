@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from functools import partial
 from typing import Any
 
 from distconsole_agent.contract.protocol import ErrorCode
@@ -33,8 +32,6 @@ from distconsole_agent.coordination.restarts import (
     last_checkpoint,
     restart_event,
 )
-from distconsole_agent.coordination.rounds import Rounds
-from distconsole_agent.coordination.supervision import count_records
 from distconsole_agent.node_folder.disk_watch import DiskWatch
 from distconsole_agent.node_folder.folders import NodeFolders, this_program
 from distconsole_agent.server.agentwatch import AgentWatch
@@ -59,7 +56,7 @@ from distconsole_agent.supervisor.processes import (
 from distconsole_agent.supervisor.proctree import descendants, send
 from distconsole_agent.supervisor.rank_output import RankOutput
 from distconsole_agent.supervisor.runlog import Ending, RunLog, keep_endpoint
-from distconsole_agent.supervisor.teardown import Lingering, Teardown
+from distconsole_agent.supervisor.teardown import Rounds, Teardown
 from distconsole_agent.system import steady
 from distconsole_agent.system.loop import Loop
 
@@ -106,7 +103,6 @@ class Shim:
         self._look_at_clock()
 
     def _make_link_events(self) -> LinkEvents:
-        rings = self._spec.rings or os.path.join(self._run_dir, "rings")
         return LinkEvents(
             self._stop_from_link,
             self._ending.judged,
@@ -119,7 +115,6 @@ class Shim:
             again=self._again,
             outlived=self._outlived,
             node_lost=self._node_lost,
-            written=partial(count_records, rings),
         )
 
     def _look_at_clock(self) -> None:
@@ -244,7 +239,7 @@ class Shim:
         return make_places(self._spec, self._run_dir, self._output)
 
     def _cannot_start(self, why: str, hint: str) -> None:
-        self._note(notes.cannot_start(why, hint))
+        self._note(notes.fail("run.start", why, hint))
         assert self._start_answer is not None
         self._start_answer.give(Refusal(ErrorCode.START_FAILED, why, hint))
         self._fail(self._own_failure(why))
@@ -257,9 +252,13 @@ class Shim:
 
     def _prepare_attempt(self) -> None:
         self._teardown = Teardown(
-            self._loop, self._ranks, self._run_dir, self._gone, self._unkillable
+            self._loop,
+            self._ranks,
+            self._run_dir,
+            self._gone,
+            lambda pids: self._note(notes.unkillable(self._spec.host, pids)),
+            self._end_linger,
         )
-        self._lingering = Lingering(self._loop, self._ranks, self._end_linger)
         ports = self._held.ports if isinstance(self._held, HeldPort) else []
         address = self._spec.nodes[0].address
         self._port_watch = PortWatch(self._loop, address, ports, self._note, self._refuse_port)
@@ -277,7 +276,7 @@ class Shim:
             self._log.started(rank)
         elif self._start_answer is not None:
             where = f"rank {rank.spec.rank} on {self._spec.host}: {failure.error}"
-            self._note(notes.cannot_start(where, failure.hint, rank.spec.rank))
+            self._note(notes.fail("run.start", where, failure.hint, rank=rank.spec.rank))
             self._start_answer.give(Refusal(ErrorCode.START_FAILED, where, failure.hint))
         if not self._ranks.starting:
             self._settle_start()
@@ -331,7 +330,7 @@ class Shim:
         """Once every rank has ended, nothing that they started may stay."""
         if self._teardown.begun or self._state == "prepared" or self._ranks.alive:
             return
-        if self._lingering.wait():
+        if self._teardown.is_waiting():
             self._state = "lingering"
         else:
             self._teardown.begin(self._spec.grace)
@@ -340,9 +339,6 @@ class Shim:
         if left and not self._teardown.begun:
             self._note(notes.leftover(left))
         self._end_leftovers()
-
-    def _unkillable(self, pids: list[int]) -> None:
-        self._note(notes.unkillable(self._spec.host, pids))
 
     # Stopping
 
@@ -428,8 +424,8 @@ class Shim:
         """Let nothing of the attempt that is over be taken for the next one's."""
         self._restart = restart.number
         self._rank_spec = self._spec = restart.applied(self._first_spec)
-        self._ranks.forget()
-        self._lingering.close()
+        self._ranks.all = []
+        self._teardown.close()
         self._prepare_attempt()
         self._ending.gone = False
 

@@ -20,7 +20,20 @@ NOT_EXECUTABLE_EXIT_CODE = 126
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _REPORT = struct.Struct("<iB")
-_STAGES = ("prepare", "workdir", "logs", "exec")
+_STAGES = {
+    "prepare": ("the process cannot start", ""),
+    "workdir": (
+        "the working folder {workdir} cannot be used",
+        "create it on this host, or name another one with --workdir",
+    ),
+    "logs": ("{log} cannot be written", "make room"),
+    "exec": (
+        "{program} cannot be executed",
+        "it must be on this host's PATH and executable; --python names the interpreter, "
+        "--setup runs a command before it",
+    ),
+}
+"""What a child does in turn until it is executed; what is told where it cannot, and a hint."""
 
 OOM_SCORE_PATH = "/proc/self/oom_score_adj"
 
@@ -44,13 +57,6 @@ class Command(NamedTuple):
     pipes: tuple[str, str] | None = None
 
 
-class Spawned(NamedTuple):
-    """A child; ``report_fd`` gets ``SpawnFailure`` bytes, or ends empty once it was executed."""
-
-    pid: int
-    report_fd: int
-
-
 class SpawnFailure(NamedTuple):
     """Why a command was not executed."""
 
@@ -60,10 +66,7 @@ class SpawnFailure(NamedTuple):
 
 
 def become_subreaper(on: bool = True) -> None:
-    """Have orphans below this process become its children (prctl(2)).
-
-    Raises OSError on a kernel without it.
-    """
+    """Have orphans below this process become its children (prctl(2)), or raise OSError."""
     _prctl(PR_SET_CHILD_SUBREAPER, int(on))
 
 
@@ -86,8 +89,10 @@ def write_oom_score(value: str) -> bool:
     return True
 
 
-def spawn(command: Command) -> Spawned:
+def spawn(command: Command) -> tuple[int, int]:
     """Fork and execute ``command`` in a session of its own that dies with the calling thread.
+
+    Returns the child's pid, and a descriptor for ``read_failure`` that ends empty once it was executed.
 
     Raises OSError when the system has no process or descriptor left.
     """
@@ -106,7 +111,7 @@ def spawn(command: Command) -> Spawned:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         os.close(report_write)
-    return Spawned(pid, report_read)
+    return pid, report_read
 
 
 def wrap_in_setup(setup: str, argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -129,32 +134,13 @@ def wrap_in_setup(setup: str, argv: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def read_failure(report: bytes, command: Command) -> SpawnFailure | None:
-    """Return what a child reported through its ``report_fd``; None when it was executed."""
+    """Return why a child was not executed; None when it was."""
     if len(report) < _REPORT.size:
         return None
-    number, stage_index = _REPORT.unpack(report[: _REPORT.size])
-    why = os.strerror(number)
-    stage = _STAGES[stage_index]
-    if stage == "workdir":
-        return SpawnFailure(
-            NOT_EXECUTABLE_EXIT_CODE,
-            f"the working folder {command.workdir} cannot be used: {why}",
-            "create it on this host, or name another one with --workdir",
-        )
-    if stage == "logs":
-        return SpawnFailure(
-            NOT_EXECUTABLE_EXIT_CODE,
-            f"{command.stdout_path} cannot be written: {why}",
-            "make room",
-        )
-    if stage == "prepare":
-        return SpawnFailure(NOT_EXECUTABLE_EXIT_CODE, f"the process cannot start: {why}", "")
-    return SpawnFailure(
-        _exit_code(number, stage_index),
-        f"{command.argv[0]} cannot be executed: {why}",
-        "it must be on this host's PATH and executable; --python names the interpreter, "
-        "--setup runs a command before it",
-    )
+    number, index = _REPORT.unpack(report[: _REPORT.size])
+    what, hint = list(_STAGES.values())[index]
+    what = what.format(workdir=command.workdir, log=command.stdout_path, program=command.argv[0])
+    return SpawnFailure(_exit_code(number, index), f"{what}: {os.strerror(number)}", hint)
 
 
 def _become(command: Command, words: tuple[str, ...], parent: int, report_fd: int) -> NoReturn:
@@ -165,7 +151,7 @@ def _become(command: Command, words: tuple[str, ...], parent: int, report_fd: in
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it died before it could be noticed
             os.kill(os.getpid(), signal.SIGKILL)
-        _reset_signals(command.blocked)
+        reset_signals(command.blocked)
         give_back_limit()
         write_oom_score(command.oom_score_adj)
         stage = 2
@@ -184,11 +170,12 @@ def _become(command: Command, words: tuple[str, ...], parent: int, report_fd: in
 
 def _exit_code(number: int, stage: int) -> int:
     """Return what a shell exits with: 127 when there is no such command, else 126 (POSIX, 2.8.2)."""
-    missing = number == errno.ENOENT and _STAGES[stage] == "exec"
+    missing = number == errno.ENOENT and stage == len(_STAGES) - 1
     return NOT_FOUND_EXIT_CODE if missing else NOT_EXECUTABLE_EXIT_CODE
 
 
-def _reset_signals(blocked: tuple[int, ...]) -> None:
+def reset_signals(blocked: tuple[int, ...] = ()) -> None:
+    """Have a child that was just forked handle every signal as a new program does."""
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if number not in (signal.SIGKILL, signal.SIGSTOP):

@@ -11,12 +11,16 @@ import os
 import signal
 from typing import Callable
 
+from distconsole_agent.contract.runspec import TORCHRUN, RunSpec
+from distconsole_agent.coordination.blame import NODE_LOST, Failure
+from distconsole_agent.coordination.link import FAILURE_GRACE_SECONDS
 from distconsole_agent.supervisor.processes import Processes
 from distconsole_agent.supervisor.proctree import (
     TIDY_SECONDS,
     Stat,
     descendants,
     pids_of_run,
+    read_environ,
     read_stat,
     send,
     send_group,
@@ -31,10 +35,17 @@ UNKILLABLE_SECONDS = 10.0
 """A process that outlives SIGKILL for so long waits in the kernel: for a disk, a mount, a driver."""
 
 LINGER_SECONDS = 1.0
+"""How long what a rank has left may take to end by itself."""
+
+ROUND_NODES = b"GROUP_WORLD_SIZE"
+"""torchrun's variable that says over how many nodes a rank's round goes."""
 
 
 class Teardown:
-    """One node's way to the end; call ``check`` whenever a child has ended.
+    """One node's way to the end of an attempt; call ``check`` whenever a child has ended.
+
+    Args:
+        on_late: Called with what has lingered for too long; may be none.
 
     Attributes:
         told: Whether the processes have had their SIGTERM from somebody else.
@@ -49,17 +60,21 @@ class Teardown:
         run_dir: str,
         on_gone: Callable[[], None],
         on_unkillable: Callable[[list[int]], None],
+        on_late: Callable[[list[int]], None],
     ) -> None:
         self._loop = loop
         self._ranks = ranks
         self._run_dir = run_dir
         self._on_gone = on_gone
         self._on_unkillable = on_unkillable
+        self._on_late = on_late
         self._told_of_unkillable = False
         self._timer: Timer | None = None
         self._kill_at: float | None = None
         self._killing_since: float | None = None
         self._strays: dict[int, Stat] = {}
+        self._lingering: Timer | None = None
+        self._waited = False
         self.spared: Callable[[], set[int]] = set
         self.begun_ns: int | None = None
         self.told = False
@@ -81,6 +96,22 @@ class Teardown:
             self._kill_at = kill_at
         self._schedule()
         self.check()
+
+    def close(self) -> None:
+        if self._lingering is not None:
+            self._lingering.cancel()
+
+    def is_waiting(self) -> bool:
+        """Return whether what the ranks have left still has time to end by itself, which begins here."""
+        if self._ranks.childless or self._waited:
+            return False
+        if self._lingering is None:
+            self._lingering = self._loop.call_later(LINGER_SECONDS, self._end_waiting)
+        return True
+
+    def _end_waiting(self) -> None:
+        self._waited = True
+        self._on_late(sorted(descendants(os.getpid())))
 
     def terminate_late(self, pid: int) -> None:
         """Send SIGTERM to a rank that began after the others were sent it."""
@@ -159,32 +190,47 @@ def _terminate_one(pid: int, stat: Stat) -> None:
     send(pid, stat, signal.SIGCONT)
 
 
-class Lingering:
-    """One attempt's.
+class Rounds:
+    """The rounds of a job below an elastic torchrun: ends the ranks of one that has lost a node.
 
-    Args:
-        on_late: Called with the processes that are left when the time is over; may be none.
+    torchrun begins a round again, without the node that is gone, when its ranks fail. Ranks that wait in a
+    collective for it wait as long as TCP and the collective's time limit let them.
     """
 
-    def __init__(self, loop: Loop, ranks: Processes, on_late: Callable[[list[int]], None]) -> None:
+    def __init__(self, loop: Loop, spec: RunSpec) -> None:
         self._loop = loop
-        self._ranks = ranks
-        self._on_late = on_late
-        self._timer: Timer | None = None
-        self._over = False
+        self._spec = spec
+        self._left = len(spec.nodes)
+        self._ended = False
 
-    def wait(self) -> bool:
-        """Return whether there is something to wait for: the time begins with the first question."""
-        if self._ranks.childless or self._over:
-            return False
-        if self._timer is None:
-            self._timer = self._loop.call_later(LINGER_SECONDS, self._end)
-        return True
+    def node_lost(self, _node: int) -> None:
+        """End the ranks whose round goes over more nodes than are left: SIGTERM, then SIGKILL."""
+        self._left -= 1
+        if self._spec.launcher != TORCHRUN:
+            return
+        doomed = ranks_over(os.getpid(), self._left)
+        self._ended = self._ended or bool(doomed)
+        for pid, stat in doomed.items():
+            _terminate_one(pid, stat)
+        grace = min(self._spec.grace, FAILURE_GRACE_SECONDS)
+        self._loop.call_later(grace, lambda: _kill(doomed))
 
-    def close(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+    def explained(self, failure: Failure) -> Failure:
+        """Return ``failure``, of which it is said if it is an end that ``node_lost`` made."""
+        if self._ended and failure.signal in (signal.SIGTERM, signal.SIGKILL):
+            return failure._replace(error=f"{failure.error}{NODE_LOST}")
+        return failure
 
-    def _end(self) -> None:
-        self._over = True
-        self._on_late(sorted(descendants(os.getpid())))
+
+def ranks_over(root: int, nodes: int) -> dict[int, Stat]:
+    """Return the processes below ``root`` that are of a round over more than ``nodes`` nodes."""
+    return {
+        pid: stat
+        for pid, stat in descendants(root).items()
+        if (value := read_environ(pid).get(ROUND_NODES, b"")).isdigit() and int(value) > nodes
+    }
+
+
+def _kill(processes: dict[int, Stat]) -> None:
+    for pid, stat in processes.items():
+        send(pid, stat, signal.SIGKILL)

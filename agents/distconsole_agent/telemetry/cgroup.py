@@ -39,11 +39,6 @@ class MemoryGroup(NamedTuple):
             return None
         return max(0, usage - self._inactive_file_bytes())
 
-    def peak_bytes(self) -> int | None:
-        """Return the most that it had; None where the kernel does not say."""
-        peak_name = "memory.peak" if self.version == 2 else "memory.max_usage_in_bytes"
-        return number_of(f"{self.folder}/{peak_name}")
-
     def _inactive_file_bytes(self) -> int:
         name = "inactive_file" if self.version == 2 else "total_inactive_file"
         return _entry(f"{self.folder}/memory.stat", name) or 0

@@ -11,13 +11,21 @@ from typing import Any
 
 import pytest
 
-from distconsole_agent.coordination.admission import MAX_STRANGERS
 from distconsole_agent.coordination.blame import Stop, Verdict
-from distconsole_agent.coordination.channel import MAX_HELLO_BYTES, LinkError, LinkTimes
+from distconsole_agent.coordination.channel import (
+    MAX_HELLO_BYTES,
+    MAX_STRANGERS,
+    LinkError,
+    LinkTimes,
+)
 from distconsole_agent.coordination.coordinator import Coordinator
-from distconsole_agent.coordination.link import FAILURE_GRACE_SECONDS, SHIM_GONE
+from distconsole_agent.coordination.link import (
+    FAILURE_GRACE_SECONDS,
+    SHIM_GONE,
+    tell_death,
+    tell_death_in_background,
+)
 from distconsole_agent.coordination.peer import Peer
-from distconsole_agent.coordination.shim_death_notice import tell, tell_in_background
 from distconsole_agent.coordination.whose import Ends, answer_of
 from distconsole_agent.supervisor.runlog import keep_endpoint
 from fakes.links import SECOND, TIMES, World, failure, raw_spec, spec
@@ -179,12 +187,10 @@ def test_a_quiet_network_is_not_a_dead_node(make_world: MakeWorld) -> None:
 
 def test_a_host_that_is_lost_is_not_heard_of_again(make_world: MakeWorld) -> None:
     world = make_world(2)
-    world.written = 10
     world.begin()
     world.turn(1.0)
     world.relay.silent = True
     world.until(lambda: world.heard(0, "note"))
-    world.written = 11
     world.until(lambda: world.heard(0, "stop"))
     told = [(note["check"], note["severity"]) for note in world.heard(0, "note")]
     assert told == [("run.unsupervised", "warn"), ("run.node_lost", "fail")]
@@ -214,7 +220,7 @@ def test_an_agent_says_in_its_dead_shims_place_that_it_is_gone(
     (tmp_path / "spec.json").write_text(json.dumps(raw_spec(3, 1)))
     keep_endpoint(str(tmp_path), world.coordinator.endpoint)
     began = world.now
-    thread = tell_in_background(str(tmp_path), "the out-of-memory killer took it")
+    thread = tell_death_in_background(str(tmp_path), "the out-of-memory killer took it")
     while thread.is_alive():
         world.settle()
     assert world.heard(0, "stop") == [("failure", FAILURE_GRACE_SECONDS)]
@@ -233,7 +239,7 @@ def test_a_last_word_for_another_run_is_not_taken(world: World, tmp_path: Path) 
     keep_endpoint(str(tmp_path), world.coordinator.endpoint)
     told: list[bool] = []
     quick = LinkTimes(retry=0.0)
-    thread = threading.Thread(target=lambda: told.append(tell(str(tmp_path), "", quick)))
+    thread = threading.Thread(target=lambda: told.append(tell_death(str(tmp_path), "", quick)))
     thread.start()
     while thread.is_alive():
         world.settle()
@@ -243,7 +249,7 @@ def test_a_last_word_for_another_run_is_not_taken(world: World, tmp_path: Path) 
 
 def test_a_last_word_without_an_endpoint_is_not_told(tmp_path: Path) -> None:
     (tmp_path / "spec.json").write_text(json.dumps(raw_spec(2, 1)))
-    assert not tell(str(tmp_path), "")
+    assert not tell_death(str(tmp_path), "")
 
 
 def test_a_rank_that_failed_has_the_blame_also_when_its_node_is_lost(world: World) -> None:

@@ -6,32 +6,25 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from distconsole_agent.server.answers import Answers
 from distconsole_agent.server.connection import Connection
 
 Talk = tuple[Connection, socket.socket]
 
 
-class Echo:
-    """Answers everything with what was asked."""
-
-    IMMEDIATE = ("ping",)
-
-    def answer(self, request: dict[str, Any], _asker: object) -> dict[str, Any]:
-        return {"asked": request["op"]}
+def echo(request: dict[str, Any], _asker: object) -> dict[str, Any]:
+    """Answer everything with what was asked."""
+    return {"asked": request["op"]}
 
 
 @pytest.fixture
 def talk() -> Iterator[Talk]:
     ours, theirs = socket.socketpair()
     over = threading.Event()
-    connection = Connection(
-        theirs, cast("Answers", Echo()), threading.BoundedSemaphore(1), lambda _: over.set()
-    )
+    connection = Connection(theirs, echo, threading.BoundedSemaphore(1), lambda _: over.set())
     connection.begin()
     yield connection, ours
     ours.close()
