@@ -8,11 +8,7 @@ from distconsole_agent.contract.protocol import ErrorCode
 
 
 class Refusal(Exception):  # noqa: N818 - it is an answer, and most are nobody's error
-    """A request that is not done.
-
-    Args:
-        code: One of ``protocol.ErrorCode``.
-    """
+    """A request that is not done; ``code`` is one of ``protocol.ErrorCode``."""
 
     def __init__(self, code: str, message: str, hint: str = "") -> None:
         super().__init__(message)

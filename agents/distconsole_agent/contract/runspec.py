@@ -12,6 +12,10 @@ HOROVOD, MPI, TORCHRUN = "horovod", "mpi", "torchrun"
 DEFAULT_GRACE_SECONDS = 10.0
 MAX_GRACE_SECONDS = 86400.0
 
+FAILURE_GRACE_SECONDS = 5.0
+"""Between SIGTERM and SIGKILL after a first failure, where the run's grace is not shorter: the
+ranks that are left wait in a collective that cannot end, and what ends on SIGTERM ends at once."""
+
 LOST_AFTER_SECONDS = 120.0
 LOST_AFTER_BOUNDS = (5.0, 7 * 86400.0)
 MAX_RESTARTS = 1000
@@ -102,6 +106,10 @@ class RunSpec(NamedTuple):
     @property
     def host(self) -> str:
         return self.nodes[self.node_index].host
+
+    @property
+    def failure_grace(self) -> float:
+        return min(self.grace, FAILURE_GRACE_SECONDS)
 
     @property
     def ranks_are_planned(self) -> bool:

@@ -193,7 +193,7 @@ class Supervision:
         back = [host for host in self._quiet if host in missed and host not in quiet]
         new = [host for host in quiet if host in late and host not in self._quiet]
         if back:
-            self._note(notes.supervised(back, max(self._quiet[host] for host in back)))
+            self._note(notes.supervision_return(back, max(self._quiet[host] for host in back)))
         if new:
-            self._note(notes.unsupervised(new, self._times.silent, self._times.give_up))
+            self._note(notes.supervision_loss(new, self._times.silent, self._times.give_up))
         self._quiet = {host: quiet[host] for host in quiet if host in late or host in self._quiet}

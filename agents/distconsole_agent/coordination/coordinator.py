@@ -22,7 +22,6 @@ from distconsole_agent.coordination.channel import (
 )
 from distconsole_agent.coordination.conversation import Conversation, Member, Supervision
 from distconsole_agent.coordination.link import (
-    FAILURE_GRACE_SECONDS,
     MAX_WHY_CHARS,
     OUTLIVED,
     SHIM_GONE,
@@ -44,13 +43,7 @@ means the run."""
 
 
 class Coordinator:
-    """Serves the run's other nodes on a free port of its own node's address.
-
-    Attributes:
-        whose: Asks the nodes whose process a connection comes from.
-
-    Raises OSError when the address is not this host's.
-    """
+    """Serves the run's other nodes on a free port of its node's address; may raise OSError."""
 
     def __init__(
         self,
@@ -110,8 +103,7 @@ class Coordinator:
         """Take that a rank failed by itself, in the attempt that goes on."""
         self._restarts.failed()
         self._failures.append(failure)
-        grace = min(self._spec.grace, FAILURE_GRACE_SECONDS)
-        self._stop_all(blame.FAILURE, grace, but=failure.node)
+        self._stop_all(blame.FAILURE, self._spec.failure_grace, but=failure.node)
         if self._pause is not None:
             self._conclude()
 
@@ -138,7 +130,7 @@ class Coordinator:
         self._failures.extend(failures)
         if not failures:
             self._lost, self._outlived = [*self._lost, *self._outlived], []
-        self._stop_all(blame.FAILURE, min(self._spec.grace, FAILURE_GRACE_SECONDS), but=-1)
+        self._stop_all(blame.FAILURE, self._spec.failure_grace, but=-1)
 
     def idle(self, node: int) -> None:
         """Take that a stopping node has no rank left; once none has, have all kill what is left."""
@@ -292,24 +284,19 @@ class Coordinator:
         else:
             self._lost.append(lost)
             self._note_loss(lost, "fail", "the run was stopped")
-            grace = min(self._spec.grace, FAILURE_GRACE_SECONDS)
-            self._stop_all(blame.FAILURE, grace, but=index)
+            self._stop_all(blame.FAILURE, self._spec.failure_grace, but=index)
         self._conclude()
 
     def _outlive(self, lost: blame.NodeLost, left: int) -> None:
         self._outlived.append(lost)
-        of = f"the run goes on with {left} of {len(self._nodes)} nodes"
-        self._note_loss(lost, "warn", of)
+        self._note_loss(lost, "warn", f"the run goes on with {left} of {len(self._nodes)} nodes")
         for node in self._nodes:
             node.post({"op": "node_lost", "node": lost.node})
         self._events.node_lost(lost.node)
 
     def _note_loss(self, lost: blame.NodeLost, severity: str, then: str) -> None:
         host = self._nodes[lost.node].spec.host
-        if lost.why:
-            note = notes.shim_gone(host, then, lost.why)
-        else:
-            note = notes.node_lost(host, then, self._times.give_up)
+        note = notes.node_lost(host, then, self._times.give_up, lost.why)
         self._events.note({**note, "severity": severity})
 
     def _conclude(self, complete: bool = True) -> None:
@@ -346,7 +333,7 @@ class Coordinator:
         return True
 
     def _tell_why_not(self, why_not: str) -> bool:
-        self._events.note(notes.not_restarted(why_not))
+        self._events.note(notes.no_restart(why_not))
         return False
 
     def _why_not_again(self, complete: bool) -> str:

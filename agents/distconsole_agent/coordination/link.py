@@ -36,10 +36,6 @@ from distconsole_agent.supervisor.runlog import ENDPOINT_FILE
 if TYPE_CHECKING:
     from distconsole_agent.coordination.restarts import Restart
 
-FAILURE_GRACE_SECONDS = 5.0
-"""Between SIGTERM and SIGKILL after a first failure, where the run's grace is not shorter: the
-ranks that are left wait in a collective that cannot end, and what ends on SIGTERM ends at once."""
-
 SHIM_GONE = "shim_gone"
 """The ``op`` by which a node's agent says that its shim is gone; ``why`` where more is known."""
 

@@ -25,7 +25,6 @@ from distconsole_agent.coordination.channel import (
 )
 from distconsole_agent.coordination.conversation import Conversation, Supervision
 from distconsole_agent.coordination.link import (
-    FAILURE_GRACE_SECONDS,
     OUTLIVED,
     LinkEvents,
     failure_message,
@@ -167,10 +166,7 @@ class Peer:
         self._meeting = (Wire(self._loop, sock, self._meet), None)
 
     def _not_connected(self, number: int) -> None:
-        """Try again, unless the host itself says for long enough that nobody listens any more.
-
-        Only a coordinator that answered once is judged so: node 0's host answers, its shim does not.
-        """
+        """Try again, unless the host of a coordinator that was linked refuses its port for long."""
         if number != errno.ECONNREFUSED or self._cut_ns is None:
             self._refused_since = None
         elif self._refused_since is None:
@@ -317,14 +313,11 @@ class Peer:
         self._alone_ns = self._now_ns() if gone_ns is None else gone_ns
         self._drop_attempt()
         host = self._spec.nodes[0].host
-        if why:
-            note = notes.shim_gone(host, "the run was stopped", why)
-        elif self._spec.may_lose_nodes:
+        note = notes.node_lost(host, "the run was stopped", self._times.give_up, why)
+        if self._spec.may_lose_nodes and not why:
             note = notes.cut_off(self._spec.host, host, self._times.give_up)
-        else:
-            note = notes.node_lost(host, "the run was stopped", self._times.give_up)
         self._events.note(note)
-        self._events.stop(blame.FAILURE, min(self._spec.grace, FAILURE_GRACE_SECONDS))
+        self._events.stop(blame.FAILURE, self._spec.failure_grace)
         self._conclude_alone()
 
     def _conclude_alone(self) -> None:

@@ -8,7 +8,7 @@ import socket
 from typing import TYPE_CHECKING, Any, Callable, Union
 
 from distconsole_agent.contract.runspec import HOROVOD, MAX_NODES, TORCHRUN, RunSpec
-from distconsole_agent.coordination.whose import is_trusted, listener_at
+from distconsole_agent.coordination.whose import listener_at, trusts
 from distconsole_agent.supervisor import notes
 from distconsole_agent.supervisor.proctree import descendants
 from distconsole_agent.system.users import user_name
@@ -160,13 +160,13 @@ class PortWatch:
                 return ""
             if listener is None:
                 continue
-            if not is_trusted(listener.uid):
+            if not trusts(listener.uid):
                 return (
                     f"user {user_name(listener.uid)} listens on port {port}, where the ranks meet"
                 )
             self._ports.discard(port)
             if not _is_of_run(listener):
-                self._note(notes.port_taken(port))
+                self._note(notes.port_conflict(port))
         return ""
 
     def begin(self) -> None:

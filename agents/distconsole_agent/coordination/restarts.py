@@ -71,12 +71,7 @@ class Restarts:
     def why_not(
         self, failures: Sequence[Failure], gone: Sequence[str], busy: Sequence[str]
     ) -> str:
-        """Return why the ranks cannot be started anew; empty where they can.
-
-        Args:
-            gone: Hosts that are lost.
-            busy: Hosts that have not ended in time.
-        """
+        """Return why ranks cannot be started anew: hosts are ``gone``, or ``busy`` ending; else ""."""
         if gone:
             return f"without {', '.join(gone)} its ranks have no place"
         if busy:

@@ -73,7 +73,7 @@ class Whose:
         """Call ``answer``, once its node says so, with whether this user made a connection."""
         uid = uid_of(ends.maker, ends.taker)
         if uid is not None:
-            answer(is_trusted(uid))
+            answer(trusts(uid))
             return
         asked = {
             index
@@ -108,15 +108,15 @@ def answer_of(message: dict[str, Any]) -> dict[str, Any]:
         uid = uid_of(maker, taker)
     except (KeyError, TypeError, ValueError, OverflowError):
         raise LinkError("a question about no connection") from None
-    ours = uid is not None and is_trusted(uid)
+    ours = uid is not None and trusts(uid)
     return {"op": ANSWER, "id": message.get("id"), "ours": ours}
 
 
-def is_trusted(uid: int) -> bool:
+def trusts(uid: int) -> bool:
     """Return whether a user may take part: this one, root, or one as whom a process of the run goes on."""
-    if uid in (0, os.getuid()):
-        return True
-    return any(_uid_of_process(pid) == uid for pid in descendants(os.getpid()))
+    return uid in (0, os.getuid()) or any(
+        _uid_of_process(pid) == uid for pid in descendants(os.getpid())
+    )
 
 
 def uid_of(near: End, far: End) -> int | None:

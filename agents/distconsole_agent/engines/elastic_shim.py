@@ -16,7 +16,6 @@ from typing import Any
 
 from distconsole_agent.contract.runspec import RankSpec, RunSpec
 from distconsole_agent.coordination import blame
-from distconsole_agent.coordination.link import FAILURE_GRACE_SECONDS
 from distconsole_agent.coordination.peer import Peer
 from distconsole_agent.coordination.restarts import Restart
 from distconsole_agent.engines.elastic import Elastic, ElasticEvents, Slot
@@ -43,7 +42,7 @@ _VALUE = re.compile(r"^[0-9A-Za-z.-]{1,255}$")
 class ElasticShim(Shim):
     """One node of a run by elastic Horovod."""
 
-    def __init__(self, loop: Loop, run_dir: str, spec: RunSpec, oom_score_adj: str) -> None:
+    def __init__(self, loop: Loop, run_dir: str, spec: RunSpec) -> None:
         self._workers: dict[int, RankProcess] = {}
         self._given_up: set[RankProcess] = set()
         self._driver: RankProcess | None = None
@@ -57,7 +56,7 @@ class ElasticShim(Shim):
             self._told_over,
         )
         self._elastic = Elastic(loop, spec, self._elastic_events)
-        super().__init__(loop, run_dir, spec, oom_score_adj)
+        super().__init__(loop, run_dir, spec)
 
     def close(self) -> None:
         self._elastic.close()
@@ -102,7 +101,7 @@ class ElasticShim(Shim):
         spec = self._spec._replace(engine_ranks=False)
         rank = RankSpec(0, 0, tuple(words), {})
         unwatched = places._replace(hook=None)
-        self._driver = make_rank(spec, rank, port, unwatched, self._oom_score_adj)
+        self._driver = make_rank(spec, rank, port, unwatched)
         self._ranks.start([self._driver])
 
     def _command(self, name: str, command: str) -> None:
@@ -128,7 +127,7 @@ class ElasticShim(Shim):
             if _VARIABLE.match(name) and isinstance(value, str) and _VALUE.match(value)
         }
         rank = planned._replace(env={**planned.env, **env})
-        worker = make_rank(self._spec, rank, self._master_port, self._places, self._oom_score_adj)
+        worker = make_rank(self._spec, rank, self._master_port, self._places)
         self._workers[local_rank] = worker
         try:
             self._ranks.start([worker])
@@ -196,8 +195,7 @@ class ElasticShim(Shim):
         self._given_up.add(worker)
         send_group(worker.pid, signal.SIGTERM)
         send_group(worker.pid, signal.SIGCONT)
-        grace = min(self._spec.grace, FAILURE_GRACE_SECONDS)
-        self._loop.call_later(grace, partial(self._kill_worker, worker))
+        self._loop.call_later(self._spec.failure_grace, partial(self._kill_worker, worker))
 
     def _kill_worker(self, worker: RankProcess) -> None:
         if worker.ended is None:

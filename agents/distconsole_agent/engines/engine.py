@@ -64,11 +64,7 @@ exit "$code"
 
 
 class EngineEvents(NamedTuple):
-    """Who is told: of ranks that began and ended, and of a command for another host.
-
-    Attributes:
-        remote: Gets the host's address, the command, and a name for ``remote_ended``.
-    """
+    """Who is told: ``remote`` gets a host's address, a command, and a name for ``remote_ended``."""
 
     started: Callable[[RankProcess], None]
     exited: Callable[[RankProcess], None]
@@ -76,11 +72,7 @@ class EngineEvents(NamedTuple):
 
 
 class Engine:
-    """The ranks of this node, as they report themselves.
-
-    Attributes:
-        spec: The run as it is for one of these ranks: a process that is the rank itself.
-    """
+    """The ranks of this node, as they report themselves; ``spec`` is the run as it is for one of them."""
 
     def __init__(self, loop: Loop, spec: RunSpec, events: EngineEvents) -> None:
         self._loop = loop
@@ -216,7 +208,7 @@ class Engine:
         if number in self._ranks or not self._is_ours(number):
             return
         stem = os.path.join(self._places.logs, f"rank-{number}")
-        command = Command((), {}, "", None, f"{stem}.out", f"{stem}.err", "0")
+        command = Command((), {}, "", None, f"{stem}.out", f"{stem}.err")
         logged = self._places.logged.get(f"rank-{number}.err", 0)
         rank = RankProcess(RankSpec(number, local_rank, (), {}), command, logged)
         rank.pid, rank.started_ns = pid, t_ns

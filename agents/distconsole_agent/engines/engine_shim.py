@@ -39,14 +39,14 @@ MAX_COMMANDS = 16
 class EngineShim(Shim):
     """One node of a run by mpirun."""
 
-    def __init__(self, loop: Loop, run_dir: str, spec: RunSpec, oom_score_adj: str) -> None:
+    def __init__(self, loop: Loop, run_dir: str, spec: RunSpec) -> None:
         self._engine = self._make_engine(loop, spec)
         self._places: Places | None = None
         self._commands = 0
         self._names: dict[RankProcess, str] = {}
         self._idle = False
         self._looking: Timer | None = None
-        super().__init__(loop, run_dir, spec, oom_score_adj)
+        super().__init__(loop, run_dir, spec)
         self._rank_spec = self._engine.spec
         self._teardown.spared = self._engine_processes
 
@@ -94,9 +94,7 @@ class EngineShim(Shim):
             return
         self._commands += 1
         daemon = self._engine.daemon(command, self._spec.node_index)
-        process = make_rank(
-            self._spec, daemon, self._master_port, self._places, self._oom_score_adj
-        )
+        process = make_rank(self._spec, daemon, self._master_port, self._places)
         self._names[process] = name
         try:
             self._ranks.start([process])
@@ -124,11 +122,7 @@ class EngineShim(Shim):
         self._end_engines()
 
     def _end_engines(self) -> None:
-        """Kill mpirun and its daemons once no rank is left anywhere.
-
-        Not one of them before: each ends the ranks that are left in its own way, at once. What they
-        would clean up lies in folders of the run.
-        """
+        """Kill mpirun and its daemons once no rank is left anywhere: before, they end ranks at once."""
         if self._idle or self._state != "stopping" or self._engine.alive:
             return
         self._idle = True

@@ -208,11 +208,7 @@ class Request(NamedTuple):
 
 
 class _Connection:
-    """One request and its answer, after which it is closed, as Horovod's own server does.
-
-    Attributes:
-        waits: Whether somebody else is to answer.
-    """
+    """One request and its answer; ``waits``: whether somebody else is to answer."""
 
     def __init__(
         self,

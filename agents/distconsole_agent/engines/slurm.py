@@ -202,10 +202,7 @@ def tell_holder(job: str, words: list[str]) -> None:
 
 
 def await_shim(run: str, runs: Runs) -> dict[str, Any]:
-    """Return the ``status`` of this node's shim once srun has started it, and attend to the run.
-
-    Raises Refusal (``start_failed``) with the last words of srun where it ended on this node.
-    """
+    """Return the ``status`` of this node's shim once srun has started it, or raise Refusal."""
     folder = runs.folder(run)
     deadline, pause = time.monotonic() + SHIM_SECONDS, 0.002
     while time.monotonic() < deadline:
@@ -244,11 +241,7 @@ def _words(request: dict[str, Any], key: str) -> list[str]:
 
 
 def attend_to_end(argv: list[str]) -> int:
-    """Attend to the end of the srun of ``--run DIR``, which ended with ``--code N``.
-
-    Returns:
-        The run's exit code, which becomes that of the job.
-    """
+    """Attend to the end of the srun of ``--run DIR``, with ``--code N``; return the run's code."""
     held = argv[-1:] == ["--held"]
     words = argv[:-1] if held else argv
     if len(words) != 4 or words[::2] != ["--run", "--code"] or not words[3].isdigit():

@@ -13,7 +13,7 @@ from typing import Any, Callable
 
 from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination import blame
-from distconsole_agent.coordination.link import FAILURE_GRACE_SECONDS, NODE_LOST
+from distconsole_agent.coordination.link import NODE_LOST
 from distconsole_agent.coordination.restarts import Restart
 from distconsole_agent.engines.slurm_words import read_reason, read_srun_death
 from distconsole_agent.supervisor.control import Answer
@@ -55,7 +55,7 @@ NOT_OURS = (
 class SlurmShim(Shim):
     """A ``Shim`` that is a task of a step."""
 
-    def __init__(self, loop: Loop, run_dir: str, spec: RunSpec, oom_score_adj: str) -> None:
+    def __init__(self, loop: Loop, run_dir: str, spec: RunSpec) -> None:
         self._suspects: list[RankProcess] = []
         self._ended_ns: int | None = None
         self._explained = False
@@ -63,7 +63,7 @@ class SlurmShim(Shim):
         self._srun_failed = False
         self._asks_srun = False
         self._gone_waits = False
-        super().__init__(loop, run_dir, spec, oom_score_adj)
+        super().__init__(loop, run_dir, spec)
         for number in NOT_OURS:
             signal.signal(number, _hear_nothing)
 
@@ -129,7 +129,7 @@ class SlurmShim(Shim):
         self._ended_ns = steady.now_ns()
         self._suspects.clear()
         self._teardown.told = True
-        self._begin_stop(blame.FAILURE, min(self._spec.grace, FAILURE_GRACE_SECONDS))
+        self._begin_stop(blame.FAILURE, self._spec.failure_grace)
         if self._spec.node_index == 0:
             self._look_for_why(self._loop.clock() + WHY_SECONDS)
         else:

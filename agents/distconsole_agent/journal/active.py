@@ -19,7 +19,7 @@ from distconsole_agent.journal.journal import Journal, JournalError, Reader
 from distconsole_agent.journal.lines import body_of
 from distconsole_agent.journal.source_collector import SourceCollector
 from distconsole_agent.node_folder.folders import remove_tree, write_private
-from distconsole_agent.supervisor.notes import record_damaged
+from distconsole_agent.supervisor.notes import record_damage
 
 SYNC_SECONDS = 30.0
 """How long the disk may take until it keeps a run's record for good, before its end is noted."""
@@ -177,7 +177,7 @@ class ActiveRun:
 
 
 def _loss_note(journal: Journal) -> dict[str, Any]:
-    note = record_damaged(journal.lost_bytes, journal.last_seq)
+    note = record_damage(journal.lost_bytes, journal.last_seq)
     return {"t": round(time.time(), 6), "kind": "note", **note}
 
 

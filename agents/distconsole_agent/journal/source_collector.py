@@ -25,9 +25,9 @@ from distconsole_agent.journal.shim_events import ShimEventReducer
 from distconsole_agent.journal.tail import ShimLines
 from distconsole_agent.node_folder.proofs import shim_may_live
 from distconsole_agent.supervisor import notes
-from distconsole_agent.supervisor.failures import Raised, forget_raised, read_raised
+from distconsole_agent.supervisor.failures import Raised, forget_exceptions, read_raised
 from distconsole_agent.supervisor.proctree import kill_run, read_stat
-from distconsole_agent.supervisor.runlog import has_ended
+from distconsole_agent.supervisor.runlog import is_over
 from distconsole_agent.system.paces import to_next_second
 
 MAX_BATCH_ENTRIES = 4096
@@ -127,7 +127,7 @@ class SourceCollector:
         try:
             self._commit()
         except OSError:
-            if self._has_to_end or not has_ended(self._folder):
+            if self._has_to_end or not is_over(self._folder):
                 raise
             # Room may never come, and everybody waits for how the run ended.
             self._has_to_end = True
@@ -248,7 +248,7 @@ class SourceCollector:
         """Fold one event of the shim into entries."""
         if event["event"] == "attempt":
             self._recorders.begin_again(event["restart"], event["t_ns"])
-            forget_raised(self._errors, event["t_ns"])
+            forget_exceptions(self._errors, event["t_ns"])
         self._entries += self._events.tell(event)
 
     def _take_everything(

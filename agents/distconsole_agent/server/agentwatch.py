@@ -7,7 +7,7 @@ import os
 from typing import NoReturn
 
 from distconsole_agent.node_folder.folders import NodeFolders
-from distconsole_agent.supervisor.spawning import become_subreaper, reset_signals, write_oom_score
+from distconsole_agent.supervisor.spawning import become_subreaper, reset_signals
 from distconsole_agent.system.descriptors import give_back_limit
 from distconsole_agent.system.loop import Loop, Timer
 
@@ -17,20 +17,12 @@ LONGEST_CHECK_SECONDS = 80.0
 
 
 class AgentWatch:
-    """Looks at the agent's lock every few seconds.
+    """Looks at the agent's lock every few seconds; empty ``argv`` leaves a dead agent dead."""
 
-    Args:
-        argv: The command that starts an agent; empty leaves a dead agent dead.
-        oom_score_adj: What the agent gets; a shim's own is lower.
-    """
-
-    def __init__(
-        self, loop: Loop, folders: NodeFolders, argv: tuple[str, ...], oom_score_adj: str
-    ) -> None:
+    def __init__(self, loop: Loop, folders: NodeFolders, argv: tuple[str, ...]) -> None:
         self._loop = loop
         self._folders = folders
         self._argv = argv
-        self._oom_score_adj = oom_score_adj
         self._pause = CHECK_SECONDS
         self._starter = 0
         self._timer: Timer | None = None
@@ -70,7 +62,7 @@ class AgentWatch:
             become_subreaper()
             return
         if self._starter == 0:
-            _start_detached(self._argv, self._folders.log, self._oom_score_adj)
+            _become_agent(self._argv, self._folders.log)
 
 
 def agent_lives(lock_path: str) -> bool:
@@ -88,12 +80,11 @@ def agent_lives(lock_path: str) -> bool:
     return False
 
 
-def _start_detached(argv: tuple[str, ...], log_path: str, oom_score_adj: str) -> NoReturn:
+def _become_agent(argv: tuple[str, ...], log_path: str) -> NoReturn:
     try:
         reset_signals()
         os.setsid()
         if os.fork() == 0:
-            write_oom_score(oom_score_adj)
             give_back_limit()
             os.chdir("/")
             null = os.open(os.devnull, os.O_RDWR)

@@ -239,11 +239,7 @@ def _begin_at(journal: Journal, known: object, after: int) -> int:
 
 
 def read_log(path: str | None, offset: int, limit: int) -> Result:
-    """Return up to ``limit`` bytes of a log from ``offset`` as ``text, next, size``.
-
-    A negative offset counts from the end and moves on to the beginning of a line. The text ends
-    where a character does.
-    """
+    """Return up to ``limit`` bytes of a log from ``offset``, which may count from the end, at a line."""
     if path is None:
         return {"text": "", "next": 0, "size": 0}
     with open(path, "rb", buffering=0) as file:

@@ -50,12 +50,7 @@ NO_THREADS = Refusal(
 
 
 class Connection:
-    """A connection that was accepted.
-
-    Args:
-        threads: How many requests of all connections may run at a time.
-        over: Called once when it has ended.
-    """
+    """A connection that was accepted; ``threads`` are shared with all others."""
 
     def __init__(
         self,

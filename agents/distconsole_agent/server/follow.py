@@ -105,11 +105,7 @@ def _send_in_items(
 
 
 class LogTexts:
-    """Fills the text into log entries; keeps the log files open between them.
-
-    Args:
-        is_late: Whether an entry is told so late that its text is better left out, where more is to come.
-    """
+    """Fills the text into log entries, unless it ``is_late`` and more is to come."""
 
     def __init__(
         self, folder: str, is_late: Callable[[dict[str, Any]], bool] = lambda _entry: False

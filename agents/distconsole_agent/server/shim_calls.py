@@ -28,10 +28,7 @@ def inherit_environment(environment: dict[str, str] | None) -> dict[str, str]:
 
 
 def shim_words(program: Program, folder: str) -> list[str]:
-    """Return what starts the shim of the run in ``folder``.
-
-    From the zipapp it needs nothing that is installed, and the folders of that are not looked through.
-    """
+    """Return what starts the shim of the run in ``folder``, without what is installed."""
     python, *rest = program.argv
     bare = [python, "-S", *rest] if program.archive is not None else program.argv
     return [*bare, "shim", "--run", folder]

@@ -49,13 +49,7 @@ Answer = Union[dict[str, Any], Later]
 
 
 class ControlSocket:
-    """Listens at ``path`` for this user alone.
-
-    Args:
-        answer: Called with each request; may raise ``Refusal``.
-
-    Raises OSError when it cannot listen there.
-    """
+    """Listens at ``path`` for this user alone; ``answer`` may raise ``Refusal``."""
 
     def __init__(self, loop: Loop, path: str, answer: Callable[[dict[str, Any]], Answer]) -> None:
         self._loop = loop

@@ -54,11 +54,7 @@ _LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "<")
 
 
 class Raised(NamedTuple):
-    """An uncaught exception as the hook noted it; ``rank`` is -1 where it was not known.
-
-    Attributes:
-        retried: torchrun had restarts left: the job was to go on.
-    """
+    """An uncaught exception; ``rank`` is -1 if unknown, ``retried``: torchrun was to go on."""
 
     pid: int
     rank: int
@@ -102,7 +98,7 @@ def read_raised(folder: str, *, past: bool = False) -> list[Raised]:
     return sorted(found, key=lambda raised: raised.t_ns)
 
 
-def forget_raised(folder: str, before_ns: int) -> None:
+def forget_exceptions(folder: str, before_ns: int) -> None:
     """Remove the exceptions noted in ``folder`` before a UNIX time: a later process may have that pid."""
     for raised in read_raised(folder):
         if raised.t_ns < before_ns:
@@ -148,11 +144,7 @@ def read_engine_summary(path: str, since: int = 0) -> list[EngineSaid]:
 
 
 def describe_exit(exit_code: int, number: int | None, out_of_memory: bool | None) -> str:
-    """Return an end in words: ``exited with code 3``, ``killed by SIGKILL (out of memory?)``.
-
-    Args:
-        out_of_memory: Whether the kernel killed for memory meanwhile; None if that is not known.
-    """
+    """Return an end in words: ``exited with code 3``, ``killed by SIGKILL (out of memory?)``."""
     if number is None:
         return f"exited with code {exit_code}"
     with contextlib.suppress(ValueError):

@@ -21,12 +21,7 @@ class Kills(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is known of a kill.
-
-    Attributes:
-        for_memory: Whether the kernel has killed somebody for memory meanwhile; None if it does not say.
-        lines: The same in words, with what there was of memory.
-    """
+    """What is known of a kill: whether the kernel did it for memory (None: unknown), and in words."""
 
     for_memory: bool | None
     lines: tuple[str, ...]
@@ -39,12 +34,7 @@ def count_kills() -> Kills:
 
 
 def examine_kill(before: Kills, peak_bytes: int) -> Known:
-    """Return what is known of a kill.
-
-    Args:
-        before: The counts when the ranks started.
-        peak_bytes: The most memory that the process held; 0 if that is not known.
-    """
+    """Return what is known of a kill since ``before``, of a process that held so much at most."""
     counts = {
         where: max(0, now - then)
         for where, then, now in zip(

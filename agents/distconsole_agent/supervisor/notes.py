@@ -34,7 +34,7 @@ def fail(check: str, summary: str, hint: str, **more: Any) -> Note:
     return {**info(check, summary, hint, **more), "severity": "fail"}
 
 
-def broken(told: str) -> Note:
+def supervisor_break(told: str) -> Note:
     summary = "the run's supervisor on this node broke; its processes have been killed"
     return fail("run.supervisor_broke", summary, f"please report this: {told[-2000:]}")
 
@@ -51,7 +51,7 @@ def port_stranger(told: str) -> Note:
     return fail("run.port", told, hint)
 
 
-def port_taken(port: int) -> Note:
+def port_conflict(port: int) -> Note:
     """Return the note that says that something of this user's, but not of the run, listens there."""
     summary = f"port {port}, where the ranks meet, is listened on by a process that the run did not start"
     hint = f"see which: ss -ltnp sport = :{port}; where it is of another job, the two mix"
@@ -64,13 +64,16 @@ def unkillable(host: str, pids: Sequence[int]) -> Note:
     return fail("run.unkillable", summary, hint)
 
 
-def never_started(minutes: float) -> Note:
+def missing_start(minutes: float) -> Note:
     summary = f"the run was prepared and not started for {minutes:g} minutes"
     return warn("run.never_started", summary, "start it again")
 
 
-def node_lost(host: str, then: str, seconds: float) -> Note:
-    """Return the note that says that ``host`` is lost, and what becomes of the run."""
+def node_lost(host: str, then: str, seconds: float, why: str) -> Note:
+    """Return the note that says that ``host`` is lost (it was silent for so long, unless ``why`` is known)."""
+    if why:
+        hint = f"look for what ended it: dmesg on {host} names whom the OOM killer ended"
+        return fail(NODE_LOST, f"node {host} lost: {why}; {then}", hint, host=host)
     hint = (
         f"see whether {host} is up, and reaches the others: distconsole check --only net; "
         "--lost-after SECONDS waits longer"
@@ -79,7 +82,7 @@ def node_lost(host: str, then: str, seconds: float) -> Note:
     return fail(NODE_LOST, summary, hint, host=host)
 
 
-def unsupervised(hosts: Sequence[str], seconds: float, give_up: float) -> Note:
+def supervision_loss(hosts: Sequence[str], seconds: float, give_up: float) -> Note:
     summary = (
         f"{_join_hosts(hosts)} not heard of for {seconds:g} s: the run goes on unsupervised there"
     )
@@ -90,7 +93,7 @@ def unsupervised(hosts: Sequence[str], seconds: float, give_up: float) -> Note:
     return warn(UNSUPERVISED, summary, hint)
 
 
-def supervised(hosts: Sequence[str], seconds: float) -> Note:
+def supervision_return(hosts: Sequence[str], seconds: float) -> Note:
     summary = f"{_join_hosts(hosts)} heard of again after {seconds:.0f} s: the run is supervised"
     return info(UNSUPERVISED, summary)
 
@@ -102,17 +105,12 @@ def cut_off(host: str, first: str, seconds: float) -> Note:
     return warn("run.cut_off", summary, hint)
 
 
-def shim_gone(host: str, then: str, why: str) -> Note:
-    hint = f"look for what ended it: dmesg on {host} names whom the OOM killer ended"
-    return fail(NODE_LOST, f"node {host} lost: {why}; {then}", hint, host=host)
-
-
-def not_restarted(why: str) -> Note:
+def no_restart(why: str) -> Note:
     hint = "distconsole rerun starts the run again, with another id"
     return warn("run.not_restarted", f"not restarted: {why}", hint)
 
 
-def dropped(host: str, logs: Sequence[Dropped], *, over: bool) -> Note:
+def output_loss(host: str, logs: Sequence[Dropped], *, over: bool) -> Note:
     """Return the note that says that output of ranks is dropped, or how much was when the run is over."""
     named = [f"{log.lines:,} lines ({log.bytes:,} bytes) of {_log_name(log.name)}" for log in logs]
     more = f" and of {len(logs) - MAX_LOGS_NAMED} others" if len(logs) > MAX_LOGS_NAMED else ""
@@ -155,7 +153,7 @@ def record_unkept(why: str) -> Note:
     return warn(RECORD_CUT, summary, hint)
 
 
-def record_damaged(lost_bytes: int, last_seq: int) -> Note:
+def record_damage(lost_bytes: int, last_seq: int) -> Note:
     """Return the note that says what a power cut has taken of a run's record."""
     summary = (
         f"the end of this run's record was damaged here: {lost_bytes} bytes behind entry {last_seq} "
@@ -169,11 +167,7 @@ def record_damaged(lost_bytes: int, last_seq: int) -> Note:
 
 
 def supervisor_lost(reason: str, left: Sequence[int], *, outlived: bool) -> Note:
-    """Return the note that says that the shim has died: why, if known, and which processes stay.
-
-    Args:
-        outlived: The run may go on without this node.
-    """
+    """Return the note that the shim has died, and which processes stay."""
     summary = reason or "the run's supervisor on this node is gone"
     summary += "; its processes have been killed"
     if left:

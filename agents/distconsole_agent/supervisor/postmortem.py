@@ -59,7 +59,7 @@ def find_failure(
     assert ended is not None
     if ended.exit_code == 0:
         return None
-    raised = _add_rank(spec, rank, _find_raised(spec, rank, errors_dir))
+    raised = _add_rank(spec, rank, _find_exception(spec, rank, errors_dir))
     if stopped_ns is not None and (raised is None or raised.retried or raised.t_ns >= stopped_ns):
         return None
     return _make_failure(spec, rank, ended, raised, stopped_ns, kills)
@@ -108,7 +108,7 @@ def _add_rank(spec: RunSpec, rank: RankProcess, raised: Raised | None) -> Raised
     if raised is None or raised.rank >= 0 or spec.engine_ranks or spec.rings is None:
         return raised
     told = f"{raised.error}\n{raised.traceback}"
-    number = find_spawned_rank(told, rank.pid, spec.rings)
+    number = find_child_rank(told, rank.pid, spec.rings)
     return raised._replace(rank=number) if number >= 0 else raised
 
 
@@ -158,7 +158,7 @@ def _join_causes(error: str, words: str, number: int | None) -> str:
     return f"{error}, then {words}"
 
 
-def _find_raised(spec: RunSpec, rank: RankProcess, errors_dir: str) -> Raised | None:
+def _find_exception(spec: RunSpec, rank: RankProcess, errors_dir: str) -> Raised | None:
     """Return the earliest exception of the rank or of a process below it that explains its end."""
     assert rank.ended is not None
     oldest_ns = rank.ended.t_ns - int(CHILD_SECONDS * 1e9)
@@ -200,11 +200,8 @@ def read_spawned_end(raised: Raised) -> EngineSaid | None:
     return None if number is None else EngineSaid(raised.rank, 128 + number, int(number))
 
 
-def find_spawned_rank(error: str, parent_pid: int, rings: str) -> int:
-    """Return the rank of the child of ``parent_pid`` that ``error`` names; -1 where unknown.
-
-    Children are numbered in the order in which they were started, which is that of their pids.
-    """
+def find_child_rank(error: str, parent_pid: int, rings: str) -> int:
+    """Return the rank of the child of ``parent_pid`` that ``error`` names; -1 where unknown."""
     named = _TERMINATED.search(error)
     if named is None:
         return -1

@@ -207,9 +207,7 @@ def _pipes(output: RankOutput, stem: str) -> tuple[str, str]:
     return output.pipe(f"{stem}.out"), output.pipe(f"{stem}.err")
 
 
-def make_rank(
-    spec: RunSpec, rank: RankSpec, port: int | None, places: Places, oom_score_adj: str
-) -> RankProcess:
+def make_rank(spec: RunSpec, rank: RankSpec, port: int | None, places: Places) -> RankProcess:
     """Return ``rank`` with the command and the environment that it is started with."""
     # Such a process is no rank: its number is that of the node.
     name = f"rank-{rank.rank}" if spec.engine_ranks else ENGINE_LOG
@@ -221,7 +219,6 @@ def make_rank(
         setup=spec.setup,
         stdout_path=f"{stem}.out",
         stderr_path=f"{stem}.err",
-        oom_score_adj=oom_score_adj,
         blocked=SLURMS_SIGNALS if spec.below_slurm and spec.launcher == MPI else (),
         pipes=None if places.output is None else _pipes(places.output, name),
     )
@@ -231,10 +228,7 @@ def make_rank(
 def environment(
     spec: RunSpec, rank: RankSpec, port: int | None, places: Places, inherited: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return a rank's environment: what is inherited, less what would mislead it, plus the plan's.
-
-    ``PET_*`` are torchrun's defaults for its own flags; one that is inherited would change them.
-    """
+    """Return a rank's environment: what is inherited and does not mislead it, and the plan's."""
     env = {
         name: value
         for name, value in inherited.items()

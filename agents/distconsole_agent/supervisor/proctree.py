@@ -158,10 +158,7 @@ def _read(path: str) -> bytes:
 
 
 def kill_run(run_dir: str) -> list[int]:
-    """SIGKILL every process started in ``run_dir``, until none is left: what a dead shim left.
-
-    Returns the processes that are still there: empty, unless the kernel cannot end one.
-    """
+    """SIGKILL what was started in ``run_dir``; return what is there still, as the kernel holds it."""
     begun = time.monotonic()
     deadline = begun + KILL_SECONDS
     while True:
@@ -181,10 +178,7 @@ def tidies_up(pid: int) -> bool:
 
 
 def send(pid: int, stat: Stat, number: int) -> None:
-    """Send a signal to the process that ``stat`` is of.
-
-    One that is gone, whose pid may be another's by now, or became another user's, is no error.
-    """
+    """Send a signal to the process that ``stat`` is of, if it is there and may be signalled."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         try:
             held = os.pidfd_open(pid)

@@ -147,10 +147,7 @@ class _Room:
         self._look_at = 0.0
 
     def take(self, log: int, size: int, at_least: int) -> bool:
-        """Return whether ``log`` may have ``size`` bytes more; there must be ``at_least`` so much room.
-
-        Where the logs have what they may take together, one that is small has its own part still.
-        """
+        """Return whether ``log`` may have ``size`` bytes more, where there are ``at_least`` so many."""
         needed = max(size, at_least)
         if self._left < needed:
             self._look(size)

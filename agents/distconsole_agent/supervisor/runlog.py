@@ -50,7 +50,7 @@ def keep_endpoint(run_dir: str, endpoint: tuple[str, int]) -> None:
         place_private(os.path.join(run_dir, ENDPOINT_FILE), list(endpoint))
 
 
-def has_ended(run_dir: str) -> bool:
+def is_over(run_dir: str) -> bool:
     """Return whether the shim has written its last line."""
     try:
         with open(os.path.join(run_dir, LOG_FILE), "rb") as file:

@@ -18,7 +18,7 @@ from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination import blame
 from distconsole_agent.coordination.channel import times_for
 from distconsole_agent.coordination.coordinator import Coordinator
-from distconsole_agent.coordination.link import FAILURE_GRACE_SECONDS, LinkEvents
+from distconsole_agent.coordination.link import LinkEvents
 from distconsole_agent.coordination.peer import Peer
 from distconsole_agent.coordination.rendezvous import (
     HeldPort,
@@ -70,11 +70,10 @@ PREPARED_SECONDS = 900.0
 class Shim:
     """One run on one node, from ``prepared`` to ``ended``."""
 
-    def __init__(self, loop: Loop, run_dir: str, spec: RunSpec, oom_score_adj: str) -> None:
+    def __init__(self, loop: Loop, run_dir: str, spec: RunSpec) -> None:
         self._loop = loop
         self._run_dir = run_dir
         self._first_spec = self._spec = spec
-        self._oom_score_adj = oom_score_adj
         self._rank_spec = spec
         self._master_port: int | None = None
         self._state = "prepared"
@@ -96,7 +95,7 @@ class Shim:
         self._link: Coordinator | Peer | None = self._coordinator
         self._prepare_attempt()
         folders = NodeFolders(os.path.dirname(os.path.dirname(run_dir)), this_program().tag)
-        self._agent = AgentWatch(loop, folders, spec.agent_argv, oom_score_adj)
+        self._agent = AgentWatch(loop, folders, spec.agent_argv)
         self._control = ControlSocket(loop, os.path.join(run_dir, "shim.sock"), self._answer)
         loop.watch_signals({signal.SIGCHLD: self._ranks.reap, signal.SIGTERM: self._terminated})
         loop.call_later(PREPARED_SECONDS, self._give_up_waiting)
@@ -142,7 +141,7 @@ class Shim:
         with contextlib.suppress(OSError):
             for pid, stat in descendants(os.getpid()).items():
                 send(pid, stat, signal.SIGKILL)
-        self._note(notes.broken(told))
+        self._note(notes.supervisor_break(told))
         if self._ending.verdict is None:
             self._log.write_verdict(blame.Verdict("failed", 1, None))
         self._log.write("ended")
@@ -223,10 +222,7 @@ class Shim:
         try:
             places = self._make_places()
             self._ranks.start(
-                [
-                    make_rank(self._spec, rank, port, places, self._oom_score_adj)
-                    for rank in self._spec.ranks
-                ]
+                [make_rank(self._spec, rank, port, places) for rank in self._spec.ranks]
             )
         except OSError as error:
             self._cannot_start(f"the ranks cannot start: {error}", "see the limits: ulimit -a")
@@ -319,7 +315,7 @@ class Shim:
         assert self._link is not None
         # First, for where nothing is left to end this node is at its end in the next line.
         self._link.failed(failure)
-        self._begin_stop(blame.FAILURE, min(self._spec.grace, FAILURE_GRACE_SECONDS))
+        self._begin_stop(blame.FAILURE, self._spec.failure_grace)
 
     def _reaped(self, pids: list[int]) -> None:
         self._agent.reaped(pids)
@@ -392,7 +388,7 @@ class Shim:
 
     def _give_up_waiting(self) -> None:
         if self._state == "prepared":
-            self._note(notes.never_started(PREPARED_SECONDS / 60))
+            self._note(notes.missing_start(PREPARED_SECONDS / 60))
             self._request_stop(blame.USER, 0.0)
 
     # Another attempt
@@ -457,17 +453,14 @@ class Shim:
         dropped = self._output.dropped()
         if dropped:
             self._told_of_output = True
-            self._note(notes.dropped(self._spec.host, dropped, over=over))
+            self._note(notes.output_loss(self._spec.host, dropped, over=over))
 
     def _note(self, note: dict[str, Any]) -> None:
         self._log.write("note", **note)
 
 
 def load_late() -> None:
-    """Load what only links and ends need, while the ranks start: no start waits for it.
-
-    No end then depends on the files that it lies in. What cannot be loaded is tried again when needed.
-    """
+    """Load what only links and ends need, while the ranks start: no start waits for it."""
     with contextlib.suppress(ImportError, OSError):
         import hmac  # noqa: F401 - it loads OpenSSL, the dearest of all
 

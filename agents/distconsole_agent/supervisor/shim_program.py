@@ -11,11 +11,9 @@ from distconsole_agent.contract.runspec import MPI, RunSpec, SpecError, read_spe
 from distconsole_agent.node_folder.node_owner import keep_node_dir
 from distconsole_agent.supervisor.runlog import claim
 from distconsole_agent.supervisor.shim import Shim
-from distconsole_agent.supervisor.spawning import become_subreaper, read_oom_score, write_oom_score
+from distconsole_agent.supervisor.spawning import become_subreaper
 from distconsole_agent.system.descriptors import raise_limit
 from distconsole_agent.system.loop import Loop
-
-LOWEST_OOM_SCORE = "-1000"
 
 
 def main(argv: list[str]) -> int:
@@ -37,10 +35,8 @@ def main(argv: list[str]) -> int:
     except (SpecError, OSError) as error:
         sys.stderr.write(f"distconsole shim: {error}\n")
         return 1
-    oom_score_adj = read_oom_score()
-    write_oom_score(LOWEST_OOM_SCORE)
     loop = Loop()
-    shim = _kind(spec)(loop, run_dir, spec, oom_score_adj)
+    shim = _kind(spec)(loop, run_dir, spec)
     try:
         loop.run()
     except Exception:  # noqa: BLE001 - the one guard: ranks must not outlive a broken shim

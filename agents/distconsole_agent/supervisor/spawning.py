@@ -35,8 +35,6 @@ _STAGES = {
 }
 """What a child does in turn until it is executed; what is told where it cannot, and a hint."""
 
-OOM_SCORE_PATH = "/proc/self/oom_score_adj"
-
 
 class Command(NamedTuple):
     """What to execute; ``setup`` is a shell command to run before it in the same process.
@@ -52,7 +50,6 @@ class Command(NamedTuple):
     setup: str | None
     stdout_path: str
     stderr_path: str
-    oom_score_adj: str
     blocked: tuple[int, ...] = ()
     pipes: tuple[str, str] | None = None
 
@@ -68,25 +65,6 @@ class SpawnFailure(NamedTuple):
 def become_subreaper(on: bool = True) -> None:
     """Have orphans below this process become its children (prctl(2)), or raise OSError."""
     _prctl(PR_SET_CHILD_SUBREAPER, int(on))
-
-
-def read_oom_score() -> str:
-    """Return this process's ``oom_score_adj``; "0" where it cannot be read."""
-    try:
-        with open(OOM_SCORE_PATH, encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return "0"
-
-
-def write_oom_score(value: str) -> bool:
-    """Set this process's ``oom_score_adj``; return whether the kernel allowed it."""
-    try:
-        with open(OOM_SCORE_PATH, "w", encoding="ascii") as file:
-            file.write(value)
-    except OSError:
-        return False
-    return True
 
 
 def spawn(command: Command) -> tuple[int, int]:
@@ -153,7 +131,6 @@ def _become(command: Command, words: tuple[str, ...], parent: int, report_fd: in
             os.kill(os.getpid(), signal.SIGKILL)
         reset_signals(command.blocked)
         give_back_limit()
-        write_oom_score(command.oom_score_adj)
         stage = 2
         _redirect(command)
         stage = 1

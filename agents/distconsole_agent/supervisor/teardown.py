@@ -13,7 +13,6 @@ from typing import Callable
 
 from distconsole_agent.contract.runspec import TORCHRUN, RunSpec
 from distconsole_agent.coordination.blame import NODE_LOST, Failure
-from distconsole_agent.coordination.link import FAILURE_GRACE_SECONDS
 from distconsole_agent.supervisor.processes import Processes
 from distconsole_agent.supervisor.proctree import (
     TIDY_SECONDS,
@@ -212,8 +211,7 @@ class Rounds:
         self._ended = self._ended or bool(doomed)
         for pid, stat in doomed.items():
             _terminate_one(pid, stat)
-        grace = min(self._spec.grace, FAILURE_GRACE_SECONDS)
-        self._loop.call_later(grace, lambda: _kill(doomed))
+        self._loop.call_later(self._spec.failure_grace, lambda: _kill(doomed))
 
     def explained(self, failure: Failure) -> Failure:
         """Return ``failure``, of which it is said if it is an end that ``node_lost`` made."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from distconsole_agent.contract.runspec import FAILURE_GRACE_SECONDS
 from distconsole_agent.coordination.blame import Stop, Verdict
 from distconsole_agent.coordination.channel import (
     MAX_HELLO_BYTES,
@@ -20,7 +21,6 @@ from distconsole_agent.coordination.channel import (
 )
 from distconsole_agent.coordination.coordinator import Coordinator
 from distconsole_agent.coordination.link import (
-    FAILURE_GRACE_SECONDS,
     SHIM_GONE,
     tell_death,
     tell_death_in_background,

@@ -63,7 +63,7 @@ class Node:
     def mpirun(self, code: int, number: int | None = None, said: str = "") -> RankProcess:
         err = self.folder / "logs/engine.err"
         err.write_text(said)
-        command = Command(("mpirun",), {}, "/", None, "", str(err), "0")
+        command = Command(("mpirun",), {}, "/", None, "", str(err))
         process = RankProcess(RankSpec(0, 0, ("/usr/bin/mpirun",), {}), command)
         process.pid, process.ended = 77, Exit(code, number, 10**18)
         return process

@@ -152,7 +152,7 @@ def spec(engine_ranks: bool = True, ranks: int = 1) -> RunSpec:
 
 
 def ended(folder: Path, code: int, signal: int | None = None, rank: int = 4) -> RankProcess:
-    command = Command(("x",), {}, "/", None, "", str(folder / "err"), "0")
+    command = Command(("x",), {}, "/", None, "", str(folder / "err"))
     process = RankProcess(RankSpec(rank, rank - 4, ("x",), {}), command)
     process.pid, process.started_ns = 50, 1000 * S
     process.ended = Exit(code, signal, 2000 * S)
