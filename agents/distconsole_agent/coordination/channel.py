@@ -110,7 +110,7 @@ class Wire:
         except (BlockingIOError, InterruptedError):
             return []
         except OSError as error:
-            raise LinkError(str(error)) from None
+            raise LinkError(str(error)) from error
         if not chunk:
             raise LinkError("the connection was closed")
         self._unread += chunk

@@ -19,7 +19,7 @@ class Conversation:
 
     Args:
         on_message: Called with each new message and with those that are not kept.
-        on_cut: Called with the reason whenever a connection ended.
+        on_cut: Called whenever a connection ended.
 
     Attributes:
         unlinked_since: Loop time of the last sign of life before the connection was lost; None
@@ -31,7 +31,7 @@ class Conversation:
         loop: Loop,
         times: LinkTimes,
         on_message: Callable[[dict[str, Any]], None],
-        on_cut: Callable[[str], None],
+        on_cut: Callable[[], None] = lambda: None,
     ) -> None:
         self._loop = loop
         self._times = times
@@ -82,8 +82,19 @@ class Conversation:
             return
         try:
             self._session.send(message)
-        except LinkError as error:
-            self.cut(str(error))
+        except LinkError:
+            self.cut()
+
+    def read(self) -> None:
+        """Take what has come over the connection, if there is one."""
+        if self._session is None:
+            return
+        try:
+            lines = self._session.wire.lines()
+        except LinkError:
+            self.cut()
+        else:
+            self.receive(lines)
 
     def receive(self, lines: list[bytes]) -> None:
         for line in lines:
@@ -91,19 +102,19 @@ class Conversation:
                 return
             try:
                 self._take(self._session.open(line))
-            except LinkError as error:
-                self.cut(str(error))
+            except LinkError:
+                self.cut()
 
     def beat(self) -> None:
         """Give a sign of life, and cut a connection without one from the other side."""
         if self._session is None:
             return
         if self._loop.clock() - self._heard > self._times.silent:
-            self.cut(f"silent for {self._times.silent:g} s")
+            self.cut()
             return
         self._acknowledge()
 
-    def cut(self, reason: str) -> None:
+    def cut(self) -> None:
         """End the connection; the conversation may go on over another one."""
         if self._session is None:
             return
@@ -111,7 +122,7 @@ class Conversation:
         self._session = None
         self._resumed = False
         self.unlinked_since = self._heard
-        self._on_cut(reason)
+        self._on_cut()
 
     def close(self) -> None:
         """End the connection for good, without ``on_cut``."""

@@ -156,23 +156,16 @@ class Coordinator:
         conversation = self._nodes[proof.node].conversation
         assert conversation is not None
         self.whose.met(proof.node, wire.peer_address)
-        wire.hand_to(lambda: self._read(wire, conversation))
+        wire.hand_to(partial(self._read, conversation))
         conversation.attach(Session(wire, proof.key("server"), proof.key("client")))
         conversation.receive(lines)
 
-    def _read(self, wire: Wire, conversation: Conversation) -> None:
-        try:
-            lines = wire.lines()
-        except LinkError as error:
-            conversation.cut(str(error))
-        else:
-            conversation.receive(lines)
+    def _read(self, conversation: Conversation) -> None:
+        conversation.read()
         self._part()
 
     def _conversation(self, node: int) -> Conversation:
-        return Conversation(
-            self._loop, self._times, partial(self._heard, node), lambda _reason: None
-        )
+        return Conversation(self._loop, self._times, partial(self._heard, node))
 
     # What the nodes say
 
@@ -267,7 +260,7 @@ class Coordinator:
         """Take a node's agent at its word that the node's shim is gone."""
         node = self._nodes[index]
         if node.conversation is not None:
-            node.conversation.cut(why)
+            node.conversation.cut()
         if self._is_needed(node) and not node.lost:
             self._lose(index, why)
 

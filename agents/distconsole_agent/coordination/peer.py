@@ -36,7 +36,7 @@ from distconsole_agent.coordination.restarts import Restart, read_again_message
 from distconsole_agent.coordination.whose import ASK, answer_of
 from distconsole_agent.supervisor import notes
 from distconsole_agent.system import steady
-from distconsole_agent.system.loop import WRITE, Loop, Timer
+from distconsole_agent.system.loop import Loop, Timer
 
 CLOCK_PINGS = 8
 """Measurements of which the one with the shortest round trip counts, as in NTP (RFC 5905)."""
@@ -62,9 +62,7 @@ class Peer:
         self._now_ns = now_ns
         self._conversation = Conversation(loop, times, self._heard, self._cut)
         self._supervision = Supervision(times, events.note)
-        self._connecting: socket.socket | None = None
         self._meeting: tuple[Wire, Proof | None] | None = None
-        self._wire: Wire | None = None
         self._attempt_timer: Timer | None = None
         self._clock_timer: Timer | None = None
         self._tick_timer: Timer | None = None
@@ -142,30 +140,19 @@ class Peer:
             family, kind, proto, _, where = socket.getaddrinfo(
                 *self._endpoint, type=socket.SOCK_STREAM
             )[0]
-            self._connecting = sock = socket.socket(family, kind, proto)
+            sock = socket.socket(family, kind, proto)
             sock.setblocking(False)
             number = sock.connect_ex(where)
         except OSError:
             self._retry()
             return
         if number in (0, errno.EINPROGRESS):
-            self._loop.watch(sock.fileno(), WRITE, lambda _events: self._connected())
+            self._meeting = (Wire(self._loop, sock, self._meet), None)
         else:
+            sock.close()
             self._not_connected(number)
 
-    def _connected(self) -> None:
-        sock = self._connecting
-        assert sock is not None
-        self._loop.unwatch(sock.fileno())
-        number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-        if number != 0:
-            self._not_connected(number)
-            return
-        self._refused_since = None
-        self._connecting = None
-        self._meeting = (Wire(self._loop, sock, self._meet), None)
-
-    def _not_connected(self, number: int) -> None:
+    def _not_connected(self, number: int | None) -> None:
         """Try again, unless the host of a coordinator that was linked refuses its port for long."""
         if number != errno.ECONNREFUSED or self._cut_ns is None:
             self._refused_since = None
@@ -184,10 +171,6 @@ class Peer:
         if self._attempt_timer is not None:
             self._attempt_timer.cancel()
             self._attempt_timer = None
-        if self._connecting is not None:
-            self._loop.unwatch(self._connecting.fileno())
-            self._connecting.close()
-            self._connecting = None
         if self._meeting is not None:
             self._meeting[0].close()
             self._meeting = None
@@ -200,8 +183,11 @@ class Peer:
             lines = wire.lines()
             while lines and not met:
                 met = self._shake(wire, lines.pop(0))
-        except LinkError:
-            self._cut("")
+        except LinkError as error:
+            if isinstance(error.__cause__, OSError):
+                self._not_connected(error.__cause__.errno)
+            else:
+                self._cut()
             return
         if met:
             self._conversation.receive(lines)
@@ -211,6 +197,7 @@ class Peer:
         assert self._meeting is not None
         proof = self._meeting[1]
         if proof is None:
+            self._refused_since = None
             spec = self._spec
             server_nonce = read_greeting(line)
             proof = Proof(spec.secret, spec.run, spec.node_index, server_nonce, fresh_nonce())
@@ -221,32 +208,22 @@ class Peer:
         self._meeting = None
         self._drop_attempt()
         self._cut_ns = None
-        self._wire = wire
-        wire.hand_to(lambda: self._read(wire))
+        wire.hand_to(self._conversation.read)
         self._conversation.attach(Session(wire, proof.key("client"), proof.key("server")))
         self._measure_clock()
         return True
-
-    def _read(self, wire: Wire) -> None:
-        try:
-            lines = wire.lines()
-        except LinkError as error:
-            self._conversation.cut(str(error))
-            return
-        self._conversation.receive(lines)
 
     def _look_before(self, t_ns: int) -> None:
         """Take what waits in the socket: a coordinator that has hung up did so before ``t_ns``."""
         for _ in ("what it said", "its end"):
             if self._meeting is not None:
                 self._meet()
-            elif self._wire is not None:
-                self._read(self._wire)
+            else:
+                self._conversation.read()
         if self._cut_ns is not None:
             self._cut_ns = min(self._cut_ns, t_ns - 1)
 
-    def _cut(self, _reason: str) -> None:
-        self._wire = None
+    def _cut(self) -> None:
         self._cut_ns = self._now_ns()
         if not self._finished:
             self._retry()

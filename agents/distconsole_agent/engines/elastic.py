@@ -22,7 +22,7 @@ from distconsole_agent.system.loop import READ, Loop
 if TYPE_CHECKING:
     from distconsole_agent.contract.runspec import RunSpec
     from distconsole_agent.coordination.blame import Failure
-    from distconsole_agent.engines.kvstore import Reply, Request
+    from distconsole_agent.engines.kvstore import KeyValueStore, Reply, Request
 
 NO_PLACE = b"-1,-1,-1,-1,-1,-1"
 """What Horovod tells a rank that is not of the job (hosts.INVALID_SLOT_INFO)."""
@@ -61,16 +61,12 @@ class ElasticEvents(NamedTuple):
     Attributes:
         start: Start this rank, with these variables.
         end: End this rank; its end is nobody's failure.
-        begin: The ranks find each other anew.
-        release: What the store was to hold, it need not hold any more.
         note: Something the operator should know.
         over: The run is over: why it failed, or nothing; and the failures that it had.
     """
 
     start: Callable[[Slot, dict[str, str]], None]
     end: Callable[[Slot], None]
-    begin: Callable[[], None]
-    release: Callable[[], None]
     note: Callable[[dict[str, Any]], None]
     over: Callable[[str, list[Failure]], None]
 
@@ -99,14 +95,17 @@ class Elastic:
         self._broken = False
         self._there: tuple[set[bytes], set[bytes]] = (set(), set())
         """Keys of the ranks that have said where they are, and that have said their host's name."""
+        self._store: KeyValueStore
         self._wire: Wire | None = None
         self._listener: socket.socket | None = None
         self._path = ""
         self.is_over = False
         self.running: set[Slot] = set()
 
-    def open(self, run_dir: str) -> None:
-        """Listen for the driver, or raise OSError."""
+    def open(self, run_dir: str, store: KeyValueStore) -> None:
+        """Listen for the driver, or raise OSError; hear what the ranks ask of ``store``."""
+        self._store = store
+        store.asks, store.holds, store.kept = self.asked, self.holds, self.kept
         self._path = os.path.join(run_dir, DRIVER_SOCKET)
         self._listener = unix.listen(self._path, 1)
         self._listener.setblocking(False)
@@ -178,7 +177,7 @@ class Elastic:
             there = self._there[request.key.startswith(NAME_PREFIX)]
             there.add(request.key)
             if len(there) == self._size:
-                self._events.release()
+                self._store.release()
 
     # The driver
 
@@ -279,12 +278,12 @@ class Elastic:
     def _break_round(self) -> None:
         """Keep no rank waiting for one that will not come; Horovod has a time limit for that."""
         self._broken = True
-        self._events.release()
+        self._store.release()
 
     def _begin(self, nodes: list[int], size: int) -> None:
         self._rounds += 1
         self._size, self._broken, self._there = size, False, (set(), set())
-        self._events.begin()
+        self._store.clear()
         self._loop.call_later(MEET_SECONDS, partial(self._give_up_meeting, self._rounds))
         if self._rounds == 1:
             return

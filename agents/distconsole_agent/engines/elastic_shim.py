@@ -22,7 +22,6 @@ from distconsole_agent.engines.elastic import Elastic, ElasticEvents, Slot
 from distconsole_agent.engines.kvstore import KeyValueStore
 from distconsole_agent.node_folder.folders import this_program
 from distconsole_agent.supervisor.failures import describe_exit, read_tail
-from distconsole_agent.supervisor.killing import count_kills
 from distconsole_agent.supervisor.postmortem import find_failure
 from distconsole_agent.supervisor.processes import Places, RankProcess, make_rank
 from distconsole_agent.supervisor.proctree import send_group
@@ -48,12 +47,7 @@ class ElasticShim(Shim):
         self._driver: RankProcess | None = None
         self._places: Places | None = None
         self._elastic_events = ElasticEvents(
-            self._start_somewhere,
-            self._end_somewhere,
-            self._begin_round,
-            self._release_held,
-            self._note,
-            self._told_over,
+            self._start_somewhere, self._end_somewhere, self._note, self._told_over
         )
         self._elastic = Elastic(loop, spec, self._elastic_events)
         super().__init__(loop, run_dir, spec)
@@ -65,17 +59,10 @@ class ElasticShim(Shim):
     # Starting
 
     def _start_ranks(self, port: int | None) -> None:
-        self._state = "starting"
-        self._kills = count_kills()
-        self._master_port = port
-        if isinstance(self._held, KeyValueStore):
-            self._held.asks = self._elastic.asked
-            self._held.holds = self._elastic.holds
-            self._held.kept = self._elastic.kept
         try:
             self._places = self._make_places()
-            if self._spec.node_index == 0:
-                self._elastic.open(self._run_dir)
+            if isinstance(self._held, KeyValueStore):
+                self._elastic.open(self._run_dir, self._held)
                 self._start_driver(port, self._places)
         except OSError as error:
             self._cannot_start(f"{DRIVER} cannot start: {error}", "see the limits: ulimit -a")
@@ -154,14 +141,6 @@ class ElasticShim(Shim):
             self._end_worker(slot.local_rank)
         elif self._coordinator is not None:
             self._coordinator.command(slot.node, str(slot.local_rank), json.dumps(None))
-
-    def _begin_round(self) -> None:
-        if isinstance(self._held, KeyValueStore):
-            self._held.clear()
-
-    def _release_held(self) -> None:
-        if isinstance(self._held, KeyValueStore):
-            self._held.release()
 
     def _told_over(self, why: str, failures: list[blame.Failure]) -> None:
         """End what is left: after a success that is a rank which Horovod has no more use for."""

@@ -14,7 +14,7 @@ import pwd
 import re
 import shlex
 import signal
-from typing import Callable, NamedTuple
+from typing import Callable
 
 from distconsole_agent.contract.runspec import RankSpec, RunSpec
 from distconsole_agent.coordination.blame import MAX_ERROR_CHARS, Failure
@@ -63,20 +63,23 @@ exit "$code"
 """Stays until the command has ended: mpirun takes an earlier end for a failure. Slurm signals it too."""
 
 
-class EngineEvents(NamedTuple):
-    """Who is told: ``remote`` gets a host's address, a command, and a name for ``remote_ended``."""
-
-    started: Callable[[RankProcess], None]
-    exited: Callable[[RankProcess], None]
-    remote: Callable[[str, str, str], None]
-
-
 class Engine:
-    """The ranks of this node, as they report themselves; ``spec`` is the run as it is for one of them."""
+    """The ranks of this node, as they report themselves; ``spec`` is the run as it is for one of them.
 
-    def __init__(self, loop: Loop, spec: RunSpec, events: EngineEvents) -> None:
+    Args:
+        on_remote: Gets a host's address, a command for it, and a name for ``remote_ended``.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        spec: RunSpec,
+        on_started: Callable[[RankProcess], None],
+        on_exited: Callable[[RankProcess], None],
+        on_remote: Callable[[str, str, str], None],
+    ) -> None:
         self._loop = loop
-        self._events = events
+        self._on_started, self._on_exited, self._on_remote = on_started, on_exited, on_remote
         self.spec = spec._replace(engine_ranks=True, ranks=())
         self._places: Places | None = None
         self._fd = -1
@@ -86,13 +89,6 @@ class Engine:
     @property
     def alive(self) -> list[RankProcess]:
         return [rank for rank in self._ranks.values() if rank.ended is None]
-
-    @property
-    def missing(self) -> list[int]:
-        """The ranks of this node that have not said how they ended."""
-        ranks = self.spec.nodes[self.spec.node_index].ranks
-        ended = {number for number, rank in self._ranks.items() if rank.ended is not None}
-        return [number for number in ranks if number not in ended]
 
     def open(self, places: Places) -> None:
         """Make what the ranks and mpirun need in the run's folder, or raise OSError."""
@@ -140,16 +136,14 @@ class Engine:
             finally:
                 os.close(fd)
 
-    def daemon(self, command: str, index: int) -> RankSpec:
-        """Return how this node runs ``command``, which mpirun has for it: as sshd would."""
-        return RankSpec(index, 0, (_login_shell(), "-c", command), {})
-
     def failure(self, process: RankProcess, stopping: bool) -> Failure | None:
         """Return how mpirun, or its daemon here, failed; None when it ended as it should."""
         self.read()
         ended = process.ended
         assert ended is not None
-        missing = self.missing
+        over = {number for number, rank in self._ranks.items() if rank.ended is not None}
+        ranks = self.spec.nodes[self.spec.node_index].ranks
+        missing = [number for number in ranks if number not in over]
         if ended.exit_code == 0 and not missing:
             return None
         if (aborted := self._aborting(process)) is not None:
@@ -170,16 +164,8 @@ class Engine:
             error = f"{_name(process, self.spec)} {words}"
         if process.spawn_failure is not None:
             error = process.spawn_failure.error
-        return Failure(
-            self.spec.node_index,
-            rank,
-            process.pid,
-            ended.t_ns,
-            exit_code,
-            number,
-            error[:MAX_ERROR_CHARS],
-            told.traceback,
-        )
+        how = (exit_code, number, error[:MAX_ERROR_CHARS], told.traceback)
+        return Failure(self.spec.node_index, rank, process.pid, ended.t_ns, *how)
 
     def _aborting(self, process: RankProcess) -> Failure | None:
         """Return the failure of a rank here that called MPI_Abort and could not report its end."""
@@ -205,7 +191,7 @@ class Engine:
 
     def _started(self, number: int, local_rank: int, pid: int, t_ns: int) -> None:
         assert self._places is not None
-        if number in self._ranks or not self._is_ours(number):
+        if number in self._ranks or not any(number in node.ranks for node in self.spec.nodes):
             return
         stem = os.path.join(self._places.logs, f"rank-{number}")
         command = Command((), {}, "", None, f"{stem}.out", f"{stem}.err")
@@ -213,7 +199,7 @@ class Engine:
         rank = RankProcess(RankSpec(number, local_rank, (), {}), command, logged)
         rank.pid, rank.started_ns = pid, t_ns
         self._ranks[number] = rank
-        self._events.started(rank)
+        self._on_started(rank)
 
     def _exited(self, number: int, code: int, t_ns: int) -> None:
         rank = self._ranks.get(number)
@@ -222,10 +208,7 @@ class Engine:
         # ``$?`` of a shell does not tell a signal from an exit code above 128.
         by_signal = code - 128 if 128 < code < 128 + signal.NSIG else None
         rank.ended = Exit(code, by_signal, t_ns)
-        self._events.exited(rank)
-
-    def _is_ours(self, number: int) -> bool:
-        return any(number in node.ranks for node in self.spec.nodes)
+        self._on_exited(rank)
 
     def _remote(self, host: str, name: str) -> None:
         assert self._places is not None
@@ -235,15 +218,11 @@ class Engine:
                 command = file.read(MAX_COMMAND_BYTES + 1)
             os.unlink(path)
             if len(command) <= MAX_COMMAND_BYTES:
-                self._events.remote(host, command, name)
+                self._on_remote(host, command, name)
 
 
 def discard(places: Places) -> None:
-    """Remove what an engine that has ended left, beside the ranks' logs, errors and rings.
-
-    What stays in the run's folder all the same, ``open`` says. Beside the rings, in memory, lie the
-    segments of ranks that were killed.
-    """
+    """Remove what an engine that has ended left: what ``open`` made, and its shared memory beside the rings."""
     # Late: a shim starts sooner without it.
     from distconsole_agent.journal.rings import CHECKED_SUFFIX, RING_SUFFIX
 
@@ -259,16 +238,12 @@ def discard(places: Places) -> None:
             os.unlink(path)
 
 
-def node_at(spec: RunSpec, address: str) -> int | None:
-    return next((i for i, node in enumerate(spec.nodes) if node.address == address), None)
-
-
 def _name(process: RankProcess, spec: RunSpec) -> str:
     name = os.path.basename(process.spec.argv[0])
     return name if spec.node_index == 0 else f"mpirun's daemon on {spec.host}"
 
 
-def _login_shell() -> str:
+def login_shell() -> str:
     try:
         shell = pwd.getpwuid(os.getuid()).pw_shell
     except KeyError:

@@ -10,11 +10,11 @@ import os
 import signal
 from functools import partial
 
-from distconsole_agent.contract.runspec import RunSpec
+from distconsole_agent.contract.runspec import RankSpec, RunSpec
 from distconsole_agent.coordination import blame
 from distconsole_agent.coordination.peer import Peer
 from distconsole_agent.coordination.restarts import Restart
-from distconsole_agent.engines.engine import Engine, EngineEvents, discard, node_at
+from distconsole_agent.engines.engine import Engine, discard, login_shell
 from distconsole_agent.supervisor.failures import read_raised
 from distconsole_agent.supervisor.postmortem import RAISED_EXIT_CODE
 from distconsole_agent.supervisor.processes import Places, RankProcess, make_rank
@@ -55,8 +55,7 @@ class EngineShim(Shim):
         super().close()
 
     def _make_engine(self, loop: Loop, spec: RunSpec) -> Engine:
-        events = EngineEvents(self._rank_started, self._rank_exited, self._remote)
-        return Engine(loop, spec, events)
+        return Engine(loop, spec, self._rank_started, self._rank_exited, self._remote)
 
     def _forget_attempt(self, restart: Restart) -> None:
         super()._forget_attempt(restart)
@@ -81,7 +80,8 @@ class EngineShim(Shim):
     # What mpirun wants of other hosts
 
     def _remote(self, address: str, command: str, name: str) -> None:
-        index = node_at(self._spec, address)
+        addresses = [node.address for node in self._spec.nodes]
+        index = addresses.index(address) if address in addresses else 0
         if index and self._coordinator is not None:
             self._coordinator.command(index, name, command)
             return
@@ -93,7 +93,7 @@ class EngineShim(Shim):
         if self._teardown.begun or self._commands >= MAX_COMMANDS or self._places is None:
             return
         self._commands += 1
-        daemon = self._engine.daemon(command, self._spec.node_index)
+        daemon = RankSpec(self._spec.node_index, 0, (login_shell(), "-c", command), {})
         process = make_rank(self._spec, daemon, self._master_port, self._places)
         self._names[process] = name
         try:
@@ -131,14 +131,11 @@ class EngineShim(Shim):
         elif self._coordinator is not None:
             self._coordinator.idle(0)
 
-    def _engine_pids(self) -> list[int]:
-        return [process.pid for process in self._ranks.alive]
-
     def _engine_processes(self) -> set[int]:
         """Return mpirun or its daemon, and what is between it and the ranks."""
         found: set[int] = set()
-        for pid in self._engine_pids():
-            found |= {pid, *descendants(pid)}
+        for process in self._ranks.alive:
+            found |= {process.pid, *descendants(process.pid)}
         for rank in self._engine.alive:
             found -= {rank.pid, *descendants(rank.pid)}
         return found

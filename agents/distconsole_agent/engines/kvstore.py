@@ -143,23 +143,20 @@ class KeyValueStore:
         oldest = next((each for each in connections if not each.waits), None)
         (oldest or next(iter(connections))).close()
 
-    def _answer(self, request: Request, reply: Reply) -> bytes | None:
-        """Return the answer; None where ``reply`` gets it later."""
+    def _answer(self, request: Request, reply: Reply) -> None:
+        """Have ``reply`` called with the answer, now or later."""
         method, scope, key, body = request
         if method == b"PUT":
-            if not self._put(scope, key, body):
-                return _response(507)
-            self.kept(request)
-            return _response(200)
-        if method == b"DELETE":
+            has_room = self._put(scope, key, body)
+            if has_room:
+                self.kept(request)
+            reply(_response(200 if has_room else 507))
+        elif method == b"DELETE":
             self._delete(scope, key)
-            return _response(200)
-        if self.asks(request, lambda value: reply(_response(200, value))):
-            return None
-        if self.holds(request):
+            reply(_response(200))
+        elif not self.asks(request, lambda value: reply(_response(200, value))):
             self._held.append((request, reply))
-            return None
-        return self._get(request)
+            self.release()
 
     def _get(self, request: Request) -> bytes:
         value = self._values.get((request.scope, request.key))
@@ -215,7 +212,7 @@ class _Connection:
         loop: Loop,
         sock: socket.socket,
         max_body_bytes: int,
-        answer: Callable[[Request, Reply], bytes | None],
+        answer: Callable[[Request, Reply], None],
         among: dict[int, _Connection],
     ) -> None:
         self._loop = loop
@@ -243,10 +240,10 @@ class _Connection:
             self._sock.close()
 
     def _ready(self, events: int) -> None:
-        if events & READ and self._unsent is None:
-            self._read()
         if self._unsent is not None:
-            self._send()
+            self._send(self._unsent)
+        elif events & READ:
+            self._read()
 
     def _read(self) -> None:
         try:
@@ -264,34 +261,26 @@ class _Connection:
         try:
             request = read_request(bytes(self._unread), self._max_body_bytes)
         except ValueError:
-            self._unsent = memoryview(_response(400))
+            self._reply(_response(400))
             return
         if request is not None:
-            self._take(request)
-
-    def _take(self, request: Request) -> None:
-        self.waits = True
-        answer = self._answer(request, self._reply)
-        if answer is not None:
-            self._unsent = memoryview(answer)
-            self.waits = False
-        elif self.waits:
+            self.waits = True
             self._timer.cancel()
+            self._answer(request, self._reply)
 
     def _reply(self, answer: bytes) -> None:
-        """Send an answer that comes late; who has gone meanwhile gets nothing."""
-        if self.waits and self._sock.fileno() >= 0:
+        """Send the answer, once; who has gone meanwhile gets nothing."""
+        if self._unsent is None and self._sock.fileno() >= 0:
             self.waits = False
-            self._unsent = memoryview(answer)
+            self._timer.cancel()
             self._timer = self._loop.call_later(CONNECTION_SECONDS, self.close)
-            self._loop.watch(self._sock.fileno(), WRITE, self._ready)
+            self._send(memoryview(answer))
 
-    def _send(self) -> None:
-        assert self._unsent is not None
+    def _send(self, unsent: memoryview) -> None:
         try:
-            self._unsent = self._unsent[self._sock.send(self._unsent) :]
+            self._unsent = unsent[self._sock.send(unsent) :]
         except (BlockingIOError, InterruptedError):
-            pass
+            self._unsent = unsent
         except OSError:
             self.close()
             return

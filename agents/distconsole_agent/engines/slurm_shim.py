@@ -16,7 +16,7 @@ from distconsole_agent.coordination import blame
 from distconsole_agent.coordination.link import NODE_LOST
 from distconsole_agent.coordination.restarts import Restart
 from distconsole_agent.engines.slurm_words import read_reason, read_srun_death
-from distconsole_agent.supervisor.control import Answer
+from distconsole_agent.supervisor.control import Answer, Reply
 from distconsole_agent.supervisor.processes import RankProcess
 from distconsole_agent.supervisor.shim import Shim
 from distconsole_agent.system import steady
@@ -72,10 +72,10 @@ class SlurmShim(Shim):
         """The run's, so that Slurm's accounting has it too."""
         return self._ending.verdict.exit_code if self._ending.verdict is not None else 1
 
-    def _answer(self, request: dict[str, Any]) -> Answer:
+    def _answer(self, request: dict[str, Any], reply: Reply) -> Answer | None:
         if request.get("op") == "fail":
             return self._told_of_failure(request)
-        return super()._answer(request)
+        return super()._answer(request, reply)
 
     def _told_of_failure(self, request: dict[str, Any]) -> Answer:
         """The run has lost its srun."""

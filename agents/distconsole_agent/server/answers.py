@@ -45,10 +45,10 @@ class Answers:
             "start": self._start,
             "follow": self._follow,
             "stop": self._stop,
-            "kill": self._kill,
-            "runs": self._list,
+            "kill": lambda request, _asker: {"killing": self._end(request, {"op": "kill"})},
+            "runs": lambda _request, _asker: {"runs": runs.describe_all()},
             "read_log": self._read_log,
-            "forget": self._forget,
+            "forget": lambda request, _asker: {"forgotten": runs.forget(request.get("run"))},
             "slurm": self._slurm,
             "sync": self._sync,
             "sync_take": self._sync_take,
@@ -122,14 +122,8 @@ class Answers:
         return self._runs.prepare(run, spec, asker.environment)
 
     def _start(self, request: Request, _asker: Asked) -> Result:
-        self._runs.ask_shim(
-            read_text(request, "run"),
-            {
-                "op": "start",
-                "coordinator": request.get("coordinator"),
-                "master_port": request.get("master_port"),
-            },
-        )
+        given = {key: request.get(key) for key in ("coordinator", "master_port")}
+        self._runs.ask_shim(read_text(request, "run"), {"op": "start", **given})
         return {"started": True}
 
     def _stop(self, request: Request, _asker: Asked) -> Result:
@@ -139,13 +133,11 @@ class Answers:
         ask: Request = {"op": "stop", "reason": reason}
         if request.get("grace") is not None:
             ask["grace"] = _number(request["grace"], "grace")
-        return {"stopping": self._end(read_text(request, "run"), ask)}
+        return {"stopping": self._end(request, ask)}
 
-    def _kill(self, request: Request, _asker: Asked) -> Result:
-        return {"killing": self._end(read_text(request, "run"), {"op": "kill"})}
-
-    def _end(self, run: str, ask: Request) -> bool:
+    def _end(self, request: Request, ask: Request) -> bool:
         """Ask a run's shim to end it; False when it is over already."""
+        run = read_text(request, "run")
         self._runs.folder(run)
         try:
             self._runs.ask_shim(run, ask)
@@ -154,9 +146,6 @@ class Answers:
                 raise
             return False
         return True
-
-    def _list(self, _request: Request, _asker: Asked) -> Result:
-        return {"runs": self._runs.describe_all()}
 
     def _follow(self, request: Request, asker: Asked) -> Result:
         after = request.get("after", 0)
@@ -169,15 +158,7 @@ class Answers:
             begin = _begin_at(journal, request.get("journal"), after)
             if begin != after:
                 asker.send_item({"entries": [], "after": begin})
-            last = follow(
-                journal,
-                folder,
-                begin,
-                asker.send_entries,
-                asker.cancelled.is_set,
-                lambda why: asker.send_item({"entries": [], "trouble": why}),
-                read_end(folder),
-            )
+            last = follow(journal, folder, begin, asker, read_end(folder))
         finally:
             if ours:
                 journal.close()
@@ -195,9 +176,6 @@ class Answers:
         offset = int(_number(request.get("offset") or 0, "offset"))
         path = _log_path(os.path.join(folder, "logs"), rank, stream)
         return read_log(path, offset, min(max(limit, 4), MAX_READ_LOG_BYTES))
-
-    def _forget(self, request: Request, _asker: Asked) -> Result:
-        return {"forgotten": self._runs.forget(request.get("run"))}
 
     def _sync(self, request: Request, _asker: Asked) -> Result:
         return self._runs.code.sync(check_run_id(request.get("run")), request.get("manifest"))

@@ -16,6 +16,7 @@ from distconsole_agent.contract.limits import ITEM_BYTES, LAST_UNCUT_BYTES, LATE
 from distconsole_agent.contract.protocol import MAX_ENTRIES_PER_ITEM
 from distconsole_agent.journal.journal import Journal, Reader
 from distconsole_agent.journal.lines import body_of
+from distconsole_agent.server.connection import Asked
 
 _LOG = b'"kind":"log"'
 _KIND_WITHIN = 96
@@ -26,18 +27,15 @@ def follow(
     journal: Journal,
     folder: str,
     after: int,
-    send: Callable[[list[bytes], str], None],
-    cancelled: Callable[[], bool],
-    send_trouble: Callable[[str], None] = lambda why: None,
+    asker: Asked,
     end: dict[str, Any] | None = None,
     wall: Callable[[], float] = time.time,
 ) -> int:
     """Send the entries after ``after`` until ``end`` was sent or it is cancelled; return the last number.
 
     Args:
-        send: Takes entries as JSON and who wrote them; blocks while the socket is full.
-        cancelled: Whether to stop; ``journal.wake`` makes it be asked.
-        send_trouble: Takes why the journal cannot be written for now, empty when it can again.
+        asker: Its ``send_entries`` blocks while the socket is full; ``journal.wake`` has it asked
+            whether it is cancelled.
         end: The last entry, from the run's summary: what is told of a run whose journal has lost it.
         wall: UNIX seconds, by which entries are late.
 
@@ -54,18 +52,18 @@ def follow(
     texts = LogTexts(os.path.join(folder, "logs"), is_late)
     told = ""
     try:
-        while not cancelled():
+        while not asker.cancelled.is_set():
             if journal.trouble != told:
                 told = journal.trouble
-                send_trouble(told)
+                asker.send_item({"entries": [], "trouble": told})
             # Asked before reading: what is told of later is there later.
             complete, there = journal.ended, journal.last_seq
             lines = reader.read()
             if lines:
-                _send_in_items(lines, texts, lambda item: send(item, reader.journal_id), cancelled)
+                _send_in_items(lines, texts, asker, reader.journal_id)
             elif complete:
-                return _send_end(end, reader, send)
-            elif not journal.wait(max(reader.last, there), cancelled, told):
+                return _send_end(end, reader, asker)
+            elif not journal.wait(max(reader.last, there), asker.cancelled.is_set, told):
                 break
         return reader.last
     finally:
@@ -73,35 +71,28 @@ def follow(
         texts.close()
 
 
-def _send_end(
-    end: dict[str, Any] | None, reader: Reader, send: Callable[[list[bytes], str], None]
-) -> int:
+def _send_end(end: dict[str, Any] | None, reader: Reader, asker: Asked) -> int:
     """Send the last entry where the journal has lost it; return the number of the last one."""
     if end is None or end["seq"] <= reader.last:
         return reader.last
     writer = end.pop("journal", reader.journal_id)
-    send([json.dumps(end, separators=(",", ":")).encode("ascii")], writer)
+    asker.send_entries([json.dumps(end, separators=(",", ":")).encode("ascii")], writer)
     return int(end["seq"])
 
 
-def _send_in_items(
-    lines: list[bytes],
-    texts: LogTexts,
-    send: Callable[[list[bytes]], None],
-    cancelled: Callable[[], bool],
-) -> None:
+def _send_in_items(lines: list[bytes], texts: LogTexts, asker: Asked, journal_id: str) -> None:
     item: list[bytes] = []
     size = 0
     for line in lines:
         entry = texts.fill(line) if _LOG in line[:_KIND_WITHIN] else body_of(line)
         if item and (len(item) >= MAX_ENTRIES_PER_ITEM or size + len(entry) > ITEM_BYTES):
-            send(item)
-            if cancelled():
+            asker.send_entries(item, journal_id)
+            if asker.cancelled.is_set():
                 return
             item, size = [], 0
         item.append(entry)
         size += len(entry)
-    send(item)
+    asker.send_entries(item, journal_id)
 
 
 class LogTexts:

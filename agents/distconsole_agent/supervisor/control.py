@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Union
 
 from distconsole_agent.contract.refusal import Refusal, bad_request
@@ -23,35 +24,20 @@ MAX_REQUEST_BYTES = 64 * 1024
 MAX_CLIENTS = 16
 
 
-class Later:
-    """An answer that is not there yet; ``give`` sends it, once."""
-
-    def __init__(self) -> None:
-        self._send: Callable[[dict[str, Any]], None] | None = None
-        self._answer: dict[str, Any] | None = None
-        self.refused = False
-
-    def give(self, answer: dict[str, Any] | Refusal) -> None:
-        """Answer; an answer after the first is dropped."""
-        if self._answer is None:
-            self.refused = isinstance(answer, Refusal)
-            self._answer = _make_message(answer)
-            if self._send is not None:
-                self._send(self._answer)
-
-    def bind(self, send: Callable[[dict[str, Any]], None]) -> None:
-        self._send = send
-        if self._answer is not None:
-            send(self._answer)
-
-
-Answer = Union[dict[str, Any], Later]
+Answer = Union[dict[str, Any], Refusal]
+Reply = Callable[[Answer], None]
 
 
 class ControlSocket:
-    """Listens at ``path`` for this user alone; ``answer`` may raise ``Refusal``."""
+    """Listens at ``path`` for this user alone.
 
-    def __init__(self, loop: Loop, path: str, answer: Callable[[dict[str, Any]], Answer]) -> None:
+    Args:
+        answer: Returns the answer to a request, or None where it gives it to the ``Reply`` later.
+    """
+
+    def __init__(
+        self, loop: Loop, path: str, answer: Callable[[dict[str, Any], Reply], Answer | None]
+    ) -> None:
         self._loop = loop
         self._path = path
         self._answer = answer
@@ -83,17 +69,17 @@ class ControlSocket:
             self._drop(wire)
 
     def _handle(self, wire: Wire, line: bytes) -> None:
+        reply = partial(self._send, wire)
+        answer: Answer | None
         try:
-            answer = self._answer(_decode(line))
+            answer = self._answer(_decode(line), reply)
         except Refusal as refusal:
-            self._send(wire, _make_message(refusal))
-            return
-        if isinstance(answer, Later):
-            answer.bind(lambda message: self._send(wire, message))
-        else:
-            self._send(wire, _make_message(answer))
+            answer = refusal
+        if answer is not None:
+            reply(answer)
 
-    def _send(self, wire: Wire, message: dict[str, Any]) -> None:
+    def _send(self, wire: Wire, answer: Answer) -> None:
+        message = {"error": answer.as_json()} if isinstance(answer, Refusal) else answer
         if wire in self._clients:
             try:
                 wire.write(json.dumps(message).encode("ascii"))
@@ -113,12 +99,6 @@ def _decode(line: bytes) -> dict[str, Any]:
     if not isinstance(request, dict):
         raise bad_request("a request is one JSON object on one line")
     return request
-
-
-def _make_message(answer: dict[str, Any] | Refusal) -> dict[str, Any]:
-    if isinstance(answer, Refusal):
-        return {"error": answer.as_json()}
-    return answer
 
 
 def read_endpoint(request: dict[str, Any]) -> tuple[str, int]:

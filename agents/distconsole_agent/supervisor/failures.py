@@ -132,15 +132,11 @@ def read_engine_summary(path: str, since: int = 0) -> list[EngineSaid]:
     root = text.find(SUMMARY_ROOT, begin)
     found = list(_SUMMARY_RANK.finditer(text, begin))
     found.sort(key=lambda match: not match.start() > root >= 0)
-    said = []
-    for match in found:
-        code = int(match[2])
-        said.append(
-            EngineSaid(
-                int(match[1]), code if code >= 0 else 128 - code, -code if code < 0 else None
-            )
-        )
-    return said
+    return [_read_summary(int(match[1]), int(match[2])) for match in found]
+
+
+def _read_summary(rank: int, code: int) -> EngineSaid:
+    return EngineSaid(rank, code, None) if code >= 0 else EngineSaid(rank, 128 - code, -code)
 
 
 def describe_exit(exit_code: int, number: int | None, out_of_memory: bool | None) -> str:
@@ -164,21 +160,12 @@ def _tail_of(path: str, since: int) -> str:
 
 
 def _read_one(path: str, pid: int) -> Raised | None:
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        text = os.read(fd, MAX_ERROR_FILE_BYTES + 1)
-    except OSError:
-        return None
-    finally:
-        os.close(fd)
-    if len(text) > MAX_ERROR_FILE_BYTES:
-        return None
-    try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError):
+        with open(os.open(path, flags), "rb", buffering=0) as file:
+            text = file.read(MAX_ERROR_FILE_BYTES + 1) or b""
+        raw = json.loads(text) if len(text) <= MAX_ERROR_FILE_BYTES else None
+    except (OSError, ValueError, RecursionError):
         return None
     return _validate(raw, pid) if isinstance(raw, dict) else None
 
@@ -189,18 +176,16 @@ def _validate(raw: dict[str, Any], pid: int) -> Raised | None:
         return None
     if isinstance(rank, bool) or not isinstance(rank, int) or not 0 <= rank < 1 << 31:
         rank = -1
-    kind, message, traceback = (_text(raw.get(key)) for key in ("type", "message", "traceback"))
+    kind, message, traceback = (
+        text if isinstance(text := raw.get(key), str) else ""
+        for key in ("type", "message", "traceback")
+    )
     error = f"{kind}: {message}" if message else kind
     if not error:
         return None
-    error = headline(error, traceback)
+    error = headline(error, traceback)[:MAX_ERROR_CHARS]
     retried = raw.get("retried") is True
-    traceback = traceback[-MAX_TRACEBACK_CHARS:]
-    return Raised(pid, rank, t_ns, error[:MAX_ERROR_CHARS], traceback, retried)
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
+    return Raised(pid, rank, t_ns, error, traceback[-MAX_TRACEBACK_CHARS:], retried)
 
 
 def _traceback(lines: list[str], heads: list[int]) -> Told:

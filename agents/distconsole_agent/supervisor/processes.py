@@ -72,25 +72,28 @@ class RankProcess:
         self.peak_bytes = 0
 
 
-class ProcessEvents(NamedTuple):
-    """Who is told: of ranks that are executed or not, that ended, and of other children's ends."""
-
-    settled: Callable[[RankProcess], None]
-    exited: Callable[[RankProcess], None]
-    reaped: Callable[[list[int]], None]
-
-
 class Processes:
     """Starts and reaps.
+
+    Args:
+        on_settled: Gets ranks that are executed, or not.
+        on_exited: Gets ranks that ended.
+        on_reaped: Gets the pids of other children that ended.
 
     Attributes:
         all: The ranks that were started, or should have been.
         childless: Whether this process, a subreaper, has no descendant left.
     """
 
-    def __init__(self, loop: Loop, events: ProcessEvents) -> None:
+    def __init__(
+        self,
+        loop: Loop,
+        on_settled: Callable[[RankProcess], None],
+        on_exited: Callable[[RankProcess], None],
+        on_reaped: Callable[[list[int]], None],
+    ) -> None:
         self._loop = loop
-        self._events = events
+        self._on_settled, self._on_exited, self._on_reaped = on_settled, on_exited, on_reaped
         self.all: list[RankProcess] = []
         self.childless = True
 
@@ -126,7 +129,7 @@ class Processes:
                 break
             if not self._ended(pid, status, usage.ru_maxrss << 10):
                 others.append(pid)
-        self._events.reaped(others)
+        self._on_reaped(others)
 
     def _ended(self, pid: int, status: int, peak_bytes: int) -> bool:
         rank = next((rank for rank in self.all if rank.pid == pid and rank.ended is None), None)
@@ -139,7 +142,7 @@ class Processes:
             rank.ended = Exit(128 + number, number, t_ns)
         else:
             rank.ended = Exit(os.WEXITSTATUS(status), None, t_ns)
-        self._events.exited(rank)
+        self._on_exited(rank)
         return True
 
     def _settle(self, rank: RankProcess, _events: int = 0) -> None:
@@ -156,7 +159,7 @@ class Processes:
         os.close(rank.report_fd)
         rank.report_fd = -1
         rank.spawn_failure = read_failure(report, rank.command)
-        self._events.settled(rank)
+        self._on_settled(rank)
 
 
 class Places(NamedTuple):

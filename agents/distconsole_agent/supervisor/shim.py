@@ -39,7 +39,7 @@ from distconsole_agent.supervisor import notes
 from distconsole_agent.supervisor.control import (
     Answer,
     ControlSocket,
-    Later,
+    Reply,
     read_endpoint,
     read_master_port,
     read_stop,
@@ -48,7 +48,6 @@ from distconsole_agent.supervisor.killing import Kills, count_kills
 from distconsole_agent.supervisor.processes import (
     Places,
     Processes,
-    ProcessEvents,
     RankProcess,
     make_places,
     make_rank,
@@ -78,7 +77,7 @@ class Shim:
         self._master_port: int | None = None
         self._state = "prepared"
         self._log = RunLog(loop, run_dir)
-        self._ranks = Processes(loop, ProcessEvents(self._settled, self._ended, self._reaped))
+        self._ranks = Processes(loop, self._settled, self._ended, self._reaped)
         self._output = RankOutput(run_dir, spec.log_bytes)
         self._told_of_output = False
         self._disk_watch = DiskWatch(loop, run_dir, spec.host, self._note)
@@ -87,7 +86,8 @@ class Shim:
         self._kills = Kills(None, None)
         self._stop: blame.Stop | None = None
         self._ending = Ending(loop, self._log, self._end)
-        self._start_answer: Later | None = None
+        self._reply_to_start: Reply | None = None
+        self._start_refused = False
         self._refused: Refusal | None = None
         self._events = self._make_link_events()
         self._times = times_for(spec.lost_after)
@@ -148,12 +148,13 @@ class Shim:
 
     # Requests
 
-    def _answer(self, request: dict[str, Any]) -> Answer:
+    def _answer(self, request: dict[str, Any], reply: Reply) -> Answer | None:
         op = request.get("op")
         if op == "status":
             return self._status()
         if op == "start":
-            return self._start(request)
+            self._start(request, reply)
+            return None
         if op == "stop":
             self._request_stop(*read_stop(request, self._spec.grace))
             return {"ok": True, "stopping": True}
@@ -191,7 +192,7 @@ class Shim:
             self._loop.call_later(PREPARED_SECONDS, self._loop.stop)
             return None, None
 
-    def _start(self, request: dict[str, Any]) -> Answer:
+    def _start(self, request: dict[str, Any], reply: Reply) -> None:
         if self._refused is not None:
             raise self._refused
         if self._state != "prepared":
@@ -204,17 +205,26 @@ class Shim:
             keep_endpoint(self._run_dir, endpoint)
             self._link = Peer(self._loop, self._spec, endpoint, self._events, self._times)
         self._link.begin()
-        self._start_answer = Later()
+        self._reply_to_start = reply
         self._disk_watch.begin()
         self._look_at_output()
-        self._start_ranks(port)
+        self._begin_attempt(port)
         load_late()
-        return self._start_answer
 
-    def _start_ranks(self, port: int | None) -> None:
+    def _answer_start(self, answer: Answer) -> None:
+        """Answer who asked for the start, once."""
+        reply, self._reply_to_start = self._reply_to_start, None
+        if reply is not None:
+            self._start_refused = isinstance(answer, Refusal)
+            reply(answer)
+
+    def _begin_attempt(self, port: int | None) -> None:
         self._state = "starting"
         self._kills = count_kills()
         self._master_port = port
+        self._start_ranks(port)
+
+    def _start_ranks(self, port: int | None) -> None:
         if told := self._port_watch.look():
             self._cannot_start(told, "start the run again: it takes another port")
             return
@@ -236,8 +246,7 @@ class Shim:
 
     def _cannot_start(self, why: str, hint: str) -> None:
         self._note(notes.fail("run.start", why, hint))
-        assert self._start_answer is not None
-        self._start_answer.give(Refusal(ErrorCode.START_FAILED, why, hint))
+        self._answer_start(Refusal(ErrorCode.START_FAILED, why, hint))
         self._fail(self._own_failure(why))
 
     def _own_failure(self, error: str, exit_code: int = 126) -> blame.Failure:
@@ -270,18 +279,17 @@ class Shim:
         failure = rank.spawn_failure
         if failure is None:
             self._log.started(rank)
-        elif self._start_answer is not None:
+        else:
             where = f"rank {rank.spec.rank} on {self._spec.host}: {failure.error}"
             self._note(notes.fail("run.start", where, failure.hint, rank=rank.spec.rank))
-            self._start_answer.give(Refusal(ErrorCode.START_FAILED, where, failure.hint))
+            self._answer_start(Refusal(ErrorCode.START_FAILED, where, failure.hint))
         if not self._ranks.starting:
             self._settle_start()
 
     def _settle_start(self) -> None:
         if self._state == "starting":
             self._state = "running"
-        if self._start_answer is not None:
-            self._start_answer.give({"ok": True, "started": True})
+        self._answer_start({"ok": True, "started": True})
 
     # Ends
 
@@ -309,7 +317,7 @@ class Shim:
 
     def _fail(self, failure: blame.Failure) -> None:
         failure = self._rounds.explained(failure)
-        if self._start_answer is not None and self._start_answer.refused:
+        if self._start_refused:
             failure = failure._replace(final="it could not be started")
         self._log.failed(failure)
         assert self._link is not None
@@ -414,7 +422,7 @@ class Shim:
             self._state = "stopping"
             self._gone()
         else:
-            self._start_ranks(restart.port)
+            self._begin_attempt(restart.port)
 
     def _forget_attempt(self, restart: Restart) -> None:
         """Let nothing of the attempt that is over be taken for the next one's."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -20,7 +21,7 @@ from distconsole_agent.engines.elastic import (
     Slot,
     host_name,
 )
-from distconsole_agent.engines.kvstore import Request
+from distconsole_agent.engines.kvstore import KeyValueStore, Request
 from distconsole_agent.system.loop import Loop
 from distconsole_agent.system.unix import connect
 
@@ -49,17 +50,22 @@ class Node:
         self.loop = Loop(clock=lambda: self.now)
         self.told: list[tuple[str, Any]] = []
         self.elastic = Elastic(self.loop, parse_spec(SPEC), self._events())
-        self.elastic.open(str(folder))
+        self.elastic.open(str(folder), cast("KeyValueStore", self._store()))
         self.socket = connect(str(folder / DRIVER_SOCKET), 5)
         self.turn()
+
+    def _store(self) -> SimpleNamespace:
+        begin, release = ("begin", None), ("release", None)
+        told = self.told
+        return SimpleNamespace(
+            clear=lambda: told.append(begin), release=lambda: told.append(release)
+        )
 
     def _events(self) -> ElasticEvents:
         told = self.told
         return ElasticEvents(
             start=lambda slot, env: told.append(("start", (slot, env))),
             end=lambda slot: told.append(("end", slot)),
-            begin=lambda: told.append(("begin", None)),
-            release=lambda: told.append(("release", None)),
             note=lambda note: told.append(("note", note)),
             over=lambda why, failures: told.append(("over", (why, failures))),
         )

@@ -15,6 +15,7 @@ from distconsole_agent.journal.active import ActiveRun
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.server.follow import follow
 from distconsole_agent.supervisor.proctree import read_stat
+from fakes.askers import Asker
 
 WAIT_SECONDS = 20.0
 
@@ -30,8 +31,8 @@ def test_a_full_disk_is_told_to_who_follows_and_that_it_is_over(
     nodes = [{"host": "a", "address": "", "ranks": [0]}]
     spec: dict[str, Any] = {"run": "run-1", "node_index": 0, "nodes": nodes, "ranks": []}
 
-    told: queue.Queue[str] = queue.Queue()
-    given_up, has_room = threading.Event(), threading.Event()
+    told: queue.Queue[dict[str, Any]] = queue.Queue()
+    has_room = threading.Event()
     append = Journal.append
 
     def append_if_room(journal: Journal, *batch: Any) -> None:
@@ -41,27 +42,18 @@ def test_a_full_disk_is_told_to_who_follows_and_that_it_is_over(
 
     monkeypatch.setattr(Journal, "append", append_if_room)
     run = ActiveRun(str(tmp_path), spec, lambda _: None)
-    follower = threading.Thread(
-        target=follow,
-        args=(
-            run.journal,
-            str(tmp_path),
-            0,
-            lambda item, _writer: None,
-            given_up.is_set,
-            told.put,
-        ),
-    )
+    asker = Asker(send_item=told.put)
+    follower = threading.Thread(target=follow, args=(run.journal, str(tmp_path), 0, asker))
     run.begin()
     follower.start()
     try:
         started = {"t_ns": 1, "event": "started", "rank": 0, "local_rank": 0, "pid": os.getpid()}
         (tmp_path / "shim.jsonl").write_text(json.dumps(started) + "\n")
-        assert told.get(timeout=WAIT_SECONDS) == f"No space left on device: {tmp_path}"
+        assert told.get(timeout=WAIT_SECONDS)["trouble"] == f"No space left on device: {tmp_path}"
         has_room.set()
-        assert told.get(timeout=WAIT_SECONDS) == ""
+        assert told.get(timeout=WAIT_SECONDS)["trouble"] == ""
     finally:
-        given_up.set()
+        asker.cancelled.set()
         run.journal.wake()
         follower.join()
         run.leave()

@@ -14,6 +14,7 @@ from distconsole_agent.contract import limits
 from distconsole_agent.contract.protocol import MAX_ENTRIES_PER_ITEM, MAX_LINE_BYTES
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.server.follow import follow
+from fakes.askers import Asker
 
 
 @pytest.fixture
@@ -28,7 +29,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
 
 def items_of(journal: Journal, tmp_path: Path, after: int = 0) -> list[list[dict[str, Any]]]:
     items: list[list[bytes]] = []
-    follow(journal, str(tmp_path), after, lambda item, _writer: items.append(item), lambda: False)
+    follow(journal, str(tmp_path), after, Asker(lambda item, _writer: items.append(item)))
     for item in items:
         assert len(item) <= MAX_ENTRIES_PER_ITEM
         assert sum(map(len, item)) < MAX_LINE_BYTES / 2
@@ -91,20 +92,19 @@ def test_a_text_that_looks_like_a_log_entry_is_none(journal: Journal, tmp_path: 
 
 
 def test_news_wake_a_follower_and_giving_up_ends_it(journal: Journal, tmp_path: Path) -> None:
-    given_up, got = threading.Event(), threading.Event()
+    got = threading.Event()
     seen: list[bytes] = []
 
     def send(item: list[bytes], _writer: str) -> None:
         seen.extend(item)
         got.set()
 
-    thread = threading.Thread(
-        target=follow, args=(journal, str(tmp_path), 0, send, given_up.is_set)
-    )
+    asker = Asker(send)
+    thread = threading.Thread(target=follow, args=(journal, str(tmp_path), 0, asker))
     thread.start()
     journal.append([note(1)], {})
     assert got.wait(10)
-    given_up.set()
+    asker.cancelled.set()
     journal.wake()
     thread.join(10)
     assert not thread.is_alive()
@@ -112,9 +112,7 @@ def test_news_wake_a_follower_and_giving_up_ends_it(journal: Journal, tmp_path: 
 
 
 def test_a_follower_of_a_journal_that_closes_ends(journal: Journal, tmp_path: Path) -> None:
-    thread = threading.Thread(
-        target=follow, args=(journal, str(tmp_path), 0, lambda _item, _writer: None, lambda: False)
-    )
+    thread = threading.Thread(target=follow, args=(journal, str(tmp_path), 0, Asker()))
     thread.start()
     journal.close()
     thread.join(10)
@@ -139,7 +137,7 @@ def test_on_a_slow_way_a_flood_is_left_out_and_its_end_is_told(
         if entries[-1]["seq"] == slices + 1:
             journal.append([END], {})
 
-    follow(journal, str(tmp_path), 0, send, lambda: False, wall=lambda: 1.0 + late)
+    follow(journal, str(tmp_path), 0, Asker(send), wall=lambda: 1.0 + late)
     texts = [entry["text"] for entry in entries if entry["kind"] == "log"]
     assert [entry["seq"] for entry in entries] == list(range(1, slices + 3))
     assert len(texts[0]) == size
