@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.collectives import job
 from distconsole_agent.probes.environment import asked_from
 from distconsole_agent.probes.errors import ProbeError, bad_arguments, failed, timed_out
 from distconsole_agent.probes.gpu import gpus
@@ -136,7 +135,6 @@ _GROUPS: dict[str, Probe] = {
     "gpu.load": gpus.load,
     "gpu.load.stop": gpus.stop,
     "port": ports.look,
-    "port.free": ports.find_free,
     "proc": holders.look,
     "shm": shared_memory.look,
     "names": interfaces.resolve,
@@ -155,6 +153,4 @@ _GROUPS: dict[str, Probe] = {
     "build": wheels.look_before_build,
     "build.wheel": wheels.read_wheel,
     "launch": shell.start,
-    "coll": job.run_ranks,
-    "coll.stop": job.stop_ranks,
 }

@@ -8,7 +8,6 @@ import socket
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.errors import failed
 from distconsole_agent.probes.host.procfs import read_head, read_process, uptime_seconds
 
 if TYPE_CHECKING:
@@ -30,18 +29,6 @@ def look(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
     """
     wanted = [port for port in read.items(args, "ports") if _is_port(port)][:MAX_PORTS]
     return {"ports": {str(port): _state(port) for port in wanted}}
-
-
-def find_free(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
-    """Return ``{"port": …}``: one that is free on ``address`` right now."""
-    address = read.text(args, "address")
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as sock:
-            sock.bind((address, 0))
-            return {"port": sock.getsockname()[1]}
-    except OSError as error:
-        raise failed(f"{address} cannot be bound: {error.strerror or error}") from None
 
 
 def _is_port(value: object) -> bool:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from distconsole.checks.engine import losses
 from distconsole.checks.engine.at_once import at_once
 from distconsole.checks.engine.baseline import Passports, compare_passports
 from distconsole.checks.engine.catalogue import CATALOGUE
@@ -27,26 +26,22 @@ from distconsole.checks.engine.select import (
 from distconsole.checks.engine.target import PlanLaunch
 from distconsole.checks.facts.evidence import CANCELLED, UNREACHED, HostEvidence, Outcome
 from distconsole.checks.facts.gpu import GpuFacts, GpuLoadFacts
-from distconsole.checks.facts.jobs import (
-    CollFacts,
-    MpiSshFacts,
-    MungeFacts,
-    StepFacts,
-)
+from distconsole.checks.facts.jobs import MpiSshFacts, MungeFacts, StepFacts
 from distconsole.checks.facts.network import BandwidthFacts, NameFacts, ReachFacts
 from distconsole.checks.facts.node import Facts, LifeFacts, SshFacts
 from distconsole.checks.facts.script import SpeedFacts
 from distconsole.checks.fixes import proofs
 from distconsole.checks.gather import (
-    collective,
     engine_jobs,
     folder_stage,
     gpu_stage,
+    losses,
     pair_bandwidth,
     reachability,
     second_questions,
     slurm_stage,
 )
+from distconsole.checks.gather.collective import Sweep
 from distconsole.checks.gather.engine_jobs import StartJob
 from distconsole.checks.gather.nodes import CheckContext, expected_of, local_facts
 from distconsole.checks.rules.network.ssh import REACHING
@@ -81,8 +76,8 @@ STAGES = (
     REACH,
 )
 """One after the other; then come the jobs, and the bandwidth between pairs."""
-JOB_KINDS: dict[str, type[Facts]] = {"coll.init": CollFacts, "mpi.ssh": MpiSshFacts}
-JOB_KINDS |= {engine.stage: engine.kind for engine in engine_jobs.ENGINES}
+JOB_KINDS: dict[str, type[Facts]] = {engine.stage: engine.kind for engine in engine_jobs.ENGINES}
+JOB_KINDS["mpi.ssh"] = MpiSshFacts
 
 
 def run_check(
@@ -91,7 +86,7 @@ def run_check(
     clock: Callable[[], float] = time.monotonic,
     passports: Passports | None = None,
     start: StartJob | None = None,
-    sweep: collective.Sweep | None = None,
+    sweep: Sweep | None = None,
     plan: PlanLaunch | None = None,
     began: float | None = None,
 ) -> Iterator[Event]:
@@ -100,7 +95,7 @@ def run_check(
     Args:
         clock: Monotonic seconds.
         passports: What the hosts were when they last passed; None compares with nothing.
-        start: How a short job by an engine is started; without it there is none.
+        start: How a short job is started; without it there is none.
         sweep: What collective jobs do instead of what the level says.
         plan: Plans the launch that is to be checked; None where there is none.
         began: When somebody began to wait for it, by ``clock``; None takes this moment.
@@ -147,7 +142,7 @@ class _Checking:
     rules: Sequence[Rule]
     waited_since: float
     start: StartJob | None = None
-    sweep: collective.Sweep | None = None
+    sweep: Sweep | None = None
     plan: PlanLaunch | None = None
     verdicts: Verdicts = field(default_factory=Verdicts)
     judged: set[str] = field(default_factory=set)
@@ -256,7 +251,7 @@ class _Checking:
         return self._leave_out(lambda rule: why if rule.group == "script" else "")
 
     def _jobs(self, needed: frozenset[type[Facts]]) -> Iterator[Event]:
-        """Run the collective job by torch and by every engine that the rules need."""
+        """Run the job by every engine that the rules need."""
         left = [job for job in self._wanted_jobs() if job.kind in needed]
         if left:
             # Jobs leave hosts out for them, also where nobody asked for the checks of the ways.
@@ -298,7 +293,6 @@ class _Checking:
 
     def _wanted_jobs(self) -> Iterator[_Job]:
         context, sweep, start = self.context, self.sweep, self.start
-        yield _Job("coll.init", CollFacts, lambda n: collective.run_job(context, sweep, n))
         for engine in engine_jobs.ENGINES:
             if start is None:
                 why = "there is nobody here who starts jobs"

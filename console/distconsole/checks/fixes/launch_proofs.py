@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from distconsole.checks.fixes.trials import process_args
 from distconsole.checks.fixes.trying import (
     MAX_RANKS,
     Bench,
@@ -17,7 +16,7 @@ from distconsole.checks.fixes.trying import (
     all_hosts,
     changes,
 )
-from distconsole.checks.gather.nodes import fixed_port
+from distconsole.checks.gather.nodes import fixed_port, interpreter
 from distconsole.checks.rules.system import limits
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
@@ -58,14 +57,21 @@ def _start_on(
     seconds = context.left(LAUNCH_SECONDS)
 
     def start(host: Host) -> dict[str, Any]:
-        own = process_args(context, host, change.get(host.name, HostCure()))
-        return context.ask(host, "launch", seconds, {**own, **wanted})
+        own, cure = interpreter(context, host), change.get(host.name, HostCure())
+        changed = {"set": dict(cure.env), "remove": list(cure.unset)}
+        setup = join_setup(own["setup"], cure)
+        return context.ask(host, "launch", seconds, {**own, "setup": setup, **changed, **wanted})
 
     found = {
         said.host: {"error": said.error.message} if isinstance(said, fan.Failed) else said.value
         for said in context.on_each(list(hosts), start, seconds)
     }
     return {host.name: found[host.name] for host in hosts if host.name in found}
+
+
+def join_setup(setup: str | None, change: HostCure) -> str | None:
+    """Return a host's setup command with that of ``change`` behind it."""
+    return "\n".join(filter(None, (setup, change.setup))) or None
 
 
 def _start_prover(

@@ -1,36 +1,61 @@
-"""For findings with a cure: the smallest test that fails, with and without the cure."""
+"""For findings with a cure: the smallest test that fails, ranks or a connection, without the cure and with it."""
 
 from __future__ import annotations
 
+import re
+import secrets
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
-from distconsole.checks.facts.network import NetFacts, ReachFacts, matrix_of
+from distconsole.checks.facts.jobs import RankReport
+from distconsole.checks.facts.network import ReachFacts, matrix_of
 from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.fixes.cures import OMPI, attach_proof, mca_env
-from distconsole.checks.fixes.launch_proofs import LAUNCH_PROVERS
-from distconsole.checks.fixes.trials import GLOO_NAME, run_gloo, run_mpi, try_connection
+from distconsole.checks.fixes.launch_proofs import LAUNCH_PROVERS, join_setup
 from distconsole.checks.fixes.trying import (
     TRIAL_SECONDS,
+    WORDS,
     Bench,
     ProofOnHosts,
     Prover,
     Trial,
+    TrialResult,
     all_hosts,
     change_for,
     changes,
 )
-from distconsole.checks.gather.addresses import Endpoint
-from distconsole.checks.gather.engine_jobs import StartJob
+from distconsole.checks.gather.collective import case
+from distconsole.checks.gather.engine_jobs import EngineJob, StartJob, env_of, python_of
 from distconsole.checks.gather.nodes import MASTER_PORT, CheckContext
+from distconsole.checks.rules.software.ranks import DONE, NOT_STARTED, last_stage, reason
 from distconsole.errors import ConsoleError
 from distconsole.model.cluster import Host
 from distconsole.model.findings import Cure, Finding, HostCure, Severity
+from distconsole.model.requests import LauncherName
 
 MAX_PROOFS = 4
 """Checks whose findings are proven, worst first; one trial is for all findings of a check."""
 
 LEAST_SECONDS = 4.0
+LISTEN_SECONDS, CONNECT_SECONDS = 15.0, 2.0
+ELEMENTS = (1003, 1 << 18)
+"""One message that fits into a packet's way anywhere, and one of a MiB, which finds MTU holes."""
+
+GLOO_NAME = "GLOO_SOCKET_IFNAME"
+NETWORK = (
+    *(GLOO_NAME, "NCCL_SOCKET_IFNAME"),
+    *("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include", "PRTE_MCA_prte_if_include"),
+)
+"""What ``run`` sets and a person who starts ranks by hand does not."""
+
+SOURCE_LINE = re.compile(r"\[rank\d+\]: |\[(?:enforce fail at )?/[\w/.-]+\.(?:cc|cpp|h):\d+\]:? ?")
+"""Where in its source Gloo says something, which helps nobody here."""
+
+BEFORE_TORCH = (NOT_STARTED, "started")
+"""Where a rank ends that has no torch, or takes too long to import it: no matter of the cure."""
 
 
 def prove(
@@ -72,22 +97,8 @@ def _try_cure(bench: Bench, check: str, findings: Sequence[Finding]) -> ProofOnH
 def _by_gloo(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
     """Ranks as a script started by hand has them: nothing of what ``run`` sets."""
     hosts = bench.hosts(all_hosts(findings))
-    return _compare_gloo(bench, hosts, {}, changes(findings, hosts), "all-reduce by Gloo")
-
-
-def _compare_gloo(
-    bench: Bench,
-    hosts: Sequence[Host],
-    without: Mapping[str, HostCure],
-    change: Mapping[str, HostCure],
-    ran: str,
-) -> ProofOnHosts | None:
-    if not hosts:
-        return None
-    trial = partial(run_gloo, bench, hosts, bench.meet(), bound=False)
-    return bench.compare(
-        f"{ran} as by hand", hosts, partial(trial, without), partial(trial, change)
-    )
+    change = changes(findings, hosts)
+    return _compare_ranks(bench, LauncherName.TORCH, hosts, change, by_hand=True)
 
 
 def _by_one_name(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
@@ -98,8 +109,11 @@ def _by_one_name(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | No
         return None
     nic = change[hosts[1].name].env.get(GLOO_NAME, "")
     same = {str(host.name): HostCure(env={GLOO_NAME: nic}) for host in hosts}
-    ran = f"all-reduce by Gloo with {GLOO_NAME}={nic} on all,"
-    return _compare_gloo(bench, hosts, same, change, ran)
+    trial = partial(_run_ranks, bench, LauncherName.TORCH, hosts, same, by_hand=True)
+    words = f" with {GLOO_NAME}={nic} on all,"
+    return _compare_ranks(
+        bench, LauncherName.TORCH, hosts, change, by_hand=True, without=trial, words=words
+    )
 
 
 def _by_mpirun(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
@@ -110,28 +124,17 @@ def _by_mpirun(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None
         return None
     given = change_for([cure], hosts[0].name).env
     env = {**mca_env(cure), **{key: v for key, v in given.items() if key.startswith(OMPI)}}
-    return _compare_mpi(bench, hosts, env, {}, by_hand=True) if env else None
+    change = {str(host.name): HostCure(env=env) for host in hosts}
+    return _compare_ranks(bench, LauncherName.MPI, hosts, change, by_hand=True) if env else None
 
 
 def _by_library(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
     """mpirun as ``run`` starts it, with the library that the cure puts first."""
     hosts = bench.hosts(all_hosts(findings), 2)
-    return _compare_mpi(bench, hosts, {}, changes(findings, hosts), by_hand=False)
-
-
-def _compare_mpi(
-    bench: Bench,
-    hosts: Sequence[Host],
-    env: Mapping[str, str],
-    change: Mapping[str, HostCure],
-    *,
-    by_hand: bool,
-) -> ProofOnHosts | None:
-    if bench.start is None or len(hosts) < 2:
+    if len(hosts) < 2:
         return None
-    trial = partial(run_mpi, bench, bench.start, hosts, by_hand=by_hand)
-    ran = f"all-reduce by mpirun as {'by hand' if by_hand else '`run` starts it'}"
-    return bench.compare(ran, hosts, partial(trial, {}, {}), partial(trial, env, change))
+    change = changes(findings, hosts)
+    return _compare_ranks(bench, LauncherName.MPI, hosts, change, by_hand=False)
 
 
 def _by_variables(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts | None:
@@ -154,24 +157,31 @@ def _by_other_network(bench: Bench, findings: Sequence[Finding]) -> ProofOnHosts
     if all(found.cure is not None and found.cure.port is not None for found in findings):
         return _by_other_port(bench, findings)
     hosts = bench.hosts(all_hosts(findings), 2)
-    nets = bench.context.view((NetFacts,)).of(NetFacts)
-    change = changes(findings, hosts)
-    there = {
-        str(host.name): Endpoint(entry.address, entry.iface, "")
-        for host in hosts
-        for entry in reversed(nets[host.name].addresses)
-        if entry.iface == change[host.name].nic and entry.family == 4
-    }
-    if len(hosts) < 2 or len(there) < len(hosts):
+    change = {name: HostCure(nic=each.nic) for name, each in changes(findings, hosts).items()}
+    if len(hosts) < 2 or not all(each.nic for each in change.values()):
         return None
-    without: Trial = partial(run_gloo, bench, hosts, bench.meet(), {}, bound=True)
-    with_cure = partial(run_gloo, bench, hosts, there, {}, bound=True)
-    ran = "all-reduce by Gloo as `run` starts it"
+    # Ranks would only wait for a connection that is lost, and for nothing that is not known after it.
     lost = _lost_way(bench, hosts)
-    if lost is not None:
-        # Ranks would only wait for this connection, and for nothing that is not known after it.
-        without, ran = lost, f"a connection, and {ran}"
-    return bench.compare(ran, hosts, without, with_cure)
+    return _compare_ranks(bench, LauncherName.TORCH, hosts, change, by_hand=False, without=lost)
+
+
+def _compare_ranks(
+    bench: Bench,
+    launcher: LauncherName,
+    hosts: Sequence[Host],
+    change: Mapping[str, HostCure],
+    *,
+    by_hand: bool,
+    without: Trial | None = None,
+    words: str = "",
+) -> ProofOnHosts | None:
+    """Compare ranks with the ``change`` and ones without, or another trial ``without``."""
+    if not hosts or bench.start is None:
+        return None
+    trial = partial(_run_ranks, bench, launcher, hosts, by_hand=by_hand)
+    by = "mpirun" if launcher is LauncherName.MPI else "Gloo"
+    ran = f"all-reduce by {by}{words} as {'by hand' if by_hand else '`run` starts it'}"
+    return bench.compare(ran, hosts, without or partial(trial, {}), partial(trial, change))
 
 
 def _lost_way(bench: Bench, hosts: Sequence[Host]) -> Trial | None:
@@ -182,7 +192,7 @@ def _lost_way(bench: Bench, hosts: Sequence[Host]) -> Trial | None:
         if source in by_name and target in by_name and target in facts:
             there = facts[target].address
             ends = by_name[source], by_name[target]
-            return partial(try_connection, bench, *ends, there, (there, None))
+            return partial(_try_connection, bench, *ends, there, (there, None))
     return None
 
 
@@ -225,9 +235,131 @@ def _compare_connections(
     end: tuple[str, int],
     cured_end: tuple[str, int],
 ) -> ProofOnHosts | None:
-    connection = partial(try_connection, bench, source, target, address)
+    connection = partial(_try_connection, bench, source, target, address)
     without, with_cure = partial(connection, end), partial(connection, cured_end)
     return bench.compare("a connection", [source, target], without, with_cure)
+
+
+def _run_ranks(
+    bench: Bench,
+    launcher: LauncherName,
+    hosts: Sequence[Host],
+    change: Mapping[str, HostCure],
+    enough: threading.Event,
+    *,
+    by_hand: bool,
+) -> TrialResult:
+    """Sum over one rank a host, by torch and Gloo or by mpirun, with ``change`` on each host.
+
+    Args:
+        by_hand: Without the network that ``run`` names.
+    """
+    context, seconds = bench.context, bench.seconds
+    began = context.clock()
+    by_torch = launcher is LauncherName.TORCH
+    job = EngineJob(
+        launcher,
+        "gloo" if by_torch else "mpi",
+        tuple(_change_host(context, host, change.get(host.name, HostCure())) for host in hosts),
+        _work(len(hosts), seconds),
+        seconds,
+        env_of(context),
+        change,
+        NETWORK if by_hand else (),
+        lambda: enough.is_set() or context.given_up.is_set(),
+    )
+    assert bench.start is not None
+    answer = bench.start(context.session, job)
+    shown = judge_ranks(answer.ranks, answer.said, len(hosts), context.clock() - began)
+    bad = [rank for ranks in answer.ranks.values() for rank in ranks if rank.exit_code != 0]
+    early = [rank for rank in bad if by_torch and last_stage(rank) in BEFORE_TORCH]
+    by_itself = any(rank.exit_code and rank not in early for rank in bad)
+    return replace(shown, able=by_itself or not early)
+
+
+def _change_host(context: CheckContext, host: Host, change: HostCure) -> Host:
+    """Return ``host`` for one rank, with what of ``change`` is no variable."""
+    setup = join_setup(host.setup, change)
+    host = replace(host, slots=1, python=python_of(context, host), setup=setup)
+    return replace(host, nic=change.nic, address=None) if change.nic else host
+
+
+def _work(world: int, seconds: float) -> dict[str, Any]:
+    return {
+        "seed": secrets.randbelow(1 << 30),
+        "timeout_seconds": seconds,
+        "world_size": world,
+        "cases": [case("all_reduce", "float32", count, 0) for count in ELEMENTS],
+        "sweep": None,
+    }
+
+
+def judge_ranks(
+    found: Mapping[str, tuple[RankReport, ...]], engine: Sequence[str], world: int, seconds: float
+) -> TrialResult:
+    """Return what ranks show: exact sums everywhere, or why not, in a line."""
+    ranks = [(name, rank) for name, each in found.items() for rank in each]
+    sizes = {
+        said["group"].get("world_size")
+        for _, rank in ranks
+        for said in rank.said
+        if isinstance(said.get("group"), dict)
+    }
+    if sizes and sizes != {world}:
+        return TrialResult(False, f"ranks say size {sorted(map(str, sizes))[0]}, not {world}")
+    if any(said.get("wrong") for _, rank in ranks for said in rank.said):
+        return TrialResult(False, "wrong sums")
+    bad = [(n, r) for n, r in ranks if last_stage(r) != DONE or r.exit_code != 0]
+    if ranks and not bad:
+        return TrialResult(True, f"exact sums at {len(ranks)} ranks in {seconds:.1f} s")
+    ended = [entry for entry in bad if entry[1].exit_code not in (None, 0)]
+    if not ended:
+        stages = [last_stage(rank) for _, rank in bad] or [NOT_STARTED]
+        reached = next((each for each in stages if each != DONE), DONE)
+        return TrialResult(False, f"no end in {seconds:.1f} s, ranks hang: {reached}")
+    name, rank = min(ended, key=lambda entry: entry[1].seconds)
+    said = [line.strip() for line in engine if line.strip("-*= \n")]
+    why = SOURCE_LINE.sub("", reason(rank, said)).removeprefix("RuntimeError: ")
+    return TrialResult(False, f"rank {rank.rank} ({name}): {why}"[:WORDS])
+
+
+def _try_connection(
+    bench: Bench,
+    source: Host,
+    target: Host,
+    address: str,
+    end: tuple[str, int | None],
+    _enough: threading.Event,
+) -> TrialResult:
+    """Connect ``source`` to a port that ``target`` opens for it at ``address``.
+
+    Args:
+        end: By which name or address, and to which port; None for one of the kernel's choice.
+    """
+    name, wanted = end
+    secret = secrets.token_hex(32)
+    listen = {
+        "address": address,
+        "ports": [] if wanted is None else [wanted],
+        "ephemeral": 1 if wanted is None else 0,
+        "secret": secret,
+        "ttl_seconds": LISTEN_SECONDS,
+    }
+    listening = bench.ask(target, "net.listen", listen)
+    port = next((entry.get("port") for entry in listening.get("ports") or ()), None)
+    if port is None:
+        return TrialResult(False, f"{target.name} cannot listen", able=False)
+    connect = {
+        "targets": [{"id": "0", "address": name, "port": port}],
+        "secret": secret,
+        "timeout_seconds": CONNECT_SECONDS,
+    }
+    results = bench.ask(source, "net.connect", connect).get("results") or [{}]
+    bench.ask(target, "net.close", {"token": str(listening.get("token", ""))})
+    ok = results[0].get("ok") is True
+    words = "connected" if ok else results[0].get("error") or "timeout"
+    shown = f"{source.name} -> {name} port {port}: {words}"
+    return TrialResult(ok, shown, able=bool(results[0]))
 
 
 PROVERS: dict[str, Prover] = {

@@ -1,7 +1,4 @@
-"""Jobs by the engines that all hosts have: collectives by Horovod and by mpirun, and a plain mpirun over ssh.
-
-The former are started as ``run`` starts them: the check gets that as a ``StartJob``.
-"""
+"""Short jobs: collectives by torch, Horovod and mpirun, started as ``run`` starts them, and a plain mpirun over ssh."""
 
 from __future__ import annotations
 
@@ -9,37 +6,40 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from distconsole.checks.engine.losses import find_dead_links, leave_out_for
+from distconsole.checks.engine.target import LaunchNeeds
 from distconsole.checks.facts.evidence import HostEvidence, Outcome
+from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.jobs import (
     CollFacts,
     HorovodCollFacts,
     HorovodMpiFacts,
     MpiCollFacts,
     MpiSshFacts,
+    RankReport,
 )
-from distconsole.checks.facts.network import BetweenFacts, NetFacts
-from distconsole.checks.facts.node import Facts, HorovodFacts, MpiFacts, SshFacts
+from distconsole.checks.facts.network import BetweenFacts, NetFacts, PortFacts
+from distconsole.checks.facts.node import Facts, HorovodFacts, MpiFacts, SshFacts, TorchFacts
 from distconsole.checks.gather.addresses import endpoints, machines
 from distconsole.checks.gather.collective import (
     Sweep,
     able,
     job_seconds,
     join_seconds,
-    reports,
     slots_of,
     work_for,
 )
+from distconsole.checks.gather.losses import find_dead_links, leave_out_for
 from distconsole.checks.gather.nodes import CheckContext, add_answer
 from distconsole.errors import ConsoleError, NodeError, PlanError
 from distconsole.model.cluster import Host
+from distconsole.model.findings import HostCure
 from distconsole.model.requests import LauncherName, Level
 from distconsole.session import Session
 
 MPIRUN_SECONDS = 15.0
 MOST_HOSTS = 64
-TIMED = (1 << 20,)
-"""Elements of the all-reduce that is timed: short ones would have to wait for Horovod's cycles."""
+MEETING = ("MASTER_ADDR", "MASTER_PORT")
+"""Where the user's ranks meet: others meet where ``run`` has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +47,12 @@ class EngineJob:
     """What to run.
 
     Attributes:
-        launcher: ``horovod`` or ``mpi``.
+        engine: What the ranks compute by: ``gloo``, ``nccl``, ``horovod`` or ``mpi``.
         hosts: In the order of ranks; their ``slots`` say how many.
-        work: What the ranks shall do (``collective_worker``).
+        work: What the ranks shall do (``collectives.worker`` of the agent).
         seconds: After so long what is left is killed.
         env: Added to every rank's environment.
+        changes: By host what is added to, and removed from, the environment of its ranks.
         without: Variables that ``run`` sets by itself and this job shall not get, as if it were
             started by hand.
         given_up: Whether nobody waits for it any more.
@@ -59,13 +60,20 @@ class EngineJob:
     """
 
     launcher: LauncherName
+    engine: str
     hosts: tuple[Host, ...]
     work: Mapping[str, Any]
     seconds: float
     env: Mapping[str, str] = field(default_factory=dict)
+    changes: Mapping[str, HostCure] = field(default_factory=dict)
     without: tuple[str, ...] = ()
     given_up: Callable[[], bool] = lambda: False
     nic: str | None = None
+
+    @property
+    def world_size(self) -> int:
+        """Ranks over all hosts."""
+        return sum(host.slots or 1 for host in self.hosts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +82,12 @@ class EngineAnswer:
 
     Attributes:
         launcher: What it was started by: mpirun also starts a Horovod without Gloo.
-        planned: The ranks of each host.
-        ranks: What became of each host's ranks, as ``facts.RankReport`` has it.
+        ranks: What became of each host's ranks.
         said: The last words of the engine itself, mpirun's for example.
     """
 
     launcher: str
-    planned: Mapping[str, tuple[int, ...]]
-    ranks: Mapping[str, tuple[dict[str, Any], ...]]
+    ranks: Mapping[str, tuple[RankReport, ...]]
     said: tuple[str, ...] = ()
 
 
@@ -106,9 +112,11 @@ class Engine:
         stage: The check whose stage it is.
         kind: The facts that it gives.
         lacking: Why a host cannot take part for what it has not; empty if it can.
+        everywhere: Whether all hosts must have it, or the job goes on without those that do not.
         mpirun: Whether mpirun starts the ranks.
         env: Variables that choose what the engine goes by.
         brief: Whether a few cases are enough at every level.
+        timed: Elements of the all-reduces that are timed where there is no sweep.
     """
 
     launcher: LauncherName
@@ -116,9 +124,17 @@ class Engine:
     stage: str
     kind: type[CollFacts]
     lacking: Callable[[HostEvidence], str]
+    everywhere: bool = True
     mpirun: bool = False
     env: Mapping[str, str] = field(default_factory=dict)
     brief: bool = False
+    timed: tuple[int, ...] = (1 << 20,)  # short ones would have to wait for Horovod's cycles
+
+
+def _without_torch(evidence: HostEvidence) -> str:
+    torch = evidence.known.get(TorchFacts)
+    there = isinstance(torch, TorchFacts) and torch.present and not torch.error
+    return "" if there else "no torch there"
 
 
 def _without_horovod(evidence: HostEvidence) -> str:
@@ -145,6 +161,15 @@ def _without_both(evidence: HostEvidence) -> str:
     )
 
 
+TORCH = Engine(
+    LauncherName.TORCH,
+    "torch",
+    "coll.init",
+    CollFacts,
+    _without_torch,
+    everywhere=False,
+    timed=(1, 1024, 1 << 20),
+)
 HOROVOD = Engine(
     LauncherName.HOROVOD, "Horovod", "horovod.init", HorovodCollFacts, _without_horovod
 )
@@ -159,7 +184,7 @@ HOROVOD_BY_MPI = Engine(
     brief=True,
 )
 MPI = Engine(LauncherName.MPI, "mpirun", "mpi.launch", MpiCollFacts, _without_mpi, mpirun=True)
-ENGINES = (HOROVOD, HOROVOD_BY_MPI, MPI)
+ENGINES = (TORCH, HOROVOD, HOROVOD_BY_MPI, MPI)
 
 
 def run_engine(
@@ -170,47 +195,98 @@ def run_engine(
     jobs: int,
 ) -> Iterator[str]:
     """Run the job by ``engine``, the first of ``jobs``; yields each host when it is over."""
-    hosts = _everywhere(context, engine)
+    hosts = _participants(context, engine)
     if not hosts:
         return
     seconds = job_seconds(context, engine.kind, jobs)
     if not seconds:
         return
+    timeout = join_seconds(context, seconds)
+    job = _make_job(context, engine, hosts, sweep, seconds, timeout)
+    names = [host.name for host in hosts]
+    try:
+        answer = start(context.session, job)
+    except PlanError as error:
+        for name in names:
+            refused = engine.kind(
+                launcher=engine.launcher.value, refused=error.message, refused_hint=error.hint
+            )
+            context.hosts[name].add_facts(refused)
+    except ConsoleError as error:
+        context.mark_missing((engine.kind,), Outcome.COULD_NOT_RUN, error.message)
+    else:
+        for name in names:
+            facts = _facts(engine, job, answer, answer.ranks.get(name, ()), timeout)
+            context.hosts[name].add_facts(facts)
+    if lost := find_dead_links(context, names):
+        leave_out_for(context, engine.kind, names, lost)
+    yield from names
+
+
+def _make_job(
+    context: CheckContext,
+    engine: Engine,
+    hosts: list[Host],
+    sweep: Sweep | None,
+    seconds: float,
+    timeout: float,
+) -> EngineJob:
+    launch = context.launch
     placed = tuple(
         replace(host, slots=slots_of(context, host), python=python_of(context, host))
         for host in hosts
     )
     world = sum(host.slots or 1 for host in placed)
-    timeout = join_seconds(context, seconds)
     level = Level.STANDARD if engine.brief else context.request.level
-    work = work_for(level, sweep, seconds, timeout, world, TIMED)
-    launch = context.launch
-    own = dict(launch.env) if launch is not None else {}
-    env = {**own, **engine.env, "HOROVOD_GLOO_TIMEOUT_SECONDS": str(int(timeout))}
-    nic = launch.nic if launch is not None else None
-    names = [host.name for host in hosts]
+    env = env_of(context)
+    fixed = _port_of_launch(context, hosts[0])
+    if fixed is not None and engine is TORCH:
+        env["MASTER_PORT"] = str(fixed)
 
     def given_up() -> bool:
-        return context.given_up.is_set() or bool(find_dead_links(context, names))
+        dead = find_dead_links(context, [host.name for host in hosts])
+        return context.given_up.is_set() or bool(dead)
 
-    job = EngineJob(engine.launcher, placed, work, seconds, env, given_up=given_up, nic=nic)
-    try:
-        answer = start(context.session, job)
-    except PlanError as error:
-        for host in hosts:
-            refused = engine.kind(
-                launcher=engine.launcher.value, refused=error.message, refused_hint=error.hint
-            )
-            context.hosts[host.name].add_facts(refused)
-    except ConsoleError as error:
-        context.mark_missing((engine.kind,), Outcome.COULD_NOT_RUN, error.message)
-    else:
-        for host in hosts:
-            facts = _facts(engine, host, answer, world, timeout)
-            context.hosts[host.name].add_facts(facts)
-    if lost := find_dead_links(context, names):
-        leave_out_for(context, engine.kind, names, lost)
-    yield from (host.name for host in hosts)
+    return EngineJob(
+        engine.launcher,
+        _backend(context, placed) if engine is TORCH else engine.launcher.value,
+        placed,
+        work_for(level, sweep, seconds, timeout, world, engine.timed),
+        seconds,
+        {**env, **engine.env, "HOROVOD_GLOO_TIMEOUT_SECONDS": str(int(timeout))},
+        given_up=given_up,
+        nic=launch.nic if launch is not None else None,
+    )
+
+
+def env_of(context: CheckContext) -> dict[str, str]:
+    """Return the variables that the user of the launch gives, but for where its own ranks meet."""
+    env = context.launch.env if context.launch is not None else {}
+    return {name: value for name, value in env.items() if name not in MEETING}
+
+
+def _backend(context: CheckContext, hosts: tuple[Host, ...]) -> str:
+    """Return what torch's ranks talk by: NCCL where each has a GPU of its own, unless the launch says Gloo."""
+    view = context.view()
+    gpus, torches = view.of(GpuFacts), view.of(TorchFacts)
+    needs = context.launch.needs if context.launch is not None else LaunchNeeds()
+    nccl = needs.backend != "gloo" and all(
+        host.name in gpus
+        and gpus[host.name].count >= (host.slots or 1)
+        and torches[host.name].cuda is not None
+        for host in hosts
+    )
+    return "nccl" if nccl else "gloo"
+
+
+def _port_of_launch(context: CheckContext, host: Host) -> int | None:
+    """Return the port that the launch fixes, unless it is held there: that is another finding."""
+    launch = context.launch
+    if launch is None or launch.port is None:
+        return None
+    facts = context.view((PortFacts,)).of(PortFacts).get(host.name)
+    port = facts.ports.get(str(launch.port)) if facts is not None else None
+    return launch.port if port is not None and port.free else None
 
 
 def python_of(context: CheckContext, host: Host) -> str | None:
@@ -220,19 +296,21 @@ def python_of(context: CheckContext, host: Host) -> str | None:
     return host.python if planned is None else planned.python
 
 
-def _everywhere(context: CheckContext, engine: Engine) -> list[Host]:
-    """Return the hosts of the job; none, with the reason noted, unless all have the engine."""
+def _participants(context: CheckContext, engine: Engine) -> list[Host]:
+    """Return the hosts of the job; none, with the reason noted, where it cannot be."""
     reached = context.reached()
     lacking = {host.name: engine.lacking(context.hosts[host.name]) for host in reached}
     without = [name for name, why in lacking.items() if why]
-    for host in reached if without else ():
-        why = lacking[host.name] or f"{engine.name} is not on every host (not on {without[0]})"
-        context.hosts[host.name].mark_missing(engine.kind, Outcome.SKIPPED, why)
-    if without:
+    if without and engine.everywhere:
+        for host in reached:
+            why = lacking[host.name] or f"{engine.name} is not on every host (not on {without[0]})"
+            context.hosts[host.name].mark_missing(engine.kind, Outcome.SKIPPED, why)
         return []
     hosts = able(context, engine.kind, engine.lacking)
     if engine.mpirun and _share_a_machine(context, hosts, engine.kind):
         return []
+    if not hosts:
+        context.mark_missing((engine.kind,), Outcome.COULD_NOT_RUN, "no host can take part")
     return hosts
 
 
@@ -247,17 +325,19 @@ def _share_a_machine(context: CheckContext, hosts: list[Host], kind: type[Facts]
 
 
 def _facts(
-    engine: Engine, host: Host, answer: EngineAnswer, world: int, timeout: float
+    engine: Engine,
+    job: EngineJob,
+    answer: EngineAnswer,
+    ranks: tuple[RankReport, ...],
+    timeout: float,
 ) -> CollFacts:
-    planned = answer.planned.get(host.name, ())
-    ranks = reports(answer.ranks.get(host.name), planned)
     groups = [said["group"] for rank in ranks for said in rank.said if "group" in said]
-    backend = next((str(group.get("backend")) for group in groups), "")
+    carrier = {"mpi": "mpi", "horovod": "gloo"}.get(answer.launcher, job.engine)
     return engine.kind(
         launcher=engine.launcher.value,
-        backend=backend or ("mpi" if answer.launcher == LauncherName.MPI else "gloo"),
-        world_size=world,
-        planned=planned,
+        backend=next((str(group.get("backend")) for group in groups), carrier),
+        world_size=job.world_size,
+        planned=tuple(rank.rank for rank in ranks),
         ranks=ranks,
         timeout_seconds=timeout,
         engine_said=answer.said,

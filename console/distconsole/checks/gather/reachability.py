@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Any
 
 from distconsole.checks.engine.judge import Verdicts, judge
-from distconsole.checks.engine.losses import is_lost, leave_out
 from distconsole.checks.engine.rule import Rule
 from distconsole.checks.facts.evidence import ALONE, BROKEN, Outcome
 from distconsole.checks.facts.jobs import CollFacts
@@ -16,6 +15,7 @@ from distconsole.checks.facts.network import Edge, NetFacts, ReachFacts, matrix_
 from distconsole.checks.facts.node import Facts, SshFacts, convert
 from distconsole.checks.gather.addresses import Endpoint, endpoints, endpoints_in, shared_networks
 from distconsole.checks.gather.listeners import Listeners, Listening
+from distconsole.checks.gather.losses import is_lost, leave_out
 from distconsole.checks.gather.nodes import CheckContext
 from distconsole.checks.gather.second_questions import ask_kernels
 from distconsole.checks.interfaces.panel import plan_untried

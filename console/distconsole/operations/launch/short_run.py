@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
 
+from distconsole.checks.facts.jobs import RankReport
 from distconsole.checks.gather.engine_jobs import EngineAnswer, EngineJob
 from distconsole.errors import NodeError
 from distconsole.launch.choose import choose_launcher
@@ -20,6 +20,7 @@ from distconsole.launch.everywhere import on_every
 from distconsole.launch.execute import start, undo
 from distconsole.launch.plan import PreparedLaunch
 from distconsole.launch.script import ScriptTraits
+from distconsole.model.findings import HostCure
 from distconsole.model.job import LaunchPlan, NodePlan
 from distconsole.model.requests import LauncherName, Run
 from distconsole.operations.launch.planner import ask_engines, collect_facts, plan_launch
@@ -66,7 +67,6 @@ def short_run(session: Session, job: EngineJob) -> EngineAnswer:
     first = journals[plan.nodes[0].host]
     return EngineAnswer(
         launcher=plan.launcher,
-        planned={node.host: tuple(node.world_ranks) for node in plan.nodes},
         ranks={
             node.host: tuple(journals[node.host].report(rank) for rank in node.world_ranks)
             for node in plan.nodes
@@ -79,7 +79,7 @@ def _plan(session: Session, job: EngineJob) -> LaunchPlan:
     request = Run(
         script=WORKER,
         module=True,
-        arguments=(repr(job.seconds), job.launcher.value, json.dumps(job.work)),
+        arguments=(repr(job.seconds), job.engine, json.dumps(job.work)),
         launcher=job.launcher,
         nic=job.nic,
         workdir="/",
@@ -96,15 +96,17 @@ def _plan(session: Session, job: EngineJob) -> LaunchPlan:
 
 
 def _insert_script(node: NodePlan, job: EngineJob) -> NodePlan:
-    """Put the text of the ranks' script where the plan names it: it is on no node's disk."""
+    """Put the text of the ranks' script where the plan names it, as it is on no node's disk; change the variables."""
     ranks = []
     for rank in node.ranks:
         at = rank.argv.index(WORKER) if WORKER in rank.argv else 0
         script = (*rank.argv[: at - 1], "-c", rank_script(), *rank.argv[at + 1 :])
         ranks.append(replace(rank, argv=script) if at else rank)
-    dropped = set(job.without) - set(job.env)
+    change = job.changes.get(node.host, HostCure())
+    dropped = {*(set(job.without) - set(job.env)), *change.unset}
     env = {name: value for name, value in node.env.items() if name not in dropped}
-    return replace(node, ranks=tuple(ranks), env=env)
+    unset = tuple(name for name in (*node.unset, *change.unset) if name not in change.env)
+    return replace(node, ranks=tuple(ranks), env={**env, **change.env}, unset=unset)
 
 
 def _listen(
@@ -158,22 +160,23 @@ class _NodeJournal:
         text = "".join(self._logs.get((rank, stream), ()))
         return [line[:500] if stream == "err" else line for line in text.splitlines()]
 
-    def report(self, rank: int) -> dict[str, Any]:
-        """Return what became of a rank (``facts.RankReport``); killed by us: no exit code."""
+    def report(self, rank: int) -> RankReport:
+        """Return what became of a rank; one that was killed by us has no exit code."""
         state = self._states.get(rank)
         code = None if state is None or state.state == KILLED else state.exit_code
         if code and state is not None and state.signal:
             code = -state.signal
-        return {
-            "rank": rank,
-            "exit_code": code,
-            "seconds": 0.0 if state is None else max(0.0, state.t - (self.began or state.t)),
-            "said": list(_parse_lines(self.lines(rank, "out"))),
-            "error": [line for line in self.lines(rank, "err") if line.strip()][-MAX_ERROR_LINES:],
-        }
+        error = [line for line in self.lines(rank, "err") if line.strip()]
+        return RankReport(
+            rank=rank,
+            exit_code=code,
+            seconds=0.0 if state is None else max(0.0, state.t - (self.began or state.t)),
+            said=tuple(_parse_lines(self.lines(rank, "out"))),
+            error=tuple(error[-MAX_ERROR_LINES:]),
+        )
 
 
-def _parse_lines(lines: list[str]) -> Iterator[Mapping[str, Any]]:
+def _parse_lines(lines: list[str]) -> Iterator[dict[str, object]]:
     for line in [line for line in lines if line.startswith(MARK)][:MAX_LINES]:
         with suppress(ValueError):
             said = json.loads(line.removeprefix(MARK))

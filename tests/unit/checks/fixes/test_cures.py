@@ -13,7 +13,7 @@ import pytest
 from distconsole.checks.facts.jobs import RankReport
 from distconsole.checks.fixes import trying
 from distconsole.checks.fixes.cures import add_to_hint, attach_proof, lines_to_type
-from distconsole.checks.fixes.trials import judge_ranks
+from distconsole.checks.fixes.proofs import judge_ranks
 from distconsole.checks.fixes.trying import TrialResult, change_for, conclude, run_both
 from distconsole.config.load import read_config
 from distconsole.config.schema import Config
