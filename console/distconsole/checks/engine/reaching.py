@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from distconsole.checks.facts.evidence import HostEvidence
 from distconsole.checks.facts.node import SshFacts
-from distconsole.checks.gather.nodes import CheckContext
+from distconsole.checks.gather.context import CheckContext
 from distconsole.errors import ConsoleError
 from distconsole.model import outcome as fan
 from distconsole.model.requests import Level

@@ -23,7 +23,7 @@ from distconsole.checks.facts.evidence import (
     View,
 )
 from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, pair_reports
-from distconsole.checks.gather.nodes import CheckContext
+from distconsole.checks.gather.context import CheckContext
 from distconsole.checks.gather.timings import collectives_of, left_out_of, verified_of
 from distconsole.checks.rules.wording import MAX_LISTED, join_some
 from distconsole.errors import ConfigError

@@ -38,12 +38,12 @@ from distconsole.checks.gather import (
     losses,
     pair_bandwidth,
     reachability,
-    second_questions,
     slurm_stage,
 )
 from distconsole.checks.gather.collective import Sweep
+from distconsole.checks.gather.context import CheckContext, expected_of
 from distconsole.checks.gather.engine_jobs import StartJob
-from distconsole.checks.gather.nodes import CheckContext, expected_of, local_facts
+from distconsole.checks.gather.local_facts import ask_names, local_facts
 from distconsole.checks.rules.network.ssh import REACHING
 from distconsole.errors import Terminated
 from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
@@ -70,7 +70,7 @@ STAGES = (
     Stage("local facts", (), local_facts),
     Stage("slurm.munge", (MungeFacts,), slurm_stage.exchange),
     Stage("slurm.limits", (StepFacts,), lambda each: slurm_stage.step_limits(each, os.environ)),
-    Stage("os.peer_names", (NameFacts,), second_questions.ask_names),
+    Stage("os.peer_names", (NameFacts,), ask_names),
     Stage("fs.speed", (SpeedFacts,), folder_stage.measure),
     Stage("gpu.pcie_load", (GpuLoadFacts,), gpu_stage.measure),
     REACH,

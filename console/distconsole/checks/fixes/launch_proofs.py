@@ -16,7 +16,7 @@ from distconsole.checks.fixes.trying import (
     all_hosts,
     changes,
 )
-from distconsole.checks.gather.nodes import fixed_port, interpreter
+from distconsole.checks.gather.context import fixed_port, interpreter
 from distconsole.checks.rules.system import limits
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host

@@ -28,8 +28,8 @@ from distconsole.checks.fixes.trying import (
     changes,
 )
 from distconsole.checks.gather.collective import case
+from distconsole.checks.gather.context import MASTER_PORT, CheckContext
 from distconsole.checks.gather.engine_jobs import EngineJob, StartJob, env_of, python_of
-from distconsole.checks.gather.nodes import MASTER_PORT, CheckContext
 from distconsole.checks.rules.software.ranks import DONE, NOT_STARTED, last_stage, reason
 from distconsole.errors import ConsoleError
 from distconsole.model.cluster import Host

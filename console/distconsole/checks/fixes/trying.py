@@ -11,9 +11,9 @@ from typing import Any
 
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import SshFacts
-from distconsole.checks.gather.addresses import Endpoint, endpoints
+from distconsole.checks.gather.addresses import endpoints
+from distconsole.checks.gather.context import CheckContext
 from distconsole.checks.gather.engine_jobs import StartJob
-from distconsole.checks.gather.nodes import CheckContext
 from distconsole.errors import ConsoleError, NodeError
 from distconsole.model.cluster import Host
 from distconsole.model.findings import Cure, Finding, HostCure, Proof
@@ -111,13 +111,9 @@ class Bench:
         """What a trial may take now."""
         return self.context.left(TRIAL_SECONDS)
 
-    def meet(self) -> dict[str, Endpoint]:
-        """Return where each host is met, as ``run`` chooses."""
-        return endpoints(self.context.view((NetFacts, SshFacts)))
-
     def hosts(self, names: Sequence[str], most: int = MAX_RANKS) -> list[Host]:
         """Return these hosts as far as they answer, and where that is one alone a peer for it."""
-        meet = self.meet()
+        meet = endpoints(self.context.view((NetFacts, SshFacts)))
         able = [host for host in self.context.reached() if host.name in meet]
         found = [host for host in able if host.name in names][:most]
         if len(found) == 1:

@@ -14,7 +14,7 @@ from distconsole.checks.facts.network import NetFacts, ReachFacts, matrix_of
 from distconsole.checks.facts.node import Facts, OsFacts, SshFacts
 from distconsole.checks.gather.addresses import endpoints
 from distconsole.checks.gather.attribution import blame
-from distconsole.checks.gather.nodes import BUDGET_OVER, CheckContext
+from distconsole.checks.gather.context import BUDGET_OVER, CheckContext
 from distconsole.model.cluster import Host
 from distconsole.model.requests import CollectiveName, Level
 
@@ -35,6 +35,9 @@ ODD_ELEMENTS = 1003
 OPS = tuple(name.value for name in CollectiveName)
 SIZES = tuple(4 << power for power in range(0, 25, 2))
 """Of a sweep, in bytes: 4 B to 64 MiB, each four times the one before."""
+
+TIMED = (1, 1024, 1 << 20)
+"""Elements of the all-reduces that are timed where there is no sweep."""
 
 SWEEP_SHARE = 0.6
 """Of a job's time; the rest is for starting and for what each rank computes to verify."""
@@ -62,7 +65,7 @@ def work_for(
     seconds: float,
     timeout_seconds: float,
     world: int,
-    timed: tuple[int, ...],
+    timed: tuple[int, ...] = TIMED,
 ) -> dict[str, Any]:
     """Return what the ranks do (``collective_worker``): a few cases, or at level full a sweep.
 

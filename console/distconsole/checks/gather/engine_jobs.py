@@ -21,6 +21,7 @@ from distconsole.checks.facts.network import BetweenFacts, NetFacts, PortFacts
 from distconsole.checks.facts.node import Facts, HorovodFacts, MpiFacts, SshFacts, TorchFacts
 from distconsole.checks.gather.addresses import endpoints, machines
 from distconsole.checks.gather.collective import (
+    TIMED,
     Sweep,
     able,
     job_seconds,
@@ -28,8 +29,8 @@ from distconsole.checks.gather.collective import (
     slots_of,
     work_for,
 )
+from distconsole.checks.gather.context import CheckContext, add_answer
 from distconsole.checks.gather.losses import find_dead_links, leave_out_for
-from distconsole.checks.gather.nodes import CheckContext, add_answer
 from distconsole.errors import ConsoleError, NodeError, PlanError
 from distconsole.model.cluster import Host
 from distconsole.model.findings import HostCure
@@ -168,7 +169,7 @@ TORCH = Engine(
     CollFacts,
     _without_torch,
     everywhere=False,
-    timed=(1, 1024, 1 << 20),
+    timed=TIMED,
 )
 HOROVOD = Engine(
     LauncherName.HOROVOD, "Horovod", "horovod.init", HorovodCollFacts, _without_horovod

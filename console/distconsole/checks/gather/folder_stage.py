@@ -12,7 +12,7 @@ from typing import Any
 from distconsole.checks.facts.evidence import HostEvidence, Outcome
 from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.facts.script import Folder, FolderFacts, SpeedFacts
-from distconsole.checks.gather.nodes import NOTHING_WRITTEN, CheckContext, believe
+from distconsole.checks.gather.context import NOTHING_WRITTEN, CheckContext, believe
 from distconsole.checks.rules.system.folders import slow_folders
 from distconsole.model.cluster import Host
 from distconsole.model.requests import Level

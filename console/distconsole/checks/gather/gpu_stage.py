@@ -10,7 +10,7 @@ import msgspec
 
 from distconsole.checks.facts.evidence import HostEvidence, Outcome
 from distconsole.checks.facts.gpu import GpuFacts, GpuLoadFacts, LoadedGpu
-from distconsole.checks.gather.nodes import CheckContext, believe
+from distconsole.checks.gather.context import CheckContext, believe
 from distconsole.checks.rules.gpu.gpu_load import suspects
 from distconsole.model.cluster import Host
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from distconsole.checks.facts.node import Facts, convert
 from distconsole.checks.gather.addresses import Endpoint
-from distconsole.checks.gather.nodes import CheckContext, fixed_port
+from distconsole.checks.gather.context import CheckContext, fixed_port
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from distconsole.checks.facts.evidence import LOST, Outcome
 from distconsole.checks.facts.node import Facts, LifeFacts
-from distconsole.checks.gather.nodes import CheckContext
+from distconsole.checks.gather.context import CheckContext
 from distconsole.errors import AgentEndedError, NodeError
 
 ANSWER_SECONDS = 4.0

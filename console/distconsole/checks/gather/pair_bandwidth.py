@@ -23,8 +23,8 @@ from distconsole.checks.facts.network import (
 from distconsole.checks.facts.node import SshFacts
 from distconsole.checks.gather.addresses import endpoints
 from distconsole.checks.gather.attribution import SLOW_SHARE, Pair, usual
+from distconsole.checks.gather.context import CheckContext
 from distconsole.checks.gather.listeners import Listeners
-from distconsole.checks.gather.nodes import CheckContext
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
 from distconsole.model.events import PairProgress

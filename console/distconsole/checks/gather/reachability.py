@@ -12,12 +12,11 @@ from distconsole.checks.engine.rule import Rule
 from distconsole.checks.facts.evidence import ALONE, BROKEN, Outcome
 from distconsole.checks.facts.jobs import CollFacts
 from distconsole.checks.facts.network import Edge, NetFacts, ReachFacts, matrix_of, pair_reports
-from distconsole.checks.facts.node import Facts, SshFacts, convert
+from distconsole.checks.facts.node import Facts, KernelFacts, SshFacts, convert
 from distconsole.checks.gather.addresses import Endpoint, endpoints, endpoints_in, shared_networks
+from distconsole.checks.gather.context import CheckContext
 from distconsole.checks.gather.listeners import Listeners, Listening
 from distconsole.checks.gather.losses import is_lost, leave_out
-from distconsole.checks.gather.nodes import CheckContext
-from distconsole.checks.gather.second_questions import ask_kernels
 from distconsole.checks.interfaces.panel import plan_untried
 from distconsole.checks.rules.software.ranks import DONE, last_stage
 from distconsole.model import outcome as fan
@@ -31,6 +30,8 @@ CONNECT_SECONDS = {Level.QUICK: 1.2, Level.STANDARD: 3.2, Level.FULL: 7.5}
 
 AGAIN_SECONDS = CONNECT_SECONDS[Level.QUICK]
 """The same for what is tried once more."""
+
+KERNEL_SECONDS = 2.0
 
 PINGS, FEW_PINGS = 5, 1
 """Round trips to time with each other host, and beyond ``ALL_PORTS_HOSTS``: the kernel times more."""
@@ -82,7 +83,7 @@ def reach(context: CheckContext) -> Iterator[Told]:
         return
     ports = MANY_PORTS if len(hosts) <= MANY_PORTS_HOSTS else FEW_PORTS
     found, errors = yield from _try_network(context, hosts, chosen, ports, timeout, first=True)
-    ask_kernels(context, [edge for edges in found.values() for edge in edges if not edge.ok])
+    _ask_kernels(context, [edge for edges in found.values() for edge in edges if not edge.ok])
     others = yield from _try_rounds(context, hosts, _other_networks(context, chosen), timeout)
     untried = plan_untried(context.view((NetFacts, SshFacts)))
     choices = yield from _try_rounds(context, hosts, untried, timeout)
@@ -99,6 +100,17 @@ def reach(context: CheckContext) -> Iterator[Told]:
                 chosen=choices.get(host.name, ()),
             )
         )
+
+
+def _ask_kernels(context: CheckContext, broken: Iterable[Edge]) -> None:
+    """Read the kernel's log on both ends of connections that failed, as it is since they did."""
+    names = {name for edge in broken for name in (edge.source, edge.target)}
+    hosts = [host for host in context.reached() if host.name in names]
+    seconds = context.left(KERNEL_SECONDS)
+    if not hosts or seconds < KERNEL_SECONDS:
+        return
+    for _ in context.ask_facts(hosts, KernelFacts, "kernel", seconds):
+        pass
 
 
 def _other_networks(

@@ -8,7 +8,7 @@ from typing import Any
 from distconsole.checks.facts.evidence import Outcome
 from distconsole.checks.facts.jobs import MungeFacts, SlurmFacts, StepFacts
 from distconsole.checks.facts.node import Facts
-from distconsole.checks.gather.nodes import CheckContext, add_answer
+from distconsole.checks.gather.context import CheckContext, add_answer
 from distconsole.config.ranges import RangeError, expand, split_list
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host

@@ -9,7 +9,7 @@ from distconsole.checks.engine.report import find_unmade, make_report
 from distconsole.checks.facts.evidence import ELSEWHERE, Outcome
 from distconsole.checks.facts.jobs import CollFacts, RankReport
 from distconsole.checks.facts.node import SshFacts
-from distconsole.checks.gather.nodes import CheckContext
+from distconsole.checks.gather.context import CheckContext
 from distconsole.config.schema import Config
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName

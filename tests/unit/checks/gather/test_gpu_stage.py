@@ -10,7 +10,7 @@ from typing import Any, cast
 from distconsole.checks.facts.evidence import Outcome
 from distconsole.checks.facts.gpu import Gpu, GpuFacts, GpuLoadFacts
 from distconsole.checks.gather import gpu_stage
-from distconsole.checks.gather.nodes import CheckContext
+from distconsole.checks.gather.context import CheckContext
 from distconsole.config.schema import Config
 from distconsole.errors import NodeError
 from distconsole.model.cluster import Cluster, Host

@@ -24,7 +24,7 @@ from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import Filesystem, OsFacts, SshFacts
 from distconsole.checks.facts.script import FolderFacts, SpeedFacts, Trial
 from distconsole.checks.gather.addresses import machines
-from distconsole.checks.gather.questions import NODE_FOLDERS
+from distconsole.checks.gather.local_facts import NODE_FOLDERS
 from distconsole.checks.rules.wording import dissent, list_some, name_hosts
 from distconsole.model.requests import Level
 

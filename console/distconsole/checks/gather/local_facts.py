@@ -1,0 +1,269 @@
+"""What each node can say by itself, asked all at once, and then what the others' names mean there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from distconsole.checks.engine.target import Launch
+from distconsole.checks.facts.evidence import ALONE, ELSEWHERE, HostEvidence, Outcome
+from distconsole.checks.facts.gpu import FabricFacts, GpuFacts
+from distconsole.checks.facts.jobs import SlurmFacts
+from distconsole.checks.facts.network import BetweenFacts, NameFacts, NetFacts, PortFacts
+from distconsole.checks.facts.node import (
+    ClockFacts,
+    EnvFacts,
+    Facts,
+    HorovodFacts,
+    ImportFacts,
+    KernelFacts,
+    MpiFacts,
+    OsFacts,
+    ProcFacts,
+    PythonFacts,
+    ShellFacts,
+    ShmFacts,
+    TorchFacts,
+)
+from distconsole.checks.facts.script import FolderFacts, ScriptFacts
+from distconsole.checks.gather.context import (
+    BUDGET_OVER,
+    MASTER_PORT,
+    NOTHING_WRITTEN,
+    CheckContext,
+    add_answer,
+    interpreter,
+    ports_of,
+)
+from distconsole.model import outcome as fan
+from distconsole.model.cluster import Host
+from distconsole.model.names import HostName
+from distconsole.model.requests import Level
+from distconsole.rpc.link import OFFSET_PINGS, NodeLink
+
+NODE_FOLDERS = "/tmp"  # noqa: S108 - the name of a fact
+"""Where node folders are that are not asked for elsewhere."""
+
+SPARE_PORTS = tuple(range(MASTER_PORT + 1, MASTER_PORT + 9))
+"""What a job may take whose port is held."""
+
+LOCAL_SECONDS = {Level.QUICK: 8.0, Level.STANDARD: 20.0, Level.FULL: 40.0}
+"""How long a host may take over all its local facts."""
+
+FOLDER_SECONDS = {Level.QUICK: 1.5, Level.STANDARD: 4.0, Level.FULL: 8.0}
+"""How long a filesystem may sleep over a question that a healthy one answers in milliseconds."""
+
+MANY_HOSTS, FEW_PINGS = 32, 3
+"""With more hosts than that, each one's clock is compared with fewer exchanges."""
+
+PYTHON_KINDS: tuple[type[Facts], ...] = (PythonFacts, TorchFacts, HorovodFacts, EnvFacts)
+KINDS: tuple[type[Facts], ...] = (
+    *(OsFacts, ShellFacts, MpiFacts, GpuFacts, PortFacts, ProcFacts, ImportFacts, KernelFacts),
+    *(FabricFacts, ShmFacts, SlurmFacts, NetFacts, ScriptFacts, FolderFacts, BetweenFacts),
+)
+"""What a probe of the same name as the group finds; the former are from one probe, ``python_env``."""
+
+NOT_ALWAYS = {"port": ELSEWHERE, "folders": NOTHING_WRITTEN}
+"""Groups of which not every host is asked, and why not."""
+
+ALL_PAIRS = 8
+"""With more hosts each tries the next one only."""
+
+MOST_TRIED = 64
+
+RESOLVE_SECONDS = 6.0
+"""A resolver asks its first dead server for 5 s (resolv.conf(5))."""
+
+
+def local_facts(context: CheckContext) -> Iterator[HostEvidence]:
+    """Ask every reached host what it knows by itself, and yield each when it has answered."""
+    seconds = context.left(LOCAL_SECONDS[context.request.level])
+    hosts = context.reached()
+    if seconds > 0.1 and hosts:
+        peers = _peer_addresses(context)
+        first = next(iter(context.hosts))
+        work = partial(_ask_all, context, peers=peers, first=first, seconds=seconds)
+        for outcome in context.on_each(hosts, work, seconds):
+            evidence = context.hosts[outcome.host]
+            if isinstance(outcome, fan.Failed):
+                code = getattr(outcome.error, "code", "")
+                _note_error(evidence, context.needed, code, outcome.error.message)
+            else:
+                _learn_all(evidence, outcome.value, context.needed)
+            yield evidence
+    context.mark_missing((*KINDS, *PYTHON_KINDS, ClockFacts), Outcome.TIMED_OUT, BUDGET_OVER)
+
+
+def _peer_addresses(context: CheckContext) -> list[str]:
+    """Return addresses of the hosts, by what their agents said, a few of each."""
+    found: list[str] = []
+    for link in context.links.values():
+        usable = [entry.address for entry in link.hello.addresses if not entry.loopback]
+        found += [address for address in usable if not address.startswith("fe80:")][:4]
+    return list(dict.fromkeys(found))[:4096]
+
+
+def _ask_all(
+    context: CheckContext, host: Host, *, peers: list[str], first: str, seconds: float
+) -> dict[str, Any]:
+    link = context.links[host.name]
+    offset = link.clock_offset(OFFSET_PINGS if len(context.hosts) <= MANY_HOSTS else FEW_PINGS)
+    probes = [
+        {"name": name, "group": group, "args": args, "seconds": seconds}
+        for name, group, args in _questions(context, host, peers, first)
+    ]
+    answers = context.ask(host, "many", seconds, {"probes": probes}).get("answers", {})
+    return {
+        "clock": {"offset_seconds": offset.seconds, "rtt_seconds": offset.rtt_seconds},
+        "answers": answers if isinstance(answers, dict) else {},
+    }
+
+
+def _questions(
+    context: CheckContext, host: Host, peers: list[str], first: str
+) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    needed = context.needed
+    if context.launch is not None:
+        first = next(iter(context.launch.hosts), first)
+    deep = context.request.level is Level.FULL
+    quick = context.request.level is Level.QUICK
+    shell = interpreter(context, host)
+    if needed & set(PYTHON_KINDS):
+        load = not quick and HorovodFacts in needed
+        yield "python_env", "python_env", {**shell, "load": load}
+    arguments: dict[str, dict[str, Any]] = {
+        "os": {
+            "paths": watched_folders(context.launch, host),
+            "patience_seconds": FOLDER_SECONDS[context.request.level],
+        },
+        "mpi": {"setup": host.setup},
+        "net": {"peers": peers},
+        "slurm": {"names": [str(host.name)]},
+        "between": {
+            # In the order of the hosts, not in that in which the links came about.
+            "targets": targets(
+                {each.name: context.links[each.name] for each in context.reached()}, host
+            )
+            if BetweenFacts in needed
+            else []
+        },
+        "import": shell,
+        "gpu": {"health": not quick},
+        "port": {"ports": [*ports_of(context)[:1], *SPARE_PORTS]},
+        "proc": {"ports": ports_of(context), "patience_seconds": 1.0 if quick else 3.0},
+        "script": script_question(context.launch, shell) if context.launch else {},
+        "folders": touch_question(context.launch),
+    }
+    without = {"port"} if host.name != first or not ports_of(context) else set()
+    if context.launch is None and not deep:
+        without.add("folders")
+    for kind in KINDS:
+        if kind in needed and kind.group not in without:
+            yield kind.group, kind.group, arguments.get(kind.group, {})
+
+
+def watched_folders(launch: Launch | None, host: Host) -> list[str]:
+    """Return the folders whose room and mount are of interest beside the usual ones."""
+    own = [host.node_dir or NODE_FOLDERS]
+    return own if launch is None or launch.brought else [*own, launch.workdir]
+
+
+def touch_question(launch: Launch | None) -> dict[str, Any]:
+    """Return the arguments of the probe ``folders``: where a file is made and removed."""
+    if launch is None:
+        return {"folders": [], "usual": ["temporary", "home"]}
+    outputs = [each.path for each in launch.paths if each.output]
+    work = [] if launch.brought else [launch.workdir]
+    paths = dict.fromkeys([*work, *outputs])
+    return {
+        "folders": [{"path": path, "touch": True} for path in paths],
+        "usual": ["temporary"],
+    }
+
+
+def script_question(launch: Launch, shell: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of the probe ``script``; ``shell`` says how the ranks' interpreter is started."""
+    return {
+        **shell,
+        "path": launch.path,
+        "module": launch.module,
+        "root": launch.root,
+        "workdir": launch.workdir,
+        "paths": [each.path for each in launch.paths],
+        "address": launch.address,
+        "sources": None if launch.sources is None else dict(launch.sources),
+    }
+
+
+def targets(links: Mapping[HostName, NodeLink], host: Host) -> list[dict[str, Any]]:
+    """Return the targets for the probe ``between`` on ``host``, one of ``links``; the first tries everybody."""
+    names = list(links)
+    others = [name for name in names if name != host.name]
+    if len(names) > ALL_PAIRS and host.name != names[0]:
+        others = [names[(names.index(host.name) + 1) % len(names)]]
+    found = []
+    for name in others[:MOST_TRIED]:
+        hello = links[name].hello
+        addresses = [each.address for each in hello.addresses if not each.loopback][:1]
+        known = dict.fromkeys((str(name), hello.hostname, *addresses))
+        found.append({"name": str(name), "as": list(known)})
+    return found
+
+
+def _learn_all(
+    evidence: HostEvidence, said: Mapping[str, Any], needed: frozenset[type[Facts]]
+) -> None:
+    add_answer(evidence, ClockFacts, said["clock"])
+    answers = said["answers"]
+    inspected = _facts_or_reason(evidence, answers.get("python_env"), PYTHON_KINDS)
+    for kind in PYTHON_KINDS:
+        if inspected is not None:
+            add_answer(evidence, kind, inspected.get(kind.group))
+    for kind in KINDS:
+        if kind.group in NOT_ALWAYS and kind.group not in answers:
+            evidence.mark_missing(kind, Outcome.SKIPPED, NOT_ALWAYS[kind.group])
+        elif kind in needed:
+            found = _facts_or_reason(evidence, answers.get(kind.group), (kind,))
+            if found is not None:
+                add_answer(evidence, kind, found)
+
+
+def _facts_or_reason(
+    evidence: HostEvidence, answer: object, kinds: tuple[type[Facts], ...]
+) -> dict[str, Any] | None:
+    """Return what a probe found; else note why not."""
+    if not isinstance(answer, dict):
+        return None
+    facts, error = answer.get("facts"), answer.get("error")
+    if isinstance(facts, dict):
+        return facts
+    code = error.get("code") if isinstance(error, dict) else ""
+    why = error.get("message", "") if isinstance(error, dict) else "the answer is not as agreed"
+    _note_error(evidence, kinds, code, str(why)[:300])
+    return None
+
+
+def _note_error(
+    evidence: HostEvidence, kinds: Iterable[type[Facts]], code: object, why: str
+) -> None:
+    outcome = Outcome.TIMED_OUT if code == "timed_out" else Outcome.COULD_NOT_RUN
+    for kind in kinds:
+        evidence.mark_missing(kind, outcome, why)
+
+
+def ask_names(context: CheckContext) -> Iterator[str]:
+    """Have every reached host resolve all names; yields each host when it has answered."""
+    known = context.view((OsFacts,)).of(OsFacts)
+    names = sorted({name for f in known.values() for name in (f.hostname, f.fqdn) if name})
+    hosts = context.reached()
+    seconds = context.left(RESOLVE_SECONDS)
+    if len(context.hosts) < 2:
+        context.mark_missing((NameFacts,), Outcome.SKIPPED, "one host")
+    elif len(hosts) < 2:
+        context.mark_missing((NameFacts,), Outcome.COULD_NOT_RUN, ALONE)
+    elif seconds > 0.1:
+        yield from context.ask_facts(
+            hosts, NameFacts, "names", seconds, lambda _: {"names": names}
+        )
+    context.mark_missing((NameFacts,), Outcome.TIMED_OUT, BUDGET_OVER)
