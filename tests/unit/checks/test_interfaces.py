@@ -11,8 +11,7 @@ from distconsole.checks.facts.network import NetAddress, NetFacts, NetInterface
 from distconsole.checks.facts.node import EnvFacts, MpiFacts, OsFacts, SshFacts
 from distconsole.checks.gather.addresses import Endpoint
 from distconsole.checks.interfaces import gloo, horovod, nccl, open_mpi
-from distconsole.checks.interfaces.meeting import Ways
-from distconsole.checks.interfaces.node import Fault, Node
+from distconsole.checks.interfaces.node import Fault, Node, Ways
 from distconsole.checks.interfaces.panel import choices_of, reports, run_variables
 from distconsole.launch import addresses as launch
 from distconsole.launch.addresses import NodeFacts
@@ -72,8 +71,6 @@ ETH0_V6 = "eth0 fd00::1/64"
         ((LO, ETH0, ETH1), {"NCCL_SOCKET_IFNAME": "^eth0,lo"}, ["eth1"]),
         ((LO, ETH0, ETH1), {"NCCL_SOCKET_IFNAME": "^=eth0,lo"}, ["eth1"]),
         ((LO, ETH0, ETH1), {"NCCL_SOCKET_IFNAME": "ens5"}, [""]),
-        ((LO, ETH0, ETH1), {"NCCL_COMM_ID": "10.1.0.9:5000"}, ["eth1"]),
-        ((LO, ETH0, IB0), {"NCCL_COMM_ID": "10.0.0.9:5000"}, ["ib0"]),
     ],
 )
 def test_nccl_takes(listed: tuple[str, ...], variables: dict[str, str], taken: list[str]) -> None:

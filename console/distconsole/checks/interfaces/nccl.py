@@ -8,10 +8,7 @@ GPU on the machines on which this is tested: the rules are from the source alone
 
 from __future__ import annotations
 
-import ipaddress
-from collections.abc import Iterator
-
-from distconsole.checks.interfaces.node import Node, Pick, network_of
+from distconsole.checks.interfaces.node import Node, Pick
 
 VARIABLE = "NCCL_SOCKET_IFNAME"
 FAMILIES = {"AF_INET": 4, "AF_INET6": 6}
@@ -34,13 +31,8 @@ def choose(node: Node) -> tuple[Pick, ...]:
     if len(wanted) > 1:
         found = _matching(node, wanted, f"{VARIABLE}={wanted}")
         return found or (Pick("", "", f"{VARIABLE}={wanted} is none that it has"),)
-    for position, (words, how) in enumerate(BY_ITSELF):
-        found = _matching(node, words, how)
-        if not found and position == 0:
-            found = _by_comm_id(node)
-        if found:
-            return found
-    return (Pick("", "", "it has no interface"),)
+    found = next(filter(None, (_matching(node, words, how) for words, how in BY_ITSELF)), ())
+    return found or (Pick("", "", "it has no interface"),)
 
 
 def data(node: Node) -> str:
@@ -81,20 +73,3 @@ def _matching(node: Node, words: str, how: str) -> tuple[Pick, ...]:
         if matches(entry.iface, words):
             picks.setdefault(entry.iface, Pick(entry.iface, entry.address, how))
     return tuple(picks.values())[:MAX_INTERFACES]
-
-
-def _by_comm_id(node: Node) -> tuple[Pick, ...]:
-    """Return the interface in the subnet of NCCL_COMM_ID; a name there is not resolved here."""
-    return tuple(_in_subnet(node, node.variables.get("NCCL_COMM_ID", "")))[:1]
-
-
-def _in_subnet(node: Node, comm_id: str) -> Iterator[Pick]:
-    host = comm_id[1:].partition("]")[0] if comm_id.startswith("[") else comm_id.partition(":")[0]
-    try:
-        wanted = ipaddress.ip_address(host)
-    except ValueError:
-        return
-    for entry in node.addresses:
-        network = network_of(entry)
-        if network is not None and wanted.version == network.version and wanted in network:
-            yield Pick(entry.iface, entry.address, f"in the subnet of NCCL_COMM_ID={comm_id}")

@@ -10,9 +10,8 @@ opal/mca/reachable/weighted/reachable_weighted.c (the weights) and orte/mca/oob/
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from distconsole.checks.interfaces.node import Node, Pick
 
@@ -28,8 +27,8 @@ PRIVATE = tuple(
 )
 """``opal_net_private_ipv4``."""
 
-MAX_MATCHED = 6
-"""So many interfaces a host are matched by trying all; with more the heaviest pairs come first."""
+MAX_MATCHED = 10
+"""Interfaces of a host that are matched with another's."""
 
 
 def choose(node: Node) -> tuple[Pick, ...]:
@@ -80,16 +79,16 @@ Matched = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The interfaces of one host, each with its address as a number, its network, and what weighs it."""
+    """The interfaces of one host that its ranks can pair, and what weighs each."""
 
     picks: tuple[Pick, ...]
     weighed: tuple[tuple[int, int, int, bool, int], ...]
-    """Address, network, mask, whether it is private, Mbit/s."""
+    """Address, network and mask as numbers, whether it is private, Mbit/s."""
 
 
 def side_of(node: Node) -> Side:
     """Return what a host's ranks can pair."""
-    picks = tuple(pick for pick in choose(node) if pick.address)
+    picks = tuple(pick for pick in choose(node) if pick.address)[:MAX_MATCHED]
     return Side(picks, tuple(_weigh(node, pick) for pick in picks))
 
 
@@ -100,33 +99,20 @@ def pairs(one: Side, other: Side) -> Matched:
 
 @lru_cache(maxsize=256)
 def _match_weights(weights: tuple[tuple[int, ...], ...]) -> Matched:
-    if max(len(weights), *map(len, weights), 0) > MAX_MATCHED:
-        return _heaviest_first(weights)
-    return _best(weights, 0, frozenset())[2]
+    @cache
+    def best(row: int, taken: frozenset[int]) -> tuple[int, int, Matched]:
+        """Return how many pairs there can be from ``row`` on, their weight, and they themselves."""
+        if row == len(weights):
+            return 0, 0, ()
+        most = best(row + 1, taken)
+        for column, weight in enumerate(weights[row]):
+            if weight and column not in taken:
+                count, total, rest = best(row + 1, taken | {column})
+                if (count + 1, total + weight) > most[:2]:
+                    most = count + 1, total + weight, ((row, column), *rest)
+        return most
 
-
-def _best(
-    weights: Sequence[Sequence[int]], row: int, taken: frozenset[int]
-) -> tuple[int, int, Matched]:
-    """Return how many pairs there can be from ``row`` on, their weight, and they themselves."""
-    if row == len(weights):
-        return 0, 0, ()
-    best = _best(weights, row + 1, taken)
-    for column, weight in enumerate(weights[row]):
-        if weight and column not in taken:
-            count, total, rest = _best(weights, row + 1, taken | {column})
-            if (count + 1, total + weight) > best[:2]:
-                best = count + 1, total + weight, ((row, column), *rest)
-    return best
-
-
-def _heaviest_first(weights: Sequence[Sequence[int]]) -> Matched:
-    every = [(w, -x, -y) for x, row in enumerate(weights) for y, w in enumerate(row) if w]
-    matched: list[tuple[int, int]] = []
-    for _, x, y in sorted(every, reverse=True):
-        if all(-x != a and -y != b for a, b in matched):
-            matched.append((-x, -y))
-    return tuple(matched)
+    return best(0, frozenset())[2]
 
 
 def _weigh(node: Node, pick: Pick) -> tuple[int, int, int, bool, int]:

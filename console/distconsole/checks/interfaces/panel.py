@@ -11,8 +11,17 @@ from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import HorovodFacts, MpiFacts, TorchFacts
 from distconsole.checks.gather.addresses import Endpoint, endpoints
 from distconsole.checks.interfaces import gloo, horovod, nccl, open_mpi
-from distconsole.checks.interfaces.meeting import Around, Way, Ways, summarize, ways_of
-from distconsole.checks.interfaces.node import Fault, Node, Pick, nodes_of
+from distconsole.checks.interfaces.node import (
+    Around,
+    Fault,
+    Node,
+    Pick,
+    Way,
+    Ways,
+    nodes_of,
+    summarize,
+    ways_of,
+)
 from distconsole.model.addresses import gloo_connects
 from distconsole.model.reports import NOT_FORETOLD, ChoiceReport
 
