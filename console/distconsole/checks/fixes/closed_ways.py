@@ -150,10 +150,6 @@ def _format_edge(edge: Edge) -> str:
     return f"{edge.error} ({edge.errno})" if edge.errno else edge.error
 
 
-LEAST_PORTS = 1000
-"""A job of many ranks takes hundreds of ports on a host."""
-
-
 def or_elsewhere(view: View, hint: str) -> dict[str, Any]:
     """Return the hint, and as a cure another network that works between all hosts, if there is one."""
     found = view.of(ReachFacts)
@@ -180,37 +176,14 @@ def other_port(lost: Sequence[Edge], open_ports: Sequence[int]) -> dict[str, Any
     return offer(cure, hint)
 
 
-def through_ports(host: str, lost: Sequence[int], open_ports: Sequence[int]) -> str:
+def through_ports(host: str) -> str:
     """Return what to do where a host cannot be reached on some ports of the kernel's choice."""
-    lines = [f"allow all TCP between the hosts; on {host}: sudo iptables -S"]
-    low, high = _widest(lost, open_ports)
-    if high - low < LEAST_PORTS:
-        lines.append(f"or keep the kernel off them: sysctl net.ipv4.ip_local_port_range on {host}")
-    else:
-        lines.append(
-            f"or keep the kernel to ports of which both ends were reached, on {host}: "
-            f'sudo sysctl -w net.ipv4.ip_local_port_range="{low} {high}"'
-        )
-    ports = f"{low} --mca btl_tcp_port_range_v4 {high - low}" if high > low else "FIRST"
-    lines.append(
+    return (
+        f"allow all TCP between the hosts; on {host}: sudo iptables -S\n"
+        f"or keep the kernel off them: sysctl net.ipv4.ip_local_port_range on {host}\n"
         "without root there is no way round it: torch's Gloo, NCCL and Horovod have no setting for the ports that "
-        f"they take; mpirun has (--mca btl_tcp_port_min_v4 {ports} "
-        "--mca oob_tcp_dynamic_ipv4_ports FROM-TO)"
+        "they take; mpirun has (--mca btl_tcp_port_min_v4 FIRST --mca oob_tcp_dynamic_ipv4_ports FROM-TO)"
     )
-    return "\n".join(lines)
-
-
-def _widest(lost: Sequence[int], open_ports: Sequence[int]) -> tuple[int, int]:
-    """Return the first and last port of the widest stretch of ``open_ports`` without one that was lost."""
-    best, first = (0, 0), 0
-    bad = set(lost)
-    for port in sorted({*lost, *open_ports}):
-        if port in bad:
-            first = 0
-            continue
-        first = first or port
-        best = max(best, (first, port), key=lambda ends: ends[1] - ends[0])
-    return best
 
 
 def off_it(view: View, good: str) -> Cure:

@@ -102,11 +102,7 @@ class CheckContext:
     def ask(
         self, host: Host, group: str, seconds: float, args: Mapping[str, Any]
     ) -> dict[str, Any]:
-        """Return the facts of one probe.
-
-        Raises:
-            NodeError: if the host does not answer, or cannot.
-        """
+        """Return the facts of one probe; raises NodeError if the host does not answer, or cannot."""
         answer = self.links[host.name].request(
             "probe",
             timeout=seconds + ANSWER_SECONDS,

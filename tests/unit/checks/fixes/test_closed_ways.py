@@ -12,7 +12,6 @@ from distconsole.checks.engine.judge import Verdicts, judge
 from distconsole.checks.facts.evidence import HostEvidence, View
 from distconsole.checks.facts.network import Edge, ReachFacts
 from distconsole.checks.facts.node import KernelEvent, KernelFacts
-from distconsole.checks.fixes.closed_ways import through_ports
 from distconsole.model.cluster import Host
 from distconsole.model.findings import Finding
 from distconsole.model.names import HostName
@@ -133,19 +132,3 @@ def test_a_table_that_overflowed_long_ago_or_a_refusal_is_not_put_down_to_it(
     (found,) = found_in("abcd", both("a", "b", word, code), {"a": age})
     assert "neighbour" not in found.summary
     assert "iptables" in found.hint
-
-
-def test_the_kernel_is_kept_to_the_widest_stretch_that_was_reached() -> None:
-    hint = through_ports("c", [40_100, 44_900], [33_000, 36_000, 45_500, 52_000, 60_900])
-    first, second, third = hint.splitlines()
-    assert first == "allow all TCP between the hosts; on c: sudo iptables -S"
-    assert second.endswith('on c: sudo sysctl -w net.ipv4.ip_local_port_range="45500 60900"')
-    assert third.startswith("without root there is no way round it")
-    assert "--mca btl_tcp_port_min_v4 45500 --mca btl_tcp_port_range_v4 15400" in third
-
-
-def test_no_range_is_named_that_was_not_tried() -> None:
-    for lost, reached in (([40_001], [50_001]), ([40_001], []), ([], [])):
-        hint = through_ports("c", lost, reached)
-        assert "sysctl net.ipv4.ip_local_port_range on c" in hint
-        assert "sysctl -w" not in hint

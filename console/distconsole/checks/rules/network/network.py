@@ -198,7 +198,6 @@ def _port_finding(
     bad = [edge for edge in edges if not edge.ok]
     lost = sorted({edge.port for edge in bad})
     open_ports = sorted({edge.port for edge in edges if edge.ok} - set(lost))
-    kernels = sorted({e.port for e in edges if e.ok and not e.fixed} - set(lost))
     sources = sorted({edge.source for edge in bad})
     errors = ", ".join(sorted({edge.error for edge in bad}))
     out = sum(not edge.ok for pair in pairs if pair not in told for edge in partial[pair])
@@ -211,7 +210,7 @@ def _port_finding(
         (host,),
         seen="\n".join(lines),
         expected="every port open between the hosts: Gloo, NCCL, MPI and Horovod take any",
-        **other_port(bad, open_ports) or or_elsewhere(view, through_ports(host, lost, kernels)),
+        **other_port(bad, open_ports) or or_elsewhere(view, through_ports(host)),
     )
 
 
