@@ -7,13 +7,12 @@ its ``.gitignore`` files leave out, what is never code (``NEVER``, ``BUILT_IN``)
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import stat
 import subprocess
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from subprocess import DEVNULL
@@ -98,22 +97,19 @@ def project_root(start: Path) -> Path:
     return start
 
 
-def collect(root: Path) -> tuple[Code, dict[str, Path]]:
-    """Return the code below ``root``, and where each content was read.
+def collect(root: Path, keep: Callable[[bytes], str]) -> Code:
+    """Return the code below ``root``; ``keep`` takes each content, and returns its SHA-256.
 
     Raises PlanError if it is too large or cannot be read; the message names the largest files.
     """
     walk = _Walk(root, _git_exceptions(root))
     walk.folder("", BUILT_IN, Rules())
     _refuse_large(walk)
-    files, places = [], {}
+    files = []
     for path, (place, mode, _size) in sorted(walk.files.items()):
         data = _read(place)
-        sha256 = hashlib.sha256(data).hexdigest()
-        files.append(CodeFile(path, mode, len(data), sha256))
-        places[sha256] = place
-    code = Code(str(root), tuple(files), tuple(sorted(walk.links)), tuple(sorted(walk.empty)))
-    return code, places
+        files.append(CodeFile(path, mode, len(data), keep(data)))
+    return Code(str(root), tuple(files), tuple(sorted(walk.links)), tuple(sorted(walk.empty)))
 
 
 class _Walk:

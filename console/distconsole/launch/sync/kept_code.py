@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from distconsole.errors import ConsoleError, RunNotFoundError
@@ -30,26 +29,30 @@ class KeptCode:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def keep(self, code: Code, places: dict[str, Path]) -> Code:
-        """Keep the contents of ``code``, read at ``places``; return it as kept.
-
-        A file that changed since it was looked at is kept, and brought, as it is now.
-
-        Raises ConsoleError if the disk refuses.
-        """
+    def keep(self, data: bytes) -> str:
+        """Keep a content, and return its SHA-256; raises ConsoleError if the disk refuses."""
+        sha256 = hashlib.sha256(data).hexdigest()
+        path = self._path(sha256)
         try:
+            with contextlib.suppress(FileNotFoundError):
+                found = path.stat()
+                if found.st_size == len(data):
+                    if time.time() - found.st_mtime > TOUCH_SECONDS:
+                        os.utime(path)
+                    return sha256
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            read = {file.sha256: self._keep(file, places[file.sha256]) for file in code.files}
+            path.parent.mkdir(exist_ok=True, mode=0o700)
+            aside = path.with_name(f"{path.name}.{os.getpid()}")
+            fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "wb") as out:
+                out.write(data)
+            aside.replace(path)
         except OSError as error:
             raise ConsoleError(
                 f"the code cannot be kept in {self.folder}: {error.strerror}",
                 "make room there, or set XDG_DATA_HOME to another folder",
             ) from None
-        files = tuple(
-            CodeFile(file.path, file.mode, *(read[file.sha256] or (file.size, file.sha256)))
-            for file in code.files
-        )
-        return replace(code, files=files)
+        return sha256
 
     def note(self, run: RunId, code: Code) -> None:
         """Remember which code ``run`` has; raises ConsoleError if the disk refuses."""
@@ -95,26 +98,6 @@ class KeptCode:
             self._path(sha256).unlink(missing_ok=True)
             raise ConsoleError(f"{self._path(sha256)} was damaged", "it was removed; try again")
         return data
-
-    def _keep(self, file: CodeFile, place: Path) -> tuple[int, str] | None:
-        """Keep one content; return its bytes and name if they are not those that were expected."""
-        path = self._path(file.sha256)
-        with contextlib.suppress(FileNotFoundError):
-            found = path.stat()
-            if found.st_size == file.size:
-                if time.time() - found.st_mtime > TOUCH_SECONDS:
-                    os.utime(path)
-                return None
-        data = place.read_bytes()
-        sha256 = hashlib.sha256(data).hexdigest()
-        path = self._path(sha256)
-        path.parent.mkdir(exist_ok=True, mode=0o700)
-        aside = path.with_name(f"{path.name}.{os.getpid()}")
-        fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as out:
-            out.write(data)
-        aside.replace(path)
-        return None if sha256 == file.sha256 else (len(data), sha256)
 
     def _prune(self) -> None:
         """Remove what nothing has used for long."""

@@ -85,8 +85,7 @@ def gather(request: Run, folder: Path, kept: KeptCode) -> Code:
             f"--sync would bring all of {root}",
             "put the script into a folder of its own, or run 'git init' in the project's folder",
         )
-    code, places = collect(root)
-    code = kept.keep(code, places)
+    code = collect(root, kept.keep)
     if script is not None and not _has(code, script):
         raise PlanError(
             f"--sync leaves out the script {script}, as .gitignore or .distconsoleignore says",
