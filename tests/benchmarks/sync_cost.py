@@ -98,10 +98,10 @@ class Project:
         self._runs += 1
         began = time.perf_counter()
         code = gather(Run("train.py", sync=True), self._root, self._kept)
-        sent = bring(code, self._kept, f"bench-{self._runs}", self._session, hosts)
+        contents, _ = bring(code, self._kept, f"bench-{self._runs}", self._session, hosts)
         seconds = time.perf_counter() - began
-        if len(code.files) != FILES + 1 or sent.contents > len(hosts) * len(code.files):
-            raise RuntimeError(f"{len(code.files)} files, {sent} sent")
+        if len(code.files) != FILES + 1 or contents > len(hosts) * len(code.files):
+            raise RuntimeError(f"{len(code.files)} files, {contents} sent")
         return seconds
 
     def _rsync(self, options: Sequence[str]) -> float:

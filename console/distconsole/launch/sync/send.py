@@ -10,7 +10,6 @@ import base64
 import hashlib
 import posixpath
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -38,15 +37,6 @@ TRIES = 3
 """How often a node may find contents missing, before it is given up."""
 
 NODE_CODE = f"{RUN_DIR}/code"
-
-
-@dataclass(frozen=True, slots=True)
-class Brought:
-    """What was sent: contents over all nodes, their bytes, and the seconds it took."""
-
-    contents: int
-    size: int
-    seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,15 +116,15 @@ def bring(
     session: Session,
     hosts: Sequence[HostName],
     is_stopped: Callable[[], bool] = lambda: False,
-) -> Brought:
+) -> tuple[int, int]:
     """Bring ``code`` to every host, each in parallel, so that ``run`` can be prepared with it.
 
-    Ends early, with less than all, once ``is_stopped`` says that nobody wants it any more.
+    Returns how many contents were sent to all nodes, and their bytes; ends early once ``is_stopped``
+    says that nobody wants it any more.
 
     Raises UnreachableError, naming the nodes that could not take it, and why; ConsoleError if a
     content cannot be read here.
     """
-    began = time.monotonic()
     manifest = _pack(code.manifest())
     parcels = _Parcels(code, kept)
 
@@ -157,8 +147,7 @@ def bring(
         )
 
     sent = require_all(on_every(session, hosts, bring_to), "the code cannot be brought")
-    contents, size = (sum(column) for column in zip(*sent, strict=True))
-    return Brought(contents, size, time.monotonic() - began)
+    return sum(contents for contents, _ in sent), sum(size for _, size in sent)
 
 
 def script_path(request: Run, folder: Path) -> Path | None:

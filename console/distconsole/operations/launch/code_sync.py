@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -101,14 +102,15 @@ def bring_code(
     def is_stopped() -> bool:
         return control.asked is not None
 
-    sent = bring(project.code, project.kept, plan.run, session, hosts, is_stopped)
+    began = time.monotonic()
+    contents, size = bring(project.code, project.kept, plan.run, session, hosts, is_stopped)
     if is_stopped():
         return
     project.kept.note(plan.run, project.code)
-    new = f"{sent.contents:,} new ({size_text(sent.size)})"
+    new = f"{contents:,} new ({size_text(size)})"
     yield Narration(
         text=f"code: {project.description} to {len(hosts)} {'host' if len(hosts) == 1 else 'hosts'} in "
-        f"{sent.seconds:.2f} s, {new if sent.contents else 'none of them new'}; "
+        f"{time.monotonic() - began:.2f} s, {new if contents else 'none of them new'}; "
         f"each has its own copy in runs/{plan.run}/code of its node folder"
     )
 
