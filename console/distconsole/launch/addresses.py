@@ -19,12 +19,9 @@ class NodeFacts:
 
     Attributes:
         python: The interpreter that runs the agent.
-        cpus: Logical processors that the agent may use.
         gpus: GPUs, MIG instances counted apart.
-        interfaces: All addresses of the host.
         boot_id: Identifies the running kernel; equal for containers of one machine.
         reached_at: The address that our connection went to; empty where unknown.
-        engines: Its Horovod and MPI, as far as the job needs them.
         uid: The user's number there; -1 where unknown.
     """
 

@@ -36,7 +36,6 @@ class HorovodBuild(msgspec.Struct, frozen=True):
     """Horovod as one host's Python has it; what is not known is empty.
 
     Attributes:
-        version: Its own.
         torch: The torch that is installed.
         against: The torch that it was built for.
         library: Whether it was built for torch at all.

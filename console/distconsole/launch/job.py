@@ -80,10 +80,8 @@ class Job:
     """What to run and where.
 
     Attributes:
-        nodes: In the order of ranks.
         script: The script's path on the nodes, or the module's name.
         env: What the user adds; wins over everything that a launcher sets.
-        pass_args: Arguments to add to the script's own.
         traits: What the script says about itself, as how it declares those arguments.
         min_nodes: The job goes on while so many nodes are left; None where it needs all.
         one_a_node: One process a node, because the script spawns its ranks or needs none.

@@ -38,11 +38,7 @@ MAX_SLOTS_NAMED = 4
 class PreparedLaunch:
     """What is known of a launch before any host is asked.
 
-    Attributes:
-        env: The user's variables.
-        traits: What the script says about itself.
-        choice: How it is to be started, as far as that does not depend on the hosts.
-        project: The code to bring, with ``--sync``.
+    ``env`` are the user's variables, ``project`` is the code to bring with ``--sync``.
     """
 
     request: Run

@@ -30,7 +30,6 @@ class ScriptTraits:
         spawns: It starts its own ranks (``mp.spawn``).
         spawn_flag: The flag without which it does not.
         slurm: It reads ``SLURM_PROCID`` or the like.
-        stdin: It reads standard input.
         backend: The backend of its process group where the source fixes it, in lower case.
     """
 

@@ -43,9 +43,7 @@ def follow_run(
     """Yield a run's events to its end or until ``control`` leaves; without ``control`` up to this moment.
 
     Of a run without an end its hosts are asked for what is new. Where they do not answer, what is
-    stored has to do up to this moment, and that is said.
-
-    Raises as ``attach``.
+    stored has to do up to this moment, and that is said. Raises as ``attach``.
     """
     record = find_record(run, where, sessions, store)
     if record is not None and record.end:

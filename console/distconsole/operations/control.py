@@ -75,13 +75,6 @@ class Control:
     while and after the operation goes on; none blocks. ``SimpleQueue.put`` is reentrant, which
     ``Event.set`` and ``Condition.notify`` are not: that is why there is a queue here.
 
-    Typical use::
-
-        control = Control()
-        signal.signal(signal.SIGINT, lambda *_: control.kill() if control.asked else control.stop())
-        for event in perform(request, sessions, control):
-            show(event)
-
     Attributes:
         confirm: Asks the person a question, for yes or no; None where nobody can be asked.
         began: When the person began to wait, in monotonic seconds; as a rule when this was made.

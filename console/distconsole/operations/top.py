@@ -41,10 +41,8 @@ FIRST_SAMPLE_SECONDS = 10.0
 def top(request: Top, sessions: SessionSource, control: Control) -> Iterator[Event]:
     """Yield samples of every host until left; with ``once`` one of each.
 
-    A host that is lost is an event, and is tried again.
-
-    Raises UnreachableError if no host can be reached; UsageError if a condition means nothing;
-    UnavailableError if nothing is known of what ``fail_if`` asks.
+    A host that is lost is an event, and is tried again. Raises UnreachableError if no host can be reached;
+    UsageError if a condition means nothing; UnavailableError if nothing is known of what ``fail_if`` asks.
     """
     judge = Judge(LOAD_FIELDS, request.only, request.fail_if, always_some=True)
     with sessions(request.where) as session:

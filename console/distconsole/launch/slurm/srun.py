@@ -43,10 +43,7 @@ class JobState:
     Attributes:
         state: Slurm's word, such as ``PENDING``.
         reason: Why it waits, such as ``Resources``; empty for none.
-        nodes: Its nodes in Slurm's order; empty before it has any.
         tasks_a_node: Tasks that the job asked for on each node; None where it asked for none.
-        cpus: Processors of the job, by node.
-        gpus: GPUs of the job, by node.
         restarts: How often Slurm has started it again.
     """
 
@@ -64,11 +61,9 @@ class Allocation:
     """A job whose nodes we may use.
 
     Attributes:
-        job: Its number.
         held: Whether it is ours, submitted for this run, and ends with it.
         run: The run's id, where the job was named after it; empty otherwise.
         asked: The request as it came, for ``rerun``; None where the request is that.
-        state: What the job has, where it is known.
         over: Asks Slurm whether the job has ended, or will start again.
     """
 

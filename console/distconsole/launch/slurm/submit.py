@@ -28,7 +28,6 @@ class Options:
         nodes: The least number of nodes.
         tasks_a_node: Tasks, which are ranks unless ``--nproc`` says otherwise.
         cpus: Processors of a task; Slurm gives one unless it is configured otherwise.
-        gpus_a_node: GPUs of each node.
         requeue: Whether Slurm may start the job again.
     """
 

@@ -58,9 +58,7 @@ class Code:
 
     Attributes:
         root: The project's folder on this machine.
-        files: By path.
         links: Path and target of links that stay in the project.
-        folders: Folders with nothing in them.
     """
 
     root: str

@@ -100,14 +100,10 @@ def count_devices(strategy: Strategy, ranks: int, first: NodeFacts) -> int:
 def strategy_run(
     strategy: Strategy, request: Bench, devices: int, threads: str | None = None
 ) -> Run:
-    """Return the ordinary run that measures a strategy.
+    """Return the ordinary run that measures a strategy; ``request`` has all sizes (``fill_sizes``).
 
-    Args:
-        strategy: Which.
-        request: With hosts, ranks and sizes (``fill_sizes``).
-        devices: What it trains on.
-        threads: That a rank has in the runs with several; a process alone gets as many for each of
-            its devices, so that a speed-up is one over a device.
+    ``threads`` are those of a rank in the runs with several; a process alone gets as many for each of its
+    ``devices``, so that a speed-up is one over a device.
     """
     alone, env = strategy.alone, strategy.env
     if alone and threads is not None:

@@ -47,14 +47,9 @@ OUR_FLAGS = frozenset(
 
 
 def collect_project(request: Run, again: RunId | None = None) -> Project | None:
-    """Return the code to bring; None unless ``--sync`` asks for it.
+    """Return the code to bring, as it is now or as the run ``again`` had it; None unless ``--sync`` asks for it.
 
-    Args:
-        request: What to run.
-        again: The run whose code is wanted; None for the code as it is now.
-
-    Raises PlanError if it cannot be read, or is too large; RunNotFoundError if that run's code is
-    gone.
+    Raises PlanError if it cannot be read, or is too large; RunNotFoundError if that run's code is gone.
     """
     if not request.sync:
         return None
@@ -134,9 +129,8 @@ def refuse_missing_script(request: Run, cluster: Cluster) -> None:
 def refuse_our_flags(request: Run, verb: str = "run") -> None:
     """Refuse an option of ours behind the script of ``verb``, which would get it and does not know it.
 
-    A script that names the option anywhere gets it, and so does every script behind ``--``.
-
-    Raises UsageError with the line that was probably meant.
+    A script that names the option anywhere gets it, and so does every script behind ``--``. Raises UsageError
+    with the line that was probably meant.
     """
     words = request.arguments
     words = words[: words.index("--")] if "--" in words else words

@@ -77,9 +77,8 @@ def run(
     """Launch a script and follow it, on all hosts but those to ``exclude``.
 
     With ``--sync`` it is the code as it is now, or that of the run ``again``; with ``--slurm`` the
-    hosts are those of a job that is submitted first.
-
-    Raises ConsoleError if it cannot be placed, or a host it needs cannot be reached.
+    hosts are those of a job that is submitted first. Raises ConsoleError if it cannot be placed, or a
+    host it needs cannot be reached.
     """
     if request.slurm is None:
         yield from _run_on_hosts(request, sessions, control, store, exclude, again)
@@ -182,10 +181,8 @@ def rerun(
 ) -> Iterator[Event]:
     """Launch a past run again: the same script, arguments, environment and hosts.
 
-    What was brought by ``--sync`` is brought again as it was then.
-
-    Raises RunNotFoundError if there is no such run, or it was not started from here; ConsoleError
-    as ``run``.
+    What was brought by ``--sync`` is brought again as it was then. Raises RunNotFoundError if there is no
+    such run, or it was not started from here; ConsoleError as ``run``.
     """
     with store.open(store.resolve(request.run)) as run_file:
         record = run_file.record()

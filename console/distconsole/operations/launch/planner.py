@@ -54,12 +54,8 @@ ANSWER_SECONDS = 2.0
 def prepare_launch(request: Run, again: RunId | None = None) -> PreparedLaunch:
     """Return what can be known here, and refuse at once what cannot be.
 
-    Args:
-        request: What to run.
-        again: The run whose code is wanted; None for the code as it is now.
-
-    Raises ConsoleError for an option of ours behind the script, code that cannot be brought, or a
-    launcher that does not go with the rest.
+    ``again`` is the run whose code is wanted, None for the code as it is now. Raises ConsoleError for an
+    option of ours behind the script, code that cannot be brought, or a launcher that does not fit.
     """
     refuse_our_flags(request)
     return read_launch(request, collect_project(request, again))
@@ -91,10 +87,7 @@ def reach_hosts(
     exclude: Sequence[str] = (),
     allocation: Allocation | None = None,
 ) -> Generator[Event, None, LaunchHosts]:
-    """Connect to the hosts of a launch; return those that take part, and say which are left out.
-
-    Raises ConsoleError as ``plan_on_hosts``.
-    """
+    """Connect to a launch's hosts; return those that take part, say which do not; raises as ``plan_on_hosts``."""
     cluster = exclude_hosts(session.cluster, exclude)
     if launch.project is None:
         refuse_missing_script(launch.request, cluster)
@@ -137,9 +130,8 @@ def collect_facts(
 ) -> LaunchHosts:
     """Return the hosts of ``cluster`` with what they said when they were reached.
 
-    ``allocation`` is the Slurm job that they are nodes of, which says what of them may be used.
-
-    Raises ConsoleError if two are one machine, or there is no such job.
+    ``allocation`` is the Slurm job that they are nodes of, which says what of them may be used. Raises
+    ConsoleError if two are one machine, or there is no such job.
     """
     links = [session.link(host.name) for host in cluster.hosts]
     refuse_one_machine(links)
@@ -199,9 +191,8 @@ def plan_launch(
 ) -> LaunchPlan:
     """Return the plan on hosts of which everything that it needs is known.
 
-    ``project`` is the code that lies there; None where it lies as it does here.
-
-    Raises PlanError if the job cannot be placed.
+    ``project`` is the code that lies there; None where it lies as it does here. Raises PlanError if the
+    job cannot be placed.
     """
     request, allocation = launch.request, hosts.allocation
     choice = finish_choice(launch.choice, request, launch.env, hosts.engines)
@@ -217,9 +208,7 @@ def plan_launch(
 def plan_to_start(launch: PreparedLaunch, hosts: LaunchHosts) -> LaunchPlan:
     """Return the plan with the code that its nodes get, or the script that they must have.
 
-    What ``--dry-run`` prints is to be pasted, where the code lies as it does here.
-
-    Raises PlanError as ``plan_launch``.
+    What ``--dry-run`` prints is to be pasted, where the code lies as it does here. Raises as ``plan_launch``.
     """
     request, project = launch.request, launch.project
     if project is not None and request.dry_run:
@@ -268,9 +257,7 @@ def refuse_other_number(session: Session, cluster: Cluster, request: Run) -> Non
 def refuse_one_machine(links: Sequence[NodeLink]) -> None:
     """Refuse two hosts that are one machine: its agent would get the run twice.
 
-    Hosts with a node folder of their own each, as embedded ones, are none.
-
-    Raises PlanError, naming both, and what to type.
+    Hosts with a node folder of their own each, as embedded ones, are none. Raises PlanError, naming both.
     """
     known: dict[object, list[tuple[str, set[str]]]] = {}
     for link in links:

@@ -30,10 +30,8 @@ def export(
 ) -> Iterator[Event]:
     """Yield the export as text, or write it to the file or folder asked for.
 
-    A file is put in place whole, unless ``follow`` asks for one that grows.
-
-    Raises RunNotFoundError if there is no such run; ConfigError if it cannot be written;
-    UnavailableError if the package that writes the format is missing.
+    A file is put in place whole, unless ``follow`` asks for one that grows. Raises RunNotFoundError if there
+    is no such run; ConfigError if it cannot be written; UnavailableError if the format's package is missing.
     """
     if request.format is ExportFormat.PROMETHEUS or request.run is None:
         # The web server takes its time to import, and no other format needs it.
