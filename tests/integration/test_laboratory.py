@@ -317,7 +317,7 @@ def begins(stage: str) -> Callable[[Event], bool]:
     ("stage", "level", "only"),
     [
         ("net.reach_tcp", Level.QUICK, ("ssh", "os", "net")),
-        ("coll.init", Level.STANDARD, ("ssh.lost", "coll")),
+        ("coll.init", Level.STANDARD, ("ssh.lost", "coll.")),
     ],
 )
 def test_a_host_that_dies_meanwhile_is_one_finding_and_costs_the_others_nothing(
