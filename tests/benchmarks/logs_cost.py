@@ -57,7 +57,7 @@ class Steps:
         self._decode = msgspec.json.Decoder(LogLine).decode
         self._book = LogBuffer()
         for event in self._events:
-            self._book.append(event)
+            self._book.add(event)
 
     def floor(self) -> float:
         began = time.perf_counter()
@@ -70,7 +70,7 @@ class Steps:
         began = time.perf_counter()
         book = LogBuffer()
         for event in self._events:
-            book.append(event)
+            book.add(event)
         return time.perf_counter() - began
 
     def fold(self) -> float:

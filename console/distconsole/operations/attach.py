@@ -13,7 +13,7 @@ from distconsole.operations.control import Control
 from distconsole.operations.sessions import SessionSource, at_hand, hosts_of_run, lasting
 from distconsole.operations.stored.remote_runs import ask_runs, find_known, record_of
 from distconsole.operations.watching import journal_opener, watch_run
-from distconsole.runs.following.late import fetch_late, hosts_to_ask
+from distconsole.runs.following.follow import fetch_late, hosts_to_ask
 from distconsole.runs.store.place import Place
 from distconsole.runs.store.planned import stored_plan
 from distconsole.runs.store.run_file import RunRecord

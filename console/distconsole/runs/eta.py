@@ -1,7 +1,6 @@
-"""How long a run will still take, learned from what its first rank prints or reports.
+"""How long a run will still take, by what its first rank prints (``epoch 3/10``, ``step 400 of 2000``) or reports.
 
-A script that says ``epoch 3/10`` or ``step 400 of 2000`` tells how far it is; two such words tell
-how fast. Where the count begins anew (steps within an epoch), it says nothing about the whole run.
+Two such words tell how fast it is. A count that begins anew, as of steps in an epoch, is left out.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ SAID = re.compile(
     r"\b(epoch|step|steps|iter|iteration|batch|round)\b[\s:#=\[(]{0,3}(\d{1,12})\s{0,2}(?:/|of)\s{0,2}(\d{1,12})\b",
     re.IGNORECASE,
 )
-TOTALS = ("total_steps", "max_steps", "num_steps")
-"""Metrics by which a script may say how many steps it will make."""
+TOTAL = "total_steps"
+"""A metric by which a script may say how many steps it will make."""
 
 
 class Said(NamedTuple):
@@ -61,16 +60,12 @@ class EtaEstimator:
     def seconds_left(
         self, now: float, step: int | None, step_ms: float | None, metrics: Mapping[str, float]
     ) -> float | None:
-        """Return how long it will still take; None where nobody said how much there is to do.
+        """Return how long it will still take at ``now`` (UNIX seconds); None where nobody said how much there is to do.
 
-        Args:
-            now: UNIX seconds.
-            step: The last step that was done, counted from 0.
-            step_ms: How long a step takes.
-            metrics: The newest value of each metric.
+        ``step`` is the last step done, counted from 0; ``metrics`` has the newest values.
         """
-        total = next((metrics[name] for name in TOTALS if name in metrics), None)
-        if total is not None and math.isfinite(total) and step is not None and step_ms:
+        total = metrics.get(TOTAL, math.nan)
+        if math.isfinite(total) and step is not None and step_ms:
             return max(0.0, (total - step - 1) * step_ms / 1000)
         known = [each for each in self._said.values() if each.newest > each.first]
         if not known:

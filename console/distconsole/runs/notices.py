@@ -47,12 +47,9 @@ class Notices:
 
     def see(self, event: Event) -> Notice | None:
         """Return what is to be told of ``event``, or None."""
-        if not isinstance(event, RunEvent):
-            return None
-        notice = self._notice(event)
-        if notice is None or notice.kind not in self._kinds or event.t < self._since:
-            return None
-        return notice
+        notice = self._notice(event) if isinstance(event, RunEvent) else None
+        wanted = notice and notice.kind in self._kinds and notice.t >= self._since
+        return notice if wanted else None
 
     def _notice(self, event: RunEvent) -> Notice | None:
         match event:

@@ -16,6 +16,9 @@ for a busy agent and a slow link.
 TOGETHER_SECONDS = 3.0
 """Ranks that stall so many seconds after each other are one finding: where one hangs, soon all do."""
 
+MAX_WAIT_SECONDS = 10.0
+"""What ranks tell of one step waits so long for a rank that is behind."""
+
 COMPARED_SECONDS, COMPARED_STEPS = 3.0, 2.0
 """A rank's figures are compared with those of others for so long, or so many of its steps where these are longer.
 

@@ -1,23 +1,27 @@
-"""Metrics reduced over the ranks at equal steps."""
+"""Metrics reduced over the ranks at equal steps, and where one is first no number."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from typing import NamedTuple
 
-from distconsole.model.run_events import Metric
+from distconsole.model.run_events import Metric, RunFinding
+from distconsole.runs.detectors.conclusions import NOT_FINITE
+from distconsole.runs.detectors.ranks import Ranks, ranks_text
+from distconsole.runs.pace import MAX_WAIT_SECONDS
 
 MAX_PENDING_STEPS = 1024
 """Steps of one metric that wait for ranks; beyond that the oldest is reduced as it is."""
-
-MAX_WAIT_SECONDS = 10.0
-"""A step waits so long for a rank that is behind."""
 
 SILENT_WINDOWS = 2
 """A rank that trained for so many windows without giving a metric does not give it."""
 
 MAX_NAMES = 256
+
+PATIENCE_SECONDS = 3.0
+"""So long the windows of other ranks are waited for where a metric is no number."""
 
 
 class Point(NamedTuple):
@@ -31,7 +35,7 @@ class Point(NamedTuple):
 def reduce_points(points: list[Point]) -> tuple[float, float | None]:
     """Return the sample-weighted mean and the samples if every rank gave its samples, else the plain mean.
 
-    A value that is not finite counts: a mean that hides a NaN would say that all is well.
+    What is no number counts: a mean that hides it would say that all is well.
     """
     if all(point.samples is not None and 0 < point.samples < math.inf for point in points):
         samples = sum(point.samples or 0.0 for point in points)
@@ -51,7 +55,7 @@ class _RankProgress:
     def place(self, name: str, step: int) -> int:
         """Return where ``step`` lies on a line that never goes back.
 
-        Scripts that count the steps of each epoch from 0 begin again; a loss that came late from a
+        Scripts that count the steps of each epoch from 0 begin again; a loss that comes late from a
         device is only a little behind.
         """
         begun = self.laps.get(name, 0)
@@ -108,10 +112,7 @@ class PointReducer:
             kept.clear()
 
     def rank_is(self, rank: int, t: float, *, alive: bool) -> Iterator[Metric]:
-        """Note that a rank lives or ended, and yield what nobody else is awaited for now.
-
-        A rank that ended is waited for no longer; its last window comes before its end.
-        """
+        """Note that a rank lives, or has ended behind its last window, and yield what nobody else is awaited for."""
         progress = self._ranks.setdefault(rank, _RankProgress())
         if progress.alive == alive:
             return
@@ -119,19 +120,15 @@ class PointReducer:
         if not alive:
             for name in progress.last.keys() & self._most.keys():
                 self._most[name] -= 1
-            for name in list(self._pending):
+            for name in self._pending:
                 yield from self._ready(name, t)
 
     def add(
         self, rank: int, points: dict[str, list[Point]], t: float, *, trained: bool
     ) -> list[Metric]:
-        """Take one rank's window and return what is complete now, by name in rising steps.
+        """Take one rank's points by metric, in rising steps, of its window at ``t``; return what is complete.
 
-        Args:
-            rank: Whose window it is.
-            points: By metric name, in rising steps.
-            t: The window's time, in seconds.
-            trained: Whether it did steps in this window.
+        ``trained``: whether it did steps in this window.
         """
         progress = self._ranks.setdefault(rank, _RankProgress())
         progress.windows += trained
@@ -151,10 +148,7 @@ class PointReducer:
                 if pending is None:
                     pending = steps[step] = _Pending(t, again=step == done)
                 pending.points[rank] = point
-        complete: list[Metric] = []
-        for name in list(self._pending):
-            complete += self._ready(name, t)
-        return complete
+        return [metric for name in self._pending for metric in self._ready(name, t)]
 
     def _base(self, name: str, step: int) -> int:
         """Return what is added to a step; the first of an attempt decides, for all ranks alike.
@@ -175,22 +169,19 @@ class PointReducer:
                 if self._worth(name, entry, entry.since):
                     yield self._emit(name, step, entry, t)
 
-    def _ready(self, name: str, t: float) -> Iterable[Metric]:
+    def _ready(self, name: str, t: float) -> Iterator[Metric]:
+        """Yield the steps of a metric that wait for nobody, or have waited too long, the oldest first."""
         steps = self._pending[name]
-        if not steps or self._blocked_at(name, min(steps), t):
-            return ()  # as after nearly every window
-        return self._completed(name, steps, t)
-
-    def _completed(self, name: str, steps: dict[int, _Pending], t: float) -> Iterator[Metric]:
         for step in sorted(steps):
             entry = steps[step]
-            if self._blocked_at(name, step, t):
-                return
-            patient = self._is_patient(name, entry, t)
-            awaited = self._awaited(name, step, entry)
+            late = t - entry.since > MAX_WAIT_SECONDS or len(steps) > MAX_PENDING_STEPS
+            if not late and self._may_give(self._blocking.get(name, -1), name, step, entry):
+                return  # as after nearly every window
+            absent = (rank for rank in self._ranks if rank not in entry.points)
+            awaited = [rank for rank in absent if self._may_give(rank, name, step, entry)]
             if awaited:
                 self._blocking[name] = awaited[-1]
-                if patient:
+                if not late:
                     return
                 never = [rank for rank in awaited if name not in self._ranks[rank].last]
                 self._silent.setdefault(name, set()).update(never)
@@ -202,37 +193,11 @@ class PointReducer:
                     self._complete_at[name] = t
                 yield self._emit(name, step, entry, t)
 
-    def _blocked_at(self, name: str, step: int, t: float) -> bool:
-        """Whether the oldest step still waits, as it does after nearly every window."""
-        entry = self._pending[name][step]
-        # Who it waits for is asked first: that is the quicker question.
-        return self._still_blocked(name, step, entry) and self._is_patient(name, entry, t)
-
-    def _is_patient(self, name: str, entry: _Pending, t: float) -> bool:
-        late = t - entry.since > MAX_WAIT_SECONDS
-        return not late and len(self._pending[name]) <= MAX_PENDING_STEPS
-
-    def _still_blocked(self, name: str, step: int, entry: _Pending) -> bool:
-        """Whether the rank that was awaited last still is, so that no other need be asked about."""
-        rank = self._blocking.get(name)
-        progress = self._ranks.get(rank) if rank is not None else None
-        if rank is None or progress is None or rank in entry.points or not progress.alive:
+    def _may_give(self, rank: int, name: str, step: int, entry: _Pending) -> bool:
+        """Whether a rank is awaited with ``name`` at ``step``."""
+        progress = self._ranks.get(rank)
+        if progress is None or not progress.alive or rank in entry.points:
             return False
-        return self._may_give(rank, progress, name, step, entry)
-
-    def _awaited(self, name: str, step: int, entry: _Pending) -> list[int]:
-        """Return the ranks that may still give ``name`` at ``step``."""
-        return [
-            rank
-            for rank, progress in self._ranks.items()
-            if progress.alive
-            and rank not in entry.points
-            and self._may_give(rank, progress, name, step, entry)
-        ]
-
-    def _may_give(
-        self, rank: int, progress: _RankProgress, name: str, step: int, entry: _Pending
-    ) -> bool:
         last = progress.last.get(name)
         if last is None:
             return progress.windows < SILENT_WINDOWS and rank not in self._silent.get(name, ())
@@ -263,3 +228,72 @@ class PointReducer:
             ranks=len(points),
             samples=samples,
         )
+
+
+class _Waiting:
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.first: dict[int, tuple[Point, float]] = {}
+        """Rank -> its first point that is no number, and the time of its window."""
+        self.heard: dict[int, int] = {}
+        """Rank -> the last step for which it has given the metric since."""
+
+
+class NotFiniteWatch:
+    """Tells once of each metric at which step, on which ranks it first was no number.
+
+    Windows come in any order, and a gradient carries a NaN to every rank within a step: so all ranks
+    that live are waited for.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._waiting: dict[str, _Waiting] = {}
+        self._told: set[str] = set()
+
+    def add(self, rank: int, points: dict[str, list[Point]], t: float) -> Iterable[RunFinding]:
+        """Take a rank's window of time ``t``, points in rising steps by metric, and return what is due."""
+        for name, given in points.items():
+            waiting, bad = self._waiting.get(name), _first_bad(given)
+            if waiting is None:
+                full = len(self._told) + len(self._waiting) >= MAX_NAMES
+                if bad is None or full or name in self._told:
+                    continue
+                waiting = self._waiting[name] = _Waiting(t)
+            if bad is not None:
+                waiting.first.setdefault(rank, (bad, t))
+            if given:
+                waiting.heard[rank] = given[-1].step
+        return self.due(t) if self._waiting else ()
+
+    def due(self, t: float) -> Iterator[RunFinding]:
+        """Yield what need not wait any longer; at the end of an attempt, when ``t`` is infinite, all."""
+        for name, waiting in list(self._waiting.items()):
+            step = min(point.step for point, _ in waiting.first.values())
+            late = t - waiting.since > PATIENCE_SECONDS
+            if late or all(waiting.heard.get(rank, -1) >= step for rank in self._ranks.living):
+                yield self._tell(name, step)
+
+    def _tell(self, name: str, step: int) -> RunFinding:
+        first = self._waiting.pop(name).first
+        self._told.add(name)
+        ranks = tuple(sorted(rank for rank, (point, _) in first.items() if point.step == step))
+        everywhere = len(ranks) > 1 and {*self._ranks.living} <= {*ranks}
+        who = f"all {len(ranks):,} ranks" if everywhere else ranks_text(ranks)
+        value = first[ranks[0]][0].value
+        return self._ranks.finding(
+            # Of the windows, and not of when it was known: it is the same however they come.
+            min(first[rank][1] for rank in ranks),
+            NOT_FINITE,
+            f"{name} is {value} at step {step} on {who}",
+            ranks,
+            seen=f"{name} = {value}",
+            expected="a finite number",
+            hint="look at the learning rate, at gradient clipping, and at this step's data",
+        )
+
+
+def _first_bad(given: list[Point]) -> Point | None:
+    if math.isfinite(sum(map(itemgetter(1), given))):
+        return None  # as nearly always; the sum of finite ones may be infinite
+    return next((point for point in given if not math.isfinite(point.value)), None)

@@ -95,11 +95,11 @@ def rate_of(view: RankView, sight: Sight) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Present:
-    """The figures of a run that are of now.
+    """The figures of a run that are of now; rates and times are None where none is known.
 
     Attributes:
-        samples_s: Samples a second of all ranks that are seen; None where none is, or none has told.
-        step_ms: Mean step time of the ranks that make steps; None where none does.
+        samples_s: Samples a second of all ranks that are seen.
+        step_ms: Mean step time of the ranks that make steps.
         at_work: The ranks that make steps.
         seen: Ranks that live and whose hosts tell of themselves.
         unseen: Ranks that should live and of which nothing is known.

@@ -1,8 +1,7 @@
 """What every rank did over time, by moment, in bounded memory.
 
-A cell keeps the worst of its moment, as *badness*: the value itself, or its negative where little
-is bad, so that the worst of many is always their maximum. ``UNKNOWN`` is below all, and what is no
-number above all.
+A cell keeps the worst of its moment, as *badness*: the value, or its negative where little is bad.
+``UNKNOWN`` is below all, and what is no number above all.
 """
 
 from __future__ import annotations
@@ -70,9 +69,7 @@ class Track:
     """Moments of equal length, each with the worst of every rank and quantity.
 
     Attributes:
-        seconds: How long a moment is.
         first: The number of the moment in column 0, counted from the start.
-        columns: Moments that are there.
         rows: Quantity -> rank -> badness by column; a row may be shorter than ``columns``.
         steps: The last step that some rank had done in each moment.
     """
@@ -181,91 +178,93 @@ def _pairs(row: array[float] | array[int], code: str) -> array:  # type: ignore[
 
 
 class RankHistory:
-    """The fold of a run's windows and GPU samples: the last minutes by the second, the whole run more coarsely."""
+    """The fold of a run's windows and GPU samples: the last minutes by the second, the whole run more coarsely.
 
-    def __init__(self) -> None:
+    Args:
+        only: The one quantity of windows that is wanted; None takes all there are.
+        cells: Ranks times moments of one quantity over the whole run at most.
+    """
+
+    def __init__(self, only: Quantity | None = None, cells: int = CELLS) -> None:
         self.started: float | None = None
         self.recent = Track()
         self.whole = Track()
         self.quantities: dict[str, Quantity] = {}
         """Name -> what is known of at least one rank."""
         self.hosts: dict[int, str] = {}
-        self._metrics = 0
+        self._only = only
+        self._cells = cells
 
     @property
     def known(self) -> list[str]:
         """Names of the quantities that are known, those that every run may have first."""
         built_in = [each.name for each in BUILT_IN if each.name in self.quantities]
-        metrics = [each.name for each in self.quantities.values() if each not in BUILT_IN]
-        return built_in + metrics
+        return built_in + [each.name for each in self.quantities.values() if each not in BUILT_IN]
 
     def apply(self, event: RunEvents) -> None:
         """Fold one event in."""
         if isinstance(event, Window):
             self._window(event)
         elif isinstance(event, GpuSample) and event.rank is not UNSET and event.util is not None:
-            if not math.isfinite(event.t):
-                return
-            self._put(event.rank, event.t, -1, [(USE.name, USE, event.util)])
             self.hosts.setdefault(event.rank, event.host)
+            if self._only is None:
+                self._put(event.rank, event.t, -1, {USE.name: (USE, event.util)})
+
+    def reach(self, t: float) -> None:
+        """Make the moment at ``t`` (UNIX seconds) be there, where the run has any."""
+        if self.started is not None:
+            self.whole.reach(max(0, self._column(self.whole, t, self._halve)), -1)
 
     def _window(self, event: Window) -> None:
         self.hosts[event.rank] = event.host
-        known: list[tuple[str, Quantity, float]] = [
-            (quantity.name, quantity, value)
-            for quantity, value in (
-                (STEP, event.step_ms_mean),
-                (DATA, event.data_ms),
-                (RATE, event.samples_s),
-            )
-            if value is not None
-        ]
-        for name, value in event.metrics.items():
+        measured = ((STEP, event.step_ms_mean), (DATA, event.data_ms), (RATE, event.samples_s))
+        values = {
+            quantity.name: (quantity, value)
+            for quantity, value in measured
+            if value is not None and self._only in (None, quantity)
+        }
+        for name, value in event.metrics.items() if self._only is None else ():
             key = f"metric {name}"
-            quantity = self.quantities.get(key) or self._new_metric(name)
+            quantity = self.quantities.get(key) or self._new_metric(key, name)
             if quantity is not None:
-                known.append((key, quantity, value))
-        self._put(event.rank, event.t, event.step, known)
+                values[key] = quantity, value
+        self._put(event.rank, event.t, event.step, values)
 
-    def _new_metric(self, name: str) -> Quantity | None:
-        if self._metrics >= MAX_METRICS:
+    def _new_metric(self, key: str, name: str) -> Quantity | None:
+        metrics = sum(known.startswith("metric ") for known in self.quantities)
+        if metrics >= MAX_METRICS:
             return None
-        self._metrics += 1
-        quantity = self.quantities[f"metric {name}"] = metric_quantity(name)
+        quantity = self.quantities[key] = metric_quantity(name)
         return quantity
 
     def _put(
-        self, rank: int, t: float, step: int, values: Sequence[tuple[str, Quantity, float]]
+        self, rank: int, t: float, step: int, values: dict[str, tuple[Quantity, float]]
     ) -> None:
-        """Take values of one rank; each comes with the key of its quantity."""
         if not math.isfinite(t) or not values:
             return
         if self.started is None:
             self.started = t
-        known = self.quantities
-        for key, quantity, _ in values:
-            if key not in known:
-                known[key] = quantity
-        told = [(key, quantity.badness(value)) for key, quantity, value in values]
-        for track, room in ((self.recent, _shift), (self.whole, self._halve)):
-            column = int((t - self.started) / track.seconds) - track.first
-            if column >= track.columns:
-                column = self._column(track, t, room)
+        for key, (quantity, _) in values.items():
+            self.quantities.setdefault(key, quantity)
+        told = [(key, quantity.badness(value)) for key, (quantity, value) in values.items()]
+        for track, make_room in ((self.recent, _shift), (self.whole, self._halve)):
+            column = self._column(track, t, make_room)
             if column < 0:
                 continue
             track.reach(column, step)
             for key, badness in told:
                 track.put(key, rank, column, badness)
 
-    def _column(self, track: Track, t: float, room: Callable[[Track, int], bool]) -> int:
+    def _column(self, track: Track, t: float, make_room: Callable[[Track, int], bool]) -> int:
+        """Return the column of ``t``, which is below 0 where it is too old."""
         while True:
             column = int((t - (self.started or 0.0)) / track.seconds) - track.first
-            if not room(track, column):
+            if column < track.columns or not make_room(track, column):
                 return column
 
     def _halve(self, track: Track, column: int) -> bool:
         ranks = max(1, len(self.hosts))
-        if column < max(60, min(WHOLE_COLUMNS, CELLS // ranks)):
+        if column < max(60, min(WHOLE_COLUMNS, self._cells // ranks)):
             return False
         track.halve()
         return True

@@ -24,20 +24,18 @@ from distconsole.model.run_summary import FirstFailure
 from distconsole.rpc import frames
 from distconsole.runs.detectors.conclusions import (
     NODE_LOST,
+    Outcome,
+    blame,
     first_failure_finding,
     note_finding,
     restart_finding,
 )
-from distconsole.runs.detectors.not_finite import NotFiniteWatch
-from distconsole.runs.detectors.ranks import Ranks
-from distconsole.runs.detectors.stalls import StallWatch
-from distconsole.runs.detectors.stragglers import StragglerWatch, straggler_finding
-from distconsole.runs.detectors.unplanned import MAX_RANKS, PlanBounds
+from distconsole.runs.detectors.ranks import MAX_RANKS, PlanBounds, Ranks
+from distconsole.runs.detectors.stragglers import StallWatch, StragglerWatch, straggler_finding
 from distconsole.runs.detectors.verify import SyncWatch
 from distconsole.runs.detectors.worlds import SplitWatch, WorldWatch
 from distconsole.runs.logs.slices import LogLines
-from distconsole.runs.outcome import Outcome, blamed
-from distconsole.runs.points import Point, PointReducer
+from distconsole.runs.points import NotFiniteWatch, Point, PointReducer
 from distconsole.runs.rank_view import LIVING
 from distconsole.runs.samples import load_events
 
@@ -49,7 +47,6 @@ class RunReducer:
     """The state that turns entries into events; feeding it the same entries gives the same events.
 
     Args:
-        run: The run's id.
         hosts: The hosts whose ``end`` makes the run's end, in the order of nodes.
         ranks: How many there can be: what a node says of further ones is counted and left out.
     """
@@ -95,13 +92,7 @@ class RunReducer:
         return self._outcome.judged
 
     def feed(self, host: str, entry: frames.JournalEntry, t: float) -> Iterator[RunEvents]:
-        """Return what ``entry`` of ``host`` means.
-
-        Args:
-            host: Where it comes from.
-            entry: The next entry of its journal.
-            t: Its time in UNIX seconds on the console's clock.
-        """
+        """Return what the next ``entry`` of the journal of ``host`` means; ``t`` in UNIX seconds on the console's clock."""
         if self.ended is not None and not (host in self._lost and isinstance(entry, LATE)):
             return iter(())
         self._started = t if self._started is None else min(self._started, t)
@@ -116,16 +107,11 @@ class RunReducer:
         match entry:
             case frames.StateEntry():
                 yield from self._state(host, entry, t)
-            case frames.PhaseEntry():
+            case frames.PhaseEntry(rank=rank, phase=phase, seconds=seconds):
                 if self._is_current(host):
                     self._worlds.add(entry, t)
                 yield PhaseReached(
-                    t=t,
-                    run=self.run,
-                    rank=entry.rank,
-                    host=host,
-                    phase=entry.phase,
-                    seconds=entry.seconds,
+                    t=t, run=self.run, rank=rank, host=host, phase=phase, seconds=seconds
                 )
             case frames.WindowEntry():
                 yield from self._window(host, entry, t)
@@ -149,7 +135,7 @@ class RunReducer:
                 if first is not None:
                     yield from self._blame(first, t)
             case frames.RestartEntry():
-                first = blamed(entry.first_failure)
+                first = blame(entry.first_failure)
                 if first is not None:
                     yield restart_finding(self._ranks, first, self._left(), entry, t)
             case frames.AttemptEntry():
@@ -160,11 +146,7 @@ class RunReducer:
                 assert_never(entry)
 
     def lost_for_good(self, t: float) -> Iterator[RunEvents]:
-        """Yield the end as far as it is known, when the hosts still waited for will not answer.
-
-        Args:
-            t: Now, in UNIX seconds.
-        """
+        """Yield the end as far as it is known at ``t`` (UNIX seconds), when the hosts still waited for will not answer."""
         if self.ended is None:
             self._waiting.clear()
             yield from self._finish(t)
@@ -183,14 +165,14 @@ class RunReducer:
         self._ranks.hosts[entry.rank] = host
         if alive:
             self._stalls.rank_is(entry.rank, entry.pid, t, stalled=state is RankState.STALLED)
-        if state is RankState.EXITED and entry.exit_code and self._is_blamed(entry.rank):
+        if state is RankState.EXITED and entry.exit_code and self._is_blame(entry.rank):
             state = RankState.FAILED
         yield from self._rank_is(host, entry, state, t)
 
-    def _is_blamed(self, rank: int) -> bool:
-        first = (
-            self._numbered(self._outcome.first_failure()) if self._outcome.has_verdict else None
-        )
+    def _is_blame(self, rank: int) -> bool:
+        if not self._outcome.has_verdict:
+            return False
+        first = self._numbered(self._outcome.first_failure())
         return first is not None and first.of_rank and first.rank == rank
 
     def _rank_is(
@@ -272,7 +254,6 @@ class RunReducer:
         if step >= 0:
             step += self._bases.get(self._restarts.get(host, 0), 0)
             self._last_step = max(self._last_step, step)
-            self._stalls.stepped(entry.rank, step, t, mean)
         window = Window(
             t=t,
             run=self.run,
@@ -291,6 +272,8 @@ class RunReducer:
             host=host,
             skipped=entry.skipped,
         )
+        if step >= 0:
+            self._stalls.stepped(window)
         yield window
         points = {
             name: cast("list[Point]", [point for point in given if point.value is not None])

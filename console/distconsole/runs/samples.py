@@ -16,14 +16,9 @@ MAX_STRANGERS = 16
 def load_events(
     run: str, host: str, node: NodeLoad | None, gpus: Sequence[GpuLoad], t: float
 ) -> Iterator[NodeSample | GpuSample]:
-    """Yield the node's load and that of each of its GPUs.
+    """Yield the node's load, None where psutil is missing, and that of each of its GPUs.
 
-    Args:
-        run: The run's id, or empty where there is none (``top``).
-        host: Where it was taken.
-        node: None where psutil is missing.
-        gpus: Empty without a GPU or its driver.
-        t: UNIX seconds on the console's clock.
+    ``run`` is empty where there is none (``top``); ``t`` in UNIX seconds on the console's clock.
     """
     if node is not None:
         yield NodeSample(t=t, run=run, host=host, **structs.asdict(node))

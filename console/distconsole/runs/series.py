@@ -27,9 +27,8 @@ FARTHEST = 1e100
 class Series:
     """Points ``(x, value, low, high)`` with rising ``x``, at most ``limit`` of them.
 
-    When it is full, neighbours are merged: their values averaged, the envelope kept, so that a
-    single spike among a million points is still in ``lows`` or ``highs``. The newest point is
-    always there as it was given (``last``).
+    When it is full, neighbours are merged: their values averaged, the envelope kept, so that a single
+    spike among a million points is still there. ``last`` is the newest point as it was given.
     """
 
     def __init__(self, limit: int = MAX_POINTS) -> None:
@@ -61,8 +60,7 @@ class Series:
     ) -> None:
         """Add a point; one at the newest ``x`` replaces it, an older one is ignored.
 
-        Values that are not finite, or further than ``FARTHEST``, are left out, and where they
-        were is kept in ``broken``: a curve with NaN has no scale.
+        One that is no number, or further than ``FARTHEST``, has no place on a scale: ``broken`` has its ``x``.
         """
         low = value if low is None else low
         high = value if high is None else high
@@ -183,11 +181,7 @@ def usual_range(lows: Sequence[float], highs: Sequence[float]) -> tuple[float, f
 
 
 class Band:
-    """A figure over time: of each second the mean, the lowest and the highest of all who told it.
-
-    Args:
-        of_steps: It is the milliseconds of steps, of which slow ones are told seldom.
-    """
+    """A figure over time: of each second the mean, lowest and highest; ``of_steps`` of step times, of which slow ones come seldom."""
 
     def __init__(self, *, of_steps: bool = False) -> None:
         self.series = Series()

@@ -1,8 +1,10 @@
-"""One run in a few numbers, from its timeline or from what is stored."""
+"""A stored run: its events, and the run in a few numbers."""
 
 from __future__ import annotations
 
 import contextlib
+import json
+import re
 import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,18 +15,22 @@ from msgspec import UNSET
 
 from distconsole.model.decoding import threadsafe
 from distconsole.model.findings import Severity
-from distconsole.model.run_events import RunEvents, RunFinding
+from distconsole.model.names import HostName
+from distconsole.model.run_events import RunEnded, RunEvents, RunFinding
 from distconsole.model.run_summary import NoticedFinding, RunSummary
+from distconsole.rpc.frames import EndEntry, JournalEntry, LogEntry
 from distconsole.runs.detectors.conclusions import FIRST_FAILURE
-from distconsole.runs.following.follow import decode_entry, replay
+from distconsole.runs.following.waiting_lines import WaitingLine, WaitingLines
+from distconsole.runs.reduce import RunReducer
 from distconsole.runs.store.planned import reducer_of, stored_end, stored_plan
-from distconsole.runs.store.run_file import RunFile, RunRecord
+from distconsole.runs.store.run_file import KIND_BYTES, RunFile, RunRecord
 from distconsole.runs.timeline import RunTimeline, Totals
 
 MAX_NOTICED = 20
 
 UNSUMMED = ("sample", "log", "phase")
 """Kinds of entries that a summary says nothing of."""
+END_FIELDS = ("state", "seconds", "exit_code", "first_failure")
 BRIEF_ENTRIES = 2000
 """Entries, of all hosts together, that a list reads of a run."""
 
@@ -102,37 +108,31 @@ def seen_in(summary: RunSummary, timeline: RunTimeline) -> RunSummary:
 
 
 def brief(run_file: RunFile) -> RunSummary:
-    """Return the summary of a stored run for a list: from its last entries, and made only once.
+    """Return the summary of a stored run for a list: the kept one, else what its last entries tell.
 
-    Samples a second are then the mean over these, and which metric was when at its best is not known. What is kept is used while the end is the same.
+    Samples a second are then the mean over these, and which metric was when at its best is not known.
     """
     record = run_file.record()
     summary = listed(record)
-    if kept := run_file.kept_summary():
-        with contextlib.suppress(msgspec.MsgspecError):
-            before = msgspec.json.decode(kept, type=threadsafe(RunSummary))
-            if before.state == summary.state:
-                return before
+    kept = _kept_summary(run_file)
+    if kept is not None and kept.state == summary.state:
+        return kept
     timeline, reducer = RunTimeline(), reducer_of(record)
     each = max(100, BRIEF_ENTRIES // max(1, len(record.hosts)))
     with contextlib.suppress(ValueError):  # a list shows what can be read
         for stored in run_file.tail(record.hosts, each):
             for event in reducer.feed(stored.host, decode_entry(stored.body), stored.t):
                 timeline.apply(event)
-    found = seen_in(summary, timeline)
     # The end that was kept is that of all hosts; the last entries may show that of one.
-    known = {name: getattr(summary, name) for name in ("state", "seconds", "exit_code")}
-    found = msgspec.structs.replace(found, **known, first_failure=summary.first_failure, best={})
-    _keep(run_file, record, found)
-    return found
+    known = {name: getattr(summary, name) for name in END_FIELDS}
+    return msgspec.structs.replace(seen_in(summary, timeline), **known, best={})
 
 
 def summary_of(run_file: RunFile) -> RunSummary:
     """Return the summary of a stored run: of one that is over the one that is kept, else by folding."""
-    record = run_file.record()
-    if record.end and (kept := run_file.kept_summary(whole=True)):
-        with contextlib.suppress(msgspec.MsgspecError):
-            return msgspec.json.decode(kept, type=threadsafe(RunSummary))
+    kept = _kept_summary(run_file) if run_file.record().end else None
+    if kept is not None:
+        return kept
     timeline = Totals()
     for event in stored_events(run_file, without=UNSUMMED):
         timeline.apply(event)
@@ -143,25 +143,84 @@ def keep_whole(run_file: RunFile, timeline: RunTimeline) -> RunSummary:
     """Return the summary of a run all of whose events ``timeline`` has; keep it if the run is over."""
     record = run_file.record()
     summary = summarise(record, timeline)
-    _keep(run_file, record, summary, whole=True)
+    if record.end:
+        with contextlib.suppress(sqlite3.Error):  # a disk that refuses costs time alone
+            run_file.keep_summary(msgspec.json.encode(summary))
     return summary
 
 
-def _keep(
-    run_file: RunFile, record: RunRecord, summary: RunSummary, *, whole: bool = False
-) -> None:
-    """Keep the summary of a run that is over; a disk that refuses costs time alone."""
-    if record.end:
-        with contextlib.suppress(sqlite3.Error):
-            run_file.keep_summary(msgspec.json.encode(summary), whole=whole)
+def _kept_summary(run_file: RunFile) -> RunSummary | None:
+    with contextlib.suppress(msgspec.MsgspecError):
+        return msgspec.json.decode(run_file.kept_summary(), type=threadsafe(RunSummary))
+    return None
+
+
+def replay(
+    run_file: RunFile,
+    reducer: RunReducer,
+    spoilt: Counter[str] | None = None,
+    without: tuple[str, ...] = (),
+    last: dict[HostName, int] | None = None,
+    lines: WaitingLines | None = None,
+) -> Iterator[RunEvents]:
+    """Yield the events of the entries that are stored; those that cannot be read are counted.
+
+    The end comes last: a host that the run went on without may have told more since.
+
+    Args:
+        spoilt: By host how many of them there are.
+        without: Kinds of entries that nobody wants; most of them are not even decoded.
+        last: Takes the number of the last entry of each of its hosts.
+        lines: Takes what was printed, until a host's end, so that all else comes first.
+    """
+    unwanted = re.compile(f'"kind":"(?:{"|".join(without)})"'.encode()) if without else None
+    for stored in run_file.entries():
+        if last and stored.host in last:
+            last[stored.host] = stored.seq
+        if unwanted is not None and unwanted.search(stored.body, 0, KIND_BYTES):
+            continue
+        try:
+            entry = decode_entry(stored.body)
+        except ValueError:
+            if spoilt is not None:
+                spoilt[stored.host] += 1
+            continue
+        for told in _in_turn(WaitingLine(stored.host, entry, stored.t), lines):
+            for event in reducer.feed(*told):
+                if not isinstance(event, RunEnded):
+                    yield event
+    if reducer.ended is not None:
+        yield reducer.ended
+
+
+def _in_turn(told: WaitingLine, lines: WaitingLines | None) -> Iterator[WaitingLine]:
+    """Yield what is to be folded now: lines wait, where they may, for the end of a host."""
+    if lines is not None and isinstance(told.entry, LogEntry):
+        lines.put(told.host, told.entry, told.t)
+        return
+    while lines and isinstance(told.entry, EndEntry):
+        yield lines.take()
+    yield told
+
+
+def decode_entry(body: bytes) -> JournalEntry:
+    """Return a stored entry; raises ValueError if it is none: half written, damaged, or of a newer version."""
+    try:
+        return _DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # NaN and Infinity are what a diverged loss looks like; only the standard library reads them.
+        try:
+            entry: JournalEntry = msgspec.convert(json.loads(body), threadsafe(JournalEntry))
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise ValueError(str(error)) from None
+        return entry
+
+
+_DECODER: msgspec.json.Decoder[JournalEntry] = msgspec.json.Decoder(threadsafe(JournalEntry))
 
 
 def stored_events(run_file: RunFile, without: tuple[str, ...] = ()) -> Iterator[RunEvents]:
-    """Yield a stored run's events, its plan first and its end last if they are known.
-
-    Args:
-        without: Kinds of entries that nobody wants, as ``replay`` has them.
-    """
+    """Yield a stored run's events, its plan first and its end last if known, ``without`` some kinds of entries."""
     record = run_file.record()
     plan = stored_plan(record)
     if plan is not None:
@@ -183,11 +242,7 @@ def damage_finding(
 ) -> RunFinding | None:
     """Return what is to be said of a record that can be read in part only; None of a sound one.
 
-    Args:
-        record: The run.
-        spoilt: Host -> entries that mean nothing.
-        run_file: It was read, and knows why entries of it could not be.
-        t: When the record ends (UNIX seconds).
+    ``spoilt`` counts entries that mean nothing by host; the record ends at ``t`` (UNIX seconds).
     """
     damage = run_file.damage
     if not spoilt and not damage:

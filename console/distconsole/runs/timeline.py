@@ -47,8 +47,7 @@ PHASE_ORDER = ("interpreter", "import_torch", "init_process_group", "first_step"
 class RunTimeline:
     """What a run looks like after the events applied so far; ``started`` and ``last_t`` in UNIX seconds.
 
-    Its size is bounded by ranks, hosts, metric names and the limits above, not by the length of
-    the run. Not thread-safe: the thread that draws applies.
+    Its size is bounded by ranks, hosts, metric names and the limits above. Used by one thread at a time.
     """
 
     started: float | None

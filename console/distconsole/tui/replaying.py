@@ -223,7 +223,7 @@ class ReplayTask(RequestTask):
 
     def _keep(self, event: RunEvents) -> None:
         if isinstance(event, LogLine) and not event.transient:
-            self.book.append(event)
+            self.book.add(event)
         elif isinstance(event, RunEnded):
             self.exit_code = event.exit_code
         elif isinstance(event, RunFinding) and event.check == "run.record_damaged":

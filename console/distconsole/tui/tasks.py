@@ -167,7 +167,7 @@ class RequestTask:
                 self.left_behind.see(event)
                 self.history.apply(event)
                 if isinstance(event, LogLine) and not event.transient:
-                    self.book.append(event)
+                    self.book.add(event)
             if isinstance(event, RunEnded):
                 self.exit_code = event.exit_code
             if isinstance(event, ConditionJudged):

@@ -65,7 +65,7 @@ class Everything:
         for show in self.shows:
             show.event(event)
         if isinstance(event, LogLine) and not event.transient:
-            self.book.append(event)
+            self.book.add(event)
 
     def look(self, t: float) -> None:
         health_line(self.timeline, t)

@@ -2,61 +2,70 @@
 
 from __future__ import annotations
 
+import base64
 import math
+import struct
 from pathlib import Path
 
 import pytest
 
 from distconsole.formats.page import page_of
-from distconsole.formats.page.heat import heat_map, png
+from distconsole.formats.page.heat import UNKNOWN, heat_map, png
 from distconsole.formats.page.plots import Tick, merged, nice_ticks, plot, short_time
-from distconsole.model.run_events import LogLine
+from distconsole.model.run_events import LogLine, Window
+from distconsole.runs.rank_history import STEP, RankHistory
 from distconsole.runs.report_data import (
     FIRST_LINES,
     HEAT_CELLS,
     LAST_LINES,
-    MAX_COLUMNS,
     MAX_LINE_CHARS,
-    Heat,
     ReportData,
 )
 from distconsole.runs.series import FARTHEST, Band, Series
 from fakes import scenes
 
 
-def test_a_heat_map_of_a_long_run_keeps_every_step() -> None:
-    heat = Heat()
-    for second in range(10_000):
-        heat.put(0, 100.0 + second, 10.0, 5)
-        heat.put(1, 100.0 + second, 30.0 if second >= 5000 else 10.0, 5)
-    assert heat.columns <= MAX_COLUMNS
-    assert heat.columns * heat.seconds >= 10_000
-    even, late = heat.row(0), heat.row(1)
-    assert set(even) == {10.0}
-    assert (late[0], late[-1]) == (10.0, 30.0)
-    changed = next(place for place, value in enumerate(late) if value > 10)
-    assert changed * heat.seconds <= 5000 < (changed + 1) * heat.seconds
+def stepped(rank: int, t: float, step_ms: float) -> Window:
+    return Window(
+        t=t,
+        run="r",
+        rank=rank,
+        step=int(t),
+        steps=1,
+        step_ms_mean=step_ms,
+        step_ms_p95=None,
+        data_ms=None,
+        forward_ms=None,
+        backward_ms=None,
+        optimizer_ms=None,
+        samples_s=None,
+        metrics={},
+        dropped=0,
+        host="h",
+    )
 
 
 def test_a_heat_map_of_many_ranks_is_bounded() -> None:
-    heat = Heat()
+    heat = RankHistory(STEP, HEAT_CELLS)
     for second in range(0, 600, 3):
         for rank in range(2048):
-            heat.put(rank, float(second), 20.0, 1)
-    assert len(heat.ranks) * heat.columns <= HEAT_CELLS
+            heat.apply(stepped(rank, float(second), 20.0))
     found = heat_map(heat, 0.0)
     assert found is not None
+    assert len(found.ranks) * found.columns <= HEAT_CELLS
     assert found.per_row == 8
     assert len(found.cells) < 2 * HEAT_CELLS * 4 / 3 + 4
 
 
 def test_a_rank_that_says_nothing_for_a_while_has_no_colour() -> None:
-    heat = Heat()
+    data = ReportData()
     for second in (0, 1, 5):
-        heat.put(0, float(second), 10.0, 1)
-    row = heat.row(0)
-    assert [math.isnan(value) for value in row] == [False, False, True, True, True, False]
-    assert png([row], 5.0, 10.0).startswith(b"\x89PNG")
+        data.apply(stepped(0, float(second), 10.0))
+    found = heat_map(data.heat, 0.0)
+    assert found is not None
+    cells = struct.unpack("<6H", base64.b64decode(found.cells))
+    assert [cell == UNKNOWN for cell in cells] == [False, False, True, True, True, False]
+    assert png([[10.0, math.nan]], 5.0, 10.0).startswith(b"\x89PNG")
 
 
 def test_a_band_has_the_lowest_and_the_highest_of_a_second() -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from distconsole.formats.figures import CIVIDIS, number_text, ranks_text
 from distconsole.formats.page.plots import Tick, short_time
-from distconsole.runs.report_data import Heat
+from distconsole.runs.rank_history import STEP, RankHistory
 
 MAX_ROWS = 256
 """Rows of the picture; with more ranks a row is that of several, and shows the slowest of them."""
@@ -57,16 +57,17 @@ class HeatMap:
         }
 
 
-def heat_map(heat: Heat, started: float) -> HeatMap | None:
-    """Return the map; None without a step.
+def heat_map(history: RankHistory, started: float) -> HeatMap | None:
+    """Return the map of the whole run; None without a step.
 
     Args:
         started: UNIX seconds at which the run began.
     """
-    ranks = heat.ranks
-    if not ranks or heat.started is None:
+    track = history.whole
+    ranks = sorted(track.rows.get(STEP.name, ()))
+    if not ranks or history.started is None:
         return None
-    rows = [heat.row(rank) for rank in ranks]
+    rows = [[STEP.value(each) for each in track.row(STEP.name, rank)] for rank in ranks]
     known = sorted(value for row in rows for value in row if math.isfinite(value))
     if not known:
         return None
@@ -75,21 +76,21 @@ def heat_map(heat: Heat, started: float) -> HeatMap | None:
     per_row = math.ceil(len(ranks) / MAX_ROWS)
     shown = [_slowest(rows[first : first + per_row]) for first in range(0, len(rows), per_row)]
     low, high = _scale(known)
-    begins = heat.started - started
+    begins = history.started - started
     return HeatMap(
         picture=_base64(png(shown, low, high)),
         cells=_base64(_little_endian(cells)),
         unit_ms=unit,
         ranks=tuple(ranks),
         per_row=per_row,
-        columns=heat.columns,
-        moment_seconds=heat.seconds,
+        columns=track.columns,
+        moment_seconds=track.seconds,
         begins=begins,
         low=number_text(low, " ms"),
         high=("≥ " if known[-1] > high else "") + number_text(high, " ms"),
         height=max(120, min(420, 18 * len(shown))),
         rows=_row_ticks(ranks, per_row, len(shown)),
-        x_ticks=_column_ticks(begins, heat.columns * heat.seconds),
+        x_ticks=_column_ticks(begins, track.columns * track.seconds),
     )
 
 

@@ -161,13 +161,7 @@ class RunStatistics:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One run to compare.
-
-    Attributes:
-        summary: What ``show`` says of it.
-        statistics: The fold of its events, closed.
-        settings: How it was configured, by name.
-    """
+    """One run to compare: what ``show`` says of it, the fold of its events, and how it was configured."""
 
     summary: RunSummary
     statistics: RunStatistics

@@ -14,12 +14,9 @@ SIGNS = re.compile(r"[<>=~!()&|'\"]|\b(?:and|or|not)\b")
 
 @dataclass(frozen=True, slots=True)
 class CheckRow:
-    """A finding, or what came of a check on a host.
+    """A finding, or what came of a check on its hosts: all of them where it is about the cluster.
 
-    Attributes:
-        hosts: Those that it is about; all of them where it is about the cluster.
-        outcome: A finding's severity, or the outcome of the check.
-        findings: What was found, a line each.
+    ``outcome`` is a finding's severity, or the check's; ``findings`` has a line for each.
     """
 
     check: str
@@ -47,10 +44,9 @@ CHECK_FIELDS: Fields[CheckRow] = Fields(
 
 
 def check_condition(text: str) -> Condition[CheckRow]:
-    """Make ``text`` ready: a condition, or plain words, all of which stand somewhere in a row.
+    """Parse a condition, or plain words, all of which stand somewhere in a row.
 
-    Raises:
-        ExpressionError: if it is neither.
+    Raises ExpressionError if ``text`` is neither.
     """
     if SIGNS.search(text):
         return parse_condition(text, CHECK_FIELDS)

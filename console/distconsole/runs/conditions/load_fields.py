@@ -18,13 +18,7 @@ from distconsole.runs.figures import GPU_FIGURES, NODE_FIGURES, condition_fields
 class LoadRow:
     """A GPU and its host; of a host without one, the host alone.
 
-    Attributes:
-        host: Its name.
-        node: The host's newest sample.
-        gpu: The GPU's newest sample.
-        connected: Whether the host answers.
-        age_seconds: How old that is, as far as it is known.
-        me: Names under which the operator is known on hosts.
+    ``age_seconds`` is how old that is, where it is known; ``me`` are the operator's names on hosts.
     """
 
     host: str

@@ -1,15 +1,16 @@
-"""The checks that findings of a run are of, and the findings that a node's own words make."""
+"""What nodes conclude about their run: notes, who failed first and what mends it, and how the run ended."""
 
 from __future__ import annotations
 
-import msgspec
+import re
+
+from msgspec import UNSET, structs
 
 from distconsole.model.findings import Severity
-from distconsole.model.run_events import RunFinding
+from distconsole.model.run_events import EndState, RunFinding
 from distconsole.model.run_summary import FirstFailure
-from distconsole.rpc.frames import NoteEntry, RestartEntry
+from distconsole.rpc import frames
 from distconsole.runs.detectors.ranks import Ranks, first_of, ranks_text
-from distconsole.runs.detectors.remedies import LEFT_FIRST, remedy
 
 NODE_LOST, RANK_LOST = "run.node_lost", "run.rank_lost"
 """Checks that say that a node or a rank is gone; of severity ``warn`` where the run goes on."""
@@ -19,6 +20,9 @@ STRAGGLER = "run.straggler"
 NOT_FINITE = "run.not_finite"
 UNSOUND = ("run.desync", "run.alone", "run.world", "run.split", "run.same_batch", "run.same_epoch")
 """Checks that say that the ranks do not train one model as they should; that does not pass by itself."""
+
+LOST = "lost"
+"""State of the verdict of a node that has lost the others: it counts only where they say nothing."""
 
 MAX_HOSTS_NAMED = 4
 MAX_SUMMARY_CHARS = 240
@@ -40,7 +44,7 @@ def first_failure_finding(
     return ranks.finding(
         t,
         FIRST_FAILURE,
-        msgspec.structs.replace(first, error=error).blame,
+        structs.replace(first, error=error).blame,
         (first.rank,) if first.of_rank else (),
         hosts=(first.host,),
         severity=Severity.FAIL,
@@ -51,13 +55,13 @@ def first_failure_finding(
 
 
 def restart_finding(
-    ranks: Ranks, first: FirstFailure, left: tuple[int, ...], entry: RestartEntry, t: float
+    ranks: Ranks, first: FirstFailure, left: tuple[int, ...], entry: frames.RestartEntry, t: float
 ) -> RunFinding:
     """Return who failed first in an attempt that another follows, and what that one goes on from."""
     soon = f" in {entry.pause:.3g} s" if entry.pause else ""
     since = f"with the checkpoint {entry.checkpoint}" if entry.checkpoint else "with no checkpoint"
     told = first_failure_finding(ranks, first, left, t)
-    return msgspec.structs.replace(
+    return structs.replace(
         told,
         check="run.restart",
         severity=Severity.WARN,
@@ -65,7 +69,7 @@ def restart_finding(
     )
 
 
-def note_finding(ranks: Ranks, host: str, entry: NoteEntry, t: float) -> RunFinding:
+def note_finding(ranks: Ranks, host: str, entry: frames.NoteEntry, t: float) -> RunFinding:
     """Return what a node has to say about ``host``."""
     known = entry.severity in set(Severity)
     return ranks.finding(
@@ -87,3 +91,261 @@ def is_unsound(finding: RunFinding) -> bool:
     """
     of_gradient = finding.check == NOT_FINITE and not finding.seen
     return finding.check in UNSOUND or of_gradient
+
+
+class Outcome:
+    """How one run, or its last attempt, ends.
+
+    Only what the coordinator's host says counts. What others say, which may have lost it, counts once it
+    will not be heard of again, which is when the state is asked for without a word of it.
+    """
+
+    def __init__(self, coordinator: str) -> None:
+        self._coordinator = coordinator
+        self._failures: list[tuple[int, str, frames.FailureEntry]] = []
+        self._verdict: frames.VerdictEntry | None = None
+        self._others: dict[str, frames.VerdictEntry] = {}
+        self._ends: dict[str, frames.EndEntry] = {}
+
+    @property
+    def judged(self) -> bool:
+        """Whether a node has said how the run ended."""
+        known = any(verdict.state != LOST for verdict in self._others.values())
+        return self._verdict is not None or known or bool(self._ends)
+
+    @property
+    def has_verdict(self) -> bool:
+        """Whether the coordinator's verdict is known."""
+        return self._verdict is not None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long the run took on the node where it took longest; None while no node has ended."""
+        return max((entry.seconds for entry in self._ends.values()), default=None)
+
+    @property
+    def ended_hosts(self) -> frozenset[str]:
+        """Hosts that have said that nothing of the run is left there."""
+        return frozenset(self._ends)
+
+    def begin_again(self) -> None:
+        """Forget failures: they are of an attempt that another has followed."""
+        self._failures.clear()
+
+    def failed(self, host: str, entry: frames.FailureEntry, t: float) -> None:
+        """Keep a failure: which one came first is the coordinator's to say."""
+        self._failures.append((entry.t_ns + int((t - entry.t) * 1e9), host, entry))
+
+    def take(self, host: str, entry: frames.VerdictEntry) -> FirstFailure | None:
+        """Take a verdict; return whom it blames, if it is the coordinator's."""
+        if host != self._coordinator:
+            self._others.setdefault(host, entry)
+            return None
+        if self._verdict is not None:
+            return None
+        self._verdict = entry
+        return self.first_failure()
+
+    def ended(self, host: str, entry: frames.EndEntry) -> None:
+        """Take that nothing of the run is left on a host."""
+        self._ends[host] = entry
+
+    def first_failure(self) -> FirstFailure | None:
+        """Return whom the coordinator blames; without it, whom others do; else the earliest failure."""
+        if self._verdict is not None:
+            return blame(self._verdict.first_failure)
+        others = self._others.values()
+        for verdict in sorted(others, key=lambda verdict: verdict.state == LOST):
+            if verdict.first_failure is not None:
+                return blame(verdict.first_failure)
+        if not self._failures:
+            return None
+        _, host, entry = min(self._failures, key=lambda failure: failure[0])
+        return blame(entry, host)
+
+    def state(self, first: FirstFailure | None) -> tuple[EndState, int]:
+        """Return state and exit code; a run without a verdict did not succeed."""
+        judged = self._judged()
+        for state in (EndState.FAILED, LOST, EndState.STOPPED):
+            said = next((said for said in judged if said.state == state), None)
+            if said is not None:
+                ended = EndState.STOPPED if state == EndState.STOPPED else EndState.FAILED
+                return ended, said.exit_code or 1
+        if judged and all(said.state == EndState.SUCCEEDED for said in judged):
+            return EndState.SUCCEEDED, 0
+        return EndState.FAILED, first.exit_code if first is not None else 1
+
+    def _judged(self) -> list[frames.VerdictEntry | frames.EndEntry]:
+        """Return the words that count: the coordinator's, else what the others judge, else their ends."""
+        word = self._verdict or self._ends.get(self._coordinator)
+        if word is not None:
+            return [word]
+        others = [verdict for verdict in self._others.values() if verdict.state != LOST]
+        return [*others] or [*self._ends.values()]
+
+
+def blame(
+    said: frames.FailedFirst | frames.FailureEntry | None, host: str = ""
+) -> FirstFailure | None:
+    """Return whom the coordinator blames, or what a node says of a rank of its own, on ``host``."""
+    if said is None:
+        return None
+    return FirstFailure(
+        rank=said.rank,
+        host=said.host if isinstance(said, frames.FailedFirst) else host,
+        exit_code=1 if said.exit_code is None else said.exit_code,
+        error=said.error or "",
+        signal=UNSET if said.signal is None else said.signal,
+        traceback=said.traceback or "",
+    )
+
+
+SENDERS = (
+    "a limit of time or memory of the scheduler (Slurm: sacct -j JOB -o state), a container that was "
+    "stopped, ulimit -t, earlyoom or systemd-oomd (journalctl -u earlyoom -u systemd-oomd), kill -9"
+)
+"""Who ends processes by SIGKILL besides the kernel's own out-of-memory killer."""
+
+LOOKED_AT_CHARS = 16 * 1024
+"""Of what a rank said: the beginning of its error, and the end of the rest."""
+
+LEFT_FIRST = "the other end of a connection was closed"
+"""Replaced by the ranks that had ended well before, where it is known that there were some."""
+
+REMEDIES = (
+    (
+        r"unrecognized arguments:.{0,400}--local[-_]rank",
+        "the script wants no --local_rank: leave --pass-args out; it reads LOCAL_RANK",
+    ),
+    (
+        r"required: (\S+, )*--(local[-_]rank|rank|world[-_]size|init[-_]method)",
+        "the script wants its rank as arguments: --pass-args torch-launch (--local_rank R) or "
+        "init-method (--init_method … --rank R --world_size N)",
+    ),
+    (
+        r"(rank|world[_ ]size) parameter missing",
+        "its --rank and --world_size were not given: --pass-args init-method",
+    ),
+    (
+        r"(error initializing torch\.distributed.*environment variable |KeyError: ')"
+        r"(RANK|WORLD_SIZE|LOCAL_RANK|MASTER_ADDR|MASTER_PORT)",
+        "the ranks were not given: start it with --launcher torch, or torchrun",
+    ),
+    (
+        r"(No module named|cannot import name|undefined symbol|Extension horovod\.torch has not "
+        r"been built|cannot open shared object file)",
+        "compare the hosts' packages: distconsole check --only python,torch,horovod; the rank's "
+        "Python is --python, after --setup",
+    ),
+    (
+        r"CUDA out of memory|torch\.OutOfMemoryError|CUBLAS_STATUS_ALLOC_FAILED",
+        "a smaller batch, or fewer ranks on the GPU; see whose memory it is: distconsole check "
+        "--only gpu.clean, or top",
+    ),
+    (
+        r"bus error|out of shared memory|(/dev/shm|</torch_).{0,400}No space left|"
+        r"No space left on device.{0,400}shm|posix_fallocate",
+        "see whether shared memory (/dev/shm) is full or small: distconsole check --only shm; if so, docker: "
+        "--shm-size=8g or --ipc=host, or fewer DataLoader workers",
+    ),
+    (r"No space left on device", "make room on that host: distconsole check --only disk"),
+    (r"Too many open files", "more file descriptors: ulimit -n $(ulimit -Hn), by --setup"),
+    (
+        r"EADDRINUSE|Address already in use",
+        "another process holds the port; leave MASTER_PORT out, so that a free one is taken, or "
+        "see who: distconsole check --only port",
+    ),
+    (
+        r"Unable to find address for|no socket interface found|NoValidAddressesFound",
+        "no usable interface was found: distconsole check --only env.iface_exists tells whether a "
+        "variable names one that this host lacks; leave it out, or give --nic",
+    ),
+    (
+        r"invalid device ordinal",
+        "the rank wants a GPU that it cannot see: look whether --nproc is more than the host's GPUs, "
+        "CUDA_VISIBLE_DEVICES hides some, or RANK is used where LOCAL_RANK for the device is meant",
+    ),
+    (
+        r"Duplicate GPU detected",
+        "two ranks use one GPU: torch.cuda.set_device(LOCAL_RANK) before the first collective",
+    ),
+    (
+        r"no kernel image is available|is not compatible with the current PyTorch",
+        "this torch has no code for this GPU: distconsole check --only torch.cuda",
+    ),
+    (
+        r"driver version is insufficient|CUDA_ERROR_SYSTEM_NOT_READY|"
+        r"system not yet initialized|Driver/library version mismatch",
+        "see driver, library and torch together: distconsole check --only gpu,torch.cuda",
+    ),
+    (
+        r"device-side assert",
+        "--env CUDA_LAUNCH_BLOCKING=1 names the line; look at the indices there, such as labels",
+    ),
+    (
+        r"Expected to have finished reduction in the prior iteration",
+        "some parameter got no gradient on this rank: "
+        "DistributedDataParallel(…, find_unused_parameters=True), or let the loss use it",
+    ),
+    (
+        r"Mismatch between currentRank|Detected mismatch between collectives",
+        "the ranks are in different collectives: look for one that only some ranks reach, as "
+        "below `if rank == 0`",
+    ),
+    (
+        r"wait timeout after \d+ms, keys: /default_pg/",
+        "not all ranks came to init_process_group: look whether the script waits for more than the "
+        "run has (a world size of its own in place of WORLD_SIZE), and what the others do before it",
+    ),
+    (
+        r"Watchdog caught collective operation timeout|"
+        r"Timed out waiting \d+ms for (send|recv) operation|Wait timeout|stall(ed)? shutdown",
+        "a collective was not over in time: look for a rank that hangs, is slow or has fewer steps, and for "
+        "a collective below `if rank == 0`; --verify-sync 100 compares the ranks",
+    ),
+    (
+        r"(client socket has timed out|Timed out after \d+ seconds waiting for clients|"
+        r"connectFullMesh failed|Connect timeout|unhandled system error|"
+        r"Connection refused|No route to host)",
+        "a connection was not made; whether ranks can reach each other says distconsole check --only "
+        "net,os.hostname,coll",
+    ),
+    (
+        r"Connection (closed by peer|reset by peer)|NCCL remote process exited|"
+        r"Horovod has been shut down|Broken pipe",
+        f"{LEFT_FIRST}: look for ranks with fewer batches than others, or an early exit",
+    ),
+    (
+        r"terminate called without an active exception",
+        "look whether the work was done: a thread of gloo may meet an ending Python after the last "
+        "collective; then end the script with dist.barrier(), time.sleep(0.5)",
+    ),
+    (
+        r"killed by SIGKILL \(out of memory\?\)",
+        "the kernel killed for memory on that host meanwhile: dmesg | grep -i oom names whom; fewer "
+        "DataLoader workers, or a smaller batch",
+    ),
+    (
+        r"killed by SIGKILL$",
+        f"the kernel killed nobody for memory there meanwhile, so somebody sent it: {SENDERS}",
+    ),
+    (
+        r"killed by SIGKILL \(for memory",
+        f"the kernel for memory (sudo dmesg | grep -i oom on that host), or somebody sent it: {SENDERS}",
+    ),
+    (
+        r"killed by SIGSEGV",
+        "--env PYTHONFAULTHANDLER=1 shows where; whether packages fit each other says distconsole "
+        "check --only python,torch,horovod",
+    ),
+)
+"""Words that tell an error from others, and what mends it; the first that fits counts."""
+
+
+def remedy(error: str, traceback: str) -> str:
+    """Return what mends an error, by its last line or else by the traceback's end; nothing where its words are not known."""
+    for said in (error[:LOOKED_AT_CHARS], traceback[-LOOKED_AT_CHARS:]):
+        for words, hint in REMEDIES:
+            if re.search(words, said, re.IGNORECASE):
+                return hint
+    return ""

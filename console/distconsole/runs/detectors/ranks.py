@@ -1,16 +1,21 @@
-"""The ranks of a run as its detectors know them, and the findings that they make about ranks."""
+"""The ranks of a run as its detectors know them, findings about ranks, and what is left out as no run can have it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import UNSET
 
 from distconsole.model.findings import Severity
-from distconsole.model.run_events import RunFinding
+from distconsole.model.run_events import GpuKey, GpuSample, NodeSample, RunFinding
 from distconsole.rpc.frames import StateEntry
 
 MAX_RANKS_NAMED = 8
+UNPLANNED = "run.unplanned"
+MAX_RANKS = 1_000_001
+"""More than an entry can name."""
+MAX_GPUS = 1024
+"""GPUs, and slices of them, that one host can have."""
 
 
 class Ranks:
@@ -70,3 +75,55 @@ def first_of(words: Sequence[object], limit: int) -> str:
 def count_text(count: int, one: str, several: str) -> str:
     """Return ``1 other`` or ``2,000 others``."""
     return f"{count:,} {one if count == 1 else several}"
+
+
+class PlanBounds:
+    """Keeps what nodes tell within what the run can have: ``ranks`` at most, whose numbers are smaller."""
+
+    def __init__(self, known: Ranks, ranks: int) -> None:
+        self.ranks = ranks
+        self._known = known
+        self._counts: dict[str, int] = {}
+        self._gpus: dict[str, set[GpuKey]] = {}
+
+    def leave_out(self, host: str, what: str, t: float) -> Iterator[RunFinding]:
+        """Count a word about ``what``; the first of a host names it."""
+        count = self._counts[host] = self._counts.get(host, 0) + 1
+        if count == 1:
+            yield self._known.finding(
+                t,
+                UNPLANNED,
+                f"{host} reports {what}, which this run does not have: its entries are left out",
+                hosts=(host,),
+                expected=f"ranks 0 to {self.ranks - 1:,}" if self.ranks > 1 else "rank 0",
+                hint=f"look on {host} at which processes write to this run's folder and rings, "
+                "and how the script numbers its ranks",
+            )
+
+    def within(
+        self, host: str, loads: Iterable[NodeSample | GpuSample], t: float
+    ) -> Iterator[NodeSample | GpuSample | RunFinding]:
+        """Yield those of ``loads`` that are of what there can be."""
+        known = self._gpus.setdefault(host, set())
+        for event in loads:
+            if not isinstance(event, GpuSample):
+                yield event
+            elif event.rank is not UNSET and event.rank >= self.ranks:
+                yield from self.leave_out(host, f"rank {event.rank:,}", t)
+            elif event.key not in known and len(known) >= MAX_GPUS:
+                yield from self.leave_out(host, f"more than {MAX_GPUS:,} GPUs", t)
+            else:
+                known.add(event.key)
+                yield event
+
+    def left_out(self, t: float) -> Iterator[RunFinding]:
+        """Yield how much was left out, by host."""
+        for host, count in sorted(self._counts.items()):
+            yield self._known.finding(
+                t,
+                UNPLANNED,
+                f"{count_text(count, 'entry', 'entries')} of {host} about ranks, hosts or GPUs that "
+                f"this run does not have {'was' if count == 1 else 'were'} left out",
+                hosts=(host,),
+                severity=Severity.INFO,
+            )

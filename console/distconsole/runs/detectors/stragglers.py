@@ -1,4 +1,4 @@
-"""Which rank the others wait for, from the parts of its own steps.
+"""Which rank the others wait for, from the parts of its own steps; and which have stopped making any.
 
 In data-parallel training every rank's step takes equally long, because the fast ones wait in
 backward for the gradients of the slow one. What tells them apart is the time that a rank spends
@@ -7,7 +7,7 @@ before it meets the others: waiting for data, forward, optimizer, and what is ou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
@@ -15,7 +15,7 @@ from typing import NamedTuple
 from distconsole.model.run_events import RunFinding, Window
 from distconsole.model.time_text import ms_text
 from distconsole.runs.detectors.conclusions import STRAGGLER
-from distconsole.runs.detectors.ranks import Ranks
+from distconsole.runs.detectors.ranks import Ranks, count_text, ranks_text
 from distconsole.runs.pace import (
     BEHIND_SHARE,
     BEHIND_STEPS,
@@ -25,38 +25,11 @@ from distconsole.runs.pace import (
     SLOW_MS,
     SLOW_SHARE,
     SLOW_SPREAD,
+    TOGETHER_SECONDS,
     WAIT_SHARE,
     WARM_UP_WINDOWS,
+    is_fresh,
 )
-
-
-class Parts(NamedTuple):
-    """Mean milliseconds a step of one rank's window; None where unknown."""
-
-    step_ms: float
-    data_ms: float | None
-    forward_ms: float | None
-    optimizer_ms: float | None
-    t: float
-    backward_ms: float | None = None
-    step: int = -1
-
-    @property
-    def rest_ms(self) -> float | None:
-        """What a step takes outside its parts; None where one but the data is unknown."""
-        forward, backward, optimizer = self.forward_ms, self.backward_ms, self.optimizer_ms
-        if forward is None or backward is None or optimizer is None:
-            return None
-        return max(0.0, self.step_ms - (forward + backward + optimizer) - (self.data_ms or 0.0))
-
-    @property
-    def meeting_ms(self) -> float | None:
-        """Backward and optimizer, in which ranks exchange gradients; None where backward is unknown."""
-        return None if self.backward_ms is None else self.backward_ms + (self.optimizer_ms or 0.0)
-
-    def fresh(self, t: float) -> bool:
-        """Whether this is compared with what others do at ``t``."""
-        return t - self.t <= max(COMPARED_SECONDS, COMPARED_STEPS * self.step_ms / 1000)
 
 
 class Straggler(NamedTuple):
@@ -81,10 +54,10 @@ class StragglerWatch:
     def __init__(self) -> None:
         self.slow: dict[int, Straggler] = {}
         """The ranks that are slow, with the newest figures."""
-        self._latest: dict[int, Parts] = {}
+        self._latest: dict[int, Window] = {}
         self._windows: dict[int, int] = {}
         self._streak: dict[int, int] = {}
-        self._began: dict[int, dict[int, Parts]] = {}
+        self._began: dict[int, dict[int, Window]] = {}
         """Rank -> what each rank did when its streak began."""
         self._second = 0
 
@@ -100,22 +73,14 @@ class StragglerWatch:
         rank, t = window.rank, window.t
         self._windows[rank] = self._windows.get(rank, 0) + 1
         if self._windows[rank] > WARM_UP_WINDOWS:
-            self._latest[rank] = Parts(
-                window.step_ms_mean,
-                window.data_ms,
-                window.forward_ms,
-                window.optimizer_ms,
-                t,
-                window.backward_ms,
-                window.step,
-            )
+            self._latest[rank] = window
         if int(t) <= self._second:
             return []
         self._second = int(t)
-        fresh = {r: p for r, p in self._latest.items() if p.fresh(t)}
+        fresh = {r: last for r, last in self._latest.items() if t - last.t <= _compared_s(last)}
         return self._judge(fresh) if len(fresh) >= 2 else []
 
-    def _judge(self, fresh: dict[int, Parts]) -> list[Straggler]:
+    def _judge(self, fresh: dict[int, Window]) -> list[Straggler]:
         found: list[Straggler] = []
         standing_out = _standing_out(fresh)
         for rank in fresh:
@@ -140,11 +105,40 @@ class StragglerWatch:
         return found
 
 
+def _compared_s(window: Window) -> float:
+    return max(COMPARED_SECONDS, COMPARED_STEPS * _step_ms(window) / 1000)
+
+
+def _step_ms(window: Window) -> float:
+    return window.step_ms_mean or 0.0
+
+
+def _rest_ms(window: Window) -> float | None:
+    """Return what a step takes outside its parts; None where one but the data is unknown."""
+    forward, backward, optimizer = window.forward_ms, window.backward_ms, window.optimizer_ms
+    if forward is None or backward is None or optimizer is None:
+        return None
+    return max(0.0, _step_ms(window) - forward - backward - optimizer - (window.data_ms or 0.0))
+
+
+def _meeting_ms(window: Window) -> float | None:
+    """Return backward and optimizer, in which ranks exchange gradients; None where backward is unknown."""
+    return (
+        None if window.backward_ms is None else window.backward_ms + (window.optimizer_ms or 0.0)
+    )
+
+
 STEP, DATA, FORWARD, OPTIMIZER, REST = "step", "data", "forward", "optimizer", "rest"
-PARTS = (STEP, DATA, FORWARD, OPTIMIZER, REST)
-_VALUE_OF = {part: attrgetter(f"{part}_ms") for part in PARTS}
-_WAIT_IN: dict[str, Callable[[Parts], float | None]] = {
-    FORWARD: attrgetter("meeting_ms"),
+Figure = Callable[[Window], float | None]
+_VALUE_OF: dict[str, Figure] = {
+    STEP: _step_ms,
+    DATA: attrgetter("data_ms"),
+    FORWARD: attrgetter("forward_ms"),
+    OPTIMIZER: attrgetter("optimizer_ms"),
+    REST: _rest_ms,
+}
+_WAIT_IN: dict[str, Figure] = {
+    FORWARD: _meeting_ms,
     OPTIMIZER: attrgetter("backward_ms"),
     REST: attrgetter("backward_ms"),
 }
@@ -156,10 +150,10 @@ of the device), then of one that is early: so the others must be longer where gr
 """
 
 
-def _standing_out(fresh: Mapping[int, Parts]) -> dict[int, Straggler]:
+def _standing_out(fresh: Mapping[int, Window]) -> dict[int, Straggler]:
     """Return by rank what it exceeds all others in, by most; its whole step only where no part says more."""
     found: dict[int, Straggler] = {}
-    for part in PARTS:
+    for part in _VALUE_OF:
         one = _slowest(fresh, part)
         if one is not None:
             known = found.get(one.rank)
@@ -168,7 +162,7 @@ def _standing_out(fresh: Mapping[int, Parts]) -> dict[int, Straggler]:
     return found
 
 
-def _slowest(fresh: Mapping[int, Parts], part: str) -> Straggler | None:
+def _slowest(fresh: Mapping[int, Window], part: str) -> Straggler | None:
     """Return the one rank that stands out in ``part``; None if none or many do."""
     value_of = _VALUE_OF[part]
     values = {rank: value for rank, p in fresh.items() if (value := value_of(p)) is not None}
@@ -180,7 +174,7 @@ def _slowest(fresh: Mapping[int, Parts], part: str) -> Straggler | None:
     others = [value for other, value in values.items() if other != rank]
     typical = median(others)
     excess = values[rank] - typical
-    step_ms = median(parts.step_ms for parts in fresh.values())
+    step_ms = median(map(_step_ms, fresh.values()))
     if excess < max(SLOW_MS, SLOW_SHARE * step_ms):
         return None
     if excess < SLOW_SPREAD * (max(others) - typical):
@@ -190,7 +184,7 @@ def _slowest(fresh: Mapping[int, Parts], part: str) -> Straggler | None:
     return Straggler(rank, part, values[rank], typical, step_ms)
 
 
-def _is_waited_for(fresh: Mapping[int, Parts], rank: int, part: str, excess_ms: float) -> bool:
+def _is_waited_for(fresh: Mapping[int, Window], rank: int, part: str, excess_ms: float) -> bool:
     """Whether the others are longer where they wait for ``rank``, by about what it has on top in ``part``."""
     wait_of = _WAIT_IN[part]
     own = wait_of(fresh[rank])
@@ -198,7 +192,7 @@ def _is_waited_for(fresh: Mapping[int, Parts], rank: int, part: str, excess_ms: 
     return own is not None and bool(others) and median(others) - own >= WAIT_SHARE * excess_ms
 
 
-def _lags(began: Mapping[int, Parts], fresh: Mapping[int, Parts], rank: int) -> bool:
+def _lags(began: Mapping[int, Window], fresh: Mapping[int, Window], rank: int) -> bool:
     """Whether ``rank`` has made fewer steps than the others since ``began``.
 
     Ranks that wait for each other make equally many, however the windows cut their steps up. The
@@ -215,7 +209,7 @@ def _lags(began: Mapping[int, Parts], fresh: Mapping[int, Parts], rank: int) -> 
     behind = median(
         there.step
         - here.step
-        - (abs(here.t - first.t) + abs(there.t - last.t)) * 1000 / max(there.step_ms, 1e-3)
+        - (abs(here.t - first.t) + abs(there.t - last.t)) * 1000 / max(_step_ms(there), 1e-3)
         for here, there in others
     ) - (last.step - first.step)
     return behind >= max(BEHIND_STEPS, BEHIND_SHARE * most)
@@ -254,3 +248,83 @@ def straggler_finding(ranks: Ranks, slow: Straggler, t: float) -> RunFinding:
         expected="less than a tenth of a step between the ranks",
         hint=_HINTS[slow.part],
     )
+
+
+class StallWatch:
+    """Gathers ranks that stall at about the same time, and says once who is behind."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._last: dict[int, Window] = {}
+        """Rank -> its newest window with a step."""
+        self._stalled: dict[int, int | None] = {}
+        """Rank -> its process; of those that stand still, told or not."""
+        self._untold: set[int] = set()
+        self._since = 0.0
+
+    def stepped(self, window: Window) -> None:
+        """Take a window of a rank that has made steps."""
+        self._last[window.rank] = window
+
+    def rank_is(self, rank: int, pid: int | None, t: float, *, stalled: bool) -> None:
+        """Take what an agent says of a rank that lives, at ``t`` in UNIX seconds."""
+        if not stalled:
+            self.rank_ended(rank)
+            return
+        if not self._untold:
+            self._since = t
+        self._stalled[rank] = pid
+        self._untold.add(rank)
+
+    def rank_ended(self, rank: int) -> None:
+        """Take that ``rank`` goes on, or lives no longer."""
+        self._stalled.pop(rank, None)
+        self._untold.discard(rank)
+
+    def due(self, t: float) -> Iterator[RunFinding]:
+        """Yield who has stalled at ``t`` (UNIX seconds), once those that do so together were heard of."""
+        if not self._untold or t - self._since < TOGETHER_SECONDS:
+            return
+        ranks = tuple(sorted(self._untold))
+        self._untold.clear()
+        lowest = min(map(self._step_of, ranks))
+        behind = tuple(rank for rank in ranks if self._step_of(rank) == lowest)
+        others = [rank for rank in self._ranks.living if rank not in self._stalled]
+        known = [self._last[rank] for rank in others if rank in self._last]
+        going = sum(is_fresh(last.t, t, last.step_ms_mean) for last in known)
+        yield self._finding(ranks, behind, (going, len(others) - going), t)
+
+    def _step_of(self, rank: int) -> int:
+        return self._last[rank].step if rank in self._last else -1
+
+    def _finding(
+        self, ranks: tuple[int, ...], behind: tuple[int, ...], others: tuple[int, int], t: float
+    ) -> RunFinding:
+        """Say who has stalled, and who of those ``behind`` to look at; ``others``: how many go on, how many are unheard of."""
+        first, run, (going, unheard) = behind[0], self._ranks.run, others
+        host, pid = self._ranks.hosts.get(first, ""), self._stalled[first]
+        on_host = f" on {host}" if len(behind) == 1 else ""
+        stopped = "has stopped" if len(behind) == 1 else "have stopped"
+        stopped += " making steps"
+        if first in self._last:
+            stopped += f" after step {self._step_of(first):,}"
+        if waiting := len(ranks) - len(behind):
+            summary = f"{ranks_text(behind)}{on_host} {stopped}; "
+            summary += count_text(waiting, "more waits", "more wait")
+            summary += f", at step {max(map(self._step_of, self._last), default=0):,}"
+        elif going or unheard or len(ranks) == 1:
+            summary = f"{ranks_text(ranks)}{on_host} {stopped}"
+            summary += f"; {count_text(going, 'goes on', 'go on')}" if going else ""
+            silent = count_text(unheard, "other", "others")
+            summary += f"; nothing is heard of {silent}" if unheard else ""
+        else:
+            summary = f"all {len(ranks):,} ranks {stopped}"
+        look = f"py-spy dump --pid {pid} on {host} says where it is; " if pid else ""
+        return self._ranks.finding(
+            t,
+            "run.stall",
+            summary,
+            behind,
+            expected="a step within 30 s, or within ten times the usual time",
+            hint=f"{look}distconsole logs {run} --rank {first}; distconsole stop {run}",
+        )

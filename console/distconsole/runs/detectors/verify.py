@@ -1,20 +1,21 @@
-"""Whether the ranks of a run agree: their own checks at equal steps, compared.
+"""Whether the ranks of a run agree: checksums of their parameters, optimizers and batches at equal steps.
 
-Each rank tells checksums of its parameters, its optimizer's state and its batch (``run
---verify-sync``); comparing them here costs the job no collective.
+Each rank tells its own (``run --verify-sync``); comparing them here costs the job no collective.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from enum import Enum, auto
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import RunFinding
 from distconsole.rpc.frames import CheckEntry
 from distconsole.runs.detectors.conclusions import NOT_FINITE
 from distconsole.runs.detectors.ranks import Ranks, ranks_text
+from distconsole.runs.pace import MAX_WAIT_SECONDS
 
 MAX_PENDING_CHECKS = 4096
 MIN_PENDING_STEPS = 16
@@ -22,9 +23,6 @@ MIN_PENDING_STEPS = 16
 
 A window brings all the checks of one rank before those of the next, of fast steps hundreds.
 """
-
-MAX_WAIT_SECONDS = 10.0
-"""A step waits so long for a rank that is behind."""
 
 SAME_BATCHES = 2
 """So many different batches that two ranks both read are no coincidence."""
@@ -34,28 +32,13 @@ DETAIL_DIGITS = 8
 DESYNC = "run.desync"
 
 
-class Kind(Enum):
-    """What is wrong; each is told once in a run."""
-
-    PARAMETERS = auto()
-    STATE = auto()
-    ALONE = auto()
-    WORLD = auto()
-    BATCH = auto()
-    EPOCH = auto()
-    GRADIENT = auto()
-
-
-Told = tuple[Kind, RunFinding]
 Sides = tuple[tuple[int, ...], tuple[int, ...]]
 
 
 class SyncWatch:
     """Collects checks by step until every rank that lives has given its own.
 
-    Args:
-        ranks: Those of the run.
-        hosts: Its hosts: one that has told of no rank yet is waited for like a rank.
+    One of ``hosts`` that has told of no rank yet is waited for like a rank.
     """
 
     def __init__(self, ranks: Ranks, hosts: Iterable[str] = ()) -> None:
@@ -68,7 +51,8 @@ class SyncWatch:
         self._judged = -1
         self._names: dict[int, tuple[str, ...]] = {}
         self._same: dict[tuple[int, ...], set[str]] = defaultdict(set)
-        self._told: set[Kind] = set()
+        self._told: set[str] = set()
+        """What was found wrong; each is told once in a run."""
 
     def heard_of(self, host: str) -> None:
         """Note that a host has told of a rank, or of the run's end."""
@@ -84,7 +68,7 @@ class SyncWatch:
         """Take one rank's check, of time ``t`` in seconds, and yield what it lets one conclude."""
         if check.names is not None and len(self._names) < MAX_LAYOUTS:
             self._names[check.layout] = check.names
-        yield from self._untold(self._of_one_rank(check, t))
+        yield from self._of_one_rank(check, t)
         rank = check.rank
         self._alive.setdefault(rank, True)
         self._last[rank] = max(self._last.get(rank, -1), check.step)
@@ -124,76 +108,72 @@ class SyncWatch:
         checks = self._pending.pop(step)
         del self._since[step]
         self._judged = step
-        yield from self._untold(self._worlds(checks, t))
+        yield from self._worlds(checks, t)
         for group in _by_layout(checks.values()):
-            yield from self._untold(self._replicas(step, group, t))
-        yield from self._untold(self._batches(step, checks, t))
+            yield from self._replicas(step, group, t)
+        yield from self._batches(step, checks, t)
 
-    def _untold(self, found: Iterable[Told]) -> Iterator[RunFinding]:
-        for kind, finding in found:
-            if kind not in self._told:
-                self._told.add(kind)
-                yield finding
+    def _tell(
+        self, kind: str, t: float, check: str, summary: str, ranks: Sequence[int], **more: Any
+    ) -> Iterator[RunFinding]:
+        """Yield a finding of this kind, once in a run."""
+        if kind not in self._told:
+            self._told.add(kind)
+            yield self._ranks.finding(t, check, summary, ranks, **more)
 
-    def _of_one_rank(self, check: CheckEntry, t: float) -> Iterator[Told]:
+    def _of_one_rank(self, check: CheckEntry, t: float) -> Iterator[RunFinding]:
         """Yield what one rank's check says without the others."""
         ranks = (check.rank,)
         if check.bad_gradient is not None:
             name = self._name(check.layout, check.bad_gradient)
             of = f" of {name}" if name else ""
-            yield (
-                Kind.GRADIENT,
-                self._ranks.finding(
-                    t,
-                    NOT_FINITE,
-                    f"the gradient{of} is not finite at step {check.step} on {ranks_text(ranks)}",
-                    ranks,
-                    expected="finite gradients",
-                    hint="look for a division by zero, a root or logarithm of 0, and at the learning rate",
-                ),
+            yield from self._tell(
+                "gradient",
+                t,
+                NOT_FINITE,
+                f"the gradient{of} is not finite at step {check.step} on {ranks_text(ranks)}",
+                ranks,
+                expected="finite gradients",
+                hint="look for a division by zero, a root or logarithm of 0, and at the learning rate",
             )
         if check.same_epoch:
-            yield (
-                Kind.EPOCH,
-                self._ranks.finding(
-                    t,
-                    "run.same_epoch",
-                    f"two passes over the data were in the same order (seen at step {check.step})",
-                    ranks,
-                    expected="another order in every epoch",
-                    hint="call sampler.set_epoch(epoch) before each pass over the DataLoader",
-                ),
+            yield from self._tell(
+                "epoch",
+                t,
+                "run.same_epoch",
+                f"two passes over the data were in the same order (seen at step {check.step})",
+                ranks,
+                expected="another order in every epoch",
+                hint="call sampler.set_epoch(epoch) before each pass over the DataLoader",
             )
 
-    def _replicas(self, step: int, group: list[CheckEntry], t: float) -> Iterator[Told]:
+    def _replicas(self, step: int, group: list[CheckEntry], t: float) -> Iterator[RunFinding]:
         """Compare the parameters of ranks that have the same ones, else their optimizers' states."""
-        wrapped = all(check.wrapped for check in group)
-        severity = Severity.FAIL if wrapped else Severity.WARN
+        severity = Severity.FAIL if all(check.wrapped for check in group) else Severity.WARN
         sides = _sides({check.rank: check.parameters for check in group})
         if sides is not None:
-            self._told.add(Kind.STATE)  # it follows from the parameters
+            self._told.add("state")  # it follows from the parameters
             if all(check.place is None for check in group):
-                yield Kind.ALONE, self._alone(step, tuple(sorted((*sides[0], *sides[1]))), t)
+                yield from self._alone(step, tuple(sorted((*sides[0], *sides[1]))), t)
             else:
-                yield Kind.PARAMETERS, self._different(step, group, sides, severity, t)
+                yield from self._different(step, group, sides, severity, t)
         elif (sides := _sides({check.rank: check.state for check in group})) is not None:
             ranks, others = sides
-            yield (
-                Kind.STATE,
-                self._ranks.finding(
-                    t,
-                    DESYNC,
-                    f"the optimizer of {ranks_text(ranks)} is in another state than that of "
-                    f"{ranks_text(others)} after step {step}, with equal parameters",
-                    ranks,
-                    severity=severity,
-                    expected="equal optimizer state on all ranks",
-                    hint="load the checkpoint of the optimizer on every rank, or broadcast its state",
-                ),
+            yield from self._tell(
+                "state",
+                t,
+                DESYNC,
+                f"the optimizer of {ranks_text(ranks)} is in another state than that of "
+                f"{ranks_text(others)} after step {step}, with equal parameters",
+                ranks,
+                severity=severity,
+                expected="equal optimizer state on all ranks",
+                hint="load the checkpoint of the optimizer on every rank, or broadcast its state",
             )
 
-    def _alone(self, step: int, ranks: tuple[int, ...], t: float) -> RunFinding:
-        return self._ranks.finding(
+    def _alone(self, step: int, ranks: tuple[int, ...], t: float) -> Iterator[RunFinding]:
+        return self._tell(
+            "alone",
             t,
             DESYNC,
             f"{ranks_text(ranks)} train each by themselves: no process group is initialised, and "
@@ -206,7 +186,7 @@ class SyncWatch:
 
     def _different(
         self, step: int, group: list[CheckEntry], sides: Sides, severity: Severity, t: float
-    ) -> RunFinding:
+    ) -> Iterator[RunFinding]:
         ranks, others = sides
         of_rank = {check.rank: check for check in group}
         one, other = _details(of_rank[ranks[0]]), _details(of_rank[others[0]])
@@ -225,7 +205,8 @@ class SyncWatch:
                 "(no_sync, a part outside the wrapped model), a random choice in the model's code, "
                 "or another learning rate on one rank"
             )
-        return self._ranks.finding(
+        return self._tell(
+            "parameters",
             t,
             DESYNC,
             f"{ranks_text(ranks)} and {ranks_text(others)} have different parameters "
@@ -237,30 +218,27 @@ class SyncWatch:
             hint=hint,
         )
 
-    def _worlds(self, checks: Mapping[int, CheckEntry], t: float) -> Iterator[Told]:
+    def _worlds(self, checks: Mapping[int, CheckEntry], t: float) -> Iterator[RunFinding]:
         # Ranks that the script spawns are known only once they train: a larger world is no fault.
         alive = sum(self._alive.values())
         for rank, check in sorted(checks.items()):
-            if check.place is None:
-                continue
-            place, size = check.place
+            place, size = check.place or (rank, math.inf)
             if size < alive or (size == alive and place != rank):
-                yield (
-                    Kind.WORLD,
-                    self._ranks.finding(
-                        t,
-                        "run.world",
-                        f"{ranks_text((rank,))} is in a process group of another shape than planned",
-                        (rank,),
-                        seen=f"a world of {size}",
-                        expected=f"the rank that was planned, in a world of {alive}",
-                        hint="take rank and world size from RANK and WORLD_SIZE, not from the script's own "
-                        "count",
-                    ),
+                yield from self._tell(
+                    "world",
+                    t,
+                    "run.world",
+                    f"{ranks_text((rank,))} is in a process group of another shape than planned",
+                    (rank,),
+                    seen=f"a world of {size}",
+                    expected=f"the rank that was planned, in a world of {alive}",
+                    hint="take rank and world size from RANK and WORLD_SIZE, not from the script's own "
+                    "count",
                 )
-                return
 
-    def _batches(self, step: int, checks: Mapping[int, CheckEntry], t: float) -> Iterator[Told]:
+    def _batches(
+        self, step: int, checks: Mapping[int, CheckEntry], t: float
+    ) -> Iterator[RunFinding]:
         readers: dict[str, list[int]] = defaultdict(list)
         for rank, check in sorted(checks.items()):
             if check.batch is not None:
@@ -271,18 +249,16 @@ class SyncWatch:
             seen = self._same[tuple(ranks)]
             seen.add(batch)
             if len(seen) >= SAME_BATCHES:
-                yield (
-                    Kind.BATCH,
-                    self._ranks.finding(
-                        t,
-                        "run.same_batch",
-                        f"{ranks_text(ranks)} read the same batches (seen until step {step})",
-                        ranks,
-                        expected="every rank reads its own share of the data",
-                        hint="give the DataLoader a DistributedSampler: sampler=DistributedSampler(dataset)",
-                    ),
+                yield from self._tell(
+                    "batch",
+                    t,
+                    "run.same_batch",
+                    f"{ranks_text(ranks)} read the same batches (seen until step {step})",
+                    ranks,
+                    expected="every rank reads its own share of the data",
+                    hint="give the DataLoader a DistributedSampler: sampler=DistributedSampler(dataset)",
                 )
-        if Kind.BATCH in self._told or len(self._same) > MAX_LAYOUTS:
+        if "batch" in self._told or len(self._same) > MAX_LAYOUTS:
             self._same.clear()
 
     def _name(self, layout: int, place: int) -> str:
@@ -300,10 +276,7 @@ def _by_layout(checks: Iterable[CheckEntry]) -> list[list[CheckEntry]]:
 
 
 def _sides(said: Mapping[int, str | None]) -> Sides | None:
-    """Return the ranks that differ from the most, and the most; None if all agree.
-
-    Of two sides of one size, the one with the lowest rank counts as the most.
-    """
+    """Return the ranks that differ from the most, and the most (of equal sides that of the lowest rank); None if all agree."""
     sizes = Counter(said.values())
     if len(sizes) < 2:
         return None

@@ -1,7 +1,4 @@
-"""Journals of all hosts as one bounded stream, each read by a thread of its own that reconnects.
-
-It interprets no entry; ``follow`` turns what it delivers into events.
-"""
+"""Journals of all hosts as one bounded stream, each read by a thread of its own that reconnects."""
 
 from __future__ import annotations
 
@@ -30,8 +27,7 @@ from distconsole.runs.following.findings import (
     trouble_finding,
 )
 from distconsole.runs.following.waiting_lines import WaitingLines
-from distconsole.runs.store.place import BEGINNING, Place
-from distconsole.runs.store.retold import Retold
+from distconsole.runs.store.place import BEGINNING, Place, Retold
 
 QUEUED_BATCHES = 3
 """Items of one host that may wait for the consumer; then its socket, and so its journal, waits."""
@@ -57,24 +53,18 @@ NO_SUCH_RUN = "no_such_run"
 
 
 class JournalStream(Protocol):
-    """One host's journal from some entry on."""
+    """One host's journal from some entry on; ``close`` may be called from any thread, several times.
+
+    It yields items ``{"entries": [...]}`` to the journal's last entry, and raises ``NodeError`` if the
+    connection ends or the node refuses. ``clock_offset``: seconds from the node's clock to the console's.
+    """
 
     @property
-    def clock_offset(self) -> float:
-        """Seconds to add to the node's clock to get the console's."""
-        ...
+    def clock_offset(self) -> float: ...
 
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        """Yield items ``{"entries": [...]}``; ends after the journal's last entry.
+    def __iter__(self) -> Iterator[dict[str, Any]]: ...
 
-        Raises:
-            NodeError: if the connection ends, or the node refuses.
-        """
-        ...
-
-    def close(self) -> None:
-        """End it from any thread; may be called several times."""
-        ...
+    def close(self) -> None: ...
 
 
 OpenStream = Callable[[HostName, int, str], JournalStream]
@@ -86,11 +76,7 @@ KnowAgain = Callable[[HostName, Place], Retold]
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Entries of one host: as they came (for the store), as values, with their corrected times.
-
-    Attributes:
-        place: How far the host's journal is read with them.
-    """
+    """Entries of one host: as they came, as values, with corrected times; and how far its journal is read with them."""
 
     host: HostName
     bodies: tuple[dict[str, Any], ...]
@@ -110,7 +96,7 @@ class HostReader:
     ) -> None:
         self.host = host
         self.room = room
-        """Told when one of those that wait was taken. Its own: of very many threads one is woken."""
+        """Told when one of those that wait was taken; its own, so that of very many threads one is woken."""
         self.place = place
         self.retold: Retold | None = None
         """What it may tell once more."""
@@ -136,13 +122,11 @@ class JournalFeed:
     happening now is given out at once.
 
     Args:
-        run: The run's id.
-        open_stream: How to reach a journal.
         places: Host to how far its journal is known already.
         keep: Called with every new delivery on the reading threads, before it is given out.
         know_again: Called where a host's journal has lost what is known here.
-        lines: Where lines wait for a consumer that is slow, so that records pass them. Without it all
-            come in their order, and a journal waits as a whole.
+        lines: Where lines wait for a slow consumer, so that records pass them; without it a journal
+            waits as a whole.
     """
 
     def __init__(
@@ -271,7 +255,6 @@ class JournalFeed:
         )
 
     def _take_first(self, now: float) -> Delivered:
-        """Take what is the oldest of what waits."""
         _, _, reader = heappop(self._ready)
         delivered = reader.waiting.popleft()
         if reader.waiting:
@@ -368,15 +351,11 @@ class JournalFeed:
         """Take lines, and the end behind them, out of what waits of a host."""
         waiting, reader.waiting = reader.waiting, deque()
         for delivered in waiting:
-            told = list(zip(delivered.entries, delivered.times, strict=True))
-            for entry, t in told:
-                if not isinstance(entry, LogEntry | EndEntry):
-                    continue
-                left_out = lines.put(reader.host, entry, t)
-                if left_out is not None and not self._left_out_told:
-                    self._left_out_told = True
-                    self._news.append(lines_finding(self._run, *left_out[:2]))
-            records = [each for each in told if not isinstance(each[0], LogEntry | EndEntry)]
+            told = zip(delivered.entries, delivered.times, strict=True)
+            records, left_out = lines.sift(reader.host, told)
+            if left_out is not None and not self._left_out_told:
+                self._left_out_told = True
+                self._news.append(lines_finding(self._run, *left_out[:2]))
             if records:
                 entries, times = zip(*records, strict=True)
                 reader.waiting.append(Delivered(reader.host, (), entries, times, delivered.place))
@@ -392,11 +371,9 @@ class JournalFeed:
         before = reader.place
         reader.place, reader.retold = before.back_to(after), None
         known = bool(before.journal) or after > 0
+        loss = loss_finding(self._run, reader.host, after + 1, before.seq, known=known)
         with self._changed:
-            self._news.append(
-                loss_finding(self._run, reader.host, after + 1, before.seq, known=known)
-            )
-            self._news.append(Delivered(reader.host, (), (), (), Place(after)))
+            self._news += (loss, Delivered(reader.host, (), (), (), Place(after)))
             self._changed.notify()
 
     def _news_in(
@@ -415,41 +392,39 @@ class JournalFeed:
             return fresh
         if reader.retold is None:
             reader.retold = self._know_again(reader.host, reader.place)
-        new: list[tuple[JournalEntry, dict[str, Any]]] = []
-        for entry, body in fresh:
-            news = reader.retold.news_in(body)
-            if news is body:
-                new.append((entry, body))
-            elif news is not None:
-                new.append((msgspec.convert(news, threadsafe(JournalEntry)), news))
-        return new
+        told = [(entry, body, reader.retold.news_in(body)) for entry, body in fresh]
+        return [
+            (entry if news is body else msgspec.convert(news, threadsafe(JournalEntry)), news)
+            for entry, body, news in told
+            if news is not None
+        ]
 
     def _lost(self, reader: HostReader, error: NodeError) -> None:
         gone = isinstance(error, RequestError) and error.code == NO_SUCH_RUN
         with self._changed:
             if reader.connected or gone:
-                self._news.append(self._link(reader, connected=False, reason=error.message))
+                self._say_link(reader, connected=False, reason=error.message)
             if reader.lost_since is None:
                 reader.lost_since = time.monotonic()
-            reader.connected = False
             reader.done = gone
             self._changed.notify()
 
     def _found(self, reader: HostReader) -> None:
         with self._changed:
             if not reader.connected:
-                self._news.append(self._link(reader, connected=True))
-            reader.connected = True
+                self._say_link(reader, connected=True)
             reader.lost_since = None
             reader.quiet_since = reader.found_at = reader.read_at = time.monotonic()
             self._changed.notify()
 
-    def _link(self, reader: HostReader, *, connected: bool, reason: str = "") -> LinkChanged:
-        return LinkChanged(
-            t=time.time(), run=self._run, host=reader.host, connected=connected, reason=reason
+    def _say_link(self, reader: HostReader, *, connected: bool, reason: str = "") -> None:
+        reader.connected = connected
+        self._news.append(
+            LinkChanged(
+                t=time.time(), run=self._run, host=reader.host, connected=connected, reason=reason
+            )
         )
 
 
 def _count_chars(delivered: Delivered) -> int:
-    """Return how many characters of lines are in a delivery."""
     return sum(len(entry.text) for entry in delivered.entries if isinstance(entry, LogEntry))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from msgspec import structs
@@ -28,9 +29,14 @@ class WaitingLine(NamedTuple):
     t: float
 
     @property
+    def text(self) -> str:
+        """What was printed; nothing of an end."""
+        return self.entry.text if isinstance(self.entry, LogEntry) else ""
+
+    @property
     def bytes(self) -> int:
         """What it takes of the room."""
-        return ENTRY_BYTES + (len(self.entry.text) if isinstance(self.entry, LogEntry) else 0)
+        return ENTRY_BYTES + len(self.text)
 
 
 Source = tuple[HostName, int | None, str]
@@ -38,39 +44,14 @@ Source = tuple[HostName, int | None, str]
 
 
 class _Waiting:
-    """What waits of one source."""
+    """What waits of one source, and how much was left out before it."""
 
     def __init__(self) -> None:
         self.lines: deque[WaitingLine] = deque()
         self.bytes = 0
-        self._left_out_lines = self._left_out_chars = 0
+        self.missing_lines = self.missing_chars = 0
 
-    def put(self, line: WaitingLine) -> None:
-        self.lines.append(line)
-        self.bytes += line.bytes
-
-    def leave_out(self) -> int:
-        """Pass over the oldest; return what it took of the room."""
-        line = self._pop()
-        entry = line.entry
-        assert isinstance(entry, LogEntry)
-        self._left_out_lines += entry.text.count("\n")
-        self._left_out_chars += len(entry.text)
-        return line.bytes
-
-    def take(self) -> WaitingLine:
-        """Return the oldest, behind words for what was left out before it."""
-        line = self._pop()
-        if not self._left_out_chars or not isinstance(line.entry, LogEntry):
-            return line
-        mark = (
-            f"[distconsole: {self._left_out_lines:,} lines ({self._left_out_chars:,} characters) "
-            "are not shown here: they came faster than this console takes them]\n"
-        )
-        self._left_out_lines = self._left_out_chars = 0
-        return line._replace(entry=structs.replace(line.entry, text=mark + line.entry.text))
-
-    def _pop(self) -> WaitingLine:
+    def pop(self) -> WaitingLine:
         line = self.lines.popleft()
         self.bytes -= line.bytes
         return line
@@ -92,13 +73,28 @@ class WaitingLines:
         """Whether lines of a host wait."""
         return any(source[0] == host for source in self._sources)
 
+    def sift(
+        self, host: HostName, told: Iterable[tuple[JournalEntry, float]]
+    ) -> tuple[list[tuple[JournalEntry, float]], Source | None]:
+        """Take the lines and the end out of ``told``; return the rest, and whose lines were left out for them."""
+        rest: list[tuple[JournalEntry, float]] = []
+        left_out = None
+        for entry, t in told:
+            if isinstance(entry, LogEntry | EndEntry):
+                left_out = self.put(host, entry, t) or left_out
+            else:
+                rest.append((entry, t))
+        return rest, left_out
+
     def put(self, host: HostName, entry: LogEntry | EndEntry, t: float) -> Source | None:
         """Take what waits; return whose lines were left out for it, if any were."""
         line = WaitingLine(host, entry, t)
         if isinstance(entry, EndEntry):
             self._ends[host] = line
             return None
-        self._sources.setdefault((host, entry.rank, entry.stream), _Waiting()).put(line)
+        source = self._sources.setdefault((host, entry.rank, entry.stream), _Waiting())
+        source.lines.append(line)
+        source.bytes += line.bytes
         self._bytes += line.bytes
         left_out = None
         while self._bytes > self._most_bytes:
@@ -106,20 +102,30 @@ class WaitingLines:
             if len(largest.lines) == 1:
                 break
             left_out = key
-            self._bytes -= largest.leave_out()
+            missing = largest.pop()
+            self._bytes -= missing.bytes
+            largest.missing_lines += missing.text.count("\n")
+            largest.missing_chars += len(missing.text)
         return left_out
 
     def take(self) -> WaitingLine:
-        """Return what comes next: the oldest, but that of a flood after all else."""
+        """Return what comes next: the oldest, but that of a flood after all else; behind words for what is missing."""
         first = self._first()
         if isinstance(first, WaitingLine):
             return self._ends.pop(first.host)
         source = self._sources[first]
-        self._bytes -= source.lines[0].bytes
-        line = source.take()
+        line = source.pop()
+        self._bytes -= line.bytes
         if not source.lines:
             del self._sources[first]
-        return line
+        if not source.missing_chars or not isinstance(line.entry, LogEntry):
+            return line
+        mark = (
+            f"[distconsole: {source.missing_lines:,} lines ({source.missing_chars:,} characters) "
+            "are not shown here: they came faster than this console takes them]\n"
+        )
+        source.missing_lines = source.missing_chars = 0
+        return line._replace(entry=structs.replace(line.entry, text=mark + line.text))
 
     def _first(self) -> WaitingLine | Source:
         """Return the end of a host of which nothing else waits, or whose line comes next."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from distconsole.model.ranks import RANKS_PATTERN, RankSpans, in_spans, parse_ranks
 from distconsole.model.time_text import parse_since
@@ -21,12 +23,10 @@ class LogFilter:
     """Lines that fit all of it; the parts that are empty let everything through.
 
     Attributes:
-        spans: Ranks.
         host: A host's name, or a pattern of the shell's.
         stream: ``out`` or ``err``.
         words: Each must be in the line (its case does not matter), or be the host's name.
         without: None of these may be in the line.
-        pattern: Must be found in the line.
         level: The least level.
         since: UNIX seconds.
     """
@@ -51,63 +51,42 @@ class LogFilter:
     def test(self, speakers: Sequence[Speaker]) -> Callable[[BufferedLine], bool]:
         """Return what says of a line whether it fits; ``speakers`` may grow meanwhile."""
         allowed: list[bool] = []
-        by_speaker = bool(self.spans or self.host)
-        parts = self._parts(speakers)
+        since = -math.inf if self.since is None else self.since
+        words = [(word.lower(), word) for word in self.words]
+        without = [word.lower() for word in self.without]
+
+        def has_words(line: BufferedLine) -> bool:
+            low, host = line.text.lower(), speakers[line.speaker].host
+            return all(word in low or name == host for word, name in words) and not any(
+                word in low for word in without
+            )
 
         def fits(line: BufferedLine) -> bool:
-            if by_speaker:
-                while len(allowed) <= line.speaker:
-                    allowed.append(self.lets(speakers[len(allowed)]))
-                if not allowed[line.speaker]:
-                    return False
-            return all(part(line) for part in parts)
+            while len(allowed) <= line.speaker:
+                allowed.append(self.lets(speakers[len(allowed)]))
+            return (
+                allowed[line.speaker]
+                and line.level >= self.level
+                and line.t >= since
+                and self.stream in ("", "err" if line.err else "out")
+                and (not (words or without) or has_words(line))
+                and (not self.pattern or bool(self.pattern.search(line.text, 0, SEARCHED_CHARS)))
+            )
 
         return fits
-
-    def _parts(self, speakers: Sequence[Speaker]) -> list[Callable[[BufferedLine], bool]]:
-        parts: list[Callable[[BufferedLine], bool]] = []
-        if self.stream:
-            err = self.stream == "err"
-            parts.append(lambda line: line.err == err)
-        if self.level:
-            level = self.level
-            parts.append(lambda line: line.level >= level)
-        if self.since is not None:
-            since = self.since
-            parts.append(lambda line: line.t >= since)
-        for word in self.words:
-            low = word.lower()
-            parts.append(
-                lambda line, word=word, low=low: (  # type: ignore[misc]
-                    low in line.text.lower() or speakers[line.speaker].host == word
-                )
-            )
-        for word in self.without:
-            low = word.lower()
-            parts.append(lambda line, low=low: low not in line.text.lower())  # type: ignore[misc]
-        if self.pattern is not None:
-            search = self.pattern.search
-            parts.append(lambda line: search(line.text, 0, SEARCHED_CHARS) is not None)
-        return parts
 
     def __bool__(self) -> bool:
         return self != LogFilter()
 
 
 def parse_filter(text: str, now: float) -> LogFilter:
-    """Return the filter that ``text`` means.
+    """Return the filter that ``text`` means at ``now`` (UNIX seconds), from which ``since`` counts back.
 
-    Its words: ``0-3,8`` or ``rank:3``, ``host:gpu*``, ``out`` or ``err``, ``errors``, ``warnings``,
-    ``since:10m``, ``/regular expression/``, ``-word`` (lines without it); any other is a word that
-    a line has, or a host's name.
-
-    Args:
-        now: UNIX seconds, from which ``since`` counts back.
-
-    Raises:
-        ValueError: saying which word is wrong.
+    Its words: ``0-3,8``, ``host:gpu*``, ``out`` or ``err``, ``errors``, ``warnings``, ``since:10m``,
+    ``/regular expression/``, ``-word`` (lines without it); any other is a word that a line has, or a
+    host's name. Raises ValueError that says which word is wrong.
     """
-    given: dict[str, object] = {"text": text.strip()}
+    given: dict[str, Any] = {"text": text.strip()}
     rest = text.strip()
     found = re.search(r"(?:^|\s)/(.+)/(?=\s|$)", rest)
     if found:
@@ -116,11 +95,13 @@ def parse_filter(text: str, now: float) -> LogFilter:
     words: list[str] = []
     without: list[str] = []
     for word in rest.split():
-        name, colon, value = word.partition(":")
+        name, _, value = word.partition(":")
         if RANKS_PATTERN.fullmatch(word):
             given["spans"] = parse_ranks(word)
-        elif colon and value and name in _NAMED:
-            given.update(_parse_named(name, value, now))
+        elif name == "host" and value:
+            given["host"] = value
+        elif name == "since" and value:
+            given["since"] = parse_since(value, now)
         elif word in ("out", "err"):
             given["stream"] = word
         elif word in LEVEL_WORDS:
@@ -129,39 +110,13 @@ def parse_filter(text: str, now: float) -> LogFilter:
             without.append(word[1:])
         else:
             words.append(word)
-    return LogFilter(words=tuple(words), without=tuple(without), **given)  # type: ignore[arg-type]
-
-
-_NAMED = ("rank", "ranks", "host", "stream", "since", "re", "severity", "word")
-
-
-def _parse_named(name: str, value: str, now: float) -> dict[str, object]:
-    match name:
-        case "rank" | "ranks":
-            return {"spans": parse_ranks(value)}
-        case "host":
-            return {"host": value}
-        case "stream" if value in ("out", "err"):
-            return {"stream": value}
-        case "since":
-            return {"since": parse_since(value, now)}
-        case "re":
-            return {"pattern": parse_pattern(value)}
-        case "severity" if value in LEVEL_WORDS:
-            return {"level": LEVEL_WORDS[value]}
-        case "word":
-            return {"words": (value,)}
-        case _:
-            raise ValueError(
-                f"{name}:{value} is none of stream:out, stream:err, severity:error, severity:warn"
-            )
+    return LogFilter(words=tuple(words), without=tuple(without), **given)
 
 
 def parse_pattern(text: str) -> re.Pattern[str]:
     """Return the regular expression ``text``; without a capital letter, case does not matter.
 
-    Raises:
-        ValueError: if it is none.
+    Raises ValueError if it is none.
     """
     try:
         return re.compile(text, 0 if any(map(str.isupper, text)) else re.IGNORECASE)

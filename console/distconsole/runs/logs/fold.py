@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import deque
+from operator import attrgetter
 
 import msgspec
 
@@ -29,16 +30,14 @@ NUMBER = re.compile(r"\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 PLACEHOLDER = "#"
 
 
-class Row(msgspec.Struct, gc=False):
+class Row(msgspec.Struct, array_like=True, gc=False):
     """One row on the screen: a line, and who else said it.
 
     Attributes:
-        number: Which row it is.
-        line: Which line of the book stands first in it.
+        line: The number of the line that stands first in it.
         t: When it was said first, in UNIX seconds.
         count: Lines in it.
         who: The bits of its speakers.
-        level: The line's ``Level``.
         text: What is shown instead of the line's own text, where numbers differ; else empty.
     """
 
@@ -52,18 +51,14 @@ class Row(msgspec.Struct, gc=False):
 
 
 class Fold:
-    """Finds the row that a line joins.
+    """Finds the row that a line joins: the first of equal text that is not before the last one of its own rank.
 
-    A line joins the first row of equal text that is not before the last one of its own rank, so
-    that every rank's lines are in their order.
-
-    Args:
-        numbers: Take lines for equal that differ in their numbers alone.
+    So every rank's lines are in their order. With ``numbers``, lines that differ in these alone are equal.
     """
 
     def __init__(self, *, numbers: bool = False) -> None:
         self._numbers = numbers
-        self._open: dict[tuple[bool, str], list[tuple[int, Row]]] = {}
+        self._open: dict[tuple[bool, str], list[Row]] = {}
         self._order: deque[tuple[tuple[bool, str], Row]] = deque()
         self._last: dict[int, int] = {}
         """Speaker -> the row of its last line."""
@@ -76,10 +71,10 @@ class Fold:
         rows = self._open.get(self._key(line))
         if not rows:
             return None
-        at = bisect_right(rows, self._last.get(line.speaker, -1), key=_number)
-        for number, row in rows[at:]:
+        at = bisect_right(rows, self._last.get(line.speaker, -1), key=attrgetter("number"))
+        for row in rows[at:]:
             if abs(line.t - row.t) <= FOLD_SECONDS:
-                self._last[line.speaker] = number
+                self._last[line.speaker] = row.number
                 row.count += 1
                 row.who |= 1 << line.speaker
                 return row
@@ -92,7 +87,7 @@ class Fold:
             return
         key = self._key(line)
         rows = self._open.setdefault(key, [])
-        rows.append((row.number, row))
+        rows.append(row)
         self._order.append((key, row))
         if len(rows) > OPEN_OF_A_TEXT:
             del rows[0]
@@ -118,14 +113,10 @@ class Fold:
         while self._order and (len(self._order) > OPEN_ROWS or self._order[0][1].t < oldest):
             key, row = self._order.popleft()
             rows = self._open.get(key)
-            if rows and rows[0][0] == row.number:
+            if rows and rows[0] is row:
                 del rows[0]
             if not rows:
                 self._open.pop(key, None)
-
-
-def _number(entry: tuple[int, Row]) -> int:
-    return entry[0]
 
 
 def with_placeholders(shown: str, text: str) -> str:

@@ -7,10 +7,7 @@ from enum import IntEnum
 
 
 class Level(IntEnum):
-    """How bad a line is, worst last.
-
-    ``PART`` is a line of a traceback after its first, so that a traceback is one error.
-    """
+    """How bad a line is, worst last; ``PART`` is a further line of a traceback, so that a traceback is one error."""
 
     PLAIN = 0
     WARN = 1

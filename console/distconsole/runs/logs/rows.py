@@ -1,7 +1,6 @@
 """The rows that a filter and folding make of a run's lines, and where in them is what one looks for.
 
-Rows are made in slices of time, so that whoever draws is never kept; they lie on the disk as the
-lines do, so that memory does not grow with the run.
+Rows are made in slices of time, so that whoever draws is never kept; like lines they lie on the disk.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from distconsole.runs.logs.buffer import BufferedLine, LogBuffer
 from distconsole.runs.logs.filter import SEARCHED_CHARS, LogFilter
 from distconsole.runs.logs.fold import OPEN_ROWS, Fold, Row, with_placeholders
 from distconsole.runs.logs.levels import Level
-from distconsole.runs.logs.spill import SpilledList
+from distconsole.runs.logs.spill import BLOCK, SpilledList
 
 SLICE_LINES = 256
 """Lines that are taken with the lock held."""
@@ -62,11 +61,9 @@ class Marks:
 
 
 class LogRows:
-    """Rows of ``book`` that ``wanted`` lets through. Any thread may use it.
+    """Rows of ``book`` that ``wanted`` lets through; equal lines are one with ``fold``. Any thread may use it.
 
-    Args:
-        fold: Fold equal lines into one row.
-        numbers: Lines are equal, too, that differ in their numbers alone.
+    With ``numbers``, lines that differ in these alone are equal, too.
     """
 
     def __init__(
@@ -83,19 +80,21 @@ class LogRows:
         self.errors = Marks()
         self.first_error: Row | None = None
         """The error that was printed first, by its time."""
+        self._first_error_t = math.inf
         self.lines = 0
         """Lines that the filter let through."""
         self._fold = Fold(numbers=numbers) if fold else None
         self._numbers = numbers
         self._fits = wanted.test(book.speakers) if wanted else None
         self._rows: SpilledList[Row] = SpilledList(
-            _pack, _unpack, tail=OPEN_ROWS, folder=book.folder
+            _encode, _decode, max_weight=OPEN_ROWS + BLOCK, folder=book.folder
         )
         self.taken = 0
         """Lines of the book that were looked at."""
         self._lock = threading.Lock()
         self._pattern: re.Pattern[str] | None = None
-        self._found = Marks()
+        self.found = Marks()
+        """Rows in which the search found something, so far."""
         self._searched = 0
         """The next row to be searched."""
 
@@ -112,11 +111,7 @@ class LogRows:
         return self.taken < len(self.book) or self._search_behind
 
     def advance(self, seconds: float) -> bool:
-        """Make rows of the lines that came, and search them; return whether all is done.
-
-        Args:
-            seconds: Stop after about so long.
-        """
+        """Make rows of the lines that came, and search them, for about so long; return whether all is done."""
         until = time.monotonic() + seconds
         while self.behind:
             with self._lock:
@@ -130,59 +125,43 @@ class LogRows:
 
     def row(self, number: int) -> Row | None:
         """Return a row; None if it is not there."""
-        try:
-            return self._rows.get(number)
-        except IndexError:
-            return None
+        return self._rows.get(number)
 
     def line_of(self, row: Row) -> BufferedLine | None:
         """Return the line that ``row`` shows; None if it is gone."""
-        return self.book.line(row.line)
+        return self.book.get(row.line)
 
     def row_at(self, t: float) -> int:
         """Return the first row said at ``t`` (UNIX seconds) or later; the last one if none was.
 
         Rows are in the order in which their lines came, which is that of time but for some seconds.
         """
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            row = self.row(middle)
-            if row is not None and row.t >= t:
-                high = middle
-            else:
-                low = middle + 1
-        return max(0, min(low, len(self) - 1))
+        rows = range(len(self))
+        return min(bisect_left(rows, t, key=self._time_of), max(0, len(rows) - 1))
 
     def rows_until(self, t: float) -> int:
         """Return how many rows were said at ``t`` (UNIX seconds) or before."""
-        at = self.row_at(math.nextafter(t, math.inf))
-        row = self.row(at)
-        return 0 if row is None else at + (row.t <= t)
+        return bisect_right(range(len(self)), t, key=self._time_of)
 
     def row_of_line(self, number: int) -> int:
         """Return the last row that begins with line ``number`` of the book or an earlier one."""
-        low, high = 0, len(self)
-        while low < high:
-            middle = (low + high) // 2
-            row = self.row(middle)
-            if row is not None and row.line > number:
-                high = middle
-            else:
-                low = middle + 1
-        return max(0, low - 1)
+        rows = range(len(self))
+        return max(0, bisect_right(rows, number, key=self._line_at) - 1)
+
+    def _time_of(self, number: int) -> float:
+        row = self.row(number)
+        return row.t if row is not None else -math.inf
+
+    def _line_at(self, number: int) -> int:
+        row = self.row(number)
+        return row.line if row is not None else -1
 
     def search(self, pattern: re.Pattern[str] | None) -> None:
         """Look for ``pattern`` in every row from now on; None for nothing."""
         with self._lock:
             self._pattern = pattern
-            self._found = Marks()
+            self.found = Marks()
             self._searched = 0
-
-    @property
-    def found(self) -> Marks:
-        """Rows in which the search found something, so far."""
-        return self._found
 
     @property
     def _search_behind(self) -> bool:
@@ -190,7 +169,7 @@ class LogRows:
 
     def _take_some(self) -> None:
         start = max(self.taken, self.book.first)
-        lines = self.book.lines(start, start + SLICE_LINES)
+        lines = self.book.slice(start, start + SLICE_LINES)
         for number, line in enumerate(lines, start):
             if self._fits is None or self._fits(line):
                 self._take(number, line)
@@ -215,11 +194,11 @@ class LogRows:
             self._note_first(row, line.t)
 
     def _note_first(self, row: Row, t: float) -> None:
-        if self.first_error is None or t < self._first_error_t:
+        if t < self._first_error_t:
             self.first_error, self._first_error_t = row, t
 
     def _join_numbers(self, row: Row, line: BufferedLine) -> None:
-        head = self.book.line(row.line)
+        head = self.book.get(row.line)
         shown = row.text or (head.text if head is not None else line.text)
         if shown != line.text:
             row.text = with_placeholders(shown, line.text)
@@ -229,46 +208,34 @@ class LogRows:
         if pattern is None:
             return
         for row in self._rows.slice(self._searched, self._searched + SLICE_LINES):
-            line = self.book.line(row.line)
+            line = self.book.get(row.line)
             if line is not None and pattern.search(row.text or line.text, 0, SEARCHED_CHARS):
-                self._found.add(row.number)
+                self.found.add(row.number)
             self._searched = row.number + 1
-
-    _first_error_t = 0.0
 
 
 def rows_of(lines: Iterable[LogLine]) -> LogRows:
     """Return ``lines`` folded: a few, all there are."""
     book = LogBuffer()
     for line in lines:
-        book.append(line)
+        book.add(line)
     rows = LogRows(book)
     while not rows.advance(1.0):
         pass
     return rows
 
 
-def _pack(rows: list[Row]) -> bytes:
-    return _ENCODE(
-        [
-            (row.number, row.line, row.t, row.count, _bytes(row.who), row.level, row.text)
-            for row in rows
-        ]
-    )
+def _encode(rows: list[Row]) -> bytes:
+    """Return rows as bytes; their speakers' bits may be too many for a number of msgpack's."""
+    bits = [row.who.to_bytes(row.who.bit_length() // 8 + 1, "little") for row in rows]
+    return msgspec.msgpack.encode((bits, [msgspec.structs.replace(row, who=0) for row in rows]))
 
 
-def _unpack(data: bytes) -> list[Row]:
-    return [
-        Row(number, line, t, count, int.from_bytes(who, "little"), level, text)
-        for number, line, t, count, who, level, text in _DECODE(data)
-    ]
+def _decode(data: bytes) -> list[Row]:
+    bits, rows = _DECODER.decode(data)
+    for who, row in zip(bits, rows, strict=True):
+        row.who = int.from_bytes(who, "little")
+    return rows
 
 
-def _bytes(who: int) -> bytes:
-    return who.to_bytes((who.bit_length() + 7) // 8, "little")
-
-
-_ENCODE = msgspec.msgpack.Encoder().encode
-_DECODE = msgspec.msgpack.Decoder(
-    threadsafe(list[tuple[int, int, float, int, bytes, int, str]])
-).decode
+_DECODER = msgspec.msgpack.Decoder(threadsafe(tuple[list[bytes], list[Row]]))

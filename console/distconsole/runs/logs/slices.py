@@ -51,8 +51,7 @@ class LineAssembler:
     def feed(self, text: str) -> Iterator[tuple[str, bool]]:
         """Yield ``(line, transient)`` for each line that ``text`` ends.
 
-        Of several transient lines without a full line between only the last is yielded: the others
-        were never to be seen.
+        Of several transient lines without a full line between only the last is yielded.
         """
         if self._nested or _UP.search(text):
             text = self._unnested(text)
@@ -147,11 +146,7 @@ def _last_part(text: str) -> str:
 
 
 class LogLines:
-    """The lines of all ranks of a run, as events.
-
-    Args:
-        run: The run's id.
-    """
+    """The lines of all ranks of a run, as events."""
 
     def __init__(self, run: str) -> None:
         self._run = run

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import os
 import pickle
-import tempfile
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import (
@@ -30,12 +27,12 @@ from distconsole.model.run_events import (
     RunRestarted,
     Window,
 )
-from distconsole.runs.following.follow import decode_entry
+from distconsole.runs.logs.spill import BlobFile
 from distconsole.runs.rank_history import RankHistory
 from distconsole.runs.reduce import RunReducer
 from distconsole.runs.store.planned import rank_count, stored_end, stored_plan
 from distconsole.runs.store.run_file import RunFile, RunRecord, StoredEntry
-from distconsole.runs.summary import damage_finding
+from distconsole.runs.summary import damage_finding, decode_entry
 from distconsole.runs.timeline import RunTimeline
 
 CHECKPOINT_ENTRIES = 1000
@@ -59,12 +56,7 @@ Tell = Callable[[RunEvents], None]
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place on the axis, in UNIX seconds.
-
-    Attributes:
-        kind: ``finding``, ``restart``, ``begin`` or ``end``.
-        bad: It is a failure.
-    """
+    """A place on the axis, in UNIX seconds: a ``finding``, a ``restart``, the ``begin`` or the ``end``; ``bad`` is a failure."""
 
     t: float
     kind: str
@@ -73,12 +65,7 @@ class Mark:
 
 
 class RunState:
-    """A run after some of its entries: the fold of its record up to there.
-
-    Args:
-        record: The run.
-        plan: Its plan, the first event, where it is known.
-    """
+    """A run after some of its entries: the fold of its record up to there, from its plan on where that is known."""
 
     def __init__(self, record: RunRecord, plan: PlanMade | None) -> None:
         self.timeline = RunTimeline()
@@ -98,11 +85,7 @@ class RunState:
         return self._reducer.ended is not None
 
     def take(self, stored: StoredEntry) -> Iterator[RunEvents]:
-        """Fold the next entry in and yield what it meant.
-
-        Raises:
-            ValueError: if it cannot be read; it counts as taken.
-        """
+        """Fold the next entry in and yield what it meant; raises ValueError, with it taken, if it cannot be read."""
         self.cursors[stored.host] = stored.seq
         self.entries += 1
         self.t = max(self.t, stored.t)
@@ -116,7 +99,7 @@ class RunState:
         self.history.apply(event)
 
     def checkpoint(self) -> bytes:
-        """Return it as bytes for ``restore`` in the same process: without its plan, of printed lines the last ones."""
+        """Return it as bytes for ``restore`` in this process: without its plan, of printed lines the last ones."""
         whole = self.timeline
         self.timeline = whole.with_last_lines(KEPT_LINES)
         self.timeline.plan = None  # it may be most of the size, and never changes
@@ -147,51 +130,11 @@ def _gc_paused() -> Iterator[None]:
             gc.enable()
 
 
-class Checkpoints:
-    """Checkpoints by time, in a file without a name."""
-
-    def __init__(self, folder: Path | None) -> None:
-        self.times: list[float] = []
-        self._ends = [0]
-        self._folder = folder
-        self._file: IO[bytes] | None = None
-
-    def add(self, t: float, checkpoint: bytes) -> None:
-        """Keep a checkpoint; where the disk refuses, seeking takes longer from there on."""
-        end = self._ends[-1] + len(checkpoint)
-        if end > MAX_FILE_BYTES:
-            return
-        with contextlib.suppress(OSError):
-            if self._file is None:
-                with tempfile.TemporaryFile(dir=self._folder) as file:
-                    self._file = os.fdopen(os.dup(file.fileno()), "w+b")
-            self._file.seek(self._ends[-1])
-            self._file.write(checkpoint)
-            self._file.flush()
-            self.times.append(t)
-            self._ends.append(end)
-
-    def before(self, t: float) -> bytes | None:
-        """Return the last checkpoint at ``t`` or before it; None if there is none."""
-        found = bisect_right(self.times, t)
-        if not found or self._file is None:
-            return None
-        self._file.seek(self._ends[found - 1])
-        return self._file.read(self._ends[found] - self._ends[found - 1])
-
-    def close(self) -> None:
-        """Give the disk's space back; may be called several times."""
-        if self._file is not None:
-            self._file.close()
-        self.times.clear()
-
-
 class Recording:
-    """One stored run.
+    """One stored run, read by one thread; its file stays the caller's.
 
     Args:
-        run_file: The run; it stays the caller's, as does the thread that uses this.
-        folder: Where checkpoints are put; None takes the system's folder for temporary files.
+        folder: Where checkpoints are put, as in a ``BlobFile``.
         tell: Called with every event as it is read for the first time.
     """
 
@@ -209,12 +152,13 @@ class Recording:
         """Whether it was read to its end."""
         self.total = run_file.count()
         """Entries that it has, as far as they can be counted."""
-        self._checkpoints = Checkpoints(folder)
+        self._checkpoints, self._times = BlobFile(folder), list[float]()
+        """What was written while it was read, and the time of each (UNIX seconds)."""
         self._since, self._since_bytes, self._checkpoint_bytes = 0, 0, 0
         self._spoilt: Counter[str] = Counter()
         self._step_times, self._steps = array("d"), array("q")
         self._stepped = False
-        self.head = self._first()
+        self.head = RunState(self.record, self._plan)
         """As far as it was read."""
         self._source: Iterator[StoredEntry] = run_file.entries()
         if self._plan is not None:
@@ -228,6 +172,7 @@ class Recording:
     def close(self) -> None:
         """Forget the checkpoints, and read no more; may be called several times."""
         self._checkpoints.close()
+        self._times.clear()
         self._source = iter(())
 
     def read(self, entries: int) -> bool:
@@ -244,29 +189,22 @@ class Recording:
         """Return the run as it was at ``t``, at most as far as it was read."""
         if self.whole and t >= self.end:
             return Walk(self.head, iter(()))
-        checkpoint = self._checkpoints.before(t)
-        state = self._first() if checkpoint is None else restore(checkpoint, self._plan)
+        number = bisect_right(self._times, t) - 1
+        state = RunState(self.record, self._plan)
+        if number >= 0:
+            state = restore(self._checkpoints.read(number), self._plan)
         walk = Walk(state, self._file.entries(state.cursors))
         walk.to(t)
         return walk
 
     def leaps(self, t: float, until: float) -> bool:
         """Whether to seek ``until`` is quicker than to walk there from ``t``."""
-        times = self._checkpoints.times
-        return bisect_right(times, until) > bisect_right(times, t) + 1
+        return bisect_right(self._times, until) > bisect_right(self._times, t) + 1
 
     def time_of_step(self, step: int) -> float | None:
         """Return when some rank had first done ``step``; None if none has."""
         place = bisect_left(self._steps, step)
         return self._step_times[place] if place < len(self._steps) else None
-
-    @property
-    def _late_end(self) -> RunEnded | None:
-        """The end that was kept beside the entries, where these do not tell one."""
-        return None if self.head.ended else stored_end(self.record)
-
-    def _first(self) -> RunState:
-        return RunState(self.record, self._plan)
 
     def _take(self, stored: StoredEntry) -> None:
         try:
@@ -279,12 +217,19 @@ class Recording:
         self._since_bytes += len(stored.body)
         enough = self._since >= CHECKPOINT_ENTRIES or self._since_bytes >= CHECKPOINT_BYTES
         if enough and self._since_bytes * CHECKPOINT_SHARE >= self._checkpoint_bytes:
-            checkpoint = self.head.checkpoint()
-            self._checkpoints.add(self.head.t, checkpoint)
-            self._since, self._since_bytes, self._checkpoint_bytes = 0, 0, len(checkpoint)
+            self._keep(self.head.checkpoint())
+
+    def _keep(self, checkpoint: bytes) -> None:
+        """Write a checkpoint; where the disk refuses, seeking takes longer from there on."""
+        self._since, self._since_bytes, self._checkpoint_bytes = 0, 0, len(checkpoint)
+        if self._checkpoints.size + len(checkpoint) <= MAX_FILE_BYTES:
+            with contextlib.suppress(OSError):
+                self._checkpoints.append(checkpoint)
+                self._times.append(self.head.t)
 
     def _finish(self) -> None:
-        end = self._late_end
+        # The end that was kept beside the entries, where these do not tell one.
+        end = None if self.head.ended else stored_end(self.record)
         if end is not None:
             self.head.t = max(self.head.t, end.t)
             self.head.apply(end)
@@ -324,12 +269,7 @@ class Recording:
 
 
 class Walk:
-    """A state that can go on in time.
-
-    Args:
-        state: Where it begins.
-        source: The entries after it.
-    """
+    """A state that can go on in time, by the entries of ``source``."""
 
     def __init__(self, state: RunState, source: Iterator[StoredEntry]) -> None:
         self.state = state

@@ -1,6 +1,6 @@
 """What lists need of every kept run, in one file, so that thousands of runs need not be opened.
 
-It is a cache: a row counts while the run's own file is what it was, and the whole may be lost.
+A row counts while the run's own file is what it was; the whole may be lost.
 """
 
 from __future__ import annotations

@@ -6,27 +6,23 @@ import contextlib
 import json
 import sqlite3
 import threading
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from queue import Empty, Full, Queue
 from types import MappingProxyType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 from distconsole.model.names import HostName
+from distconsole.model.run_events import RunFinding
 from distconsole.runs.following.feed import Delivered
+from distconsole.runs.following.findings import full_finding, store_finding
 from distconsole.runs.store.network_disk import KeeperLock, is_on_network
-from distconsole.runs.store.place import Place
-from distconsole.runs.store.retold import Retold
+from distconsole.runs.store.place import Place, Retold
 from distconsole.runs.store.run_file import KIND_BYTES, RunFile, StoredEntry, connect
 
 BATCH_ENTRIES = 4096
+"""So many may wait for the disk; then the feed waits, and behind it the node's journal."""
 BATCH_SECONDS = 0.25
-QUEUE_BATCHES = 64
-"""Batches that may wait for the disk; then the feed waits, and behind it the node's journal."""
 PRINTED = b'"kind":"log"'
-CACHE_KIB = 256
-"""Pages that a writer holds: it appends, and reads nothing again."""
 FLUSH_SECONDS = 30.0
 """How long entries that are to be known again may take to the disk."""
 
@@ -36,8 +32,10 @@ class Keeping:
 
     def __init__(self, path: Path, limit_bytes: int | None = None) -> None:
         self._path = path
+        self._limit = limit_bytes
         self._lock = KeeperLock(path) if is_on_network(path) else None
         self._writer = EntryWriter(path, limit_bytes)
+        self._told: set[str] = set()
 
     @property
     def failure(self) -> str:
@@ -46,10 +44,17 @@ class Keeping:
             return f"{self._lock.holder} keeps this run in {self._path} already"
         return self._writer.failure
 
-    @property
-    def full(self) -> bool:
-        """Whether it has what it may take, so that output is kept no more."""
-        return self._writer.left_out > 0
+    def findings(self, run: str, failure: str = "") -> Iterator[RunFinding]:
+        """Yield what is not kept, each once; ``failure`` is why the end is not."""
+        found = []
+        if failure or self.failure:
+            found.append(store_finding(run, self.failure or failure))
+        if self._writer.left_out:
+            found.append(full_finding(run, self._limit or 0))
+        for finding in found:
+            if finding.check not in self._told:
+                self._told.add(finding.check)
+                yield finding
 
     def __enter__(self) -> Self:
         return self
@@ -75,30 +80,22 @@ class Keeping:
             return Retold(run_file.bodies(host, place.lost_first, place.lost_last))
 
 
-class Handed(NamedTuple):
-    """What is to be written together."""
-
-    entries: Sequence[StoredEntry]
-    places: Mapping[HostName, Place]
-    written: threading.Event | None = None
-    """Set once it is, and all that was handed over before it."""
-
-
 class EntryWriter:
-    """Writes entries on its own thread and connection, in batches; the feed waits when it is behind.
+    """Writes entries on its own thread and connection, in batches; who puts waits when it is behind.
 
-    A disk that refuses ends the keeping, not the watching: ``failure`` says why. Once the file has
-    ``limit_bytes`` what ranks print is kept no more: ``left_out`` counts its entries.
+    A disk that refuses ends the keeping: ``failure`` says why. Once the file has ``limit_bytes``, what ranks
+    print is kept no more: ``left_out`` counts its entries.
     """
 
     def __init__(self, path: Path, limit_bytes: int | None = None) -> None:
-        self.failure: str = ""
+        self.failure = ""
         self.left_out = 0
-        self.written = 0
         self._path = path
         self._limit = limit_bytes
-        self._ended = False
-        self._queue: Queue[Handed | None] = Queue(QUEUE_BATCHES)
+        self._changed = threading.Condition()
+        self._entries: list[StoredEntry] = []
+        self._places: dict[HostName, Place] = {}
+        self._writing = self._hurry = self._closed = False
         self._thread = threading.Thread(target=self._run, name=f"store-{path.stem}", daemon=True)
         self._thread.start()
 
@@ -107,68 +104,66 @@ class EntryWriter:
         entries: Sequence[StoredEntry],
         places: Mapping[HostName, Place] = MappingProxyType({}),
     ) -> None:
-        """Hand entries over; waits while ``QUEUE_BATCHES`` batches are not on the disk.
+        """Hand entries over, and how far journals are known with them; waits while too much is not on the disk."""
+        with self._changed:
+            self._changed.wait_for(lambda: self.failure or len(self._entries) < BATCH_ENTRIES)
+            if not self.failure:
+                self._entries += entries
+                self._places.update(places)
+                self._changed.notify_all()
 
-        Args:
-            places: How far the journals of their hosts are known with them.
-        """
-        self._hand(Handed(entries, places))
-
-    def flush(self, seconds: float) -> bool:
-        """Wait until what was handed over is in the file; return whether it is."""
-        written = threading.Event()
-        self._hand(Handed((), {}, written))
-        return written.wait(seconds)
+    def flush(self, seconds: float) -> None:
+        """Wait until what was handed over is in the file, or the disk has refused it."""
+        with self._changed:
+            self._hurry = True
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self.failure or not self._is_behind, seconds)
 
     def close(self) -> None:
         """Write what is left and end; may be called several times."""
-        if self._thread.is_alive():
-            self._queue.put(None)
-            self._thread.join()
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()
 
-    def _hand(self, handed: Handed) -> None:
-        while not self.failure:
-            try:
-                self._queue.put(handed, timeout=0.5)
-            except Full:
-                continue
-            return
+    @property
+    def _is_behind(self) -> bool:
+        return bool(self._entries or self._places or self._writing)
 
     def _run(self) -> None:
         try:
             with contextlib.closing(connect(self._path)) as db:
-                db.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
-                while not self._ended:
-                    self._write(db, self._next_batch())
+                while not self._closed or self._is_behind:
+                    self._write(db, *self._next_batch())
+                    self._set(writing=False)
         except sqlite3.Error as error:
-            self.failure = f"{self._path} cannot be written: {error}"
-            self._drain()
+            self._set(writing=False, failure=f"{self._path} cannot be written: {error}")
 
-    def _next_batch(self) -> list[Handed]:
-        batch: list[Handed] = []
-        entries = 0
-        deadline: float | None = None
-        while entries < BATCH_ENTRIES:
-            wait = None if deadline is None else deadline - time.monotonic()
-            if wait is not None and wait <= 0:
-                break
-            try:
-                handed = self._queue.get(timeout=wait)
-            except Empty:
-                break
-            if handed is None:
-                self._ended = True
-                break
-            batch.append(handed)
-            entries += len(handed.entries)
-            if handed.written is not None:
-                break
-            deadline = deadline or time.monotonic() + BATCH_SECONDS
-        return batch
+    def _set(self, *, writing: bool, failure: str = "") -> None:
+        with self._changed:
+            self._writing, self.failure = writing, failure
+            self._changed.notify_all()
 
-    def _write(self, db: sqlite3.Connection, batch: Sequence[Handed]) -> None:
-        entries = self._within_limit([entry for handed in batch for entry in handed.entries])
-        places = {host: place for handed in batch for host, place in handed.places.items()}
+    def _next_batch(self) -> tuple[list[StoredEntry], dict[HostName, Place]]:
+        """Return what came in ``BATCH_SECONDS``, or sooner where it is much or somebody waits for it."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._is_behind)
+            self._changed.wait_for(
+                lambda: self._closed or self._hurry or len(self._entries) >= BATCH_ENTRIES,
+                BATCH_SECONDS,
+            )
+            batch = self._entries, self._places
+            self._entries, self._places, self._hurry = [], {}, False
+            self._writing = True
+            return batch
+
+    def _write(
+        self,
+        db: sqlite3.Connection,
+        entries: list[StoredEntry],
+        places: Mapping[HostName, Place],
+    ) -> None:
+        entries = self._within_limit(entries)
         if entries or places:
             with db:
                 db.executemany("INSERT OR IGNORE INTO entries VALUES (?, ?, ?, ?)", entries)
@@ -176,10 +171,6 @@ class EntryWriter:
                     "INSERT OR REPLACE INTO places VALUES (?, ?, ?, ?, ?, ?)",
                     ((host, *place) for host, place in places.items()),
                 )
-        self.written += len(entries)
-        for handed in batch:
-            if handed.written is not None:
-                handed.written.set()
 
     def _within_limit(self, entries: list[StoredEntry]) -> list[StoredEntry]:
         if self._limit is None or self._size() < self._limit:
@@ -191,14 +182,6 @@ class EntryWriter:
     def _size(self) -> int:
         files = (self._path, self._path.with_name(f"{self._path.name}-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
-
-    def _drain(self) -> None:
-        """Take what still comes, so that nobody waits for a writer that is gone."""
-        while not self._ended:
-            try:
-                self._ended = self._queue.get(timeout=0.5) is None
-            except Empty:
-                return
 
 
 def encode_entry(body: dict[str, Any]) -> bytes:

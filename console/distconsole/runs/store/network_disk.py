@@ -56,11 +56,7 @@ STALE_SECONDS = 180.0
 
 
 class KeeperLock:
-    """One console's hold on one run's file.
-
-    Attributes:
-        holder: Who has it instead, such as ``login2 (pid 4711)``; empty if it is ours.
-    """
+    """One console's hold on one run's file; ``holder`` is who has it instead, as ``login2 (pid 4711)``, or empty."""
 
     def __init__(self, path: Path) -> None:
         self._path = path.with_name(f"{path.name}-keeper")

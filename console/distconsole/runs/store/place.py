@@ -1,22 +1,30 @@
-"""How far a host's journal is known here, where it may have lost entries that are stored."""
+"""How far a host's journal is known here, where it may have lost entries that are stored.
+
+A host that loses its power may lose the end of its journal. It reads what its supervisor and its
+logs hold once more, under new numbers, in slices that begin and end elsewhere.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import json
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+Body = dict[str, Any]
 
 
 class Place(NamedTuple):
     """A place in one host's journal, and how its numbers become those of the store.
 
-    A host that lost the end of its journal gives the numbers again. What is stored stays, so that
-    entries after it are stored under higher numbers than their own.
+    A host that lost the end of its journal gives the numbers again; entries after it are stored under
+    higher numbers than their own.
 
     Attributes:
         seq: Number of the last entry that is known, as the host has it.
         journal: Who wrote it; empty where that is not known.
         shift: What is added to the host's numbers in the store.
-        lost_first: Of the entries that the host lost last the first one, as the store has it.
-        lost_last: The last one; 0 where none are lost.
+        lost_first, lost_last: The entries that the host lost last, as the store has them; 0 for none.
     """
 
     seq: int = 0
@@ -43,3 +51,67 @@ class Place(NamedTuple):
 
 BEGINNING = Place()
 """Where nothing is known."""
+
+
+class Retold:
+    """The lost entries of one host (``bodies`` as JSON), to know again what it tells once more."""
+
+    def __init__(self, bodies: Iterable[bytes]) -> None:
+        self._printed: dict[tuple[object, object], int] = {}
+        """Rank and stream -> how far its log was told, in bytes."""
+        self._steps: dict[object, int] = {}
+        self._others: Counter[str] = Counter()
+        for each in bodies:
+            try:
+                self._take(json.loads(each))
+            except (ValueError, KeyError, TypeError):
+                continue  # damaged on this disk: it is told once more
+
+    def news_in(self, body: Body) -> Body | None:
+        """Return what an entry tells that was not told before; None if that is nothing."""
+        match body.get("kind"):
+            case "log":
+                return self._unprinted(body)
+            case "window":
+                known = self._steps.get(body["rank"], -1)
+                return None if body["steps"] and body["step"] <= known else body
+            case "attempt" if not self._others[_key(body)]:
+                self._steps.clear()  # the ranks count from 0 again
+            case _:
+                pass
+        key = _key(body)
+        if not self._others[key]:
+            return body
+        self._others[key] -= 1
+        return None
+
+    def _take(self, body: Body) -> None:
+        match body.get("kind"):
+            case "log":
+                source = (body["rank"], body["stream"])
+                end = body["offset"] + _size(body["text"])
+                self._printed[source] = max(end, self._printed.get(source, 0))
+            case "window":
+                self._steps[body["rank"]] = max(body["step"], self._steps.get(body["rank"], -1))
+            case "sample":
+                return  # is never told again
+            case _:
+                self._others[_key(body)] += 1
+
+    def _unprinted(self, body: Body) -> Body | None:
+        known = self._printed.get((body["rank"], body["stream"]), 0) - body["offset"]
+        if known <= 0:
+            return body
+        if known >= _size(body["text"]):
+            return None
+        rest = body["text"].encode("utf-8", "surrogatepass")[known:].decode("utf-8", "ignore")
+        return {**body, "offset": body["offset"] + known, "text": rest}
+
+
+def _size(text: str) -> int:
+    # Bytes that were no text have come as U+FFFD; to take too few for known tells one twice.
+    return len(text.encode("utf-8", "surrogatepass")) - 2 * text.count("\N{REPLACEMENT CHARACTER}")
+
+
+def _key(body: Body) -> str:
+    return json.dumps({name: value for name, value in body.items() if name != "seq"})

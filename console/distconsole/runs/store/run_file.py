@@ -74,16 +74,15 @@ class StoredEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """What is known of a run without reading its entries.
+    """What is known of a run without reading its entries; JSON is empty where it is not known.
 
     Attributes:
         started: UNIX seconds.
         hosts: In the order of nodes.
-        request: The request as JSON, for ``rerun``; empty for a run that was attached to.
-        plan: The ``plan`` event as JSON; empty likewise.
-        end: The ``end`` event as JSON; empty while it is not known.
+        request: As JSON, for ``rerun``; as ``plan`` and ``facts``, not of a run that was attached to.
+        plan, end: The events as JSON.
         where: The hosts as they were asked for, to reach them again.
-        facts: Host -> fact -> value as JSON, as known when it began; empty for a run that was attached to.
+        facts: Host -> fact -> value as JSON, as known when it began.
     """
 
     run: RunId
@@ -100,8 +99,7 @@ class RunRecord:
 def lay_out(path: Path) -> None:
     """Make the file's tables, and those that a file of an older version lacks.
 
-    Raises:
-        sqlite3.Error: if the disk refuses, or the file is none of ours, or of a newer version.
+    Raises sqlite3.Error if the disk refuses, or the file is none of ours, or of a newer version.
     """
     with contextlib.closing(connect(path)) as db:
         if _schema_version(db) < SCHEMA_VERSION:
@@ -114,8 +112,7 @@ def lay_out(path: Path) -> None:
 def connect(path: Path, *, alone: bool = False) -> sqlite3.Connection:
     """Return a connection to a run's file; any thread may use it, one at a time.
 
-    Args:
-        alone: Keep others out, which takes no room for what is shared with them.
+    ``alone`` keeps others out, which takes no room for what is shared with them.
     """
     db = sqlite3.connect(path, timeout=BUSY_SECONDS, check_same_thread=False)
     try:
@@ -131,11 +128,7 @@ def connect(path: Path, *, alone: bool = False) -> sqlite3.Connection:
 
 
 def _readable(path: Path) -> sqlite3.Connection:
-    """Return a connection to a run's file that was tried; on a full disk one that keeps others out.
-
-    Raises:
-        sqlite3.Error: if it is none of ours, or cannot be read.
-    """
+    """Return a connection to a run's file that was tried; on a full disk one that keeps others out."""
     try:
         return _try_reading(connect(path))
     except sqlite3.Error as error:
@@ -155,11 +148,7 @@ def _try_reading(db: sqlite3.Connection) -> sqlite3.Connection:
 
 
 def _schema_version(db: sqlite3.Connection) -> int:
-    """Return the version of a file.
-
-    Raises:
-        NewerFileError: if this program does not know it.
-    """
+    """Return the version of a file; raises NewerFileError if this program does not know it."""
     version = int(db.execute("PRAGMA user_version").fetchone()[0])
     if version > SCHEMA_VERSION:
         raise NewerFileError(
@@ -187,10 +176,6 @@ class RunFile:
     def close(self) -> None:
         """Close the file; may be called several times."""
         self._db.close()
-
-    def let_go(self) -> None:
-        """Give back the pages that were read, of a file that stays open."""
-        self._db.execute("PRAGMA shrink_memory")
 
     def record(self) -> RunRecord:
         """Return what is known of the run."""
@@ -231,27 +216,15 @@ class RunFile:
         with self._db:
             self._db.execute("INSERT OR REPLACE INTO meta VALUES ('end', ?)", (end,))
 
-    def kept_summary(self, *, whole: bool = False) -> bytes:
-        """Return what ``keep_summary`` kept; empty if nothing.
-
-        Args:
-            whole: Only one that was made of all entries.
-        """
-        key = "whole_summary" if whole else "summary"
-        found = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+    def kept_summary(self) -> bytes:
+        """Return what ``keep_summary`` kept; empty if nothing."""
+        found = self._db.execute("SELECT value FROM meta WHERE key = 'whole_summary'").fetchone()
         return bytes(found[0]) if found is not None else b""
 
-    def keep_summary(self, summary: bytes, *, whole: bool = False) -> None:
-        """Keep a summary of a run that is over, so that it need not be made again.
-
-        Args:
-            whole: It was made of all entries, not of the last ones.
-        """
-        keys = ("summary", "whole_summary") if whole else ("summary",)
+    def keep_summary(self, summary: bytes) -> None:
+        """Keep a summary of a run that is over, so that it need not be made again."""
         with self._db:
-            self._db.executemany(
-                "INSERT OR REPLACE INTO meta VALUES (?, ?)", [(key, summary) for key in keys]
-            )
+            self._db.execute("INSERT OR REPLACE INTO meta VALUES ('whole_summary', ?)", (summary,))
 
     def tail(self, hosts: Sequence[str], each: int) -> Iterator[StoredEntry]:
         """Yield the last ``each`` entries of every host, by time."""
@@ -267,12 +240,11 @@ class RunFile:
 
     def last_seen(self, hosts: Sequence[str]) -> float | None:
         """Return the time of the last entry of ``hosts`` (UNIX seconds); None without any."""
-        newest = "SELECT t FROM entries WHERE host = ? ORDER BY seq DESC LIMIT 1"
-        rows = []
+        times = []
         for host in hosts:
             with contextlib.suppress(sqlite3.DatabaseError):  # a damaged part of the file
-                rows.append(self._db.execute(newest, (host,)).fetchone())
-        return max((row[0] for row in rows if row and is_time(row[0])), default=None)
+                times.append(self._newest(host).t)
+        return max(filter(is_time, times), default=None)
 
     def _first_seen(self) -> float:
         """Return the time of the oldest entry that has one (UNIX seconds), or 0."""
@@ -291,7 +263,7 @@ class RunFile:
         """
         begun = after or {}
         hosts = [self._of_host(host, begun.get(host, 0)) for host in self._hosts()]
-        yield from _merge(hosts)
+        yield from heapq.merge(*hosts, key=lambda entry: entry.t)
 
     def places(self) -> dict[HostName, Place]:
         """Return how far the hosts' journals are known; nothing of hosts that the first version followed."""
@@ -310,19 +282,23 @@ class RunFile:
 
     def last_seq(self, host: str) -> int:
         """Return the number of a host's last entry; 0 without any."""
-        newest = "SELECT max(seq) FROM entries WHERE host = ?"
-        return self._db.execute(newest, (host,)).fetchone()[0] or 0
+        return self._newest(host).seq
 
     def without_end(self, hosts: Sequence[str]) -> list[HostName]:
         """Return those of ``hosts`` whose last entry is not stored; none of a damaged file."""
-        newest = "SELECT body FROM entries WHERE host = ? ORDER BY seq DESC LIMIT 1"
-        lacking = []
         with contextlib.suppress(sqlite3.DatabaseError):
-            for host in hosts:
-                row = self._db.execute(newest, (host,)).fetchone()
-                if row is None or b'"kind":"end"' not in bytes(row[0])[:KIND_BYTES]:
-                    lacking.append(HostName(host))
-        return lacking
+            return [
+                HostName(host)
+                for host in hosts
+                if b'"kind":"end"' not in self._newest(host).body[:KIND_BYTES]
+            ]
+        return []
+
+    def _newest(self, host: str) -> StoredEntry:
+        """Return a host's last entry; one with number 0 and at no time where there is none."""
+        newest = "SELECT seq, t, body FROM entries WHERE host = ? ORDER BY seq DESC LIMIT 1"
+        row = self._db.execute(newest, (host,)).fetchone()
+        return StoredEntry(HostName(host), *(row or (0, math.nan, b"")))
 
     def count(self) -> int:
         """Return how many entries there are; 0 where the file is too damaged to count them."""
@@ -356,31 +332,6 @@ class RunFile:
         with contextlib.suppress(sqlite3.DatabaseError):
             found.extend(self._db.execute(rows, (host, last)))
         yield from _entries(host, reversed(found))
-
-
-def _merge(hosts: Iterable[Iterator[StoredEntry]]) -> Iterator[StoredEntry]:
-    """Yield entries of hosts, in rising order of their names, by time; at the same time host after host.
-
-    A host tells of many ranks at once: its entries are handed on until another one's turn comes.
-    """
-    heap = [
-        (first.t, place, first, source)
-        for place, source in enumerate(hosts)
-        if (first := next(source, None)) is not None
-    ]
-    heapq.heapify(heap)
-    while heap:
-        _, place, entry, source = heap[0]
-        yield entry
-        # The next one's turn: it is one of the two below the first.
-        other_t, other = min((each[:2] for each in heap[1:3]), default=(math.inf, 0))
-        for entry in source:
-            if entry.t > other_t or (entry.t == other_t and place > other):
-                heapq.heapreplace(heap, (entry.t, place, entry, source))
-                break
-            yield entry
-        else:
-            heapq.heappop(heap)
 
 
 def _entries(host: str, rows: Iterable[tuple[int, float, bytes]]) -> Iterator[StoredEntry]:

@@ -28,11 +28,7 @@ class RunStore:
         self.catalogue = Catalogue(folder)
 
     def create(self, record: RunRecord) -> RunFile:
-        """Begin a run's file (0600, in a folder of 0700), or go on with the one that is there.
-
-        Raises:
-            ConsoleError: if the disk refuses.
-        """
+        """Begin a run's file (0600, in a folder of 0700), or go on with it; raises ConsoleError if the disk refuses."""
         path = self._path(record.run)
         known = path.exists()
         try:
@@ -53,12 +49,7 @@ class RunStore:
         return run_file
 
     def open(self, run: RunId) -> RunFile:
-        """Return the file of a run that is there.
-
-        Raises:
-            RunNotFoundError: if there is none.
-            ConsoleError: if it cannot be read.
-        """
+        """Return the file of a run; raises RunNotFoundError if there is none, ConsoleError if it cannot be read."""
         path = self._path(run)
         if not path.exists():
             raise _not_found(run)
@@ -102,12 +93,9 @@ class RunStore:
         return found
 
     def resolve(self, wanted: str) -> RunId:
-        """Return the run that ``wanted`` means: an id, a unique prefix, a name, or ``last``.
+        """Return the run that ``wanted`` means: an id, a unique prefix, a name (the newest of that name), or ``last``.
 
-        Of several runs with that name it is the newest.
-
-        Raises:
-            RunNotFoundError: if there is none, or a prefix fits several.
+        Raises RunNotFoundError if there is none, or a prefix fits several.
         """
         ids = [path.stem for path in self._files()]
         if wanted in ids:

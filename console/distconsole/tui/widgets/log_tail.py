@@ -109,7 +109,7 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
         rows = rows_of(lines)
         self.show(rows, world)
         if not self.follows:
-            lines_read = (at for at in range(len(lines)) if rows.book.line(at) == read)
+            lines_read = (at for at in range(len(lines)) if rows.book.get(at) == read)
             self.cursor = rows.row_of_line(next(lines_read, 0))
             self._place(self.cursor - above)
             self.redraw()

@@ -24,11 +24,12 @@ from distconsole.model.run_events import (
     RunFinding,
 )
 from distconsole.runs.following.feed import Delivered, JournalFeed
-from distconsole.runs.following.follow import follow, replay
+from distconsole.runs.following.follow import follow
 from distconsole.runs.reduce import RunReducer
 from distconsole.runs.store.place import Place
 from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
+from distconsole.runs.summary import replay
 
 Script = list[dict[str, Any] | NodeError]
 

@@ -19,7 +19,9 @@ def test_who_reads_does_not_wait_for_a_block_on_its_way_to_the_disk(tmp_path: Pa
         assert go_on.wait(LONG_SECONDS)
         return json.dumps(items).encode()
 
-    numbers: SpilledList[int] = SpilledList(encode, json.loads, tail=BLOCK, folder=tmp_path)
+    numbers: SpilledList[int] = SpilledList(
+        encode, json.loads, max_weight=2 * BLOCK - 1, folder=tmp_path
+    )
     appending = threading.Thread(target=lambda: [numbers.append(n) for n in range(2 * BLOCK)])
     read: list[int] = []
 

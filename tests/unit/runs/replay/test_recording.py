@@ -18,9 +18,9 @@ import pytest
 
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import EndState, RunEnded, RunEvents, RunFinding
-from distconsole.runs.following.follow import encode_entry
 from distconsole.runs.replay import recording as recordings
 from distconsole.runs.replay.recording import KEPT_LINES, Recording, RunState, restore
+from distconsole.runs.store.keeping import encode_entry
 from distconsole.runs.store.planned import stored_plan
 from distconsole.runs.store.run_file import RunFile, RunRecord, StoredEntry
 from distconsole.runs.store.store import RunStore
@@ -141,7 +141,7 @@ def kept(store: RunStore, entries: Iterator[StoredEntry], end: RunEnded | None =
 def test_a_moment_by_seeking_is_that_by_folding(store: RunStore, seed: int) -> None:
     chance = random.Random(seed)
     with kept(store, troubled()) as run_file, closing(read_whole(run_file)) as recording:
-        assert len(recording._checkpoints.times) > 5
+        assert len(recording._times) > 5
         for _ in range(SEEKS):
             t = chance.uniform(recording.start - 2, recording.end - 0.01)
             assert state(recording.at(t).state) == state(folded(run_file, t)), t
