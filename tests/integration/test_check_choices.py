@@ -15,8 +15,8 @@ import pytest
 
 from distconsole.checks.engine.run import run_check
 from distconsole.checks.facts.evidence import HostEvidence, View
-from distconsole.checks.facts.network import NetFacts
-from distconsole.checks.facts.node import EnvFacts, OsFacts, convert
+from distconsole.checks.facts.network import EnvFacts, NetFacts
+from distconsole.checks.facts.node import OsFacts, convert
 from distconsole.checks.interfaces import gloo, open_mpi
 from distconsole.checks.interfaces.node import Node, nodes_of
 from distconsole.model.cluster import Host as Asked

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from textual.pilot import Pilot
 
-from distconsole.checks.engine.rule import fail
+from distconsole.checks.engine.results import fail
 from distconsole.model import requests as ask
 from distconsole.model.events import CheckEnded, CheckProgress, Event
 from distconsole.model.reports import HostReport, PairReport

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from distconsole.checks.engine.reference import catalogue_tables
+from distconsole.checks.engine.catalogue import catalogue_tables
 
 if __name__ == "__main__":
     sys.stdout.write(catalogue_tables())

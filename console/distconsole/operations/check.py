@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from distconsole.checks.engine.baseline import Passports
-from distconsole.checks.engine.reference import explain_check
+from distconsole.checks.engine.catalogue import explain_check
 from distconsole.checks.engine.run import run_check
 from distconsole.checks.fixes.cures import exports, mca_env
 from distconsole.config.load import needs_no_trust, project_file, trust_as_it_is

@@ -8,19 +8,23 @@ from xml.etree import ElementTree
 
 import pytest
 
-from distconsole.checks.engine.catalogue import CATALOGUE
-from distconsole.checks.engine.judge import Verdicts, judge
-from distconsole.checks.engine.reference import catalogue_tables, explain
+from distconsole.checks.engine.catalogue import (
+    CATALOGUE,
+    at_level,
+    catalogue_tables,
+    explain,
+    needs_of,
+    select_rules,
+)
 from distconsole.checks.engine.report import hostfile, junit
-from distconsole.checks.engine.rule import (
+from distconsole.checks.engine.results import (
     NotApplicable,
     PredictedChoices,
-    Rule,
     RuleResult,
     fail,
     warn,
 )
-from distconsole.checks.engine.select import at_level, needs_of, select_rules
+from distconsole.checks.engine.rule import Rule, Verdicts, judge
 from distconsole.checks.facts.evidence import UNREACHED, HostEvidence, Outcome, View
 from distconsole.checks.facts.jobs import CollFacts, HorovodCollFacts, MpiCollFacts
 from distconsole.checks.facts.network import NetFacts, ReachFacts
@@ -131,10 +135,10 @@ def test_ids_are_unique_and_groups_are_those_of_the_command_line() -> None:
 
 
 def test_only_and_skip_take_groups_and_prefixes() -> None:
-    ids = {rule.id for rule in select_rules(CATALOGUE, only=("net", "os.host"))}
+    ids = {rule.id for rule in select_rules(only=("net", "os.host"))}
     assert {"net.reach_tcp", "port.master_free", "os.hostname_unique"} <= ids
     assert "os.kernel" not in ids
-    left = {rule.id for rule in select_rules(CATALOGUE, only=("net",), skip=("net.rtt",))}
+    left = {rule.id for rule in select_rules(only=("net",), skip=("net.rtt",))}
     assert "net.rtt" not in left
 
 
@@ -145,7 +149,7 @@ def test_a_word_that_means_no_check_is_a_usage_error(
     flag: str, only: tuple[str, ...], skip: tuple[str, ...]
 ) -> None:
     with pytest.raises(UsageError, match=flag):
-        select_rules(CATALOGUE, only, skip)
+        select_rules(only, skip)
 
 
 def test_quick_launches_nothing() -> None:
@@ -155,7 +159,7 @@ def test_quick_launches_nothing() -> None:
 
 
 def test_what_a_check_leans_on_is_gathered_too() -> None:
-    rules = select_rules(CATALOGUE, only=("coll",))
+    rules = select_rules(only=("coll",))
     assert {ReachFacts, NetFacts} <= needs_of(rules)
 
 

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 
+from distconsole.checks.engine.catalogue import find_rule
 from distconsole.checks.facts.evidence import HostEvidence, View
-from distconsole.checks.facts.node import EnvFacts, HorovodFacts, ImportFacts
-from distconsole.checks.rules.software.imports import RULES, RUN_WAITS_SECONDS
+from distconsole.checks.facts.network import EnvFacts
+from distconsole.checks.facts.node import HorovodFacts, ImportFacts
+from distconsole.checks.rules.software.imports import RUN_WAITS_SECONDS
 from distconsole.launch.launchers.horovod import GLOO_TIMEOUT_SECONDS
 from distconsole.model.cluster import Host
 from distconsole.model.findings import Finding
@@ -21,7 +23,9 @@ def test_the_cure_says_whether_run_needs_it(seconds: float, by_run: str) -> None
     host.add_facts(EnvFacts())
     host.add_facts(HorovodFacts(present=True))
     host.add_facts(ImportFacts(present=True, seconds=seconds))
-    said = RULES[-1].judge(View((host,), (HostName("a"),)))
+    rule = find_rule("horovod.timeouts")
+    assert rule is not None
+    said = rule.judge(View((host,), (HostName("a"),)))
     (finding,) = (each for each in said if isinstance(each, Finding))
     assert finding.cure is not None
     assert finding.cure.by_run == by_run

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 
 from distconsole.checks.facts.evidence import HostEvidence, View
-from distconsole.checks.facts.network import NetAddress, NetFacts, NetInterface
-from distconsole.checks.facts.node import EnvFacts, MpiFacts, OsFacts, SshFacts
+from distconsole.checks.facts.network import EnvFacts, NetAddress, NetFacts, NetInterface
+from distconsole.checks.facts.node import MpiFacts, OsFacts, SshFacts
 from distconsole.checks.gather.addresses import Endpoint
 from distconsole.checks.interfaces import gloo, horovod, nccl, open_mpi
 from distconsole.checks.interfaces.node import Fault, Node, Ways

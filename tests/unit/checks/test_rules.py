@@ -11,8 +11,7 @@ import pytest
 
 from distconsole.checks import rules
 from distconsole.checks.engine.catalogue import CATALOGUE, find_rule
-from distconsole.checks.engine.judge import Verdicts, judge
-from distconsole.checks.engine.rule import Rule
+from distconsole.checks.engine.rule import Rule, Verdicts, judge
 from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.evidence import HostEvidence, View
 from distconsole.checks.facts.node import convert
@@ -91,7 +90,9 @@ def test_every_rule_of_a_module_is_in_the_catalogue() -> None:
     ]
     made = {each.id for module in modules for each in vars(module).values() if type(each) is Rule}
     assert made
-    assert made - {rule.id for rule in CATALOGUE} == set(), "RULES of its module lacks it"
+    assert made - {rule.id for rule in CATALOGUE} == set(), (
+        "MODULES of the catalogue lack its module"
+    )
 
 
 def test_every_check_that_can_fail_has_a_case() -> None:

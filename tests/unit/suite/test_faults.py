@@ -7,8 +7,7 @@ import shlex
 
 import pytest
 
-from distconsole.checks.engine.catalogue import find_rule
-from distconsole.checks.engine.select import at_level
+from distconsole.checks.engine.catalogue import at_level, find_rule
 from distconsole.model.requests import Level
 from testbed.faults import BY_NAME, FAULTS, THREE_AT_ONCE, Fault
 from testbed.lab import chosen, lab, listed

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from distconsole.checks.engine.rule import fail
+from distconsole.checks.engine.results import fail
 from distconsole.cli.main import exit_code_of
 from distconsole.cli.streams import Streams
 from distconsole.model.check_outcome import with_outcome
@@ -132,17 +132,11 @@ def test_what_could_not_be_measured_has_a_reason_and_an_exit_code(
 
 
 def test_every_engine_has_its_own_checks_and_no_others() -> None:
-    from distconsole.checks.engine.catalogue import CATALOGUE
-    from distconsole.checks.engine.select import select_rules
+    from distconsole.checks.engine.catalogue import select_rules
 
-    ids = {
-        name: {rule.id for rule in select_rules(CATALOGUE, only=only)}
-        for name, only in CHECKS.items()
-    }
+    ids = {name: {rule.id for rule in select_rules(only=only)} for name, only in CHECKS.items()}
     assert all(len(found) == 4 for found in ids.values()), ids
-    assert {rule.group for rule in select_rules(CATALOGUE, only=CHECKS[LauncherName.TORCH])} == {
-        "coll"
-    }
+    assert {rule.group for rule in select_rules(only=CHECKS[LauncherName.TORCH])} == {"coll"}
 
 
 def test_sizes_are_said_as_they_are_asked_for() -> None:

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote
 
 import msgspec
@@ -66,8 +65,10 @@ PASSING = {
 }
 """Group, field and innermost name of what changes by itself, or says twice what the others say."""
 
-PASSING_INTERFACE = re.compile(r"(veth|br-|docker|cali|cni|flannel|vir|vnet|tap|tun|lxc)")
-LINK_LOCAL = ("fe80:", "169.254.")
+PASSING_NET = re.compile(
+    r"(veth|br-|docker|cali|cni|flannel|vir|vnet|tap|tun|lxc|fe80:|169\.254\.)"
+)
+"""Interfaces that containers and machines bring and take, and addresses of one link."""
 
 NAMED_BY = ("uuid", "address", "iface", "point")
 """What tells the items of a list apart, where they are objects."""
@@ -90,13 +91,6 @@ class Passport(msgspec.Struct, frozen=True, kw_only=True):
     fields: tuple[str, ...] = ()
 
 
-class Since(NamedTuple):
-    """When the hosts last passed, None where they never did, and what has changed."""
-
-    t: float | None
-    changes: tuple[ChangeReport, ...]
-
-
 def fields_of(facts: FactGroups) -> tuple[str, ...]:
     """Return the fields that are kept of these facts: a level that asks less looked at fewer."""
     return tuple(
@@ -110,7 +104,6 @@ def fields_of(facts: FactGroups) -> tuple[str, ...]:
 def marks_of(facts: FactGroups) -> dict[str, str]:
     """Return what lasts of a host's ``facts``: ``torch.version`` -> ``2.13.0``."""
     found: dict[str, str] = {}
-    facts = {**facts, "net": _standing(facts.get("net", {}))}
     for group, paths in LASTING.items():
         for path in paths:
             value: object = facts.get(group)
@@ -120,32 +113,10 @@ def marks_of(facts: FactGroups) -> dict[str, str]:
     return found
 
 
-def _standing(net: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the group ``net`` without the interfaces that containers and machines bring and take."""
-    addresses, interfaces = net.get("addresses"), net.get("interfaces")
-    entries = (
-        [each for each in addresses if isinstance(each, dict)]
-        if isinstance(addresses, list)
-        else []
-    )
-    named = interfaces if isinstance(interfaces, Mapping) else {}
-    return {
-        "addresses": [
-            each
-            for each in entries
-            if not PASSING_INTERFACE.match(str(each.get("iface")))
-            and not str(each.get("address")).startswith(LINK_LOCAL)
-        ],
-        "interfaces": {
-            n: each for n, each in named.items() if not PASSING_INTERFACE.match(str(n))
-        },
-    }
-
-
 def _add_marks(
     at: tuple[str, str], inside: tuple[str, ...], value: object, found: dict[str, str]
 ) -> None:
-    if (*at, inside[-1] if inside else "") in PASSING:
+    if (*at, inside[-1] if inside else "") in PASSING or _is_passing_net(at, inside, value):
         return
     if isinstance(value, Mapping):
         for name, each in value.items():
@@ -157,6 +128,11 @@ def _add_marks(
         found[".".join((*at, *inside))] = str(value)[:MAX_VALUE_CHARS]
 
 
+def _is_passing_net(at: tuple[str, str], inside: tuple[str, ...], value: object) -> bool:
+    iface = value.get("iface") if isinstance(value, Mapping) else None
+    return at[0] == "net" and any(PASSING_NET.match(str(name)) for name in (*inside[:1], iface))
+
+
 def _name(item: object, index: int) -> str:
     named = item if isinstance(item, Mapping) else {}
     return next((str(named[key]) for key in NAMED_BY if named.get(key)), str(index))
@@ -164,13 +140,12 @@ def _name(item: object, index: int) -> str:
 
 def differences(host: str, passport: Passport, facts: FactGroups) -> tuple[ChangeReport, ...]:
     """Return what differs where both looked; ``was`` or ``now`` is empty where it is new or gone."""
-    was, now = passport.marks, marks_of(facts)
-    looked = set(passport.fields) or {
+    was, now, looked = passport.marks, marks_of(facts), set(passport.fields)
+    both = [
         field
-        for field in (f"{group}.{path}" for group, paths in LASTING.items() for path in paths)
-        if any(_within(field, mark) for mark in was)
-    }
-    both = looked.intersection(fields_of(facts))
+        for field in fields_of(facts)
+        if field in looked or (not looked and any(_within(field, mark) for mark in was))
+    ]
     return tuple(
         ChangeReport(host=host, what=mark, was=was.get(mark, ""), now=now.get(mark, ""))
         for mark in sorted(was.keys() | now.keys())
@@ -229,8 +204,10 @@ class Passports:
         finally:
             aside.unlink(missing_ok=True)
 
-    def since(self, facts: Mapping[str, FactGroups], first: Iterable[str] = ()) -> Since:
-        """Return what has changed on the hosts of ``facts`` since each last passed.
+    def since(
+        self, facts: Mapping[str, FactGroups], first: Iterable[str] = ()
+    ) -> tuple[float | None, tuple[ChangeReport, ...]]:
+        """Return when the hosts last passed, None where they never did, and what has changed since.
 
         Args:
             facts: By host its groups of facts.
@@ -238,11 +215,12 @@ class Passports:
         """
         known = {host: found for host in facts if (found := self.read(host)) is not None}
         ahead = set(first)
-        order = sorted(known, key=lambda host: host not in ahead)
         changes = [
-            change for host in order for change in differences(host, known[host], facts[host])
+            change
+            for host in sorted(known, key=lambda host: host not in ahead)
+            for change in differences(host, known[host], facts[host])
         ]
-        return Since(min((found.t for found in known.values()), default=None), tuple(changes))
+        return min((found.t for found in known.values()), default=None), tuple(changes)
 
     def _path(self, host: str) -> Path:
         name = quote(f"{host} {self.launch}" if self.launch else host, safe="")
@@ -263,5 +241,5 @@ def compare_passports(report: CheckReport, passports: Passports) -> CheckReport:
             passports.keep(name, facts[name], time.time())
         return report
     failed = [host for finding in report.findings for host in finding.hosts]
-    since = passports.since(facts, failed)
-    return msgspec.structs.replace(report, changes=since.changes, last_passed=since.t)
+    last_passed, changes = passports.since(facts, failed)
+    return msgspec.structs.replace(report, changes=changes, last_passed=last_passed)

@@ -1,61 +1,144 @@
-"""All checks, in the order in which a report tells them. Whoever adds one adds it to a module here."""
+"""All checks, in the order in which a report tells them: which were asked for, what each is."""
 
 from __future__ import annotations
 
-from distconsole.checks.engine.rule import Rule
-from distconsole.checks.rules.gpu import gpu_errors, gpu_health, gpu_load, gpus
-from distconsole.checks.rules.network import (
-    choices,
-    interfaces,
-    links,
-    names,
-    network,
-    ssh,
-)
-from distconsole.checks.rules.script import launches, script_imports, scripts
-from distconsole.checks.rules.software import (
-    collectives,
-    engines,
-    imports,
-    python_env,
-)
-from distconsole.checks.rules.system import (
-    expected,
-    folders,
-    leftovers,
-    limits,
-    slurm,
-    system,
-)
+from collections.abc import Iterable, Iterator, Mapping
 
-CATALOGUE: tuple[Rule, ...] = (
-    *ssh.RULES,
-    *names.RULES,
-    *limits.RULES,
-    *folders.RULES,
-    *system.RULES,
-    *leftovers.RULES,
-    *python_env.RULES,
-    *launches.RULES,
-    *scripts.RULES,
-    *script_imports.RULES,
-    *imports.RULES,
-    *engines.RULES,
-    *slurm.RULES,
-    *gpus.RULES,
-    *gpu_health.RULES,
-    *gpu_load.RULES,
-    *gpu_errors.RULES,
-    *interfaces.RULES,
-    *network.RULES,
-    *choices.RULES,
-    *links.RULES,
-    *collectives.RULES,
-    *expected.RULES,
-    *ssh.MPI_RULES,
+from distconsole.checks.engine.rule import Rule
+from distconsole.checks.facts.node import Facts, SshFacts
+from distconsole.checks.rules.agreement import by_key
+from distconsole.checks.rules.gpu import gpu_health, gpu_load, gpus
+from distconsole.checks.rules.network import interfaces, links, names, network, ssh
+from distconsole.checks.rules.script import launches, scripts
+from distconsole.checks.rules.software import collectives, engines, imports, python_env
+from distconsole.checks.rules.system import expected, folders, kernel_log, limits, slurm, system
+from distconsole.config.spelling import nearest
+from distconsole.errors import UsageError
+from distconsole.model.events import Event, TextMade
+from distconsole.model.expectation import Expectation
+from distconsole.model.requests import Explain, Level
+
+MODULES = (
+    *(ssh, names, limits, folders, system, kernel_log, python_env),
+    *(launches, scripts, imports, engines, slurm),
+    *(gpus, gpu_health, gpu_load, interfaces, network, links),
+    *(collectives, expected),
 )
+CATALOGUE: tuple[Rule, ...] = tuple(
+    rule
+    for module in MODULES
+    for each in vars(module).values()
+    for rule in (each if isinstance(each, tuple) else [each])
+    if isinstance(rule, Rule)
+)
+"""The rules of these modules, and their tuples of rules, as they stand there."""
+
+_ORDER = (Level.QUICK, Level.STANDARD, Level.FULL)
 
 
 def find_rule(check: str) -> Rule | None:
     """Return the check with this id, or None."""
     return next((rule for rule in CATALOGUE if rule.id == check), None)
+
+
+def at_level(rule: Rule, level: Level) -> bool:
+    """Whether ``rule`` runs at ``level``."""
+    return _ORDER.index(rule.level) <= _ORDER.index(level)
+
+
+def select_rules(only: Iterable[str] = (), skip: Iterable[str] = ()) -> tuple[Rule, ...]:
+    """Return the rules that ``--only`` and ``--skip`` leave, whatever their level.
+
+    A word is a group, an id, or the beginning of an id.
+
+    Raises:
+        UsageError: for a word that means no check.
+    """
+    only, skip = tuple(only), tuple(skip)
+    for flag, words in (("--only", only), ("--skip", skip)):
+        for word in words:
+            if not any(_means(word, rule) for rule in CATALOGUE):
+                groups = sorted({rule.group for rule in CATALOGUE})
+                near = nearest(word, sorted({*groups, *(rule.id for rule in CATALOGUE)}))
+                raise UsageError(
+                    f"{flag} {word}: no check begins with that",
+                    f"did you mean {near}?" if near else f"the groups are: {', '.join(groups)}",
+                )
+    return tuple(
+        rule
+        for rule in CATALOGUE
+        if (not only or any(_means(word, rule) for word in only))
+        and not any(_means(word, rule) for word in skip)
+    )
+
+
+def _means(word: str, rule: Rule) -> bool:
+    return word == rule.group or rule.id.startswith(word)
+
+
+def drop_expectations(
+    rules: Iterable[Rule], expectations: Mapping[str, Expectation]
+) -> tuple[Rule, ...]:
+    """Return ``rules`` without those on expectations that nobody has of any host."""
+    keys = expected.KEYS
+    return tuple(
+        rule
+        for rule in rules
+        if rule.id not in keys
+        or any(expected.expects(each, keys[rule.id]) for each in expectations.values())
+    )
+
+
+def needs_of(rules: Iterable[Rule]) -> frozenset[type[Facts]]:
+    """Return the groups of facts that ``rules`` need, with those that they lean on."""
+    needed: set[type[Facts]] = {SshFacts, *(kind for rule in rules for kind in rule.needs)}
+    return frozenset(needed.union(*(kind.leans_on for kind in needed)))
+
+
+def explain(check: str) -> str:
+    """Return what one check does, or what those of a group or the beginning of an id catch.
+
+    Raises:
+        UsageError: if there is none of this id.
+    """
+    rule = find_rule(check)
+    if rule is None:
+        some = [each for each in CATALOGUE if check and _means(check, each)]
+        if some:
+            width = max(len(each.id) for each in some)
+            return "\n".join(f"{each.id:<{width}}  {each.catches}" for each in some)
+        near = nearest(check, [each.id for each in CATALOGUE])
+        raise UsageError(
+            f"there is no check {check}",
+            f"did you mean {near}?" if near else "see docs/checks.md",
+        )
+    needs = ", ".join(kind.group for kind in rule.needs)
+    return "\n".join(
+        [
+            f"{rule.id}   group {rule.group}, from --level {rule.level.value} on",
+            f"  catches: {rule.catches}",
+            f"  hint:    {rule.hint}",
+            f"  reads:   {needs}",
+        ]
+    )
+
+
+def explain_check(request: Explain) -> Iterator[Event]:
+    """Answer ``check --explain ID``.
+
+    Raises:
+        UsageError: if there is no such check.
+    """
+    yield TextMade(text=explain(request.check))
+
+
+def catalogue_tables() -> str:
+    """Return the tables at the end of docs/checks.md: all checks, a table for each group."""
+    lines = []
+    for group, rules in by_key((rule.group, rule) for rule in CATALOGUE).items():
+        lines += [f"## {group}", "", "| id | from level | catches | hint |", "|---|---|---|---|"]
+        for rule in rules:
+            cells = (f"`{rule.id}`", rule.level.value, rule.catches, rule.hint)
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"

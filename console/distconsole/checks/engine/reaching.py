@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 
 from distconsole.checks.facts.evidence import HostEvidence
 from distconsole.checks.facts.node import SshFacts
@@ -32,12 +31,18 @@ def connect(context: CheckContext) -> Iterator[HostEvidence]:
         target=_collect, args=(context.session, outcomes), name="check-connect", daemon=True
     ).start()
     waiting = dict(context.hosts)
-    patience = _Patience(context, context.left(REACH_SECONDS[context.request.level]))
+    seconds = context.left(REACH_SECONDS[context.request.level])
+    progress, since = (0, 0), context.clock()
     while waiting:
         try:
             found = outcomes.get(timeout=TICK_SECONDS)
         except queue.Empty:
-            if patience.is_over(waiting):
+            # While others still come in, this machine may be the slow one.
+            entered, now = context.session.entered, context.clock()
+            if progress != (len(waiting), len(entered)):
+                progress, since = (len(waiting), len(entered)), now
+            patience = max(seconds, BRING_SECONDS) if entered & waiting.keys() else seconds
+            if context.left(1.0) <= 0 or now - since >= patience:
                 break
             continue
         if isinstance(found, BaseException):
@@ -47,46 +52,16 @@ def connect(context: CheckContext) -> Iterator[HostEvidence]:
         evidence = waiting.pop(found.host)
         _add_reach(context, evidence, found)
         yield evidence
-    for evidence in waiting.values():
+    waited = context.clock() - context.began
+    for name, evidence in waiting.items():
         evidence.add_facts(
             SshFacts(
                 error_kind="connect",
-                error=f"no connection to {evidence.name} in {patience.waited:.1f} s, and there is "
-                "no more time",
-                hint=f"ssh -v {evidence.name} true; --level standard and --budget give more time",
+                error=f"no connection to {name} in {waited:.1f} s, and there is no more time",
+                hint=f"ssh -v {name} true; --level standard and --budget give more time",
             )
         )
         yield evidence
-
-
-@dataclass(slots=True)
-class _Patience:
-    """When to wait no longer for hosts: while others still come in, this machine may be the slow one."""
-
-    context: CheckContext
-    seconds: float
-    _progress: tuple[int, int] = (0, 0)
-    _since: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self._since = self.context.clock()
-
-    @property
-    def waited(self) -> float:
-        """Seconds since the beginning."""
-        return self.context.clock() - self.context.began
-
-    def is_over(self, waiting: Collection[str]) -> bool:
-        """Tell whether none of ``waiting`` is worth more time."""
-        entered = self.context.session.entered
-        progress = (len(waiting), len(entered))
-        if progress != self._progress:
-            self._progress, self._since = progress, self.context.clock()
-        if self.context.left(1.0) <= 0:
-            return True
-        coming = entered.intersection(waiting)
-        seconds = max(self.seconds, BRING_SECONDS) if coming else self.seconds
-        return self.context.clock() - self._since >= seconds
 
 
 def _collect(

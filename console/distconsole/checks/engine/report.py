@@ -7,10 +7,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
-from distconsole.checks.engine.catalogue import CATALOGUE
-from distconsole.checks.engine.judge import Verdicts
-from distconsole.checks.engine.rule import Rule, warn
-from distconsole.checks.engine.select import select_rules
+from distconsole.checks.engine.catalogue import select_rules
+from distconsole.checks.engine.results import warn
+from distconsole.checks.engine.rule import Rule, Verdicts
 from distconsole.checks.facts.evidence import (
     ALONE,
     BROKEN,
@@ -25,6 +24,7 @@ from distconsole.checks.facts.evidence import (
 from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, pair_reports
 from distconsole.checks.gather.context import CheckContext
 from distconsole.checks.gather.timings import collectives_of, left_out_of, verified_of
+from distconsole.checks.rules.agreement import by_key
 from distconsole.checks.rules.wording import MAX_LISTED, join_some
 from distconsole.errors import ConfigError
 from distconsole.model.check_outcome import INCOMPLETE, UNKNOWN, passed_hosts, with_outcome
@@ -69,14 +69,19 @@ def make_report(
     """
     request, view = context.request, context.view()
     cells = {str(host): verdicts.cells.get(host, {}) for host in context.hosts}
-    outcomes = {
-        host: {c: each.outcome.value for c, each in of.items()} for host, of in cells.items()
-    }
+    outcomes = {h: {c: each.outcome.value for c, each in of.items()} for h, of in cells.items()}
     why = {h: {c: each.why for c, each in of.items() if each.why} for h, of in cells.items()}
     unmade = list(find_unmade(outcomes, why, verdicts.findings, request.only))
     left_out = left_out_of(view)
     if left_out and request.budget_seconds is not None and not sweeping:
-        unmade.append(_cut_short(left_out))
+        unmade.append(
+            warn(
+                f"{len(left_out)} collectives could not be measured: the budget was over",
+                seen=join_some(left_out),
+                hint="give more time with --budget",
+                check=INCOMPLETE,
+            )
+        )
     report = CheckReport(
         ok=False,
         outcome=CheckOutcome.INCOMPLETE,
@@ -103,8 +108,8 @@ def make_report(
 
 
 def _report_pairs(view: View) -> tuple[PairReport, ...]:
-    found = view.of(BandwidthFacts).values()
-    rates = {(each.source, each.target): each.gbit_s for facts in found for each in facts.streams}
+    streams = (each for facts in view.of(BandwidthFacts).values() for each in facts.streams)
+    rates = {(each.source, each.target): each.gbit_s for each in streams}
     edges = (edge for facts in view.of(ReachFacts).values() for edge in facts.edges)
     return tuple(pair_reports(edges, rates))
 
@@ -140,29 +145,24 @@ def find_unmade(
 
     Nothing that could not be looked at may pass for healthy.
     """
-    yield from _find_unknown(cells, why, findings)
-    yield from _find_silence(cells, why, only)
-
-
-def _find_unknown(cells: Cells, why: Cells, findings: Sequence[Finding]) -> Iterator[Finding]:
-    reasons: dict[str, tuple[set[str], set[str]]] = {}
     lost = {host for found in findings if found.check == LOST_CHECK for host in found.hosts}
-    for host, outcomes in cells.items():
-        for check, outcome in outcomes.items():
-            reason = why.get(host, {}).get(check, "")
-            if outcome in UNKNOWN and host not in lost and not _explains(reason, findings):
-                checks, hosts = reasons.setdefault(reason, (set(), set()))
-                checks.add(check)
-                hosts.add(host)
-    for reason, (checks, hosts) in list(reasons.items())[:MAX_REASONS]:
-        number = "1 check" if len(checks) == 1 else f"{len(checks)} checks"
+    unknown = by_key(
+        (why.get(host, {}).get(check, ""), (host, check))
+        for host, outcomes in cells.items()
+        for check, outcome in outcomes.items()
+        if outcome in UNKNOWN and host not in lost
+    )
+    untold = [each for each in unknown.items() if not _explains(each[0], findings)]
+    for reason, places in untold[:MAX_REASONS]:
+        checks = sorted({check for _, check in places})
         yield warn(
-            f"{number} could not be made: {reason}",
-            [host for host in cells if host in hosts],
-            seen=join_some(sorted(checks)),
+            f"{'1 check' if len(checks) == 1 else f'{len(checks)} checks'} could not be made: {reason}",
+            dict.fromkeys(host for host, _ in places),
+            seen=join_some(checks),
             hint=_hint(reason),
             check=INCOMPLETE,
         )
+    yield from _find_silence(cells, why, only)
 
 
 def _find_silence(cells: Cells, why: Cells, only: Sequence[str]) -> Iterator[Finding]:
@@ -173,16 +173,13 @@ def _find_silence(cells: Cells, why: Cells, only: Sequence[str]) -> Iterator[Fin
         yield _nothing(named, list(cells), _reasons(why, every))
         return
     for word in only:
-        ids = {rule.id for rule in select_rules(CATALOGUE, [word])}
+        ids = {rule.id for rule in select_rules([word])}
         reasons = _reasons(why, ids)
         judged = any(_judges_host(outcomes, ids) for outcomes in cells.values())
         if not judged and ELSEWHERE not in reasons:
             yield _nothing(f" of {word}", list(cells), reasons)
-    alike: dict[tuple[str, ...], list[str]] = {}
-    for host, outcomes in cells.items():
-        if not _judges_host(outcomes, every):
-            reasons = _reasons({host: why.get(host, {})}, every)
-            alike.setdefault(tuple(reasons), []).append(host)
+    silent = (host for host, outcomes in cells.items() if not _judges_host(outcomes, every))
+    alike = by_key((tuple(_reasons({host: why.get(host, {})}, every)), host) for host in silent)
     for told, hosts in alike.items():
         if ELSEWHERE not in told:
             yield _nothing("", hosts, told)
@@ -205,15 +202,6 @@ def _nothing(of: str, hosts: Sequence[str], reasons: Sequence[str]) -> Finding:
         f"no check{of} was made: {told}",
         hosts,
         hint="distconsole check --explain GROUP says what checks are about; --level full has all",
-        check=INCOMPLETE,
-    )
-
-
-def _cut_short(cases: Sequence[str]) -> Finding:
-    return warn(
-        f"{len(cases)} collectives could not be measured: the budget was over",
-        seen=join_some(cases),
-        hint="give more time with --budget",
         check=INCOMPLETE,
     )
 
@@ -241,10 +229,9 @@ def write_files(request: Check, report: CheckReport, cluster: Cluster) -> None:
     Raises:
         ConfigError: if one cannot be written.
     """
+    passed = passed_hosts(report, strict=request.strict)
     texts = {
-        request.emit_hostfile: hostfile(
-            cluster, passed_hosts(report, strict=request.strict), request.nproc
-        ),
+        request.emit_hostfile: hostfile(cluster, passed, request.nproc),
         request.junit: junit(report),
     }
     for name, text in texts.items():

@@ -1,43 +1,32 @@
-"""A check as a value: what it needs to know and how it judges. Judging is pure."""
+"""A check as a value, what it needs to know and how it judges, and its verdict on hosts. Judging is pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial, wraps
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import wraps
+from typing import TypeAlias, TypeVar
 
 import msgspec
 
-from distconsole.checks.facts.evidence import ALONE, HostEvidence, Outcome, View
-from distconsole.checks.facts.node import Facts
-from distconsole.checks.rules.wording import dissent
+from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults
+from distconsole.checks.facts.evidence import (
+    ALONE,
+    UNREACHED,
+    HostEvidence,
+    Missing,
+    Outcome,
+    View,
+)
+from distconsole.checks.facts.node import Facts, SshFacts
+from distconsole.checks.rules.agreement import by_key
+from distconsole.checks.rules.wording import list_some, name_hosts
 from distconsole.model.expectation import Expectation
-from distconsole.model.findings import Cure, Finding, Severity
+from distconsole.model.findings import Finding, Severity
 from distconsole.model.reports import ChoiceReport
 from distconsole.model.requests import Level
 
 F = TypeVar("F", bound=Facts)
-J = TypeVar("J")
-J_co = TypeVar("J_co", covariant=True)
-
-HERE = "\0"
-"""In a finding's words it stands for the hosts: findings that are alike on several hosts become one."""
-
-
-class NotApplicable(msgspec.Struct, frozen=True):
-    """On these hosts, if there are any, the check has nothing to say, and why."""
-
-    why: str
-    hosts: tuple[str, ...] = ()
-    outcome: Outcome = Outcome.SKIPPED
-
-
-class PredictedChoices(msgspec.Struct, frozen=True):
-    """What the engines will choose, which the report shows whether it is found fault with or not."""
-
-    choices: tuple[ChoiceReport, ...]
-    hosts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +56,9 @@ class HostView:
         return self.view.expectation(str(self))
 
 
-RuleResult: TypeAlias = Finding | NotApplicable | PredictedChoices
-RuleResults: TypeAlias = Iterator[RuleResult]
 Judge: TypeAlias = Callable[[View], RuleResults]
 HostJudge: TypeAlias = Callable[[HostView], RuleResults]
 Unless: TypeAlias = Callable[[HostView], NotApplicable | None]
-Grade: TypeAlias = Callable[..., Finding]
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +88,9 @@ class Rule:
     unless: Unless = lambda _: None
 
 
-class Hinted(NamedTuple, Generic[J_co]):
-    """A judge with what to do in general where it finds something."""
-
-    judge: J_co
-    hint: str
-
-
-def hint(text: str) -> Callable[[J], Hinted[J]]:
-    """Say of a judge what to do in general where it finds something."""
-    return lambda judge: Hinted(judge, text)
+def hint(text: str) -> Callable[[Rule], Rule]:
+    """Say of a rule what to do in general where it finds something."""
+    return lambda rule: replace(rule, hint=text)
 
 
 def rule(
@@ -121,12 +100,12 @@ def rule(
     *needs: type[Facts],
     after: tuple[type[Facts], ...] = (),
     unless: Unless = lambda _: None,
-) -> Callable[[Hinted[Judge]], Rule]:
+) -> Callable[[Judge], Rule]:
     """Make a rule of a judge; the first paragraph of its docstring is what the rule catches."""
 
-    def decorate(hinted: Hinted[Judge]) -> Rule:
-        catches = (hinted.judge.__doc__ or "").partition("\n\n")[0]
-        return Rule(check, group, level, needs, catches, hinted.hint, hinted.judge, after, unless)
+    def decorate(judge: Judge) -> Rule:
+        catches = (judge.__doc__ or "").partition("\n\n")[0]
+        return Rule(check, group, level, needs, catches, "", judge, after, unless)
 
     return decorate
 
@@ -138,10 +117,10 @@ def host_rule(
     *needs: type[Facts],
     after: tuple[type[Facts], ...] = (),
     unless: Unless = lambda _: None,
-) -> Callable[[Hinted[HostJudge]], Rule]:
+) -> Callable[[HostJudge], Rule]:
     """Make a rule of a judge of one host; what it yields without hosts is about that one."""
     make = rule(check, group, level, *needs, after=after, unless=unless)
-    return lambda hinted: make(Hinted(judge_each(hinted.judge), hinted.hint))
+    return lambda judge: make(judge_each(judge))
 
 
 def judge_each(judge_host: HostJudge) -> Judge:
@@ -156,6 +135,11 @@ def judge_each(judge_host: HostJudge) -> Judge:
     return judge
 
 
+def only_where(holds: Callable[[HostView], object], why: str) -> Unless:
+    """Leave out the hosts where something does not hold, for this reason."""
+    return lambda host: None if holds(host) else NotApplicable(why)
+
+
 def unless_alone(host: HostView) -> NotApplicable | None:
     """Leave out a host that has no peer: there is none, or none could be reached."""
     if len(host.view.everyone) < 2:
@@ -165,42 +149,103 @@ def unless_alone(host: HostView) -> NotApplicable | None:
     return None
 
 
-def _find(
-    severity: Severity,
-    summary: str,
-    hosts: Iterable[str] = (),
-    *,
-    check: str = "",
-    seen: str = "",
-    expected: str = "",
-    hint: str = "",
-    cure: Cure | None = None,
-) -> Finding:
-    """Return a finding of the rule that yields it, unless ``check`` names another."""
-    return Finding(
-        check=check,
-        severity=severity,
-        summary=summary,
-        hosts=tuple(hosts),
+@dataclass(slots=True)
+class Verdicts:
+    """What was concluded: findings in order, and by host and check the outcome and its reason.
+
+    Attributes:
+        choices: What the engines will choose, as far as that was looked at.
+    """
+
+    findings: list[Finding] = field(default_factory=list)
+    choices: tuple[ChoiceReport, ...] = ()
+    cells: dict[str, dict[str, Missing]] = field(default_factory=dict)
+
+    def cell(self, host: str, check: str, outcome: Outcome, why: str = "") -> None:
+        """Set one cell."""
+        self.cells.setdefault(host, {})[check] = Missing(outcome, why)
+
+
+def judge(
+    rule: Rule, hosts: Iterable[HostEvidence], view: View, verdicts: Verdicts
+) -> list[Finding]:
+    """Judge one check on ``hosts`` and add to ``verdicts``; returns what it found."""
+    every = list(hosts)
+    ready = replace(view, hosts=tuple(h for h in every if h.why_not(rule.needs) is None))
+    left_out: list[NotApplicable] = []
+    judged: list[HostEvidence] = []
+    for host in ready.hosts:
+        excused = rule.unless(HostView(host, ready))
+        if excused is None:
+            judged.append(host)
+        else:
+            left_out.append(msgspec.structs.replace(excused, hosts=(host.name,)))
+    findings: list[Finding] = []
+    for result in rule.judge(replace(view, hosts=tuple(judged))) if judged else ():
+        if isinstance(result, Finding):
+            findings.append(result)
+        elif isinstance(result, NotApplicable):
+            left_out.append(result)
+        else:
+            verdicts.choices = result.choices
+    unjudged = {
+        name: Missing(each.outcome, each.why) for each in reversed(left_out) for name in each.hosts
+    }
+    findings = [_in_order(each, rule.id, view.everyone) for each in merge_alike(findings)]
+    for host in every:
+        outcome = _outcome(rule, host, findings, unjudged)
+        verdicts.cell(host.name, rule.id, outcome.outcome, outcome.why)
+    verdicts.findings += findings
+    return findings
+
+
+def _in_order(finding: Finding, check: str, everyone: Sequence[str]) -> Finding:
+    hosts = tuple(name for name in everyone if name in finding.hosts)
+    return msgspec.structs.replace(finding, check=finding.check or check, hosts=hosts)
+
+
+def _outcome(
+    rule: Rule, host: HostEvidence, findings: list[Finding], unjudged: dict[str, Missing]
+) -> Missing:
+    mine = [found for found in findings if host.name in found.hosts or not found.hosts]
+    worst = max((found.severity for found in mine), key=lambda each: each.order, default=None)
+    if worst in (Severity.FAIL, Severity.WARN):
+        why = next(found.summary for found in mine if found.severity is worst)
+        return Missing(Outcome.FAIL if worst is Severity.FAIL else Outcome.WARN, why)
+    missing = host.why_not(rule.needs)
+    if missing is not None:
+        if SshFacts in host.known and not host.reached and rule.needs != (SshFacts,):
+            return Missing(Outcome.COULD_NOT_RUN, UNREACHED)
+        return missing
+    return unjudged.get(host.name, Missing(Outcome.PASS, ""))
+
+
+def merge_alike(findings: Iterable[Finding]) -> list[Finding]:
+    """Return ``findings``, those in one that have the same severity and summary.
+
+    What was seen, and what to do, is told for each host where it differs.
+    """
+    alike = by_key(((found.severity, found.summary), found) for found in findings)
+    return [_in_one(each) for each in alike.values()]
+
+
+def _in_one(findings: Sequence[Finding]) -> Finding:
+    hosts = tuple(dict.fromkeys(name for found in findings for name in found.hosts))
+    names, first = name_hosts(hosts), findings[0]
+    seen, hint = first.seen, first.hint.replace(HERE, names)
+    if len({found.seen for found in findings}) > 1:
+        seen = list_some([f"{name_hosts(f.hosts)}: {f.seen}" for f in findings if f.seen])
+    if len({found.hint for found in findings}) > 1:
+        hints = [found.hint.replace(HERE, name_hosts(found.hosts)) for found in findings]
+        hint = list_some(list(dict.fromkeys(filter(None, hints))))
+    cures = [found.cure for found in findings if found.cure is not None]
+    changes = {name: change for cure in cures for name, change in cure.hosts.items()}
+    return msgspec.structs.replace(
+        first,
+        hosts=hosts,
+        summary=first.summary.replace(HERE, names),
         seen=seen,
-        expected=expected,
+        expected=first.expected.replace(HERE, names),
         hint=hint,
-        cure=cure,
+        cure=msgspec.structs.replace(cures[0], hosts=changes) if cures else None,
     )
-
-
-fail = partial(_find, Severity.FAIL)
-"""A finding that makes the cluster unhealthy."""
-warn = partial(_find, Severity.WARN)
-"""A finding that fails the check only with ``--strict``."""
-info = partial(_find, Severity.INFO)
-"""Something worth knowing that is not wrong."""
-
-
-def differ(
-    find: Grade, what: str, values: Mapping[str, Hashable], **words: Any
-) -> Iterator[Finding]:
-    """Yield the finding that hosts differ in ``what``, of those that are in the minority, if any do."""
-    split = dissent(values)
-    if split is not None:
-        yield find(split.told(what), split.minority, **words)

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import os
+import queue
+import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from distconsole.checks.engine.at_once import at_once
 from distconsole.checks.engine.baseline import Passports, compare_passports
-from distconsole.checks.engine.catalogue import CATALOGUE
-from distconsole.checks.engine.judge import Verdicts, judge
-from distconsole.checks.engine.reaching import connect
-from distconsole.checks.engine.report import make_report, write_files
-from distconsole.checks.engine.rule import Rule
-from distconsole.checks.engine.select import (
+from distconsole.checks.engine.catalogue import (
+    CATALOGUE,
     at_level,
     drop_expectations,
     needs_of,
     select_rules,
-    tell_unknown,
 )
+from distconsole.checks.engine.reaching import connect
+from distconsole.checks.engine.report import make_report, write_files
+from distconsole.checks.engine.rule import Rule, Verdicts, judge
 from distconsole.checks.engine.target import PlanLaunch
 from distconsole.checks.facts.evidence import CANCELLED, UNREACHED, HostEvidence, Outcome
 from distconsole.checks.facts.gpu import GpuFacts, GpuLoadFacts
@@ -35,7 +34,6 @@ from distconsole.checks.gather import (
     engine_jobs,
     folder_stage,
     gpu_stage,
-    losses,
     pair_bandwidth,
     reachability,
     slurm_stage,
@@ -44,6 +42,7 @@ from distconsole.checks.gather.collective import Sweep
 from distconsole.checks.gather.context import CheckContext, expected_of
 from distconsole.checks.gather.engine_jobs import StartJob
 from distconsole.checks.gather.local_facts import ask_names, local_facts
+from distconsole.checks.gather.losses import leave_out, note_life
 from distconsole.checks.rules.network.ssh import REACHING
 from distconsole.errors import Terminated
 from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
@@ -52,6 +51,8 @@ from distconsole.model.requests import Check, Level
 from distconsole.session import Session
 
 NO_SCRIPT = "no script was given"
+GIVEN_UP_SECONDS = 15.0
+"""What jobs that nobody waits for have to clear away what they began."""
 
 
 class Stage(NamedTuple):
@@ -76,8 +77,7 @@ STAGES = (
     REACH,
 )
 """One after the other; then come the jobs, and the bandwidth between pairs."""
-JOB_KINDS: dict[str, type[Facts]] = {engine.stage: engine.kind for engine in engine_jobs.ENGINES}
-JOB_KINDS["mpi.ssh"] = MpiSshFacts
+JOB_KINDS = (MpiSshFacts, *(engine.kind for engine in engine_jobs.ENGINES))
 
 
 def run_check(
@@ -108,9 +108,7 @@ def run_check(
         UsageError: for a word of ``--only`` or ``--skip`` that means nothing.
         ConfigError: if a file that was asked for cannot be written.
     """
-    chosen = drop_expectations(
-        select_rules(CATALOGUE, request.only, request.skip), expected_of(session)
-    )
+    chosen = drop_expectations(select_rules(request.only, request.skip), expected_of(session))
     rules = tuple(rule for rule in chosen if at_level(rule, request.level))
     context = CheckContext(request, session, needs_of(rules), clock)
     waited_since = context.began if began is None else began
@@ -146,18 +144,18 @@ class _Checking:
     plan: PlanLaunch | None = None
     verdicts: Verdicts = field(default_factory=Verdicts)
     judged: set[str] = field(default_factory=set)
-    going: set[str] = field(default_factory=set)
-    """The stages that have begun and not ended."""
+    going: dict[str, tuple[type[Facts], ...]] = field(default_factory=dict)
+    """The stages that have begun and not ended, and what they find out."""
 
     @property
     def ways(self) -> list[Rule]:
         """The checks of ways between the hosts that nobody asked for, and nobody wants left out."""
-        every = select_rules(CATALOGUE, (), self.context.request.skip)
+        every = select_rules(skip=self.context.request.skip)
         return [rule for rule in every if rule.id in reachability.WAYS and rule not in self.chosen]
 
     def stages(self) -> Iterator[Event]:
         """Go through the stages that the rules need."""
-        yield from self._stage("ssh.connect", connect(self.context))
+        yield from self._stage("ssh.connect", (), connect(self.context))
         yield from self._tell_of_reach()
         yield from self._plan_launch()
         needed = self.context.needed
@@ -168,13 +166,13 @@ class _Checking:
         wanted = [each for each in STAGES if not each.kinds or needed & {*each.kinds}]
         yield from self._judge(needed - {SshFacts})
         for place, stage in enumerate(wanted):
-            yield from self._stage(stage.name, stage.work(self.context))
+            yield from self._stage(stage.name, stage.kinds, stage.work(self.context))
             coming = {kind for each in wanted[place + 1 :] for kind in each.kinds}
-            yield from self._judge(needed & {*coming, *JOB_KINDS.values(), BandwidthFacts})
+            yield from self._judge(needed & {*coming, *JOB_KINDS, BandwidthFacts})
         yield from self._jobs(needed)
         if BandwidthFacts in needed:
-            yield from self._stage(BANDWIDTH.name, BANDWIDTH.work(self.context))
-        losses.note_life(self.context)
+            yield from self._stage(BANDWIDTH.name, BANDWIDTH.kinds, BANDWIDTH.work(self.context))
+        note_life(self.context)
         yield from self._judge(frozenset(), at_end=True)
         yield from self._tell_of_reach()
         if self.context.request.proves:
@@ -204,14 +202,11 @@ class _Checking:
         """Judge what is known, as nobody waits for the rest."""
         context = self.context
         context.given_up.set()
-        excused = {each.name: each.kinds for each in (*STAGES, BANDWIDTH)}
-        excused |= {name: (kind,) for name, kind in JOB_KINDS.items()}
-        excused[REACH.name] = (ReachFacts, *JOB_KINDS.values())  # jobs look at the ways once more
-        for kind in (kind for stage in self.going for kind in excused.get(stage, ())):
+        for kind in [kind for kinds in self.going.values() for kind in kinds]:
             # Ranks that were ended because nobody waits for them are no fault of their hosts.
-            losses.leave_out(context, kind, context.hosts, CANCELLED)
+            leave_out(context, kind, context.hosts, CANCELLED)
         context.mark_missing((*context.needed, LifeFacts), Outcome.COULD_NOT_RUN, CANCELLED)
-        losses.note_life(context)
+        note_life(context)
         if context.launch is None:
             yield from self._leave_out_script(NO_SCRIPT if self.plan is None else CANCELLED)
         yield from self._judge(frozenset(), at_end=True)
@@ -257,13 +252,12 @@ class _Checking:
             # Jobs leave hosts out for them, also where nobody asked for the checks of the ways.
             yield from self._tell_of(self.ways)
         if self._may_coincide():
-            works = [(job.stage, job.begin(1)) for job in left]
-            yield from self._stages_at_once(works)
+            yield from self._run_at_once(left)
             yield from self._second_look([job.kind for job in left])
             return
         while left:
             job = left.pop(0)
-            yield from self._stage(job.stage, job.begin(len(left) + 1))
+            yield from self._stage(job.stage, (job.kind,), job.begin(len(left) + 1))
             yield from self._second_look([job.kind])
             waiting = {each.kind for each in left}
             yield from self._judge(needed & ({BandwidthFacts} | waiting))
@@ -285,7 +279,7 @@ class _Checking:
         stuck = reachability.stuck_jobs(self.context, kinds)
         if not stuck:
             return
-        yield from self._stage("net.reach_tcp", reachability.reach(self.context))
+        yield from self._stage(REACH.name, (*REACH.kinds, *kinds), REACH.work(self.context))
         if reachability.any_broken(self.context):
             reachability.excuse(self.context, stuck)
             asked = [rule for rule in self.rules if rule.id in reachability.WAYS]
@@ -308,14 +302,15 @@ class _Checking:
         measured = self.sweep is not None or self.context.request.level is Level.FULL
         return not measured and not any(found.count for found in gpus)
 
-    def _stages_at_once(self, works: Sequence[tuple[str, Iterator[str]]]) -> Iterator[Event]:
-        for name, _ in works:
-            yield CheckProgress(check=name, host="", outcome="running")
-        self.going.update(name for name, _ in works)
-        for name, host in at_once(works, self.context.given_up.set):
+    def _run_at_once(self, jobs: Sequence[_Job]) -> Iterator[Event]:
+        for job in jobs:
+            yield CheckProgress(check=job.stage, host="", outcome="running")
+            self.going[job.stage] = (job.kind,)
+        works = [(job.stage, job.begin(1)) for job in jobs]
+        for name, host in run_at_once(works, self.context.given_up.set):
             outcome = "running" if host else "pass"
             if not host:
-                self.going.discard(name)
+                del self.going[name]
             yield CheckProgress(check=name, host=host, outcome=outcome)
 
     def skip(self, rule: Rule, why: str) -> Iterator[Event]:
@@ -325,9 +320,12 @@ class _Checking:
             yield CheckProgress(check=rule.id, host=name, outcome=Outcome.SKIPPED.value, why=why)
 
     def _stage(
-        self, name: str, work: Iterator[HostEvidence] | Iterator[str] | Iterator[reachability.Told]
+        self,
+        name: str,
+        kinds: tuple[type[Facts], ...],
+        work: Iterator[HostEvidence] | Iterator[str] | Iterator[reachability.Told],
     ) -> Iterator[Event]:
-        self.going.add(name)
+        self.going[name] = kinds
         yield CheckProgress(check=name, host="", outcome="running")
         # Where the stage is a check, too, only its rule knows how it came out.
         outcome = "running" if any(rule.id == name for rule in self.rules) else "pass"
@@ -337,14 +335,14 @@ class _Checking:
                 continue
             host = done if isinstance(done, str) else done.name
             yield CheckProgress(check=name, host=host, outcome=outcome)
-        self.going.discard(name)
+        del self.going[name]
         yield CheckProgress(check=name, host="", outcome="pass")
 
     def _judge(self, unknown: frozenset[type[Facts]], *, at_end: bool = False) -> Iterator[Event]:
         """Judge what was not yet and needs none of ``unknown``, nor, before the end, who is left."""
         unknown = unknown if at_end else unknown | {LifeFacts}
         for evidence in self.context.hosts.values():
-            tell_unknown(evidence)
+            evidence.mark_unknown()
         view = self.context.view()
         for rule in self.rules:
             if rule.id in self.judged or unknown & {*rule.needs, *rule.after}:
@@ -354,7 +352,44 @@ class _Checking:
             for finding in found:
                 yield FindingMade(finding=finding)
             for name, cells in self.verdicts.cells.items():
-                cell = cells[rule.id]
-                yield CheckProgress(
-                    check=rule.id, host=name, outcome=cell.outcome.value, why=cell.why
-                )
+                outcome, why = cells[rule.id].outcome.value, cells[rule.id].why
+                yield CheckProgress(check=rule.id, host=name, outcome=outcome, why=why)
+
+
+def run_at_once(
+    works: Sequence[tuple[str, Iterator[str]]], give_up: Callable[[], None]
+) -> Iterator[tuple[str, str]]:
+    """Go through ``works`` on a thread each; yield the name of one and what it yields, as it comes.
+
+    At the end of each it is its name and an empty text. What one raises is raised here. If the
+    consumer goes away before, ``give_up`` is called, and they may clear away what they began.
+    """
+    news: queue.SimpleQueue[tuple[str, str] | BaseException] = queue.SimpleQueue()
+
+    def go_through(name: str, work: Iterator[str]) -> None:
+        try:
+            for done in work:
+                news.put((name, done))
+        except BaseException as error:  # noqa: BLE001 - raised where the news are taken
+            news.put(error)
+        news.put((name, ""))
+
+    threads = [
+        threading.Thread(target=go_through, args=work, name=f"check {work[0]}", daemon=True)
+        for work in works
+    ]
+    for thread in threads:
+        thread.start()
+    left = len(works)
+    try:
+        while left:
+            told = news.get()
+            if isinstance(told, BaseException):
+                raise told
+            left -= not told[1]
+            yield told
+    finally:
+        if left:
+            give_up()
+            for thread in threads:
+                thread.join(GIVEN_UP_SECONDS)

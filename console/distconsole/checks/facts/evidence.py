@@ -79,6 +79,14 @@ class HostEvidence:
         if kind not in self.known:
             self.missing.setdefault(kind, Missing(outcome, why))
 
+    def mark_unknown(self) -> None:
+        """Let nothing count as skipped ("no torch there") of which nobody knows whether it is there."""
+        for kind, skipped in list(self.missing.items()):
+            for other in kind.leans_on if skipped.outcome is Outcome.SKIPPED else ():
+                missing = self.missing.get(other)
+                if missing is not None and missing.outcome is not Outcome.SKIPPED:
+                    self.missing[kind] = missing
+
     def why_not(self, kinds: Iterable[type[Facts]]) -> Missing | None:
         """Return why one of ``kinds`` is missing; None if all are known."""
         for kind in kinds:
@@ -113,6 +121,4 @@ class View:
 
     def of(self, kind: type[F]) -> dict[str, F]:
         """Return the facts of ``kind`` by host, in the hosts' order."""
-        return {
-            host.name: cast("F", host.known[kind]) for host in self.hosts if kind in host.known
-        }
+        return {h.name: cast("F", h.known[kind]) for h in self.hosts if kind in h.known}

@@ -140,9 +140,15 @@ class LoadedGpu(Facts, frozen=True, kw_only=True):
         """Whether copies to it went on."""
         return self.to_device is not None
 
+    @property
+    def links_up(self) -> int:
+        """How many NVLinks were up at the end."""
+        return sum(link.up for link in self.links)
+
 
 class GpuLoadFacts(Facts, frozen=True, kw_only=True):
     group: ClassVar[str] = "gpu_load"
+    leans_on = (GpuFacts,)
     gpus: tuple[LoadedGpu, ...] = ()
 
 

@@ -6,7 +6,9 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from distconsole.checks.facts.node import Facts
+from distconsole.checks.facts.gpu import GpuFacts
+from distconsole.checks.facts.network import BetweenFacts, NetFacts, ReachFacts
+from distconsole.checks.facts.node import Facts, HorovodFacts, MpiFacts, TorchFacts
 
 
 class RankReport(Facts, frozen=True, kw_only=True):
@@ -26,6 +28,7 @@ class CollFacts(Facts, frozen=True, kw_only=True):
     """
 
     group: ClassVar[str] = "coll"
+    leans_on: ClassVar[tuple[type[Facts], ...]] = (ReachFacts, NetFacts, TorchFacts, GpuFacts)
     launcher: str = "torch"
     backend: str = ""
     world_size: int = 0
@@ -41,18 +44,21 @@ class HorovodCollFacts(CollFacts, frozen=True, kw_only=True):
     """The same by Horovod."""
 
     group: ClassVar[str] = "coll_horovod"
+    leans_on = (ReachFacts, NetFacts, HorovodFacts, GpuFacts)
 
 
 class HorovodMpiFacts(CollFacts, frozen=True, kw_only=True):
     """The same by Horovod over MPI, where it has both controllers."""
 
     group: ClassVar[str] = "coll_horovod_mpi"
+    leans_on = (ReachFacts, NetFacts, HorovodFacts, MpiFacts, GpuFacts)
 
 
 class MpiCollFacts(CollFacts, frozen=True, kw_only=True):
     """The same by mpirun; its ranks call MPI itself."""
 
     group: ClassVar[str] = "coll_mpi"
+    leans_on = (ReachFacts, NetFacts, MpiFacts, GpuFacts)
 
 
 class MpiSshFacts(Facts, frozen=True, kw_only=True):
@@ -62,6 +68,7 @@ class MpiSshFacts(Facts, frozen=True, kw_only=True):
     """
 
     group: ClassVar[str] = "mpi_ssh"
+    leans_on = (BetweenFacts, ReachFacts, NetFacts, MpiFacts)
     hosts: tuple[str, ...] = ()
     exit_code: int | None = None
     groups: tuple[dict[str, Any], ...] = ()
@@ -69,8 +76,6 @@ class MpiSshFacts(Facts, frozen=True, kw_only=True):
 
 
 class Controller(Facts, frozen=True, kw_only=True):
-    """One slurmctld, as the host sees it."""
-
     role: str
     host: str
     up: bool = False
@@ -107,9 +112,8 @@ class Decoded(Facts, frozen=True, kw_only=True):
 
 
 class MungeFacts(Facts, frozen=True, kw_only=True):
-    """What a host made of the others' credentials."""
-
     group: ClassVar[str] = "munge"
+    leans_on = (SlurmFacts,)
     decoded: tuple[Decoded, ...] = ()
 
 
@@ -117,6 +121,7 @@ class StepFacts(Facts, frozen=True, kw_only=True):
     """Soft limits inside a step of the allocation ``job`` on the host, None for none."""
 
     group: ClassVar[str] = "slurm_step"
+    leans_on = (SlurmFacts,)
     job: str
     limits: dict[str, int | None] = msgspec.field(default_factory=dict)
     error: str = ""

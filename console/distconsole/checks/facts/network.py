@@ -1,4 +1,4 @@
-"""What nodes say of their networks and of the ways between them, as rules judge it and as the report tells it."""
+"""What nodes say of their networks, of variables that steer who uses which, and of the ways between them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import ClassVar
 
 import msgspec
 
-from distconsole.checks.facts.node import Facts, Who
+from distconsole.checks.facts.node import Facts, OsFacts, Who
 from distconsole.checks.gather.attribution import Pair
 from distconsole.model.reports import PairReport
 
 
 class Port(Facts, frozen=True, kw_only=True):
-    """One TCP port."""
-
     free: bool
     why: str = ""
     holder: Who | None = None
@@ -27,8 +25,6 @@ class PortFacts(Facts, frozen=True, kw_only=True):
 
 
 class NetAddress(Facts, frozen=True, kw_only=True):
-    """One address of an interface."""
-
     iface: str
     address: str
     prefix: int = 0
@@ -38,8 +34,6 @@ class NetAddress(Facts, frozen=True, kw_only=True):
 
 
 class NetInterface(Facts, frozen=True, kw_only=True):
-    """One interface as /sys describes it."""
-
     mtu: int | None = None
     state: str | None = None
     speed_mbit: int | None = None
@@ -53,6 +47,20 @@ class NetFacts(Facts, frozen=True, kw_only=True):
     addresses: tuple[NetAddress, ...] = ()
     interfaces: dict[str, NetInterface] = msgspec.field(default_factory=dict)
     routes: dict[str, str | None] = msgspec.field(default_factory=dict)
+
+
+class EnvFacts(Facts, frozen=True, kw_only=True):
+    """Variables that steer the engines, as a rank would get them.
+
+    ``files`` are the lines of NCCL's, ``parameters`` those of Open MPI's, of which the last one wins;
+    both without comments.
+    """
+
+    group: ClassVar[str] = "env"
+    leans_on = (NetFacts,)
+    variables: dict[str, str] = msgspec.field(default_factory=dict)
+    files: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    parameters: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
 
 
 class Edge(Facts, frozen=True, kw_only=True):
@@ -78,6 +86,7 @@ class ReachFacts(Facts, frozen=True, kw_only=True):
     """What a host tried to reach, on the network that the ranks would use, and where it listened."""
 
     group: ClassVar[str] = "reach"
+    leans_on = (NetFacts,)
     address: str
     interface: str | None = None
     listen_error: str = ""
@@ -103,6 +112,7 @@ class BandwidthFacts(Facts, frozen=True, kw_only=True):
     """The streams that a host sent; ``controls`` are of pairs that are not slow, beside slow ones."""
 
     group: ClassVar[str] = "bandwidth"
+    leans_on = (ReachFacts, NetFacts)
     streams: tuple[Stream, ...] = ()
     controls: tuple[Stream, ...] = ()
 
@@ -119,6 +129,7 @@ class NameFacts(Facts, frozen=True, kw_only=True):
     """The names of all hosts, as this host resolves them."""
 
     group: ClassVar[str] = "names"
+    leans_on = (OsFacts, NetFacts)
     names: dict[str, PeerName]
 
 

@@ -10,9 +10,13 @@ from distconsole.model.decoding import threadsafe
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all groups of facts and of what they hold; ``group`` is what the JSON calls a group."""
+    """Base of all groups of facts and of what they hold.
+
+    ``group`` is what the JSON calls a group; ``leans_on`` are those that are asked for with it.
+    """
 
     group: ClassVar[str] = ""
+    leans_on: ClassVar[tuple[type[Facts], ...]] = ()
 
 
 class Who(Facts, frozen=True, kw_only=True):
@@ -188,26 +192,12 @@ class HorovodFacts(Facts, frozen=True, kw_only=True):
     error: str = ""
 
 
-class EnvFacts(Facts, frozen=True, kw_only=True):
-    """Variables that steer the engines, as a rank would get them.
-
-    ``files`` are the lines of NCCL's, ``parameters`` those of Open MPI's, of which the last one wins;
-    both without comments.
-    """
-
-    group: ClassVar[str] = "env"
-    variables: dict[str, str] = {}
-    files: dict[str, tuple[str, ...]] = {}
-    parameters: dict[str, tuple[str, ...]] = {}
-
-
 class MpiFacts(Facts, frozen=True, kw_only=True):
     group: ClassVar[str] = "mpi"
     present: bool
     mpirun: str = ""
     family: str = ""
     version: str = ""
-    daemon: str | None = None
 
 
 class TrainingProcess(Who, frozen=True, kw_only=True):
@@ -244,6 +234,7 @@ class ImportFacts(Facts, frozen=True, kw_only=True):
     """How an import of torch went; ``late`` where it was given up after ``seconds``."""
 
     group: ClassVar[str] = "import"
+    leans_on = (OsFacts,)
     present: bool
     error: str = ""
     seconds: float = 0.0

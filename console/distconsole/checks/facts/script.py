@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
-from distconsole.checks.facts.node import Facts, Mount
+from distconsole.checks.facts.node import Facts, Mount, OsFacts
 
 
 class Found(Facts, frozen=True, kw_only=True):
@@ -44,8 +44,6 @@ class ScriptFile(Found, frozen=True, kw_only=True):
 
 
 class CodeFile(Facts, frozen=True, kw_only=True):
-    """One file of the script's own code."""
-
     sha256: str = ""
     size: int = 0
     modified: float = 0.0
@@ -84,8 +82,6 @@ class Module(Facts, frozen=True, kw_only=True):
 
 
 class Git(Facts, frozen=True, kw_only=True):
-    """What is checked out in the working folder."""
-
     head: str = ""
     dirty: bool | None = None
     error: str = ""
@@ -162,4 +158,5 @@ class SpeedFacts(Facts, frozen=True, kw_only=True):
     """How fast folders are, by path; the best of the times they were measured."""
 
     group: ClassVar[str] = "speed"
+    leans_on = (OsFacts,)
     folders: dict[str, Folder] = msgspec.field(default_factory=dict)

@@ -51,6 +51,12 @@ class Blame:
     one_way: tuple[Pair, ...]
     everyone: tuple[str, ...] = ()
 
+    @property
+    def culprits(self) -> list[str]:
+        """All hosts that stand in it, those first that explain most."""
+        pairs = (name for pair in (*self.links, *self.one_way) for name in pair)
+        return list(dict.fromkeys((*self.everyone, *(host.host for host in self.hosts), *pairs)))
+
 
 def blame(tried: Iterable[Pair], broken: Iterable[Pair]) -> Blame:
     """Explain broken pairs by as few hosts as possible, greedily, and the rest by links.

@@ -10,10 +10,9 @@ from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.evidence import ALONE, ELSEWHERE, HostEvidence, Outcome
 from distconsole.checks.facts.gpu import FabricFacts, GpuFacts
 from distconsole.checks.facts.jobs import SlurmFacts
-from distconsole.checks.facts.network import BetweenFacts, NameFacts, NetFacts, PortFacts
+from distconsole.checks.facts.network import BetweenFacts, EnvFacts, NameFacts, NetFacts, PortFacts
 from distconsole.checks.facts.node import (
     ClockFacts,
-    EnvFacts,
     Facts,
     HorovodFacts,
     ImportFacts,

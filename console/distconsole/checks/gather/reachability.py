@@ -7,8 +7,7 @@ from collections.abc import Generator, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-from distconsole.checks.engine.judge import Verdicts, judge
-from distconsole.checks.engine.rule import Rule
+from distconsole.checks.engine.rule import Rule, Verdicts, judge
 from distconsole.checks.facts.evidence import ALONE, BROKEN, Outcome
 from distconsole.checks.facts.jobs import CollFacts
 from distconsole.checks.facts.network import Edge, NetFacts, ReachFacts, matrix_of, pair_reports

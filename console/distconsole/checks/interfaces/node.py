@@ -10,8 +10,15 @@ from functools import lru_cache
 from itertools import chain
 
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.network import SILENT, NetAddress, NetFacts, NetInterface, ReachFacts
-from distconsole.checks.facts.node import EnvFacts, OsFacts
+from distconsole.checks.facts.network import (
+    SILENT,
+    EnvFacts,
+    NetAddress,
+    NetFacts,
+    NetInterface,
+    ReachFacts,
+)
+from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.gather.addresses import machines
 from distconsole.model.addresses import Ip, Network
 

@@ -1,60 +1,14 @@
-"""Do hosts agree, and how findings name hosts, sizes, processes and long lists."""
+"""How findings name hosts, sizes, processes and long lists."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
 
 from distconsole.checks.facts.node import Who
 from distconsole.model.time_text import age_text
 
-V = TypeVar("V", bound=Hashable)
-
 MAX_LISTED = 8
 KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
-
-
-@dataclass(frozen=True, slots=True)
-class Dissent(Generic[V]):
-    """Hosts that do not agree.
-
-    Attributes:
-        groups: Each value and its hosts, the rarest first, the majority last.
-        majority: The value of more than half of the hosts; None in a tie.
-        minority: The hosts that have another value; all hosts in a tie.
-    """
-
-    groups: tuple[tuple[V, tuple[str, ...]], ...]
-    majority: V | None
-    minority: tuple[str, ...]
-
-    def told(self, what: str) -> str:
-        """Return one line, minority first: ``h9 has torch 2.12.1, 13 of 14 hosts 2.13.0``."""
-        total = sum(len(hosts) for _, hosts in self.groups)
-        parts = []
-        for index, (value, hosts) in enumerate(self.groups):
-            if self.majority is not None and index == len(self.groups) - 1:
-                parts.append(f"{len(hosts)} of {total} hosts have {value}")
-            else:
-                noun = f"{what} " if index == 0 else ""
-                parts.append(f"{these_have(hosts)} {noun}{value}")
-        return ", ".join(parts)
-
-
-def dissent(values: Mapping[str, V]) -> Dissent[V] | None:
-    """Return how hosts differ in their values; None when they agree."""
-    hosts_of: dict[V, list[str]] = {}
-    for host, value in values.items():
-        hosts_of.setdefault(value, []).append(host)
-    if len(hosts_of) < 2:
-        return None
-    groups = tuple((value, tuple(hosts)) for value, hosts in hosts_of.items())
-    ordered = tuple(sorted(groups, key=lambda group: len(group[1])))
-    value, hosts = ordered[-1]
-    if 2 * len(hosts) <= len(values):
-        return Dissent(ordered, None, tuple(values))
-    return Dissent(ordered, value, tuple(host for host in values if host not in hosts))
 
 
 def name_hosts(hosts: Sequence[str], limit: int = 6) -> str:
@@ -102,3 +56,9 @@ def who(process: Who) -> str:
 def numbers(values: Iterable[int]) -> str:
     """Return numbers as text: ``0, 1, 5``."""
     return ", ".join(map(str, values))
+
+
+def get_number(values: Mapping[str, str | None], name: str) -> int | None:
+    """Return a number that a system gave as text; None where it gave none."""
+    text = values.get(name) or ""
+    return int(text) if text.isdigit() else None

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from distconsole.checks.engine.judge import Verdicts
 from distconsole.checks.engine.report import find_unmade, make_report
+from distconsole.checks.engine.rule import Verdicts
 from distconsole.checks.facts.evidence import ELSEWHERE, Outcome
 from distconsole.checks.facts.jobs import CollFacts, RankReport
 from distconsole.checks.facts.node import SshFacts

@@ -8,7 +8,7 @@ from itertools import permutations
 import pytest
 
 from distconsole.checks.engine.catalogue import find_rule
-from distconsole.checks.engine.judge import Verdicts, judge
+from distconsole.checks.engine.rule import Verdicts, judge
 from distconsole.checks.facts.evidence import HostEvidence, View
 from distconsole.checks.facts.network import Edge, ReachFacts
 from distconsole.checks.facts.node import KernelEvent, KernelFacts

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 
-from distconsole.checks.engine.rule import (
-    HERE,
-    HostView,
-    NotApplicable,
-    RuleResults,
-    Unless,
-    differ,
-    fail,
-    hint,
-    host_rule,
-    info,
-    judge_each,
-    rule,
-    warn,
-)
+from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
+from distconsole.checks.engine.rule import HostView, Unless, hint, host_rule, judge_each, rule
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import FabricFacts, GpuFacts, GpuLoadFacts, LoadedGpu
-from distconsole.checks.rules.gpu.gpus import NO_ANSWER, find_gpus, unless_gpu
+from distconsole.checks.rules.agreement import by_key, differ
+from distconsole.checks.rules.gpu.gpus import NO_ANSWER, find_gpus, find_usual, unless_gpu
 from distconsole.checks.rules.wording import MAX_LISTED, name_hosts
 from distconsole.model.requests import Level
 
@@ -46,12 +34,12 @@ MOST_SRAM_ERRORS = 4
 def unless_silent(*fields: str) -> Unless:
     """Leave out hosts without GPUs, and those whose driver has no answer for any of them."""
 
-    def silent(host: HostView) -> NotApplicable | None:
+    def unless(host: HostView) -> NotApplicable | None:
         health = host.of(GpuFacts).health
         says = any(getattr(each, field) is not None for each in health for field in fields)
         return unless_gpu(host) or (None if says else NotApplicable(NO_ANSWER))
 
-    return silent
+    return unless
 
 
 def _loads_by_index(host: HostView) -> dict[int, LoadedGpu]:
@@ -67,12 +55,12 @@ def _clock_reasons(host: HostView) -> dict[int, int]:
     return {each.index: (each.clock_reasons or 0) | at_work.get(each.index, 0) for each in health}
 
 
+@hint("nvidia-smi -q -d PERFORMANCE")
 @host_rule(
     *("gpu.throttle", "gpu", Level.STANDARD, GpuFacts),
     after=(GpuLoadFacts,),
     unless=unless_silent("clock_reasons"),
 )
-@hint("nvidia-smi -q -d PERFORMANCE")
 def _throttle(host: HostView) -> RuleResults:
     """GPUs that heat or power holds back, at rest or while something is copied: stragglers."""
     temperatures = {each.index: each.temperature_c for each in host.of(GpuFacts).health}
@@ -90,11 +78,11 @@ def _throttle(host: HostView) -> RuleResults:
     )
 
 
+@hint("A reset, or a new GPU.")
 @host_rule(
     *("gpu.memory_errors", "gpu", Level.STANDARD, GpuFacts),
     unless=unless_silent("remap_pending", "remap_failed", "uncorrected", "sram_uncorrected"),
 )
-@hint("A reset, or a new GPU.")
 def _memory_errors(host: HostView) -> RuleResults:
     """Uncorrectable memory errors, now or too many ever, rows that wait for a reset, memory beyond repair."""
     health = host.of(GpuFacts).health
@@ -108,12 +96,12 @@ def _memory_errors(host: HostView) -> RuleResults:
     )
     yield from find_gpus(
         fail,
-        {each.index: "" for each in health if each.remap_failed},
+        [each.index for each in health if each.remap_failed],
         "{} has bad memory that cannot be replaced by spare rows",
         seen="remapped_rows.failure: yes",
         hint="drain the host and have the GPU replaced",
     )
-    pending = {each.index: "" for each in health if each.remap_pending}
+    pending = [each.index for each in health if each.remap_pending]
     yield from find_gpus(
         warn,
         pending,
@@ -131,17 +119,15 @@ def _memory_errors(host: HostView) -> RuleResults:
     )
 
 
+@hint("Reseat the card; BIOS.")
 @rule(
     *("gpu.pcie", "gpu", Level.STANDARD, GpuFacts),
     after=(GpuLoadFacts,),
     unless=unless_silent("pcie_width", "pcie_generation_max"),
 )
-@hint("Reseat the card; BIOS.")
 def _pcie(view: View) -> RuleResults:
-    """At rest: a card that came up with half of its lanes, slots of an older generation on one host.
-
-    At rest some GPUs use fewer lanes: where it was measured at work, gpu.pcie_load judges them.
-    """
+    """At rest: a card that came up with half of its lanes, slots of an older generation on one host."""
+    # At rest some GPUs use fewer lanes; gpu.pcie_load judges those that were measured at work.
     yield from judge_each(_lanes)(view)
     facts = view.of(GpuFacts).items()
     generations = {
@@ -167,24 +153,16 @@ def _lanes(host: HostView) -> RuleResults:
     )
 
 
-@rule("gpu.nvlink", "gpu", Level.STANDARD, GpuFacts, unless=unless_gpu)
 @hint("nvidia-smi nvlink -s")
+@rule("gpu.nvlink", "gpu", Level.STANDARD, GpuFacts, unless=unless_gpu)
 def _nvlink(view: View) -> RuleResults:
-    """NVLinks that are down on some GPUs: collectives at the speed of PCIe.
-
-    Cards without a bridge have links that are down; what most GPUs of a kind have is right.
-    """
-    usual: dict[str, Counter[int]] = defaultdict(Counter)
-    for facts in view.of(GpuFacts).values():
-        for each in facts.health:
-            usual[facts.models.get(each.index, "")][each.links_up] += 1
-    right = {
-        model: counts.most_common(1)[0][0]
-        for model, counts in usual.items()
-        if 2 * max(counts.values()) > counts.total()
-    }
-    if not any(up for counts in usual.values() for up in counts):
-        yield NotApplicable("no NVLink", tuple(view.of(GpuFacts)))
+    """NVLinks that are down on some GPUs: collectives at the speed of PCIe."""
+    # Cards without a bridge have links that are down: what most GPUs of a model have is right.
+    every = view.of(GpuFacts)
+    links = [(f.models.get(e.index, ""), e.links_up) for f in every.values() for e in f.health]
+    right = find_usual(links)
+    if not any(up for _, up in links):
+        yield NotApplicable("no NVLink", tuple(every))
         return
 
     def judge(host: HostView) -> RuleResults:
@@ -205,8 +183,8 @@ def _nvlink(view: View) -> RuleResults:
     yield from judge_each(judge)(view)
 
 
-@host_rule("gpu.fabric", "gpu", Level.STANDARD, GpuFacts, FabricFacts, unless=unless_gpu)
 @hint("systemctl enable --now nvidia-fabricmanager")
+@host_rule("gpu.fabric", "gpu", Level.STANDARD, GpuFacts, FabricFacts, unless=unless_gpu)
 def _fabric(host: HostView) -> RuleResults:
     """NVSwitches without a fabric manager: CUDA error 802, `system not yet initialized`."""
     facts, fabric = host.of(GpuFacts), host.of(FabricFacts)
@@ -238,19 +216,19 @@ def _fabric(host: HostView) -> RuleResults:
         yield NotApplicable("no NVSwitch")
 
 
+@hint("nvidia-smi -pl, -rgc, -rac")
 @rule(
     *("gpu.limits", "gpu", Level.STANDARD, GpuFacts),
     after=(GpuLoadFacts,),
     unless=unless_silent("power_limit_mw"),
 )
-@hint("nvidia-smi -pl, -rgc, -rac")
 def _limits(view: View) -> RuleResults:
     """A power limit, or clocks, that somebody set on some GPUs only: stragglers."""
-    yield from _power(view)
-    yield from _clocks(view)
+    yield from _compare_power(view)
+    yield from _compare_clocks(view)
 
 
-def _power(view: View) -> RuleResults:
+def _compare_power(view: View) -> RuleResults:
     """Power limits are compared among GPUs of a model; one that all have is somebody's will."""
     by_model: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
     capped: dict[str, str] = {}
@@ -261,18 +239,19 @@ def _power(view: View) -> RuleResults:
                 by_model[found.models.get(each.index, "")][name].add(limit)
             if limit and usual and limit < usual:
                 capped[name] = f"{_watts(limit)} of {_watts(usual)}"
-    differs = False
-    for limits in by_model.values():
+    unlike = [
+        finding
+        for limits in by_model.values()
         for finding in differ(
             warn,
             "a power limit of",
             {name: " and ".join(map(_watts, sorted(each))) for name, each in limits.items()},
             expected="the same for GPUs of a model: the slowest one sets the pace",
             hint="nvidia-smi -q -d POWER; sudo nvidia-smi -pl WATTS, as on the others",
-        ):
-            differs = True
-            yield finding
-    for name, words in capped.items() if not differs else ():
+        )
+    ]
+    yield from unlike
+    for name, words in capped.items() if not unlike else ():
         yield info(
             f"the GPUs of {HERE} may not use their full power",
             (name,),
@@ -281,14 +260,13 @@ def _power(view: View) -> RuleResults:
         )
 
 
-def _clocks(view: View) -> RuleResults:
+def _compare_clocks(view: View) -> RuleResults:
     """Clocks that somebody set count where fewer than half of a model's GPUs have it."""
-    by_model: dict[str, list[tuple[str, int, bool]]] = defaultdict(list)
-    for evidence in view.hosts:
-        host = HostView(evidence, view)
-        models = host.of(GpuFacts).models
-        for index, bits in _clock_reasons(host).items():
-            by_model[models.get(index, "")].append((str(host), index, bool(bits & CLOCKS_SET)))
+    by_model = by_key(
+        (host.of(GpuFacts).models.get(index, ""), (str(host), index, bool(bits & CLOCKS_SET)))
+        for host in (HostView(evidence, view) for evidence in view.hosts)
+        for index, bits in _clock_reasons(host).items()
+    )
     for gpus in by_model.values():
         held = [(name, index) for name, index, is_set in gpus if is_set]
         if held and 2 * len(held) < len(gpus):
@@ -304,6 +282,3 @@ def _clocks(view: View) -> RuleResults:
 
 def _watts(milliwatts: int) -> str:
     return f"{milliwatts / 1000:.0f} W"
-
-
-RULES = (_throttle, _memory_errors, _pcie, _nvlink, _fabric, _limits)

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import NamedTuple
 
-from distconsole.checks.engine.rule import (
-    HERE,
-    HostView,
-    NotApplicable,
-    RuleResults,
-    fail,
-    hint,
-    host_rule,
-    info,
-    judge_each,
-    rule,
-    warn,
-)
+from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
+from distconsole.checks.engine.rule import HostView, hint, host_rule, judge_each, rule
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import GpuFacts, GpuLoadFacts, LoadedGpu, NvLink
-from distconsole.checks.rules.gpu.gpus import find_gpus, unless_gpu
+from distconsole.checks.rules.agreement import by_key
+from distconsole.checks.rules.gpu.gpus import find_gpus, find_usual, unless_gpu
 from distconsole.checks.rules.wording import numbers, who
 from distconsole.model.requests import Level
 
@@ -110,25 +100,16 @@ def _is_odd(one: Loaded, every: Sequence[Loaded], field: str) -> bool:
     return 2 * values[getattr(one.gpu, field)] < values.total()
 
 
-def _usual_lanes(every: Sequence[Loaded]) -> dict[str, int]:
-    """Return by model the lanes that card and slot have for more than half of its GPUs."""
-    values: dict[str, Counter[int]] = defaultdict(Counter)
-    for each in every:
-        values[each.model][each.gpu.width_max or 0] += 1
-    usual = {model: counts.most_common(1)[0] for model, counts in values.items()}
-    return {m: lanes for m, (lanes, n) in usual.items() if 2 * n > values[m].total()}
-
-
 def _find_slow(every: Sequence[Loaded], field: str) -> dict[tuple[str, int], float]:
     """Return the usual rate of each GPU (host, index) whose own is far below it.
 
     Usual is the median of GPUs that are alike: of one model, with the same link.
     """
-    kinds: dict[tuple[object, ...], list[Loaded]] = defaultdict(list)
-    for each in every:
-        if getattr(each.gpu, field):
-            up = sum(link.up for link in each.gpu.links) if field == "to_peer" else 0
-            kinds[(each.model, each.gpu.width, each.gpu.generation, up)].append(each)
+    kinds = by_key(
+        ((each.model, gpu.width, gpu.generation, field == "to_peer" and gpu.links_up), each)
+        for each in every
+        if getattr(gpu := each.gpu, field)
+    )
     slow: dict[tuple[str, int], float] = {}
     for alike in kinds.values():
         usual = median(getattr(each.gpu, field) for each in alike)
@@ -142,13 +123,13 @@ def suspects(
     """Return by host the UUIDs of GPUs that are to be measured once more before they are accused."""
     every = gpus_at_work(facts, loads)
     slow = _find_slow(every, "to_device")
-    found: dict[str, list[str]] = defaultdict(list)
+    found = []
     for each in every:
         gpu = each.gpu
         doubtful = _is_narrow(gpu) or _is_older(gpu) or _is_poor(gpu) or each.place in slow
         if gpu.uuid and (doubtful or (gpu.replays or 0) >= MOST_REPLAYS):
-            found[each.host].append(gpu.uuid)
-    return dict(found)
+            found.append((each.host, gpu.uuid))
+    return by_key(found)
 
 
 def _unless_load(host: HostView) -> NotApplicable | None:
@@ -164,8 +145,8 @@ def _skip_reason(gpu: LoadedGpu) -> str:
     return gpu.skipped + (f" by {who(gpu.process)}" if gpu.process is not None else "")
 
 
-@host_rule("gpu.cuda", "gpu", Level.STANDARD, GpuFacts, GpuLoadFacts, unless=unless_gpu)
 @hint("The fabric manager, nvidia_uvm, a reset, a reboot.")
+@host_rule("gpu.cuda", "gpu", Level.STANDARD, GpuFacts, GpuLoadFacts, unless=unless_gpu)
 def _cuda(host: HostView) -> RuleResults:
     """CUDA that does not start, or a GPU that it does not get: errors 802, 803, 999, one that hangs."""
     gpus = host.of(GpuLoadFacts).gpus
@@ -174,7 +155,7 @@ def _cuda(host: HostView) -> RuleResults:
     for error in dict.fromkeys(gpu.error for gpu in gpus if gpu.error):
         yield from find_gpus(
             fail,
-            {gpu.index: "" for gpu in gpus if gpu.error == error},
+            [gpu.index for gpu in gpus if gpu.error == error],
             "CUDA does not work on {}: " + error,
             seen=error,
             expected="a context, and a copy of some MiB",
@@ -182,8 +163,8 @@ def _cuda(host: HostView) -> RuleResults:
         )
 
 
-@rule(*("gpu.pcie_load", "gpu", Level.STANDARD, GpuFacts, GpuLoadFacts), unless=_unless_load)
 @hint("Reseat the card or its riser; BIOS; leave the host out until then.")
+@rule(*("gpu.pcie_load", "gpu", Level.STANDARD, GpuFacts, GpuLoadFacts), unless=_unless_load)
 def _pcie(view: View) -> RuleResults:
     """At work: half of the lanes, an older PCIe generation, replays, copies far slower than the others'."""
     every = gpus_at_work(view.of(GpuFacts), view.of(GpuLoadFacts))
@@ -193,11 +174,8 @@ def _pcie(view: View) -> RuleResults:
         mine = [each for each in every if each.host == str(host)]
         yield from _check_links(mine, every)
         yield from _check_rates(mine, slow)
-        reasons: dict[str, list[int]] = defaultdict(list)
-        for gpu in host.of(GpuLoadFacts).gpus if mine else ():
-            if gpu.skipped:
-                reasons[_skip_reason(gpu)].append(gpu.index)
-        for reason, left in reasons.items():
+        left_out = [gpu for gpu in host.of(GpuLoadFacts).gpus if mine and gpu.skipped]
+        for reason, left in by_key((_skip_reason(gpu), gpu.index) for gpu in left_out).items():
             yield info(
                 f"GPU {numbers(left)} of {HERE} was not measured at work: {reason}",
                 hint="check again when nobody uses it",
@@ -217,7 +195,7 @@ def _check_links(mine: Sequence[Loaded], every: Sequence[Loaded]) -> RuleResults
         expected="all lanes" + (", as most GPUs of the model have" if odd else ""),
         hint=RESEAT + LEAVE_OUT,
     )
-    lanes = _usual_lanes(every)
+    lanes = find_usual((each.model, each.gpu.width_max or 0) for each in every)
     yield from find_gpus(
         warn,
         {
@@ -280,8 +258,8 @@ def _check_rates(mine: Sequence[Loaded], slow: Mapping[tuple[str, int], float]) 
     )
 
 
-@rule(*("gpu.nvlink_load", "gpu", Level.STANDARD, GpuFacts, GpuLoadFacts), unless=_unless_load)
 @hint("nvidia-smi nvlink -e; a reset, then a ticket.")
+@rule(*("gpu.nvlink_load", "gpu", Level.STANDARD, GpuFacts, GpuLoadFacts), unless=_unless_load)
 def _nvlink(view: View) -> RuleResults:
     """NVLinks that drop or count errors at work, copies over them that fail or are far slower than the others'."""
     slow = _find_slow(gpus_at_work(view.of(GpuFacts), view.of(GpuLoadFacts)), "to_peer")
@@ -347,11 +325,8 @@ def _crc_errors(link: NvLink) -> int:
 
 
 def _list_errors(link: NvLink) -> str:
-    counts = {
-        "replays": link.replays,
-        "recoveries": link.recoveries,
-        "CRC errors": _crc_errors(link),
-    }
+    crc = _crc_errors(link)
+    counts = {"replays": link.replays, "recoveries": link.recoveries, "CRC errors": crc}
     return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
 
 
@@ -362,6 +337,3 @@ def _gb(rate: float) -> str:
 def _speed(gpu: LoadedGpu) -> str:
     counted = f" (it counted {_gb(gpu.counted)})" if gpu.counted else ""
     return f"{_gb(gpu.to_device or 0)} to it{counted}, {_gb(gpu.from_device or 0)} from it"
-
-
-RULES = (_cuda, _pcie, _nvlink)

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
-from distconsole.checks.engine.rule import (
+from distconsole.checks.engine.results import (
     HERE,
     Grade,
-    HostView,
     NotApplicable,
     RuleResults,
-    differ,
     fail,
-    hint,
-    host_rule,
     info,
-    judge_each,
-    rule,
     warn,
 )
+from distconsole.checks.engine.rule import HostView, hint, host_rule, judge_each, only_where, rule
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import SshFacts
 from distconsole.checks.gather.addresses import machines
+from distconsole.checks.rules.agreement import by_key, differ
 from distconsole.checks.rules.wording import MIB, join_some, name_hosts, numbers, size, who
 from distconsole.model.requests import Level
 
@@ -38,31 +34,42 @@ PROHIBITED = 2
 NO_ANSWER = "the driver does not say"
 
 
-def unless_gpu(host: HostView) -> NotApplicable | None:
-    """Leave out a host that has no GPU, or no driver that answers."""
-    return None if host.of(GpuFacts).present else NotApplicable("no GPU")
+unless_gpu = only_where(lambda host: host.of(GpuFacts).present, "no GPU")
+"""Leaves out hosts that have no GPU, or no driver that answers."""
 
 
-def find_gpus(grade: Grade, gpus: Mapping[int, str], summary: str, **words: str) -> RuleResults:
+def find_gpus(
+    grade: Grade, gpus: Mapping[int, str] | Sequence[int], summary: str, **words: str
+) -> RuleResults:
     """Yield the finding on some GPUs of a host, if there are any.
 
     Args:
-        gpus: By index what was seen of each; nothing where one sight is for all.
+        gpus: By index what was seen of each; their indices alone where one sight is for all.
         summary: With ``{}`` for their numbers and the host.
     """
+    if isinstance(gpus, Mapping):
+        words = {
+            "seen": join_some((f"GPU {i}: {what}" for i, what in gpus.items()), "; "),
+            **words,
+        }
     if gpus:
-        seen = join_some((f"GPU {index}: {what}" for index, what in gpus.items() if what), "; ")
-        named = f"GPU {numbers(gpus)} of {HERE}"
-        yield grade(summary.replace("{}", named), **{"seen": seen, **words})
+        yield grade(summary.replace("{}", f"GPU {numbers(gpus)} of {HERE}"), **words)
 
 
-@rule("gpu.driver_answers", "gpu", Level.QUICK, GpuFacts)
+def find_usual(values: Iterable[tuple[str, int]]) -> dict[str, int]:
+    """Return by model the value that more than half of its GPUs have."""
+    usual = {}
+    for model, every in by_key(values).items():
+        value, count = Counter(every).most_common(1)[0]
+        if 2 * count > len(every):
+            usual[model] = value
+    return usual
+
+
 @hint("Reboot, or load the new kernel module.")
+@rule("gpu.driver_answers", "gpu", Level.QUICK, GpuFacts)
 def _visible(view: View) -> RuleResults:
-    """`Driver/library version mismatch` after an update, a driver that hangs, one host without GPUs.
-
-    The driver must answer where there is one, and on all hosts where it does on some.
-    """
+    """`Driver/library version mismatch` after an update, a driver that hangs, one host without GPUs."""
     facts = view.of(GpuFacts)
     some = any(found.present for found in facts.values())
     for name, found in facts.items():
@@ -84,8 +91,8 @@ def _visible(view: View) -> RuleResults:
             yield NotApplicable("no GPU", (name,))
 
 
-@rule("gpu.count", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
 @hint("nvidia-smi -L; dmesg | grep -i xid")
+@rule("gpu.count", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
 def _count(view: View) -> RuleResults:
     """A GPU that fell off the bus; hosts with fewer GPUs than the others."""
     facts = view.of(GpuFacts)
@@ -105,8 +112,8 @@ def _count(view: View) -> RuleResults:
     )
 
 
-@rule("gpu.driver", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
 @hint("Bring all hosts to one driver.")
+@rule("gpu.driver", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
 def _driver(view: View) -> RuleResults:
     """One host with another driver, or with a kernel module that is not the library's."""
     facts = view.of(GpuFacts)
@@ -123,22 +130,19 @@ def _driver(view: View) -> RuleResults:
             yield fail(words, (name,), hint="reboot the host")
 
 
-@rule("gpu.model", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
 @hint("Place the job on equal GPUs.")
+@rule("gpu.model", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
 def _model(view: View) -> RuleResults:
     """Mixed models: the slowest one sets the pace."""
     facts = view.of(GpuFacts).items()
-    kinds = {name: sorted({gpu.name or "unknown" for gpu in found.gpus}) for name, found in facts}
-    yield from differ(info, "GPUs:", {name: ", ".join(each) for name, each in kinds.items()})
+    models = {name: sorted({gpu.name or "unknown" for gpu in found.gpus}) for name, found in facts}
+    yield from differ(info, "GPUs:", {name: ", ".join(each) for name, each in models.items()})
 
 
-@rule("gpu.memory", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
 @hint("A batch for the smallest, or equal GPUs.")
+@rule("gpu.memory", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
 def _memory(view: View) -> RuleResults:
-    """GPUs, or MIG instances, with less memory than the others': out of memory there first.
-
-    What a rank gets: of a GPU, or of an instance where MIG is on.
-    """
+    """GPUs, or MIG instances, with less memory than the others': out of memory there first."""
     sizes = {
         name: sorted(_memory_sizes(found))
         for name, found in view.of(GpuFacts).items()
@@ -165,12 +169,12 @@ def _memory_sizes(found: GpuFacts) -> set[tuple[int, str]]:
     return whole | {(each, "MIG ") for gpu in found.gpus for each in gpu.instances}
 
 
-@rule("gpu.modes", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
 @hint("nvidia-smi -e, -mig, -c")
+@rule("gpu.modes", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
 def _modes(view: View) -> RuleResults:
     """ECC or MIG on some hosts or GPUs only, or after the next reset; exclusive or prohibited mode."""
-    facts = view.of(GpuFacts).items()
     on = {False: "off", True: "on"}
+    facts = view.of(GpuFacts).items()
     ecc = {name: sorted({on[bool(gpu.ecc)] for gpu in found.gpus}) for name, found in facts}
     mig = {name: sorted({on[bool(gpu.mig)] for gpu in found.gpus}) for name, found in facts}
     for what, modes in (("ECC", ecc), ("MIG", mig)):
@@ -180,36 +184,34 @@ def _modes(view: View) -> RuleResults:
 
 def _modes_of_host(host: HostView) -> RuleResults:
     gpus = host.of(GpuFacts).gpus
-    modes = {gpu.index: gpu.compute_mode for gpu in gpus}
-    closed = [index for index, mode in modes.items() if mode == PROHIBITED]
-    exclusive = [index for index, mode in modes.items() if mode not in (None, 0, PROHIBITED)]
-    split = [gpu.index for gpu in gpus if gpu.mig]
-    ecc = [gpu.index for gpu in gpus if gpu.ecc_next not in (None, gpu.ecc)]
-    mig = [gpu.index for gpu in gpus if gpu.mig_next not in (None, gpu.mig)]
+    closed = [gpu.index for gpu in gpus if gpu.compute_mode == PROHIBITED]
     yield from find_gpus(
         fail,
-        dict.fromkeys(closed, ""),
+        closed,
         "{} lets nobody compute",
         seen="compute mode prohibited",
         hint=f"sudo nvidia-smi -c DEFAULT -i {_list_indices(closed)}",
     )
     yield from find_gpus(
         warn,
-        dict.fromkeys(exclusive, ""),
+        [gpu.index for gpu in gpus if gpu.compute_mode not in (None, 0, PROHIBITED)],
         "{} takes one process only",
         hint="sudo nvidia-smi -c DEFAULT",
     )
+    split = [gpu.index for gpu in gpus if gpu.mig]
     yield from find_gpus(
         warn,
-        dict.fromkeys(split if len(split) < len(gpus) else (), ""),
+        split if len(split) < len(gpus) else [],
         "MIG is on for {} and off for the others",
         expected="one or the other: a process sees one MIG instance, and then no other GPU",
         hint=f"sudo nvidia-smi -mig 0 -i {_list_indices(split)}, and a reset",
     )
+    ecc = [gpu.index for gpu in gpus if gpu.ecc_next not in (None, gpu.ecc)]
+    mig = [gpu.index for gpu in gpus if gpu.mig_next not in (None, gpu.mig)]
     for what, waiting in (("ECC", ecc), ("MIG", mig)):
         yield from find_gpus(
             info,
-            dict.fromkeys(waiting, ""),
+            waiting,
             f"{what} of {{}} changes with the next reset or reboot",
             hint=f"sudo nvidia-smi -r -i {_list_indices(waiting)}, when nothing uses it",
         )
@@ -219,8 +221,8 @@ def _list_indices(gpus: list[int]) -> str:
     return ",".join(map(str, gpus))
 
 
-@host_rule("gpu.clean", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
 @hint("Stop what holds it.")
+@host_rule("gpu.clean", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
 def _clean(host: HostView) -> RuleResults:
     """Memory held by leftovers of an earlier job, or by somebody else."""
     found = host.of(GpuFacts)
@@ -238,8 +240,26 @@ def _clean(host: HostView) -> RuleResults:
         )
 
 
-@rule("gpu.persistence", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
+@hint("docker run --gpus device=…")
+@rule("gpu.shared", "gpu", Level.QUICK, GpuFacts, NetFacts, SshFacts, unless=unless_gpu)
+def _same_gpus(view: View) -> RuleResults:
+    """Containers of one machine that were given the same GPUs: `Duplicate GPU detected`."""
+    machine_of = machines(view)
+    facts = view.of(GpuFacts).items()
+    owners = by_key((gpu.uuid, name) for name, each in facts for gpu in each.gpus if gpu.uuid)
+    several = {u: names for u, names in owners.items() if len({machine_of[n] for n in names}) > 1}
+    for hosts, uuids in by_key((tuple(names), uuid) for uuid, names in several.items()).items():
+        yield fail(
+            f"{name_hosts(hosts)} have the same {len(uuids)} GPUs: they are containers of one machine",
+            hosts,
+            seen=f"UUID {', '.join(uuids[:4])} on each",
+            expected="GPUs of its own for each host; NCCL refuses two ranks on one",
+            hint="give each container its own: docker run --gpus device=0,1, or CUDA_VISIBLE_DEVICES",
+        )
+
+
 @hint("nvidia-persistenced")
+@rule("gpu.persistence", "gpu", Level.QUICK, GpuFacts, unless=unless_gpu)
 def _persistence(view: View) -> RuleResults:
     """Persistence mode off on some hosts: their ranks start seconds later."""
     modes = {name: [gpu.persistence for gpu in f.gpus] for name, f in view.of(GpuFacts).items()}
@@ -253,30 +273,3 @@ def _persistence(view: View) -> RuleResults:
         expected="on everywhere: else the driver starts anew with each job, for seconds",
         hint="sudo systemctl enable --now nvidia-persistenced; or: sudo nvidia-smi -pm 1",
     )
-
-
-@rule("gpu.shared", "gpu", Level.QUICK, GpuFacts, NetFacts, SshFacts, unless=unless_gpu)
-@hint("docker run --gpus device=…")
-def _same_gpus(view: View) -> RuleResults:
-    """Containers of one machine that were given the same GPUs: `Duplicate GPU detected`."""
-    machine_of = machines(view)
-    owners: dict[str, list[str]] = defaultdict(list)
-    for name, facts in view.of(GpuFacts).items():
-        for gpu in facts.gpus:
-            if gpu.uuid:
-                owners[gpu.uuid].append(name)
-    by_hosts: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for uuid, names in owners.items():
-        if len({machine_of[name] for name in names}) > 1:
-            by_hosts[tuple(names)].append(uuid)
-    for hosts, uuids in by_hosts.items():
-        yield fail(
-            f"{name_hosts(hosts)} have the same {len(uuids)} GPUs: they are containers of one machine",
-            hosts,
-            seen=f"UUID {', '.join(uuids[:4])} on each",
-            expected="GPUs of its own for each host; NCCL refuses two ranks on one",
-            hint="give each container its own: docker run --gpus device=0,1, or CUDA_VISIBLE_DEVICES",
-        )
-
-
-RULES = (_visible, _count, _driver, _model, _memory, _modes, _clean, _same_gpus, _persistence)

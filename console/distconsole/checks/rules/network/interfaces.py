@@ -1,45 +1,84 @@
-"""Checks of group ``net`` that hosts answer by themselves: addresses, routes, interface names, ports, clocks."""
+"""Checks of group ``net`` on addresses and interfaces, and on which of them the engines would take."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Any
 
-from distconsole.checks.engine.rule import (
-    HostView,
+from distconsole.checks.engine.results import (
     NotApplicable,
+    PredictedChoices,
     RuleResults,
-    differ,
     fail,
-    hint,
-    host_rule,
     info,
-    rule,
     warn,
 )
+from distconsole.checks.engine.rule import HostView, hint, host_rule, rule, unless_alone
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.network import NetFacts, PortFacts
-from distconsole.checks.facts.node import ClockFacts, SshFacts
-from distconsole.checks.fixes.cures import BTL, by_run, offer, on_network
+from distconsole.checks.facts.network import EnvFacts, NetFacts, PortFacts, ReachFacts, matrix_of
+from distconsole.checks.facts.node import (
+    HorovodFacts,
+    MpiFacts,
+    OsFacts,
+    SshFacts,
+    TorchFacts,
+)
+from distconsole.checks.fixes.cures import BTL, OMPI, by_run, lines_to_type, offer, on_network
 from distconsole.checks.gather.addresses import endpoints, machines, shared_networks
-from distconsole.checks.rules.wording import join_some, name_hosts, these_have, who
+from distconsole.checks.gather.attribution import blame
+from distconsole.checks.interfaces import gloo, nccl, open_mpi
+from distconsole.checks.interfaces.horovod import VARIABLE as HOROVOD_VARIABLE
+from distconsole.checks.interfaces.node import Fault, network_of, nodes_of
+from distconsole.checks.interfaces.panel import (
+    UNFORESEEN,
+    Choice,
+    Engine,
+    Start,
+    choices_of,
+    reports,
+    run_variables,
+)
+from distconsole.checks.rules.agreement import differ, dissent
+from distconsole.checks.rules.wording import MAX_LISTED, join_some, name_hosts, these_have, who
 from distconsole.config.writing import network_of_hosts
 from distconsole.model.addresses import is_virtual
-from distconsole.model.findings import Cure, HostCure
+from distconsole.model.findings import Cure, Finding, HostCure
 from distconsole.model.requests import Level
 
-WARN_OFFSET_SECONDS = 0.1
-FAIL_OFFSET_SECONDS = 1.0
+
+@hint("Kill it, or take another MASTER_PORT.")
+@host_rule("port.master_free", "net", Level.QUICK, PortFacts)
+def _master_port(host: HostView) -> RuleResults:
+    """`Address already in use`: a leftover of the last job holds the rendezvous port."""
+    # pytorch#126510
+    launch, ports = host.view.launch, host.of(PortFacts).ports
+    fixes = launch.port if launch is not None else None
+    spare = [int(number) for number, port in ports.items() if port.free]
+    ours = "takes a free port by itself" if fixes is None else ""
+    cure = Cure(port=spare[0], by_run=ours) if spare else None
+    # The first one is the rendezvous; the others are what could be taken instead.
+    for number, port in list(ports.items())[:1]:
+        if port.free:
+            continue
+        pid = port.holder.pid if port.holder is not None else None
+        yield (fail if str(fixes) == number else warn)(
+            f"port {number} on {host} is {port.why}, by {who(port.holder) if port.holder else 'somebody'}",
+            seen=f"bind: {port.why}; pid {pid or 'unknown'}",
+            expected="a free rendezvous port on the first host",
+            **offer(
+                cure,
+                f"a leftover of yours: on {host}: kill {pid}" if pid else f"on {host}: ss -ltnp",
+            ),
+        )
 
 
-@rule("net.iface_matrix", "net", Level.QUICK, NetFacts, SshFacts)
 @hint("Include the real network by its subnet, exclude the virtual interface by name.")
+@rule("net.iface_matrix", "net", Level.QUICK, NetFacts, SshFacts)
 def _iface_matrix(view: View) -> RuleResults:
-    """The same address on several hosts, such as docker0's 172.17.0.1: Open MPI connects to itself and hangs for ever.
-
-    One address on several hosts: whoever picks that interface talks to itself (ompi#6377).
-    """
+    """The same address on several hosts, such as docker0's 172.17.0.1: Open MPI connects to itself and hangs for ever."""
+    # Whoever picks that interface talks to itself (ompi#6377).
     machine_of, networks = machines(view), shared_networks(view)
     owners: dict[str, dict[str, str]] = defaultdict(dict)
     for name, found in view.of(NetFacts).items():
@@ -51,11 +90,8 @@ def _iface_matrix(view: View) -> RuleResults:
             continue
         interfaces, names = sorted(set(hosts.values())), list(hosts)
         virtual = all(map(is_virtual, interfaces))
-        mend = _exclude(view, interfaces, networks)
-        if not virtual:
-            mend = offer(
-                None, f"give each host its own address; two hosts with {address} answer at random"
-            )
+        own = f"give each host its own address; two hosts with {address} answer at random"
+        mend = _exclude(view, interfaces, networks) if virtual else offer(None, own)
         yield (warn if virtual else fail)(
             f"{address} ({', '.join(interfaces)}) is on {len(names)} hosts: {name_hosts(names)}",
             names,
@@ -76,8 +112,8 @@ def _exclude(view: View, interfaces: Sequence[str], networks: Sequence[str]) -> 
     return offer(Cure(env=env, mca=on_network(networks[0]), by_run=ours))
 
 
-@rule("net.address", "net", Level.QUICK, NetFacts, SshFacts)
 @hint('hosts.NAME.address = "IP" or hosts.NAME.nic = "NIC" at the top of distconsole.toml.')
+@rule("net.address", "net", Level.QUICK, NetFacts, SshFacts)
 def _address(view: View) -> RuleResults:
     """No network that all hosts share."""
     if len(view.everyone) < 2:
@@ -91,19 +127,15 @@ def _address(view: View) -> RuleResults:
     if len({endpoint.network for endpoint in chosen.values()}) > 1:
         yield info(
             "the hosts share no subnet; these addresses are tested",
-            seen=join_some(
-                f"{n} {each.address} ({each.interface or '?'})" for n, each in chosen.items()
-            ),
+            seen=join_some(f"{n} {e.address} ({e.interface or '?'})" for n, e in chosen.items()),
         )
 
 
-@rule("net.nic_names", "net", Level.QUICK, NetFacts, SshFacts)
 @hint("Name the network by its subnet, or rename the interface.")
+@rule("net.nic_names", "net", Level.QUICK, NetFacts, SshFacts)
 def _nic_names(view: View) -> RuleResults:
-    """eth0 here and ens5 there: `NoValidAddressesFound` in horovodrun.
-
-    Horovod's own probe wants one name on all hosts (horovod#2568, #1724).
-    """
+    """eth0 here and ens5 there: `NoValidAddressesFound` in horovodrun."""
+    # Horovod's own probe wants one name on all hosts (horovod#2568, #1724).
     nics, networks = {n: e.interface for n, e in endpoints(view).items()}, shared_networks(view)
     cure = Cure(
         mca=on_network(networks[0]) if networks else {},
@@ -123,13 +155,10 @@ def _nic_names(view: View) -> RuleResults:
     )
 
 
-@rule("net.route_dev", "net", Level.QUICK, NetFacts, SshFacts)
 @hint("Add a route, or use the addresses of the right network.")
+@rule("net.route_dev", "net", Level.QUICK, NetFacts, SshFacts)
 def _route(view: View) -> RuleResults:
-    """Training traffic that leaves by the management interface or by a bridge.
-
-    Traffic to a peer must leave from the address that the peer is told.
-    """
+    """Training traffic that leaves by the management interface or by a bridge."""
     chosen = endpoints(view)
     for name, facts in view.of(NetFacts).items():
         if name not in chosen:
@@ -153,18 +182,14 @@ def _route(view: View) -> RuleResults:
         )
 
 
-@rule("net.mtu_config", "net", Level.QUICK, NetFacts, SshFacts)
 @hint("ip link set NIC mtu N, the same everywhere.")
+@rule("net.mtu_config", "net", Level.QUICK, NetFacts, SshFacts)
 def _mtu(view: View) -> RuleResults:
-    """Jumbo frames on some hosts only: 4 KiB pass, 4 MiB hang.
-
-    Ends that disagree: small messages pass, large ones hang (nccl#1524).
-    """
+    """Jumbo frames on some hosts only: 4 KiB pass, 4 MiB hang."""
+    # nccl#1524
     facts, nics = view.of(NetFacts), {n: e.interface or "" for n, e in endpoints(view).items()}
     interfaces = {name: facts[name].interfaces.get(nic) for name, nic in nics.items()}
-    values = {
-        n: each.mtu for n, each in interfaces.items() if each and (each.mtu or 65536) < 65536
-    }
+    values = {n: nic.mtu for n, nic in interfaces.items() if nic and (nic.mtu or 65536) < 65536}
     smallest = min((mtu for mtu in values.values() if mtu), default=0)
     lines = [
         f"on {name}: sudo ip link set {nics[name]} mtu {smallest}"
@@ -175,57 +200,170 @@ def _mtu(view: View) -> RuleResults:
     yield from differ(warn, "MTU", values, expected=expected, hint="\n".join(lines))
 
 
-@host_rule("port.master_free", "net", Level.QUICK, PortFacts)
-@hint("Kill it, or take another MASTER_PORT.")
-def _master_port(host: HostView) -> RuleResults:
-    """`Address already in use`: a leftover of the last job holds the rendezvous port.
+CHECK = "net.choices"
 
-    A port that is held: `EADDRINUSE` (pytorch#126510), for jobs that fix their port.
+BY_RUN = "it names the interface of each host"
+
+NAMES: Mapping[Engine, tuple[str, ...]] = {
+    Engine.NCCL: (nccl.VARIABLE,),
+    Engine.GLOO: (gloo.VARIABLE,),
+    Engine.HOROVOD: (),  # horovodrun sets its ranks' variable by itself
+    Engine.OPEN_MPI: (OMPI + open_mpi.INCLUDE,),
+    Engine.OPEN_MPI_DAEMONS: (OMPI + open_mpi.DAEMON_INCLUDE,),
+    **dict.fromkeys(UNFORESEEN, ()),  # never red
+}
+
+
+@hint(
+    "Name the interface: NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME, btl_tcp_if_include, "
+    "horovodrun --network-interfaces; `distconsole run` does it per host."
+)
+@rule(
+    CHECK,
+    "net",
+    Level.QUICK,
+    *(NetFacts, SshFacts, OsFacts, EnvFacts),
+    *(TorchFacts, HorovodFacts, MpiFacts, ReachFacts),
+    unless=unless_alone,
+)
+def _choices(view: View) -> RuleResults:
+    """NCCL, Gloo, Open MPI or Horovod that would take interfaces of different networks on the hosts, or an address where nobody reaches them. The panel shows what each takes, as `distconsole run` starts it and by hand; what another check explains is no second finding."""
+    choices = choices_of(view)
+    if not choices:
+        yield NotApplicable("none of these engines is here", tuple(view.of(NetFacts)))
+        return
+    yield PredictedChoices(reports(choices))
+    known = {choice.host for choice in choices if choice.engine not in UNFORESEEN}
+    unknown = dict.fromkeys(choice.host for choice in choices if choice.host not in known)
+    yield NotApplicable("what MPICH and Intel MPI take is not foretold", tuple(unknown))
+    groups: dict[tuple[tuple[str, ...], Fault | None], list[Choice]] = {}
+    for engine, start in product(Engine, Start):
+        mine = [c for c in choices if c.engine is engine and c.start is start]
+        red = [c for c in mine if c.meets is False and not _explains(c, view)]
+        if red:
+            groups.setdefault((_culprits(red, mine, view), red[0].fault), []).extend(red)
+    for (culprits, _), red in groups.items():
+        yield _finding(culprits, red, view)
+
+
+def _explains(choice: Choice, view: View) -> bool:
+    """Whether another check says already what is wrong there."""
+    host, pick = choice.host, choice.pick
+    variables = view.of(EnvFacts)[host].variables
+    match choice.fault:
+        case Fault.TWICE:
+            return True  # net.iface_matrix
+        case Fault.LOOPBACK:
+            return "GLOO_SOCKET_IFNAME" not in variables  # os.hostname_bindable
+        case Fault.NONE_FOUND:
+            return _explains_missing(choice, view)
+        case Fault.SILENT:
+            found = view.of(ReachFacts).values()
+            tried = {edge.address for each in found for edge in (*each.edges, *each.elsewhere)}
+            return pick.address in tried  # net.reach_tcp, net.other_networks and their like
+        case _:
+            return False
+
+
+def _explains_missing(choice: Choice, view: View) -> bool:
+    variables = view.of(EnvFacts)[choice.host].variables
+    if choice.engine is Engine.HOROVOD and choice.start is Start.HAND:
+        own_name = choice.pick.how.startswith("its own name")
+        names = {name: each.interface or "?" for name, each in endpoints(view).items()}
+        dead = matrix_of(view.of(ReachFacts)).dead  # of which net.reach_tcp and its like tell
+        # os.hostname_bindable, net.nic_names
+        return own_name or dissent(names) is not None or bool(dead)
+    if choice.engine is Engine.HOROVOD:
+        return HOROVOD_VARIABLE not in variables  # os.hostname_bindable
+    return any(name in variables for name in NAMES[choice.engine])  # env.iface_exists
+
+
+def _culprits(red: Sequence[Choice], mine: Sequence[Choice], view: View) -> tuple[str, ...]:
+    """Return the hosts that take another network than most, else those that most pairs break at."""
+    nets = view.of(NetFacts)
+    taken = {choice.host: choice for choice in reversed(mine)}
+    taken |= {choice.host: choice for choice in reversed(red)}
+    split = dissent({host: _network(nets[host], c.pick.address) for host, c in taken.items()})
+    if split is not None and split.majority is not None:
+        return split.minority
+    dead = dict.fromkeys((peer, choice.host) for choice in red for peer in choice.peers)
+    found = blame([(a, b) for a in taken for b in taken if a != b], dead)
+    named_hosts = {host.host for host in found.hosts} or {each.host for each in red}
+    return tuple(host for host in dict.fromkeys(c.host for c in mine) if host in named_hosts)
+
+
+def _network(facts: NetFacts, address: str) -> str:
+    entry = next((each for each in facts.addresses if each.address == address), None)
+    return address if entry is None else str(network_of(entry))
+
+
+def _finding(culprits: tuple[str, ...], red: Sequence[Choice], view: View) -> Finding:
+    engines = list(dict.fromkeys(choice.engine for choice in red))
+    by_run = any(choice.start is Start.RUN for choice in red)
+    severity = fail if by_run else warn
+    cure = _cure_of(engines, view)
+    typed = lines_to_type(cure)
+    first = {choice.host: choice for choice in reversed(red)}
+    told = [f"{host} takes {_where(first[host])}" for host in culprits if host in first]
+    more = f", and {len(told) - 2} more hosts" if len(told) > 2 else ""
+    return severity(
+        f"{' and '.join(engine.value for engine in engines)}"
+        f"{'' if by_run else ', started by hand,'} cannot meet: {', '.join(told[:2])}{more}",
+        culprits,
+        seen="\n".join(
+            dict.fromkeys(
+                f"{each.engine.value} on {each.host}: {_where(each)} ({each.pick.how}): {each.why}"
+                for each in red[:MAX_LISTED]
+            )
+        ),
+        expected="addresses that every host reaches"
+        + ("" if by_run else "; `distconsole run` names the interface by itself"),
+        hint="\n".join(_hints(culprits, engines, red, typed, view)),
+        cure=cure if typed and not by_run else None,
+    )
+
+
+def _hints(
+    culprits: Sequence[str],
+    engines: Sequence[Engine],
+    red: Sequence[Choice],
+    typed: Sequence[str],
+    view: View,
+) -> Iterator[str]:
+    chosen, systems = endpoints(view), view.of(OsFacts)
+    named_ones = {choice.host for choice in red if choice.pick.how.startswith("its own name")}
+    for host in culprits:
+        if host in named_ones and host in chosen:
+            yield f"in /etc/hosts of {host}: {chosen[host].address} {systems[host].hostname}"
+    if any(choice.start is Start.HAND for choice in red):
+        for line in typed:
+            yield f"for jobs started by hand: {line}"
+        names = {endpoint.interface for endpoint in chosen.values()}
+        if Engine.HOROVOD in engines and len(names) == 1:
+            yield f"with horovodrun: horovodrun --network-interfaces {names.pop()}"
+    elif not named_ones:
+        yield network_of_hosts(culprits)
+
+
+def _where(choice: Choice) -> str:
+    return f"{choice.pick.interface} {choice.pick.address}".strip() or "nothing"
+
+
+def _cure_of(engines: Iterable[Engine], view: View) -> Cure:
+    """Return the variables that lead ``engines`` to the addresses that the check tested.
+
+    They are for all hosts at once where they agree.
     """
-    launch, ports = host.view.launch, host.of(PortFacts).ports
-    fixes = launch.port if launch is not None else None
-    spare = [int(number) for number, port in ports.items() if port.free]
-    ours = "takes a free port by itself" if fixes is None else ""
-    cure = Cure(port=spare[0], by_run=ours) if spare else None
-    # The first one is the rendezvous; the others are what could be taken instead.
-    for number, port in list(ports.items())[:1]:
-        if port.free:
-            continue
-        pid = port.holder.pid if port.holder is not None else None
-        yield (fail if str(fixes) == number else warn)(
-            f"port {number} on {host} is {port.why}, by {who(port.holder) if port.holder else 'somebody'}",
-            seen=f"bind: {port.why}; pid {pid or 'unknown'}",
-            expected="a free rendezvous port on the first host",
-            **offer(
-                cure,
-                f"a leftover of yours: on {host}: kill {pid}" if pid else f"on {host}: ss -ltnp",
-            ),
-        )
-
-
-@host_rule("clock.offset", "clock", Level.QUICK, ClockFacts)
-@hint("chronyc makestep")
-def _clock(host: HostView) -> RuleResults:
-    """A clock that is off: munge refuses, logs of different hosts cannot be put in order."""
-    facts = host.of(ClockFacts)
-    off = abs(facts.offset_seconds) - facts.error_seconds
-    if off > WARN_OFFSET_SECONDS:
-        yield (fail if off > FAIL_OFFSET_SECONDS else warn)(
-            f"the clock of {host} is {facts.offset_seconds:+.3f} s off this machine's",
-            seen=f"{facts.offset_seconds:+.4f} s, at most {facts.error_seconds:.4f} s wrong",
-            expected=f"within {WARN_OFFSET_SECONDS} s",
-            hint=f"on {host}: sudo chronyc makestep   (munge refuses credentials from 300 s on)",
-        )
-
-
-@rule("clock.console", "clock", Level.QUICK, ClockFacts)
-@hint("Set this machine's clock.")
-def _utc(view: View) -> RuleResults:
-    """This machine's own clock is off while all hosts agree."""
-    offsets = sorted(facts.offset_seconds for facts in view.of(ClockFacts).values())
-    agree = len(offsets) > 1 and offsets[-1] - offsets[0] < WARN_OFFSET_SECONDS
-    if agree and min(map(abs, offsets)) > FAIL_OFFSET_SECONDS:
-        yield info(f"all hosts agree; this machine is {-offsets[0]:+.1f} s off")
-
-
-RULES = (_master_port, _iface_matrix, _address, _nic_names, _route, _mtu, _clock, _utc)
+    wanted = {name for engine in engines for name in NAMES[engine]}
+    told = run_variables(endpoints(view), nodes_of(view))
+    variables = {
+        host: {name: value for name, value in each.items() if name in wanted}
+        for host, each in told.items()
+    }
+    first, *more = [each for each in variables.values() if each] or [{}]
+    if any(each != first for each in more):
+        hosts = {host: HostCure(env=each) for host, each in variables.items() if each}
+        return Cure(hosts=hosts, by_run=BY_RUN)
+    mca = {n.removeprefix(OMPI): v for n, v in first.items() if n.startswith(OMPI)}
+    env = {name: value for name, value in first.items() if not name.startswith(OMPI)}
+    return Cure(env=env, mca=mca, by_run=BY_RUN)

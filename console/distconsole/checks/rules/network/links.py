@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import median
 
+from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import (
-    HERE,
     HostView,
-    NotApplicable,
-    RuleResults,
-    fail,
     hint,
     host_rule,
-    info,
+    only_where,
     rule,
     unless_alone,
-    warn,
 )
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import FabricFacts, GpuFacts, RdmaPort
 from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, Stream
 from distconsole.checks.gather.attribution import SLOW_SHARE, Pair, blame, usual
-from distconsole.checks.rules.wording import dissent, join_some, list_some, name_hosts, these_have
+from distconsole.checks.rules.agreement import by_key, dissent
+from distconsole.checks.rules.wording import join_some, list_some, name_hosts, these_have
 from distconsole.model.requests import Level
 
 ACTIVE = "ACTIVE"
@@ -41,18 +37,18 @@ def _is_active(facts: FabricFacts) -> bool:
     return any(port.state == ACTIVE for port in facts.ports)
 
 
-def _unless_adapter(host: HostView) -> NotApplicable | None:
-    """Leave out a host without an RDMA adapter."""
-    return None if host.of(FabricFacts).ports else NotApplicable("no RDMA adapter")
+_unless_adapter = only_where(lambda host: host.of(FabricFacts).ports, "no RDMA adapter")
+_unless_both = only_where(
+    lambda host: _is_active(host.of(FabricFacts)) and host.of(GpuFacts).present,
+    "no RDMA adapter next to a GPU",
+)
 
 
-@rule("ib.state", "net", Level.QUICK, FabricFacts)
 @hint("ibstat; a cable, a transceiver, the subnet manager.")
+@rule("ib.state", "net", Level.QUICK, FabricFacts)
 def _state(view: View) -> RuleResults:
-    """An InfiniBand or RoCE port that is down, or slower than on the other hosts.
-
-    A second port without a cable is down everywhere; one that is up on its peers has failed.
-    """
+    """An InfiniBand or RoCE port that is down, or slower than on the other hosts."""
+    # A second port without a cable is down everywhere; one that is up on its peers has failed.
     facts = view.of(FabricFacts)
     without = tuple(name for name, found in facts.items() if not found.ports)
     if len(without) == len(facts):
@@ -65,10 +61,8 @@ def _state(view: View) -> RuleResults:
             expected="the same adapters on every host, or NCCL_IB_DISABLE=1 on all",
             hint="lspci | grep -i mellanox; sudo modprobe mlx5_ib",
         )
-    by_port: dict[str, dict[str, RdmaPort]] = defaultdict(dict)
+    ports = [(_name(port), (name, port)) for name, f in facts.items() for port in f.ports]
     for name, found in facts.items():
-        for port in found.ports:
-            by_port[_name(port)][name] = port
         if found.ports and not _is_active(found):
             yield fail(
                 f"no RDMA port of {HERE} is active",
@@ -77,8 +71,8 @@ def _state(view: View) -> RuleResults:
                 expected=ACTIVE,
                 hint="ibstat; a cable, a switch port, a subnet manager that does not run (state INIT)",
             )
-    for port_name, ports in by_port.items():
-        yield from _compare_port(port_name, ports, facts)
+    for port_name, of_hosts in by_key(ports).items():
+        yield from _compare_port(port_name, dict(of_hosts), facts)
 
 
 def _compare_port(
@@ -106,8 +100,8 @@ def _compare_port(
         )
 
 
-@host_rule("ib.errors", "net", Level.STANDARD, FabricFacts, unless=_unless_adapter)
 @hint("perfquery; clean or replace the cable.")
+@host_rule("ib.errors", "net", Level.STANDARD, FabricFacts, unless=_unless_adapter)
 def _errors(host: HostView) -> RuleResults:
     """Links that count symbol errors or had to recover."""
     bad = {
@@ -125,14 +119,8 @@ def _errors(host: HostView) -> RuleResults:
         )
 
 
-def _unless_both(host: HostView) -> NotApplicable | None:
-    """Leave out a host that has no RDMA adapter that works, or no GPU next to it."""
-    both = _is_active(host.of(FabricFacts)) and host.of(GpuFacts).present
-    return None if both else NotApplicable("no RDMA adapter next to a GPU")
-
-
-@rule("ib.peer_memory", "net", Level.STANDARD, FabricFacts, GpuFacts, unless=_unless_both)
 @hint("modprobe nvidia_peermem")
+@rule("ib.peer_memory", "net", Level.STANDARD, FabricFacts, GpuFacts, unless=_unless_both)
 def _peer_memory(view: View) -> RuleResults:
     """RDMA that cannot reach GPU memory on some hosts (nvidia_peermem)."""
     facts = view.of(FabricFacts)
@@ -153,8 +141,8 @@ def _peer_memory(view: View) -> RuleResults:
         )
 
 
-@rule("net.rtt", "net", Level.STANDARD, ReachFacts, unless=unless_alone)
 @hint("Look at the NIC, at power saving and at the way that packets take.")
+@rule("net.rtt", "net", Level.STANDARD, ReachFacts, unless=unless_alone)
 def _rtt(view: View) -> RuleResults:
     """A host or a link with round trips far above the others'."""
     times = {
@@ -183,8 +171,8 @@ def _rtt(view: View) -> RuleResults:
         yield warn(summary, pair, expected=expected)
 
 
-@rule("net.bw_pair", "net", Level.FULL, BandwidthFacts, unless=unless_alone)
 @hint("ethtool NIC; another cable.")
+@rule("net.bw_pair", "net", Level.FULL, BandwidthFacts, unless=unless_alone)
 def _bandwidth(view: View) -> RuleResults:
     """A NIC that came up at 100 Mbit, a shaped or a lossy link; sender and receiver told apart."""
     facts = view.of(BandwidthFacts).values()
@@ -220,13 +208,9 @@ def _bandwidth(view: View) -> RuleResults:
 
 
 def _list_rates(streams: Mapping[Pair, Stream], pairs: Sequence[Pair]) -> str:
-    known = [streams[pair] for pair in pairs if pair in streams]
     lines = [
         f"{s.source} -> {s.target}: {s.gbit_s or 0:.3g} Gbit/s, the best of {s.samples}"
         + (f", {s.retransmits} retransmits" if s.retransmits else "")
-        for s in known
+        for s in (streams[pair] for pair in pairs if pair in streams)
     ]
     return list_some(lines)
-
-
-RULES = (_state, _errors, _peer_memory, _rtt, _bandwidth)

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import ipaddress
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from distconsole.checks.engine.rule import (
-    NotApplicable,
-    RuleResults,
-    differ,
-    fail,
-    hint,
-    info,
-    rule,
-    warn,
-)
+from distconsole.checks.engine.results import NotApplicable, RuleResults, fail, info, warn
+from distconsole.checks.engine.rule import hint, rule
 from distconsole.checks.facts.evidence import Outcome, View
-from distconsole.checks.facts.network import NameFacts, NetFacts
-from distconsole.checks.facts.node import EnvFacts, OsFacts, ResolvedAddress, SshFacts
+from distconsole.checks.facts.network import EnvFacts, NameFacts, NetFacts
+from distconsole.checks.facts.node import OsFacts, ResolvedAddress, SshFacts
 from distconsole.checks.fixes.cures import by_run, offer
 from distconsole.checks.gather.addresses import endpoints, machines, one_machine
+from distconsole.checks.rules.agreement import by_key, differ
 from distconsole.checks.rules.wording import MAX_LISTED, list_some, name_hosts
 from distconsole.model.addresses import gloo_connects
 from distconsole.model.findings import Cure, Finding, HostCure
@@ -34,14 +26,12 @@ USED_BY = "torchrun's c10d rendezvous and an mpirun that is given names"
 LOCALHOST = ("localhost", "localhost.localdomain", "localhost6.localdomain6", "ip6-localhost")
 
 
-@rule("os.hostname_unique", "os", Level.QUICK, OsFacts, SshFacts, NetFacts)
 @hint("sudo hostnamectl set-hostname NAME")
+@rule("os.hostname_unique", "os", Level.QUICK, OsFacts, SshFacts, NetFacts)
 def _hostname_unique(view: View) -> RuleResults:
     """Cloned machines with one name: NCCL says `Duplicate GPU detected`, Horovod gives every rank local_rank 0."""
     machine_of = machines(view)
-    by_name: dict[str, list[str]] = defaultdict(list)
-    for name, facts in view.of(OsFacts).items():
-        by_name[facts.hostname].append(name)
+    by_name = by_key((facts.hostname, name) for name, facts in view.of(OsFacts).items())
     for hostname, names in by_name.items():
         if len({machine_of[name] for name in names}) > 1:
             yield fail(
@@ -53,20 +43,20 @@ def _hostname_unique(view: View) -> RuleResults:
             )
 
 
-@rule("os.hostname_bindable", "os", Level.QUICK, OsFacts, NetFacts, SshFacts, EnvFacts)
 @hint("Put the host's real address into /etc/hosts, or set GLOO_SOCKET_IFNAME.")
+@rule("os.hostname_bindable", "os", Level.QUICK, OsFacts, NetFacts, SshFacts, EnvFacts)
 def _hostname_bindable(view: View) -> RuleResults:
-    """Debian's `127.0.1.1 HOSTNAME` in /etc/hosts: Gloo advertises loopback, one rank gets `Connection refused` at once and the others hang for five times the timeout.
-
-    Gloo and Open MPI advertise what a host's own name resolves to (aws-do-eks#69).
-    """
+    """Debian's `127.0.1.1 HOSTNAME` in /etc/hosts: Gloo advertises loopback, one rank gets `Connection refused` at once and the others hang for five times the timeout."""
+    # Gloo and Open MPI advertise what a host's own name resolves to (aws-do-eks#69).
     chosen, env = endpoints(view), view.of(EnvFacts)
     for name, facts in view.of(OsFacts).items():
         found = facts.resolution.addresses
         wrong = [entry for entry in found if _trap(entry)]
         if found and not wrong:
             continue
-        endpoint, summary = chosen.get(name), _summary(facts, wrong)
+        endpoint, summary = chosen.get(name), f"the host's own name {facts.hostname} "
+        what = "loopback" if wrong and wrong[0].bindable else "not an address of this host"
+        summary += f"resolves to {wrong[0].address}, {what}" if wrong else "does not resolve on it"
         address = endpoint.address if endpoint else "ADDRESS"
         shown = [e.address if e.bindable else f"{e.address} (bind: {e.error})" for e in found]
         seen = ", ".join(shown) or facts.resolution.error or "no address"
@@ -107,14 +97,6 @@ def _trap(entry: ResolvedAddress) -> bool:
         return True
 
 
-def _summary(facts: OsFacts, wrong: Sequence[ResolvedAddress]) -> str:
-    own = f"the host's own name {facts.hostname}"
-    if not wrong:
-        return f"{own} does not resolve on it"
-    what = "loopback" if wrong[0].bindable else "not an address of this host"
-    return f"{own} resolves to {wrong[0].address}, {what}"
-
-
 def _name_hint(hostname: str, address: str, wrong: Sequence[ResolvedAddress]) -> str:
     if not wrong:
         return f"sudo sh -c 'echo \"{address} {hostname}\" >> /etc/hosts'"
@@ -126,21 +108,18 @@ def _name_hint(hostname: str, address: str, wrong: Sequence[ResolvedAddress]) ->
     )
 
 
-@rule("os.kernel", "os", Level.QUICK, OsFacts)
 @hint("Bring the host up to date with the others.")
+@rule("os.kernel", "os", Level.QUICK, OsFacts)
 def _kernel(view: View) -> RuleResults:
-    """A host with another kernel, C library or architecture.
-
-    Information: a kernel, C library or distribution that differs explains what else does.
-    """
+    """A host with another kernel, C library or architecture."""
     facts = view.of(OsFacts).items()
     yield from differ(info, "kernel", {name: found.kernel for name, found in facts})
     yield from differ(info, "C library", {name: found.libc for name, found in facts})
     yield from differ(warn, "architecture", {name: found.architecture for name, found in facts})
 
 
-@rule("os.user", "os", Level.QUICK, OsFacts)
 @hint("Use the same account everywhere.")
+@rule("os.user", "os", Level.QUICK, OsFacts)
 def _user(view: View) -> RuleResults:
     """Another user id on one host: `Permission denied` on shared folders, on some ranks only."""
     yield from differ(
@@ -163,8 +142,8 @@ class _Answer:
     known: bool
 
 
-@rule("os.peer_names", "os", Level.STANDARD, NameFacts, OsFacts, NetFacts, SshFacts)
 @hint("The finding has the lines for /etc/hosts.")
+@rule("os.peer_names", "os", Level.STANDARD, NameFacts, OsFacts, NetFacts, SshFacts)
 def _peer_names(view: View) -> RuleResults:
     """Names that some hosts do not know, or take for another host: an /etc/hosts that is not the same everywhere, torchrun's c10d that publishes one nobody can resolve."""
     answers = {name: found.names.values() for name, found in view.of(NameFacts).items()}
@@ -219,12 +198,12 @@ def _answers(view: View) -> Iterator[_Answer]:
 
 def _judge_answers(wrong: Sequence[_Answer], view: View) -> Iterator[Finding]:
     """Yield one finding for all that is unknown to, or wrong on, the same hosts."""
-    by_peer: dict[str, list[_Answer]] = defaultdict(list)
-    for each in wrong:
-        by_peer[each.peer].append(each)
-    by_viewers: dict[tuple[str, ...], list[_Answer]] = defaultdict(list)
-    for entries in by_peer.values():
-        by_viewers[tuple(dict.fromkeys(each.viewer for each in entries))] += entries
+    by_peer = by_key((each.peer, each) for each in wrong)
+    by_viewers = by_key(
+        (tuple(dict.fromkeys(each.viewer for each in entries)), each)
+        for entries in by_peer.values()
+        for each in entries
+    )
     for viewers, entries in by_viewers.items():
         names = list(dict.fromkeys(each.name for each in entries))
         peers = list(dict.fromkeys(each.peer for each in entries))
@@ -247,33 +226,26 @@ def _mend_names(view: View, peers: Sequence[str], where: str) -> dict[str, Any]:
     facts, addresses = view.of(OsFacts), {n: each.address for n, each in endpoints(view).items()}
     hosts = {peer: HostCure(address=addresses[peer]) for peer in peers if peer in addresses}
     lines = [
-        " ".join(
-            dict.fromkeys((addresses.get(peer, "ADDRESS"), facts[peer].fqdn, facts[peer].hostname))
-        )
+        dict.fromkeys((addresses.get(peer, "ADDRESS"), facts[peer].fqdn, facts[peer].hostname))
         for peer in peers[:MAX_LISTED]
     ]
-    text = "; ".join(" ".join(line.split()) for line in lines)
+    text = "; ".join(" ".join(filter(None, line)) for line in lines)
     cure = Cure(hosts=hosts, by_run="passes addresses")
     return {"hint": f"{where}, in /etc/hosts: {text}", "cure": cure}
 
 
-@rule("os.cloned", "os", Level.QUICK, OsFacts, SshFacts, NetFacts)
 @hint("systemd-machine-id-setup on the clones.")
+@rule("os.cloned", "os", Level.QUICK, OsFacts, SshFacts, NetFacts)
 def _find_clones(view: View) -> RuleResults:
-    """Machines made from one image with its machine id; containers of one machine, which share it.
-
-    One machine id on two machines is a clone; one kernel with two sets of addresses a container.
-    """
+    """Machines made from one image with its machine id; containers of one machine, which share it."""
     boots = {name: ssh.boot_id for name, ssh in view.of(SshFacts).items()}
     machine_of = machines(view)
-    by_id: dict[str, list[str]] = defaultdict(list)
-    by_boot: dict[str, list[str]] = defaultdict(list)
-    for name, found in view.of(OsFacts).items():
-        if found.machine_id and not found.containerised:
-            by_id[found.machine_id].append(name)
-        if boots[name]:
-            by_boot[boots[name]].append(name)
-    for machine_id, names in by_id.items():
+    machine_ids = {
+        name: found.machine_id
+        for name, found in view.of(OsFacts).items()
+        if found.machine_id and not found.containerised
+    }
+    for machine_id, names in by_key((value, name) for name, value in machine_ids.items()).items():
         if len({boots[name] for name in names}) > 1:
             yield warn(
                 f"{name_hosts(names)} are clones: they have one machine id",
@@ -283,7 +255,7 @@ def _find_clones(view: View) -> RuleResults:
                 hint="on all but one: sudo rm /etc/machine-id && sudo systemd-machine-id-setup, "
                 "then reboot",
             )
-    for boot, names in by_boot.items():
+    for boot, names in by_key((boot, name) for name, boot in boots.items() if boot).items():
         if len({machine_of[name] for name in names}) > 1:
             yield info(
                 f"{name_hosts(names)} run on one kernel: containers of one machine",
@@ -292,6 +264,3 @@ def _find_clones(view: View) -> RuleResults:
                 hint="they share its memory, processors and GPUs; where they are machines of their own, "
                 "they are copies of one snapshot, and NCCL needs NCCL_HOSTID on each",
             )
-
-
-RULES = (_hostname_unique, _hostname_bindable, _kernel, _user, _peer_names, _find_clones)

@@ -5,16 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
-from distconsole.checks.engine.rule import (
-    NotApplicable,
-    RuleResult,
-    RuleResults,
-    fail,
-    hint,
-    rule,
-    unless_alone,
-    warn,
-)
+from distconsole.checks.engine.results import NotApplicable, RuleResults, fail, warn
+from distconsole.checks.engine.rule import hint, rule, unless_alone
 from distconsole.checks.facts.evidence import Outcome, View
 from distconsole.checks.facts.network import SILENT, Edge, Matrix, ReachFacts, matrix_of
 from distconsole.checks.fixes.closed_ways import (
@@ -38,15 +30,17 @@ from distconsole.checks.gather.attribution import (
     blame,
     cover,
 )
+from distconsole.checks.rules.agreement import by_key
 from distconsole.checks.rules.wording import MAX_LISTED, list_some, name_hosts, numbers
+from distconsole.model.findings import Finding
 from distconsole.model.requests import Level
 
 SILENT_CAUSES = (Cause.SILENCE, Cause.OTHER)
 """Causes that the system's code does not tell apart."""
 
 
-@rule("net.reach_tcp", "net", Level.QUICK, ReachFacts, unless=unless_alone)
 @hint("Open all TCP between the hosts.")
+@rule("net.reach_tcp", "net", Level.QUICK, ReachFacts, unless=unless_alone)
 def _reach(view: View) -> RuleResults:
     """Hosts that cannot connect to each other: a firewall, a dead interface, a wrong network."""
     facts = view.of(ReachFacts)
@@ -89,7 +83,7 @@ def _reach(view: View) -> RuleResults:
 
 def _fail_pairs(
     view: View, matrix: Matrix, cause: Cause, pairs: Sequence[Pair], summary: str
-) -> RuleResult:
+) -> Finding:
     return fail(
         f"{summary}{_because(cause)}",
         {name for pair in pairs for name in pair},
@@ -101,7 +95,7 @@ def _fail_pairs(
 
 def _dead_host(
     view: View, host: BlamedHost, facts: Mapping[str, ReachFacts], matrix: Matrix
-) -> RuleResult:
+) -> Finding:
     address = facts[host.host].address if host.host in facts else ""
     cause = _cause_at(host, matrix)
     peers = [name for pair in host.pairs for name in pair if name != host.host]
@@ -130,8 +124,8 @@ def _because(cause: Cause) -> str:
     return f": {cause.value}" if cause.value else ""
 
 
-@rule("net.asymmetric", "net", Level.QUICK, ReachFacts, unless=unless_alone)
 @hint("Open the other direction.")
+@rule("net.asymmetric", "net", Level.QUICK, ReachFacts, unless=unless_alone)
 def _asymmetric(view: View) -> RuleResults:
     """One direction blocked: a stateless filter, a security group without a rule for itself."""
     facts = view.of(ReachFacts)
@@ -165,15 +159,11 @@ def _asymmetric(view: View) -> RuleResults:
         yield _fail_pairs(view, matrix, cause, pairs, who)
 
 
-@rule("net.port_ephemeral", "net", Level.QUICK, ReachFacts, unless=unless_alone)
 @hint("Open all TCP ports between the hosts.")
+@rule("net.port_ephemeral", "net", Level.QUICK, ReachFacts, unless=unless_alone)
 def _ephemeral(view: View) -> RuleResults:
-    """Port 29500 is open and training still hangs: the kernel's own range is blocked.
-
-    29500 is open and training still hangs: engines take ports of the kernel's choice.
-    """
-    facts = view.of(ReachFacts)
-    matrix, _ = split_neighbours(view, matrix_of(facts))
+    """Port 29500 is open and training still hangs: the kernel's own range is blocked."""
+    matrix, _ = split_neighbours(view, matrix_of(view.of(ReachFacts)))
     culprits = {host.host for host in blame(matrix.tried, matrix.dead).hosts}
     partial = {pair: edges for pair, edges in matrix.partial.items() if not culprits & set(pair)}
     if not partial:
@@ -192,7 +182,7 @@ def _port_finding(
     pairs: Sequence[Pair],
     partial: Mapping[Pair, tuple[Edge, ...]],
     into: bool,
-) -> RuleResult:
+) -> Finding:
     told = [pair for pair in pairs if pair[1] == host] if into else list(pairs)
     edges = [edge for pair in told or pairs for edge in partial[pair]]
     bad = [edge for edge in edges if not edge.ok]
@@ -220,13 +210,44 @@ def _ports(ports: Sequence[int]) -> str:
     return f"{len(ports)} ports from {ports[0]} to {ports[-1]}"
 
 
-@rule("net.nat_src", "net", Level.QUICK, ReachFacts, unless=unless_alone)
-@hint("--network host, or a flat network.")
-def _nat(view: View) -> RuleResults:
-    """Address translation between the hosts: what a rank advertises cannot be reached.
+@hint("One MTU on the whole way, or net.ipv4.tcp_mtu_probing=1.")
+@rule("net.mtu", "net", Level.QUICK, ReachFacts, unless=unless_alone)
+def _mtu(view: View) -> RuleResults:
+    """Jumbo frames on a way that does not carry them: 4 KiB all-reduce, 4 MiB hang on both sides."""
+    matrix = matrix_of(view.of(ReachFacts))
+    found = blame([pair for pair in matrix.tried if pair not in matrix.dead], matrix.small_only)
+    for host in found.hosts:
+        where = f"between {host.host} and its peers"
+        yield _mtu_finding(view, where, (host.host,), host.pairs)
+    if found.everyone:
+        yield _mtu_finding(view, "between all hosts", found.everyone, tuple(matrix.small_only))
+    for pair in (*found.links, *found.one_way):
+        one, other = ("between", "and") if pair in found.links else ("from", "to")
+        yield _mtu_finding(view, f"{one} {pair[0]} {other} {pair[1]}", pair, (pair,))
 
-    An address that a peer sees otherwise cannot be advertised to it.
-    """
+
+def _mtu_finding(view: View, where: str, hosts: Sequence[str], pairs: Sequence[Pair]) -> Finding:
+    facts = view.of(ReachFacts)
+    nic = facts[hosts[0]].interface or "NIC" if hosts[0] in facts else "NIC"
+    peer = facts[pairs[0][1]].address if pairs[0][1] in facts else "PEER"
+    return fail(
+        f"small messages {where} pass and large ones are lost: the MTU is larger than the way's",
+        hosts,
+        seen=list_some([f"{a} -> {b}: pings pass, 32 KiB do not" for a, b in pairs]),
+        expected="messages of any size",
+        **or_elsewhere(
+            view,
+            f"find the size: ping -M do -c1 -s 1472 {peer} (passes), -s 8972 (does not)\n"
+            f"then: sudo ip link set {nic} mtu 1500; or let TCP find it: "
+            "sudo sysctl net.ipv4.tcp_mtu_probing=1",
+        ),
+    )
+
+
+@hint("--network host, or a flat network.")
+@rule("net.nat_src", "net", Level.QUICK, ReachFacts, unless=unless_alone)
+def _nat(view: View) -> RuleResults:
+    """Address translation between the hosts: what a rank advertises cannot be reached."""
     seen: dict[str, Edge] = {}
     for edge in (edge for found in view.of(ReachFacts).values() for edge in found.edges):
         changed = edge.seen_address and _plain(edge.seen_address) != _plain(edge.local_address)
@@ -247,67 +268,19 @@ def _plain(address: str) -> str:
     return address.removeprefix("::ffff:").partition("%")[0]
 
 
-@rule("net.mtu", "net", Level.QUICK, ReachFacts, unless=unless_alone)
-@hint("One MTU on the whole way, or net.ipv4.tcp_mtu_probing=1.")
-def _mtu(view: View) -> RuleResults:
-    """Jumbo frames on a way that does not carry them: 4 KiB all-reduce, 4 MiB hang on both sides.
-
-    Interfaces that believe in larger packets than the way carries: large messages hang.
-    """
-    matrix = matrix_of(view.of(ReachFacts))
-    found = blame([pair for pair in matrix.tried if pair not in matrix.dead], matrix.small_only)
-    for host in found.hosts:
-        where = f"between {host.host} and its peers"
-        yield _mtu_finding(view, where, (host.host,), host.pairs)
-    if found.everyone:
-        yield _mtu_finding(view, "between all hosts", found.everyone, tuple(matrix.small_only))
-    for pair in found.links:
-        yield _mtu_finding(view, f"between {pair[0]} and {pair[1]}", pair, (pair,))
-    for pair in found.one_way:
-        yield _mtu_finding(view, f"from {pair[0]} to {pair[1]}", pair, (pair,))
-
-
-def _mtu_finding(
-    view: View, where: str, hosts: Sequence[str], pairs: Sequence[Pair]
-) -> RuleResult:
-    facts = view.of(ReachFacts)
-    nic = facts[hosts[0]].interface or "NIC" if hosts[0] in facts else "NIC"
-    peer = facts[pairs[0][1]].address if pairs[0][1] in facts else "PEER"
-    return fail(
-        f"small messages {where} pass and large ones are lost: the MTU is larger than the way's",
-        hosts,
-        seen=list_some([f"{a} -> {b}: pings pass, 32 KiB do not" for a, b in pairs]),
-        expected="messages of any size",
-        **or_elsewhere(
-            view,
-            f"find the size: ping -M do -c1 -s 1472 {peer} (passes), -s 8972 (does not)\n"
-            f"then: sudo ip link set {nic} mtu 1500; or let TCP find it: "
-            "sudo sysctl net.ipv4.tcp_mtu_probing=1",
-        ),
-    )
-
-
-@rule("net.other_networks", "net", Level.STANDARD, ReachFacts, unless=unless_alone)
 @hint("Mend it, or keep the engines off it by NCCL_SOCKET_IFNAME and btl_tcp_if_include.")
+@rule("net.other_networks", "net", Level.STANDARD, ReachFacts, unless=unless_alone)
 def _elsewhere(view: View) -> RuleResults:
-    """A second network that is up and broken: NCCL and Open MPI pick it all the same.
-
-    NCCL and Open MPI use every network that they find, also one that is broken.
-    """
+    """A second network that is up and broken: NCCL and Open MPI pick it all the same."""
     facts = view.of(ReachFacts).values()
     good = next((edge.network for found in facts for edge in found.edges), "")
-    by_network: dict[str, list[Edge]] = {}
-    for edge in (edge for found in facts for edge in found.elsewhere):
-        if edge.error != SILENT:
-            by_network.setdefault(edge.network, []).append(edge)
+    elsewhere = (edge for found in facts for edge in found.elsewhere if edge.error != SILENT)
+    by_network = by_key((edge.network, edge) for edge in elsewhere)
     for network, edges in by_network.items():
         broken = {(edge.source, edge.target): edge.error for edge in edges if not edge.ok}
         if not broken:
             continue
-        found = blame([(edge.source, edge.target) for edge in edges], broken)
-        culprits = [*found.everyone, *(host.host for host in found.hosts)]
-        culprits += [name for pair in (*found.links, *found.one_way) for name in pair]
-        hosts = list(dict.fromkeys(culprits))
+        hosts = blame([(edge.source, edge.target) for edge in edges], broken).culprits
         yield warn(
             f"connections on {network} fail at {name_hosts(hosts)}; {good or 'another'} works",
             hosts,
@@ -315,6 +288,3 @@ def _elsewhere(view: View) -> RuleResults:
             expected="every network that all hosts share works, or engines are kept off it",
             **offer(off_it(view, good)),
         )
-
-
-RULES = (_reach, _asymmetric, _ephemeral, _mtu, _nat, _elsewhere)

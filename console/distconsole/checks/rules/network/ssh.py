@@ -1,33 +1,26 @@
-"""Checks of group ``ssh``: how far each host lets us in, and the hosts one another, as plain mpirun needs it."""
+"""Checks of group ``ssh``: how far each host lets us in, and the hosts one another."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from statistics import median
-from typing import NamedTuple
 
-from distconsole.checks.engine.rule import (
+from distconsole.checks.engine.results import (
     HERE,
-    HostView,
     NotApplicable,
-    Rule,
     RuleResult,
     RuleResults,
     fail,
-    hint,
-    host_rule,
     info,
-    judge_each,
-    rule,
     warn,
 )
+from distconsole.checks.engine.rule import HostView, hint, host_rule, rule
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.jobs import MpiSshFacts
 from distconsole.checks.facts.network import BetweenFacts, Login, NetFacts
 from distconsole.checks.facts.node import ClockFacts, LifeFacts, ShellFacts, SshFacts
 from distconsole.checks.gather.addresses import machines
 from distconsole.checks.gather.attribution import Direction, Pair, blame
+from distconsole.checks.rules.agreement import by_key
 from distconsole.checks.rules.wording import list_some, name_hosts
 from distconsole.model.check_outcome import LOST
 from distconsole.model.requests import Level
@@ -37,137 +30,73 @@ SLOW_FACTOR = 4.0
 """How much more than most hosts' a round trip must take where all take long."""
 
 
-class _Step(NamedTuple):
-    """One step on the way into a host, and the errors with which the way ends there."""
+ENDS: Mapping[str, tuple[str, ...]] = {
+    "ssh.resolve": ("resolve",),
+    "ssh.connect": ("connect", "node"),
+    "ssh.hostkey": ("host_key_unknown", "host_key_changed"),
+    "ssh.auth": ("auth",),
+    "ssh.clean_shell": ("shell_noise",),
+    "ssh.agent": ("python", "storage", "agent", "request", "link_lost"),
+}
+"""The steps on the way into a host, in their order, and the errors with which the way ends there."""
 
-    check: str
-    errors: tuple[str, ...]
-    catches: str
-    hint: str
-    expected: str
-
-
-_STEPS = (
-    _Step(
-        "ssh.resolve",
-        ("resolve",),
-        "A typing error, an alias that ssh_config does not have, a name that DNS lost.",
-        "Correct the name, or give the host a HostName in ssh_config.",
-        "a name with an address",
-    ),
-    _Step(
-        "ssh.connect",
-        ("connect", "node"),
-        "A host that is down, a firewall, another port, an sshd that drops connections.",
-        "Check that the host is up: `ssh HOST true`; look at Port and ProxyJump in ssh_config.",
-        "an SSH server that answers",
-    ),
-    _Step(
-        "ssh.hostkey",
-        ("host_key_unknown", "host_key_changed"),
-        "A host never seen before, a reinstalled host, or somebody in between.",
-        "The finding carries the line that adds or replaces the key; compare the fingerprint first.",
-        "the host key that known_hosts has",
-    ),
-    _Step(
-        "ssh.auth",
-        ("auth",),
-        "A key that the host does not accept, another user, wrong modes on ~/.ssh.",
-        "`ssh-copy-id HOST`; User and IdentityFile in ssh_config.",
-        "a login by key, without a password",
-    ),
-    _Step(
-        "ssh.clean_shell",
-        ("shell_noise",),
-        "A .bashrc that prints, or starts tmux, for shells that nobody looks at.",
-        "Put `[[ $- == *i* ]] || return` at the top of ~/.bashrc on the host.",
-        "a shell that prints nothing by itself",
-    ),
-    _Step(
-        "ssh.agent",
-        ("python", "storage", "agent", "request", "link_lost"),
-        "No Python 3.9, a full or noexec /tmp, a connection that breaks.",
-        "--python names another interpreter; node_dir another folder.",
-        "a node that runs the agent",
-    ),
-)
-"""In the order in which they are met."""
-
-REACHING = frozenset({*(step.check for step in _STEPS), LOST})
+REACHING = frozenset({*ENDS, LOST})
 """Checks of whether a host can be asked at all: what they find is told whoever asked for what."""
 
 
-def _judge_step(step: _Step, host: HostView) -> RuleResults:
+def _judge_step(host: HostView, step: str, expected: str) -> RuleResults:
     ssh = host.of(SshFacts)
-    earlier = {error: each.check for each in _STEPS[: _STEPS.index(step)] for error in each.errors}
-    if ssh.error_kind in step.errors:
-        yield fail(ssh.error, seen=ssh.error, expected=step.expected, hint=ssh.hint)
-    elif ssh.error_kind in earlier:
-        yield NotApplicable(f"the way there ended before, at {earlier[ssh.error_kind]}")
+    ended = next((check for check, errors in ENDS.items() if ssh.error_kind in errors), step)
+    if ssh.error_kind in ENDS[step]:
+        yield fail(ssh.error, seen=ssh.error, expected=expected, hint=ssh.hint)
+    elif list(ENDS).index(ended) < list(ENDS).index(step):
+        yield NotApplicable(f"the way there ended before, at {ended}")
 
 
-@rule("ssh.latency", "ssh", Level.QUICK, ClockFacts)
-@hint("Nothing to mend where only the way to the console is long.")
-def _latency(view: View) -> RuleResults:
-    """A slow jump host or a host that swaps."""
-    times = {name: 1000 * clock.rtt_seconds for name, clock in view.of(ClockFacts).items()}
-    usual = median(times.values()) if len(times) > 2 else 0.0
-    alike = usual > SLOW_RTT_MS
-    if alike:
-        yield info(
-            f"a round trip takes {usual:.0f} ms to most hosts: this machine is busy, or far away",
-            hint="training does not go this way",
-        )
-    for name, rtt_ms in times.items():
-        if rtt_ms > SLOW_RTT_MS and not (alike and rtt_ms < SLOW_FACTOR * usual):
-            yield warn(
-                f"a round trip to {name} takes {rtt_ms:.0f} ms",
-                (name,),
-                seen=f"{rtt_ms:.1f} ms, the best of 8",
-                expected=f"under {SLOW_RTT_MS:.0f} ms",
-                hint="a jump host far away, or a host that swaps; training does not go this way",
-            )
+@hint("Correct the name, or give the host a HostName in ssh_config.")
+@host_rule("ssh.resolve", "ssh", Level.QUICK, SshFacts)
+def _resolve(host: HostView) -> RuleResults:
+    """A typing error, an alias that ssh_config does not have, a name that DNS lost."""
+    return _judge_step(host, "ssh.resolve", "a name with an address")
 
 
-@host_rule("ssh.path_noninteractive", "ssh", Level.STANDARD, ShellFacts)
-@hint("Move the export of PATH above the interactive guard of ~/.bashrc.")
-def _path(host: HostView) -> RuleResults:
-    """`orted: command not found`: a PATH that only login shells have.
-
-    A program that only a login shell finds is not found by mpirun's ssh (ompi#599, #8870).
-    """
-    shell = host.of(ShellFacts)
-    if shell.noninteractive is None or shell.login is None:
-        yield NotApplicable(f"the login shell {shell.shell} did not answer")
-        return
-    for program, path in shell.login.items():
-        if path and not shell.noninteractive.get(program):
-            yield warn(
-                f"{program} is found by login shells only, on {HERE}",
-                seen=f"`bash -lc 'command -v {program}'` prints {path}, "
-                f"`ssh HOST 'command -v {program}'` nothing",
-                expected="the same in both",
-                hint=f"move this to the top of ~/.bashrc: export PATH={path.rpartition('/')[0]}:$PATH",
-            )
+@hint("Check that the host is up: `ssh HOST true`; look at Port and ProxyJump in ssh_config.")
+@host_rule("ssh.connect", "ssh", Level.QUICK, SshFacts)
+def _connect(host: HostView) -> RuleResults:
+    """A host that is down, a firewall, another port, an sshd that drops connections."""
+    return _judge_step(host, "ssh.connect", "an SSH server that answers")
 
 
-@rule("ssh.one_machine", "ssh", Level.QUICK, SshFacts, NetFacts)
-@hint("Name each machine once.")
-def _one_machine(view: View) -> RuleResults:
-    """Two names for one machine, so that its ranks fight for the same GPUs."""
-    by_boot: dict[tuple[object, str], list[str]] = {}
-    machine_of = machines(view)
-    for name, ssh in view.of(SshFacts).items():
-        if ssh.boot_id:
-            by_boot.setdefault((machine_of[name], ssh.hostname), []).append(name)
-    for (_, hostname), names in by_boot.items():
-        if len(names) > 1:
-            summary = f"{name_hosts(names)} are the same machine ({hostname})"
-            yield info(summary, names, hint="name it once, with its slots: HOST:2")
+@hint("The finding carries the line that adds or replaces the key; compare the fingerprint first.")
+@host_rule("ssh.hostkey", "ssh", Level.QUICK, SshFacts)
+def _host_key(host: HostView) -> RuleResults:
+    """A host never seen before, a reinstalled host, or somebody in between."""
+    return _judge_step(host, "ssh.hostkey", "the host key that known_hosts has")
 
 
-@host_rule(LOST, "ssh", Level.QUICK, LifeFacts)
+@hint("`ssh-copy-id HOST`; User and IdentityFile in ssh_config.")
+@host_rule("ssh.auth", "ssh", Level.QUICK, SshFacts)
+def _login(host: HostView) -> RuleResults:
+    """A key that the host does not accept, another user, wrong modes on ~/.ssh."""
+    return _judge_step(host, "ssh.auth", "a login by key, without a password")
+
+
+@hint("Put `[[ $- == *i* ]] || return` at the top of ~/.bashrc on the host.")
+@host_rule("ssh.clean_shell", "ssh", Level.QUICK, SshFacts)
+def _shell(host: HostView) -> RuleResults:
+    """A .bashrc that prints, or starts tmux, for shells that nobody looks at."""
+    return _judge_step(host, "ssh.clean_shell", "a shell that prints nothing by itself")
+
+
+@hint("--python names another interpreter; node_dir another folder.")
+@host_rule("ssh.agent", "ssh", Level.QUICK, SshFacts)
+def _agent(host: HostView) -> RuleResults:
+    """No Python 3.9, a full or noexec /tmp, a connection that breaks."""
+    return _judge_step(host, "ssh.agent", "a node that runs the agent")
+
+
 @hint("Look at its power and its kernel's log before you train on it; of an agent, at its log.")
+@host_rule(LOST, "ssh", Level.QUICK, LifeFacts)
 def _lost(host: HostView) -> RuleResults:
     """A host that dies in the middle of the check: power, kernel, network; or its agent alone."""
     life = host.of(LifeFacts)
@@ -189,6 +118,94 @@ def _lost(host: HostView) -> RuleResults:
         )
 
 
+@hint("Nothing to mend where only the way to the console is long.")
+@rule("ssh.latency", "ssh", Level.QUICK, ClockFacts)
+def _latency(view: View) -> RuleResults:
+    """A slow jump host or a host that swaps."""
+    times = {name: 1000 * clock.rtt_seconds for name, clock in view.of(ClockFacts).items()}
+    usual = median(times.values()) if len(times) > 2 else 0.0
+    alike = usual > SLOW_RTT_MS
+    if alike:
+        yield info(
+            f"a round trip takes {usual:.0f} ms to most hosts: this machine is busy, or far away",
+            hint="training does not go this way",
+        )
+    for name, rtt_ms in times.items():
+        if rtt_ms > SLOW_RTT_MS and not (alike and rtt_ms < SLOW_FACTOR * usual):
+            yield warn(
+                f"a round trip to {name} takes {rtt_ms:.0f} ms",
+                (name,),
+                seen=f"{rtt_ms:.1f} ms, the best of 8",
+                expected=f"under {SLOW_RTT_MS:.0f} ms",
+                hint="a jump host far away, or a host that swaps; training does not go this way",
+            )
+
+
+@hint("Name each machine once.")
+@rule("ssh.one_machine", "ssh", Level.QUICK, SshFacts, NetFacts)
+def _one_machine(view: View) -> RuleResults:
+    """Two names for one machine, so that its ranks fight for the same GPUs."""
+    machine_of = machines(view)
+    by_boot = by_key(
+        ((machine_of[name], ssh.hostname), name)
+        for name, ssh in view.of(SshFacts).items()
+        if ssh.boot_id
+    )
+    for (_, hostname), names in by_boot.items():
+        if len(names) > 1:
+            summary = f"{name_hosts(names)} are the same machine ({hostname})"
+            yield info(summary, names, hint="name it once, with its slots: HOST:2")
+
+
+@hint("Move the export of PATH above the interactive guard of ~/.bashrc.")
+@host_rule("ssh.path_noninteractive", "ssh", Level.STANDARD, ShellFacts)
+def _path(host: HostView) -> RuleResults:
+    """`orted: command not found`: a PATH that only login shells have."""
+    # mpirun's ssh is no login shell (ompi#599, #8870).
+    shell = host.of(ShellFacts)
+    if shell.noninteractive is None or shell.login is None:
+        yield NotApplicable(f"the login shell {shell.shell} did not answer")
+        return
+    for program, path in shell.login.items():
+        if path and not shell.noninteractive.get(program):
+            yield warn(
+                f"{program} is found by login shells only, on {HERE}",
+                seen=f"`bash -lc 'command -v {program}'` prints {path}, "
+                f"`ssh HOST 'command -v {program}'` nothing",
+                expected="the same in both",
+                hint=f"move this to the top of ~/.bashrc: export PATH={path.rpartition('/')[0]}:$PATH",
+            )
+
+
+WARN_OFFSET_SECONDS = 0.1
+FAIL_OFFSET_SECONDS = 1.0
+
+
+@hint("chronyc makestep")
+@host_rule("clock.offset", "clock", Level.QUICK, ClockFacts)
+def _clock(host: HostView) -> RuleResults:
+    """A clock that is off: munge refuses, logs of different hosts cannot be put in order."""
+    facts = host.of(ClockFacts)
+    off = abs(facts.offset_seconds) - facts.error_seconds
+    if off > WARN_OFFSET_SECONDS:
+        yield (fail if off > FAIL_OFFSET_SECONDS else warn)(
+            f"the clock of {host} is {facts.offset_seconds:+.3f} s off this machine's",
+            seen=f"{facts.offset_seconds:+.4f} s, at most {facts.error_seconds:.4f} s wrong",
+            expected=f"within {WARN_OFFSET_SECONDS} s",
+            hint=f"on {host}: sudo chronyc makestep   (munge refuses credentials from 300 s on)",
+        )
+
+
+@hint("Set this machine's clock.")
+@rule("clock.console", "clock", Level.QUICK, ClockFacts)
+def _utc(view: View) -> RuleResults:
+    """This machine's own clock is off while all hosts agree."""
+    offsets = sorted(facts.offset_seconds for facts in view.of(ClockFacts).values())
+    agree = len(offsets) > 1 and offsets[-1] - offsets[0] < WARN_OFFSET_SECONDS
+    if agree and min(map(abs, offsets)) > FAIL_OFFSET_SECONDS:
+        yield info(f"all hosts agree; this machine is {-offsets[0]:+.1f} s off")
+
+
 NEEDED_BY = "only mpirun and horovodrun by hand need it; `distconsole run` does not"
 SSH_STARTERS = frozenset({"mpirun", "mpiexec", "orterun", "horovodrun"})
 REASONS = {
@@ -200,7 +217,6 @@ REASONS = {
     "connect": "no connection",
     "modes": "the key or configuration there has wrong modes",
     "auth": "no key there that is accepted",
-    "other": "ssh fails",
 }
 HINTS = {
     "no_client": "install openssh-client there",
@@ -211,26 +227,11 @@ HINTS = {
     "modes": "on {source}: chmod 600 ~/.ssh/id_* ~/.ssh/config",
     "auth": "on {source}: ssh-copy-id {target}",
 }
-_WAYS = {
-    Direction.INTO: "to {}",
-    Direction.OUT_OF: "from {}",
-    Direction.BOTH: "to and from {}",
-}
-MPI_HINTS = (
-    (
-        "orted",
-        "the daemon is not on the PATH that ssh gives: move the export of PATH to the top of ~/.bashrc "
-        "(ssh.path_noninteractive), or mpirun --prefix",
-    ),
-    (
-        "unable to launch the specified application",
-        "the same Python at the same path on all hosts",
-    ),
-)
+_WAYS = {Direction.INTO: "to {}", Direction.OUT_OF: "from {}", Direction.BOTH: "to and from {}"}
 
 
-@rule("ssh.between", "ssh", Level.STANDARD, BetweenFacts)
 @hint("ssh-copy-id, ssh-keyscan; `distconsole run` needs no ssh between hosts.")
+@rule("ssh.between", "ssh", Level.STANDARD, BetweenFacts)
 def _check_logins(view: View) -> RuleResults:
     """mpirun or horovodrun by hand that hangs or asks for a password on some hosts: ssh between them works for some pairs only. Each tries the others (above 8 hosts the next one), and writes no known_hosts."""
     facts = view.of(BetweenFacts)
@@ -254,16 +255,14 @@ def _check_logins(view: View) -> RuleResults:
 
 def _nowhere(view: View, broken: Mapping[Pair, Login], hosts: tuple[str, ...]) -> RuleResult:
     """Say that there is no ssh between the hosts: only where the launch, as typed, cannot do without."""
-    reasons = dict.fromkeys(REASONS.get(login.error, "ssh fails") for login in broken.values())
-    summary = f"no host can ssh to another: {'; '.join(reasons)}"
+    reasons = "; ".join(dict.fromkeys(map(_reason, broken.values())))
     words = view.launch.command if view.launch is not None else ()
     names = [word.rpartition("/")[2] for word in words]
     name = next((name for name in names if name in SSH_STARTERS), None)
     if name is None:
-        return NotApplicable(f"{summary}; {NEEDED_BY}", hosts)
-    return _warn_of_logins(
-        f"{name}, typed by hand, needs ssh between the hosts, and {summary}", hosts, broken
-    )
+        return NotApplicable(f"no host can ssh to another: {reasons}; {NEEDED_BY}", hosts)
+    summary = f"{name}, typed by hand, needs ssh between the hosts, and no host can ssh to another"
+    return _warn_of_logins(summary, hosts, broken, reasons)
 
 
 def _parts(tried: Mapping[Pair, Login], broken: Mapping[Pair, Login]) -> RuleResults:
@@ -273,76 +272,31 @@ def _parts(tried: Mapping[Pair, Login], broken: Mapping[Pair, Login]) -> RuleRes
         for host in blame(tried, left).hosts:
             pairs = {pair: left.pop(pair) for pair in host.pairs if pair in left}
             way = _WAYS[host.direction].format(host.host)
-            yield _warn_of_logins(
-                _because(f"ssh between the hosts fails {way}", pairs), (host.host,), pairs
-            )
+            yield _warn_of_logins(f"ssh between the hosts fails {way}", (host.host,), pairs)
         if left:
             ways = name_hosts([f"{source} to {target}" for source, target in left])
             hosts = tuple(dict.fromkeys(name for pair in left for name in pair))
-            yield _warn_of_logins(
-                _because(f"ssh between the hosts fails from {ways}", left), hosts, left
-            )
-
-
-def _because(summary: str, pairs: Mapping[Pair, Login]) -> str:
-    return f"{summary}: {REASONS.get(next(iter(pairs.values())).error, 'ssh fails')}"
+            yield _warn_of_logins(f"ssh between the hosts fails from {ways}", hosts, left)
 
 
 def _warn_of_logins(
-    summary: str, hosts: tuple[str, ...], pairs: Mapping[Pair, Login]
+    summary: str, hosts: tuple[str, ...], pairs: Mapping[Pair, Login], reasons: str = ""
 ) -> RuleResult:
     (source, target), first = next(iter(pairs.items()))
     hint = HINTS.get(first.error, f"on {source}: ssh -v {first.name or target} true")
     return warn(
-        summary,
+        f"{summary}: {reasons or _reason(first)}",
         hosts,
-        seen=_list_logins(pairs),
+        seen=list_some(
+            [
+                f"{source} to {login.name or target}: {login.said or _reason(login)}"
+                for (source, target), login in pairs.items()
+            ]
+        ),
         expected=f"ssh from and to every host; {NEEDED_BY}",
         hint=hint.format(source=source, target=first.name or target),
     )
 
 
-def _list_logins(pairs: Mapping[Pair, Login]) -> str:
-    lines = [
-        f"{source} to {login.name or target}: {login.said or REASONS.get(login.error, login.error)}"
-        for (source, target), login in pairs.items()
-    ]
-    return list_some(lines)
-
-
-@host_rule("mpi.ssh", "coll", Level.STANDARD, MpiSshFacts)
-@hint("Move the export of PATH above the interactive guard of ~/.bashrc, or mpirun --prefix.")
-def _mpi(host: HostView) -> RuleResults:
-    """A plain mpirun over ssh, where the first host reaches all others so, that does not start its ranks."""
-    facts = host.of(MpiSshFacts)
-    places = sorted((group.get("rank"), group.get("world_size")) for group in facts.groups)
-    size, text = len(facts.hosts), "\n".join(facts.said)
-    met = places == [(rank, size) for rank in range(size)] and facts.exit_code == 0
-    if met or not size:
-        return
-    reason = next((line for line in facts.said if not line.startswith(" ")), "")
-    if {world for _, world in places} == {1}:
-        reason = "every rank says size 1"
-    elif facts.exit_code is None:
-        reason = reason or "it did not end in time"
-    yield warn(
-        f"a plain mpirun over ssh on {host} does not start one rank on each of {size} hosts: "
-        f"{reason or f'exit code {facts.exit_code}'}",
-        facts.hosts,
-        seen="\n".join((f"ranks: {places}", *facts.said)),
-        expected=f"ranks 0 to {size - 1} of {size}",
-        hint=next((hint for words, hint in MPI_HINTS if words in text), NEEDED_BY),
-    )
-
-
-RULES = (
-    *(
-        Rule(
-            *(step.check, "ssh", Level.QUICK, (SshFacts,), step.catches, step.hint),
-            judge_each(partial(_judge_step, step)),
-        )
-        for step in _STEPS
-    ),
-    *(_lost, _latency, _one_machine, _path, _check_logins),
-)
-MPI_RULES = (_mpi,)
+def _reason(login: Login) -> str:
+    return REASONS.get(login.error, "ssh fails")

@@ -1,39 +1,33 @@
-"""Checks of group ``script`` on what surrounds it: what ``run`` refuses, folder, interpreter, ranks, meeting."""
+"""Checks of group ``script`` on the launch: what ``run`` refuses, folder, interpreter, ranks, meeting, imports."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
-from distconsole.checks.engine.rule import (
-    HERE,
-    HostView,
-    NotApplicable,
-    RuleResults,
-    fail,
-    hint,
-    host_rule,
-    info,
-    rule,
-    warn,
-)
+from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
+from distconsole.checks.engine.rule import HostView, hint, host_rule, judge_each, only_where, rule
 from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.evidence import UNREACHED, Outcome, View
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.network import NetFacts
-from distconsole.checks.facts.node import OsFacts, SshFacts
-from distconsole.checks.facts.script import Found, ScriptFacts
+from distconsole.checks.facts.node import OsFacts, PythonFacts, SshFacts
+from distconsole.checks.facts.script import Found, Module, ScriptFacts
 from distconsole.checks.gather.addresses import machines
+from distconsole.checks.rules.agreement import by_key, dissent
 from distconsole.checks.rules.system.folders import TOLD, lies_on_stuck
-from distconsole.checks.rules.wording import name_hosts
+from distconsole.checks.rules.wording import MAX_LISTED, join_some, list_some, name_hosts
+from distconsole.model.findings import Finding
 from distconsole.model.requests import Level
 
 LAUNCHER_OF = {"horovod": ("horovod", "Horovod"), "mpi4py": ("mpi", "mpi4py")}
 """By module the launcher that it needs, and its name."""
 
 
-def unless_launch(host: HostView) -> NotApplicable | None:
-    """Leave out all hosts where there is no launch to judge."""
-    return None if host.view.launch is not None else NotApplicable("no script was given")
+NO_SCRIPT = "the script is not there, or cannot be read"
+
+unless_launch = only_where(lambda host: host.view.launch is not None, "no script was given")
+"""Leaves out all hosts where there is no launch to judge."""
 
 
 def get_launch(view: View) -> Launch:
@@ -50,8 +44,8 @@ def unless_brought(host: HostView) -> NotApplicable | None:
     return NotApplicable(f"--sync brings {launch.brought}")
 
 
-@rule("script.launch", "script", Level.QUICK, SshFacts)
 @hint("The finding has what `run` says.")
+@rule("script.launch", "script", Level.QUICK, SshFacts)
 def _launch(view: View) -> RuleResults:
     """What `run` would refuse: no such interface, more ranks than slots, hosts without the launcher."""
     launch = view.launch
@@ -60,26 +54,19 @@ def _launch(view: View) -> RuleResults:
     if launch is not None and launch.refused:
         yield fail(
             f"distconsole run would refuse it: {launch.refused}",
-            [
-                each
-                for each in view.everyone
-                if re.search(rf"\b{re.escape(each)}\b", launch.refused)
-            ],
+            [n for n in view.everyone if re.search(rf"\b{re.escape(n)}\b", launch.refused)],
             seen="what run --dry-run says",
             expected="a launch that can be placed on these hosts",
             hint=launch.refused_hint or "see: distconsole run --dry-run",
         )
 
 
-@host_rule("script.launcher", "script", Level.QUICK, ScriptFacts, unless=unless_launch)
 @hint("--launcher horovod, --launcher mpi.")
+@host_rule("script.launcher", "script", Level.QUICK, ScriptFacts, unless=unless_launch)
 def _launcher(host: HostView) -> RuleResults:
-    """A script that lies on the hosts alone, so that `auto` cannot see that it needs Horovod or MPI.
-
-    ``auto`` reads the script here; where it lies on the hosts alone they know better.
-    """
+    """A script that lies on the hosts alone, so that `auto` cannot see that it needs Horovod or MPI."""
     launch, modules = get_launch(host.view), host.of(ScriptFacts).modules or {}
-    found = [LAUNCHER_OF[module] for module in LAUNCHER_OF if module in modules]
+    found = [each for module, each in LAUNCHER_OF.items() if module in modules]
     if found and launch.auto and not launch.needs.readable:
         launcher, name = found[0]
         yield warn(
@@ -90,8 +77,8 @@ def _launcher(host: HostView) -> RuleResults:
         )
 
 
-@host_rule("script.interpreter", "script", Level.QUICK, ScriptFacts, unless=unless_launch)
 @hint("--python PATH, --setup 'source …/activate'.")
+@host_rule("script.interpreter", "script", Level.QUICK, ScriptFacts, unless=unless_launch)
 def _interpreter(host: HostView) -> RuleResults:
     """The interpreter that the command names is not there on some host, or does not start."""
     python = host.of(ScriptFacts).python
@@ -106,8 +93,8 @@ def _interpreter(host: HostView) -> RuleResults:
         )
 
 
-@host_rule("script.workdir", "script", Level.QUICK, ScriptFacts, OsFacts, unless=unless_brought)
 @hint("--sync, --workdir DIR, or make it.")
+@host_rule("script.workdir", "script", Level.QUICK, ScriptFacts, OsFacts, unless=unless_brought)
 def _workdir(host: HostView) -> RuleResults:
     """A host without the folder that the ranks start in, or one on a filesystem that does not answer."""
     workdir, found = get_launch(host.view).workdir, host.of(ScriptFacts).workdir
@@ -136,13 +123,10 @@ def _no_folder(found: Found) -> str:
     return "" if found.readable else "cannot be entered"
 
 
-@host_rule("script.rendezvous", "script", Level.QUICK, ScriptFacts, NetFacts, SshFacts)
 @hint("The address of the first host.")
+@host_rule("script.rendezvous", "script", Level.QUICK, ScriptFacts, NetFacts, SshFacts)
 def _rendezvous(host: HostView) -> RuleResults:
-    """MASTER_ADDR, --master_addr, --rdzv_endpoint or tcp:// that is not the first host: everybody waits.
-
-    Rank 0 listens where it is told to, and must have that address.
-    """
+    """MASTER_ADDR, --master_addr, --rdzv_endpoint or tcp:// that is not the first host: everybody waits."""
     launch, meant = host.view.launch, host.of(ScriptFacts).address
     if launch is None or not launch.address or not launch.hosts:
         yield NotApplicable("the launch names no address to meet at")
@@ -175,14 +159,11 @@ def _rendezvous(host: HostView) -> RuleResults:
             )
 
 
-@host_rule("script.ranks", "script", Level.QUICK, OsFacts, GpuFacts, unless=unless_launch)
 @hint("--nproc gpu.")
+@host_rule("script.ranks", "script", Level.QUICK, GpuFacts, unless=unless_launch)
 def _ranks(host: HostView) -> RuleResults:
-    """More ranks on a host than GPUs, by a script that uses NCCL.
-
-    More ranks than GPUs: `Duplicate GPU detected`, `invalid device ordinal`.
-    """
-    launch, gpus, cpus = get_launch(host.view), host.of(GpuFacts).count, host.of(OsFacts).cpus
+    """More ranks on a host than GPUs, by a script that uses NCCL."""
+    launch, gpus = get_launch(host.view), host.of(GpuFacts).count
     planned = launch.hosts.get(str(host))
     if planned is None:
         return
@@ -202,12 +183,138 @@ def _ranks(host: HostView) -> RuleResults:
             expected="a rank for each GPU",
             hint="--nproc gpu",
         )
-    elif not have and cpus and count > cpus:
-        yield info(f"{count} ranks share {_count(cpus, 'processor')} of {HERE}")
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-RULES = (_launch, _launcher, _interpreter, _workdir, _rendezvous, _ranks)
+MISSING = "missing"
+JUDGED_ELSEWHERE = ("torch", "horovod")
+"""Modules whose presence and versions groups of their own compare."""
+
+
+def _unless_modules(host: HostView) -> NotApplicable | None:
+    """Leave out a host on which the script's modules could not be asked for."""
+    asked = host.of(ScriptFacts).modules is not None
+    return unless_launch(host) or (None if asked else NotApplicable(NO_SCRIPT))
+
+
+@hint("pip install on the hosts named.")
+@rule("script.imports", "script", Level.QUICK, ScriptFacts, unless=_unless_modules)
+def _imports(view: View) -> RuleResults:
+    """`ModuleNotFoundError` on one host, after the others have begun; found without importing."""
+    launch = get_launch(view)
+    facts = {name: each.modules or {} for name, each in view.of(ScriptFacts).items()}
+    found_on: dict[str, list[str]] = {}
+    for name, modules in facts.items():
+        for module, found in modules.items():
+            if module not in JUDGED_ELSEWHERE:
+                found_on.setdefault(module, []).extend([name] if found.found else [])
+    nowhere = [module for module, hosts in found_on.items() if not hosts]
+
+    def judge(host: HostView) -> RuleResults:
+        code, modules = host.of(ScriptFacts).code, facts[str(host)]
+        lacking = [m for m, hosts in found_on.items() if m in modules and str(host) not in hosts]
+        own = sorted(nowhere) if code is not None and code.own_path else []
+        if own:
+            yield info(
+                f"{join_some(own)} {_be(own)} found on no host, but {launch.name} changes sys.path"
+            )
+        needed = [module for module in lacking if modules[module].needed and module not in own]
+        if needed:
+            yield _report_lacking(launch, host, needed, facts)
+        for module in lacking:
+            if module not in needed and module not in own and module not in nowhere:
+                yield info(f"{module}, which {launch.name} can do without, is not there on {HERE}")
+
+    yield from judge_each(judge)(view)
+
+
+def _report_lacking(
+    launch: Launch, host: HostView, needed: list[str], facts: Mapping[str, Mapping[str, Module]]
+) -> Finding:
+    python = launch.hosts[str(host)].python if str(host) in launch.hosts else "python3"
+    packages = [_what_to_install(module, facts) for module in needed[:MAX_LISTED]]
+    return fail(
+        f"{join_some(needed)}, which {launch.name} imports, {_be(needed)} not there on {HERE}",
+        seen=f"importlib.util.find_spec by {python}",
+        expected="every module that the script imports, on every host",
+        hint=f"on {HERE}: {python} -m pip install {' '.join(packages)}; "
+        "or --python, --setup or --env PYTHONPATH=… name where it is",
+    )
+
+
+def _be(modules: list[str]) -> str:
+    return "is" if len(modules) == 1 else "are"
+
+
+def _what_to_install(module: str, facts: Mapping[str, Mapping[str, Module]]) -> str:
+    """Return what to install for a module: what the other hosts have."""
+    for found in (modules.get(module) for modules in facts.values()):
+        if found is not None and found.found and found.package:
+            return f"{found.package}=={found.version}" if found.version else found.package
+    return module
+
+
+@hint("pip install NAME==VERSION on the hosts named.")
+@rule("script.versions", "script", Level.QUICK, ScriptFacts)
+def _versions(view: View) -> RuleResults:
+    """Another version of what the script imports on one host."""
+    facts = {name: each.modules or {} for name, each in view.of(ScriptFacts).items()}
+    versions = by_key(
+        (found.package, (name, found.version))
+        for name, modules in facts.items()
+        for module, found in modules.items()
+        if found.version and module not in JUDGED_ELSEWHERE
+    )
+    packages = {package: dict(pairs) for package, pairs in versions.items()}
+    pythons = {n: p.executable for n, p in view.of(PythonFacts).items()}
+    yield from differ_in_packages(
+        packages, pythons, "the same version of what the script imports on every host"
+    )
+
+
+def differ_in_packages(
+    packages: Mapping[str, Mapping[str, str]], pythons: Mapping[str, str], expected: str
+) -> RuleResults:
+    """Yield the finding that versions of packages differ, with what to install on which host.
+
+    Args:
+        packages: By package and host the version.
+        pythons: By host the interpreter to install it for.
+    """
+    lines: dict[str, str] = {}
+    pins: dict[str, list[str]] = {}
+    for package, versions in sorted(packages.items()):
+        split = dissent(versions)
+        if split is not None:
+            lines[package] = split.told(package)
+            pin = [] if split.majority in (None, MISSING) else [f"{package}=={split.majority}"]
+            for name in split.minority:
+                pins.setdefault(name, []).extend(pin)
+    if lines:
+        yield warn(
+            f"{len(lines)} packages differ, on {name_hosts(list(pins))}"
+            if len(lines) > 1
+            else next(iter(lines.values())),
+            pins,
+            seen=list_some(list(lines.values())),
+            expected=expected,
+            hint="\n".join(
+                f"on {name}: {pythons.get(name, 'python3')} -m pip install {' '.join(each[:40])}"
+                for name, each in pins.items()
+                if each
+            )
+            or f"install one version of {join_some(lines)} everywhere",
+        )
+
+
+def packages_of_script(view: View) -> frozenset[str]:
+    """Return the distributions, in plain spelling, that the script of the launch imports."""
+    return frozenset(
+        re.sub(r"[-_.]+", "-", module.package).lower()
+        for facts in view.of(ScriptFacts).values()
+        for module in (facts.modules or {}).values()
+        if module.package
+    )

@@ -6,41 +6,29 @@ import posixpath
 import shlex
 from collections.abc import Hashable, Mapping
 
-from distconsole.checks.engine.rule import (
-    HERE,
-    HostView,
-    NotApplicable,
-    RuleResults,
-    fail,
-    hint,
-    host_rule,
-    info,
-    rule,
-    warn,
-)
+from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
+from distconsole.checks.engine.rule import HostView, hint, host_rule, rule
 from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.facts.script import CodeFile, Found, ScriptFacts, ScriptFile
-from distconsole.checks.rules.script.launches import get_launch, unless_brought, unless_launch
-from distconsole.checks.rules.system.folders import NUMBERED, TOLD, lies_on_stuck
-from distconsole.checks.rules.wording import (
-    MAX_LISTED,
-    Dissent,
-    dissent,
-    list_some,
-    name_hosts,
-    size,
+from distconsole.checks.rules.agreement import Dissent, dissent
+from distconsole.checks.rules.script.launches import (
+    NO_SCRIPT,
+    get_launch,
+    unless_brought,
+    unless_launch,
 )
+from distconsole.checks.rules.system.folders import NUMBERED, TOLD, lies_on_stuck
+from distconsole.checks.rules.wording import MAX_LISTED, list_some, name_hosts, size
 from distconsole.model.requests import Level
 from distconsole.model.time_text import utc_text
 
 MISSING = "is not there"
-NO_SCRIPT = "the script is not there, or cannot be read"
 
 
-@host_rule("script.present", "script", Level.QUICK, ScriptFacts, unless=unless_brought)
 @hint("--sync, or rsync.")
+@host_rule("script.present", "script", Level.QUICK, ScriptFacts, unless=unless_brought)
 def _present(host: HostView) -> RuleResults:
     """A host without the script or module, or with one that it cannot read; a folder, a binary."""
     launch, found = get_launch(host.view), host.of(ScriptFacts)
@@ -64,24 +52,21 @@ def _wrong_script(script: ScriptFile, launch: Launch) -> str:
     if script.error:
         absent = script.code in ("", "ENOENT")
         return MISSING if absent else f"cannot be read ({script.error})"
-    if script.kind == "folder":
-        return "is a folder without __main__.py"
-    if script.kind != "file":
-        return "is no file"
-    if not script.readable:
-        return "cannot be read"
-    if script.binary:
-        return "is no text"
-    return "is larger than 4 MiB: no script" if script.too_large else ""
+    wrong = {
+        "is a folder without __main__.py": script.kind == "folder",
+        "is no file": script.kind != "file",
+        "cannot be read": not script.readable,
+        "is no text": script.binary,
+        "is larger than 4 MiB: no script": script.too_large,
+    }
+    return next((words for words, holds in wrong.items() if holds), "")
 
 
 def _bring(view: View, trouble: str) -> str:
     """Return what brings the script to hosts that lack it."""
     launch = get_launch(view)
     scripts = {name: found.script for name, found in view.of(ScriptFacts).items()}
-    lacking = [
-        name for name, script in scripts.items() if _wrong_script(script, launch) == trouble
-    ]
+    lacking = [name for name, each in scripts.items() if _wrong_script(each, launch) == trouble]
     path, hosts = shlex.quote(launch.path), " ".join(lacking[:MAX_LISTED])
     if launch.module:
         return (
@@ -94,8 +79,8 @@ def _bring(view: View, trouble: str) -> str:
     return f"distconsole run --sync brings it; or: for h in {hosts}; do rsync -a {path} $h:{path}; done"
 
 
-@rule("script.same", "script", Level.QUICK, ScriptFacts, unless=unless_brought)
 @hint("--sync, or rsync.")
+@rule("script.same", "script", Level.QUICK, ScriptFacts, unless=unless_brought)
 def _same(view: View) -> RuleResults:
     """Stale code on one host, also in what the script imports from beside it: a hang hours later."""
     launch, facts = get_launch(view), view.of(ScriptFacts)
@@ -109,13 +94,14 @@ def _same(view: View) -> RuleResults:
     differing: list[str] = []
     for path in sorted({path for code in codes.values() for path in code.files}):
         files = {name: code.files.get(path) for name, code in codes.items()}
-        split = dissent({name: _mark(file) for name, file in files.items()})
+        split = dissent(
+            {n: f.sha256 if f is not None and not f.error else "missing" for n, f in files.items()}
+        )
         if split is not None:
             differing.append(path)
             blamed.update(split.minority)
-            lines += [
-                f"{path}: {name_hosts(on)} {_format(files[on[0]])}" for _, on in split.groups
-            ]
+            for _, on in split.groups:
+                lines.append(f"{path}: {name_hosts(on)} {_format(files[on[0]])}")
     if not differing:
         return
     hosts = [name for name in facts if name in blamed]
@@ -133,10 +119,6 @@ def _same(view: View) -> RuleResults:
     )
 
 
-def _mark(file: CodeFile | None) -> str:
-    return "missing" if file is None or file.error else file.sha256
-
-
 def _format(file: CodeFile | None) -> str:
     if file is None:
         return "has none"
@@ -147,16 +129,17 @@ def _format(file: CodeFile | None) -> str:
 
 def _commits(facts: Mapping[str, ScriptFacts]) -> list[str]:
     """Return what is checked out, where that differs."""
-    gits = {name: each.git for name, each in facts.items() if each.git is not None}
     heads = {
-        n: f"{g.head[:10]}{', changed' if g.dirty else ''}" for n, g in gits.items() if g.head
+        name: f"{git.head[:10]}{', changed' if git.dirty else ''}"
+        for name, each in facts.items()
+        if (git := each.git) is not None and git.head
     }
     split = dissent(heads)
     return [] if split is None else [f"git: {split.told('checked out')}"]
 
 
-@host_rule("script.syntax", "script", Level.QUICK, ScriptFacts, unless=unless_launch)
 @hint("--python PATH.")
+@host_rule("script.syntax", "script", Level.QUICK, ScriptFacts, unless=unless_launch)
 def _syntax(host: HostView) -> RuleResults:
     """Code that an older Python on the hosts does not understand; Windows' line ends."""
     facts, path = host.of(ScriptFacts), get_launch(host.view).path
@@ -182,8 +165,8 @@ def _syntax(host: HostView) -> RuleResults:
         yield info("the script's #! line ends with CR: ./ does not start it")
 
 
-@rule("script.arguments", "script", Level.QUICK, ScriptFacts, OsFacts, unless=unless_launch)
 @hint("Mount or copy it; chmod.")
+@rule("script.arguments", "script", Level.QUICK, ScriptFacts, OsFacts, unless=unless_launch)
 def _arguments(view: View) -> RuleResults:
     """A data folder that is missing, empty or another one on some host; an output folder that is read-only."""
     launch, facts, systems = get_launch(view), view.of(ScriptFacts), view.of(OsFacts)
@@ -209,10 +192,8 @@ def _check_path(what: str, found: Mapping[str, Found], *, output: bool) -> RuleR
     seen, hosts, expected = list(found), late or missing or closed, "the same data on every host"
     on = name_hosts(hosts)
     if late:
-        trouble, hint = (
-            "does not answer",
-            "is its server up? mount | grep of that folder; umount -f -l",
-        )
+        trouble = "does not answer"
+        hint = "is its server up? mount | grep of that folder; umount -f -l"
     elif missing:
         on = "any host" if len(missing) == len(found) else on
         trouble = "is not there"
@@ -220,10 +201,8 @@ def _check_path(what: str, found: Mapping[str, Found], *, output: bool) -> RuleR
     elif closed:
         seen, place = closed, found[closed[0]].above or found[closed[0]].real
         trouble = "cannot be written to" if output else "cannot be read"
-        mend = (
-            f"make it, or take it over: sudo chown $USER {place}" if output else "chmod or chown"
-        )
-        hint = f"on {on}: ls -ld {place}; {mend}"
+        take_over = f"make it, or take it over: sudo chown $USER {place}"
+        hint = f"on {on}: ls -ld {place}; {take_over if output else 'chmod or chown'}"
     elif output or (unlike := _find_unlike(found)) is None:
         return
     else:
@@ -271,6 +250,3 @@ def _format_path(found: Found) -> str:
     if found.mount is not None:
         parts.append(f"{found.mount.kind} {found.mount.source} at {found.mount.point}")
     return ", ".join([*parts, *([] if found.readable else ["not readable"])])
-
-
-RULES = (_present, _same, _syntax, _arguments)

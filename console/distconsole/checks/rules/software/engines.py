@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from distconsole.checks.engine.rule import (
-    HERE,
-    HostView,
-    NotApplicable,
-    RuleResults,
-    differ,
-    fail,
-    hint,
-    host_rule,
-    info,
-    rule,
-    warn,
-)
+from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
+from distconsole.checks.engine.rule import HostView, hint, host_rule, only_where, rule
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.node import HorovodFacts, MpiFacts, PythonFacts, TorchFacts
 from distconsole.checks.fixes.cures import in_setup, library_first, prefix_of
-from distconsole.checks.rules.wording import dissent, join_some, list_some, name_hosts, these_have
+from distconsole.checks.rules.agreement import differ, dissent
+from distconsole.checks.rules.wording import join_some, list_some, name_hosts, these_have
 from distconsole.model.findings import Cure
 from distconsole.model.requests import Level
 
+unless_horovod = only_where(lambda host: host.of(HorovodFacts).present, "no Horovod")
+_unless_torch = only_where(lambda host: host.of(TorchFacts).version, "no torch")
+_unless_nccl = only_where(lambda host: host.of(TorchFacts).nccl, "no NCCL with this torch")
 
-def unless_horovod(host: HostView) -> NotApplicable | None:
-    """Leave out a host without Horovod."""
-    return None if host.of(HorovodFacts).present else NotApplicable("no Horovod")
 
-
-@rule("torch.present", "torch", Level.QUICK, TorchFacts, PythonFacts)
 @hint("pip install torch, or --python and --setup.")
+@rule("torch.present", "torch", Level.QUICK, TorchFacts, PythonFacts)
 def _torch_present(view: View) -> RuleResults:
     """A host without torch, or with one that lies broken on the disk."""
     facts = view.of(TorchFacts)
@@ -61,13 +50,11 @@ def _torch_present(view: View) -> RuleResults:
         )
 
 
-@rule("torch.build", "torch", Level.QUICK, TorchFacts)
 @hint("pip install torch==VERSION")
+@rule("torch.build", "torch", Level.QUICK, TorchFacts, unless=_unless_torch)
 def _torch_build(view: View) -> RuleResults:
     """One host with another torch, or one built for another CUDA (read from torch/version.py)."""
-    every = view.of(TorchFacts)
-    facts = {name: found for name, found in every.items() if found.version}
-    yield NotApplicable("no torch", tuple(name for name in every if name not in facts))
+    facts = view.of(TorchFacts)
     for what, values in (
         ("torch", {name: found.version for name, found in facts.items()}),
         ("torch built for CUDA", {name: found.cuda or "none" for name, found in facts.items()}),
@@ -87,13 +74,18 @@ def _torch_build(view: View) -> RuleResults:
             return
 
 
-@host_rule("torch.cuda", "torch", Level.QUICK, TorchFacts, GpuFacts)
-@hint("Install the wheel for the driver's CUDA.")
-def _torch_cuda(host: HostView) -> RuleResults:
-    """A CPU build of torch on a GPU host, a driver too old for the CUDA of torch.
+@hint("Install a release build.")
+@host_rule("torch.debug", "torch", Level.QUICK, TorchFacts)
+def _torch_debug(host: HostView) -> RuleResults:
+    """A debug build of torch."""
+    if host.of(TorchFacts).debug:
+        yield info(f"torch on {HERE} is a debug build, and slow")
 
-    A torch that cannot use the GPUs that are there (pytorch#167244 for architectures).
-    """
+
+@hint("Install the wheel for the driver's CUDA.")
+@host_rule("torch.cuda", "torch", Level.QUICK, TorchFacts, GpuFacts)
+def _torch_cuda(host: HostView) -> RuleResults:
+    """A CPU build of torch on a GPU host, a driver too old for the CUDA of torch."""
     torch, gpu = host.of(TorchFacts), host.of(GpuFacts)
     driver = gpu.cuda_driver or 0
     wanted = (torch.cuda or "").partition(".")[0]
@@ -115,13 +107,8 @@ def _torch_cuda(host: HostView) -> RuleResults:
         )
 
 
-def _unless_nccl(host: HostView) -> NotApplicable | None:
-    """Leave out a host whose torch has no NCCL."""
-    return None if host.of(TorchFacts).nccl else NotApplicable("no NCCL with this torch")
-
-
-@rule("nccl.version", "torch", Level.QUICK, TorchFacts, unless=_unless_nccl)
 @hint("Reinstall torch at one version; NCCL_NET_PLUGIN=none.")
+@rule("nccl.version", "torch", Level.QUICK, TorchFacts, unless=_unless_nccl)
 def _nccl(view: View) -> RuleResults:
     """NCCL versions, or network plugins, that differ between hosts: a silent hang."""
     facts = view.of(TorchFacts)
@@ -145,16 +132,8 @@ def _nccl(view: View) -> RuleResults:
         )
 
 
-@host_rule("torch.debug", "torch", Level.QUICK, TorchFacts)
-@hint("Install a release build.")
-def _torch_debug(host: HostView) -> RuleResults:
-    """A debug build of torch."""
-    if host.of(TorchFacts).debug:
-        yield info(f"torch on {HERE} is a debug build, and slow")
-
-
-@rule("horovod.build", "horovod", Level.QUICK, HorovodFacts)
 @hint("distconsole setup builds it once, for all of them.")
+@rule("horovod.build", "horovod", Level.QUICK, HorovodFacts)
 def _horovod_build(view: View) -> RuleResults:
     """Gloo on one host and MPI on another; NCCL missing on one; versions that differ."""
     every = view.of(HorovodFacts)
@@ -187,15 +166,13 @@ def _setup(*names: str, options: str = "") -> str:
     return f"distconsole setup {options}--hosts {','.join(names)}"
 
 
+@hint("distconsole setup builds it against the torch that is there.")
 @host_rule(
     *("horovod.torch", "horovod", Level.QUICK, HorovodFacts, TorchFacts), unless=unless_horovod
 )
-@hint("distconsole setup builds it against the torch that is there.")
 def _horovod_torch(host: HostView) -> RuleResults:
-    """`Extension horovod.torch has not been built`, `undefined symbol` after an update of torch.
-
-    Horovod's library is bound to the torch that it was built against (horovod#629, #2589).
-    """
+    """`Extension horovod.torch has not been built`, `undefined symbol` after an update of torch."""
+    # Horovod's library is bound to the torch that it was built against (horovod#629, #2589).
     facts, torch = host.of(HorovodFacts), host.of(TorchFacts)
     installed, built = torch.version or "none", facts.against.get("pytorch", "")
     others = [other.version for other in host.view.of(TorchFacts).values()]
@@ -225,10 +202,10 @@ def _is_same(built: str, installed: str) -> bool:
     return built.partition("+")[0] == installed.partition("+")[0]
 
 
+@hint("distconsole setup --rebuild, where one of the hosts has nvcc.")
 @host_rule(
     *("horovod.nccl", "horovod", Level.STANDARD, HorovodFacts, GpuFacts), unless=unless_horovod
 )
-@hint("distconsole setup --rebuild, where one of the hosts has nvcc.")
 def _horovod_nccl(host: HostView) -> RuleResults:
     """GPUs, and a Horovod that copies every gradient through the host."""
     facts = host.of(HorovodFacts)
@@ -243,8 +220,8 @@ def _horovod_nccl(host: HostView) -> RuleResults:
         )
 
 
-@host_rule("horovod.mpi", "horovod", Level.STANDARD, HorovodFacts, MpiFacts)
 @hint("Put the right MPI first on PATH and LD_LIBRARY_PATH.")
+@host_rule("horovod.mpi", "horovod", Level.STANDARD, HorovodFacts, MpiFacts)
 def _horovod_mpi(host: HostView) -> RuleResults:
     """Horovod linked with one MPI and started by mpirun of another: every rank says size 1."""
     mpi, mapped = host.of(MpiFacts), host.of(HorovodFacts).mapped
@@ -261,8 +238,8 @@ def _horovod_mpi(host: HostView) -> RuleResults:
         )
 
 
-@rule("mpi.version", "mpi", Level.QUICK, MpiFacts)
 @hint("Install one MPI everywhere.")
+@rule("mpi.version", "mpi", Level.QUICK, MpiFacts)
 def _mpi_version(view: View) -> RuleResults:
     """`Data unpack would read past end of buffer`: MPI versions or families that differ."""
     every = view.of(MpiFacts)
@@ -287,13 +264,3 @@ def _mpi_version(view: View) -> RuleResults:
         expected="the same MPI everywhere: others do not understand each other's messages",
         hint="install the version of the majority, or put it first on the PATH with --setup",
     )
-    for name, found in facts.items():
-        if found.daemon is None:
-            summary = f"mpirun on {name} has no daemon (orted, prted) beside it on the PATH"
-            yield warn(summary, (name,), seen=found.mpirun)
-
-
-RULES = (
-    *(_torch_present, _torch_build, _torch_debug, _torch_cuda, _nccl),
-    *(_horovod_build, _horovod_torch, _horovod_nccl, _horovod_mpi, _mpi_version),
-)

@@ -7,24 +7,14 @@ import re
 from collections.abc import Iterable
 from statistics import median
 
-from distconsole.checks.engine.rule import (
-    HERE,
-    HostView,
-    NotApplicable,
-    RuleResults,
-    differ,
-    fail,
-    hint,
-    host_rule,
-    judge_each,
-    rule,
-    warn,
-)
+from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, warn
+from distconsole.checks.engine.rule import HostView, hint, host_rule, judge_each, rule
 from distconsole.checks.facts.evidence import Outcome, View
 from distconsole.checks.facts.gpu import GpuFacts
-from distconsole.checks.facts.network import BetweenFacts
-from distconsole.checks.facts.node import EnvFacts, HorovodFacts, ImportFacts, TorchFacts
+from distconsole.checks.facts.network import BetweenFacts, EnvFacts
+from distconsole.checks.facts.node import HorovodFacts, ImportFacts, TorchFacts
 from distconsole.checks.gather.timings import busy_hosts
+from distconsole.checks.rules.agreement import by_key, differ
 from distconsole.checks.rules.software.engines import unless_horovod
 from distconsole.checks.rules.wording import join_some, name_hosts
 from distconsole.model.findings import Cure
@@ -45,8 +35,8 @@ DEFAULTS = {"HOROVOD_START_TIMEOUT": 30.0, "HOROVOD_GLOO_TIMEOUT_SECONDS": 30.0,
 """Horovod's own (runner/launch.py, common/gloo); the last one ends nothing unless it is set above 0."""
 
 
-@rule("torch.import", "torch", Level.STANDARD, ImportFacts)
 @hint("A local copy of the environment.")
+@rule("torch.import", "torch", Level.STANDARD, ImportFacts)
 def _import(view: View) -> RuleResults:
     """A torch that cannot be imported, or takes so long on one host that the others give up."""
     # What others do on the machine at this moment says nothing of its disk.
@@ -86,13 +76,32 @@ def _import(view: View) -> RuleResults:
             )
 
 
-@rule("nccl.copies", "torch", Level.QUICK, TorchFacts)
-@hint("Take it out of LD_LIBRARY_PATH.")
-def _nccl_copies(view: View) -> RuleResults:
-    """A second libnccl on LD_LIBRARY_PATH, or another NCCL loaded on one host than on the others.
+@hint("A newer wheel, or the one for the newer CUDA.")
+@host_rule("torch.arch", "torch", Level.STANDARD, ImportFacts, GpuFacts)
+def _arch(host: HostView) -> RuleResults:
+    """A wheel without code for this GPU: `no kernel image is available for execution`."""
+    gpus, architectures = host.of(GpuFacts).gpus, host.of(ImportFacts).architectures
+    models = {gpu.capability: gpu.name or "" for gpu in gpus if gpu.capability}
+    if not models:
+        yield NotApplicable("no GPU")
+    elif not architectures:
+        yield NotApplicable("this torch has no code for GPUs, or does not say for which")
+    for capability, model in models.items() if architectures else ():
+        if not runs_on(capability, architectures):
+            wanted = f"sm_{capability[0]}{capability[1]}"
+            yield fail(
+                f"torch on {HERE} has no code for its {model} ({wanted})",
+                seen=f"built for {' '.join(architectures)}",
+                expected=f"{wanted}, or PTX that is older; else: no kernel image is available",
+                hint="a newer wheel: pip install --upgrade torch "
+                "--index-url https://download.pytorch.org/whl/cu128",
+            )
 
-    Two copies of a library with one name: which one a rank gets depends on who loads first.
-    """
+
+@hint("Take it out of LD_LIBRARY_PATH.")
+@rule("nccl.copies", "torch", Level.QUICK, TorchFacts)
+def _nccl_copies(view: View) -> RuleResults:
+    """A second libnccl on LD_LIBRARY_PATH, or another NCCL loaded on one host than on the others."""
     yield from judge_each(_find_copies)(view)
     imported = view.of(ImportFacts).items()
     yield from differ(
@@ -139,33 +148,11 @@ def runs_on(capability: tuple[int, int], architectures: Iterable[str]) -> bool:
     return False
 
 
-@host_rule("torch.arch", "torch", Level.STANDARD, ImportFacts, GpuFacts)
-@hint("A newer wheel, or the one for the newer CUDA.")
-def _arch(host: HostView) -> RuleResults:
-    """A wheel without code for this GPU: `no kernel image is available for execution`."""
-    gpus, architectures = host.of(GpuFacts).gpus, host.of(ImportFacts).architectures
-    models = {gpu.capability: gpu.name or "" for gpu in gpus if gpu.capability}
-    if not models:
-        yield NotApplicable("no GPU")
-    elif not architectures:
-        yield NotApplicable("this torch has no code for GPUs, or does not say for which")
-    for capability, model in models.items() if architectures else ():
-        if not runs_on(capability, architectures):
-            wanted = f"sm_{capability[0]}{capability[1]}"
-            yield fail(
-                f"torch on {HERE} has no code for its {model} ({wanted})",
-                seen=f"built for {' '.join(architectures)}",
-                expected=f"{wanted}, or PTX that is older; else: no kernel image is available",
-                hint="a newer wheel: pip install --upgrade torch "
-                "--index-url https://download.pytorch.org/whl/cu128",
-            )
-
-
+@hint("export HOROVOD_START_TIMEOUT and HOROVOD_GLOO_TIMEOUT_SECONDS; `run` waits 120 s.")
 @rule(
     *("horovod.timeouts", "horovod", Level.STANDARD, HorovodFacts, EnvFacts, ImportFacts),
     unless=unless_horovod,
 )
-@hint("export HOROVOD_START_TIMEOUT and HOROVOD_GLOO_TIMEOUT_SECONDS; `run` waits 120 s.")
 def _timeouts(view: View) -> RuleResults:
     """`Timed out waiting for hosts to acknowledge`: an import of torch from a slow disk takes longer than Horovod's 30 s, or than what its variables say."""
     imports, logins = view.of(ImportFacts), _login_seconds(view)
@@ -217,12 +204,6 @@ def _seconds(text: str | None, default: float) -> float:
 
 def _login_seconds(view: View) -> dict[str, float]:
     """Return how long ssh from other hosts to each takes, where that was tried and worked."""
-    found: dict[str, float] = {}
-    for facts in view.of(BetweenFacts).values():
-        for login in facts.logins:
-            if login.ok:
-                found[login.target] = max(found.get(login.target, 0.0), login.seconds)
-    return found
-
-
-RULES = (_import, _arch, _nccl_copies, _timeouts)
+    every = (login for facts in view.of(BetweenFacts).values() for login in facts.logins)
+    times = by_key((login.target, login.seconds) for login in every if login.ok)
+    return {target: max(seconds) for target, seconds in times.items()}

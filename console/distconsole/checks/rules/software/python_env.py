@@ -5,26 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from distconsole.checks.engine.rule import (
-    RuleResults,
-    differ,
-    fail,
-    hint,
-    info,
-    rule,
-    warn,
-)
+from distconsole.checks.engine.results import RuleResults, fail, info, warn
+from distconsole.checks.engine.rule import hint, rule
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.network import NetFacts
-from distconsole.checks.facts.node import EnvFacts, PythonFacts, SshFacts
+from distconsole.checks.facts.network import EnvFacts, NetFacts
+from distconsole.checks.facts.node import PythonFacts, SshFacts
 from distconsole.checks.fixes.cures import add_to_hint, by_run, offer
 from distconsole.checks.gather.addresses import Endpoint, endpoints
-from distconsole.checks.rules.script.script_imports import (
+from distconsole.checks.rules.agreement import Dissent, by_key, differ, dissent
+from distconsole.checks.rules.script.launches import (
     MISSING,
     differ_in_packages,
     packages_of_script,
 )
-from distconsole.checks.rules.wording import Dissent, dissent, name_hosts
 from distconsole.config.spelling import nearest
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
@@ -33,7 +26,10 @@ OWN_RULES = ("torch", "horovod", "nvidia-nccl", "distconsole")
 """Packages, by the beginning of their names, that other checks compare."""
 
 PERSONAL = frozenset(
-    {"CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "RANK", "LOCAL_RANK"}
+    {
+        *("CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "RANK"),
+        *("LOCAL_RANK", "LD_LIBRARY_PATH"),
+    }
 )
 """Variables that may differ between hosts for good reasons."""
 PERSONAL_PREFIXES = ("SLURM_", "PMI_", "PMIX_", "OMPI_COMM_", "OMPI_MCA_orte_", "OMPI_MCA_ess_")
@@ -72,13 +68,10 @@ KNOWN = (
 )
 
 
-@rule("python.version", "python", Level.QUICK, PythonFacts)
 @hint("--python PATH, or python per host in the configuration.")
+@rule("python.version", "python", Level.QUICK, PythonFacts)
 def _version(view: View) -> RuleResults:
-    """Another Python on one host: pickled functions and compiled packages do not fit.
-
-    Minor versions must agree: pickled code does not cross them.
-    """
+    """Another Python on one host: pickled functions and compiled packages do not fit."""
     facts = view.of(PythonFacts)
     minor = {name: ".".join(found.version.split(".")[:2]) for name, found in facts.items()}
     split = dissent(minor)
@@ -95,13 +88,11 @@ def _version(view: View) -> RuleResults:
     yield from differ(info, "Python", {name: found.version for name, found in facts.items()})
 
 
-@rule("python.executable", "python", Level.QUICK, PythonFacts)
 @hint("Put the environment at the same place on every host.")
+@rule("python.executable", "python", Level.QUICK, PythonFacts)
 def _executable(view: View) -> RuleResults:
-    """An interpreter at another path: mpirun and torchrun start the same path everywhere.
-
-    mpirun and torchrun start the same path everywhere (DeepSpeed#1481).
-    """
+    """An interpreter at another path: mpirun and torchrun start the same path everywhere."""
+    # DeepSpeed#1481
     facts = view.of(PythonFacts)
     yield from differ(
         warn,
@@ -112,8 +103,8 @@ def _executable(view: View) -> RuleResults:
     )
 
 
-@rule("python.packages", "python", Level.QUICK, PythonFacts)
 @hint("pip install NAME==VERSION on the hosts named.")
+@rule("python.packages", "python", Level.QUICK, PythonFacts)
 def _packages(view: View) -> RuleResults:
     """One host with an older package, found by its metadata without importing anything."""
     facts = view.of(PythonFacts)
@@ -128,20 +119,18 @@ def _packages(view: View) -> RuleResults:
     yield from differ_in_packages(packages, pythons, "the same versions on every host")
 
 
-@rule("env.consistency", "python", Level.QUICK, EnvFacts)
 @hint("Set it everywhere, or nowhere and with `run --env`.")
+@rule("env.consistency", "python", Level.QUICK, EnvFacts)
 def _consistency(view: View) -> RuleResults:
     """A variable of NCCL, Gloo, MPI, CUDA or Horovod that is set on some hosts only."""
     facts = view.of(EnvFacts)
+    launched = view.launch.hosts.values() if view.launch is not None else ()
     names = {name for found in facts.values() for name in found.variables}
-    for variable in sorted(names - _set_by_launch(view)):
-        if variable in PERSONAL or variable.startswith(PERSONAL_PREFIXES):
+    names -= PERSONAL.union(*(host.env for host in launched))  # the launch sets its own everywhere
+    for variable in sorted(names):
+        if variable.startswith(PERSONAL_PREFIXES) or not re.match(r"[A-Z]+_", variable):
             continue
-        if variable in ("LD_LIBRARY_PATH", "PYTHONPATH") or not re.match(r"[A-Z]+_", variable):
-            continue
-        split = dissent(
-            {name: found.variables.get(variable, NOT_SET) for name, found in facts.items()}
-        )
+        split = dissent({n: each.variables.get(variable, NOT_SET) for n, each in facts.items()})
         if split is not None:
             yield warn(
                 split.told(variable),
@@ -151,13 +140,6 @@ def _consistency(view: View) -> RuleResults:
                 hint=f"look where it is set: grep -rn {variable} ~/.bashrc ~/.profile /etc/environment "
                 "/etc/profile.d",
             )
-    files = dissent({name: tuple(sorted(found.files.items())) for name, found in facts.items()})
-    if files is not None:
-        yield warn(
-            f"nccl.conf differs on {name_hosts(files.minority)}",
-            files.minority,
-            hint="compare /etc/nccl.conf and ~/.nccl.conf",
-        )
 
 
 def _done_by_run(view: View, variable: str) -> str:
@@ -174,21 +156,16 @@ def _follow_majority(view: View, variable: str, split: Dissent[str]) -> Cure | N
     return Cure(env={variable: split.majority}, by_run=ours) if split.majority else None
 
 
-def _set_by_launch(view: View) -> set[str]:
-    """Return the variables that the launch sets on every host, each as it must be there."""
-    hosts = view.launch.hosts.values() if view.launch is not None else ()
-    return {name for host in hosts for name in host.env}
-
-
-@rule("env.syntax", "python", Level.QUICK, EnvFacts)
 @hint("The finding has the right line.")
+@rule("env.syntax", "python", Level.QUICK, EnvFacts)
 def _syntax(view: View) -> RuleResults:
     """NCCL's grammar in a variable of Gloo, names that were renamed, typing errors."""
-    said: dict[tuple[str, str, str], list[str]] = {}
-    for name, facts in view.of(EnvFacts).items():
-        for variable, value in facts.variables.items():
-            for problem in _problems(variable, value):
-                said.setdefault((problem, variable, value), []).append(name)
+    said = by_key(
+        ((problem, variable, value), name)
+        for name, facts in view.of(EnvFacts).items()
+        for variable, value in facts.variables.items()
+        for problem in _problems(variable, value)
+    )
     for (problem, variable, value), names in said.items():
         summary, _, hint = problem.partition("; ")
         wrong = "one interface" in problem
@@ -230,24 +207,21 @@ def _problems(variable: str, value: str) -> Iterator[str]:
         yield f"{variable} is no known variable; did you mean {near}?"
 
 
-@rule("env.iface_exists", "python", Level.QUICK, EnvFacts, NetFacts, SshFacts)
 @hint("Set it per host, or leave it out: the launcher sets it from the address that it chose.")
+@rule("env.iface_exists", "python", Level.QUICK, EnvFacts, NetFacts, SshFacts)
 def _iface(view: View) -> RuleResults:
-    """`Unable to find address for: ens9`: a variable names an interface that a host lacks.
-
-    A variable must name an interface that is there and up, on each host that has it.
-    """
+    """`Unable to find address for: ens9`: a variable names an interface that a host lacks."""
     nets, chosen = view.of(NetFacts), endpoints(view)
     for name, facts in view.of(EnvFacts).items():
         up = {address.iface for address in nets[name].addresses if address.up}
         for variable in (*GLOO_NAMES, NCCL_NAME, *OMPI_NAMES):
             value = facts.variables.get(variable, "")
-            missing = [
-                word for word in _interfaces_in(variable, value) if not _exists(variable, word, up)
-            ]
+            named = _interfaces_in(variable, value)
+            missing = [word for word in named if not _exists(variable, word, up)]
             if missing:
                 right = _right_value(variable, chosen.get(name))
-                cure = _correct_name(view, name, variable, right)
+                change = HostCure(env={variable: right}) if right else HostCure(unset=(variable,))
+                cure = Cure(hosts={name: change}, by_run=_done_by_run(view, variable))
                 yield fail(
                     f"{variable} names {missing[0]}, which {name} does not have",
                     (name,),
@@ -265,11 +239,6 @@ def _right_value(variable: str, chosen: Endpoint | None) -> str | None:
     return f"={chosen.interface}" if variable == NCCL_NAME else chosen.interface
 
 
-def _correct_name(view: View, name: str, variable: str, value: str | None) -> Cure:
-    change = HostCure(env={variable: value}) if value else HostCure(unset=(variable,))
-    return Cure(hosts={name: change}, by_run=_done_by_run(view, variable))
-
-
 def _interfaces_in(variable: str, value: str) -> list[str]:
     """Return the interfaces that a value asks for; none for exclusions and subnets."""
     if not value or value.startswith("^") or "/" in value:
@@ -283,6 +252,3 @@ def _exists(variable: str, word: str, up: set[str]) -> bool:
     if variable == NCCL_NAME:
         return any(name.startswith(word.partition(":")[0]) for name in up)
     return word in up
-
-
-RULES = (_version, _executable, _packages, _consistency, _syntax, _iface)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from distconsole.checks.engine.rule import NotApplicable, RuleResults, fail, info, warn
+from distconsole.checks.engine.results import NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.facts.evidence import NO_GROUP, Outcome, View
 from distconsole.checks.facts.jobs import CollFacts, RankReport
 from distconsole.checks.fixes.cures import library_first, prefix_of
+from distconsole.checks.rules.agreement import by_key
 from distconsole.checks.rules.wording import MAX_LISTED, name_hosts
 from distconsole.model.findings import Cure, Finding, HostCure
 
@@ -20,23 +21,17 @@ MEETING_FROM = {"torch": "imported torch", "horovod": "imported Horovod", "mpi":
 """Where a rank waits for the others. One that got no further than before kept them waiting; it is
 not they who did not come."""
 
-HINTS = (
-    ("No module named 'torch'", "--python PATH names the interpreter that has torch"),
-    ("No module named 'horovod'", "--python PATH names the interpreter that has Horovod"),
-    (
-        "no libmpi can be loaded",
-        "put the MPI's lib folder on LD_LIBRARY_PATH with --setup (or: module load openmpi)",
-    ),
-    (
-        "Data unpack would read past end of buffer",
-        "the MPIs of the hosts differ: look at mpi.version, and put one first on PATH by --setup",
-    ),
-    ("not found", "add the folder of mpirun and its daemon to PATH with --setup"),
-    (
-        "Unable to find address for",
-        "the host's own name must mean an address of its own: look at os.hostname_bindable",
-    ),
-)
+HINTS = {
+    "No module named 'torch'": "--python PATH names the interpreter that has torch",
+    "No module named 'horovod'": "--python PATH names the interpreter that has Horovod",
+    "no libmpi can be loaded": "put the MPI's lib folder on LD_LIBRARY_PATH with --setup (or: module "
+    "load openmpi)",
+    "Data unpack would read past end of buffer": "the MPIs of the hosts differ: look at mpi.version, "
+    "and put one first on PATH by --setup",
+    "not found": "add the folder of mpirun and its daemon to PATH with --setup",
+    "Unable to find address for": "the host's own name must mean an address of its own: look at "
+    "os.hostname_bindable",
+}
 """Words of an engine, and what mends it."""
 
 
@@ -51,32 +46,57 @@ def is_member(rank: RankReport) -> bool:
     return any(said.get("stage") == JOINED for said in rank.said)
 
 
-class Judged(NamedTuple):
-    """Which job is judged, by its facts, and what to do where its ranks are not who they should be."""
-
-    kind: type[CollFacts]
-    mend: str = "look at the variables RANK and WORLD_SIZE that the ranks get"
-
-
 Entries = Sequence[tuple[str, RankReport]]
 """Ranks with their hosts."""
 
+Group = dict[str, Any]
+"""What a rank says of the group that it joined: its rank in it, the world size, its library."""
 
-def judge_meeting(job: Judged, view: View) -> RuleResults:
+
+class Job:
+    """A job as its hosts tell of it, those left out on which ``run`` would refuse it."""
+
+    def __init__(self, kind: type[CollFacts], view: View, mend: str) -> None:
+        every = view.of(kind)
+        self.mend = mend
+        """What to do where its ranks are not who they should be."""
+        self.refused = {name: found for name, found in every.items() if found.refused}
+        self.hosts = {name: found for name, found in every.items() if not found.refused}
+        self.ranks = [(name, rank) for name, found in self.hosts.items() for rank in found.ranks]
+        self.groups: list[tuple[str, Group]] = [
+            (name, said["group"])
+            for name, rank in self.ranks
+            for said in rank.said
+            if isinstance(said.get("group"), dict)
+            and isinstance(said["group"].get("rank"), int)
+            and isinstance(said["group"].get("world_size"), int)
+        ]
+
+    @property
+    def first(self) -> CollFacts:
+        """What the first of its hosts tells."""
+        return next(iter(self.hosts.values()))
+
+    @property
+    def alone(self) -> bool:
+        """Whether ranks that should be many are each a world of one."""
+        sizes = {group["world_size"] for _, group in self.groups}
+        return sizes == {1} and any(found.world_size > 1 for found in self.hosts.values())
+
+
+def judge_meeting(job: Job) -> RuleResults:
     """Every rank joins the group; else who did not, and why."""
-    facts = _ranks_by_host(job, view)
-    refused = {name: found for name, found in view.of(job.kind).items() if found.refused}
-    for found in list(refused.values())[:1]:
+    for found in list(job.refused.values())[:1]:
         yield info(
             f"`run --launcher {found.launcher}` would be refused here: {found.refused}",
-            refused,
+            job.refused,
             hint=found.refused_hint,
         )
-        yield NotApplicable(f"`run` would refuse it: {found.refused}", tuple(refused))
-    absent = [(name, r) for name, found in facts.items() for r in found.ranks if not is_member(r)]
+        yield NotApplicable(f"`run` would refuse it: {found.refused}", tuple(job.refused))
+    absent = [entry for entry in job.ranks if not is_member(entry[1])]
     if not absent:
         return
-    some = next(iter(facts.values()))
+    some = job.first
     early = [entry for entry in absent if _is_early(entry[1], some)]
     _, first = first_cause(absent, early)
     missed = [entry for entry in early if entry[1].exit_code is not None] or early or absent
@@ -92,10 +112,6 @@ def judge_meeting(job: Judged, view: View) -> RuleResults:
         expected=f"{some.world_size} ranks that meet within {some.timeout_seconds:.0f} s",
         hint=_hint(first, some),
     )
-
-
-def _ranks_by_host(job: Judged, view: View) -> dict[str, CollFacts]:
-    return {name: found for name, found in view.of(job.kind).items() if not found.refused}
 
 
 def _list_ranks(entries: Entries) -> list[str]:
@@ -147,7 +163,7 @@ def _format_end(rank: RankReport) -> str:
 
 def _hint(rank: RankReport, job: CollFacts) -> str:
     text = "\n".join((*rank.error, *job.engine_said))
-    for words, hint in HINTS:
+    for words, hint in HINTS.items():
         if words in text:
             return hint
     if last_stage(rank) == NOT_STARTED and job.launcher != "torch":
@@ -163,9 +179,7 @@ def _hint(rank: RankReport, job: CollFacts) -> str:
 
 
 def _ranks(entries: Entries) -> str:
-    by_host: dict[str, list[int]] = {}
-    for name, rank in entries:
-        by_host.setdefault(name, []).append(rank.rank)
+    by_host = by_key((name, rank.rank) for name, rank in entries)
     parts = [
         f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks[:8]))} ({name})"
         for name, ranks in by_host.items()
@@ -173,23 +187,22 @@ def _ranks(entries: Entries) -> str:
     return name_hosts(parts)
 
 
-def judge_places(job: Judged, view: View) -> RuleResults:
+def judge_places(job: Job) -> RuleResults:
     """What each rank finds itself to be, against the plan."""
-    facts = _ranks_by_host(job, view)
-    groups = _groups(facts)
+    groups = job.groups
     if not groups:
-        yield from _nobody(job, view)
+        yield from _nobody(job)
         return
-    if alone(facts):
-        yield _all_alone(job, facts, groups)
+    if job.alone:
+        yield _all_alone(job)
         return
     ranks = [int(group["rank"]) for _, group in groups]
     twice = sorted({rank for rank in ranks if ranks.count(rank) > 1})
     if twice:
-        yield fail(f"ranks {twice} exist more than once", tuple(facts), hint=job.mend)
-    places = plan_places({name: found.planned for name, found in facts.items()})
+        yield fail(f"ranks {twice} exist more than once", job.hosts, hint=job.mend)
+    places = plan_places({name: found.planned for name, found in job.hosts.items()})
     for name, group in groups:
-        own, planned = facts[name], places.get(int(group["rank"]))
+        own, planned = job.hosts[name], places.get(int(group["rank"]))
         if planned is None or group["rank"] not in own.planned:
             yield fail(
                 f"a rank on {name} is {group['rank']} of {group['world_size']}, planned was one of "
@@ -229,33 +242,25 @@ def plan_places(planned: Mapping[str, tuple[int, ...]]) -> dict[int, dict[str, i
     return places
 
 
-def alone(facts: Mapping[str, CollFacts]) -> bool:
-    """Whether ranks that should be many are each a world of one."""
-    sizes = {group["world_size"] for _, group in _groups(facts)}
-    return sizes == {1} and any(found.world_size > 1 for found in facts.values())
-
-
-def _all_alone(
-    job: Judged, facts: Mapping[str, CollFacts], groups: list[tuple[str, dict[str, Any]]]
-) -> Finding:
-    world = next(iter(facts.values())).world_size
+def _all_alone(job: Job) -> Finding:
+    world = job.first.world_size
     libraries = {
         name: f"{group.get('library')} ({str(group.get('version', ''))[:40]}), "
         f"mpirun: {group.get('mpirun') or 'unknown'}"
-        for name, group in groups
+        for name, group in job.groups
         if group.get("library")
     }
     return fail(
         f"every rank says size 1: {world} were started, and each is alone",
-        facts,
+        job.hosts,
         seen="\n".join(f"{name}: {library}" for name, library in libraries.items()),
         expected=f"size {world} at every rank",
         hint=job.mend,
-        cure=_library_of_mpirun(groups),
+        cure=_library_of_mpirun(job.groups),
     )
 
 
-def _library_of_mpirun(groups: list[tuple[str, dict[str, Any]]]) -> Cure | None:
+def _library_of_mpirun(groups: Sequence[tuple[str, Group]]) -> Cure | None:
     """Return what puts the library of the mpirun that was found first, where it was another's."""
     hosts = {}
     for name, group in groups:
@@ -265,50 +270,36 @@ def _library_of_mpirun(groups: list[tuple[str, dict[str, Any]]]) -> Cure | None:
     return Cure(hosts=hosts) if hosts else None
 
 
-def _nobody(job: Judged, view: View) -> RuleResults:
-    started = _ranks_by_host(job, view)
-    for name, found in view.of(job.kind).items():
-        if name not in started:
-            yield NotApplicable(f"`run` would refuse it: {found.refused}", (name,))
-    if started:
-        yield NotApplicable(NO_GROUP, tuple(started), Outcome.COULD_NOT_RUN)
+def _nobody(job: Job) -> RuleResults:
+    for name, found in job.refused.items():
+        yield NotApplicable(f"`run` would refuse it: {found.refused}", (name,))
+    yield NotApplicable(NO_GROUP, tuple(job.hosts), Outcome.COULD_NOT_RUN)
 
 
-def _groups(facts: Mapping[str, CollFacts]) -> list[tuple[str, dict[str, Any]]]:
-    return [
-        (name, said["group"])
-        for name, found in facts.items()
-        for rank in found.ranks
-        for said in rank.said
-        if isinstance(said.get("group"), dict)
-        and isinstance(said["group"].get("rank"), int)
-        and isinstance(said["group"].get("world_size"), int)
-    ]
-
-
-def judge_values(job: Judged, view: View) -> RuleResults:
+def judge_values(job: Job) -> RuleResults:
     """Every value of every case bit for bit, and every case to its end."""
-    facts = _ranks_by_host(job, view)
-    if not _groups(facts) or alone(facts):
-        yield from _nobody(job, view)
+    if not job.groups or job.alone:
+        yield from _nobody(job)
         return
-    ranks = [(name, rank) for name, found in facts.items() for rank in found.ranks]
-    wrong: dict[str, dict[str, list[int]]] = {}
-    for name, rank in ranks:
-        for said in rank.said:
-            if "case" in said and said.get("wrong"):
-                case = f"{said['case']} of {int(said.get('elements', 0))} {said.get('dtype')}"
-                wrong.setdefault(case, {}).setdefault(name, []).append(rank.rank)
-    for case, hosts in wrong.items():
-        world = next(iter(facts.values())).world_size
+    wrong = by_key(
+        (
+            f"{said['case']} of {int(said.get('elements', 0))} {said.get('dtype')}",
+            (name, rank.rank),
+        )
+        for name, rank in job.ranks
+        for said in rank.said
+        if "case" in said and said.get("wrong")
+    )
+    for case, places in wrong.items():
+        hosts = by_key(places)
         yield fail(
-            f"{case} gave wrong values at {sum(map(len, hosts.values()))} of {world} ranks",
+            f"{case} gave wrong values at {len(places)} of {job.first.world_size} ranks",
             hosts,
             seen=", ".join(f"{name}: ranks {bad}" for name, bad in hosts.items()),
             expected="the exact sum, bit for bit",
             hint="take the host out and test its memory and GPU: dcgmi diag -r 3",
         )
-    stuck = [entry for entry in ranks if is_member(entry[1]) and last_stage(entry[1]) != DONE]
+    stuck = [entry for entry in job.ranks if is_member(entry[1]) and last_stage(entry[1]) != DONE]
     if stuck:
         yield _stuck(stuck)
 
@@ -332,16 +323,14 @@ def _stuck(stuck: Entries) -> Finding:
     )
 
 
-def judge_end(job: Judged, view: View) -> RuleResults:
+def judge_end(job: Job) -> RuleResults:
     """Ranks that did everything end well, too."""
-    facts = _ranks_by_host(job, view)
-    ranks = [(name, rank) for name, found in facts.items() for rank in found.ranks]
-    bad = [each for each in ranks if last_stage(each[1]) == DONE and each[1].exit_code != 0]
+    bad = [each for each in job.ranks if last_stage(each[1]) == DONE and each[1].exit_code != 0]
     if bad:
         yield warn(
             f"{_ranks(bad)} did everything and then did not end well",
             dict.fromkeys(name for name, _ in bad),
             seen="\n".join(_list_ranks(bad)),
         )
-    elif not _groups(facts):
-        yield from _nobody(job, view)
+    elif not job.groups:
+        yield from _nobody(job)

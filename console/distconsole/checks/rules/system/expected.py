@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from distconsole.checks.engine.rule import (
-    HERE,
-    HostJudge,
-    HostView,
-    NotApplicable,
-    Rule,
-    RuleResults,
-    fail,
-    hint,
-    host_rule,
-)
+from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail
+from distconsole.checks.engine.rule import HostJudge, HostView, Rule, hint, host_rule
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.jobs import CollFacts, HorovodCollFacts, MpiCollFacts
 from distconsole.checks.facts.network import BandwidthFacts, ReachFacts
@@ -34,7 +25,6 @@ from distconsole.model.expectation import CollectiveExpectation, Expectation
 from distconsole.model.reports import CollectiveReport
 from distconsole.model.requests import Level
 
-GROUP = "expect"
 SHM_PATH = "/dev/shm"  # noqa: S108 - the name of a fact
 
 Miss = tuple[str, str, str]
@@ -46,26 +36,28 @@ def expects(expected: Expectation, names: Sequence[str]) -> bool:
     return any(getattr(expected, name) not in (None, (), {}) for name in names)
 
 
+KEYS: dict[str, tuple[str, ...]] = {}
+"""By check what has to be expected for it to have something to say."""
+
+
 def _expect(
     name: str,
     kind: type[Facts],
     *keys: str,
     level: Level = Level.QUICK,
     after: tuple[type[Facts], ...] = (),
-) -> Callable[[HostJudge], tuple[Rule, tuple[str, ...]]]:
-    """Make a rule, and what has to be expected for it, of the judge of hosts that expect it."""
+) -> Callable[[HostJudge], Rule]:
+    """Make a rule of the judge of hosts of which one of ``keys`` is expected."""
 
     def unless(host: HostView) -> NotApplicable | None:
         if expects(host.expected, keys):
             return None
         return NotApplicable("nothing of it is expected in the configuration")
 
-    def decorate(judge: HostJudge) -> tuple[Rule, tuple[str, ...]]:
-        words = hint(f"[expect] in distconsole.toml: {', '.join(keys)}.")
-        make = host_rule(f"expect.{name}", GROUP, level, kind, after=after, unless=unless)
-        return make(words(judge)), keys
-
-    return decorate
+    KEYS[f"expect.{name}"] = keys
+    add_hint = hint(f"[expect] in distconsole.toml: {', '.join(keys)}.")
+    make = host_rule(f"expect.{name}", "expect", level, kind, after=after, unless=unless)
+    return lambda judge: add_hint(make(judge))
 
 
 def _report_misses(misses: Sequence[Miss], hint: str) -> RuleResults:
@@ -88,29 +80,23 @@ def _version_miss(what: str, there: str | None, wanted: str | None) -> list[Miss
     if wanted is None:
         return []
     try:
-        well = bool(there) and SpecifierSet(wanted).contains(
-            Version(there or ""), prereleases=True
-        )
+        well = SpecifierSet(wanted).contains(Version(there or ""), prereleases=True)
     except InvalidVersion:
         well = False
     return [] if well else [(what, there or "none", wanted)]
 
 
 def _least(
-    what: str, there: float | None, wanted: float | None, told: Callable[[float], str]
+    what: str,
+    there: float | None,
+    wanted: float | None,
+    show: Callable[[int], str] = size,
 ) -> list[Miss]:
-    """``there`` may be infinite, for no limit; None where it is not known."""
+    """``there`` is infinite where there is no limit, None where it is not known."""
     if wanted is None or (there is not None and there >= wanted):
         return []
-    return [(what, "unknown" if there is None else told(there), f"{told(wanted)} or more")]
-
-
-def _bytes(value: float) -> str:
-    return "unlimited" if math.isinf(value) else size(int(value))
-
-
-def _count(value: float) -> str:
-    return "unlimited" if math.isinf(value) else str(int(value))
+    least = "unlimited" if math.isinf(wanted) else show(int(wanted))
+    return [(what, "unknown" if there is None else show(int(there)), f"{least} or more")]
 
 
 @_expect("python", PythonFacts, "python", "packages")
@@ -121,9 +107,8 @@ def _python(host: HostView) -> RuleResults:
     for package, wanted in expected.packages.items():
         there = found.packages.get(re.sub(r"[-_.]+", "-", package).lower())
         misses += _version_miss(package, there, wanted)
-    yield from _report_misses(
-        misses, "pip install 'PACKAGE…' on the hosts named, or --python PATH"
-    )
+    hint = "pip install 'PACKAGE…' on the hosts named, or --python PATH"
+    yield from _report_misses(misses, hint)
 
 
 @_expect("torch", TorchFacts, "torch", "cuda", "nccl")
@@ -161,8 +146,7 @@ def _gpu(host: HostView) -> RuleResults:
         wanted = expected.gpu_model
         if wanted is not None and wanted.lower() not in (gpu.name or "").lower():
             misses.append((f"GPU {gpu.index}", gpu.name or "unknown", wanted))
-        memory = f"memory of GPU {gpu.index}"
-        misses += _least(memory, gpu.mem_total, expected.gpu_memory, _bytes)
+        misses += _least(f"memory of GPU {gpu.index}", gpu.mem_total, expected.gpu_memory)
     yield from _report_misses(misses, "nvidia-smi; sudo dmesg | grep -i xid")
 
 
@@ -172,18 +156,17 @@ def _host(host: HostView) -> RuleResults:
     found, expected = host.of(OsFacts), host.expected
     shm = found.filesystems.get(SHM_PATH)
     misses = [
-        *_least("number of processors", found.cpus, expected.cpus, _count),
-        *_least("memory", found.memory.get("total"), expected.memory, _bytes),
-        *_least(SHM_PATH, None if shm is None else shm.free, expected.shm, _bytes),
-        *_least("open files", _limit(found, "nofile"), expected.nofile, _count),
-        *_least("memory that may be locked", _limit(found, "memlock"), expected.memlock, _bytes),
+        *_least("number of processors", found.cpus, expected.cpus, str),
+        *_least("memory", found.memory.get("total"), expected.memory),
+        *_least(SHM_PATH, None if shm is None else shm.free, expected.shm),
+        *_least("open files", _limit(found, "nofile"), expected.nofile, str),
+        *_least("memory that may be locked", _limit(found, "memlock"), expected.memlock),
     ]
     for path, room in found.filesystems.items():
         if path != SHM_PATH and not room.error:
-            misses += _least(f"room in {path}", room.free, expected.disk_free, _bytes)
-    yield from _report_misses(
-        misses, "ulimit in --setup for limits; else make room, or expect less"
-    )
+            misses += _least(f"room in {path}", room.free, expected.disk_free)
+    hint = "ulimit in --setup for limits; else make room, or expect less"
+    yield from _report_misses(misses, hint)
 
 
 def _limit(facts: OsFacts, name: str) -> float | None:
@@ -209,25 +192,6 @@ def _rtt(host: HostView) -> RuleResults:
         )
 
 
-@_expect("bandwidth", BandwidthFacts, "pair_gbit_s", level=Level.FULL)
-def _bandwidth(host: HostView) -> RuleResults:
-    """Pairs below the bandwidth that the configuration expects."""
-    least = host.expected.pair_gbit_s or 0.0
-    slow = [
-        f"{host} -> {each.target}: "
-        + ("none" if each.gbit_s is None else f"{each.gbit_s:.3g} Gbit/s")
-        for each in host.of(BandwidthFacts).streams
-        if (each.gbit_s or 0.0) < least
-    ]
-    if slow:
-        yield fail(
-            f"{host} sends below {least:g} Gbit/s to {len(slow)} hosts",
-            seen=list_some(slow),
-            expected=f"{least:g} Gbit/s or more",
-            hint=f"on {host}: ethtool NIC; tc -s qdisc",
-        )
-
-
 @_expect(
     *("collectives", CollFacts, "collectives"),
     level=Level.STANDARD,
@@ -244,12 +208,12 @@ def _collectives(host: HostView) -> RuleResults:
             and entry.launcher in ("", each.launcher)
             and entry.bytes in (None, each.bytes)
         ]
-        largest = max((each.bytes for each in fitting), default=0)
         if not fitting:
             what = "" if entry.bytes is None else f" of {size(entry.bytes)}"
             yield NotApplicable(f"{entry.op}{what} was not timed at this level")
+        largest = max((each.bytes for each in fitting), default=0)
         for each in fitting:
-            if entry.bytes is not None or each.bytes == largest:
+            if each.bytes == largest:
                 yield from _slow(entry, each)
 
 
@@ -268,7 +232,20 @@ def _slow(entry: CollectiveExpectation, timed: CollectiveReport) -> RuleResults:
         )
 
 
-_ALL = (_python, _torch, _horovod, _mpi, _gpu, _host, _rtt, _collectives, _bandwidth)
-RULES: tuple[Rule, ...] = tuple(rule for rule, _ in _ALL)
-KEYS: Mapping[str, tuple[str, ...]] = {rule.id: keys for rule, keys in _ALL}
-"""By check what has to be expected for it to have something to say."""
+@_expect("bandwidth", BandwidthFacts, "pair_gbit_s", level=Level.FULL)
+def _bandwidth(host: HostView) -> RuleResults:
+    """Pairs below the bandwidth that the configuration expects."""
+    least = host.expected.pair_gbit_s or 0.0
+    slow = [
+        f"{host} -> {each.target}: "
+        + ("none" if each.gbit_s is None else f"{each.gbit_s:.3g} Gbit/s")
+        for each in host.of(BandwidthFacts).streams
+        if (each.gbit_s or 0.0) < least
+    ]
+    if slow:
+        yield fail(
+            f"{host} sends below {least:g} Gbit/s to {len(slow)} hosts",
+            seen=list_some(slow),
+            expected=f"{least:g} Gbit/s or more",
+            hint=f"on {host}: ethtool NIC; tc -s qdisc",
+        )

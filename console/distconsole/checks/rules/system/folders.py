@@ -1,4 +1,4 @@
-"""Checks of group ``fs``: folders that hosts share, a file can be made there, and all hosts are about as fast."""
+"""Checks of folders: shared by the hosts, writable, about as fast everywhere, fit for temporary files."""
 
 from __future__ import annotations
 
@@ -6,18 +6,8 @@ from collections.abc import Iterator, Mapping
 from statistics import median
 from typing import NamedTuple
 
-from distconsole.checks.engine.rule import (
-    HERE,
-    HostView,
-    NotApplicable,
-    RuleResults,
-    fail,
-    hint,
-    host_rule,
-    info,
-    rule,
-    warn,
-)
+from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
+from distconsole.checks.engine.rule import HostView, hint, host_rule, rule
 from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.network import NetFacts
@@ -25,7 +15,9 @@ from distconsole.checks.facts.node import Filesystem, OsFacts, SshFacts
 from distconsole.checks.facts.script import FolderFacts, SpeedFacts, Trial
 from distconsole.checks.gather.addresses import machines
 from distconsole.checks.gather.local_facts import NODE_FOLDERS
-from distconsole.checks.rules.wording import dissent, list_some, name_hosts
+from distconsole.checks.rules.agreement import by_key, dissent
+from distconsole.checks.rules.wording import list_some, name_hosts
+from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
 
 IN_MEMORY = ("tmpfs", "ramfs")
@@ -36,6 +28,10 @@ ABSENT = ("ENOENT", "ENOTDIR")
 """A folder that is not there is another check's finding."""
 SLOW_FACTOR = 5.0
 MIB = 1 << 20
+SOCKET_PATH_BYTES = 108
+"""Of sun_path, with its end (unix(7))."""
+SOCKET_NAME_BYTES = 33
+"""What Python's multiprocessing puts below TMPDIR: /pymp-xxxxxxxx/listener-xxxxxxxx, and the end."""
 
 
 def lies_on_stuck(path: str, facts: OsFacts) -> bool:
@@ -49,32 +45,27 @@ def _lies_below(path: str, point: str) -> bool:
 
 def _touches_mount(point: str, launch: Launch | None) -> bool:
     """Whether the launch touches what is mounted at ``point``."""
-    if launch is None:
-        return False
-    paths = (launch.workdir, launch.root, *(each.path for each in launch.paths))
-    return any(_lies_below(path, point) for path in paths)
+    return launch is not None and any(
+        _lies_below(path, point)
+        for path in (launch.workdir, launch.root, *(each.path for each in launch.paths))
+    )
 
 
-@rule("fs.shared", "fs", Level.QUICK, OsFacts, NetFacts, SshFacts)
 @hint("findmnt; sudo mount -a")
+@rule("fs.shared", "fs", Level.QUICK, OsFacts, NetFacts, SshFacts)
 def _one_source(view: View) -> RuleResults:
-    """A shared home or data folder that is a local one on some host: a mount that did not come up.
-
-    The home, and every folder that lies on a network filesystem somewhere, must be one folder.
-    """
+    """A shared home or data folder that is a local one on some host: a mount that did not come up."""
     facts = view.of(OsFacts)
     if len(set(machines(view).values())) < 2:
         yield NotApplicable("one host", tuple(facts))
         return
-    homes = {n: f.filesystems[f.home] for n, f in facts.items() if f.home in f.filesystems}
-    yield from _one_folder("the home folder", homes)
-    for path in dict.fromkeys(path for found in facts.values() for path in found.filesystems):
-        there = {
-            name: found.filesystems[path]
-            for name, found in facts.items()
-            if path in found.filesystems and path != found.home
-        }
-        yield from _one_folder(path, there)
+    rooms = by_key(
+        ("the home folder" if path == found.home else path, (name, room))
+        for name, found in facts.items()
+        for path, room in found.filesystems.items()
+    )
+    for what in sorted(rooms, key=lambda what: what != "the home folder"):
+        yield from _one_folder(what, dict(rooms[what]))
     yield from _find_missing_mounts(facts)
 
 
@@ -118,11 +109,10 @@ def _one_folder(what: str, there: Mapping[str, Filesystem]) -> RuleResults:
 
 
 def _list_rooms(rooms: Mapping[str, Filesystem]) -> str:
-    mounts = {name: (room.mount, room.inode) for name, room in rooms.items()}
     lines = [
-        f"{name}: {mount.kind} {mount.source} at {mount.point}, inode {inode}"
-        for name, (mount, inode) in mounts.items()
-        if mount is not None
+        f"{name}: {mount.kind} {mount.source} at {mount.point}, inode {room.inode}"
+        for name, room in rooms.items()
+        if (mount := room.mount) is not None
     ]
     return list_some(lines)
 
@@ -143,8 +133,8 @@ def _find_missing_mounts(facts: Mapping[str, OsFacts]) -> RuleResults:
             )
 
 
-@host_rule("fs.mounts", "fs", Level.QUICK, OsFacts)
 @hint("The server; umount -f -l.")
+@host_rule("fs.mounts", "fs", Level.QUICK, OsFacts)
 def _mounts(host: HostView) -> RuleResults:
     """NFS, Lustre and others that do not answer: everything that touches them hangs."""
     mounts = host.of(OsFacts).network_mounts
@@ -161,13 +151,10 @@ def _mounts(host: HostView) -> RuleResults:
             )
 
 
-@host_rule("fs.in_memory", "fs", Level.QUICK, OsFacts)
 @hint("node_dir: a folder on a disk.")
+@host_rule("fs.in_memory", "fs", Level.QUICK, OsFacts)
 def _in_memory(host: HostView) -> RuleResults:
-    """A node folder on tmpfs: logs of runs take memory there, and are gone after a reboot.
-
-    The node folder holds the journal and the logs of runs.
-    """
+    """A node folder on tmpfs: logs of runs take memory there, and are gone after a reboot."""
     path = host.evidence.host.node_dir or NODE_FOLDERS
     room = host.of(OsFacts).filesystems.get(path)
     if room is not None and room.mount is not None and room.mount.kind in IN_MEMORY:
@@ -179,13 +166,11 @@ def _in_memory(host: HostView) -> RuleResults:
         )
 
 
-@host_rule("fs.writable", "fs", Level.QUICK, FolderFacts, OsFacts)
 @hint("chown, or another folder.")
+@host_rule("fs.writable", "fs", Level.QUICK, FolderFacts, OsFacts)
 def _writable(host: HostView) -> RuleResults:
-    """A working folder, an output folder or TMPDIR in which no file can be made: root squash, a quota.
-
-    A file is made and removed: root squash, quotas and attributes show in no mode bits.
-    """
+    """A working folder, an output folder or TMPDIR in which no file can be made: root squash, a quota."""
+    # Root squash, quotas and attributes show in no mode bits.
     launch, system = host.view.launch, host.of(OsFacts)
     for path, found in host.of(FolderFacts).folders.items():
         room = system.filesystems.get(path, Filesystem())
@@ -260,8 +245,8 @@ def slow_folders(facts: Mapping[str, SpeedFacts]) -> Iterator[Slow]:
                     yield Slow(name, path, what, show(cost), show(usual), cost / usual)
 
 
-@rule("fs.speed", "fs", Level.STANDARD, SpeedFacts)
 @hint("The finding says which folder, and how fast the others are.")
+@rule("fs.speed", "fs", Level.STANDARD, SpeedFacts)
 def _speed(view: View) -> RuleResults:
     """One host whose disk, mount or metadata server is five times slower: all ranks wait for it."""
     facts = view.of(SpeedFacts)
@@ -279,4 +264,33 @@ def _speed(view: View) -> RuleResults:
         )
 
 
-RULES = (_one_source, _mounts, _in_memory, _writable, _speed)
+@hint("export TMPDIR=/tmp")
+@host_rule("tmp.dir", "os", Level.QUICK, OsFacts)
+def _temporary(host: HostView) -> RuleResults:
+    """A TMPDIR that is mounted noexec, or too long a path for Unix sockets (108 bytes)."""
+    facts = host.of(OsFacts)
+    path = facts.temporary
+    room, length = facts.filesystems.get(path), len(path.encode())
+    if not path:
+        yield NotApplicable("the node does not say where its temporary files go")
+    if room is not None and room.noexec:
+        yield warn(
+            f"nothing can be executed in {path} on {HERE}",
+            seen="mounted noexec",
+            expected="a folder from which compiled kernels (torch.compile, Triton) can be loaded",
+            hint=f"export TMPDIR=/var/tmp; or on {HERE}: sudo mount -o remount,exec {path}",
+            cure=_in_folder(host, "/var/tmp"),  # noqa: S108 - for programs of the user
+        )
+    if length + SOCKET_NAME_BYTES > SOCKET_PATH_BYTES:
+        yield warn(
+            f"TMPDIR of {HERE} is too long a path for sockets: {length} bytes",
+            seen=f"TMPDIR={path}",
+            expected=f"at most {SOCKET_PATH_BYTES - SOCKET_NAME_BYTES} bytes; "
+            "else DataLoader workers and mpirun fail with `AF_UNIX path too long`",
+            hint="export TMPDIR=/tmp, in --setup",
+            cure=_in_folder(host, "/tmp"),  # noqa: S108 - for programs of the user
+        )
+
+
+def _in_folder(host: HostView, path: str) -> Cure:
+    return Cure(hosts={str(host): HostCure(env={"TMPDIR": path})})

@@ -5,22 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from statistics import median
 
-from distconsole.checks.engine.rule import (
-    HERE,
-    HostView,
-    NotApplicable,
-    RuleResults,
-    fail,
-    hint,
-    host_rule,
-    info,
-    warn,
-)
+from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
+from distconsole.checks.engine.rule import HostView, hint, host_rule
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.node import Filesystem, OsFacts
 from distconsole.checks.fixes.cures import in_setup
-from distconsole.checks.rules.wording import GIB, MIB, size
+from distconsole.checks.rules.wording import GIB, MIB, get_number, size
 from distconsole.model.findings import Cure
 from distconsole.model.requests import Level
 
@@ -90,8 +81,8 @@ def count_files(view: View) -> int:
     return FILES_BASE + FILES_PER_RANK * count_ranks(view) // 8
 
 
-@host_rule("lim.nofile", "os", Level.QUICK, OsFacts)
 @hint("ulimit -n $(ulimit -Hn)")
+@host_rule("lim.nofile", "os", Level.QUICK, OsFacts)
 def _nofile(host: HostView) -> RuleResults:
     """`Too many open files`, at larger numbers of hosts only."""
     needed = count_files(host.view)
@@ -111,13 +102,10 @@ def _nofile(host: HostView) -> RuleResults:
     )
 
 
-@host_rule("lim.memlock", "os", Level.QUICK, OsFacts)
 @hint("Set memlock to unlimited for the user, for sshd and for slurmd.")
+@host_rule("lim.memlock", "os", Level.QUICK, OsFacts)
 def _memlock(host: HostView) -> RuleResults:
-    """`ibv_reg_mr: Cannot allocate memory`: locked memory is limited on a host with RDMA.
-
-    Only RDMA registers memory; without an adapter the limit does not matter.
-    """
+    """`ibv_reg_mr: Cannot allocate memory`: locked memory is limited on a host with RDMA."""
     facts = host.of(OsFacts)
     soft, hard = facts.limits.get("memlock", (None, None))
     if host.expected.memlock is not None:
@@ -135,8 +123,25 @@ def _memlock(host: HostView) -> RuleResults:
         )
 
 
-@host_rule("shm.size", "os", Level.QUICK, OsFacts)
+@hint("Give the container more, or set OMP_NUM_THREADS.")
+@host_rule("lim.cpus", "os", Level.QUICK, OsFacts)
+def _cpus(host: HostView) -> RuleResults:
+    """A container with fewer processors than it shows, so that threads stand in each other's way."""
+    facts = host.of(OsFacts)
+    quota, _, period = (facts.cgroup.get("cpu_max") or "").partition(" ")
+    if not (quota.isdigit() and period.isdigit() and int(period)):
+        return
+    allowed = int(quota) / int(period)
+    if allowed < facts.cpus:
+        yield info(
+            f"{facts.cpus} processors are shown on {HERE}, and {allowed:g} of them may be used",
+            seen=f"cpu.max: {quota} {period}",
+            hint="OMP_NUM_THREADS should follow the smaller number",
+        )
+
+
 @hint("--shm-size=8g or --ipc=host.")
+@host_rule("shm.size", "os", Level.QUICK, OsFacts)
 def _shm(host: HostView) -> RuleResults:
     """`No space left on device` in NCCL, `Bus error` in a DataLoader: docker's 64 MiB of /dev/shm."""
     room, gpus = host.of(OsFacts).filesystems.get(SHM_PATH), host.find(GpuFacts)
@@ -148,23 +153,22 @@ def _shm(host: HostView) -> RuleResults:
         yield warn(
             f"{SHM_PATH} on {HERE} has {size(room.free)} free of {size(room.total)}",
             seen=f"statvfs: {room.free} of {room.total} bytes",
-            expected=f"{size(needed)}",
+            expected=size(needed),
             hint="look for leftovers: ls -la /dev/shm"
             if room.total >= needed
             else "in docker: --shm-size=8g or --ipc=host; else: sudo mount -o remount,size=8g /dev/shm",
         )
 
 
-@host_rule("disk.space", "fs", Level.QUICK, OsFacts)
 @hint("Make room, or mount it again.")
+@host_rule("disk.space", "fs", Level.QUICK, OsFacts)
 def _disk(host: HostView) -> RuleResults:
     """A full, read-only or dead filesystem under the home, TMPDIR or the working folder."""
-    launch = host.view.launch
+    workdir = host.view.launch.workdir if host.view.launch is not None else None
     for path, room in host.of(OsFacts).filesystems.items():
-        work = launch is not None and path == launch.workdir
-        if work and (room.error or room.read_only or not room.writable):
-            continue  # script.workdir and fs.writable say it
-        if path != SHM_PATH:
+        unusable = room.error or room.read_only or not room.writable
+        # Of an unusable working folder script.workdir and fs.writable tell.
+        if path != SHM_PATH and not (unusable and path == workdir):
             yield from _folder(path, room)
 
 
@@ -188,25 +192,8 @@ def _folder(path: str, room: Filesystem) -> RuleResults:
         yield warn(f"{path} on {HERE} has {free}", hint=make_room)
 
 
-@host_rule("lim.cpus", "os", Level.QUICK, OsFacts)
-@hint("Give the container more, or set OMP_NUM_THREADS.")
-def _cpus(host: HostView) -> RuleResults:
-    """A container with fewer processors than it shows, so that threads stand in each other's way."""
-    facts = host.of(OsFacts)
-    quota, _, period = (facts.cgroup.get("cpu_max") or "").partition(" ")
-    if not (quota.isdigit() and period.isdigit() and int(period)):
-        return
-    allowed = int(quota) / int(period)
-    if allowed < facts.cpus:
-        yield info(
-            f"{facts.cpus} processors are shown on {HERE}, and {allowed:g} of them may be used",
-            seen=f"cpu.max: {quota} {period}",
-            hint="OMP_NUM_THREADS should follow the smaller number",
-        )
-
-
-@host_rule("lim.processes", "os", Level.QUICK, OsFacts)
 @hint("ulimit -u; --pids-limit=-1; TasksMax.")
+@host_rule("lim.processes", "os", Level.QUICK, OsFacts)
 def _processes(host: HostView) -> RuleResults:
     """`fork: Resource temporarily unavailable`: processes and threads are limited, for the user or by a control group."""
     facts, expected = host.of(OsFacts), f"{PROCESSES} for the ranks of a host and their threads"
@@ -220,7 +207,7 @@ def _processes(host: HostView) -> RuleResults:
             hint="ulimit -u $(ulimit -Hu), in --setup; above that: /etc/security/limits.d",
             cure=_raise_limit(host, "ulimit -u $(ulimit -Hu)", hard, PROCESSES),
         )
-    limit, used = _number(facts.cgroup, "pids_max"), _number(facts.cgroup, "pids_used") or 0
+    limit, used = get_number(facts.cgroup, "pids_max"), get_number(facts.cgroup, "pids_used") or 0
     if limit is not None and limit - used < PROCESSES:
         yield warn(
             f"a control group leaves too few processes and threads to {HERE}",
@@ -236,8 +223,8 @@ def stack_is_well(soft: int | None) -> bool:
     return soft is None or STACK_LOW_BYTES <= soft < STACK_HIGH_BYTES
 
 
-@host_rule("lim.stack", "os", Level.QUICK, OsFacts)
 @hint("ulimit -s 8192")
+@host_rule("lim.stack", "os", Level.QUICK, OsFacts)
 def _stack(host: HostView) -> RuleResults:
     """A stack too small for deep calls, or so large that threads cannot be made."""
     soft, hard = host.of(OsFacts).limits.get("stack", (None, None))
@@ -252,8 +239,8 @@ def _stack(host: HostView) -> RuleResults:
         )
 
 
-@host_rule("lim.memory", "os", Level.QUICK, OsFacts)
 @hint("End what holds it, or give the container more.")
+@host_rule("lim.memory", "os", Level.QUICK, OsFacts)
 def _memory(host: HostView) -> RuleResults:
     """Memory that others hold, swap in use, a control group smaller than the machine: ranks ended by signal 9."""
     facts = host.of(OsFacts)
@@ -288,7 +275,10 @@ def _free(host: HostView, total: int, available: int) -> RuleResults:
 
 def _group(facts: OsFacts, total: int) -> RuleResults:
     """A control group below the machine's size ends ranks by SIGKILL, and nobody says why."""
-    limit, used = _number(facts.cgroup, "memory_max"), _number(facts.cgroup, "memory_used") or 0
+    limit, used = (
+        get_number(facts.cgroup, "memory_max"),
+        get_number(facts.cgroup, "memory_used") or 0,
+    )
     if limit is None or limit >= total:
         return
     seen = f"memory.max of the control group: {size(limit)}, of which {size(used)} are used"
@@ -301,11 +291,3 @@ def _group(facts: OsFacts, total: int) -> RuleResults:
         )
     else:
         yield info(f"jobs on {HERE} may use {size(limit)} of {size(total)}", seen=seen)
-
-
-def _number(values: dict[str, str | None], key: str) -> int | None:
-    text = values.get(key)
-    return int(text) if text is not None and text.isdigit() else None
-
-
-RULES = (_nofile, _memlock, _cpus, _shm, _disk, _processes, _stack, _memory)

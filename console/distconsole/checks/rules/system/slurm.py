@@ -5,25 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from distconsole.checks.engine.rule import (
-    HERE,
-    HostView,
-    NotApplicable,
-    RuleResults,
-    differ,
-    fail,
-    hint,
-    host_rule,
-    rule,
-    warn,
-)
+from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, warn
+from distconsole.checks.engine.rule import HostView, hint, host_rule, rule
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.jobs import Decoded, MungeFacts, SlurmFacts, StepFacts
 from distconsole.checks.facts.node import OsFacts
-from distconsole.checks.gather.attribution import cover
+from distconsole.checks.gather.attribution import Pair, cover
+from distconsole.checks.rules.agreement import differ
 from distconsole.checks.rules.system.limits import lower_than_a_login
-from distconsole.checks.rules.wording import list_some, name_hosts
+from distconsole.checks.rules.wording import get_number, list_some, name_hosts
 from distconsole.model.requests import Level
 
 BROKEN_STATES = {"DOWN", "FAIL", "FAILING", "NOT_RESPONDING", "INVAL", "UNKNOWN", "ERROR"}
@@ -49,8 +40,8 @@ def _unless_node(host: HostView) -> NotApplicable | None:
     return _unless_slurm(host) or no_node
 
 
-@rule("slurm.controller", "slurm", Level.QUICK, SlurmFacts, MungeFacts, unless=_unless_slurm)
 @hint("sudo systemctl status slurmctld, on the controller.")
+@rule("slurm.controller", "slurm", Level.QUICK, SlurmFacts, MungeFacts, unless=_unless_slurm)
 def _controller(view: View) -> RuleResults:
     """slurmctld is down, or a host cannot reach it; versions that differ."""
     facts, foreign = view.of(SlurmFacts), _foreign(_find_refusals(view))
@@ -86,8 +77,8 @@ def _controller(view: View) -> RuleResults:
     )
 
 
-@host_rule("slurm.node_state", "slurm", Level.QUICK, SlurmFacts, unless=_unless_node)
 @hint("sudo scontrol update nodename=NODE state=resume")
+@host_rule("slurm.node_state", "slurm", Level.QUICK, SlurmFacts, unless=_unless_node)
 def _node_state(host: HostView) -> RuleResults:
     """A node that is down, drained or does not respond, with Slurm's reason."""
     facts = host.of(SlurmFacts).node or {}
@@ -110,8 +101,8 @@ def _node_state(host: HostView) -> RuleResults:
         )
 
 
-@rule("slurm.munge", "slurm", Level.QUICK, SlurmFacts, MungeFacts, unless=_unless_slurm)
 @hint("Copy /etc/munge/munge.key to all hosts and restart munge; set the clocks.")
+@rule("slurm.munge", "slurm", Level.QUICK, SlurmFacts, MungeFacts, unless=_unless_slurm)
 def _munge(view: View) -> RuleResults:
     """`Invalid credential`: keys that differ; `Rewound` and `Expired`: clocks that differ."""
     for name, found in view.of(SlurmFacts).items():
@@ -144,7 +135,7 @@ def _munge(view: View) -> RuleResults:
     yield from _fail_refusals(refused)
 
 
-def _find_refusals(view: View) -> dict[tuple[str, str], Decoded]:
+def _find_refusals(view: View) -> dict[Pair, Decoded]:
     """Return what a host (the second) would not take from another, or hardly."""
     facts = view.of(SlurmFacts)
     return {
@@ -156,9 +147,7 @@ def _find_refusals(view: View) -> dict[tuple[str, str], Decoded]:
     }
 
 
-def _foreign(
-    refused: Mapping[tuple[str, str], Decoded],
-) -> dict[str, tuple[tuple[str, str], ...]]:
+def _foreign(refused: Mapping[Pair, Decoded]) -> dict[str, tuple[Pair, ...]]:
     """Return the hosts whose key is another one than that of several others, and their pairs."""
     keys = [
         pair
@@ -172,7 +161,7 @@ def _foreign(
     }
 
 
-def _fail_refusals(refused: Mapping[tuple[str, str], Decoded]) -> RuleResults:
+def _fail_refusals(refused: Mapping[Pair, Decoded]) -> RuleResults:
     told: list[set[str]] = []
     for (source, name), each in refused.items():
         both = (name, source) in refused
@@ -205,20 +194,18 @@ def _fail_refusals(refused: Mapping[tuple[str, str], Decoded]) -> RuleResults:
 
 def _skew(each: Decoded) -> int:
     """Return how many seconds later it was decoded than encoded."""
-    if each.encoded is None or each.decoded is None:
-        return 0
-    return each.decoded - each.encoded
+    return 0 if each.encoded is None or each.decoded is None else each.decoded - each.encoded
 
 
-@host_rule("slurm.resources", "slurm", Level.STANDARD, SlurmFacts, GpuFacts, unless=_unless_node)
 @hint("Correct slurm.conf: slurmd -C prints the line.")
+@host_rule("slurm.resources", "slurm", Level.STANDARD, SlurmFacts, GpuFacts, unless=_unless_node)
 def _resources(host: HostView) -> RuleResults:
     """A configuration with more processors, memory or GPUs than the node has: `Low RealMemory`."""
     facts, gpus = host.of(SlurmFacts), host.of(GpuFacts).count
     node, hardware = facts.node or {}, {} if facts.overrides else facts.hardware or {}
     for what, wanted, has in (
-        ("CPUs", _number(node, "CPUTot"), _number(hardware, "CPUs")),
-        ("MB of memory", _number(node, "RealMemory"), _number(hardware, "RealMemory")),
+        ("CPUs", get_number(node, "CPUTot"), get_number(hardware, "CPUs")),
+        ("MB of memory", get_number(node, "RealMemory"), get_number(hardware, "RealMemory")),
         ("GPUs", sum(map(int, _GPUS.findall(node.get("Gres", "")))), gpus),
     ):
         if wanted is not None and has is not None and wanted > has:
@@ -230,13 +217,8 @@ def _resources(host: HostView) -> RuleResults:
             )
 
 
-def _number(pairs: dict[str, str], name: str) -> int | None:
-    text = pairs.get(name, "")
-    return int(text) if text.isdigit() else None
-
-
-@host_rule("slurm.limits", "slurm", Level.STANDARD, StepFacts, OsFacts)
 @hint("LimitMEMLOCK=infinity in slurmd.service.")
+@host_rule("slurm.limits", "slurm", Level.STANDARD, StepFacts, OsFacts)
 def _limits(host: HostView) -> RuleResults:
     """Locked memory that is unlimited over ssh and 64 KiB in srun: RDMA fails in jobs only."""
     found = host.of(StepFacts)
@@ -252,6 +234,3 @@ def _limits(host: HostView) -> RuleResults:
         "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf"
     )
     yield from lower_than_a_login("srun's tasks", host, found.limits, hint)
-
-
-RULES = (_controller, _node_state, _munge, _resources, _limits)

@@ -1,28 +1,36 @@
-"""Checks of group ``os`` on how the kernel is set and what it noted: clocks, ports, queues, TMPDIR, its log."""
+"""Checks of group ``os`` on how the kernel is set, and on processes and memory that earlier jobs left."""
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections import Counter
+from collections.abc import Sequence
 
-from distconsole.checks.engine.rule import (
-    HERE,
-    HostView,
-    NotApplicable,
-    RuleResults,
-    differ,
-    hint,
-    host_rule,
-    info,
-    rule,
-    warn,
-)
+from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
+from distconsole.checks.engine.rule import HostView, hint, host_rule, rule
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import GpuFacts
-from distconsole.checks.facts.network import NetFacts
-from distconsole.checks.facts.node import KernelEvent, KernelFacts, OsFacts, SshFacts
-from distconsole.checks.rules.wording import MAX_LISTED, dissent, join_some, name_hosts
+from distconsole.checks.facts.network import NetFacts, PortFacts
+from distconsole.checks.facts.node import (
+    OsFacts,
+    ProcFacts,
+    ShmEntry,
+    ShmFacts,
+    SshFacts,
+    TrainingProcess,
+)
+from distconsole.checks.rules.agreement import by_key, differ, dissent
+from distconsole.checks.rules.wording import (
+    GIB,
+    join_some,
+    list_some,
+    name_hosts,
+    numbers,
+    size,
+    who,
+)
 from distconsole.model.addresses import is_virtual
-from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
 from distconsole.model.time_text import age_text
 
@@ -33,16 +41,10 @@ AUTONOMOUS_DRIVERS = ("intel_pstate", "amd-pstate-epp")
 RENDEZVOUS_PORTS = (29400, 29500)
 PORTS_NEEDED = 8192
 RANKS_PER_HOST = 8
-SOCKET_PATH_BYTES = 108
-"""Of sun_path, with its end (unix(7))."""
-SOCKET_NAME_BYTES = 33
-"""What Python's multiprocessing puts below TMPDIR: /pymp-xxxxxxxx/listener-xxxxxxxx, and the end."""
-HOUR_SECONDS = 3600.0
-DAY_SECONDS = 24 * HOUR_SECONDS
 
 
-@rule("sys.clocksource", "os", Level.QUICK, OsFacts)
 @hint("dmesg says why; a firmware update, or clocksource=tsc.")
+@rule("sys.clocksource", "os", Level.QUICK, OsFacts)
 def _clocksource(view: View) -> RuleResults:
     """A kernel that gave up tsc for hpet: every reading of the clock costs a microsecond."""
     facts = view.of(OsFacts).items()
@@ -64,8 +66,8 @@ def _clocksource(view: View) -> RuleResults:
         yield from differ(info, "clock source", known)
 
 
-@rule("sys.governor", "os", Level.QUICK, OsFacts)
 @hint("cpupower frequency-set -g performance")
+@rule("sys.governor", "os", Level.QUICK, OsFacts)
 def _governor(view: View) -> RuleResults:
     """CPU clocks that are kept low on some hosts, which all others then wait for."""
     clocks = {name: facts.cpu_clocks for name, facts in view.of(OsFacts).items()}
@@ -91,8 +93,8 @@ def _governor(view: View) -> RuleResults:
         )
 
 
-@host_rule("sys.ports", "os", Level.QUICK, OsFacts)
 @hint("sysctl net.ipv4.ip_local_port_range and ip_local_reserved_ports.")
+@host_rule("sys.ports", "os", Level.QUICK, OsFacts)
 def _ports(host: HostView) -> RuleResults:
     """Too few ports for connections, or a range in which the rendezvous port lies."""
     sysctl = host.of(OsFacts).sysctl
@@ -128,21 +130,15 @@ def _numbers(text: str | None) -> list[int]:
 
 
 def _parse_ranges(text: str) -> list[tuple[int, int]]:
-    found = []
-    for part in filter(None, text.split(",")):
-        low, _, high = part.partition("-")
-        if low.isdigit() and (high or low).isdigit():
-            found.append((int(low), int(high or low)))
-    return found
+    found = re.findall(r"(?:^|,)(\d+)(?:-(\d+))?(?=,|$)", text)
+    return [(int(low), int(high or low)) for low, high in found]
 
 
-@host_rule("sys.backlog", "os", Level.QUICK, OsFacts)
 @hint("sysctl net.core.somaxconn")
+@host_rule("sys.backlog", "os", Level.QUICK, OsFacts)
 def _backlog(host: HostView) -> RuleResults:
-    """Connections reset at the start of large jobs: more ranks than may wait in the queue.
-
-    All ranks connect to the store of the first host at once; the kernel cuts its queue.
-    """
+    """Connections reset at the start of large jobs: more ranks than may wait in the queue."""
+    # All ranks connect to the store of the first host at once; the kernel cuts its queue.
     gpus, of_all = host.view.of(GpuFacts), host.view.ranks_per_host
     counts = {name: found.count for name, found in gpus.items()}
     ranks = sum(of_all or counts.get(name) or RANKS_PER_HOST for name in host.view.everyone)
@@ -158,13 +154,11 @@ def _backlog(host: HostView) -> RuleResults:
         )
 
 
-@rule("sys.neighbours", "os", Level.QUICK, OsFacts, NetFacts, SshFacts)
 @hint("sysctl net.ipv4.neigh.default.gc_thresh3")
+@rule("sys.neighbours", "os", Level.QUICK, OsFacts, NetFacts, SshFacts)
 def _neighbours(view: View) -> RuleResults:
-    """`neighbor table overflow`: connections between many hosts that time out at random.
-
-    Each peer is an entry for each network; hosts of one kernel share its table.
-    """
+    """`neighbor table overflow`: connections between many hosts that time out at random."""
+    # Each peer is an entry for each network; hosts of one kernel share its table.
     kernels = {name: ssh.boot_id or name for name, ssh in view.of(SshFacts).items()}
     sharing, nets, peers = Counter(kernels.values()), view.of(NetFacts), len(view.everyone) - 1
     if peers < 1:
@@ -196,40 +190,25 @@ def _neighbours(view: View) -> RuleResults:
             )
 
 
-@host_rule("tmp.dir", "os", Level.QUICK, OsFacts)
-@hint("export TMPDIR=/tmp")
-def _temporary(host: HostView) -> RuleResults:
-    """A TMPDIR that is mounted noexec, or too long a path for Unix sockets (108 bytes)."""
-    facts = host.of(OsFacts)
-    path = facts.temporary
-    room, length = facts.filesystems.get(path), len(path.encode())
-    if not path:
-        yield NotApplicable("the node does not say where its temporary files go")
-    if room is not None and room.noexec:
-        yield warn(
-            f"nothing can be executed in {path} on {HERE}",
-            seen="mounted noexec",
-            expected="a folder from which compiled kernels (torch.compile, Triton) can be loaded",
-            hint=f"export TMPDIR=/var/tmp; or on {HERE}: sudo mount -o remount,exec {path}",
-            cure=_in_folder(host, "/var/tmp"),  # noqa: S108 - for programs of the user
-        )
-    if length + SOCKET_NAME_BYTES > SOCKET_PATH_BYTES:
-        yield warn(
-            f"TMPDIR of {HERE} is too long a path for sockets: {length} bytes",
-            seen=f"TMPDIR={path}",
-            expected=f"at most {SOCKET_PATH_BYTES - SOCKET_NAME_BYTES} bytes; "
-            "else DataLoader workers and mpirun fail with `AF_UNIX path too long`",
-            hint="export TMPDIR=/tmp, in --setup",
-            cure=_in_folder(host, "/tmp"),  # noqa: S108 - for programs of the user
-        )
+@hint("sysctl net.ipv4.tcp_mtu_probing")
+@rule("sys.mtu_probing", "os", Level.QUICK, OsFacts)
+def _probing(view: View) -> RuleResults:
+    """Hosts of which some mend a broken path MTU by themselves and some hang."""
+    facts = view.of(OsFacts).items()
+    values = {name: found.sysctl.get("mtu_probing") for name, found in facts}
+    silent = tuple(name for name, value in values.items() if not value)
+    yield NotApplicable("the kernel does not say whether TCP probes for the MTU", silent)
+    yield from differ(
+        info,
+        "net.ipv4.tcp_mtu_probing",
+        {name: value for name, value in values.items() if value},
+        expected="the same on every host",
+        hint="sudo sysctl -w net.ipv4.tcp_mtu_probing=1",
+    )
 
 
-def _in_folder(host: HostView, path: str) -> Cure:
-    return Cure(hosts={str(host): HostCure(env={"TMPDIR": path})})
-
-
-@host_rule("proc.logout", "os", Level.QUICK, OsFacts)
 @hint("KillExcludeUsers=USER in logind.conf, or a job of Slurm's.")
+@host_rule("proc.logout", "os", Level.QUICK, OsFacts)
 def _logout(host: HostView) -> RuleResults:
     """KillUserProcesses=yes of systemd-logind: agent, shims and ranks end with the console's connection."""
     facts = host.of(OsFacts)
@@ -246,101 +225,149 @@ def _logout(host: HostView) -> RuleResults:
         )
 
 
-@rule("sys.mtu_probing", "os", Level.QUICK, OsFacts)
-@hint("sysctl net.ipv4.tcp_mtu_probing")
-def _probing(view: View) -> RuleResults:
-    """Hosts of which some mend a broken path MTU by themselves and some hang.
-
-    Worth knowing where a path loses large packets: then only probing gets TCP through.
-    """
-    facts = view.of(OsFacts).items()
-    values = {name: found.sysctl.get("mtu_probing") for name, found in facts}
-    silent = tuple(name for name, value in values.items() if not value)
-    yield NotApplicable("the kernel does not say whether TCP probes for the MTU", silent)
-    yield from differ(
-        info,
-        "net.ipv4.tcp_mtu_probing",
-        {name: value for name, value in values.items() if value},
-        expected="the same on every host",
-        hint="sudo sysctl -w net.ipv4.tcp_mtu_probing=1",
-    )
+SHM = "/dev/shm"  # noqa: S108 - the name of a fact
+YOUNG_SECONDS = 60.0
+STUCK_SECONDS = 3.0
+"""A busy disk, too, holds a process for a second or two."""
+HEAVY_SHARE = 0.1
+"""Of /dev/shm: leftovers that take more stand in the next job's way."""
+MEANT = "if it is no job that is meant to run, "
 
 
-_KINDS: dict[str, tuple[str, float, str]] = {
-    "oom": (
-        "memory ran out and the kernel ended {on}",
-        HOUR_SECONDS,
-        "fewer DataLoader workers or less in memory; a rank ended so shows exit code 137",
-    ),
-    "nfs": (
-        "the NFS server {on} does not answer",
-        DAY_SECONDS,
-        "whatever touches its folders hangs: findmnt -t nfs,nfs4; then the server",
-    ),
-    "lustre": ("the connection to a Lustre server was lost", HOUR_SECONDS, "lfs check servers"),
-    "neighbours": (
-        "the neighbour table overflowed",
-        DAY_SECONDS,
-        "sudo sysctl -w net.ipv4.neigh.default.gc_thresh3=16384",
-    ),
-    "conntrack": (
-        "the firewall's table of connections was full and it dropped packets",
-        DAY_SECONDS,
-        "sudo sysctl -w net.netfilter.nf_conntrack_max=1048576",
-    ),
-    "syn_flood": (
-        "more connections came at once than may wait on port {on}",
-        HOUR_SECONDS,
-        "sudo sysctl -w net.core.somaxconn=4096",
-    ),
-    "hung": (
-        "{on} was stuck in the kernel for minutes",
-        HOUR_SECONDS,
-        "the log names the function: a filesystem, a disk or a driver that does not answer",
-    ),
-    "hardware": ("the hardware reported an error", DAY_SECONDS, "sudo ras-mc-ctl --errors"),
-    "pcie": ("the PCIe port {on} reported an error", DAY_SECONDS, "lspci -tv; reseat the card"),
-    "disk": ("the disk or filesystem {on} failed", DAY_SECONDS, "smartctl -a; findmnt"),
-    "link": ("the network link {on} went down", HOUR_SECONDS, "ethtool {on}; another cable"),
-    "heat": ("a processor was too hot and slowed down", HOUR_SECONDS, "fans, inlet air"),
-}
-"""By kind of line what it means, for how long it matters, and what to do."""
-
-
-def unless_unreadable(host: HostView) -> NotApplicable | None:
-    """Leave out a host on which this user may not read the kernel's log."""
-    if host.of(KernelFacts).source:
-        return None
-    return NotApplicable("the kernel's log is not readable for this user")
-
-
-@rule("os.kernel_log", "os", Level.STANDARD, KernelFacts, unless=unless_unreadable)
-@hint("The finding has the line and what to do.")
-def _log(view: View) -> RuleResults:
-    """What the kernel noted in the last hours: memory that ran out, NFS servers that do not answer, full tables, failing disks and links."""
-    facts_of = view.of(KernelFacts)
-    alike: dict[tuple[str, str], dict[str, KernelEvent]] = {}
-    for name, facts in facts_of.items():
-        for event in facts.events[-MAX_LISTED:]:
-            _, seconds, _ = _KINDS.get(event.kind, ("", -1.0, ""))
-            if event.age_seconds <= seconds:
-                alike.setdefault((event.kind, event.on), {})[name] = event
-    for (kind, where), events in alike.items():
-        (meaning, _, mend), on = _KINDS[kind], where or "a program"
-        last = min(events.values(), key=lambda event: event.age_seconds)
-        times = f", {last.count} times" if last.count > 1 else ""
-        first = next(iter(events))
-        source = "dmesg" if facts_of[first].source == "kmsg" else "journalctl -k"
+@hint("The finding says whose they are and which kill ends them.")
+@host_rule("proc.leftovers", "os", Level.QUICK, ProcFacts)
+def _leftovers(host: HostView) -> RuleResults:
+    """Processes of a run that is over; orphans that hold GPUs; a rendezvous port that somebody listens on; MPI's daemons without an mpirun."""
+    facts, every = host.of(ProcFacts), host.view.of(ProcFacts).values()
+    yield from _find_run_processes(host, facts)
+    foreign = [each for each in facts.processes if not each.run and each.state not in "DZ"]
+    on_gpus = [each for each in foreign if each.orphan and each.gpus]
+    if on_gpus:
+        gpus = sorted({gpu for each in on_gpus for gpu in each.gpus})
         yield warn(
-            f"on {name_hosts(list(events))} {meaning.format(on=on)}, "
-            f"{age_text(last.age_seconds)} ago{times}",
-            events,
-            seen=f"{source}: {events[first].text}",
-            hint=mend.format(on=on),
+            f"on {host} GPU {numbers(gpus)} is held by {who(on_gpus[0])}, which lost its parent",
+            seen=_list_processes(on_gpus),
+            expected="GPUs that nobody computes on; a service, too, has init for its parent",
+            hint=MEANT + _end(host, on_gpus),
+        )
+    for each in foreign if host.find(PortFacts) is None else ():
+        if each.ports:
+            yield warn(
+                f"{who(each)} listens on the rendezvous port {numbers(each.ports)} of {host}",
+                seen=_list_processes([each]),
+                expected="nobody who answers in place of the next job's rendezvous",
+                hint=MEANT + _end(host, [each]),
+            )
+    old = [each for each in foreign if (each.age_seconds or 0) > YOUNG_SECONDS]
+    daemons = [each for each in old if each.role == "daemon" and each.uid == facts.uid]
+    launchers = any(each.role == "launcher" for found in every for each in found.processes)
+    if daemons and not launchers:
+        yield warn(
+            f"{who(daemons[0])} is on {host}, and no mpirun on any of these hosts",
+            seen=_list_processes(daemons),
+            expected="MPI's daemons only where a job runs",
+            hint="if no mpirun elsewhere started it, " + _end(host, daemons),
         )
 
 
-RULES = (
-    *(_clocksource, _governor, _ports, _backlog, _neighbours, _probing, _logout, _temporary),
-    _log,
-)
+def _find_run_processes(host: HostView, facts: ProcFacts) -> RuleResults:
+    """Yield what is wrong with processes that bear the mark of one of our runs."""
+    of_runs = (each for each in facts.processes if each.run)
+    for (run, state), processes in by_key(((p.run, p.run_state), p) for p in of_runs).items():
+        if state == "going on":
+            yield info(
+                f"run {run} is under way on {HERE}",
+                seen=_list_processes(processes),
+                hint=f"distconsole attach {run}, or: distconsole stop {run}",
+            )
+        elif min(each.age_seconds or 0.0 for each in processes) > YOUNG_SECONDS:
+            over = "has ended" if state == "ended" else "is not known here any more"
+            yield fail(
+                f"processes of run {run}, which {over}, are left on {HERE}",
+                seen=_list_processes(processes),
+                expected="no process of a run that is over",
+                hint=_end(host, processes),
+            )
+
+
+def _list_processes(processes: Sequence[TrainingProcess]) -> str:
+    lines = []
+    for each in processes:
+        held = [f"GPU {numbers(each.gpus)}"] if each.gpus else []
+        held += [f"port {numbers(each.ports)}"] if each.ports else []
+        lines.append(who(each) + (f" holds {' and '.join(held)}" if held else ""))
+    return list_some(lines)
+
+
+def _end(host: HostView, processes: Sequence[TrainingProcess]) -> str:
+    pids = " ".join(str(each.pid) for each in processes[:64] if each.pid is not None)
+    return f"on {host}: kill {pids}; and if that does not help: kill -9 {pids}"
+
+
+@hint("Look what the kernel waits for: a dead NFS server, a disk, a GPU.")
+@host_rule("proc.stuck", "os", Level.QUICK, ProcFacts)
+def _stuck(host: HostView) -> RuleResults:
+    """Processes that no signal ends: asleep in the kernel (state D), or ended with living threads."""
+    processes = host.of(ProcFacts).processes
+    for each in processes:
+        if each.state == "D":
+            yield (warn if each.wait_seconds >= STUCK_SECONDS else info)(
+                f"{who(each)} on {host} waits for the kernel, {each.wait_seconds:g} s in one sleep",
+                seen=f"state D in {each.where or 'a function that only root may see'}",
+                expected="no process that no signal can end",
+                hint="a dead NFS server, a disk or a GPU that does not answer; "
+                f"on {host}: sudo cat /proc/{each.pid}/stack; dmesg | tail -50",
+            )
+        elif each.state == "Z" and each.threads:
+            yield warn(
+                f"{who(each)} on {host} has ended, and {each.threads} of its threads have not",
+                seen=f"state Z; {each.threads} threads live, so that its memory and GPUs are still held",
+                hint=f"on {host}: sudo cat /proc/{each.pid}/task/*/stack shows what they wait for; "
+                "a GPU that does not answer needs a reset or a reboot",
+            )
+    whole = [each for each in processes if each.state == "Z" and not each.threads]
+    if whole:
+        parent = whole[0].parent
+        yield info(
+            f"{len(whole)} ended process{'' if len(whole) == 1 else 'es'} on {host} nobody took note of",
+            seen=f"state Z: {join_some(map(who, whole))}; the parent is "
+            + (who(parent) if parent is not None else "not to be seen"),
+            hint="they hold nothing but a number; they go when their parent ends",
+        )
+
+
+@hint("The finding has the rm; a job that runs has its segments mapped and is not named.")
+@host_rule("shm.stale", "os", Level.QUICK, ShmFacts)
+def _shm_stale(host: HostView) -> RuleResults:
+    """Segments of NCCL, torch, Open MPI and others that crashed jobs left in /dev/shm."""
+    found, system = host.of(ShmFacts), host.find(OsFacts)
+    stale = [entry for entry in found.entries if entry.used is False]
+    if not stale:
+        return
+    total = sum(entry.bytes for entry in stale)
+    room = system.filesystems.get(SHM) if system is not None else None
+    heavy = total >= GIB or (room is not None and total > HEAVY_SHARE * room.total > 0)
+    alone = "" if found.all_processes_seen else " that is seen in this container"
+    lines = list_some(
+        [
+            f"{each.name}: {each.kind}, {size(each.bytes)}, {age_text(each.age_seconds)} old"
+            + (f", made by pid {each.pid}, which is gone" if each.pid is not None else "")
+            for each in stale
+        ]
+    )
+    yield (warn if heavy else info)(
+        f"{size(total)} in {SHM} of {host} belong to no process{alone}, in "
+        f"{len(stale)} leftover{'' if len(stale) == 1 else 's'}",
+        seen=lines + (f"; {found.dropped} entries were not looked at" if found.dropped else ""),
+        expected="shared memory that goes with its job",
+        hint=_remove(host, found, stale),
+    )
+
+
+def _remove(host: HostView, found: ShmFacts, stale: Sequence[ShmEntry]) -> str:
+    some = stale[:16]
+    paths = " ".join(shlex.quote(f"{SHM}/{entry.name}") for entry in some)
+    sudo = "" if found.uid == 0 or all(entry.uid == found.uid for entry in some) else "sudo "
+    condition = "" if found.all_processes_seen else f"if no other container shares its {SHM}, "
+    more = "; and so on" if len(stale) > len(some) else ""
+    return f"{condition}on {host}: {sudo}rm -r {paths}{more}"

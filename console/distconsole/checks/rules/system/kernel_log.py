@@ -1,4 +1,4 @@
-"""The check of group ``gpu`` on the errors that the kernel's log has of GPUs and NVSwitches.
+"""Checks of what the kernel's log has, of the machine (group ``os``) and of GPUs and NVSwitches (group ``gpu``).
 
 Numbers, meanings and immediate actions are those of NVIDIA's Xid catalog for A100, H100, B100 and
 GB200 (docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html), in our words; numbers that it
@@ -11,30 +11,96 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from distconsole.checks.engine.rule import (
-    HostView,
-    NotApplicable,
-    RuleResults,
-    fail,
-    hint,
-    host_rule,
-    info,
-    warn,
-)
+from distconsole.checks.engine.results import Grade, NotApplicable, RuleResults, fail, info, warn
+from distconsole.checks.engine.rule import HostView, hint, host_rule, only_where, rule
+from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.node import KernelEvent, KernelFacts
-from distconsole.checks.rules.system.system import DAY_SECONDS, unless_unreadable
-from distconsole.model.findings import Finding, Severity
+from distconsole.checks.rules.agreement import by_key
+from distconsole.checks.rules.wording import MAX_LISTED, name_hosts
+from distconsole.model.findings import Finding
 from distconsole.model.requests import Level
 from distconsole.model.time_text import age_text
 
-_GRADES = {Severity.FAIL: fail, Severity.WARN: warn, Severity.INFO: info}
+HOUR_SECONDS = 3600.0
+DAY_SECONDS = 24 * HOUR_SECONDS
+
+_KINDS: dict[str, tuple[str, float, str]] = {
+    "oom": (
+        "memory ran out and the kernel ended {on}",
+        HOUR_SECONDS,
+        "fewer DataLoader workers or less in memory; a rank ended so shows exit code 137",
+    ),
+    "nfs": (
+        "the NFS server {on} does not answer",
+        DAY_SECONDS,
+        "whatever touches its folders hangs: findmnt -t nfs,nfs4; then the server",
+    ),
+    "lustre": ("the connection to a Lustre server was lost", HOUR_SECONDS, "lfs check servers"),
+    "neighbours": (
+        "the neighbour table overflowed",
+        DAY_SECONDS,
+        "sudo sysctl -w net.ipv4.neigh.default.gc_thresh3=16384",
+    ),
+    "conntrack": (
+        "the firewall's table of connections was full and it dropped packets",
+        DAY_SECONDS,
+        "sudo sysctl -w net.netfilter.nf_conntrack_max=1048576",
+    ),
+    "syn_flood": (
+        "more connections came at once than may wait on port {on}",
+        HOUR_SECONDS,
+        "sudo sysctl -w net.core.somaxconn=4096",
+    ),
+    "hung": (
+        "{on} was stuck in the kernel for minutes",
+        HOUR_SECONDS,
+        "the log names the function: a filesystem, a disk or a driver that does not answer",
+    ),
+    "hardware": ("the hardware reported an error", DAY_SECONDS, "sudo ras-mc-ctl --errors"),
+    "pcie": ("the PCIe port {on} reported an error", DAY_SECONDS, "lspci -tv; reseat the card"),
+    "disk": ("the disk or filesystem {on} failed", DAY_SECONDS, "smartctl -a; findmnt"),
+    "link": ("the network link {on} went down", HOUR_SECONDS, "ethtool {on}; another cable"),
+    "heat": ("a processor was too hot and slowed down", HOUR_SECONDS, "fans, inlet air"),
+}
+"""By kind of line what it means, for how long it matters, and what to do."""
 
 
-@host_rule("gpu.xid", "gpu", Level.STANDARD, KernelFacts, unless=unless_unreadable)
+unless_unreadable = only_where(
+    lambda host: host.of(KernelFacts).source, "the kernel's log is not readable for this user"
+)
+
+
+@hint("The finding has the line and what to do.")
+@rule("os.kernel_log", "os", Level.STANDARD, KernelFacts, unless=unless_unreadable)
+def _log(view: View) -> RuleResults:
+    """What the kernel noted in the last hours: memory that ran out, NFS servers that do not answer, full tables, failing disks and links."""
+    facts_of = view.of(KernelFacts)
+    alike = by_key(
+        ((event.kind, event.on), (name, event))
+        for name, facts in facts_of.items()
+        for event in facts.events[-MAX_LISTED:]
+        if event.kind in _KINDS and event.age_seconds <= _KINDS[event.kind][1]
+    )
+    for (kind, where), pairs in alike.items():
+        events, (meaning, _, mend), on = dict(pairs), _KINDS[kind], where or "a program"
+        last = min(events.values(), key=lambda event: event.age_seconds)
+        times = f", {last.count} times" if last.count > 1 else ""
+        first = next(iter(events))
+        source = "dmesg" if facts_of[first].source == "kmsg" else "journalctl -k"
+        yield warn(
+            f"on {name_hosts(list(events))} {meaning.format(on=on)}, "
+            f"{age_text(last.age_seconds)} ago{times}",
+            events,
+            seen=f"{source}: {events[first].text}",
+            hint=mend.format(on=on),
+        )
+
+
 @hint(
     "Reset, reboot or replace, as NVIDIA's catalog says for the number; 13, 31 and 43 come from programs."
 )
+@host_rule("gpu.xid", "gpu", Level.STANDARD, KernelFacts, unless=unless_unreadable)
 def _xid(host: HostView) -> RuleResults:
     """Xid and SXid errors in the kernel's log: a GPU that fell off the bus, bad memory, a bad NVLink."""
     gpus, events = host.find(GpuFacts), host.of(KernelFacts).events
@@ -67,16 +133,12 @@ def _report_xid(host: HostView, event: KernelEvent) -> Finding:
             hint=xid(79).remedy.value,
         )
     known = xid(event.code, event.text)
-    grade = _GRADES[known.severity] if fresh or known.severity is Severity.INFO else warn
-    return grade(
+    return (known.grade if fresh or known.grade is info else warn)(
         f"GPU {event.on} of {host} reported Xid {event.code}, {when}: {known.meaning}",
         seen=event.text,
         expected="no Xid that hardware causes",
         hint=known.remedy.value,
     )
-
-
-RULES = (_xid,)
 
 
 class Remedy(StrEnum):
@@ -110,17 +172,9 @@ class Remedy(StrEnum):
     MACHINE = "restart the machine, in a virtual one the guest"
 
 
-FAILURES = (
-    Remedy.RESET,
-    Remedy.LINK,
-    Remedy.DRAIN,
-    Remedy.REBOOT,
-    Remedy.MECHANICS,
-    Remedy.REPLACE,
-    Remedy.MACHINE,
-)
-"""With these the host should get no job before somebody has done something."""
 WARNINGS = (Remedy.LATER, Remedy.VENDOR)
+NOTES = (Remedy.PROGRAM, Remedy.SYMPTOM, Remedy.WATCH, Remedy.RESTART)
+"""With all others the host should get no job before somebody has done something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,11 +185,9 @@ class Xid:
     remedy: Remedy
 
     @property
-    def severity(self) -> Severity:
+    def grade(self) -> Grade:
         """How much a job has to fear of it, when it was reported just now."""
-        if self.remedy in FAILURES:
-            return Severity.FAIL
-        return Severity.WARN if self.remedy in WARNINGS else Severity.INFO
+        return warn if self.remedy in WARNINGS else info if self.remedy in NOTES else fail
 
 
 _COPY = Xid("an exception in a copy engine", Remedy.RESTART)

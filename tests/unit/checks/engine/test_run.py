@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from distconsole.checks.engine.at_once import at_once
+from distconsole.checks.engine.run import run_at_once
 
 
 def waits(own: threading.Event, others: threading.Event, name: str) -> Iterator[str]:
@@ -19,7 +19,7 @@ def waits(own: threading.Event, others: threading.Event, name: str) -> Iterator[
 def test_each_goes_on_while_the_other_waits_for_it() -> None:
     first, second = threading.Event(), threading.Event()
     works = [("a", waits(first, second, "host1")), ("b", waits(second, first, "host2"))]
-    told = list(at_once(works, pytest.fail))
+    told = list(run_at_once(works, pytest.fail))
     assert sorted(told) == [("a", ""), ("a", "host1"), ("b", ""), ("b", "host2")]
 
 
@@ -37,7 +37,7 @@ def test_what_one_raises_is_raised_after_the_others_were_told_to_give_up() -> No
         yield "host2"
 
     with pytest.raises(ValueError, match="no"):
-        list(at_once([("a", fails()), ("b", clears())], given_up.set))
+        list(run_at_once([("a", fails()), ("b", clears())], given_up.set))
     assert cleared == ["b"]
 
 
@@ -48,7 +48,7 @@ def test_a_consumer_that_goes_away_ends_them() -> None:
         yield "host1"
         assert given_up.wait(10)
 
-    stages = at_once([("a", endless())], given_up.set)
+    stages = run_at_once([("a", endless())], given_up.set)
     assert next(stages) == ("a", "host1")
     stages.close()
     assert given_up.is_set()
