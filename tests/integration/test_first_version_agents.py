@@ -77,7 +77,7 @@ def done(request: ask.Request, sessions: SessionSource) -> list[Event]:
 def test_a_run_of_a_first_versions_shim_is_followed_to_its_end(
     old: OldRun, sessions: SessionSource
 ) -> None:
-    with Operator(ask.Attach(RUN, ON), sessions) as attached:
+    with Operator(ask.Attach(RUN, where=ON), sessions) as attached:
         attached.see(LogLine, lambda line: line.line == "first")
         old.go()
         end = attached.end(60)
@@ -88,22 +88,22 @@ def test_a_run_of_a_first_versions_shim_is_followed_to_its_end(
 def test_logs_show_and_runs_know_a_run_that_goes_on_there(
     old: OldRun, sessions: SessionSource
 ) -> None:
-    assert lines(done(ask.Logs(RUN, ON), sessions)) == ["first"]
-    assert lines(done(ask.Logs(RUN, ON), sessions)) == ["first"]
-    (shown,) = (e for e in done(ask.Show(RUN, ON), sessions) if isinstance(e, RunShown))
+    assert lines(done(ask.Logs(RUN, where=ON), sessions)) == ["first"]
+    assert lines(done(ask.Logs(RUN, where=ON), sessions)) == ["first"]
+    (shown,) = (e for e in done(ask.Show(RUN, where=ON), sessions) if isinstance(e, RunShown))
     assert (shown.summary.state, shown.summary.metrics) == ("running", {"loss": 0.5})
-    (listed,) = (e for e in done(ask.Runs(ON), sessions) if isinstance(e, RunListed))
+    (listed,) = (e for e in done(ask.Runs(where=ON), sessions) if isinstance(e, RunListed))
     assert (listed.summary.run, listed.summary.state) == (RUN, "running")
     old.end()
-    assert lines(done(ask.Logs(RUN, ON), sessions)) == ["first", "last"]
+    assert lines(done(ask.Logs(RUN, where=ON), sessions)) == ["first", "last"]
 
 
 def test_a_stop_reaches_a_first_versions_shim(old: OldRun, sessions: SessionSource) -> None:
     told = [
-        e.text for e in done(ask.Stop(RUN, ON, yes=True), sessions) if isinstance(e, Narration)
+        e.text for e in done(ask.Stop(RUN, where=ON, yes=True), sessions) if isinstance(e, Narration)
     ]
     assert told[-1] == f"{RUN} is over: stopped, exit code 143"
-    events = done(ask.Attach(RUN, ON), sessions)
+    events = done(ask.Attach(RUN, where=ON), sessions)
     assert isinstance(events[-1], RunEnded)
     assert events[-1].state == "stopped"
 
@@ -111,7 +111,7 @@ def test_a_stop_reaches_a_first_versions_shim(old: OldRun, sessions: SessionSour
 def test_a_run_whose_first_version_agent_is_gone_is_gone_on_with(
     old: OldRun, sessions: SessionSource
 ) -> None:
-    with Operator(ask.Attach(RUN, ON), sessions) as attached:
+    with Operator(ask.Attach(RUN, where=ON), sessions) as attached:
         attached.see(LogLine, lambda line: line.line == "first")
         program = old.node.program[-1]
         Path(program).unlink()  # its shim would start another

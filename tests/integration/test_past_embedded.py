@@ -141,6 +141,6 @@ def test_what_is_said_of_a_damaged_record_brings_it_back(
     subprocess.run(shlex.split(move), check=True)
     words = shlex.split(attach)
     assert words[:3] == ["distconsole", "attach", name]
-    with Operator(Attach(name, Where(hosts=words[-1])), sessions) as anew:
+    with Operator(Attach(name, where=Where(hosts=words[-1])), sessions) as anew:
         anew.finish()
     assert sorted(anew.lines()) == sorted(whole) == ["well"] * 2

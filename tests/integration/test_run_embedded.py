@@ -182,10 +182,10 @@ def test_a_detached_run_is_found_on_its_hosts_from_elsewhere(
     with Operator(Attach(run.run), sessions) as lost, pytest.raises(RunNotFoundError):
         lost.finish()
     where = Where(hosts="node1,node2")
-    with Operator(Attach(run.run, where), sessions) as found:
+    with Operator(Attach(run.run, where=where), sessions) as found:
         assert found.end().exit_code == 0
     assert sorted(found.lines()) == ["done 0", "done 1"]
-    with Operator(Runs(where), sessions) as listing:
+    with Operator(Runs(where=where), sessions) as listing:
         listed = [e.summary for e in listing.finish() if isinstance(e, RunListed)]
     assert [(each.run, each.state) for each in listed] == [(run.run, "succeeded")]
 

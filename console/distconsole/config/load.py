@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from distconsole.config.notify import NOTIFY_KEYS, OWN_KEYS, notify_settings
 from distconsole.config.paths import project_config_files, user_config_file
 from distconsole.config.ranges import RangeError, expand
 from distconsole.config.schema import (
     CLUSTER_KEYS,
+    COLLECTIVE_KEYS,
+    EXPECT_KEYS,
     HOST_KEYS,
+    PACKAGE_KEY,
     TOP_KEYS,
     VERB_KEYS,
     ClusterSettings,
     Config,
     HostSettings,
-    Key,
-    Kind,
 )
 from distconsole.config.shortcuts import read_aliases, read_keys
 from distconsole.config.spelling import nearest
@@ -36,9 +39,11 @@ from distconsole.config.trust import (
 )
 from distconsole.config.values import convert
 from distconsole.errors import ConfigError, UntrustedError
-from distconsole.model.expectation import NOTHING_EXPECTED, Expectation
+from distconsole.model.expectation import NOTHING_EXPECTED, CollectiveExpectation, Expectation
+from distconsole.model.options import Kind, Option
 
 EXPECT, NOTIFY = "expect", "notify"
+PACKAGES, COLLECTIVES = "packages", "collectives"
 MAX_SHOWN = 8
 _SETTING_NAMES = tuple(HOST_KEYS)
 
@@ -135,8 +140,6 @@ def read_config(path: Path) -> Config:
 
 def tables_of(path: Path, text: str) -> dict[str, Any]:
     """Return the tables of a file's text; raises ConfigError if it is not TOML."""
-    import tomllib  # noqa: PLC0415 - most have no such file, and it takes its time
-
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -205,16 +208,14 @@ class _Reader:
     def _notify(self, value: object) -> dict[str, Any]:
         if value == {}:
             return {}
-        from distconsole.config import notify as keys  # noqa: PLC0415 - most have none
-
-        values = self._table((NOTIFY,), value, keys.NOTIFY_KEYS)
+        values = self._table((NOTIFY,), value, NOTIFY_KEYS)
         user = user_config_file()
-        for name in keys.OWN_KEYS:
+        for name in OWN_KEYS:
             if name in values and self.path.resolve() != user.resolve():
                 message = f"'{name}' of [{NOTIFY}] is not read from a project's file"
                 raise self._error((NOTIFY,), name, message, f"put it into {user}")
         try:
-            keys.notify_settings(values)
+            notify_settings(values)
         except ValueError as error:
             raise self._error((NOTIFY,), *error.args) from None
         return values
@@ -244,32 +245,34 @@ class _Reader:
     def _expect(self, where: tuple[str, ...], value: object) -> Expectation:
         if value == {}:
             return NOTHING_EXPECTED
-        from distconsole.config import expect as keys  # noqa: PLC0415 - most expect nothing
-
-        tables = (keys.PACKAGES, keys.COLLECTIVES)
-        given = dict(value) if isinstance(value, dict) else value
-        packages, collectives = (
-            (given.pop(name, {}) for name in tables) if isinstance(given, dict) else ({}, {})
+        if not isinstance(value, dict):
+            raise self._error(where[:-1], where[-1], f"'{where[-1]}' must be a table")
+        tables = (PACKAGES, COLLECTIVES)
+        for name in value:
+            self._known(where, name, {**EXPECT_KEYS, **dict.fromkeys(tables)})
+        values = self._table(
+            where, {name: each for name, each in value.items() if name not in tables}, EXPECT_KEYS
         )
-        if isinstance(given, dict):
-            for name in given:
-                self._known(where, name, {**keys.EXPECT_KEYS, **dict.fromkeys(tables)})
-        values = self._table(where, given, keys.EXPECT_KEYS)
-        inner = (*where, keys.PACKAGES)
+        packages, listed = value.get(PACKAGES, {}), value.get(COLLECTIVES, [])
         if not isinstance(packages, dict):
-            raise self._error(where, keys.PACKAGES, f"'{keys.PACKAGES}' must be a table")
+            raise self._error(where, PACKAGES, f"'{PACKAGES}' must be a table")
         specifiers = {
-            name: self._value(inner, name, each, keys.PACKAGE_KEY)
+            name: self._value((*where, PACKAGES), name, each, PACKAGE_KEY)
             for name, each in packages.items()
         }
-        listed = collectives if isinstance(collectives, list) else [collectives or {}]
-        inner = (*where, keys.COLLECTIVES)
-        timed = [self._table(inner, each, keys.COLLECTIVE_KEYS) for each in listed if each]
-        for each in timed:
-            if "op" not in each or not {"busbw_gbs", "time_us"} & set(each):
-                message = "each needs 'op', and 'busbw_gbs' or 'time_us'"
-                raise self._error(where, keys.COLLECTIVES, f"[[{'.'.join(inner)}]]: {message}")
-        return keys.expectation(values, specifiers, tuple(timed))
+        listed = listed if isinstance(listed, list) else [listed]
+        collectives = tuple(self._collective(where, each) for each in listed if each)
+        return Expectation(**values, packages=specifiers, collectives=collectives)
+
+    def _collective(self, where: tuple[str, ...], value: object) -> CollectiveExpectation:
+        inner = (*where, COLLECTIVES)
+        values = self._table(inner, value, COLLECTIVE_KEYS)
+        if "op" not in values or not {"busbw_gbs", "time_us"} & set(values):
+            message = "each needs 'op', and 'busbw_gbs' or 'time_us'"
+            raise self._error(where, COLLECTIVES, f"[[{'.'.join(inner)}]]: {message}")
+        if "bytes" in values:
+            values["bytes"] = int(values["bytes"])
+        return CollectiveExpectation(**values)
 
     def _cluster(self, name: str, value: object) -> ClusterSettings:
         where = ("clusters", name)
@@ -288,12 +291,12 @@ class _Reader:
             ),
         )
 
-    def _verb(self, verb: str, value: object, keys: Mapping[str, Key]) -> dict[str, Any]:
+    def _verb(self, verb: str, value: object, keys: Mapping[str, Option]) -> dict[str, Any]:
         values = self._table((verb,), value, keys)
         return {keys[name].parameter or name: _flag_value(value) for name, value in values.items()}
 
     def _table(
-        self, where: tuple[str, ...], value: object, keys: Mapping[str, Key]
+        self, where: tuple[str, ...], value: object, keys: Mapping[str, Option]
     ) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise self._error(where[:-1], where[-1], f"'{where[-1]}' must be a table")
@@ -312,15 +315,16 @@ class _Reader:
         hint = f"did you mean '{near}'?" if near else f"known are: {', '.join(sorted(keys))}"
         raise self._error(where, name, f"unknown key '{name}'{table}", hint)
 
-    def _value(self, where: tuple[str, ...], name: str, value: Any, key: Key) -> Any:
+    def _value(self, where: tuple[str, ...], name: str, value: Any, key: Option) -> Any:
         found = convert(value, key.kind)
-        if found is None or (key.choices and found not in key.choices):
-            wanted = f"one of {', '.join(key.choices)}" if key.choices else key.kind.value
+        is_choice = key.choices and key.kind is Kind.TEXT
+        if found is None or (is_choice and found not in key.choices):
+            wanted = f"one of {', '.join(key.choices)}" if is_choice else key.kind.value
             near = nearest(str(value), key.choices)
             hint = f"did you mean '{near}'?" if near else ""
             shown = "what it is" if key.secret else repr(value)
             raise self._error(where, name, f"'{name}' must be {wanted}, not {shown}", hint)
-        if key.kind is Kind.FILE:
+        if key.kind in (Kind.FILE, Kind.PATH):
             return self.path.parent / Path(found).expanduser()
         return found
 

@@ -10,22 +10,22 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from distconsole.config.schema import Key, Kind, needs_trust, plain
 from distconsole.model.notices import NoticeKind
+from distconsole.model.options import Kind, Option, Trust
 
 DEFAULT_KINDS = (NoticeKind.FINISH, NoticeKind.FAILURE, NoticeKind.STALL)
 DESKTOPS = ("auto", "osc9", "osc777", "both", "off")
 
-NOTIFY_KEYS: dict[str, Key] = {
-    "on": plain(Kind.WORDS),
-    "bell": plain(Kind.FLAG),
-    "desktop": plain(Kind.TEXT, choices=DESKTOPS),
-    "command": needs_trust(Kind.WORDS),
-    "shell": needs_trust(Kind.TEXT),
-    "webhook": needs_trust(Kind.TEXT, secret=True),
-    "webhook_env": needs_trust(Kind.TEXT),
-    "allow_http": needs_trust(Kind.FLAG),
-    "timeout": plain(Kind.SECONDS),
+NOTIFY_KEYS = {
+    "on": Option(Kind.WORDS, Trust.NONE),
+    "bell": Option(Kind.FLAG, Trust.NONE),
+    "desktop": Option(Kind.TEXT, Trust.NONE, choices=DESKTOPS),
+    "command": Option(Kind.WORDS, Trust.KEY),
+    "shell": Option(Kind.TEXT, Trust.KEY),
+    "webhook": Option(Kind.TEXT, Trust.KEY, secret=True),
+    "webhook_env": Option(Kind.TEXT, Trust.KEY),
+    "allow_http": Option(Kind.FLAG, Trust.KEY),
+    "timeout": Option(Kind.SECONDS, Trust.NONE),
 }
 
 OWN_KEYS = ("command", "shell", "webhook", "webhook_env", "allow_http")

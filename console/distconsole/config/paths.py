@@ -1,9 +1,9 @@
-"""Where our files lie on the operator's machine, as platformdirs says (XDG on Linux)."""
+"""Where our files lie on the operator's machine, as platformdirs says (XDG on Linux), and how one is replaced."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import platformdirs
@@ -59,3 +59,30 @@ def project_config_files(start: Path) -> Iterator[Path]:
             yield candidate
         if folder == home or os.path.lexists(folder / ".git"):
             return
+
+
+def replace_file(
+    path: Path, content: bytes, mode: int = 0o600, check: Callable[[Path], object] | None = None
+) -> None:
+    """Replace a file at once: nobody reads half of it, and after a power cut it is the old or the new one.
+
+    Args:
+        mode: Of a new file, less the umask; one that was there keeps what it has of it.
+        check: Is called with the new file beside the old one; what it raises leaves the old one.
+
+    Raises OSError if it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside.unlink(missing_ok=True)  # what waits there may be a link of somebody else's
+    try:
+        with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:  # noqa: PTH123
+            if path.exists():
+                os.fchmod(file.fileno(), path.stat().st_mode & mode)
+            file.write(content)
+            os.fsync(file.fileno())
+        if check is not None:
+            check(aside)
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)

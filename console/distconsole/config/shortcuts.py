@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import fcntl
-import os
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distconsole.config.paths import config_dir
+from distconsole.config.paths import config_dir, replace_file
 from distconsole.errors import ConfigError
 
 MAX_LINE_CHARS = 8192
@@ -164,7 +163,4 @@ def keep_alias(path: Path, name: str, line: str) -> None:
         if line:
             aliases[name] = line
         lines = [f"{each} = {kept}\n" for each, kept in sorted(aliases.items())]
-        aside = path.with_name(f"{path.name}.{os.getpid()}")
-        aside.touch(mode=0o600)
-        aside.write_text("".join((ALIASES_HEAD, *lines)), encoding="utf-8")
-        aside.replace(path)
+        replace_file(path, "".join((ALIASES_HEAD, *lines)).encode())

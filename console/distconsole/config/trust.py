@@ -6,25 +6,28 @@ the keys that can execute something. What was trusted is the file as it was then
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import pwd
+import shlex
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from distconsole.config.paths import config_dir
+from distconsole.config.notify import NOTIFY_KEYS
+from distconsole.config.paths import config_dir, replace_file
 from distconsole.config.schema import (
     CLUSTER_KEYS,
     HOST_KEYS,
     TOP_KEYS,
     TRUSTED_TABLES,
     VERB_KEYS,
-    Key,
-    Trust,
 )
 from distconsole.config.ssh_names import own_ssh_config
 from distconsole.errors import ConfigError
+from distconsole.model.options import Option, Trust
 
 KeyPath = tuple[str, ...]
 """A key with its tables, as they are written in the file."""
@@ -65,8 +68,6 @@ def digest(path: Path, text: str, table: Mapping[str, Any]) -> str:
 
     The person's own ssh configuration changes as that person likes, and what files include is not looked at.
     """
-    import hashlib  # noqa: PLC0415 - most files have no such key, and it takes its time
-
     whole = hashlib.sha256(text.encode())
     for keys, needs in keys_to_trust(table):
         named = _value(table, keys)
@@ -105,8 +106,6 @@ def distrust(path: Path) -> bool:
 
 def command_for(path: Path) -> str:
     """Return what a person types to trust the file."""
-    import shlex  # noqa: PLC0415 - rarely needed
-
     return f"distconsole trust {shlex.quote(str(path.parent))}"
 
 
@@ -124,8 +123,6 @@ def _trust_of_keys(table: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Trust]]:
             for inner, settings in value.items():
                 yield from _trust_of_table((name, inner), settings, keys)
         elif word == "notify":
-            from distconsole.config.notify import NOTIFY_KEYS  # noqa: PLC0415 - most have none
-
             yield from _trust_of_table((name,), value, NOTIFY_KEYS)
         elif word in VERB_KEYS and isinstance(value, dict):
             yield from _trust_of_table((name,), value, VERB_KEYS[word])
@@ -134,7 +131,7 @@ def _trust_of_keys(table: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Trust]]:
 
 
 def _trust_of_table(
-    where: KeyPath, value: object, keys: Mapping[str, Key]
+    where: KeyPath, value: object, keys: Mapping[str, Option]
 ) -> Iterator[tuple[KeyPath, Trust]]:
     for name in value if isinstance(value, dict) else ():
         key = keys.get(name.replace("-", "_"))
@@ -150,8 +147,6 @@ def _value(table: Mapping[str, Any], path: KeyPath) -> Any:
 
 
 def _digest_of(place: Path) -> bytes:
-    import hashlib  # noqa: PLC0415
-
     try:
         if place.is_file():  # a pipe would be waited for
             with place.open("rb") as file:
@@ -162,8 +157,6 @@ def _digest_of(place: Path) -> bytes:
 
 
 def _user(uid: int) -> str:
-    import pwd  # noqa: PLC0415 - rarely needed
-
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
@@ -172,8 +165,6 @@ def _user(uid: int) -> str:
 
 def _read_store() -> dict[str, str]:
     """Return what is trusted, by path; nothing where that cannot be read: it is asked for again."""
-    import json  # noqa: PLC0415 - most have no such file, and it takes its time
-
     try:
         known = json.loads(trust_store().read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -182,20 +173,9 @@ def _read_store() -> dict[str, str]:
 
 
 def _keep(known: Mapping[str, str]) -> None:
-    import json  # noqa: PLC0415
-    import tempfile  # noqa: PLC0415
-
     path = trust_store()
+    content = json.dumps(dict(sorted(known.items())), indent=1) + "\n"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, aside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # 0600
-        try:
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                file.write(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
-            Path(aside).replace(path)
-        except BaseException:
-            with suppress(OSError):
-                Path(aside).unlink()
-            raise
+        replace_file(path, content.encode())
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from None

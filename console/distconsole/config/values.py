@@ -2,76 +2,68 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
-from distconsole.config.schema import Kind
 from distconsole.model.names import may_be_user
+from distconsole.model.options import Kind
 from distconsole.model.ranks import RankSpans, parse_ranks
 
-BOUNDS = {Kind.COUNT: (0, 2**63), Kind.POSITIVE: (1, 2**63), Kind.PORT: (1, 65535)}
-"""Of whole numbers, the least and the most."""
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
 
 
 def convert(value: Any, kind: Kind) -> Any:
     """Return ``value`` as ``kind`` has it; None if it is none."""
-    number = isinstance(value, int) and not isinstance(value, bool)
-    match kind:
-        case Kind.TEXT | Kind.FILE:
-            return value if isinstance(value, str) and value else None
-        case Kind.USER:
-            return value if isinstance(value, str) and may_be_user(value) else None
-        case Kind.FLAG:
-            return value if isinstance(value, bool) else None
-        case Kind.COUNT | Kind.POSITIVE | Kind.PORT:
-            least, most = BOUNDS[kind]
-            return value if number and least <= value <= most else None
-        case Kind.SECONDS:
-            real = number or isinstance(value, float)
-            return float(value) if real and 0 <= value < 1e9 else None
-        case Kind.NPROC | Kind.NNODES:
-            return str(value) if _is_count(value, kind) else None
-        case Kind.RANKS:
-            return _ranks(value)
-        case Kind.WORDS:
-            return _words(value)
-        case Kind.PAIRS:
-            return _pairs(value)
-        case _:
-            return _convert_expected(value, kind)
+    read: Callable[[Any], Any] = READERS.get(kind, _text)
+    return read(value)
 
 
-def _convert_expected(value: Any, kind: Kind) -> float | str | None:
-    from distconsole.config import expect as keys  # noqa: PLC0415 - most expect nothing
-
-    match kind:
-        case Kind.VERSION:
-            return keys.specifier_of(value)
-        case Kind.SIZE:
-            return keys.size_of(value)
-        case Kind.LIMIT:
-            return keys.limit_of(value)
-        case _:
-            return keys.number_of(value)
+def size_of(value: object) -> float | None:
+    """Return the bytes of ``8GiB``, ``64K`` or a number; None if it is no size. All are powers of 1024."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return float(value) if value >= 0 else None
+    found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
+    if found is None:
+        return None
+    power = " KMGT".index(found[2].upper() or " ")
+    return float(found[1]) * float(1024**power)
 
 
-def _is_count(value: Any, kind: Kind) -> bool:
-    if isinstance(value, int):
-        return not isinstance(value, bool) and value >= 1
-    if kind is Kind.NPROC:
-        return bool(value == "gpu")
-    return (
-        isinstance(value, str) and re.fullmatch(r"[1-9]\d{0,5}(:[1-9]\d{0,5})?", value) is not None
-    )
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _whole(least: int, most: int = 2**63) -> Callable[[Any], int | None]:
+    def read(value: Any) -> int | None:
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        return value if is_number and least <= value <= most else None
+
+    return read
+
+
+def _number(value: Any, most: float) -> float | None:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value < most else None
+
+
+def _count(pattern: str) -> Callable[[Any], str | None]:
+    def read(value: Any) -> str | None:
+        if isinstance(value, str):
+            return value if re.fullmatch(pattern, value) else None
+        return str(value) if _whole(1)(value) else None
+
+    return read
 
 
 def _ranks(value: Any) -> RankSpans | None:
     if isinstance(value, bool) or not isinstance(value, int | str):
         return None
-    try:
+    with suppress(ValueError):
         return parse_ranks(str(value))
-    except ValueError:
-        return None
+    return None
 
 
 def _words(value: Any) -> tuple[str, ...] | None:
@@ -87,3 +79,38 @@ def _pairs(value: Any) -> tuple[str, ...] | None:
     if not all(isinstance(one, str | int | float) and one is not True for one in value.values()):
         return None
     return tuple(f"{name}={one}" for name, one in value.items())
+
+
+def _specifier(value: object) -> str | None:
+    """Return a version specifier. A bare version means all that begin with it."""
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet  # noqa: PLC0415 - slow to load
+
+    if not isinstance(value, str) or not value.strip():
+        return None
+    text = value.strip()
+    tries = (f"=={text.removesuffix('.*')}.*", f"=={text}") if text[0].isdigit() else (text,)
+    for each in tries:
+        with suppress(InvalidSpecifier):
+            SpecifierSet(each)
+            return each
+    return None
+
+
+READERS: dict[Kind, Callable[[Any], Any]] = {
+    Kind.USER: lambda value: value if isinstance(value, str) and may_be_user(value) else None,
+    Kind.FLAG: lambda value: value if isinstance(value, bool) else None,
+    Kind.COUNT: _whole(0),
+    Kind.POSITIVE: _whole(1),
+    Kind.PORT: _whole(1, 65535),
+    Kind.SECONDS: lambda value: _number(value, 1e9),
+    Kind.NPROC: _count("gpu"),
+    Kind.NNODES: _count(r"[1-9]\d{0,5}(:[1-9]\d{0,5})?"),
+    Kind.RANKS: _ranks,
+    **dict.fromkeys((Kind.WORDS, Kind.GROUPS, Kind.HOST_LIST, Kind.SIZES), _words),
+    Kind.PAIRS: _pairs,
+    Kind.VERSION: _specifier,
+    Kind.SIZE: size_of,
+    Kind.LIMIT: lambda value: math.inf if value == "unlimited" else size_of(value),
+    Kind.NUMBER: lambda value: _number(value, 1e12) or None,
+}
+"""What reads a value of a kind; any other is a text."""

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from distconsole.config.load import line_of, read_config, read_text
-from distconsole.config.paths import PROJECT_FILE
+from distconsole.config.paths import PROJECT_FILE, replace_file
 from distconsole.config.ranges import RangeError, expand
 from distconsole.errors import ConfigError
+
+BARE = re.compile(r"[A-Za-z0-9_-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,10 @@ def add_entries(path: Path, entries: Iterable[Entry]) -> list[Entry]:
     for table in filter(None, made):
         table.add(tomlkit.nl())
     if new:
-        _write(path, tomlkit.dumps(document))
+        try:
+            replace_file(path, tomlkit.dumps(document).encode(), 0o666, check=read_config)
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
     return new
 
 
@@ -119,51 +121,13 @@ def _set(document: Any, entry: Entry) -> Any:
     return found if made else None
 
 
-def _write(path: Path, text: str) -> None:
-    """Replace the file at once, with the mode that it had.
-
-    Raises ConfigError if it cannot be written, or we would not understand it.
-    """
-    temporary = None
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-        temporary = Path(name)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            shutil.copymode(path, temporary)
-        else:
-            temporary.chmod(0o666 & ~_umask())
-        read_config(temporary)
-        temporary.replace(path)
-        temporary = None
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def _bare(name: str) -> str:
-    plain = name.replace("-", "").replace("_", "")
-    return name if plain.isascii() and plain.isalnum() else f'"{name}"'
-
-
-BARE = re.compile(r"[A-Za-z0-9_-]+")
+    return name if BARE.fullmatch(name) else json.dumps(name)
 
 
 def in_config(path: Sequence[str], value: str) -> str:
     """Return where to put a key and the line for it, whole by itself: ``hosts.gpu1.nic = "eth1"``."""
-    key = ".".join(part if BARE.fullmatch(part) else json.dumps(part) for part in path)
+    key = ".".join(map(_bare, path))
     return f"at the top of {PROJECT_FILE}: {key} = {json.dumps(value, ensure_ascii=False)}"
 
 

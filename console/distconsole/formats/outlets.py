@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Protocol
 
+from distconsole.config.paths import replace_file
 from distconsole.errors import ConfigError
 from distconsole.formats.lines import CsvLines, Lines
 from distconsole.formats.tables import make_table
@@ -149,14 +150,8 @@ def write_whole(path: Path, content: bytes) -> None:
     Raises:
         ConfigError: if it cannot be written.
     """
-    new = NewFile(path)
-    try:
-        with writable(path):
-            new.file.write(content)
-        new.put()
-    except BaseException:
-        new.abandon()
-        raise
+    with writable(path):
+        replace_file(path, content, 0o666)
 
 
 @contextmanager

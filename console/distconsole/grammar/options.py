@@ -1,101 +1,63 @@
-"""Options that several verbs have, each said once."""
+"""The options of the command line, made of the fields of requests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import MISSING, Field, fields
+from typing import Any
 
 import click
 
-from distconsole.grammar.values import (
-    ASSIGNMENT,
-    CLUSTER,
-    HOSTS,
-    NODES,
-    RANKS_PER_HOST,
-    RUN,
-    THEME,
-    WAYS,
-    Choice,
-    ConditionValue,
-)
+from distconsole.grammar.values import RUN, type_of
 from distconsole.model import requests as ask
+from distconsole.model.options import Kind, Option, options_of
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def add_options(command: F, *options: Callable[[F], F]) -> F:
-    """Return ``command`` with ``options``, which its help has in this order."""
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def json_option(command: F) -> F:
-    return click.option("--json", "json", is_flag=True, help="Print JSON.")(command)
+HOST_OPTIONS = tuple(options_of(ask.Where))
+OPENING_OPTIONS = tuple(options_of(ask.Opening))
+LAUNCH_OPTIONS = (
+    *("launcher", "nproc", "nnodes", "module", "env", "env_file", "workdir", "sync", "pass_args"),
+    "nic",
+)
+"""Of ``run``, those that say what a launch is."""
+METAVARS = {Kind.COUNT: "N", Kind.POSITIVE: "N", Kind.FOLDER: "DIR", Kind.NPROC: "N|gpu"}
 
 
-def condition_options(command: F) -> F:
-    return add_options(
-        command,
-        click.option(
-            "--where",
-            "only",
-            metavar="EXPR",
-            type=ConditionValue(),
-            help="Only what matches this: 'util<10 and host~gpu0'.",
-        ),
-        click.option(
-            "--fail-if",
-            metavar="EXPR",
-            type=ConditionValue(),
-            help="Exit with 1 if any of them matches this, and show which.",
-        ),
-    )
+def params_of(kind: type) -> dict[str, click.Parameter]:
+    """Return the parameters of a request by name, those of its hosts last but for the run that it is about."""
+    by_name = {each.name: each for each in fields(kind)}
+    found: dict[str, click.Parameter] = {
+        name: _option(by_name[name], option) for name, option in options_of(kind).items()
+    }
+    if "where" in by_name:
+        found |= params_of(ask.Where)
+    if issubclass(kind, ask.OfRun):
+        found["run"] = click.Argument(["run"], type=RUN)
+    return found
 
 
-def notify_option(command: F) -> F:
-    option = click.option(
-        "--notify",
-        metavar="WAY,…",
-        type=WAYS,
-        help="Tell me of its end, failure and stall by these: bell, desktop, command, webhook; all or none.",
-    )
-    return option(command)
-
-
-def run_argument(command: F) -> F:
-    return click.argument("run", type=RUN)(command)
-
-
-def nproc_option(command: F) -> F:
-    option = click.option(
-        "--nproc",
-        metavar="N|gpu",
-        type=RANKS_PER_HOST,
-        help="Ranks on each host (slots in the host list win).",
-    )
-    return option(command)
-
-
-OPENING_OPTIONS = ("theme", "startup")
-
-
-def opening_options(command: F) -> F:
-    return add_options(
-        command,
-        click.option(
-            "--theme",
-            type=THEME,
-            metavar="NAME",
-            help="Of the console: dark, light, contrast, terminal, or Textual's.",
-        ),
-        click.option(
-            "--startup/--no-startup",
-            "startup",
-            default=None,
-            help="Do the lines of the console's start-up file first.  [default: startup]",
-        ),
+def _option(of: Field[Any], option: Option) -> click.Option:
+    flag = option.flag(of.name)
+    flags = list(option.flags or [flag])
+    default = None if of.default is MISSING else of.default
+    value: dict[str, Any] = {
+        "type": type_of(option),
+        "metavar": option.metavar or METAVARS.get(option.kind),
+    }
+    if option.kind is Kind.FLAG:
+        if default is not False and not option.flags:
+            flags = [f"{flag}/--no-{flag.removeprefix('--')}"]
+        value = {} if "/" in flags[0] else {"is_flag": True}
+    elif option.metavar.startswith("["):
+        value |= {"is_flag": False, "flag_value": ""}
+    elif option.kind in (Kind.PAIRS, Kind.HOST_LIST):
+        value["multiple"] = True
+    shown = (option.choices or option.kind in METAVARS) and "[default" not in option.help
+    return click.Option(
+        [*flags, of.name],
+        default=str(default) if option.choices and default else default,
+        show_default=bool(shown and default),
+        required=of.default is MISSING,
+        help=option.help,
+        **value,
     )
 
 
@@ -104,50 +66,6 @@ def opening(context: click.Context, given: dict[str, Any]) -> dict[str, Any]:
     before: dict[str, Any] = context.find_root().params
     own = {name: given.pop(name, None) for name in OPENING_OPTIONS}
     return {name: before.get(name) if said is None else said for name, said in own.items()}
-
-
-HOST_OPTIONS = ("hosts", "hostfile", "cluster", "ssh_config", "python", "setup")
-
-FILE = click.Path(dir_okay=False)
-
-
-def host_options(command: F) -> F:
-    """Add the options that say which hosts and how to reach them."""
-    return add_options(
-        command,
-        click.option(
-            "--hosts",
-            metavar="LIST",
-            type=HOSTS,
-            help="Hosts: [user@]host[:slots][/port],… with ranges such as gpu[01-08,12].",
-        ),
-        click.option(
-            "--hostfile",
-            metavar="FILE",
-            type=FILE,
-            help="Hosts from a file (Open MPI, Horovod, DeepSpeed, MPICH, Slurm or one a line).",
-        ),
-        click.option(
-            "--cluster",
-            metavar="NAME",
-            type=CLUSTER,
-            help="Hosts of a cluster in distconsole.toml.",
-        ),
-        click.option(
-            "--ssh-config",
-            metavar="FILE",
-            type=FILE,
-            help="Read this instead of ~/.ssh/config.",
-        ),
-        click.option(
-            "--python",
-            metavar="PATH",
-            help="The nodes' interpreter, for agent, checks and ranks.",
-        ),
-        click.option(
-            "--setup", metavar="CMD", help="Run by the node's shell before the interpreter."
-        ),
-    )
 
 
 def where(context: click.Context, given: dict[str, Any]) -> ask.Where:
@@ -167,60 +85,3 @@ def where(context: click.Context, given: dict[str, Any]) -> ask.Where:
     picked = {name: chosen.get(name) for name in names}
     others = {name: own[name] or before.get(name) for name in HOST_OPTIONS if name not in names}
     return ask.Where(**picked, **others)
-
-
-LAUNCH_OPTIONS = (
-    *("launcher", "nproc", "nnodes", "module", "env", "env_file", "workdir", "sync", "pass_args"),
-    "nic",
-)
-"""Their parameters."""
-
-
-def launch_options(command: F) -> F:
-    """Add the options that say what a launch is."""
-    return add_options(
-        command,
-        click.option(
-            "--launcher",
-            type=Choice(ask.LauncherName),
-            default="auto",
-            show_default=True,
-            help="What the ranks are. torch: env:// ranks; single: one process a node; slurm: torch or single.",
-        ),
-        nproc_option,
-        click.option(
-            "--nnodes",
-            metavar="N|MIN:MAX",
-            type=NODES,
-            help="Hosts of the job; with MIN:MAX it goes on while MIN are left (torchrun, elastic Horovod).",
-        ),
-        click.option("--module", "-m", is_flag=True, help="SCRIPT is a module, as in python -m."),
-        click.option(
-            "--env",
-            metavar="K=V",
-            multiple=True,
-            type=ASSIGNMENT,
-            help="Set in every rank; may be repeated.",
-        ),
-        click.option(
-            "--env-file",
-            metavar="FILE",
-            type=FILE,
-            help="K=V lines, set in every rank; values never appear in argv.",
-        ),
-        click.option(
-            "--workdir",
-            metavar="DIR",
-            type=click.Path(file_okay=False),
-            help="Where the ranks start on the nodes.",
-        ),
-        click.option(
-            "--sync/--no-sync", "sync", default=None, help="Bring the code to the nodes first."
-        ),
-        click.option(
-            "--pass-args",
-            type=Choice(ask.PassArgs),
-            help="Add --local_rank, or --init_method --rank --world_size, to the arguments.",
-        ),
-        click.option("--nic", metavar="NAME|auto", help="The training interface on every host."),
-    )

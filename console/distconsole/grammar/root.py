@@ -12,13 +12,7 @@ import click
 from distconsole.config.spelling import nearest
 from distconsole.errors import UntrustedError, UsageError
 from distconsole.grammar.asking import PROGRAM, HelpRequested, ask_for_version, help_option
-from distconsole.grammar.options import (
-    OPENING_OPTIONS,
-    host_options,
-    opening,
-    opening_options,
-    where,
-)
+from distconsole.grammar.options import OPENING_OPTIONS, opening, params_of, where
 from distconsole.grammar.values import Vocabulary
 from distconsole.grammar.verbs import VERB_COMMANDS
 from distconsole.grammar.words import words_of
@@ -42,49 +36,47 @@ class _Root(click.Group):
         return super().resolve_command(ctx, args)
 
 
-@click.group(
-    PROGRAM,
-    cls=_Root,
-    invoke_without_command=True,
-    no_args_is_help=False,
-    epilog="Without a verb the console opens. RUN is an id, a unique prefix, a name, or 'last'.",
-)
-@host_options
-@opening_options
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=ask_for_version,
-    help="Show the version and stop.",
-)
 @click.pass_context
-def root(context: click.Context, /, **given: Any) -> ask.Request | None:
+def _open(context: click.Context, /, **given: Any) -> ask.Request | None:
     """Check, launch and watch distributed training on machines that you reach over SSH."""
     verb = context.invoked_subcommand
     if verb is None:
         return ask.OpenConsole(**opening(context, given), where=where(context, given))
-    if verb not in OPENING_VERBS:
-        for option, name in (("--theme", "theme"), ("--no-startup", "startup")):
-            if given[name] is not None:
-                opens = ", ".join(OPENING_VERBS)
-                raise click.UsageError(
-                    f"{option} is of the console, which opens without a verb, or with {opens}.",
-                    context,
-                )
+    opens = [name for name, command in root.commands.items() if _opens_console(command)]
+    for option, name in (("--theme", "theme"), ("--no-startup", "startup")):
+        if given[name] is not None and verb not in opens:
+            raise click.UsageError(
+                f"{option} is of the console, which opens without a verb, or with {', '.join(opens)}.",
+                context,
+            )
     return None
 
 
-OPENING_VERBS = tuple(
-    str(command.name)
-    for command in VERB_COMMANDS
-    if set(OPENING_OPTIONS) <= {option.name for option in command.params}
-)
-"""Verbs that open the console on a terminal."""
+def _opens_console(command: click.Command) -> bool:
+    return set(OPENING_OPTIONS) <= {option.name for option in command.params}
 
-for _command in VERB_COMMANDS:
-    root.add_command(_command)
+
+root = _Root(
+    PROGRAM,
+    {str(command.name): command for command in VERB_COMMANDS},
+    invoke_without_command=True,
+    no_args_is_help=False,
+    callback=_open,
+    params=[
+        *params_of(ask.Where).values(),
+        *params_of(ask.Opening).values(),
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            is_eager=True,
+            expose_value=False,
+            callback=ask_for_version,
+            help="Show the version and stop.",
+        ),
+    ],
+    help=_open.__doc__,
+    epilog="Without a verb the console opens. RUN is an id, a unique prefix, a name, or 'last'.",
+)
 
 VERBS: dict[str, str] = {
     str(command.name): command.get_short_help_str(80)

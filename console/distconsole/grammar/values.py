@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -12,7 +12,9 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
+from distconsole.config.values import size_of
 from distconsole.model.notices import Way
+from distconsole.model.options import Kind, Option
 from distconsole.model.ranks import parse_ranks
 from distconsole.model.time_text import parse_since
 
@@ -145,7 +147,7 @@ class Value(click.ParamType):  # type: ignore[type-arg]
 
 
 class MomentValue(click.ParamType):  # type: ignore[type-arg]
-    name = "moment"
+    name = "TIME"
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
@@ -179,16 +181,17 @@ def split_words(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-def names_of(names: type[Name], noun: str) -> Value:
-    """Return the type of a list of an enumeration's names; ``noun`` is what one of them is."""
+def names_of(names: Sequence[str]) -> Value:
+    """Return the type of a list of an enumeration's names."""
+    noun = type(names[0]).__name__.removesuffix("Name").lower()
 
-    def read(text: str) -> tuple[Name, ...]:
+    def read(text: str) -> tuple[str, ...]:
         for word in split_words(text):
-            if word not in list(names):
+            if word not in names:
                 raise ValueError(f"{word!r} is no {noun}; there are: {', '.join(names)}")
-        return tuple(map(names, split_words(text)))
+        return tuple(names[names.index(word)] for word in split_words(text))
 
-    return Value(noun, read, lambda _: names, NOTHING, is_list=True)
+    return Value("NAME,…", read, lambda _: names, NOTHING, is_list=True)
 
 
 def seconds(fewest: float = 0.0) -> Value:
@@ -267,8 +270,6 @@ def _read_loopback(text: str) -> tuple[str, int]:
 
 
 def _read_limit(text: str) -> int:
-    from distconsole.config.expect import size_of  # noqa: PLC0415 - most lines hold no size
-
     size = size_of(text)
     if size is None:
         raise ValueError(f"{text!r} is not a size such as 500MB or 8GiB")
@@ -288,21 +289,46 @@ def _read_sizes(text: str) -> tuple[int, ...]:
     return tuple(dict.fromkeys(sizes))
 
 
-HOSTS = Value("hosts", offers=lambda known: known.hosts, is_list=True)
+HOSTS = Value("LIST", offers=lambda known: known.hosts, is_list=True)
 RUN = Value("run", offers=lambda known: ("last", *known.runs))
-CLUSTER = Value("cluster", offers=lambda known: known.clusters)
-CHECK = Value("check", offers=lambda known: [each for each in known.checks if "." in each])
-THEME = Value("theme", offers=lambda known: known.themes, about=NOTHING)
-RANKS = Value("ranks", parse_ranks, lambda known: known.ranks, is_list=True)
-PATTERN = Value("pattern", _read_pattern)
-SINCE = Value("since", _read_since)
-GROUPS = Value("groups", split_words, lambda known: known.checks, is_list=True)
-ASSIGNMENT = Value("K=V", _read_assignment)
-RANKS_PER_HOST = Value(
-    "N|gpu", _read_ranks_per_host, lambda _: ("gpu", "1", "2", "4", "8"), NOTHING
-)
-NODES = Value("N|MIN:MAX", _read_nodes)
-WAYS = Value("WAY,…", _read_ways, lambda _: (*Way, "all", "none"), NOTHING, is_list=True)
-LOOPBACK = Value("127.0.0.1:PORT", _read_loopback)
-LIMIT = Value("size", _read_limit)
-SIZES = Value("sizes", _read_sizes, is_list=True)
+CHECK = Value("ID", offers=lambda known: [each for each in known.checks if "." in each])
+TYPES: Mapping[Kind, click.ParamType] = {  # type: ignore[type-arg]
+    Kind.FILE: click.Path(dir_okay=False),
+    Kind.PATH: click.Path(),
+    Kind.FOLDER: click.Path(file_okay=False),
+    Kind.HOSTS: HOSTS,
+    Kind.HOST_LIST: Value("HOST", offers=lambda known: known.hosts, is_list=True),
+    Kind.CLUSTER: Value("NAME", offers=lambda known: known.clusters),
+    Kind.THEME: Value("NAME", offers=lambda known: known.themes, about=NOTHING),
+    Kind.RANKS: Value("N", parse_ranks, lambda known: known.ranks, is_list=True),
+    Kind.PATTERN: Value("RE", _read_pattern),
+    Kind.SINCE: Value("TIME", _read_since),
+    Kind.MOMENT: MomentValue(),
+    Kind.CONDITION: ConditionValue(),
+    Kind.GROUPS: Value("GROUP,…", split_words, lambda known: known.checks, is_list=True),
+    Kind.PAIRS: Value("K=V", _read_assignment),
+    Kind.NPROC: Value(
+        "N|gpu", _read_ranks_per_host, lambda _: ("gpu", "1", "2", "4", "8"), NOTHING
+    ),
+    Kind.NNODES: Value("N|MIN:MAX", _read_nodes),
+    Kind.WAYS: Value("WAY,…", _read_ways, lambda _: (*Way, "all", "none"), NOTHING, is_list=True),
+    Kind.LOOPBACK: Value("127.0.0.1:PORT", _read_loopback),
+    Kind.SIZE: Value("SIZE", _read_limit),
+    Kind.SIZES: Value("SIZE,…", _read_sizes, is_list=True),
+}
+"""What reads and completes the values of a kind; the name is how they look in the help."""
+
+
+def type_of(option: Option) -> click.ParamType:  # type: ignore[type-arg]
+    """Return what reads and completes the values of an option."""
+    match option.kind:
+        case Kind.WORDS:
+            return names_of(option.choices)
+        case Kind.TEXT if option.choices:
+            return Choice(option.choices)
+        case Kind.COUNT | Kind.POSITIVE:
+            return click.IntRange(min=int(option.kind is Kind.POSITIVE), max=option.most)
+        case Kind.SECONDS:
+            return seconds(option.least)
+        case _:
+            return TYPES.get(option.kind, click.STRING)

@@ -1,328 +1,204 @@
-"""The verbs: one short function each, which returns a ``Request`` and does nothing else; those of runs are in ``runs``."""
+"""The verbs: each makes a ``Request`` of what was given and does nothing else."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from distconsole.grammar.asking import DIVIDED, DividedVerb, Verb
-from distconsole.grammar.bench import bench
-from distconsole.grammar.options import (
-    FILE,
-    condition_options,
-    host_options,
-    json_option,
-    launch_options,
-    notify_option,
-    opening,
-    opening_options,
-    where,
-)
-from distconsole.grammar.runs import (
-    attach,
-    compare,
-    export,
-    logs,
-    replay,
-    report,
-    rerun,
-    runs,
-    show,
-    stop,
-    why,
-)
+from distconsole.grammar.options import HOST_OPTIONS, LAUNCH_OPTIONS, opening, params_of, where
 from distconsole.grammar.target import take_target
-from distconsole.grammar.values import (
-    CHECK,
-    GROUPS,
-    HOSTS,
-    LIMIT,
-    Choice,
-    seconds,
-)
+from distconsole.grammar.values import CHECK, RUN
 from distconsole.model import requests as ask
+from distconsole.model.verbs import VERBS
 
-FEWEST_LOST_AFTER_SECONDS = 5.0
+Given = dict[str, Any]
 
 
-@click.command(
-    cls=DividedVerb,
-    short_help="Judge the hosts: what is wrong, where, and what to type.",
-    options_metavar="[OPTIONS] [--]",
-    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
-)
-@click.option(
-    "--level",
-    type=Choice(ask.Level),
-    default="standard",
-    show_default=True,
-    help="How deep.",
-)
-@click.option(
-    "--only",
-    metavar="GROUP,…",
-    type=GROUPS,
-    default=(),
-    help="Only these groups or check ids, by prefix.",
-)
-@click.option("--skip", metavar="GROUP,…", type=GROUPS, default=(), help="All but these.")
-@click.option(
-    "--budget", "budget_seconds", type=seconds(), help="At most this long, for all of it."
-)
-@click.option("--strict", is_flag=True, help="Warnings fail.")
-@click.option(
-    "--details", is_flag=True, help="Also what was seen, whole hints, and the interfaces taken."
-)
-@click.option(
-    "--explain",
-    metavar="ID",
-    type=CHECK,
-    help="Say what a check catches, or a group of them, and stop.",
-)
-@click.option("--junit", metavar="FILE", type=FILE, help="Also write a JUnit report.")
-@click.option(
-    "--emit-hostfile", metavar="FILE", type=FILE, help="Also write the hosts that passed."
-)
-@click.option(
-    "--prove/--no-prove",
-    "prove",
-    default=None,
-    help="Try cures: the smallest failing test without and with.  [default: from standard on]",
-)
-@click.option(
-    "--write-profile",
-    metavar="[FILE]",
-    type=FILE,
-    is_flag=False,
-    flag_value="",
-    help="Put proven cures into distconsole.toml, which run reads.",
-)
-@json_option
-@launch_options
-@host_options
-@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT|COMMAND] [ARGS]...")
-@click.pass_context
-def check(context: click.Context, /, explain: str | None, **given: Any) -> ask.Request:
-    """Check that these hosts can train together.
+def _request(kind: type[ask.Request], context: click.Context, given: Given) -> ask.Request:
+    """Return the request of ``given``, with what stands before the verb."""
+    if issubclass(kind, ask.Opening):
+        given |= opening(context, given)
+    if issubclass(kind, ask.OnHosts):
+        given["where"] = where(context, given)
+    return kind(**given)
 
-    With SCRIPT or COMMAND it is checked for that launch: the script itself, what it imports, its
-    arguments and variables, the port, and collectives as it would do them. COMMAND is what starts
-    it: python, torchrun, horovodrun, mpirun, srun or distconsole run, with all behind it.
 
-    Groups: ssh os python script torch gpu mpi horovod slurm net coll clock fs
-    expect.
+def _verb(
+    kind: type[ask.Request],
+    short_help: str,
+    *arguments: click.Parameter,
+    build: Callable[[click.Context, Given], ask.Request] | None = None,
+    params: dict[str, click.Parameter] | None = None,
+    hidden: bool = False,
+) -> click.Command:
+    """Return the verb that makes a kind of request.
+
+    Args:
+        arguments: What stands behind its options.
+        build: Makes the request of what was given; None for one that holds just that.
+        params: In place of those of the request.
     """
-    if explain:
-        return ask.Explain(check=explain)
+
+    @click.pass_context
+    def callback(context: click.Context, /, **given: Any) -> ask.Request:
+        return build(context, given) if build is not None else _request(kind, context, given)
+
+    name = VERBS[kind].name.split()[0]
+    options = (params_of(kind) if params is None else params).values()
+    with_script = kind in (ask.Check, ask.Run)
+    return (DividedVerb if with_script else Verb)(
+        name,
+        params=[*sorted(options, key=lambda each: each.name in HOST_OPTIONS), *arguments],
+        callback=callback,
+        help=inspect.getdoc(kind),
+        short_help=short_help,
+        hidden=hidden,
+        options_metavar="[OPTIONS] [--]" if with_script else "[OPTIONS]",
+        context_settings={"allow_interspersed_args": not with_script},
+    )
+
+
+def _check(context: click.Context, given: Given) -> ask.Request:
+    if check := given.pop("explain"):
+        return ask.Explain(check=check)
     asked = where(context, given)
     target, named = take_target(context, given)
     return ask.Check(where=asked.over(named), target=target, **given)
 
 
-@click.command(
-    cls=DividedVerb,
-    short_help="Launch a script on every host and follow it.",
-    options_metavar="[OPTIONS] [--]",
-    context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False},
-)
-@launch_options
-@click.option(
-    "--max-restarts",
-    metavar="N",
-    type=click.IntRange(min=0, max=1000),
-    help="Restart the job this often.  [default: 0; with --nnodes MIN:MAX as often as a host may be lost]",
-)
-@click.option(
-    "--verify-sync",
-    metavar="N",
-    type=click.IntRange(min=1),
-    help="Every N steps, check that ranks agree.",
-)
-@click.option(
-    "--log-limit",
-    metavar="SIZE",
-    type=LIMIT,
-    help="The most that the ranks' output may take on each host; what is more is dropped.  [default: 1GiB]",
-)
-@click.option(
-    "--store-limit",
-    metavar="SIZE",
-    type=LIMIT,
-    help="The most that the run may take here; then its output is not kept any more.  [default: 4GiB]",
-)
-@click.option(
-    "--slurm",
-    metavar="OPTIONS",
-    help="Submit a Slurm job with these options of sbatch, and run in it; with any --launcher.",
-)
-@click.option(
-    "--slurm-login",
-    metavar="HOST",
-    type=HOSTS,
-    help="The host that has Slurm's commands, if not this one.",
-)
-@click.option(
-    "--emit",
-    type=Choice(ask.EmitKind),
-    help="Write the plan as a file for this starter, and stop.",
-)
-@click.option(
-    "--output",
-    "-o",
-    metavar="FILE",
-    type=FILE,
-    help="Where --emit writes to; stdout if not given.",
-)
-@click.option("--name", metavar="NAME", help="A name to find the run by.")
-@click.option(
-    "--grace",
-    "grace_seconds",
-    type=seconds(),
-    default=10.0,
-    help="Seconds between SIGTERM and SIGKILL.  [default: 10]",
-)
-@click.option(
-    "--lost-after",
-    "lost_after_seconds",
-    type=seconds(FEWEST_LOST_AFTER_SECONDS),
-    default=ask.LOST_AFTER_SECONDS,
-    help="Seconds without a word from a host until it is given up.  [default: 120]",
-)
-@click.option(
-    "--watch/--no-watch",
-    "watch",
-    default=True,
-    help="Load the hook that counts steps.  [default: watch]",
-)
-@click.option("--detach", "-d", is_flag=True, help="Start it, print its id, and leave.")
-@click.option("--dry-run", "-n", is_flag=True, help="Print what would run on each host, and stop.")
-@notify_option
-@json_option
-@host_options
-@click.argument("script")
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.pass_context
-def run(context: click.Context, /, max_restarts: int | None, **given: Any) -> ask.Request:
-    """Launch SCRIPT with ARGS on every host and follow it to its end.
-
-    The exit code is that of the rank that failed first. Ctrl-C stops the job on every host; a
-    second one kills it, and ends this within 5 seconds. Everything behind SCRIPT is the script's own.
-    """
-    fewest, most = ask.count_of_hosts(given["nnodes"]) or (0, 0)
-    return ask.Run(
-        divided=bool(context.meta.get(DIVIDED)),
-        max_restarts=most - fewest if max_restarts is None else max_restarts,
-        where=where(context, given),
-        **given,
-    )
+def _run(context: click.Context, given: Given) -> ask.Request:
+    if context.get_parameter_source("max_restarts") is ParameterSource.DEFAULT:
+        fewest, most = ask.count_of_hosts(given["nnodes"]) or (0, 0)
+        given["max_restarts"] = most - fewest
+    divided = bool(context.meta.get(DIVIDED))
+    return ask.Run(divided=divided, where=where(context, given), **given)
 
 
-@click.command(cls=Verb, short_help="GPUs, processes and load of the hosts, live.")
-@click.option("--once", is_flag=True, help="One sample, then stop.")
-@click.option(
-    "--interval",
-    "interval_seconds",
-    type=seconds(),
-    default=1.0,
-    help="Seconds between samples.  [default: 1]",
-)
-@condition_options
-@json_option
-@opening_options
-@host_options
-@click.pass_context
-def top(context: click.Context, /, **given: Any) -> ask.Request:
-    """Show the GPUs, processes and load of the hosts, with no run.
+def _rerun(context: click.Context, given: Given) -> ask.Request:
+    words = given.pop("exclude")
+    given["exclude"] = tuple(name for word in words for name in word.split(",") if name)
+    return _request(ask.Rerun, context, given)
 
-    Conditions (--where, --fail-if) are about hosts and GPUs: 'util<10', 'user!=me', 'mem>90%'.
-    """
+
+def _top(context: click.Context, given: Given) -> ask.Request:
     if not given["once"] and (given["only"], given["fail_if"]) != (None, None):
         raise click.UsageError(
             "--where and --fail-if go with --once; in the console 'filter EXPR' does it live.",
             context,
         )
-    return ask.Top(**opening(context, given), where=where(context, given), **given)
+    return _request(ask.Top, context, given)
 
 
-@click.command(cls=Verb, short_help="Bring what the hosts lack.")
-@host_options
-@click.option("--yes", "-y", is_flag=True, help="Ask nothing.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done and do nothing.")
-@click.option(
-    "--source", metavar="FILE", type=FILE, help="Horovod's source archive, in place of an index."
-)
-@click.option("--rebuild", is_flag=True, help="Also where the Horovod that is there fits.")
-@click.pass_context
-def setup(context: click.Context, /, **given: Any) -> ask.Request:
-    """Bring what the hosts lack: Horovod, built against the torch that is there.
-
-    It is built once for each kind of host, on one of them, and installed into the Python that the
-    ranks use (--python) on all that lack it; then checked.
-    """
-    return ask.Prepare(where=where(context, given), **given)
+_OF_FORMAT = {"table": ask.ExportFormat.CSV, "listen": ask.ExportFormat.PROMETHEUS}
+"""Options that one format alone has."""
 
 
-@click.command(cls=Verb, short_help="How you are told what becomes of a run.")
-@click.argument("what", required=False, type=click.Choice(["test"]), metavar="[test]")
-def notify(what: str | None) -> ask.Request:
-    """Say by which ways you are told of a run's end, failure and stall; with test try them.
-
-    The table [notify] of your configuration says which; --notify of a run which of them.
-    """
-    return ask.Notify(test=what == "test")
-
-
-@click.command(cls=Verb, short_help="Take a project's configuration as it is.")
-@click.argument(
-    "folder", required=False, default=".", type=click.Path(file_okay=False), metavar="[FOLDER]"
-)
-@click.option("--revoke", is_flag=True, help="Trust it no longer.")
-def trust(**given: Any) -> ask.Request:
-    """Trust the distconsole.toml of FOLDER, or of where you are, as it is now.
-
-    Keys that can have something executed (python, setup, ssh_config, env …) are taken from it only
-    then, and until it is changed.
-    """
-    return ask.Trust(**given)
+def _export(context: click.Context, given: Given) -> ask.Request:
+    asked = ask.Export(where=where(context, given), **given)
+    for option, wanted in _OF_FORMAT.items():
+        if getattr(asked, option) is not None and asked.format is not wanted:
+            raise click.UsageError(f"--{option} goes with --format {wanted}.", context)
+    if asked.run is None and asked.format is not ask.ExportFormat.PROMETHEUS:
+        raise click.UsageError("Missing argument 'RUN'.", context)
+    if asked.format is ask.ExportFormat.TENSORBOARD and asked.output is None:
+        raise click.UsageError("--format tensorboard writes a folder: name it with -o.", context)
+    if asked.listen is not None and asked.output is not None:
+        raise click.UsageError("--listen and -o exclude each other: give one of them.", context)
+    return asked
 
 
-@click.command(cls=Verb, short_help="An embedded cluster on this machine: check, then train.")
-@click.option(
-    "--nodes",
-    metavar="N",
-    type=click.IntRange(min=1, max=16),
-    default=2,
-    show_default=True,
-    help="Nodes to embed.",
-)
-@click.option("--headless", is_flag=True, help="Lines instead of the console.")
-@opening_options
-@json_option
-@click.pass_context
-def demo(context: click.Context, /, **given: Any) -> ask.Request:
-    """Start an embedded cluster on this machine, check it, and train on it."""
-    return ask.Demo(**opening(context, given), **given)
+BENCHES: dict[str, type[ask.Bench | ask.BenchCollectives]] = {
+    "collectives": ask.BenchCollectives,
+    "strategies": ask.Bench,
+}
+
+
+def _bench(context: click.Context, given: Given) -> ask.Request:
+    what = given.pop("what")
+    params = params_of(BENCHES[what])
+    for name in [each for each in given if each not in params]:
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"bench {what} has no --{name.removesuffix('_seconds')}")
+        del given[name]
+    return _request(BENCHES[what], context, given)
 
 
 VERB_COMMANDS: tuple[click.Command, ...] = (
-    check,
-    run,
-    top,
-    runs,
-    show,
-    attach,
-    logs,
-    stop,
-    rerun,
-    why,
-    replay,
-    compare,
-    export,
-    report,
-    bench,
-    setup,
-    notify,
-    trust,
-    demo,
+    _verb(
+        ask.Check,
+        "Judge the hosts: what is wrong, where, and what to type.",
+        click.Argument(
+            ["command"], nargs=-1, type=click.UNPROCESSED, metavar="[SCRIPT|COMMAND] [ARGS]..."
+        ),
+        build=_check,
+        params={
+            "explain": click.Option(
+                ["--explain"],
+                metavar="ID",
+                type=CHECK,
+                help="Say what a check catches, or a group of them, and stop.",
+            ),
+            **params_of(ask.Check),
+            **{name: params_of(ask.Run)[name] for name in LAUNCH_OPTIONS},
+        },
+    ),
+    _verb(
+        ask.Run,
+        "Launch a script on every host and follow it.",
+        click.Argument(["script"]),
+        click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED),
+        build=_run,
+    ),
+    _verb(ask.Top, "GPUs, processes and load of the hosts, live.", build=_top),
+    _verb(ask.Runs, "Past and present runs."),
+    _verb(ask.Show, "One run's summary, or its ranks by a condition."),
+    _verb(ask.Attach, "Follow a run that is going on."),
+    _verb(ask.Logs, "Lines that the ranks printed."),
+    _verb(ask.Stop, "Stop a run on every host."),
+    _verb(ask.Rerun, "The same again.", build=_rerun),
+    _verb(ask.Why, "Where every rank is right now.", hidden=True),
+    _verb(ask.Replay, "A past run, in the console, at any moment."),
+    _verb(
+        ask.Compare,
+        "Runs side by side: speed, loss, configuration.",
+        click.Argument(["runs"], type=RUN, nargs=-1, required=True, metavar="RUN RUN..."),
+    ),
+    _verb(
+        ask.Export,
+        "A run's events for other programs.",
+        click.Argument(["run"], type=RUN, required=False),
+        build=_export,
+    ),
+    _verb(ask.ReportPage, "A run as one self-contained page."),
+    _verb(
+        ask.Bench,
+        "Measure collectives or strategies.",
+        click.Argument(["what"], type=click.Choice(list(BENCHES))),
+        build=_bench,
+        params=params_of(ask.Bench) | params_of(ask.BenchCollectives),
+    ),
+    _verb(ask.Prepare, "Bring what the hosts lack."),
+    _verb(
+        ask.Notify,
+        "How you are told what becomes of a run.",
+        click.Argument(["test"], required=False, type=click.Choice(["test"]), metavar="[test]"),
+        build=lambda _, given: ask.Notify(test=given["test"] is not None),
+    ),
+    _verb(
+        ask.Trust,
+        "Take a project's configuration as it is.",
+        click.Argument(
+            ["folder"],
+            required=False,
+            default=".",
+            type=click.Path(file_okay=False),
+            metavar="[FOLDER]",
+        ),
+    ),
+    _verb(ask.Demo, "An embedded cluster on this machine: check, then train."),
 )

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
+from distconsole.model.options import REQUIRED, Kind, plain
+from distconsole.model.requests import CollectiveName
+
 NO_PACKAGES: Mapping[str, str] = MappingProxyType({})
 
 
@@ -22,11 +25,11 @@ class CollectiveExpectation:
         time_us: At most, in microseconds.
     """
 
-    op: str
-    bytes: int | None = None
-    launcher: str = ""
-    busbw_gbs: float | None = None
-    time_us: float | None = None
+    op: str = plain(REQUIRED, kind=CollectiveName)
+    bytes: int | None = plain(None, kind=Kind.SIZE)
+    launcher: str = plain("", kind=("torch", "horovod", "mpi"))
+    busbw_gbs: float | None = plain(None, kind=Kind.NUMBER)
+    time_us: float | None = plain(None, kind=Kind.NUMBER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,25 +46,25 @@ class Expectation:
         rtt_us: To every other host, at most.
     """
 
-    python: str | None = None
-    torch: str | None = None
-    cuda: str | None = None
-    nccl: str | None = None
-    horovod: str | None = None
-    mpi: str | None = None
-    driver: str | None = None
+    python: str | None = plain(None, kind=Kind.VERSION)
+    torch: str | None = plain(None, kind=Kind.VERSION)
+    cuda: str | None = plain(None, kind=Kind.VERSION)
+    nccl: str | None = plain(None, kind=Kind.VERSION)
+    horovod: str | None = plain(None, kind=Kind.VERSION)
+    mpi: str | None = plain(None, kind=Kind.VERSION)
+    driver: str | None = plain(None, kind=Kind.VERSION)
     packages: Mapping[str, str] = field(default_factory=lambda: NO_PACKAGES)
-    gpus: int | None = None
-    gpu_model: str | None = None
-    gpu_memory: float | None = None
-    cpus: int | None = None
-    memory: float | None = None
-    shm: float | None = None
-    disk_free: float | None = None
-    nofile: float | None = None
-    memlock: float | None = None
-    pair_gbit_s: float | None = None
-    rtt_us: float | None = None
+    gpus: int | None = plain(None, kind=Kind.COUNT)
+    gpu_model: str | None = plain(None, kind=Kind.TEXT)
+    gpu_memory: float | None = plain(None, kind=Kind.SIZE)
+    cpus: int | None = plain(None, kind=Kind.POSITIVE)
+    memory: float | None = plain(None, kind=Kind.SIZE)
+    shm: float | None = plain(None, kind=Kind.SIZE)
+    disk_free: float | None = plain(None, kind=Kind.SIZE)
+    nofile: float | None = plain(None, kind=Kind.LIMIT)
+    memlock: float | None = plain(None, kind=Kind.LIMIT)
+    pair_gbit_s: float | None = plain(None, kind=Kind.NUMBER)
+    rtt_us: float | None = plain(None, kind=Kind.NUMBER)
     collectives: tuple[CollectiveExpectation, ...] = ()
 
     def over(self, other: Expectation) -> Expectation:

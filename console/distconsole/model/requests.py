@@ -5,13 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from distconsole.model.options import (
+    REQUIRED,
+    Kind,
+    act,
+    needs_trust,
+    needs_trusted_file,
+    plain,
+)
 from distconsole.model.ranks import RankSpans
 
 
 class Request:
-    """What somebody asks for; each kind has a row in ``model.verbs``."""
+    """What somebody asks for; each kind has a row in ``model.verbs``.
 
-    __slots__ = ()
+    A field that is typed has its option. What stands below a verb's class is the help of the verb.
+    """
 
 
 class LauncherName(StrEnum):
@@ -101,16 +110,26 @@ class CollectiveName(StrEnum):
     BARRIER = "barrier"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Where:
     """Which hosts, as given on the command line; ``config.hosts`` turns it into a ``Cluster``."""
 
-    hosts: str | None = None
-    hostfile: str | None = None
-    cluster: str | None = None
-    ssh_config: str | None = None
-    python: str | None = None
-    setup: str | None = None
+    hosts: str | None = act(
+        None, "Hosts: [user@]host[:slots][/port],… with ranges such as gpu[01-08,12].", Kind.HOSTS
+    )
+    hostfile: str | None = act(
+        None,
+        "Hosts from a file (Open MPI, Horovod, DeepSpeed, MPICH, Slurm or one a line).",
+        Kind.FILE,
+    )
+    cluster: str | None = act(None, "Hosts of a cluster in distconsole.toml.", Kind.CLUSTER)
+    ssh_config: str | None = act(None, "Read this instead of ~/.ssh/config.", Kind.FILE)
+    python: str | None = act(
+        None, "The nodes' interpreter, for agent, checks and ranks.", Kind.TEXT, metavar="PATH"
+    )
+    setup: str | None = act(
+        None, "Run by the node's shell before the interpreter.", Kind.TEXT, metavar="CMD"
+    )
 
     @property
     def names_hosts(self) -> bool:
@@ -151,42 +170,148 @@ def count_of_hosts(nnodes: str | None) -> tuple[int, int] | None:
 LOST_AFTER_SECONDS = 120.0
 """A node that was not heard of for so long is lost, unless ``--lost-after`` says otherwise."""
 
+NPROC_HELP = "Ranks on each host (slots in the host list win)."
 
-@dataclass(frozen=True, slots=True)
-class Run(Request):
+
+@dataclass(frozen=True, kw_only=True)
+class OnHosts:
+    where: Where = Where()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opening:
+    """Opens the console on a terminal."""
+
+    theme: str | None = act(
+        None, "Of the console: dark, light, contrast, terminal, or Textual's.", Kind.THEME
+    )
+    startup: bool | None = act(
+        None, "Do the lines of the console's start-up file first.  [default: startup]"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Printed:
+    json: bool = plain(False, "Print JSON.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noticed:
+    notify: str | None = plain(
+        None,
+        "Tell me of its end, failure and stall by these: bell, desktop, command, webhook; all or none.",
+        Kind.WAYS,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditional:
+    only: str | None = plain(
+        None, "Only what matches this: 'util<10 and host~gpu0'.", Kind.CONDITION, "--where"
+    )
+    fail_if: str | None = plain(
+        None, "Exit with 1 if any of them matches this, and show which.", Kind.CONDITION
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerHost:
+    nproc: str | None = plain(None, NPROC_HELP, Kind.NPROC)
+
+
+@dataclass(frozen=True)
+class OfRun:
+    run: str
+
+
+@dataclass(frozen=True)
+class Run(OnHosts, Printed, Noticed, Request):
+    """Launch SCRIPT with ARGS on every host and follow it to its end.
+
+    The exit code is that of the rank that failed first. Ctrl-C stops the job on every host; a
+    second one kills it, and ends this within 5 seconds. Everything behind SCRIPT is the script's own.
+    """
+
     script: str
     arguments: tuple[str, ...] = ()
-    where: Where = Where()
-    launcher: LauncherName = LauncherName.AUTO
-    nproc: str | None = None
-    nnodes: str | None = None
-    module: bool = False
-    env: tuple[tuple[str, str], ...] = ()
-    env_file: str | None = None
-    workdir: str | None = None
-    pass_args: PassArgs | None = None
-    max_restarts: int = 0
-    nic: str | None = None
-    name: str | None = None
-    grace_seconds: float = 10.0
-    lost_after_seconds: float = LOST_AFTER_SECONDS
-    detach: bool = False
-    dry_run: bool = False
-    json: bool = False
-    watch: bool = True
-    sync: bool | None = None
-    verify_sync: int | None = None
+    launcher: LauncherName = plain(
+        LauncherName.AUTO,
+        "What the ranks are. torch: env:// ranks; single: one process a node; slurm: torch or single.",
+    )
+    nproc: str | None = plain(None, NPROC_HELP, Kind.NPROC)
+    nnodes: str | None = plain(
+        None,
+        "Hosts of the job; with MIN:MAX it goes on while MIN are left (torchrun, elastic Horovod).",
+        Kind.NNODES,
+    )
+    module: bool = plain(
+        False, "SCRIPT is a module, as in python -m.", Kind.FLAG, "--module", "-m"
+    )
+    env: tuple[tuple[str, str], ...] = needs_trust(
+        (), "Set in every rank; may be repeated.", Kind.PAIRS
+    )
+    env_file: str | None = needs_trusted_file(
+        None, "K=V lines, set in every rank; values never appear in argv.", Kind.FILE
+    )
+    workdir: str | None = needs_trust(None, "Where the ranks start on the nodes.", Kind.FOLDER)
+    sync: bool | None = plain(None, "Bring the code to the nodes first.")
+    pass_args: PassArgs | None = plain(
+        None,
+        "Add --local_rank, or --init_method --rank --world_size, to the arguments.",
+        PassArgs,
+    )
+    nic: str | None = plain(
+        None, "The training interface on every host.", Kind.TEXT, metavar="NAME|auto"
+    )
+    max_restarts: int = plain(
+        0,
+        "Restart the job this often.  [default: 0; with --nnodes MIN:MAX as often as a host may be lost]",
+        Kind.COUNT,
+        most=1000,
+    )
+    verify_sync: int | None = plain(None, "Every N steps, check that ranks agree.", Kind.POSITIVE)
+    log_limit: int | None = plain(
+        None,
+        "The most that the ranks' output may take on each host; what is more is dropped.  [default: 1GiB]",
+        Kind.SIZE,
+    )
+    store_limit: int | None = plain(
+        None,
+        "The most that the run may take here; then its output is not kept any more.  [default: 4GiB]",
+        Kind.SIZE,
+    )
+    slurm: str | None = needs_trust(
+        None,
+        "Submit a Slurm job with these options of sbatch, and run in it; with any --launcher.",
+        Kind.TEXT,
+        metavar="OPTIONS",
+    )
+    slurm_login: str | None = plain(
+        None, "The host that has Slurm's commands, if not this one.", Kind.HOSTS, metavar="HOST"
+    )
+    emit: EmitKind | None = plain(
+        None, "Write the plan as a file for this starter, and stop.", EmitKind
+    )
+    output: str | None = needs_trust(
+        None, "Where --emit writes to; stdout if not given.", Kind.FILE, "--output", "-o"
+    )
+    name: str | None = plain(None, "A name to find the run by.", Kind.TEXT, metavar="NAME")
+    grace_seconds: float = plain(
+        10.0, "Seconds between SIGTERM and SIGKILL.  [default: 10]", Kind.SECONDS
+    )
+    lost_after_seconds: float = plain(
+        LOST_AFTER_SECONDS,
+        "Seconds without a word from a host until it is given up.  [default: 120]",
+        Kind.SECONDS,
+        least=5.0,
+    )
+    watch: bool = plain(True, "Load the hook that counts steps.  [default: watch]")
+    detach: bool = plain(False, "Start it, print its id, and leave.", Kind.FLAG, "--detach", "-d")
+    dry_run: bool = plain(
+        False, "Print what would run on each host, and stop.", Kind.FLAG, "--dry-run", "-n"
+    )
     divided: bool = False
     """A ``--`` stood before the script: whatever stands behind it is the script's."""
-    slurm: str | None = None
-    slurm_login: str | None = None
-    emit: EmitKind | None = None
-    output: str | None = None
-    notify: str | None = None
-    log_limit: int | None = None
-    """The most bytes that the ranks' logs may take on each host."""
-    store_limit: int | None = None
-    """The most bytes that the run may take here."""
 
     @property
     def may_lose_hosts(self) -> bool:
@@ -202,17 +327,15 @@ class Run(Request):
         return replace(self.where, hosts=self.slurm_login, hostfile=None, cluster=None)
 
 
-@dataclass(frozen=True, slots=True)
-class Rerun(Request):
-    run: str
-    where: Where = Where()
-    exclude: tuple[str, ...] = ()
-    json: bool = False
-    detach: bool = False
-    notify: str | None = None
+@dataclass(frozen=True)
+class Rerun(OnHosts, Printed, Noticed, OfRun, Request):
+    """Launch what RUN launched once more."""
+
+    exclude: tuple[str, ...] = plain((), "Without this host; may be repeated.", Kind.HOST_LIST)
+    detach: bool = plain(False, "Start it, print its id, and leave.", Kind.FLAG, "--detach", "-d")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Foresee(Request):
     """Plan a launch as ``run`` would, say what is in its way, and start nothing.
 
@@ -224,22 +347,26 @@ class Foresee(Request):
     launchers: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Launches(Request):
     """List what was launched from here: each launch once, the newest first, at most ``limit``."""
 
     limit: int = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Stop(Request):
-    run: str
-    where: Where = Where()
-    grace_seconds: float | None = None
-    yes: bool = False
+@dataclass(frozen=True)
+class Stop(OnHosts, OfRun, Request):
+    """Stop RUN: SIGTERM to every process of it, SIGKILL after the grace period."""
+
+    grace_seconds: float | None = plain(
+        None, "Seconds between SIGTERM and SIGKILL; 0 kills at once.", Kind.SECONDS
+    )
+    yes: bool = needs_trust(
+        False, "Ask nothing (only the console's prompt asks).", Kind.FLAG, "--yes", "-y"
+    )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Target:
     """A launch to check.
 
@@ -259,30 +386,40 @@ class Target:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Check(Request):
-    """Judge the hosts.
+@dataclass(frozen=True)
+class Check(OnHosts, Printed, Request):
+    """Check that these hosts can train together.
 
-    Attributes:
-        target: The launch that is checked; None checks the hosts for any.
-        prove: Whether cures are tried; None leaves it to the level.
-        write_profile: A file for the cures that were proven; empty for the project's own.
+    With SCRIPT or COMMAND it is checked for that launch: the script itself, what it imports, its
+    arguments and variables, the port, and collectives as it would do them. COMMAND is what starts
+    it: python, torchrun, horovodrun, mpirun, srun or distconsole run, with all behind it.
+
+    Groups: ssh os python script torch gpu mpi horovod slurm net coll clock fs
+    expect.
     """
 
-    where: Where = Where()
-    level: Level = Level.STANDARD
-    only: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
-    nproc: int | None = None
-    budget_seconds: float | None = None
-    strict: bool = False
-    json: bool = False
-    junit: str | None = None
-    emit_hostfile: str | None = None
+    level: Level = plain(Level.STANDARD, "How deep.")
+    only: tuple[str, ...] = plain((), "Only these groups or check ids, by prefix.", Kind.GROUPS)
+    skip: tuple[str, ...] = plain((), "All but these.", Kind.GROUPS)
+    budget_seconds: float | None = plain(None, "At most this long, for all of it.", Kind.SECONDS)
+    strict: bool = plain(False, "Warnings fail.")
+    details: bool = plain(False, "Also what was seen, whole hints, and the interfaces taken.")
+    junit: str | None = needs_trust(None, "Also write a JUnit report.", Kind.FILE)
+    emit_hostfile: str | None = needs_trust(None, "Also write the hosts that passed.", Kind.FILE)
+    prove: bool | None = plain(
+        None,
+        "Try cures: the smallest failing test without and with.  [default: from standard on]",
+    )
+    write_profile: str | None = act(
+        None,
+        "Put proven cures into distconsole.toml, which run reads.",
+        Kind.FILE,
+        metavar="[FILE]",
+    )
+    """Empty for the project's own."""
+    nproc: int | None = plain(None, NPROC_HELP, Kind.NPROC)
     target: Target | None = None
-    prove: bool | None = None
-    details: bool = False
-    write_profile: str | None = None
+    """The launch that is checked; None checks the hosts for any."""
 
     @property
     def proves(self) -> bool:
@@ -291,148 +428,140 @@ class Check(Request):
         return by_level if self.prove is None else self.prove
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Explain(Request):
     check: str
 
 
-@dataclass(frozen=True, slots=True)
-class Top(Request):
-    """Show load and GPUs of the hosts, live; with ``once`` also by conditions, as ``Show`` has them."""
+@dataclass(frozen=True)
+class Top(OnHosts, Opening, Printed, Conditional, Request):
+    """Show the GPUs, processes and load of the hosts, with no run.
 
-    where: Where = Where()
-    once: bool = False
-    json: bool = False
-    interval_seconds: float = 1.0
-    only: str | None = None
-    fail_if: str | None = None
-    theme: str | None = None
-    startup: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Prepare(Request):
-    """Bring what the hosts lack (``setup``).
-
-    Attributes:
-        dry_run: Say what would be done and do nothing.
-        rebuild: Also where the Horovod that is there fits.
+    Conditions (--where, --fail-if) are about hosts and GPUs: 'util<10', 'user!=me', 'mem>90%'.
     """
 
-    where: Where = Where()
-    source: str | None = None
-    yes: bool = False
-    dry_run: bool = False
-    rebuild: bool = False
+    once: bool = plain(False, "One sample, then stop.")
+    interval_seconds: float = plain(1.0, "Seconds between samples.  [default: 1]", Kind.SECONDS)
 
 
-@dataclass(frozen=True, slots=True)
-class Runs(Request):
-    """List past and present runs; by conditions as ``Show`` has them.
+@dataclass(frozen=True)
+class Prepare(OnHosts, Request):
+    """Bring what the hosts lack: Horovod, built against the torch that is there.
 
-    Attributes:
-        as_found: Each as soon as it is read, in no order, and without conditions; one may come again
-            with what its hosts say.
+    It is built once for each kind of host, on one of them, and installed into the Python that the
+    ranks use (--python) on all that lack it; then checked.
     """
 
-    where: Where = Where()
-    json: bool = False
-    only: str | None = None
-    fail_if: str | None = None
+    yes: bool = needs_trust(False, "Ask nothing.", Kind.FLAG, "--yes", "-y")
+    dry_run: bool = plain(False, "Say what would be done and do nothing.")
+    source: str | None = needs_trusted_file(
+        None, "Horovod's source archive, in place of an index.", Kind.FILE
+    )
+    rebuild: bool = plain(False, "Also where the Horovod that is there fits.")
+
+
+@dataclass(frozen=True)
+class Runs(OnHosts, Printed, Conditional, Request):
+    """List the runs that this machine knows.
+
+    Conditions (--where, --fail-if) are about runs: 'state=failed and age<1d'.
+    """
+
     as_found: bool = False
+    """Each as soon as it is read, in no order, and without conditions; one may come again with what its hosts say."""
 
 
-@dataclass(frozen=True, slots=True)
-class Show(Request):
-    """One run's summary, or those of its ranks that conditions are about.
+@dataclass(frozen=True)
+class Show(OnHosts, Printed, Conditional, OfRun, Request):
+    """Show how RUN went; with a condition those of its ranks that match.
 
-    Attributes:
-        fail_if: What matches this one, too, is bad: it decides the exit code.
+    \b
+    --fail-if 'step_ms.p95_run > 1.1 * median(step_ms.p95_run)'
+    exits with 1 if any rank is a tenth slower than the middle one.
     """
 
-    run: str
-    where: Where = Where()
-    json: bool = False
-    only: str | None = None
-    fail_if: str | None = None
+
+@dataclass(frozen=True)
+class Attach(OnHosts, Opening, Printed, Noticed, OfRun, Request):
+    """Follow RUN from its beginning; ends with the run's exit code. Leaving it never stops it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Attach(Request):
-    """Follow a run that is going on, from its beginning."""
+@dataclass(frozen=True)
+class Logs(OnHosts, OfRun, Request):
+    """Print what the ranks of RUN printed."""
 
-    run: str
-    where: Where = Where()
-    json: bool = False
-    notify: str | None = None
-    theme: str | None = None
-    startup: bool | None = None
+    ranks: RankSpans = plain((), "Only these: 3 or 0-3,8.", Kind.RANKS, "--rank")
+    host: str | None = plain(
+        None, "Only this host; * stands for anything.", Kind.HOSTS, metavar="H"
+    )
+    stream: str | None = plain(None, "Only stdout, or only stderr.", ("out", "err"))
+    grep: str | None = plain(None, "Only lines with this; small letters match both.", Kind.PATTERN)
+    errors: bool = plain(False, "Only errors, with their tracebacks.")
+    since: str | None = plain(
+        None,
+        "Only from then on: 10m (before the end, or now), 14:05, 2026-11-22T14:05.",
+        Kind.SINCE,
+    )
+    fold: bool = plain(
+        False, "One line for what several ranks say within seconds.", Kind.FLAG, "--fold/--no-fold"
+    )
+    follow: bool = plain(False, "Go on as lines come.", Kind.FLAG, "--follow", "-f")
+    tail: int | None = plain(None, "Only the last N lines.", Kind.COUNT, "--tail", "-n")
 
 
-@dataclass(frozen=True, slots=True)
-class Logs(Request):
-    """Lines that a run printed.
+@dataclass(frozen=True)
+class Why(OnHosts, OfRun, Request):
+    """Say where every rank of RUN is, and which one the others wait for."""
 
-    Attributes:
-        ranks: First and last of each span; empty for all.
-        since: As ``model.moments.parse_since`` has it; a span counts back from the run's end, or
-            from now while it goes on.
+
+@dataclass(frozen=True)
+class Replay(Opening, OfRun, Request):
+    """Show RUN again, on the console's screens; there 'at', 'play' and 'pause' move through it."""
+
+    at: str | None = act(
+        None,
+        "From there: 14:05:10, 90s after its start, 40%, 'step 1200'.  [default: its end]",
+        Kind.MOMENT,
+    )
+
+
+@dataclass(frozen=True)
+class Compare(Printed, Request):
+    """Compare two to eight runs with the first of them.
+
+    Says in words which is slower and why, then figures with ratios and what was configured
+    otherwise. In the console their curves stand on one axis: step, time or samples.
     """
-
-    run: str
-    where: Where = Where()
-    ranks: RankSpans = ()
-    host: str | None = None
-    stream: str | None = None
-    grep: str | None = None
-    errors: bool = False
-    since: str | None = None
-    fold: bool = False
-    follow: bool = False
-    tail: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Why(Request):
-    run: str
-    where: Where = Where()
-
-
-@dataclass(frozen=True, slots=True)
-class Replay(Request):
-    """Show a past run in the console, as it was at the moment ``at``; None is its end."""
-
-    run: str
-    at: str | None = None
-    theme: str | None = None
-    startup: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Compare(Request):
-    """Lay runs side by side, next to the first of them."""
 
     runs: tuple[str, ...]
-    json: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Export(Request):
-    """Write a run's events to a file or to stdout.
+@dataclass(frozen=True)
+class Export(OnHosts, Request):
+    """Write RUN as JSON lines, CSV, TensorBoard event files, or for Prometheus.
 
-    Attributes:
-        run: None stands for the hosts themselves, without a run; with Prometheus only.
-        interval_seconds: Between two writings of a file for Prometheus.
+    --format prometheus without RUN tells of the hosts, as top does.
     """
 
     run: str | None
-    format: ExportFormat = ExportFormat.JSONL
-    output: str | None = None
-    table: ExportTable | None = None
-    follow: bool = False
-    listen: tuple[str, int] | None = None
-    where: Where = Where()
-    interval_seconds: float = 5.0
+    format: ExportFormat = plain(ExportFormat.JSONL, "What to write.")
+    output: str | None = needs_trust(
+        None,
+        "File, or folder for tensorboard and the tables of csv; stdout if not given.",
+        Kind.PATH,
+        "--output",
+        "-o",
+    )
+    table: ExportTable | None = plain(
+        None, "csv: this table alone; numbers is every number of the run, one a row.", ExportTable
+    )
+    follow: bool = plain(False, "Go on with a run until it ends.", Kind.FLAG, "--follow", "-f")
+    listen: tuple[str, int] | None = needs_trust(
+        None, "prometheus: answer there, on this machine alone, until Ctrl-C.", Kind.LOOPBACK
+    )
+    interval_seconds: float = plain(
+        5.0, "prometheus: seconds between two writings of PATH.  [default: 5]", Kind.SECONDS
+    )
 
     @property
     def goes_on(self) -> bool:
@@ -444,89 +573,105 @@ class Export(Request):
         return self.format is ExportFormat.CSV and self.table is None
 
 
-@dataclass(frozen=True, slots=True)
-class ReportPage(Request):
-    """Write one run as a self-contained page."""
+@dataclass(frozen=True)
+class ReportPage(OnHosts, OfRun, Request):
+    """Write RUN, over or going on, as one HTML page that needs no network."""
 
-    run: str
-    output: str
-    where: Where = Where()
+    output: str = needs_trust(REQUIRED, "The page to write.", Kind.FILE, "--output", "-o")
 
 
-@dataclass(frozen=True, slots=True)
-class Bench(Request):
-    """Measure strategies over the hosts; sizes that are None follow from the hosts."""
+@dataclass(frozen=True)
+class Bench(OnHosts, Printed, PerHost, Request):
+    """Measure the hosts' collectives, or one model (ResNet-18) under every strategy.
 
-    what: str
-    where: Where = Where()
-    only: tuple[StrategyName, ...] = ()
-    skip: tuple[StrategyName, ...] = ()
-    rounds: int = 3
-    images: int | None = None
-    batch: int | None = None
-    epochs: int = 3
-    width: int | None = None
-    precision: PrecisionName = PrecisionName.FP32
-    nproc: str | None = None
-    json: bool = False
+    collectives: every operation from 4 B to 64 MiB, each result verified to the last bit; a table an
+    operation with nccl-tests' bandwidths.
 
-
-@dataclass(frozen=True, slots=True)
-class BenchCollectives(Request):
-    """Measure collectives over the hosts; nothing in ``ops`` or ``sizes`` stands for the usual ones.
-
-    Attributes:
-        sizes: In bytes.
+    strategies: every strategy that the hosts can run trains on the same generated images, in turns,
+    each as an ordinary run; then a table and a chart. Ctrl-C ends it all.
     """
 
-    where: Where = Where()
-    launcher: LauncherName = LauncherName.TORCH
-    ops: tuple[CollectiveName, ...] = ()
-    sizes: tuple[int, ...] = ()
-    nproc: str | None = None
-    budget_seconds: float | None = None
-    json: bool = False
+    only: tuple[StrategyName, ...] = plain(
+        (), f"Only these strategies: {', '.join(StrategyName)}.", StrategyName
+    )
+    skip: tuple[StrategyName, ...] = plain((), "All but these.", StrategyName)
+    rounds: int = plain(3, "Runs of each strategy.", Kind.POSITIVE)
+    epochs: int = plain(3, "Epochs of each run.", Kind.POSITIVE)
+    images: int | None = plain(
+        None,
+        "Images of an epoch, over all ranks.  [default: 50000 on GPUs, else 512]",
+        Kind.POSITIVE,
+        most=50_000,
+    )
+    batch: int | None = plain(
+        None,
+        "Images that a rank reads at once.  [default: 128 on GPUs, else 32]",
+        Kind.POSITIVE,
+    )
+    width: int | None = plain(
+        None,
+        "Channels of the network's first stage.  [default: 64 on GPUs, else 16]",
+        Kind.POSITIVE,
+    )
+    precision: PrecisionName = plain(PrecisionName.FP32, "What the model computes in.")
 
 
-@dataclass(frozen=True, slots=True)
-class OpenConsole(Request):
-    """Open the full-screen console on the hosts given.
+@dataclass(frozen=True)
+class BenchCollectives(OnHosts, Printed, PerHost, Request):
+    """Measure collectives over the hosts; nothing in ``ops`` or ``sizes`` stands for the usual ones."""
 
-    Requests that open it on something have the same two.
-    """
-
-    where: Where = Where()
-    theme: str | None = None
-    startup: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Demo(Request):
-    """An embedded cluster on this machine: check, then train."""
-
-    nodes: int = 2
-    headless: bool = False
-    json: bool = False
-    theme: str | None = None
-    startup: bool | None = None
+    launcher: LauncherName = plain(
+        LauncherName.TORCH,
+        "collectives: what starts and carries the ranks.",
+        (LauncherName.TORCH, LauncherName.HOROVOD, LauncherName.MPI),
+    )
+    ops: tuple[CollectiveName, ...] = plain(
+        (), f"collectives: only these of {', '.join(CollectiveName)}.", CollectiveName
+    )
+    sizes: tuple[int, ...] = plain(
+        (), "collectives: bytes, such as 4,64K,1M.  [default: 4 to 64M]", Kind.SIZES
+    )
+    budget_seconds: float | None = plain(
+        None, "collectives: at most this long, for all of it.", Kind.SECONDS
+    )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
+class OpenConsole(Opening, OnHosts, Request):
+    """Open the full-screen console on the hosts given."""
+
+
+@dataclass(frozen=True)
+class Demo(Printed, Opening, Request):
+    """Start an embedded cluster on this machine, check it, and train on it."""
+
+    nodes: int = plain(2, "Nodes to embed.", Kind.POSITIVE, most=16)
+    headless: bool = plain(False, "Lines instead of the console.")
+
+
+@dataclass(frozen=True)
 class Notify(Request):
-    """Say how one is told of what becomes of a run; with ``test`` tell so once."""
+    """Say by which ways you are told of a run's end, failure and stall; with test try them.
+
+    The table [notify] of your configuration says which; --notify of a run which of them.
+    """
 
     test: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Trust(Request):
-    """Trust the project's file that is read for ``folder``, as it is now; with ``revoke`` no longer."""
+    """Trust the distconsole.toml of FOLDER, or of where you are, as it is now.
+
+    Keys that can have something executed (python, setup, ssh_config, env …) are taken from it only
+    then, and until it is changed.
+    """
 
     folder: str = "."
-    revoke: bool = False
+    revoke: bool = act(False, "Trust it no longer.")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ShowHelp(Request):
     """Print text that the grammar made (``--help``, ``--version``)."""
 

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.config import expect, notify, schema
+from distconsole.config import notify, schema
 from distconsole.config.load import load_config, needs_no_trust, trust_as_it_is
-from distconsole.config.schema import Key, Trust
 from distconsole.config.trust import distrust, keys_to_trust, trust_store
 from distconsole.errors import ConfigError, UntrustedError
+from distconsole.model.options import Kind, Option, Trust
 
 STRANGER = 65534
 EXECUTES = """
@@ -234,14 +234,14 @@ def test_a_file_is_taken_whole_where_it_needs_no_trust_or_has_it(tmp_path: Path)
     assert needs_no_trust(file)
 
 
-def every_key() -> Iterator[tuple[str, Key]]:
-    tables: Mapping[str, Mapping[str, Key]] = {
+def every_key() -> Iterator[tuple[str, Option]]:
+    tables: Mapping[str, Mapping[str, Option]] = {
         "": schema.TOP_KEYS,
         "hosts.": schema.HOST_KEYS,
         "clusters.": schema.CLUSTER_KEYS,
         "notify.": notify.NOTIFY_KEYS,
-        "expect.": {**expect.EXPECT_KEYS, "packages": expect.PACKAGE_KEY},
-        "expect.collectives.": expect.COLLECTIVE_KEYS,
+        "expect.": {**schema.EXPECT_KEYS, "packages": schema.PACKAGE_KEY},
+        "expect.collectives.": schema.COLLECTIVE_KEYS,
         **{f"{verb}.": keys for verb, keys in schema.VERB_KEYS.items()},
     }
     for table, keys in tables.items():
@@ -273,7 +273,7 @@ def test_every_key_is_declared_to_need_trust_or_not() -> None:
         "setup.source",
     }
     with pytest.raises(TypeError, match="trust"):
-        Key(schema.Kind.TEXT)  # type: ignore[call-arg]
+        Option(Kind.TEXT)  # type: ignore[call-arg]
 
 
 @pytest.mark.parametrize("name", sorted({*NEED_TRUST, "keys", "aliases"} - {"setup"}))

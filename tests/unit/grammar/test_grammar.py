@@ -123,7 +123,6 @@ CASES = [
         "bench strategies --hosts a,b --only single,ddp+fp16 --rounds 5 --images 64 --batch 8 "
         "--epochs 2 --width 4 --precision bf16 --nproc gpu --json",
         ask.Bench(
-            what="strategies",
             where=ask.Where(hosts="a,b"),
             only=(ask.StrategyName.SINGLE, ask.StrategyName.DDP_FP16),
             rounds=5,

@@ -82,7 +82,7 @@ FAILED = BenchRun(
 
 def shown(*events: Event, json: bool = False) -> tuple[str, str]:
     out, err = io.StringIO(), io.StringIO()
-    show = show_for(Bench("strategies", json=json), Streams(out, err))
+    show = show_for(Bench(json=json), Streams(out, err))
     for event in events:
         show.event(event)
     show.finish()

@@ -49,7 +49,7 @@ def expose(
     gauges: RunGauges | HostGauges
     if request.run is None:
         every = request.interval_seconds
-        hosts = Top(request.where, once=not request.goes_on, interval_seconds=every)
+        hosts = Top(where=request.where, once=not request.goes_on, interval_seconds=every)
         events, gauges = top(hosts, sessions, control), HostGauges(every)
     else:
         follow = control if request.goes_on else None

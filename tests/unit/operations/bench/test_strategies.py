@@ -62,22 +62,22 @@ def test_what_cannot_run_says_why(
 
 def test_only_and_skip_choose() -> None:
     only = (StrategyName.DDP, StrategyName.SINGLE)
-    request = Bench("strategies", only=only, skip=(StrategyName.DDP,))
+    request = Bench(only=only, skip=(StrategyName.DDP,))
     assert [each.name for each in choose_strategies(request)] == ["single"]
-    assert len(choose_strategies(Bench("strategies"))) == len(STRATEGIES)
+    assert len(choose_strategies(Bench())) == len(STRATEGIES)
 
 
 def test_sizes_follow_from_the_hosts_unless_given() -> None:
-    small = fill_sizes(Bench("strategies"), list(facts(8, 0).values()))
-    large = fill_sizes(Bench("strategies"), list(facts(8, 8).values()))
-    given = fill_sizes(Bench("strategies", images=7, batch=3, width=2), list(facts(8).values()))
+    small = fill_sizes(Bench(), list(facts(8, 0).values()))
+    large = fill_sizes(Bench(), list(facts(8, 8).values()))
+    given = fill_sizes(Bench(images=7, batch=3, width=2), list(facts(8).values()))
     assert (small.images, small.batch, small.width) == (512, 32, 16)
     assert (large.images, large.batch, large.width) == (50_000, 128, 64)
     assert (given.images, given.batch, given.width) == (7, 3, 2)
 
 
 def test_a_device_of_any_strategy_has_the_same_batch_and_threads() -> None:
-    request = Bench("strategies", where=Where(hosts="h1,h2"), nproc="4", batch=8)
+    request = Bench(where=Where(hosts="h1,h2"), nproc="4", batch=8)
     nodes = facts(4, 4)
     first = nodes[HostName("h1")]
     sizes = fill_sizes(request, list(nodes.values()))
@@ -99,7 +99,7 @@ def test_a_device_of_any_strategy_has_the_same_batch_and_threads() -> None:
 
 
 def test_a_strategy_is_one_ordinary_run() -> None:
-    request = Bench("strategies", where=Where(hosts="a"), precision=PrecisionName.BF16, epochs=2)
+    request = Bench(where=Where(hosts="a"), precision=PrecisionName.BF16, epochs=2)
     sizes = fill_sizes(request, list(facts(0).values()))
     run = strategy_run(strategy("horovod+mpi"), sizes, 2)
     assert (run.module, run.script) == (True, "distconsole_training.recipes.cifar10")
