@@ -91,8 +91,7 @@ def run(words: list[str]) -> int:
 def _without_alias(words: list[str], config: Config) -> list[str]:
     """Return ``words`` with the alias that they begin with as what it stands for.
 
-    Raises:
-        ConsoleError: if the alias means nothing.
+    Raises ConsoleError if the alias means nothing.
     """
     from distconsole.grammar import VERBS  # noqa: PLC0415
 
@@ -116,9 +115,9 @@ def _headless(request: Request, config: Config | None = None) -> int:
     from distconsole.model import requests as ask  # noqa: PLC0415
 
     if isinstance(request, ask.ShowHelp):
-        return _tell(request.text)
+        return _print(request.text)
     if config is not None and config.passed:
-        _say(config.passed)
+        _print(notes=config.passed)
     ahead = None
     if config is not None and isinstance(request, ask.Run | ask.Check):
         from distconsole.session import SessionAhead  # noqa: PLC0415
@@ -137,23 +136,17 @@ def _headless(request: Request, config: Config | None = None) -> int:
         ahead.close()
 
 
-def _tell(text: str) -> int:
-    """Print ``text``; what does requests is not even loaded."""
+def _print(text: str = "", notes: Iterable[str] = ()) -> int:
+    """Print ``text`` as data and ``notes`` beside it; what does requests is not even loaded."""
     from distconsole.cli.streams import Streams  # noqa: PLC0415
 
     streams = Streams.standard()
-    streams.data(text)
+    for line in notes:
+        streams.say(line)
+    if text:
+        streams.data(text)
     streams.close()
     return 0
-
-
-def _say(lines: Iterable[str]) -> None:
-    from distconsole.cli.streams import Streams  # noqa: PLC0415
-
-    streams = Streams.standard()
-    for line in lines:
-        streams.say(line)
-    streams.close()
 
 
 def wants_screen(request: Request) -> bool:

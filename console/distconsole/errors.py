@@ -69,14 +69,10 @@ def _plain(text: str) -> str:
 
 
 class UsageError(ConsoleError):
-    """A command line, at the shell or at the prompt, that means nothing."""
-
     exit_code = 2
 
 
 class ConfigError(ConsoleError):
-    """A file of ours that cannot be used; the message names file, line and key."""
-
     exit_code = 2
 
 
@@ -85,20 +81,14 @@ class UntrustedError(ConfigError):
 
 
 class PlanError(ConsoleError):
-    """A job that cannot be placed on these hosts."""
-
     exit_code = 2
 
 
 class RunNotFoundError(ConsoleError):
-    """No run, or more than one, answers to this name."""
-
     exit_code = 2
 
 
 class UnreachableError(ConsoleError):
-    """Hosts that the operation needs cannot be reached."""
-
     exit_code = 3
 
 
@@ -118,38 +108,26 @@ class NodeError(ConsoleError):
 
 
 class ResolveError(NodeError):
-    """The node's name has no address."""
-
     kind = "resolve"
 
 
 class ConnectError(NodeError):
-    """Nothing answers at the node's address and port, or what answers does not speak SSH."""
-
     kind = "connect"
 
 
 class UnknownHostKeyError(NodeError):
-    """The node's host key is not in known_hosts; the hint is the line that adds it."""
-
     kind = "host_key_unknown"
 
 
 class ChangedHostKeyError(NodeError):
-    """The node's host key is not the one in known_hosts; the hint is the line that mends it."""
-
     kind = "host_key_changed"
 
 
 class AuthError(NodeError):
-    """The node accepts none of our keys; passwords are never asked for."""
-
     kind = "auth"
 
 
 class LinkLostError(NodeError):
-    """The connection to the node ended; ``recv_exit_status() == -1`` means this too."""
-
     kind = "link_lost"
 
 
@@ -158,32 +136,22 @@ class AgentEndedError(LinkLostError):
 
 
 class ShellNoiseError(NodeError):
-    """The node's shell prints to stdout when nobody asked, which corrupts every protocol on it."""
-
     kind = "shell_noise"
 
 
 class PythonError(NodeError):
-    """The node has no Python that can run the agent."""
-
     kind = "python"
 
 
 class StorageError(NodeError):
-    """A folder of ours on the node is full, read-only, noexec, or belongs to somebody else."""
-
     kind = "storage"
 
 
 class AgentError(NodeError):
-    """The agent could not be started, or what it says is not our protocol."""
-
     kind = "agent"
 
 
 class RequestError(NodeError):
-    """The agent understood the request and refused it; ``code`` is one of ``protocol.ErrorCode``."""
-
     kind = "request"
 
     def __init__(self, message: str, hint: str = "", *, code: str = "") -> None:

@@ -16,7 +16,7 @@ import pytest
 import distconsole_training
 from distconsole.config.load import load_config
 from distconsole.grammar.pasting.read import read_command
-from distconsole.grammar.root import parse_args
+from distconsole.grammar.verbs import parse_args
 from distconsole.model import requests as ask
 from suite.pages import (
     CUT,

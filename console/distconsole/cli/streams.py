@@ -135,7 +135,6 @@ class Streams:
             raise failure
 
     def _write_all(self) -> None:
-        """Write until closed (on the writer's thread)."""
         waiting: list[tuple[_To, str] | None] = []
         while None not in waiting:
             waiting = [self._next()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from distconsole.config.hostfile import NamedHost, read_hostfile, read_list
@@ -125,18 +125,8 @@ def _slurm_slots(environ: Mapping[str, str], nodes: int) -> list[int | None]:
 def _host(named: NamedHost, found: _Found, config: Config, given: HostSettings) -> Host:
     own = HostSettings(user=named.user, slots=named.slots, port=named.port)
     settings = given.over(own.over(config.settings(named.name, found.cluster)))
-    host = Host(
-        name=HostName(named.name),
-        user=settings.user,
-        port=settings.port,
-        slots=settings.slots,
-        python=settings.python,
-        setup=settings.setup,
-        address=settings.address,
-        nic=settings.nic,
-        node_dir=settings.node_dir,
-    )
-    return replace(host, local=True) if named.name == found.local else host
+    local = named.name == found.local
+    return Host(name=HostName(named.name), local=local, **asdict(settings))
 
 
 def _ssh_config(

@@ -72,7 +72,6 @@ def replace_file(
 
     Raises OSError if it cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     aside.unlink(missing_ok=True)  # what waits there may be a link of somebody else's
     try:

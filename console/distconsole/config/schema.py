@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any
 
 from distconsole.config.shortcuts import Alias, KeySetting
 from distconsole.model.expectation import NOTHING_EXPECTED, CollectiveExpectation, Expectation
 from distconsole.model.options import Kind, Option, Trust, keys_of, needs_trust, plain
 from distconsole.model.verbs import VERBS
 
-Value = TypeVar("Value")
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -141,29 +140,19 @@ class Config:
 
     def over(self, other: Config) -> Config:
         """Return this configuration, with ``other`` where it says nothing."""
-        return Config(
-            cluster=self.cluster or other.cluster,
-            ssh_config=self.ssh_config or other.ssh_config,
-            theme=self.theme or other.theme,
-            shared=self.shared.over(other.shared),
-            hosts=_merged(self.hosts, other.hosts, lambda own, rest: own.over(rest)),
-            clusters={**other.clusters, **self.clusters},
-            verbs=_merged(self.verbs, other.verbs, lambda own, rest: {**rest, **own}),
-            files=(*self.files, *other.files),
-            startup=other.startup if self.startup is None else self.startup,
-            keys=(*other.keys, *self.keys),
-            aliases={**other.aliases, **self.aliases},
-            expect=self.expect.over(other.expect),
-            notify={**other.notify, **self.notify},
-            host_expect=_merged(
-                self.host_expect, other.host_expect, lambda own, rest: own.over(rest)
-            ),
-        )
+        both = {name: _lay_over(getattr(self, name), getattr(other, name)) for name in _FIELDS}
+        files, keys = (*self.files, *other.files), (*other.keys, *self.keys)
+        return Config(**{**both, "files": files, "keys": keys})
 
 
-def _merged(
-    own: Mapping[str, Value], other: Mapping[str, Value], over: Callable[[Value, Value], Value]
-) -> dict[str, Value]:
-    """Return both; what both have is that of ``own`` over that of ``other``."""
-    both = {name: over(own[name], other[name]) for name in own if name in other}
-    return {**other, **own, **both}
+_FIELDS = tuple(each.name for each in fields(Config))
+
+
+def _lay_over(own: Any, other: Any) -> Any:
+    """Return ``own`` with what ``other`` says where it says nothing."""
+    if isinstance(own, HostSettings | Expectation):
+        return own.over(other)
+    if isinstance(own, Mapping):
+        both = {name: _lay_over(own[name], other[name]) for name in own if name in other}
+        return {**other, **own, **both}
+    return other if own is None else own

@@ -105,7 +105,6 @@ def distrust(path: Path) -> bool:
 
 
 def command_for(path: Path) -> str:
-    """Return what a person types to trust the file."""
     return f"distconsole trust {shlex.quote(str(path.parent))}"
 
 
@@ -176,6 +175,7 @@ def _keep(known: Mapping[str, str]) -> None:
     path = trust_store()
     content = json.dumps(dict(sorted(known.items())), indent=1) + "\n"
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, content.encode())
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror}") from None

@@ -59,6 +59,7 @@ def add_entries(path: Path, entries: Iterable[Entry]) -> list[Entry]:
         table.add(tomlkit.nl())
     if new:
         try:
+            path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, tomlkit.dumps(document).encode(), 0o666, check=read_config)
         except OSError as error:
             raise ConfigError(f"{path} cannot be written: {error.strerror}") from None

@@ -4,7 +4,6 @@ Tables of fields (``fields``) say what may be asked; ``parse_condition`` makes a
 """
 
 from distconsole.expression.fields import Field, Fields, Kind, Value
-from distconsole.expression.mistakes import ExpressionError
-from distconsole.expression.parse import Condition, parse_condition
+from distconsole.expression.parse import Condition, ExpressionError, parse_condition
 
 __all__ = ["Condition", "ExpressionError", "Field", "Fields", "Kind", "Value", "parse_condition"]

@@ -47,12 +47,10 @@ class Field(Generic[Row]):
 
     @property
     def measure(self) -> Measure:
-        """What its number is of."""
         return UNITS[self.unit].measure
 
     @property
     def bare_unit(self) -> str:
-        """What a number without a unit is taken as."""
         return self.bare or self.unit
 
 
@@ -82,11 +80,9 @@ class Fields(Generic[Row]):
 
     @property
     def names(self) -> list[str]:
-        """All names that are fixed."""
         return list(self._fields)
 
     def find(self, name: str) -> Field[Row] | None:
-        """Return the field called ``name``, or None."""
         found = self._fields.get(name)
         if found is not None or self._open_get is None:
             return found

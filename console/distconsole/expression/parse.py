@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from distconsole.config.spelling import nearest
+from distconsole.errors import UsageError
 from distconsole.expression import parts
 from distconsole.expression.fields import Field, Fields, Kind
-from distconsole.expression.mistakes import ExpressionError
 from distconsole.expression.parts import Asks, Part, Rows
 from distconsole.expression.units import UNITS, Measure
 
@@ -44,7 +44,33 @@ TOKEN = re.compile(
 )
 WORD = re.compile(r"\s*(?P<word>[^\s()'\"<>=~]+)")
 
+SHOWN_CHARS = 60
+"""Of a long text only so much around a mistake is shown."""
+
 Row = TypeVar("Row")
+
+
+class ExpressionError(UsageError):
+    """A condition that means nothing.
+
+    Args:
+        message: What is wrong, in one line.
+        text: The whole condition.
+        at: Where in it, counted from 0.
+        advice: What to write instead.
+    """
+
+    def __init__(self, message: str, text: str, at: int, advice: str = "") -> None:
+        begin = max(0, min(at - SHOWN_CHARS // 2, len(text) - SHOWN_CHARS))
+        shown = "".join(each if each.isprintable() else " " for each in text)
+        excerpt = shown[begin : begin + SHOWN_CHARS]
+        words = advice or "here:"
+        super().__init__(
+            f"{message}, at character {at + 1}", f"{words}\n  {excerpt}\n  {' ' * (at - begin)}^"
+        )
+        self.at = at
+        self.short = f"{advice}  in: {excerpt[: at - begin]}▸{excerpt[at - begin :]}".strip()
+        """The advice and the place in one line, for where lines are few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,15 +93,13 @@ class Condition(Generic[Row]):
         return [each if isinstance(each, bool) else None for each in found]
 
     def matching(self, rows: Sequence[Row]) -> list[Row]:
-        """Return those of ``rows`` that match."""
         return [row for row, yes in zip(rows, self.answers(rows), strict=True) if yes]
 
 
 def parse_condition(text: str, fields: Fields[Row]) -> Condition[Row]:
     """Return ``text`` as a condition on rows with ``fields``.
 
-    Raises:
-        ExpressionError: if it is none, names a field that they do not have, or is too long or too deep.
+    Raises ExpressionError if it is none, names a field that they do not have, or is too long or too deep.
     """
     if len(text) > MAX_CHARS:
         raise ExpressionError(f"a condition has at most {MAX_CHARS} characters", text, MAX_CHARS)

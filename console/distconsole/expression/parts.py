@@ -59,18 +59,15 @@ class Part:
 
 
 def constant(value: float, measure: Measure) -> Part:
-    """Return a number."""
     literal = measure is Measure.PLAIN
     return Part(lambda _row, _rows: value, Kind.NUMBER, measure, literal=literal)
 
 
 def words(value: str) -> Part:
-    """Return a text."""
     return Part(lambda _row, _rows: value, Kind.TEXT, text=value)
 
 
 def field_part(field: Field[Any]) -> Part:
-    """Return what ``field`` is, in the kept unit."""
     get, factor = field.get, UNITS[field.unit].factor
     if field.kind is not Kind.NUMBER:
         return Part(lambda row, _rows: get(row), field.kind, field=field)
@@ -95,7 +92,6 @@ def not_a_number(sign: str, field: Field[Any]) -> Part:
 
 
 def negate(part: Part) -> Part:
-    """Return ``not part``."""
     return Part(_of_known(operator.not_, part), Kind.FLAG)
 
 
@@ -116,7 +112,6 @@ def join(sign: str, left: Part, right: Part) -> Part:
 
 
 def minus(part: Part) -> Part:
-    """Return ``-part``."""
     return Part(_of_known(operator.neg, part), Kind.NUMBER, part.measure, part.bare, part.literal)
 
 
@@ -153,7 +148,6 @@ def multiply(sign: str, left: Part, right: Part) -> Part | None:
 
 
 def compare(sign: str, left: Part, right: Part) -> Part | None:
-    """Return a comparison of numbers; None if the two measure different things."""
     fitting = _fit(left, right)
     return None if fitting is None else Part(_of_known(COMPARED[sign], *fitting), Kind.FLAG)
 
@@ -186,7 +180,6 @@ def find_text(sign: str, left: Part, pattern: str) -> Part:
 
 
 def count_rows() -> Part:
-    """Return how many rows there are."""
     return Part(lambda _row, rows: len(rows.rows), Kind.NUMBER)
 
 

@@ -1,17 +1,20 @@
-"""A run, or the load of hosts, as gauges for Prometheus.
+"""A run, or the load of hosts, as gauges in Prometheus's text exposition format 0.0.4.
 
+https://prometheus.io/docs/instrumenting/exposition_formats/
 Labels are ``run``, ``host``, ``rank`` and ``gpu``; units are base units, as Prometheus's naming asks.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec import UNSET
 
-from distconsole.formats.exposition import Page
 from distconsole.model.events import HostStatus
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import EndState, GpuSample, NodeSample, RankState
@@ -21,7 +24,47 @@ from distconsole.runs.present import present
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
 
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+MAX_LABEL_CHARS = 200
+MAX_LABELLED = 50_000
+"""Values that one page holds; a rank that invents names must not fill the memory of who asks."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
 MAX_METRIC_NAMES_A_RANK = 16
+
+
+@dataclass(slots=True)
+class Page:
+    """Families of gauges, each with its help, in the order in which they first came.
+
+    A value that is unknown or NaN of nobody's making is left out; one that a rank reported as NaN or
+    infinite is told as such, for that is what its loss is.
+    """
+
+    _families: dict[str, tuple[str, dict[str, float]]] = field(default_factory=dict)
+    _count: int = 0
+
+    def put(self, name: str, meaning: str, value: float | None, /, **labels: object) -> None:
+        """Add a value; one with the same labels replaces it. None is left out."""
+        if value is None:
+            return
+        assert _NAME.fullmatch(name), name
+        _, values = self._families.setdefault(name, (meaning, {}))
+        key = _labels(labels)
+        if key not in values:
+            if self._count >= MAX_LABELLED:
+                return
+            self._count += 1
+        values[key] = float(value)
+
+    def text(self) -> str:
+        """Return the page; it ends with a line end, as the format wants."""
+        lines: list[str] = []
+        for name, (meaning, values) in self._families.items():
+            lines.append(f"# HELP {name} {_escape_help(meaning)}")
+            lines.append(f"# TYPE {name} gauge")
+            lines += [f"{name}{labels} {_number(value)}" for labels, value in values.items()]
+        return "\n".join(lines) + "\n" if lines else ""
 
 
 def run_page(timeline: RunTimeline, now: float) -> Page:
@@ -31,63 +74,53 @@ def run_page(timeline: RunTimeline, now: float) -> Page:
     beside when that was.
     """
     page = Page()
-    run = timeline.run
-    plan, end = timeline.plan, timeline.end
-    page.put(
-        "distconsole_run_info",
-        "What the run is; always 1.",
-        1,
-        run=run,
-        name=timeline.name,
-        launcher=plan.launcher if plan else "",
-        script=plan.script if plan else "",
-    )
+    run, plan, end = timeline.run, timeline.plan, timeline.end
+
+    def put(name: str, meaning: str, value: float | None, /, **labels: str) -> None:
+        page.put(f"distconsole_run_{name}", meaning, value, run=run, **labels)
+
+    of_plan = {"launcher": plan.launcher, "script": plan.script} if plan else {}
+    put("info", "What the run is; always 1.", 1, name=timeline.name, **of_plan)
     for state in ("running", *EndState):
         known = end.state if end else "running"
-        page.put(
-            "distconsole_run_state", "1 for the run's state.", known == state, run=run, state=state
-        )
-    page.put("distconsole_run_ranks", "Ranks of the run.", timeline.world, run=run)
-    page.put("distconsole_run_started_timestamp_seconds", "Its begin.", timeline.started, run=run)
-    page.put(
-        "distconsole_run_last_event_timestamp_seconds",
-        "Its newest event.",
-        timeline.last_t,
-        run=run,
-    )
-    page.put("distconsole_run_exit_code", "How it ended.", end.exit_code if end else None, run=run)
+        put("state", "1 for the run's state.", known == state, state=state)
+    put("ranks", "Ranks of the run.", timeline.world)
+    put("started_timestamp_seconds", "Its begin.", timeline.started)
+    put("last_event_timestamp_seconds", "Its newest event.", timeline.last_t)
+    put("exit_code", "How it ended.", end.exit_code if end else None)
     restarts = timeline.restart.restart if timeline.restart else 0
-    page.put("distconsole_run_restarts", "Times its ranks were started anew.", restarts, run=run)
+    put("restarts", "Times its ranks were started anew.", restarts)
     figures = present(timeline, now)
-    rate = figures.samples_s if end is None else None
-    page.put("distconsole_run_samples_per_second", "Sum over the ranks.", rate, run=run)
-    _run_metrics(page, timeline)
+    put("samples_per_second", "Sum over the ranks.", figures.samples_s if end is None else None)
+    for name, metric in sorted(timeline.metric_last.items()):
+        for suffix, value in (("", metric.value), ("_min", metric.min), ("_max", metric.max)):
+            put(f"metric{suffix}", "As reduced over the ranks.", value, name=name)
+        put("metric_step", "The step it is of.", metric.step, name=name)
     found = Counter(finding.severity for finding in timeline.findings)
     for severity in Severity:
-        page.put(
-            "distconsole_run_findings",
-            "Findings so far.",
-            found[severity],
-            run=run,
-            severity=severity.value,
-        )
+        put("findings", "Findings so far.", found[severity], severity=severity.value)
     at_work = {view.rank for view in figures.at_work}
     for number, view in sorted(timeline.ranks.items()):
         _rank(page, run, view, measured=number in at_work)
-    told = {node.host: node.t for node in timeline.nodes.values()}
-    told |= {gpu.host: max(gpu.t, told.get(gpu.host, gpu.t)) for gpu in timeline.gpus.values()}
+    _run_load(page, timeline, now)
+    return page
+
+
+def _run_load(page: Page, timeline: RunTimeline, now: float) -> None:
+    run, nodes, gpus = timeline.run, timeline.nodes.values(), timeline.gpus.values()
+    told = {node.host: node.t for node in nodes}
+    told |= {gpu.host: max(gpu.t, told.get(gpu.host, gpu.t)) for gpu in gpus}
+    name = "distconsole_host_last_sample_timestamp_seconds"
     for host, t in sorted(told.items()):
-        labels = {"run": run, "host": host}
-        page.put("distconsole_host_last_sample_timestamp_seconds", "When.", t, **labels)
-    if end is None:
+        page.put(name, "When.", t, run=run, host=host)
+    if timeline.end is None:
         told = {host: t for host, t in told.items() if is_fresh(t, now)}
     _load(
         page,
         run,
-        (node for node in timeline.nodes.values() if node.host in told),
-        (gpu for gpu in timeline.gpus.values() if gpu.host in told),
+        (node for node in nodes if node.host in told),
+        (gpu for gpu in gpus if gpu.host in told),
     )
-    return page
 
 
 def hosts_page(
@@ -101,29 +134,13 @@ def hosts_page(
     return page
 
 
-def _run_metrics(page: Page, timeline: RunTimeline) -> None:
-    for name, metric in sorted(timeline.metric_last.items()):
-        labels = {"run": timeline.run, "name": name}
-        reduced = (("", metric.value), ("_min", metric.min), ("_max", metric.max))
-        for suffix, value in reduced:
-            page.put(
-                f"distconsole_run_metric{suffix}", "As reduced over the ranks.", value, **labels
-            )
-        page.put("distconsole_run_metric_step", "The step it is of.", metric.step, **labels)
-
-
 def _rank(page: Page, run: str, view: RankView, *, measured: bool) -> None:
     labels = {"run": run, "host": view.host, "rank": view.rank}
     if view.gpu is not None:
         labels["gpu"] = view.gpu
     for state in RankState:
-        page.put(
-            "distconsole_rank_state",
-            "1 for its state.",
-            view.state is state,
-            **labels,
-            state=state,
-        )
+        held = view.state is state
+        page.put("distconsole_rank_state", "1 for its state.", held, **labels, state=state)
     page.put("distconsole_rank_step", "The last step it did.", view.step, **labels)
     page.put("distconsole_rank_last_window_timestamp_seconds", "When.", view.last_seen, **labels)
     if measured:
@@ -149,3 +166,28 @@ def _figures(
     for figure in figures:
         if figure.gauge:
             page.put(f"{prefix}_{figure.gauge}", figure.about, figure.base_value(source), **labels)
+
+
+def _labels(labels: dict[str, object]) -> str:
+    given = [f'{name}="{_escape(str(value))}"' for name, value in labels.items() if value != ""]
+    return f"{{{','.join(given)}}}" if given else ""
+
+
+def _escape(value: str) -> str:
+    """Return a label's value, cut, and escaped as the format has it."""
+    if len(value) > MAX_LABEL_CHARS:
+        value = value[: MAX_LABEL_CHARS - 1] + "…"
+    value = value.encode("utf-8", "replace").decode()
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", " ")
+
+
+def _escape_help(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n")
+
+
+def _number(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "+Inf" if value > 0 else "-Inf"
+    return repr(value)

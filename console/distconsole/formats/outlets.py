@@ -7,16 +7,16 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Protocol
+from typing import IO, Generic, Protocol, TypeVar
 
 from distconsole.config.paths import replace_file
 from distconsole.errors import ConfigError
-from distconsole.formats.lines import CsvLines, Lines
-from distconsole.formats.tables import make_table
+from distconsole.formats.tables import CsvLines, Lines, make_table
 from distconsole.model.requests import ExportTable
 from distconsole.model.run_events import RunEvents
 
 BUFFER_BYTES = 1 << 18
+File = TypeVar("File", bound="NewFile")
 
 
 class Outlet(Protocol):
@@ -38,8 +38,7 @@ class Outlet(Protocol):
 class NewFile:
     """A file that is written aside and moved into place whole, or in place where others follow it.
 
-    Raises:
-        ConfigError: if it cannot be made.
+    Raises ConfigError if it cannot be made or written.
     """
 
     def __init__(self, path: Path, *, live: bool = False) -> None:
@@ -52,6 +51,10 @@ class NewFile:
             self.file: IO[bytes] = (self._aside or path).open(
                 "wb" if live else "xb", buffering=BUFFER_BYTES
             )
+
+    def flush(self) -> None:
+        with writable(self.path):
+            self.file.flush()
 
     def put(self) -> None:
         """Close it and put it in place."""
@@ -68,87 +71,78 @@ class NewFile:
             self._aside.unlink(missing_ok=True)
 
 
-class LineFile:
+class LineFile(NewFile):
     """A file of lines."""
 
     def __init__(self, path: Path, lines: Lines, *, live: bool = False) -> None:
+        super().__init__(path, live=live)
         self.count = 0
         self._lines = lines
-        self._new = NewFile(path, live=live)
         self._write(lines.beginning())
 
     def take(self, event: RunEvents) -> None:
-        """Write an event's lines."""
         self._write(self._lines.of(event))
 
-    def flush(self) -> None:
-        """Hand what is written to the system."""
-        with writable(self._new.path):
-            self._new.file.flush()
-
     def close(self) -> str:
-        """Write the ending and put the file in place."""
         self._write(self._lines.ending())
-        self._new.put()
-        return f"{self.count} lines written to {self._new.path}"
-
-    def abandon(self) -> None:
-        """Leave nothing half written."""
-        self._new.abandon()
+        self.put()
+        return f"{self.count} lines written to {self.path}"
 
     def _write(self, lines: Iterator[str]) -> None:
-        with writable(self._new.path):
+        with writable(self.path):
             for line in lines:
-                self._new.file.write(line.encode("utf-8", "replace") + b"\n")
+                self.file.write(line.encode("utf-8", "replace") + b"\n")
                 self.count += 1
 
 
-class TableFolder:
+class FileFolder(Generic[File]):
+    """A folder with files by name."""
+
+    def __init__(self, folder: Path, *, live: bool = False) -> None:
+        self.folder, self.live = folder, live
+        self.files: dict[str, File] = {}
+
+    def flush(self) -> None:
+        for file in self.files.values():
+            file.flush()
+
+    def abandon(self) -> None:
+        for file in self.files.values():
+            file.abandon()
+
+
+class TableFolder(FileFolder[LineFile]):
     """A folder with every table as a CSV file of its name."""
 
     def __init__(self, folder: Path, *, live: bool = False) -> None:
-        self._folder = folder
+        super().__init__(folder, live=live)
         with writable(folder):
             folder.mkdir(parents=True, exist_ok=True)
-        self._files: dict[ExportTable, LineFile] = {}
         self._by_kind: dict[type[RunEvents], list[LineFile]] = {}
         for name in ExportTable:
             if name is ExportTable.NUMBERS:
                 continue  # the same figures once more, one a row
             table = make_table(name)
             file = LineFile(folder / f"{name}.csv", CsvLines(table), live=live)
-            self._files[name] = file
+            self.files[name] = file
             for kind in table.kinds:
                 self._by_kind.setdefault(kind, []).append(file)
 
     def take(self, event: RunEvents) -> None:
-        """Write an event's rows."""
         for file in self._by_kind.get(type(event), ()):
             file.take(event)
 
-    def flush(self) -> None:
-        """Hand what is written to the system."""
-        for file in self._files.values():
-            file.flush()
-
     def close(self) -> str:
-        """Put the tables in place."""
-        for file in self._files.values():
+        for file in self.files.values():
             file.close()
-        rows = ", ".join(f"{name} {file.count - 1}" for name, file in self._files.items())
-        return f"tables written to {self._folder} (rows: {rows})"
-
-    def abandon(self) -> None:
-        """Leave nothing half written."""
-        for file in self._files.values():
-            file.abandon()
+        rows = ", ".join(f"{name} {file.count - 1}" for name, file in self.files.items())
+        return f"tables written to {self.folder} (rows: {rows})"
 
 
 def write_whole(path: Path, content: bytes) -> None:
     """Replace a file by another one at once, so that nobody reads half of it.
 
-    Raises:
-        ConfigError: if it cannot be written.
+    Raises ConfigError if it cannot be written.
     """
     with writable(path):
         replace_file(path, content, 0o666)
@@ -156,11 +150,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 @contextmanager
 def writable(path: Path) -> Iterator[None]:
-    """Turn what the disk refuses into an error that says which file.
-
-    Raises:
-        ConfigError: in place of an ``OSError``.
-    """
+    """Turn what the disk refuses (OSError) into a ConfigError that says which file."""
     try:
         yield
     except OSError as error:

@@ -7,16 +7,11 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from distconsole.formats.figures import ranks_text
+from distconsole.grammar.secrets import IN_URL, TOKEN
 from distconsole.launch.environment import HIDDEN, SECRET_NAME, mask_env
 from distconsole.model.requests import Run
 from distconsole.model.run_events import PlanMade
 
-_IN_URL = re.compile(r"(?<=://)([^/\s:@]*):[^/\s@]+@")
-_TOKEN = re.compile(
-    r"\b(?:(?:sk|pk|rk)[-_](?:live[-_]|proj[-_]|ant[-_])?[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}"
-    r"|hf_[A-Za-z0-9]{20,}|xox[abprs]-[A-Za-z0-9-]{10,}|AKIA[A-Z0-9]{16}|glpat-[A-Za-z0-9_-]{16,}"
-    r"|eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*)"
-)
 PASSING = re.compile(
     r"(DISTCONSOLE_.*|MASTER_(ADDR|PORT)|PYTHONPATH|(.*_)?RANK|(LOCAL_)?WORLD_SIZE|SLURM_JOB.*"
     r"|HOROVOD_GLOO_RENDEZVOUS_(ADDR|PORT)|HOROVOD_SECRET_KEY|TORCHELASTIC_RUN_ID)"
@@ -69,7 +64,7 @@ def shown_command(command: str) -> str:
 
 def without_secrets(text: str) -> str:
     """Return text with passwords in addresses and well-known kinds of tokens hidden."""
-    return _TOKEN.sub(HIDDEN, _IN_URL.sub(rf"\1:{HIDDEN}@", text))
+    return TOKEN.sub(HIDDEN, IN_URL.sub(rf"\1:{HIDDEN}@", text))
 
 
 def _mask_line(line: str) -> str:

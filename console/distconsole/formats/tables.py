@@ -1,10 +1,13 @@
-"""The tables that a run is written as: which rows each event makes."""
+"""A run as lines of text: JSON lines, and the tables of CSV."""
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 from msgspec import UNSET
 
 from distconsole.model.requests import ExportTable
@@ -20,6 +23,9 @@ from distconsole.model.run_events import (
 )
 from distconsole.runs.figures import GPU_FIGURES, NODE_FIGURES
 from distconsole.runs.timeline import RunTimeline
+
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+"""With these a spreadsheet takes a cell's text for a formula."""
 
 WINDOW_NUMBERS = (
     *("steps", "skipped", "step_ms_mean", "step_ms_p95", "data_ms", "forward_ms"),
@@ -39,56 +45,86 @@ Rows = Callable[[Any], Iterator[Row]]
 
 
 class Table:
-    """One table: its columns, the kinds of events that make rows, and the rows."""
-
-    columns: tuple[str, ...]
-    kinds: tuple[type[RunEvents], ...]
-
-    def rows(self, event: RunEvents) -> Iterator[Row]:
-        """Yield the rows of an event."""
-        raise NotImplementedError
-
-    def ending(self) -> Iterator[Row]:
-        """Yield the rows that are known only after the last event."""
-        return iter(())
-
-
-class EventTable(Table):
-    """A table whose rows each come from one event."""
+    """One table: its columns, the kinds of events that make rows, and the rows of an event."""
 
     def __init__(
         self, columns: tuple[str, ...], kinds: tuple[type[RunEvents], ...], rows: Rows
     ) -> None:
-        self.columns, self.kinds, self._rows = columns, kinds, rows
+        self.columns, self.kinds, self.rows = columns, kinds, rows
 
-    def rows(self, event: RunEvents) -> Iterator[Row]:
-        """Yield the rows of an event."""
-        return self._rows(event)
+    def ending(self) -> Iterator[Row]:
+        return iter(())
 
 
 class RanksTable(Table):
     """One row a rank: what it had come to at the end of the run, or so far."""
 
     columns = ("rank", *RANK_FIELDS)
-    kinds: tuple[type[RunEvents], ...] = RunEvents.__args__
 
     def __init__(self) -> None:
+        super().__init__(self.columns, RunEvents.__args__, self._take)
         self._timeline = RunTimeline()
 
-    def rows(self, event: RunEvents) -> Iterator[Row]:
-        """Take the event; a rank's row is known at the end."""
+    def ending(self) -> Iterator[Row]:
+        for rank, view in sorted(self._timeline.ranks.items()):
+            yield (rank, *(_cell(getattr(view, field)) for field in RANK_FIELDS))
+
+    def _take(self, event: RunEvents) -> Iterator[Row]:
         if not isinstance(event, LogLine):
             self._timeline.apply(event)
         return iter(())
 
-    def ending(self) -> Iterator[Row]:
-        """Yield the ranks in order."""
-        for rank, view in sorted(self._timeline.ranks.items()):
-            yield (rank, *(_cell(getattr(view, field)) for field in RANK_FIELDS))
+
+class Lines:
+    """Events of a run in order, as lines without their ends."""
+
+    def beginning(self) -> Iterator[str]:
+        return iter(())
+
+    def of(self, event: RunEvents) -> Iterator[str]:
+        raise NotImplementedError
+
+    def ending(self) -> Iterator[str]:
+        return iter(())
+
+
+class JsonLines(Lines):
+    """Every event as ``run --json`` prints it."""
+
+    def of(self, event: RunEvents) -> Iterator[str]:
+        yield msgspec.json.encode(event).decode()
+
+
+class CsvLines(Lines):
+    """One table as RFC 4180 has it; text that a spreadsheet would compute is led by an apostrophe."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._buffer = io.StringIO()
+        self._writer = csv.writer(self._buffer, lineterminator="")
+
+    def beginning(self) -> Iterator[str]:
+        yield self._line(self._table.columns)
+
+    def of(self, event: RunEvents) -> Iterator[str]:
+        if isinstance(event, self._table.kinds):
+            yield from map(self._line, self._table.rows(event))
+
+    def ending(self) -> Iterator[str]:
+        yield from map(self._line, self._table.ending())
+
+    def _line(self, row: Row) -> str:
+        self._buffer.seek(0)
+        self._buffer.truncate()
+        self._writer.writerow(map(_plain, row))
+        return self._buffer.getvalue()
+
+
+def _plain(cell: object) -> object:
+    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell
 
 
 def make_table(name: ExportTable) -> Table:
-    """Return an empty table."""
     return RanksTable() if name is ExportTable.RANKS else _TABLES[name]
 
 
@@ -171,27 +207,25 @@ def _cell(value: object) -> object:
 
 
 _TABLES: dict[ExportTable, Table] = {
-    ExportTable.METRICS: EventTable(("t", "step", "name", *METRIC_NUMBERS), (Metric,), _metrics),
-    ExportTable.WINDOWS: EventTable(
+    ExportTable.METRICS: Table(("t", "step", "name", *METRIC_NUMBERS), (Metric,), _metrics),
+    ExportTable.WINDOWS: Table(
         ("t", "host", "rank", "step", *WINDOW_NUMBERS), (Window,), _windows
     ),
-    ExportTable.RANK_METRICS: EventTable(
+    ExportTable.RANK_METRICS: Table(
         ("t", "host", "rank", "step", "name", "value"), (Window,), _rank_metrics
     ),
-    ExportTable.GPUS: EventTable(
+    ExportTable.GPUS: Table(
         ("t", "host", "gpu", "mig", "rank", "name", "uuid", *GPU_NUMBERS), (GpuSample,), _gpus
     ),
-    ExportTable.NODES: EventTable(("t", "host", *NODE_NUMBERS), (NodeSample,), _nodes),
-    ExportTable.PHASES: EventTable(
-        ("t", "host", "rank", "phase", "seconds"), (PhaseReached,), _phases
-    ),
-    ExportTable.FINDINGS: EventTable(
+    ExportTable.NODES: Table(("t", "host", *NODE_NUMBERS), (NodeSample,), _nodes),
+    ExportTable.PHASES: Table(("t", "host", "rank", "phase", "seconds"), (PhaseReached,), _phases),
+    ExportTable.FINDINGS: Table(
         ("t", "severity", "check", "rank", "hosts", "summary", "seen", "expected", "hint"),
         (RunFinding,),
         _findings,
     ),
-    ExportTable.LOGS: EventTable(("t", "host", "rank", "stream", "line"), (LogLine,), _logs),
-    ExportTable.NUMBERS: EventTable(
+    ExportTable.LOGS: Table(("t", "host", "rank", "stream", "line"), (LogLine,), _logs),
+    ExportTable.NUMBERS: Table(
         ("t", "event", "host", "rank", "gpu", "step", "name", "value"),
         (Window, Metric, GpuSample, NodeSample, PhaseReached),
         _numbers,

@@ -23,7 +23,7 @@ from tensorboard.plugins.hparams import summary_v2 as hparams
 from tensorboard.plugins.text import metadata as text_metadata
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from distconsole.formats.outlets import NewFile, writable
+from distconsole.formats.outlets import FileFolder, NewFile, writable
 from distconsole.formats.settings import settings_of
 from distconsole.model.run_events import (
     GpuSample,
@@ -42,20 +42,15 @@ MAX_RANKS = 256
 """Ranks with curves of their own; more make TensorBoard's page unusable."""
 
 
-class TensorBoardFolder:
+class TensorBoardFolder(FileFolder["EventFile"]):
     """A folder that ``tensorboard --logdir`` shows."""
 
     def __init__(self, folder: Path, *, live: bool = False) -> None:
-        self._folder = folder
-        self._live = live
-        self._files: dict[str, EventFile] = {}
+        super().__init__(folder, live=live)
         self._timeline = RunTimeline()
-        self._values = 0
-        self._findings = 0
-        self._second = 0
+        self._values = self._findings = self._second = 0
 
     def take(self, event: RunEvents) -> None:
-        """Write the numbers of an event."""
         match event:
             case Metric():
                 self._metric(event)
@@ -75,21 +70,10 @@ class TensorBoardFolder:
             case _:
                 pass
 
-    def flush(self) -> None:
-        """Hand what is written to the system."""
-        for file in self._files.values():
-            file.flush()
-
     def close(self) -> str:
-        """Put the files in place."""
-        for file in self._files.values():
+        for file in self.files.values():
             file.put()
-        return f"{self._values} values written to {self._folder}; tensorboard --logdir shows them"
-
-    def abandon(self) -> None:
-        """Leave nothing half written."""
-        for file in self._files.values():
-            file.abandon()
+        return f"{self._values} values written to {self.folder}; tensorboard --logdir shows them"
 
     def _metric(self, event: Metric) -> None:
         for place, value in (("", event.value), ("lowest", event.min), ("highest", event.max)):
@@ -143,22 +127,22 @@ class TensorBoardFolder:
         self._values += 1
 
     def _file(self, place: str, event: RunEvents) -> EventFile:
-        file = self._files.get(place)
+        file = self.files.get(place)
         if file is None:
-            folder = self._folder / event.run / place
+            folder = self.folder / event.run / place
             with writable(folder):
                 folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"events.out.tfevents.0.distconsole.{event.run}"
-            file = self._files[place] = EventFile(path, event.t, live=self._live)
+            file = self.files[place] = EventFile(path, event.t, live=self.live)
         return file
 
 
-class EventFile:
-    """One file of events."""
+class EventFile(NewFile):
+    """One file of events, of which the first is at ``t`` (UNIX seconds)."""
 
     def __init__(self, path: Path, t: float, *, live: bool) -> None:
-        self._new = NewFile(path, live=live)
-        self._records = RecordWriter(self._new.file)
+        super().__init__(path, live=live)
+        self._records = RecordWriter(self.file)
         self._write(event_pb2.Event(wall_time=t, file_version=FILE_VERSION))
 
     def scalar(self, tag: str, value: float, step: int, t: float) -> None:
@@ -167,7 +151,6 @@ class EventFile:
         self.summary(summary_pb2.Summary(value=[value_of]), step, t)
 
     def text(self, tag: str, markdown: str, step: int, t: float) -> None:
-        """Add a text."""
         tensor = tensor_pb2.TensorProto(
             dtype=types_pb2.DT_STRING,
             string_val=[markdown.encode("utf-8", "replace")],
@@ -178,24 +161,10 @@ class EventFile:
         self.summary(summary_pb2.Summary(value=[value]), step, t)
 
     def summary(self, summary: summary_pb2.Summary, step: int, t: float) -> None:
-        """Add a summary at a step, ``t`` in UNIX seconds."""
         self._write(event_pb2.Event(wall_time=t, step=step, summary=summary))
 
-    def flush(self) -> None:
-        """Hand what is written to the system."""
-        with writable(self._new.path):
-            self._records.flush()
-
-    def put(self) -> None:
-        """Put the file in place."""
-        self._new.put()
-
-    def abandon(self) -> None:
-        """Leave nothing half written."""
-        self._new.abandon()
-
     def _write(self, event: event_pb2.Event) -> None:
-        with writable(self._new.path):
+        with writable(self.path):
             self._records.write(event.SerializeToString())
 
 

@@ -5,7 +5,7 @@ an unfinished line may go on. click lives here and nowhere else.
 """
 
 from distconsole.grammar.completion.complete import Completion, Vocabulary, complete_line
-from distconsole.grammar.root import (
+from distconsole.grammar.verbs import (
     VERBS,
     line_words,
     parse_args,

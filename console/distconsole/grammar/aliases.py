@@ -89,7 +89,6 @@ def check_aliases(aliases: Mapping[str, Alias], verbs: Sequence[str]) -> None:
 
 
 def trouble_with(name: str, line: str, verbs: Sequence[str]) -> UsageError | None:
-    """Return what is wrong with an alias, or None."""
     if not NAME.fullmatch(name):
         return UsageError(
             f"{name[:80]!r} cannot be the name of an alias", "letters, digits, - and _, up to 40"

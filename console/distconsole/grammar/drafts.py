@@ -15,9 +15,10 @@ from typing import Any
 
 import click
 
-from distconsole.grammar.options import HOST_OPTIONS
-from distconsole.grammar.root import line_words, parse_args, parse_line, root, usage_error
+from distconsole.grammar.options import HOST_OPTIONS, metavar_of
+from distconsole.grammar.verbs import line_words, parse_line, root, usage_error
 from distconsole.model import requests as ask
+from distconsole.model.options import Kind, Option, options_of
 
 VERB = "run"
 SCRIPT, ARGUMENTS = "script", "arguments"
@@ -26,6 +27,7 @@ NAMES_OF_HOSTS = ("hosts", "hostfile", "cluster")
 
 YES, NO = "yes", "no"
 DIVIDER = "--"
+BLANK = ask.Run("")
 TRIES = 4
 """So often a request is written anew because an option's default follows from another option."""
 
@@ -139,12 +141,11 @@ class Draft:
 @cache
 def launch_fields() -> tuple[LaunchField, ...]:
     """Return every field of ``run``, in the order in which a line has them."""
-    params = {str(param.name): param for param in _command().params}
-    names = [name for name in params if name not in (*HOST_OPTIONS, SCRIPT, ARGUMENTS)]
-    blank = parse_args([VERB, "x"])
-    assert isinstance(blank, ask.Run)
-    return tuple(
-        _field(params[name], blank) for name in (*HOST_OPTIONS, *names, SCRIPT, ARGUMENTS)
+    options = options_of(ask.Where) | options_of(ask.Run)
+    return (
+        *(_field(name, option) for name, option in options.items()),
+        LaunchField(SCRIPT, "", FieldKind.TEXT, "What every rank runs."),
+        LaunchField(ARGUMENTS, "", FieldKind.WORDS, "The script's own, as a shell has them."),
     )
 
 
@@ -165,7 +166,7 @@ def read_draft(line: str) -> Draft | None:
         before, rest = _split(root, words)
         if rest[:1] != [VERB]:
             return None
-        own, behind = _split(_command(), rest[1:])
+        own, behind = _split(root.commands[VERB], rest[1:])
     except click.UsageError as error:
         raise usage_error(error) from None
     if "help" in own or behind:
@@ -209,39 +210,20 @@ def _option_words(flag: str, value: str) -> list[str]:
     return [f"{flag}={value}"] if value.startswith("-") else [flag, value]
 
 
-def _command() -> click.Command:
-    return root.commands[VERB]
-
-
-def _field(param: click.Parameter, blank: ask.Run) -> LaunchField:
-    name = str(param.name)
-    if not isinstance(param, click.Option):
-        kind = FieldKind.WORDS if param.nargs != 1 else FieldKind.TEXT
-        return LaunchField(name, "", kind, help=_ARGUMENT_HELP.get(name, ""))
-    kind, choices = FieldKind.TEXT, tuple[str, ...]()
-    if param.is_bool_flag:
-        kind = FieldKind.SWITCH if param.secondary_opts else FieldKind.FLAG
-    elif param.multiple:
+def _field(name: str, option: Option) -> LaunchField:
+    flag, kind, off = option.flag(name), FieldKind.TEXT, ""
+    if option.kind is Kind.FLAG and getattr(BLANK, name) is False:
+        kind = FieldKind.FLAG
+    elif option.kind is Kind.FLAG:
+        kind, off = FieldKind.SWITCH, f"--no-{name}"
+    elif option.kind is Kind.PAIRS:
         kind = FieldKind.WORDS
-    elif isinstance(param.type, click.Choice):
-        kind, choices = FieldKind.CHOICE, tuple(map(str, param.type.choices))
-    flag = max(param.opts, key=len)
-    made = LaunchField(
-        name,
-        flag,
-        kind,
-        help=param.help or "",
-        metavar=param.metavar or "",
-        choices=choices,
-        off=max(param.secondary_opts, key=len, default=""),
-    )
-    return replace(made, default=text_of(blank, made))
-
-
-_ARGUMENT_HELP = {
-    SCRIPT: "What every rank runs.",
-    ARGUMENTS: "The script's own, as a shell has them.",
-}
+    elif option.choices:
+        kind = FieldKind.CHOICE
+    valued = kind in (FieldKind.TEXT, FieldKind.WORDS)
+    metavar = metavar_of(option) if valued else ""
+    made = LaunchField(name, flag, kind, option.help, metavar, option.choices, off)
+    return replace(made, default=text_of(BLANK, made))
 
 
 def _split(command: click.Command, words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
@@ -263,7 +245,6 @@ def _value(request: ask.Run, option: LaunchField) -> Any:
 
 
 def _value_words(value: Any) -> tuple[str, ...]:
-    """Return a value of a request as words of the grammar."""
     match value:
         case None | False if value is None:
             return ()

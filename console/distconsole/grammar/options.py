@@ -34,6 +34,10 @@ def params_of(kind: type) -> dict[str, click.Parameter]:
     return found
 
 
+def metavar_of(option: Option) -> str:
+    return option.metavar or METAVARS.get(option.kind) or type_of(option).name.upper()
+
+
 def _option(of: Field[Any], option: Option) -> click.Option:
     flag = option.flag(of.name)
     flags = list(option.flags or [flag])

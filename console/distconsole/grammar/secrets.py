@@ -14,34 +14,21 @@ _ALWAYS = {
     *("apikey", "authorization", "pat", "bearer"),
 }
 _OF_TEXT = {
-    *(
-        "pad",
-        "eos",
-        "bos",
-        "unk",
-        "mask",
-        "sep",
-        "cls",
-        "start",
-        "end",
-        "stop",
-        "special",
-        "image",
-    ),
-    *("per", "max", "num", "first", "last", "next"),
+    *("pad", "eos", "bos", "unk", "mask", "sep", "cls", "start", "end", "stop", "special"),
+    *("image", "per", "max", "num", "first", "last", "next"),
 }
 """Before ``token`` these make it a piece of text, as language models have it."""
 _OF_KEY = {"api", "access", "private", "secret", "auth", "account", "license", "encryption", "ssh"}
 
 _NAMED = re.compile(r"(?:^|(?<=[\s;=&|\"'])|(?<=^\+))-{0,2}([A-Za-z_][\w.-]*)=")
 _VALUE = re.compile(r"""'[^']*'?|"[^"]*"?|[^\s;&|]*""")
-_IN_ADDRESS = re.compile(
-    r"(?P<lead>\b[a-z][a-z0-9+.-]{1,20}://[^\s/:@\"']{0,200}:)[^\s/@\"']+(?=@)"
+IN_URL = re.compile(r"(?<=://)([^/\s:@]*):[^/\s@]+@")
+TOKEN = re.compile(
+    r"\b(?:(?:sk|pk|rk)[-_](?:live[-_]|proj[-_]|ant[-_])?[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}"
+    r"|hf_[A-Za-z0-9]{20,}|xox[abprs]-[A-Za-z0-9-]{10,}|AKIA[A-Z0-9]{16}|glpat-[A-Za-z0-9_-]{16,}"
+    r"|eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]*)"
 )
-_KNOWN_SHAPE = re.compile(
-    r"\b(?:hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|AKIA[A-Z0-9]{16}|"
-    r"xox[abprs]-[A-Za-z0-9-]{10,}|glpat-[A-Za-z0-9_-]{16,}|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"
-)
+"""Well-known shapes of tokens."""
 
 
 def is_secret_name(name: str) -> bool:
@@ -93,4 +80,4 @@ def _mask_word(word: str) -> str:
         value = _VALUE.match(word, match.end())
         at = value.end() if value else len(word)
     told += word[at:]
-    return _KNOWN_SHAPE.sub(MASK, _IN_ADDRESS.sub(rf"\g<lead>{MASK}", told))
+    return TOKEN.sub(MASK, IN_URL.sub(rf"\1:{MASK}@", told))

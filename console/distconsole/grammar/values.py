@@ -16,7 +16,7 @@ from distconsole.config.values import size_of
 from distconsole.model.notices import Way
 from distconsole.model.options import Kind, Option
 from distconsole.model.ranks import parse_ranks
-from distconsole.model.time_text import parse_since
+from distconsole.model.time_text import parse_since, span_seconds
 
 Name = TypeVar("Name", bound=StrEnum)
 
@@ -182,7 +182,6 @@ def split_words(text: str) -> tuple[str, ...]:
 
 
 def names_of(names: Sequence[str]) -> Value:
-    """Return the type of a list of an enumeration's names."""
     noun = type(names[0]).__name__.removesuffix("Name").lower()
 
     def read(text: str) -> tuple[str, ...]:
@@ -195,13 +194,12 @@ def names_of(names: Sequence[str]) -> Value:
 
 
 def seconds(fewest: float = 0.0) -> Value:
-    """Return the type of a duration, ``10``, ``1.5``, ``90s``, ``2m`` or ``1h``, of ``fewest`` seconds or more."""
+    """Return the type of a duration, ``10``, ``1.5``, ``90s``, ``2m`` or ``1h30m``, of ``fewest`` seconds or more."""
 
     def read(text: str) -> float:
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text.strip())
-        if match is None:
+        found = span_seconds(text.strip())
+        if found is None:
             raise ValueError(f"{text!r} is not a duration such as 10, 1.5 or 2m")
-        found = float(match[1]) * {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2]]
         if found < fewest:
             raise ValueError(f"{text!r} is too short: at least {fewest:g} s")
         return found
@@ -320,7 +318,6 @@ TYPES: Mapping[Kind, click.ParamType] = {  # type: ignore[type-arg]
 
 
 def type_of(option: Option) -> click.ParamType:  # type: ignore[type-arg]
-    """Return what reads and completes the values of an option."""
     match option.kind:
         case Kind.WORDS:
             return names_of(option.choices)

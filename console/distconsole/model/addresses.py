@@ -19,7 +19,6 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def is_virtual(interface: str) -> bool:
-    """Whether an interface belongs to containers or virtual machines on the host."""
     return interface.startswith(VIRTUAL_PREFIXES)
 
 

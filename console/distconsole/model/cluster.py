@@ -45,5 +45,4 @@ class Cluster:
     name: str | None = None
 
     def host(self, name: str) -> Host | None:
-        """Return the host called ``name``, or None."""
         return next((host for host in self.hosts if host.name == name), None)

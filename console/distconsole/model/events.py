@@ -147,7 +147,6 @@ class ConditionJudged(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def exit_code(self) -> int:
-        """1 if any match."""
         return 1 if self.matched else 0
 
 

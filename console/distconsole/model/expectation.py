@@ -68,7 +68,6 @@ class Expectation:
     collectives: tuple[CollectiveExpectation, ...] = ()
 
     def over(self, other: Expectation) -> Expectation:
-        """Return this, with what ``other`` says where this says nothing."""
         said: dict[str, Any] = {
             each.name: getattr(self, each.name)
             for each in fields(self)

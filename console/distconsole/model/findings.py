@@ -17,7 +17,6 @@ class Severity(StrEnum):
 
     @property
     def order(self) -> int:
-        """0 for ok up to 3 for fail."""
         return list(Severity).index(self)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 
@@ -55,9 +55,5 @@ class Notice:
     @property
     def fields(self) -> dict[str, object]:
         """The notice for JSON, without what is not known."""
-        given: dict[str, object] = {
-            "event": "notice", "kind": self.kind.value, "title": self.title, "text": self.text,
-            "t": self.t, "run": self.run, "name": self.name, "state": self.state,
-            "exit_code": self.exit_code, "rank": self.rank, "host": self.host,
-        }  # fmt: skip
-        return {name: value for name, value in given.items() if value not in ("", None)}
+        known = {name: value for name, value in asdict(self).items() if value not in ("", None)}
+        return {"event": "notice", **known}

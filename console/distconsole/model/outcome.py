@@ -32,10 +32,8 @@ Outcome: TypeAlias = Ok[T] | Failed
 
 
 def succeeded(outcomes: Sequence[Outcome[T]]) -> list[Ok[T]]:
-    """Return the successes, in order."""
     return [outcome for outcome in outcomes if isinstance(outcome, Ok)]
 
 
 def failed(outcomes: Sequence[Outcome[T]]) -> list[Failed]:
-    """Return the failures, in order."""
     return [outcome for outcome in outcomes if isinstance(outcome, Failed)]

@@ -14,8 +14,7 @@ RankSpans = tuple[tuple[int, int], ...]
 def parse_ranks(text: str) -> RankSpans:
     """Return the spans of ``0-3,8``: ``((0, 3), (8, 8))``.
 
-    Raises:
-        ValueError: if it is not ranks, or a span ends before it begins.
+    Raises ValueError if it is not ranks, or a span ends before it begins.
     """
     if not RANKS_PATTERN.fullmatch(text):
         raise ValueError(f"{text!r} is not ranks, such as 3 or 0-3,8")
@@ -30,5 +29,4 @@ def parse_ranks(text: str) -> RankSpans:
 
 
 def in_spans(rank: int, spans: RankSpans) -> bool:
-    """Whether ``rank`` is in one of ``spans``."""
     return any(first <= rank <= last for first, last in spans)

@@ -233,9 +233,6 @@ class RunEnded(RunEvent, frozen=True, kw_only=True, tag="end"):
     hint: str | UnsetType = UNSET
 
 
-# Events below are not lines of ``run --json``: they answer other requests.
-
-
 RunEvents: TypeAlias = (
     PlanMade
     | RankChanged

@@ -14,7 +14,8 @@ TOO_FAR_SECONDS = 1e12
 """30,000 years: nothing that is further away is a time."""
 
 UNKNOWN = "?"
-_SPAN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m(?:in)?)?(?:(\d+(?:\.\d+)?)s?)?")
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_SPAN = re.compile(rf"(?:{_NUMBER}d)?(?:{_NUMBER}h)?(?:{_NUMBER}m(?:in)?)?(?:{_NUMBER}s?)?")
 _CLOCK = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}(?:\.\d+)?))?")
 
 
@@ -107,22 +108,11 @@ def age_text(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def ago_text(seconds: float) -> str:
-    """Return when something was that nobody watches any more: ``3 min ago``, ``1 h ago``, ``30 h ago``."""
-    if not is_time(seconds):
-        return f"{UNKNOWN} ago"
-    for unit, length in (("days", DAY_SECONDS), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length or (length < DAY_SECONDS and seconds >= length):
-            return f"{seconds / length:.0f} {unit} ago"
-    return f"{max(0.0, seconds):.0f} s ago"
-
-
 def parse_since(text: str, now: float) -> float:
     """Return UNIX seconds: a span before ``now`` (``90s``, ``10m``, ``1h30m``), a time of day
     (``14:05``, the last one there was), a date as ``2026-11-22T14:05``, or UNIX seconds.
 
-    Raises:
-        ValueError: if it is none of these.
+    Raises ValueError if it is none of these.
     """
     clock = time_of_day(text, now)
     if clock is not None:

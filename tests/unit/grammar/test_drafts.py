@@ -21,7 +21,7 @@ from distconsole.grammar.drafts import (
     launch_fields,
     read_draft,
 )
-from distconsole.grammar.root import root
+from distconsole.grammar.verbs import root
 from distconsole.model import requests as ask
 from fakes.any_launch import any_request
 

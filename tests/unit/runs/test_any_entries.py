@@ -13,9 +13,8 @@ import pytest
 
 from distconsole.cli.streams import Streams
 from distconsole.formats.gauges import run_page
-from distconsole.formats.lines import CsvLines, JsonLines, Lines
 from distconsole.formats.page import page_of
-from distconsole.formats.tables import make_table
+from distconsole.formats.tables import CsvLines, JsonLines, Lines, make_table
 from distconsole.model import requests as ask
 from distconsole.model.names import RunId
 from distconsole.model.notices import NoticeKind

@@ -45,7 +45,6 @@ class HeatMap:
     x_ticks: tuple[Tick, ...]
 
     def data(self) -> dict[str, object]:
-        """Return what the page's script reads off."""
         return {
             "cells": self.cells,
             "unit": self.unit_ms,

@@ -57,7 +57,6 @@ class Plot:
     beyond: tuple[Tick, ...] = ()
 
     def data(self) -> dict[str, object]:
-        """Return what the page's script reads off."""
         columns = zip(*self.points, strict=True)
         xs, *values = ([float(f"{value:.6g}") for value in column] for column in columns)
         exact = [round(point[0], 3) for point in self.points]
@@ -144,7 +143,6 @@ def _pieces(series: Series, started: float) -> list[list[Point]]:
 
 
 def _beyond_text(beyond: Sequence[tuple[float, float]], high: float, unit: str) -> str:
-    """Say what is cut off."""
     if not beyond:
         return ""
     values = [value for _, value in beyond]
@@ -232,7 +230,6 @@ class _Places:
         return SIZE * min(1.0, max(0.0, 1 - (value - low) / (high - low)))
 
     def holds(self, low: float, high: float) -> bool:
-        """Whether all from ``low`` to ``high`` lies on the axis."""
         return self.range[0] <= low and high <= self.range[1]
 
     def path(self, points: Sequence[tuple[float, float]]) -> str:

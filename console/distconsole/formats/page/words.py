@@ -10,7 +10,6 @@ from msgspec import UNSET
 from distconsole.formats.figures import number_text
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import EndState, RankState, RunFinding
-from distconsole.model.run_summary import FirstFailure
 from distconsole.model.time_text import duration_text
 from distconsole.runs.detectors.conclusions import STRAGGLER
 from distconsole.runs.health import health_line, restarts_text
@@ -54,14 +53,14 @@ def verdict_of(data: ReportData, now: float) -> Verdict:
     figures = _figures(data, now)
     if end is None:
         when = timeline.last_t or now
-        line = health_line(timeline, now)
-        says = f"{line[:1].upper()}{_sentence(line[1:])} Its last word is {_ago(now - when)} old."
+        line = _capital(health_line(timeline, now))
+        says = f"{_sentence(line)} Its last word is {_ago(now - when)} old."
         return Verdict("open", "Without an end so far", says, "", "", figures)
     tone = "good" if end.state is EndState.SUCCEEDED else "bad"
     says = f"After {duration_text(end.seconds)}, with exit code {end.exit_code}"
     says += f" and {restarts_text(end.restarts)}." if end.restarts else "."
     if first is not None:
-        says = f"{_failure_text(first)} {says}"
+        says = f"{_sentence(_capital(first.blame[:400]))} {says}"
     if end.state is EndState.SUCCEEDED and (slow := _slow_text(timeline)):
         says = f"{says} {slow}"
     return Verdict(
@@ -75,7 +74,6 @@ def verdict_of(data: ReportData, now: float) -> Verdict:
 
 
 def findings_of(timeline: RunTimeline) -> list[RunFinding]:
-    """Return the findings, worst first."""
     return sorted(timeline.findings, key=lambda each: (ORDER.index(each.severity), each.t))
 
 
@@ -137,17 +135,11 @@ def _mean_step(timeline: RunTimeline) -> str:
 def _slow_text(timeline: RunTimeline) -> str:
     """Say that a rank was slow, as it was found; the figure of slowest over fastest stands beside it."""
     slow = (each.summary for each in timeline.findings if each.check == STRAGGLER)
-    return " ".join(
-        _sentence(f"{summary[:1].upper()}{summary[1:]}") for summary in islice(slow, 2)
-    )
+    return " ".join(_sentence(_capital(summary)) for summary in islice(slow, 2))
 
 
-def _failure_text(first: FirstFailure) -> str:
-    how = f"signal {first.signal}" if first.signal is not UNSET else f"exit code {first.exit_code}"
-    if not first.of_rank:
-        return _sentence(f"{first.error[:1].upper()}{first.error[1:400]}")
-    error = first.error or "it left no word"
-    return f"Rank {first.rank} on {first.host} failed first ({how}): {_sentence(error[:400])}"
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def _sentence(text: str) -> str:

@@ -18,8 +18,8 @@ from distconsole.config.ssh_names import own_ssh_config, ssh_config_file, ssh_na
 from distconsole.errors import ConsoleError
 from distconsole.grammar.asking import PROGRAM
 from distconsole.grammar.pasting.starters import STARTERS
-from distconsole.grammar.root import root
 from distconsole.grammar.values import Vocabulary
+from distconsole.grammar.verbs import root
 from distconsole.grammar.words import OpenLine, open_line, quote_open_word, quote_word
 
 __all__ = [

@@ -6,6 +6,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
@@ -140,6 +141,9 @@ def apply(found: Pasted, meaning: str, option: str, values: tuple[str, ...]) -> 
     """
     if meaning in PAIRS and len(values) == 2:
         return found.setting(PAIRS[meaning] + values[0], values[1])
+    if meaning in AS_TYPED:
+        changes: dict[str, Any] = {meaning: values[0]}
+        return replace(found, **changes)
     reader = MEANINGS.get(meaning)
     return found if reader is None else reader(found, option, values[0] if values else "")
 
@@ -207,10 +211,7 @@ MEANINGS: Mapping[str, Meaning] = {
     "one_a_host": lambda found, _, __: replace(found, per_host="1"),
     "map": _map,
     "nnodes": lambda found, _, value: replace(found, nnodes=value.replace("-", ":")),
-    "hosts": lambda found, _, value: replace(found, hosts=value),
-    "hostfile": lambda found, _, value: replace(found, hostfile=value),
-    "workdir": lambda found, _, value: replace(found, workdir=value),
-    "restarts": lambda found, option, value: replace(
+    "max_restarts": lambda found, option, value: replace(
         found, max_restarts=_number(option, value, 0)
     ),
     "export": _export,
@@ -219,10 +220,11 @@ MEANINGS: Mapping[str, Meaning] = {
     "mpi_arguments": _mpi_arguments,
     "mpi": lambda found, _, __: replace(found, launcher=LauncherName.MPI),
     "nic": _nic,
-    "address": lambda found, _, value: replace(found, address=value),
     "port": lambda found, option, value: replace(found, port=port_number(option, value)),
     "endpoint": _endpoint,
     "elastic": lambda found, option, value: found.noting(
         f"{option} {value}: only the hosts that are there are checked"
     ),
 }
+AS_TYPED = frozenset({"hosts", "hostfile", "workdir", "address"})
+"""Meanings that are fields of a command, which hold the value."""

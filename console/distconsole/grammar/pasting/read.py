@@ -1,17 +1,23 @@
-"""Reads a command that somebody would type to start a training: what it runs, with what, and where.
+"""From the words behind ``check``, such as a command that starts a training, to the launch that they mean.
 
-Text in, values out. It runs nothing and looks at no file. What it does not know it refuses by name,
-because the words behind an unknown option cannot be told apart.
+What is said on the command line goes before what the command says, and that before the table ``[run]`` of the
+configuration. What is not known is refused by name: the words behind an unknown option cannot be told apart.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
+
+import click
 
 from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
+from distconsole.grammar.asking import DIVIDED
+from distconsole.grammar.options import LAUNCH_OPTIONS
 from distconsole.grammar.pasting.meanings import (
     Meanings,
     Pasted,
@@ -19,11 +25,14 @@ from distconsole.grammar.pasting.meanings import (
     split_options,
     split_words,
 )
-from distconsole.grammar.pasting.starters import PYTHON, STARTERS, TORCHRUN, Starter
-from distconsole.model.requests import LauncherName, PassArgs
+from distconsole.grammar.pasting.starters import STARTERS, TORCHRUN, Starter
+from distconsole.model import requests as ask
 
+_GIVEN = click.core.ParameterSource.COMMANDLINE
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*")
+PYTHON_FLAGS = frozenset("uOBsEISvqdbxiPR")
+"""Its options of one letter without a value."""
 SHELL_WORDS = frozenset(
     {"|", "||", "&", "&&", ";", ">", ">>", "<", "2>", "2>>", "&>", "2>&1", "|&"}
 )
@@ -48,6 +57,105 @@ LAUNCH_MODULE = "torch.distributed.launch"
 HOROVOD_MODULE = "horovod.runner.launch"
 PORT_OF_TORCHRUN, PORT_OF_C10D = 29500, 29400
 KNOWN_STARTERS = "python, torchrun, horovodrun, mpirun, mpiexec, srun and distconsole run"
+
+
+def take_target(
+    context: click.Context, given: dict[str, Any]
+) -> tuple[ask.Target | None, ask.Where]:
+    """Take the launch out of ``given``, and the hosts that its command names.
+
+    Without a launch only ``nproc`` is left there, which collective checks have too.
+
+    Raises UsageError for a command that is not understood.
+    """
+    words: tuple[str, ...] = given.pop("command")
+    values = {name: given.pop(name) for name in LAUNCH_OPTIONS}
+    said = {
+        name: value
+        for name, value in values.items()
+        if context.get_parameter_source(name) is _GIVEN
+    }
+    given["nproc"] = None if values["nproc"] in (None, "gpu") else int(values["nproc"])
+    if not words:
+        alone = next((name for name in said if name != "nproc"), None)
+        if alone is not None:
+            flag = f"--{alone.replace('_', '-')}"
+            raise click.UsageError(f"{flag} says how a SCRIPT is launched: give one.", context)
+        return None, ask.Where()
+    divided = bool(context.meta.get(DIVIDED))  # before ``run`` notes its own
+    pasted = read_command(words)
+    if pasted.ours:
+        return _ours(context, words, pasted.ours, said)
+    run = _request(context, ["--", pasted.script, *pasted.arguments], {**_values(pasted), **said})
+    divided = divided or words[0] != pasted.script
+    given["nproc"] = None
+    hosts = ask.Where(hosts=pasted.hosts or None, hostfile=pasted.hostfile or None)
+    if hosts.hosts and hosts.hostfile:
+        hosts = replace(hosts, hostfile=None)
+    target = ask.Target(
+        run=replace(run, divided=divided),
+        command=words,
+        starter=pasted.starter,
+        python=pasted.python if pasted.python not in ("", "python3") else None,
+        ranks=None if "nproc" in said else pasted.ranks,
+        address=pasted.address,
+        port=pasted.port,
+        notes=pasted.notes,
+    )
+    return target, hosts
+
+
+def _ours(
+    context: click.Context, words: tuple[str, ...], ours: tuple[str, ...], said: dict[str, Any]
+) -> tuple[ask.Target, ask.Where]:
+    root = context.find_root()
+    request = root.command.main(
+        list(ours),
+        prog_name=root.info_name,
+        standalone_mode=False,
+        obj=context.obj,
+        default_map=root.default_map,
+    )
+    if not isinstance(request, ask.Run):
+        raise UsageError(
+            f"distconsole {' '.join(ours[:1])} launches nothing", "check -- distconsole run SCRIPT"
+        )
+    if said:
+        flag = f"--{next(iter(said)).replace('_', '-')}"
+        raise UsageError(
+            f"{flag} stands before the command and says how it launches",
+            f"put it behind: distconsole run {flag} …",
+        )
+    return ask.Target(run=request, command=words, starter="distconsole"), request.where
+
+
+def _values(pasted: Pasted) -> dict[str, Any]:
+    shell = tuple((name, os.environ[name]) for name in pasted.exported if name in os.environ)
+    values: dict[str, Any] = {
+        "launcher": None if pasted.launcher is ask.LauncherName.AUTO else pasted.launcher.value,
+        "nproc": pasted.per_host,
+        "nnodes": pasted.nnodes,
+        "module": pasted.module or None,
+        "env": (*shell, *pasted.env),
+        "workdir": pasted.workdir,
+        "nic": pasted.nic,
+        "pass_args": pasted.pass_args and pasted.pass_args.value,
+        "max_restarts": pasted.max_restarts,
+    }
+    return {name: value for name, value in values.items() if value not in (None, "", ())}
+
+
+def _request(context: click.Context, words: list[str], values: dict[str, Any]) -> ask.Run:
+    """Return what ``run`` makes of ``words``, with ``values`` over the configuration."""
+    root = context.find_root()
+    table = (root.default_map or {}).get("run", {})
+    assert isinstance(root.command, click.Group)
+    command = root.command.commands["run"]
+    inner = command.make_context("run", words, parent=root, default_map={**table, **values})
+    with inner:
+        request = command.invoke(inner)
+    assert isinstance(request, ask.Run)
+    return request
 
 
 def read_command(words: Sequence[str]) -> Pasted:
@@ -147,36 +255,26 @@ def _behind_wrapper(words: list[str]) -> list[str]:
 
 def _python(word: str, words: list[str], found: Pasted) -> Pasted:
     found = replace(found, python=word)
-    options, rest = split_options(PYTHON, _apart(words))
-    for meaning, _, _ in options:
-        if meaning == "text":
-            raise UsageError("python -c has no script to check", "put the text into a file")
-        if meaning == "module":
-            return _module(rest, found)
-    if rest[:1] == ["-"] or not rest:
+    while words and words[0].startswith("-") and words[0] != "-":
+        option, *words = words
+        if option == "--":
+            break
+        if option[:2] in ("-X", "-W") or option.startswith("--check-hash-based-pycs"):
+            words = words[1 if option in ("-X", "-W", "--check-hash-based-pycs") else 0 :]
+            continue
+        for letter in option[1:]:  # they may stand together: -um
+            if letter == "m":
+                return _module(words, found)
+            if letter == "c":
+                raise UsageError("python -c has no script to check", "put the text into a file")
+            if letter not in PYTHON_FLAGS:
+                raise UsageError(
+                    f"python has no option {option} that is known here",
+                    "leave it out for the check",
+                )
+    if words[:1] == ["-"] or not words:
         raise UsageError(f"{word} without a script", f"such as: {word} train.py")
-    return replace(found, script=rest[0], arguments=tuple(rest[1:]))
-
-
-def _apart(words: list[str]) -> list[str]:
-    """Split letters that stand together (``-um``); what follows ``-m`` and the script is left alone."""
-    for index, word in enumerate(words):
-        if not word.startswith("-") or word == "-":
-            break
-        if re.fullmatch(r"-[a-zA-Z]{2,}", word) and word[1] not in "XW" and word != "-OO":
-            apart = [f"-{letter}" for letter in word[1:]]
-            return _until_module([*words[:index], *apart, *words[index + 1 :]])
-    return _until_module(words)
-
-
-def _until_module(words: list[str]) -> list[str]:
-    """Let options end with ``-m``: what follows is the module's."""
-    for index, word in enumerate(words):
-        if word == "-m":
-            return [*words[: index + 1], "--", *words[index + 1 :]]
-        if not word.startswith("-"):
-            break
-    return words
+    return replace(found, script=words[0], arguments=tuple(words[1:]))
 
 
 def _module(words: list[str], found: Pasted) -> Pasted:
@@ -196,8 +294,8 @@ def _starter(starter: Starter, typed: str, words: list[str], found: Pasted) -> P
     found = replace(found, starter=f"{outer} {typed}".strip())
     if starter is TORCHRUN:
         return _torchrun(typed, options, rest, found)
-    launcher = {"horovodrun": LauncherName.HOROVOD, "mpirun": LauncherName.MPI}.get(
-        starter.name, LauncherName.SLURM
+    launcher = {"horovodrun": ask.LauncherName.HOROVOD, "mpirun": ask.LauncherName.MPI}.get(
+        starter.name, ask.LauncherName.SLURM
     )
     if starter.name in ("horovodrun", "mpirun") or not outer:
         found = replace(found, launcher=launcher)
@@ -211,8 +309,8 @@ def _torchrun(typed: str, options: Meanings, rest: list[str], found: Pasted) -> 
     old = typed == LAUNCH_MODULE and "own_env" not in means
     found = replace(
         found,
-        launcher=LauncherName.TORCH if old else LauncherName.TORCHRUN,
-        pass_args=PassArgs.TORCH_LAUNCH if old else None,
+        launcher=ask.LauncherName.TORCH if old else ask.LauncherName.TORCHRUN,
+        pass_args=ask.PassArgs.TORCH_LAUNCH if old else None,
         per_host="1",
         address="",
         port=None,

@@ -40,20 +40,6 @@ def _table(**groups: str) -> dict[str, tuple[int, str]]:
     return found
 
 
-PYTHON = Starter(
-    "python",
-    {
-        **_table(
-            nothing_0="u O OO B s E I S v q d b x i P R", nothing_1="X W check_hash_based_pycs"
-        ),
-        "m": (0, "module"),
-        "c": (1, "text"),
-    },
-    dashes=False,
-    glued="XW",
-)
-"""Its single letters may also stand together (``-um``)."""
-
 TORCHRUN = Starter(
     "torchrun",
     _table(
@@ -64,7 +50,7 @@ TORCHRUN = Starter(
         endpoint_1="rdzv_endpoint",
         backend_1="rdzv_backend",
         standalone_0="standalone",
-        restarts_1="max_restarts",
+        max_restarts_1="max_restarts",
         module_0="module m",
         command_0="no_python",
         script_0="run_path",

@@ -9,9 +9,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from distconsole.errors import ConfigError, UnavailableError
-from distconsole.formats.lines import CsvLines, JsonLines, Lines
 from distconsole.formats.outlets import LineFile, Outlet, TableFolder, write_whole
-from distconsole.formats.tables import make_table
+from distconsole.formats.tables import CsvLines, JsonLines, Lines, make_table
 from distconsole.model.events import Event, Narration, TextMade
 from distconsole.model.requests import Export, ExportFormat, ExportTable, ReportPage
 from distconsole.model.run_events import RunEvent

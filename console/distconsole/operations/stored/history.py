@@ -20,7 +20,7 @@ from distconsole.model.outcome import Failed
 from distconsole.model.requests import Launches, Replay, Run, Runs, Show, Where
 from distconsole.model.run_events import RunEvent
 from distconsole.model.run_summary import RunSummary
-from distconsole.model.time_text import ago_text
+from distconsole.model.time_text import age_text
 from distconsole.operations.attach import ask_late, find_record, follow_run
 from distconsole.operations.judging import Judge
 from distconsole.operations.sessions import SessionSource, at_hand
@@ -265,7 +265,10 @@ def _say_unknown(
         with store.open(RunId(summary.run)) as run_file:
             record = run_file.record()
             seen = summary.last_seen or run_file.last_seen(record.hosts) or summary.started
-        ago, where = ago_text(now - seen), _host_options(record.where, summary.hosts)
+        ago, where = (
+            f"{age_text(max(0.0, now - seen))} ago",
+            _host_options(record.where, summary.hosts),
+        )
         yield Narration(
             text=f"{summary.run} was running when last seen {ago} on {','.join(summary.hosts)}; "
             f"distconsole runs {where} asks"

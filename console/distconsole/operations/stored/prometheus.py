@@ -16,8 +16,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from distconsole.errors import ConfigError
-from distconsole.formats.exposition import CONTENT_TYPE, Page
-from distconsole.formats.gauges import hosts_page, run_page
+from distconsole.formats.gauges import CONTENT_TYPE, Page, hosts_page, run_page
 from distconsole.formats.outlets import write_whole
 from distconsole.model.events import Event, HostStatus, Narration, TextMade
 from distconsole.model.findings import Severity

@@ -17,11 +17,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from distconsole.config.paths import runs_dir
 from distconsole.errors import ConfigError, UnavailableError
-from distconsole.formats.exposition import MAX_LABEL_CHARS, Page
-from distconsole.formats.gauges import run_page
-from distconsole.formats.lines import CsvLines
+from distconsole.formats.gauges import MAX_LABEL_CHARS, Page, run_page
 from distconsole.formats.outlets import LineFile
-from distconsole.formats.tables import make_table
+from distconsole.formats.tables import CsvLines, make_table
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, Narration, TextMade
 from distconsole.model.findings import Severity

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.cli.standard_input import look_at_input
+from distconsole.cli.main import look_at_input
 from distconsole.errors import UsageError
 from distconsole.model import requests as ask
 
