@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from distconsole.grammar.drafts import (
-    NAMES_OF_HOSTS,
     SCRIPT,
     FieldKind,
     LaunchField,
     draft_of,
     launch_fields,
 )
-from distconsole.grammar.options import HOST_OPTIONS
+from distconsole.grammar.options import HOST_OPTIONS, NAMES_OF_HOSTS
 from distconsole.model import requests as ask
 
 WORDS = (

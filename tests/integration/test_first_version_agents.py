@@ -100,7 +100,9 @@ def test_logs_show_and_runs_know_a_run_that_goes_on_there(
 
 def test_a_stop_reaches_a_first_versions_shim(old: OldRun, sessions: SessionSource) -> None:
     told = [
-        e.text for e in done(ask.Stop(RUN, where=ON, yes=True), sessions) if isinstance(e, Narration)
+        e.text
+        for e in done(ask.Stop(RUN, where=ON, yes=True), sessions)
+        if isinstance(e, Narration)
     ]
     assert told[-1] == f"{RUN} is over: stopped, exit code 143"
     events = done(ask.Attach(RUN, where=ON), sessions)

@@ -278,7 +278,7 @@ def _refused() -> Iterator[Event]:
 
 WRONG = {
     "choice": ("run --launcher tochrun x.py", scenes.foreseen, "launcher", "did you mean torchrun?"),
-    "number": ("run --nproc 0 x.py", scenes.foreseen, "nproc", "neither a positive number nor"),
+    "number": ("run --nproc 0 x.py", scenes.foreseen, "nproc", "is not a whole number from 1"),
     "hosts": ("run --hosts nod1,node2 x.py", _unreachable, "hosts", "did you mean node1?"),
     "script": ("run /a/trian.py", _lacking, "script", "did you mean /a/train.py?"),
     "plan": ("run --nnodes 3 x.py", _refused, "nnodes", "means 3 hosts, and there are 2"),

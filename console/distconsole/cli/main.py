@@ -171,65 +171,35 @@ def interruptible(
     Who only looks at a run (``attach``, ``logs``) leaves it; everything else ends as usual. After a
     second signal the program is gone within seconds, whatever it waits for.
     """
-    match verb_of(request).interrupt:
-        case Interrupt.STOP_RUN | Interrupt.STOP_WORK:
-            on_first = _stop_run(control, say)
-        case Interrupt.LEAVE_RUN:
-            on_first = _leave_run(control, say)
-        case _:
-            on_first = _end_program
-    on_signal = _ending_on_second(on_first, last)
-    before = {
-        number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)
-    }
+    means = verb_of(request).interrupt
+    stops = means in (Interrupt.STOP_RUN, Interrupt.STOP_WORK)
+    signals = 0
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        nonlocal signals
+        signals += 1
+        by_key = number == signal.SIGINT
+        if signals > 1:  # first, for what follows may wait for a terminal that takes nothing
+            last.begin(ExitCode.INTERRUPTED if by_key else ExitCode.TERMINATED)
+        reason = StopReason.INTERRUPT if by_key else StopReason.TERMINATE
+        if stops and control.asked is None:
+            control.stop(reason)
+            say("stopping the run on every host; once more kills it and leaves")
+        elif stops:
+            control.kill(reason)
+            say("killing the run on every host")
+        elif means is Interrupt.LEAVE_RUN and control.asked is None:
+            control.leave()
+            say("leaving; the run goes on")
+        else:
+            raise KeyboardInterrupt if by_key else Terminated
+
+    before = {each: signal.signal(each, on_signal) for each in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-Handler = Callable[[int, FrameType | None], None]
-
-
-def _ending_on_second(on_signal: Handler, last: LastResort) -> Handler:
-    signals = 0
-
-    def on_each(number: int, frame: FrameType | None) -> None:
-        nonlocal signals
-        signals += 1
-        if signals > 1:  # first, for what follows may wait for a terminal that takes nothing
-            last.begin(ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED)
-        on_signal(number, frame)
-
-    return on_each
-
-
-def _stop_run(control: Control, say: Callable[[str], None]) -> Handler:
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        reason = StopReason.INTERRUPT if number == signal.SIGINT else StopReason.TERMINATE
-        if control.asked is None:
-            control.stop(reason)
-            say("stopping the run on every host; once more kills it and leaves")
-        else:
-            control.kill(reason)
-            say("killing the run on every host")
-
-    return on_signal
-
-
-def _leave_run(control: Control, say: Callable[[str], None]) -> Handler:
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        if control.asked is not None:
-            _end_program(number, frame)
-        control.leave()
-        say("leaving; the run goes on")
-
-    return on_signal
-
-
-def _end_program(number: int, _frame: FrameType | None) -> None:
-    raise KeyboardInterrupt if number == signal.SIGINT else Terminated
 
 
 STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -65,7 +66,7 @@ def _from_list(text: str, flag: str) -> list[NamedHost]:
         hosts = read_list(text)
     except RangeError as error:
         raise UsageError(f"{flag}: {error}") from None
-    twice = _find_repeated(host.name for host in hosts)
+    twice = _repeated_name(hosts)
     if twice is not None:
         raise UsageError(f"{flag} names {twice} twice", f"for more ranks on it: {twice}:N")
     if not hosts:
@@ -87,7 +88,7 @@ def _from_config(name: str, config: Config, what: str) -> _Found:
         hosts = [host for text in cluster.hosts for host in read_list(text)]
     except RangeError as error:
         raise ConfigError(f"[clusters.{name}]: {error}") from None
-    twice = _find_repeated(host.name for host in hosts)
+    twice = _repeated_name(hosts)
     if twice is not None:
         raise ConfigError(f"[clusters.{name}] names {twice} twice")
     return _Found(hosts, cluster, name)
@@ -137,10 +138,6 @@ def _ssh_config(
     return None if file is None else str(file)
 
 
-def _find_repeated(names: Iterable[str]) -> str | None:
-    seen: set[str] = set()
-    for name in names:
-        if name in seen:
-            return name
-        seen.add(name)
-    return None
+def _repeated_name(hosts: Iterable[NamedHost]) -> str | None:
+    counts = Counter(host.name for host in hosts)
+    return next((name for name, count in counts.items() if count > 1), None)

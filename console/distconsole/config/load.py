@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from distconsole.config.schema import (
     COLLECTIVE_KEYS,
     EXPECT_KEYS,
     HOST_KEYS,
+    KEY_KEYS,
     PACKAGE_KEY,
     TOP_KEYS,
     VERB_KEYS,
@@ -24,10 +24,9 @@ from distconsole.config.schema import (
     Config,
     HostSettings,
 )
-from distconsole.config.shortcuts import read_aliases, read_keys
+from distconsole.config.shortcuts import Alias, KeySetting
 from distconsole.config.spelling import nearest
 from distconsole.config.trust import (
-    KeyPath,
     command_for,
     digest,
     is_trusted,
@@ -37,10 +36,10 @@ from distconsole.config.trust import (
     why_foreign,
     without,
 )
-from distconsole.config.values import convert
+from distconsole.config.values import convert, line_of
 from distconsole.errors import ConfigError, UntrustedError
 from distconsole.model.expectation import NOTHING_EXPECTED, CollectiveExpectation, Expectation
-from distconsole.model.options import Kind, Option
+from distconsole.model.options import Kind, Option, Trust
 
 EXPECT, NOTIFY = "expect", "notify"
 PACKAGES, COLLECTIVES = "packages", "collectives"
@@ -85,11 +84,10 @@ def trust_as_it_is(path: Path) -> str:
 
     Raises ConfigError if it cannot be read or understood, or that it is trusted cannot be kept.
     """
-    text = read_text(path)
-    table = tables_of(path, text)
-    _Reader(path, text).config(table)
-    trust(path, digest(path, text, table))
-    return key_names(text, [key for key, _ in keys_to_trust(table)])
+    reader = _Reader(path)
+    reader.config()
+    trust(path, reader.digest)
+    return reader.names_of_keys()
 
 
 def needs_no_trust(path: Path) -> bool:
@@ -99,11 +97,8 @@ def needs_no_trust(path: Path) -> bool:
     """
     if not path.exists():
         return True
-    text = read_text(path)
-    table = tables_of(path, text)
-    if is_trusted(path, digest(path, text, table)):
-        return True
-    return not why_foreign(path) and not keys_to_trust(table)
+    reader = _Reader(path)
+    return is_trusted(path, reader.digest) or not (why_foreign(path) or reader.keys)
 
 
 def _read_project(path: Path, *, foreign: bool, refuse: bool) -> Config | None:
@@ -114,45 +109,25 @@ def _read_project(path: Path, *, foreign: bool, refuse: bool) -> Config | None:
     was = was_trusted(path)
     if foreign and not was:
         return None
-    text = read_text(path)
-    table = tables_of(path, text)
-    keys = [key for key, _ in keys_to_trust(table)]
-    agreed = was and is_trusted(path, digest(path, text, table))
+    reader = _Reader(path)
+    agreed = was and is_trusted(path, reader.digest)
     if foreign and not agreed:
         return None
-    reader = _Reader(path, text)
-    whole = reader.config(table)
-    if agreed or not keys:
+    whole = reader.config()
+    if agreed or not reader.keys:
         return whole
     if not refuse:
-        return reader.config(without(table, keys))
+        reader.table = without(reader.table, reader.keys)
+        return reader.config()
     state = "was changed since it was trusted" if was else "is not trusted"
     raise UntrustedError(
-        f"{path} {state}, and can have something executed: {key_names(text, keys)}",
+        f"{path} {state}, and can have something executed: {reader.names_of_keys()}",
         f"look at it; if you trust it: {command_for(path)}",
     )
 
 
 def read_config(path: Path) -> Config:
-    text = read_text(path)
-    return _Reader(path, text).config(tables_of(path, text))
-
-
-def tables_of(path: Path, text: str) -> dict[str, Any]:
-    """Return the tables of a file's text; raises ConfigError if it is not TOML."""
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path}: not TOML: {error}") from None
-
-
-def key_names(text: str, keys: list[KeyPath]) -> str:
-    """Return keys as a person finds them: ``setup (line 3), run.env (line 8)``."""
-    shown = [
-        f"{'.'.join(key)} (line {line_of(text, key[:-1], key[-1])})" for key in keys[:MAX_SHOWN]
-    ]
-    more = len(keys) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
+    return _Reader(path).config()
 
 
 def read_text(path: Path) -> str:
@@ -166,11 +141,35 @@ def read_text(path: Path) -> str:
 
 
 class _Reader:
-    def __init__(self, path: Path, text: str) -> None:
-        self.path = path
-        self.text = text
+    """A file, its tables, and its keys that need trust.
 
-    def config(self, table: Mapping[str, Any]) -> Config:
+    Raises ConfigError if it cannot be read, or is not TOML.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.text = read_text(path)
+        try:
+            self.table: dict[str, Any] = tomllib.loads(self.text)
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(f"{path}: not TOML: {error}") from None
+        self.keys = [key for key, _ in keys_to_trust(self.table)]
+
+    @property
+    def digest(self) -> str:
+        return digest(self.path, self.text, self.table)
+
+    def names_of_keys(self) -> str:
+        """Return them as a person finds them: ``setup (line 3), run.env (line 8)``."""
+        shown = [
+            f"{'.'.join(key)} (line {line_of(self.text, key[:-1], key[-1])})"
+            for key in self.keys[:MAX_SHOWN]
+        ]
+        more = len(self.keys) - len(shown)
+        return ", ".join(shown) + (f" and {more} more" if more else "")
+
+    def config(self) -> Config:
+        table = self.table
         tables = ("hosts", "clusters", EXPECT, NOTIFY, "keys", "aliases", *VERB_KEYS)
         known = {**TOP_KEYS, **dict.fromkeys(tables)}
         top: dict[str, Any] = {}
@@ -198,8 +197,8 @@ class _Reader:
             },
             files=(self.path,),
             startup=top.get("startup"),
-            keys=read_keys(table.get("keys", {}), self._error, self._place),
-            aliases=read_aliases(table.get("aliases", {}), self._error, self._place),
+            keys=tuple(self._key_settings(table.get("keys", {}))),
+            aliases=self._aliases(table.get("aliases", {})),
             expect=self._expect((EXPECT,), table.get(EXPECT, {})),
             host_expect=self._host_expect(table.get("hosts", {})),
             notify=self._notify(table.get(NOTIFY, {})),
@@ -219,6 +218,28 @@ class _Reader:
         except ValueError as error:
             raise self._error((NOTIFY,), *error.args) from None
         return values
+
+    def _key_settings(self, table: Mapping[str, Any]) -> Iterator[KeySetting]:
+        for name, value in table.items():
+            if isinstance(value, dict) and "line" not in value:
+                for key, inner in value.items():
+                    yield self._key(("keys", name), key, inner, name)
+            else:
+                yield self._key(("keys",), name, value, "")
+
+    def _key(self, where: tuple[str, ...], key: str, value: Any, view: str) -> KeySetting:
+        if isinstance(value, dict):
+            found = self._table((*where, key), value, KEY_KEYS)
+        else:
+            found = {"line": self._value(where, key, value, KEY_KEYS["line"])}
+        return KeySetting(key, **found, view=view, place=self._place(where, key))
+
+    def _aliases(self, table: Mapping[str, Any]) -> dict[str, Alias]:
+        where, option = ("aliases",), Option(Kind.LINE, Trust.KEY)
+        return {
+            name: Alias(name, self._value(where, name, value, option), self._place(where, name))
+            for name, value in table.items()
+        }
 
     def _hosts(self, table: Mapping[str, Any]) -> dict[str, HostSettings]:
         hosts: dict[str, HostSettings] = {}
@@ -336,30 +357,6 @@ class _Reader:
     def _place(self, where: tuple[str, ...], name: str) -> str:
         line = line_of(self.text, where, name)
         return f"{self.path}:{line}" if line else str(self.path)
-
-
-def line_of(text: str, table: tuple[str, ...], key: str) -> int | None:
-    """Return the line of ``key`` in ``[table]``, or of the header ``[table.key]``; tomllib keeps neither."""
-    current: tuple[str, ...] = ()
-    loose = None
-    for number, line in enumerate(text.splitlines(), 1):
-        header = re.match(r"\s*\[\[?(.+?)\]\]?\s*(?:#.*)?$", line)
-        if header and not re.match(r"\s*\S+\s*=", line):
-            current = _parts(header[1])
-            if current[: len(table) + 1] == (*table, key):
-                return number
-            continue
-        assigned = re.match(r"""\s*((?:"[^"]*"|'[^']*'|[\w.-])+)\s*=""", line)
-        if assigned and (*current, *_parts(assigned[1]))[: len(table) + 1] == (*table, key):
-            return number
-        if loose is None and re.search(rf"(?<![\w-]){re.escape(key)}(?![\w-])\s*[\"']?\s*=", line):
-            loose = number
-    return loose
-
-
-def _parts(dotted: str) -> tuple[str, ...]:
-    found = re.findall(r""""([^"]*)"|'([^']*)'|([\w-]+)""", dotted)
-    return tuple(a or b or c for a, b, c in found)
 
 
 def _is_verb(name: str, value: object) -> bool:

@@ -62,6 +62,9 @@ TOP_KEYS = {
 }
 
 
+KEY_KEYS = dict.fromkeys(("line", "label"), Option(Kind.KEY_LINE, Trust.KEY))
+"""Of one key of ``[keys]``, where it is a table."""
+
 EXPECT_KEYS = keys_of(Expectation)
 """Of ``[expect]``, ``[clusters.NAME.expect]`` and ``[hosts.NAME.expect]``, beside the two tables."""
 

@@ -1,13 +1,11 @@
-"""``[keys]`` and ``[aliases]`` of ``distconsole.toml``, and aliases that the prompt keeps."""
+"""Keys and aliases, the start-up file, and aliases that the prompt keeps."""
 
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from distconsole.config.paths import config_dir, replace_file
 from distconsole.errors import ConfigError
@@ -15,11 +13,6 @@ from distconsole.errors import ConfigError
 MAX_LINE_CHARS = 8192
 MAX_STARTUP_LINES = 200
 ALIASES_HEAD = "# What the verb 'alias' keeps: NAME = LINE\n"
-
-Error = Callable[[tuple[str, ...], str, str, str], ConfigError]
-"""Makes the error of a key: its table, its name, what is wrong, what to do."""
-Place = Callable[[tuple[str, ...], str], str]
-"""Says where a key of a table stands: file and line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,60 +39,8 @@ class Alias:
     place: str = ""
 
 
-def read_keys(table: Any, error: Error, place: Place) -> tuple[KeySetting, ...]:
-    """Return ``[keys]`` and ``[keys.VIEW]``.
-
-    Raises ConfigError if a value is neither a text nor a table of them.
-    """
-    found: list[KeySetting] = []
-    for name, value in _items(table, ("keys",), error):
-        if isinstance(value, dict) and "line" not in value:
-            for key, inner in value.items():
-                found.append(_key(key, inner, name, ("keys", name), error, place))
-        else:
-            found.append(_key(name, value, "", ("keys",), error, place))
-    return tuple(found)
-
-
-def read_aliases(table: Any, error: Error, place: Place) -> dict[str, Alias]:
-    """Return ``[aliases]``, by name; raises ConfigError if a value is no text."""
-    found = {}
-    for name, value in _items(table, ("aliases",), error):
-        if not _is_line(value) or not value.strip():
-            wanted = "a line of the prompt, such as 'check --level full'"
-            raise error(("aliases",), name, f"'{name}' must be {wanted}, not {value!r}", "")
-        found[name] = Alias(name, value.strip(), place(("aliases",), name))
-    return found
-
-
-def _items(table: Any, where: tuple[str, ...], error: Error) -> Iterator[tuple[str, Any]]:
-    if not isinstance(table, dict):
-        raise error((), where[-1], f"'{where[-1]}' must be a table: [{where[-1]}]", "")
-    yield from table.items()
-
-
-def _key(
-    key: str, value: Any, view: str, where: tuple[str, ...], error: Error, place: Place
-) -> KeySetting:
-    label = ""
-    if isinstance(value, dict):
-        unknown = set(value) - {"line", "label"}
-        if unknown:
-            name = min(unknown)
-            raise error(
-                (*where, key),
-                name,
-                f"unknown key '{name}' of the key '{key}'",
-                "known are: label, line",
-            )
-        value, label = value.get("line"), value.get("label", "")
-    if not _is_line(value) or not _is_line(label):
-        wanted = "a line of the prompt, such as 'check', or a table of line and label"
-        raise error(where, key, f"'{key}' must be {wanted}, not {value!r}", "")
-    return KeySetting(key, value, label, view, place(where, key))
-
-
-def _is_line(value: Any) -> bool:
+def may_be_line(value: object) -> bool:
+    """Whether it can be a line of the prompt; an empty one can."""
     return (
         isinstance(value, str)
         and len(value) <= MAX_LINE_CHARS
@@ -144,7 +85,7 @@ def read_aliases_file(path: Path) -> dict[str, Alias]:
     found = {}
     for number, line in enumerate(text.splitlines(), 1):
         name, equals, rest = map(str.strip, line.partition("="))
-        if equals and not line.startswith("#") and _is_line(rest) and rest:
+        if equals and not line.startswith("#") and may_be_line(rest) and rest:
             found[name] = Alias(name, rest, f"{path}:{number}")
     return found
 

@@ -1,4 +1,4 @@
-"""A value of ``distconsole.toml`` as its kind has it."""
+"""A value of ``distconsole.toml`` as its kind has it, and the line where it stands."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from distconsole.config.shortcuts import may_be_line
 from distconsole.model.names import may_be_user
 from distconsole.model.options import Kind
 from distconsole.model.ranks import RankSpans, parse_ranks
@@ -21,6 +22,25 @@ def convert(value: Any, kind: Kind) -> Any:
     return read(value)
 
 
+def line_of(text: str, table: tuple[str, ...], key: str) -> int | None:
+    """Return the line of ``key`` in ``[table]``, or of the header ``[table.key]``; tomllib keeps neither."""
+    current: tuple[str, ...] = ()
+    loose = None
+    for number, line in enumerate(text.splitlines(), 1):
+        header = re.match(r"\s*\[\[?(.+?)\]\]?\s*(?:#.*)?$", line)
+        if header and not re.match(r"\s*\S+\s*=", line):
+            current = _parts(header[1])
+            if current[: len(table) + 1] == (*table, key):
+                return number
+            continue
+        assigned = re.match(r"""\s*((?:"[^"]*"|'[^']*'|[\w.-])+)\s*=""", line)
+        if assigned and (*current, *_parts(assigned[1]))[: len(table) + 1] == (*table, key):
+            return number
+        if loose is None and re.search(rf"(?<![\w-]){re.escape(key)}(?![\w-])\s*[\"']?\s*=", line):
+            loose = number
+    return loose
+
+
 def size_of(value: object) -> float | None:
     """Return the bytes of ``8GiB``, ``64K`` or a number; None if it is no size. All are powers of 1024."""
     if isinstance(value, int) and not isinstance(value, bool):
@@ -30,6 +50,11 @@ def size_of(value: object) -> float | None:
         return None
     power = " KMGT".index(found[2].upper() or " ")
     return float(found[1]) * float(1024**power)
+
+
+def _parts(dotted: str) -> tuple[str, ...]:
+    found = re.findall(r""""([^"]*)"|'([^']*)'|([\w-]+)""", dotted)
+    return tuple(a or b or c for a, b, c in found)
 
 
 def _text(value: Any) -> str | None:
@@ -56,6 +81,12 @@ def _count(pattern: str) -> Callable[[Any], str | None]:
         return str(value) if _whole(1)(value) else None
 
     return read
+
+
+def _nnodes(value: Any) -> str | None:
+    found = _count(r"[1-9]\d{0,5}(:[1-9]\d{0,5})?")(value) or ""
+    fewest, _, most = found.partition(":")
+    return found if found and int(fewest) <= int(most or fewest) else None
 
 
 def _ranks(value: Any) -> RankSpans | None:
@@ -103,8 +134,8 @@ READERS: dict[Kind, Callable[[Any], Any]] = {
     Kind.POSITIVE: _whole(1),
     Kind.PORT: _whole(1, 65535),
     Kind.SECONDS: lambda value: _number(value, 1e9),
-    Kind.NPROC: _count("gpu"),
-    Kind.NNODES: _count(r"[1-9]\d{0,5}(:[1-9]\d{0,5})?"),
+    Kind.NPROC: _count(r"gpu|[1-9]\d{0,3}"),
+    Kind.NNODES: _nnodes,
     Kind.RANKS: _ranks,
     **dict.fromkeys((Kind.WORDS, Kind.GROUPS, Kind.HOST_LIST, Kind.SIZES), _words),
     Kind.PAIRS: _pairs,
@@ -112,5 +143,7 @@ READERS: dict[Kind, Callable[[Any], Any]] = {
     Kind.SIZE: size_of,
     Kind.LIMIT: lambda value: math.inf if value == "unlimited" else size_of(value),
     Kind.NUMBER: lambda value: _number(value, 1e12) or None,
+    Kind.LINE: lambda value: value.strip() or None if may_be_line(value) else None,
+    Kind.KEY_LINE: lambda value: value if may_be_line(value) else None,
 }
 """What reads a value of a kind; any other is a text."""

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from distconsole.config.load import line_of, read_config, read_text
+from distconsole.config.load import read_config, read_text
 from distconsole.config.paths import PROJECT_FILE, replace_file
 from distconsole.config.ranges import RangeError, expand
+from distconsole.config.values import line_of
 from distconsole.errors import ConfigError
 
 BARE = re.compile(r"[A-Za-z0-9_-]+")

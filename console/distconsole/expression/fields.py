@@ -28,11 +28,8 @@ class Field(Generic[Row]):
     """One field.
 
     Attributes:
-        name: As it is written.
         get: Returns it of a row, in ``unit``; None where unknown.
         about: What it is, for people.
-        kind: What can be done with it.
-        unit: Of what ``get`` returns.
         bare: The unit of a number without one that it is compared with; empty for ``unit``.
         twins: Measure -> the field that is meant where this name meets such a number.
     """
@@ -59,7 +56,6 @@ class Fields(Generic[Row]):
 
     Args:
         of: What the rows are, for people: ``ranks``.
-        fields: By name.
         open_prefix: Names behind ``prefix.`` are any that the rows may have, read by ``open_get``.
     """
 

@@ -92,7 +92,7 @@ def not_a_number(sign: str, field: Field[Any]) -> Part:
 
 
 def negate(part: Part) -> Part:
-    return Part(_of_known(operator.not_, part), Kind.FLAG)
+    return Part(_ask_known(operator.not_, part), Kind.FLAG)
 
 
 def join(sign: str, left: Part, right: Part) -> Part:
@@ -112,7 +112,7 @@ def join(sign: str, left: Part, right: Part) -> Part:
 
 
 def minus(part: Part) -> Part:
-    return Part(_of_known(operator.neg, part), Kind.NUMBER, part.measure, part.bare, part.literal)
+    return Part(_ask_known(operator.neg, part), Kind.NUMBER, part.measure, part.bare, part.literal)
 
 
 def add(sign: str, left: Part, right: Part) -> Part | None:
@@ -149,7 +149,7 @@ def multiply(sign: str, left: Part, right: Part) -> Part | None:
 
 def compare(sign: str, left: Part, right: Part) -> Part | None:
     fitting = _fit(left, right)
-    return None if fitting is None else Part(_of_known(COMPARED[sign], *fitting), Kind.FLAG)
+    return None if fitting is None else Part(_ask_known(COMPARED[sign], *fitting), Kind.FLAG)
 
 
 def same_text(sign: str, left: Part, right: Part) -> Part:
@@ -160,7 +160,7 @@ def same_text(sign: str, left: Part, right: Part) -> Part:
         others = _texts(other)
         return any((each in others) is wanted for each in _texts(one))
 
-    return Part(_of_known(same, left, right), Kind.FLAG)
+    return Part(_ask_known(same, left, right), Kind.FLAG)
 
 
 def find_text(sign: str, left: Part, pattern: str) -> Part:
@@ -176,7 +176,7 @@ def find_text(sign: str, left: Part, pattern: str) -> Part:
     def find(value: Value) -> Value:
         return any((matches(each) is not None) is wanted for each in _texts(value))
 
-    return Part(_of_known(find, left), Kind.FLAG)
+    return Part(_ask_known(find, left), Kind.FLAG)
 
 
 def count_rows() -> Part:
@@ -219,7 +219,7 @@ FIGURES: dict[str, Callable[[Sequence[float]], float]] = {
 }
 
 
-def _of_known(work: Callable[..., Value], *parts: Part) -> Asks:
+def _ask_known(work: Callable[..., Value], *parts: Part) -> Asks:
     """Return what asks ``work`` of the values of ``parts``, where all are known."""
     asks = [part.asks for part in parts]
 
@@ -231,7 +231,7 @@ def _of_known(work: Callable[..., Value], *parts: Part) -> Asks:
 
 
 def _figure(work: Callable[[Any, Any], float | None], left: Part, right: Part) -> Asks:
-    return _of_known(lambda one, other: _finite(work(one, other)), left, right)
+    return _ask_known(lambda one, other: _finite(work(one, other)), left, right)
 
 
 def _once(inside: Part, work: Callable[[Sequence[Value]], Value]) -> Asks:

@@ -24,15 +24,16 @@ ASKED = (
 )  # fmt: skip
 """Of a request, besides script, arguments, launcher and variables."""
 
+MAX_HOSTS = 64
+
 Facts = Mapping[str, Mapping[str, str]]
 """Host -> fact (``torch.version``) -> value."""
 
 
 def settings_of(plan: PlanMade) -> list[tuple[str, str]]:
     """Return what was asked for, as names and values."""
-    hosts = ", ".join(f"{host.host} ({len(host.ranks)})" for host in plan.hosts[:64])
-    more = f" and {len(plan.hosts) - 64} more" if len(plan.hosts) > 64 else ""
-    commands = dict.fromkeys(shown_command(host.command) for host in plan.hosts)
+    hosts = [f"{host.host} ({len(host.ranks)})" for host in plan.hosts]
+    commands = dict.fromkeys(mask_command(host.command) for host in plan.hosts)
     settings = {
         "run": plan.run,
         "name": plan.name,
@@ -40,13 +41,13 @@ def settings_of(plan: PlanMade) -> list[tuple[str, str]]:
         "launcher": plan.launcher,
         "why": plan.why,
         "ranks": str(plan.world_size),
-        "hosts": hosts + more,
+        "hosts": _first_of(hosts),
         "command": "\n".join(list(commands)[:4]),
     }
     return [(name, value) for name, value in settings.items() if value]
 
 
-def shown_environment(plan: PlanMade) -> list[tuple[str, str]]:
+def environment_of(plan: PlanMade) -> list[tuple[str, str]]:
     """Return the variables of the first host's ranks, those that differ between hosts marked so."""
     if not plan.hosts:
         return []
@@ -57,7 +58,7 @@ def shown_environment(plan: PlanMade) -> list[tuple[str, str]]:
     ]
 
 
-def shown_command(command: str) -> str:
+def mask_command(command: str) -> str:
     """Return commands, one a line, with hidden what an option's name says is secret."""
     return "\n".join(map(_mask_line, command.split("\n")))
 
@@ -108,7 +109,7 @@ def settings_of_run(
     if request is not None:
         found |= _request_settings(request)
     elif plan is not None and plan.hosts:
-        found["command"] = shown_command(plan.hosts[0].command)
+        found["command"] = mask_command(plan.hosts[0].command)
     if names := sorted(set(gpus)):
         found["GPU"] = ", ".join(names)
     return found | _host_settings(facts)
@@ -146,8 +147,7 @@ def _plan_settings(plan: PlanMade) -> dict[str, str]:
     found = {
         "script": plan.script,
         "launcher": plan.launcher,
-        "hosts": ", ".join(hosts[:64])
-        + (f" and {len(hosts) - 64} more" if len(hosts) > 64 else ""),
+        "hosts": _first_of(hosts),
         "ranks": str(plan.world_size),
         "ranks per host": per_host,
     }
@@ -193,6 +193,11 @@ def _host_settings(facts: Facts) -> dict[str, str]:
         name: _together([marks[name] for marks in facts.values() if name in marks])
         for name in names
     }
+
+
+def _first_of(hosts: Sequence[str]) -> str:
+    more = f" and {len(hosts) - MAX_HOSTS} more" if len(hosts) > MAX_HOSTS else ""
+    return ", ".join(hosts[:MAX_HOSTS]) + more
 
 
 def _together(values: Sequence[str]) -> str:

@@ -15,16 +15,13 @@ from typing import Any
 
 import click
 
-from distconsole.grammar.options import HOST_OPTIONS, metavar_of
+from distconsole.grammar.options import HOST_OPTIONS, NAMES_OF_HOSTS, metavar_of
 from distconsole.grammar.verbs import line_words, parse_line, root, usage_error
 from distconsole.model import requests as ask
 from distconsole.model.options import Kind, Option, options_of
 
 VERB = "run"
 SCRIPT, ARGUMENTS = "script", "arguments"
-NAMES_OF_HOSTS = ("hosts", "hostfile", "cluster")
-"""Options of which one excludes the others."""
-
 YES, NO = "yes", "no"
 DIVIDER = "--"
 BLANK = ask.Run("")

@@ -12,6 +12,8 @@ from distconsole.model import requests as ask
 from distconsole.model.options import Kind, Option, options_of
 
 HOST_OPTIONS = tuple(options_of(ask.Where))
+NAMES_OF_HOSTS = ("hosts", "hostfile", "cluster")
+"""Options of which one excludes the others."""
 OPENING_OPTIONS = tuple(options_of(ask.Opening))
 LAUNCH_OPTIONS = (
     *("launcher", "nproc", "nnodes", "module", "env", "env_file", "workdir", "sync", "pass_args"),
@@ -78,14 +80,13 @@ def where(context: click.Context, given: dict[str, Any]) -> ask.Where:
     Options of a kind that excludes another (``--hosts``, ``--hostfile``, ``--cluster``) given with
     the verb replace those given before it.
     """
-    own = {name: given.pop(name, None) for name in HOST_OPTIONS}
+    own = ask.Where(**{name: given.pop(name, None) for name in HOST_OPTIONS})
     before: dict[str, Any] = context.find_root().params
-    names = ("hosts", "hostfile", "cluster")
+    found = own.over(ask.Where(**{name: before.get(name) for name in HOST_OPTIONS}))
     # An empty text was given too, most often by a variable that is not set: it names no host.
-    chosen = own if any(own[name] is not None for name in names) else before
-    if sum(1 for name in names if chosen.get(name) is not None) > 1:
-        given_names = " and ".join(f"--{name}" for name in names if chosen.get(name) is not None)
-        raise click.UsageError(f"{given_names} exclude each other: give one of them.", context)
-    picked = {name: chosen.get(name) for name in names}
-    others = {name: own[name] or before.get(name) for name in HOST_OPTIONS if name not in names}
-    return ask.Where(**picked, **others)
+    named = [f"--{name}" for name in NAMES_OF_HOSTS if getattr(found, name) is not None]
+    if len(named) > 1:
+        raise click.UsageError(
+            f"{' and '.join(named)} exclude each other: give one of them.", context
+        )
+    return found

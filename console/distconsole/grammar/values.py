@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from distconsole.config.values import size_of
+from distconsole.config.values import convert, size_of
 from distconsole.model.notices import Way
 from distconsole.model.options import Kind, Option
 from distconsole.model.ranks import parse_ranks
@@ -228,19 +228,14 @@ def _read_assignment(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _read_ranks_per_host(text: str) -> str:
-    if text != "gpu" and not re.fullmatch(r"[1-9][0-9]{0,3}", text):
-        raise ValueError(f"{text!r} is neither a positive number nor 'gpu'")
-    return text
+def _reader_of(kind: Kind) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        found = convert(text, kind)
+        if found is None:
+            raise ValueError(f"{text!r} is not {kind.value}")
+        return found
 
-
-def _read_nodes(text: str) -> str:
-    match = re.fullmatch(r"([1-9][0-9]{0,5})(?::([1-9][0-9]{0,5}))?", text)
-    if match is None:
-        raise ValueError(f"{text!r} is neither a number of hosts nor MIN:MAX, from 1")
-    if match[2] is not None and int(match[1]) > int(match[2]):
-        raise ValueError(f"{text!r} asks for at least {match[1]} and at most {match[2]}")
-    return text
+    return read
 
 
 def _read_ways(text: str) -> str:
@@ -306,9 +301,9 @@ TYPES: Mapping[Kind, click.ParamType] = {  # type: ignore[type-arg]
     Kind.GROUPS: Value("GROUP,…", split_words, lambda known: known.checks, is_list=True),
     Kind.PAIRS: Value("K=V", _read_assignment),
     Kind.NPROC: Value(
-        "N|gpu", _read_ranks_per_host, lambda _: ("gpu", "1", "2", "4", "8"), NOTHING
+        "N|gpu", _reader_of(Kind.NPROC), lambda _: ("gpu", "1", "2", "4", "8"), NOTHING
     ),
-    Kind.NNODES: Value("N|MIN:MAX", _read_nodes),
+    Kind.NNODES: Value("N|MIN:MAX", _reader_of(Kind.NNODES)),
     Kind.WAYS: Value("WAY,…", _read_ways, lambda _: (*Way, "all", "none"), NOTHING, is_list=True),
     Kind.LOOPBACK: Value("127.0.0.1:PORT", _read_loopback),
     Kind.SIZE: Value("SIZE", _read_limit),

@@ -93,7 +93,7 @@ def quote_word(text: str, quote: str = "") -> str:
     )
 
 
-def quote_open_word(text: str, quote: str) -> str:
+def quote_unfinished(text: str, quote: str) -> str:
     """As ``quote_word``, but the word goes on: an open quote stays open."""
     whole = quote_word(text, quote)
     return whole[: -len(quote)] if quote else whole if text else ""

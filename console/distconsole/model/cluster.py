@@ -13,13 +13,11 @@ class Host:
 
     Attributes:
         name: The alias, name or address given; what is shown and what the JSON calls it.
-        user: The user to log in as; None leaves it to ssh_config.
-        port: The SSH port; None leaves it to ssh_config.
+        user, port: Of SSH; None leaves them to ssh_config.
         slots: Ranks to place here; None leaves it to ``--nproc``.
         python: The node's interpreter; None takes ``python3`` of the node's shell.
         setup: A shell command run before the interpreter, such as ``source venv/bin/activate``.
-        address: The address for training traffic; None lets the planner choose.
-        nic: The network interface for training traffic; None lets the planner choose.
+        address, nic: For training traffic; None lets the planner choose.
         node_dir: The local folder on the node; None takes ``/tmp/distconsole-<uid>``.
         local: True for this machine, reached without SSH.
     """

@@ -27,8 +27,6 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """One figure of every run, null where it is not known.
 
     Attributes:
-        name: As ``step_ms``.
-        title: As people call it.
         unit: ``ms``, ``s``, ``%`` or nothing.
         values: By run.
         ratios: To the first run's; null where either is not known, or not above zero.

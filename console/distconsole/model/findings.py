@@ -21,13 +21,9 @@ class Severity(StrEnum):
 
 
 class HostCure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What to change on one host.
+    """What to change on one host: variables, interface and address for training traffic.
 
     Attributes:
-        env: Variables to set for every process of a job there.
-        unset: Variables to remove.
-        nic: The interface for training traffic.
-        address: The address for training traffic.
         setup: A line of shell to run before the interpreter, such as ``ulimit -n 65536``.
     """
 
@@ -42,11 +38,9 @@ class Cure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What mends a finding, as data: what a person would set by hand, or a configuration holds.
 
     Attributes:
-        env: Variables to set on every host.
-        unset: Variables to remove on every host.
+        env, unset: Variables to set and to remove on every host.
         mca: Parameters of Open MPI, as ``mpirun --mca NAME VALUE`` takes them.
         port: A rendezvous port, for jobs that fix theirs.
-        hosts: By host what is to be changed there.
         by_run: What ``run`` does about it by itself, in a few words; empty where it does nothing.
     """
 
@@ -63,9 +57,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         ran: What was run.
-        before: What came of it without the cure.
-        after: And with it; empty where it did not fail without.
-        cured: Whether it failed before and no longer does.
+        after: What came of it with the cure; empty where it did not fail without.
         seconds: What both took.
     """
 
@@ -81,16 +73,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     Attributes:
         check: The stable dotted id, such as ``os.hostname_bindable``.
-        severity: How bad it is.
-        hosts: The hosts it is about; empty when it is about the whole cluster.
+        hosts: Empty when it is about the whole cluster.
         summary: One line for a person that names the culprit.
         seen: The evidence: what was run and what came back.
         expected: What would have been healthy.
         hint: What to type; may be pasted.
-        rank: The rank it is about, for findings of a run.
-        step: The training step at which it was seen, for findings of a run.
-        cure: The same as ``hint`` as data, where it is a variable, an interface, a port, a limit or
-            an address; None where it is none of these.
+        rank, step: For findings of a run, and the training step at which it was seen.
+        cure: The same as ``hint`` as data; None where it cannot be.
         proof: What came of trying the cure; None where it was not tried.
     """
 

@@ -52,6 +52,9 @@ class Kind(Enum):
     CONDITION = "a condition"
     WAYS = "ways to be told"
     LOOPBACK = "a port of this machine"
+    LINE = "a line of the prompt, such as 'check --level full'"
+    KEY_LINE = "a line of the prompt, such as 'check', or a table of line and label"
+    """It may be empty."""
 
 
 class Trust(Enum):

@@ -78,13 +78,13 @@ class Verb:
     of: Callable[[Verb, Any], Verb] | None = None
 
 
-def _of_check(verb: Verb, request: ask.Check) -> Verb:
+def _check_row(verb: Verb, request: ask.Check) -> Verb:
     details = request.details or request.level is ask.Level.FULL
     prints = "details" if details else verb.prints
-    return replace(verb, prints=prints, writes=_named(request.junit, request.emit_hostfile))
+    return replace(verb, prints=prints, writes=_files(request.junit, request.emit_hostfile))
 
 
-def _of_run(verb: Verb, request: ask.Run) -> Verb:
+def _run_row(verb: Verb, request: ask.Run) -> Verb:
     if request.dry_run or request.emit is not None:
         return replace(
             verb,
@@ -92,33 +92,33 @@ def _of_run(verb: Verb, request: ask.Run) -> Verb:
             live=False,
             role=RunRole.NONE,
             interrupt=Interrupt.END,
-            writes=_named(request.output),
+            writes=_files(request.output),
         )
-    return _of_rerun(verb, request)
+    return _rerun_row(verb, request)
 
 
-def _of_rerun(verb: Verb, request: ask.Run | ask.Rerun) -> Verb:
+def _rerun_row(verb: Verb, request: ask.Run | ask.Rerun) -> Verb:
     return replace(verb, view="transcript") if request.detach else verb
 
 
-def _of_top(verb: Verb, request: ask.Top) -> Verb:
+def _top_row(verb: Verb, request: ask.Top) -> Verb:
     if request.once:
         return replace(verb, view="transcript", live=False, opens=Opens.NEVER)
-    return _of_opening(verb, request)
+    return _opening_row(verb, request)
 
 
-def _of_opening(verb: Verb, request: ask.Attach | ask.Demo | ask.Top) -> Verb:
+def _opening_row(verb: Verb, request: ask.Attach | ask.Demo | ask.Top) -> Verb:
     lines = request.json or getattr(request, "headless", False)
     return replace(verb, opens=Opens.NEVER) if lines else verb
 
 
-def _of_stop(verb: Verb, request: ask.Stop) -> Verb:
+def _stop_row(verb: Verb, request: ask.Stop) -> Verb:
     return replace(verb, asks=not request.yes)
 
 
-def _of_export(verb: Verb, request: ask.Export) -> Verb:
+def _export_row(verb: Verb, request: ask.Export) -> Verb:
     output = request.output
-    files = _named(output)
+    files = _files(output)
     if output and request.format is ask.ExportFormat.TENSORBOARD:
         files = (f"{output}/{request.run}/",)
     elif output and request.writes_tables and not output.endswith(".csv"):
@@ -127,49 +127,49 @@ def _of_export(verb: Verb, request: ask.Export) -> Verb:
     return replace(verb, writes=files, interrupt=interrupt)
 
 
-def _of_report(verb: Verb, request: ask.ReportPage) -> Verb:
-    return replace(verb, writes=_named(request.output))
+def _report_row(verb: Verb, request: ask.ReportPage) -> Verb:
+    return replace(verb, writes=_files(request.output))
 
 
-def _named(*files: str | None) -> tuple[str, ...]:
+def _files(*files: str | None) -> tuple[str, ...]:
     return tuple(filter(None, files))
 
 
 VERBS: Mapping[type, Verb] = {
     ask.Check: Verb(
-        "check", "check.check", ("sessions", "began"), "check", interrupt=Interrupt.REPORT, of=_of_check
+        "check", "check.check", ("sessions", "began"), "check", interrupt=Interrupt.REPORT, of=_check_row
     ),
     ask.Explain: Verb("", "check.explain", trusts=False),
     ask.Run: Verb(
         "run", "launch.launching.run", FULL, "run", live=True, role=RunRole.RECORDS, interrupt=Interrupt.STOP_RUN,
-        of=_of_run,
+        of=_run_row,
     ),
     ask.Rerun: Verb(
         "rerun", "launch.launching.rerun", FULL, "run", live=True, role=RunRole.RECORDS,
-        interrupt=Interrupt.STOP_RUN, of=_of_rerun,
+        interrupt=Interrupt.STOP_RUN, of=_rerun_row,
     ),
     ask.Attach: Verb(
         "attach", "attach.attach", FULL, "run", live=True, role=RunRole.FOLLOWS, interrupt=Interrupt.LEAVE_RUN,
-        opens=Opens.ON_TERMINAL, of=_of_opening,
+        opens=Opens.ON_TERMINAL, of=_opening_row,
     ),
     ask.Replay: Verb(
         "replay", "stored.history.replay", ("store",), "run", live=True, role=RunRole.REPLAYS, opens=Opens.ALWAYS
     ),
     ask.Demo: Verb(
         "demo", "demo.demo", ("control", "store"), "check", live=True, role=RunRole.RECORDS,
-        interrupt=Interrupt.STOP_RUN, opens=Opens.ON_TERMINAL, outlives=False, of=_of_opening,
+        interrupt=Interrupt.STOP_RUN, opens=Opens.ON_TERMINAL, outlives=False, of=_opening_row,
     ),
-    ask.Stop: Verb("stop", "stopping.stop", FULL, view="", of=_of_stop),
+    ask.Stop: Verb("stop", "stopping.stop", FULL, view="", of=_stop_row),
     ask.Top: Verb(
         "top", "top.top", ("sessions", "control"), "cluster", live=True, opens=Opens.ON_TERMINAL, prints="load",
-        of=_of_top,
+        of=_top_row,
     ),
     ask.Runs: Verb("runs", "stored.history.runs", ("sessions", "store"), "runs"),
     ask.Show: Verb("show", "stored.history.show", ("sessions", "store")),
     ask.Compare: Verb("compare", "stored.compare.compare_runs", ("store",), "compare"),
     ask.Logs: Verb("logs", "stored.logs.logs", FULL, prints="logs"),
-    ask.Export: Verb("export", "stored.export.export", FULL, of=_of_export),
-    ask.ReportPage: Verb("report", "stored.export.report", ("sessions", "store"), of=_of_report),
+    ask.Export: Verb("export", "stored.export.export", FULL, of=_export_row),
+    ask.ReportPage: Verb("report", "stored.export.report", ("sessions", "store"), of=_report_row),
     ask.Why: Verb("why", "console_verbs.why"),
     ask.Bench: Verb(
         "bench strategies", "bench.comparison.bench", FULL, interrupt=Interrupt.STOP_WORK, outlives=False

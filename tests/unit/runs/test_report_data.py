@@ -11,7 +11,7 @@ import pytest
 
 from distconsole.formats.page import page_of
 from distconsole.formats.page.heat import UNKNOWN, heat_map, png
-from distconsole.formats.page.plots import Tick, merged, nice_ticks, plot, short_time
+from distconsole.formats.page.plots import Tick, merge_points, nice_ticks, plot, short_time
 from distconsole.model.run_events import LogLine, Window
 from distconsole.runs.rank_history import STEP, RankHistory
 from distconsole.runs.report_data import (
@@ -89,7 +89,7 @@ def test_of_many_lines_the_first_and_the_last_are_kept() -> None:
 
 def test_a_curve_that_is_thinned_keeps_its_spikes() -> None:
     points = [(float(x), 1.0, 1.0, 100.0 if x == 777 else 1.0) for x in range(2000)]
-    found = merged(points, 600)
+    found = merge_points(points, 600)
     assert len(found) <= 600
     assert max(high for _, _, _, high in found) == 100.0
     assert found[-1][0] == 1999.0

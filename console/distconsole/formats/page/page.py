@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import statistics
+from collections import Counter
 from collections.abc import Iterator
 from importlib import resources
 from typing import Any, NamedTuple
@@ -21,9 +22,14 @@ from msgspec import UNSET
 from distconsole.formats.figures import bytes_text, number_text
 from distconsole.formats.page.heat import heat_map
 from distconsole.formats.page.plots import Plot, plot
-from distconsole.formats.page.words import failed_first, findings_of, interesting_ranks, verdict_of
-from distconsole.formats.settings import settings_of, shown_environment, without_secrets
-from distconsole.model.run_events import RankState, RunFinding
+from distconsole.formats.page.words import (
+    findings_of,
+    first_failed_rank,
+    interesting_ranks,
+    verdict_of,
+)
+from distconsole.formats.settings import environment_of, settings_of, without_secrets
+from distconsole.model.run_events import RankState
 from distconsole.model.time_text import duration_text, is_time, utc_text
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.report_data import LineEnds, ReportData
@@ -112,7 +118,7 @@ def _content(data: ReportData, now: float) -> dict[str, Any]:
         "began": utc_text(started),
         "ended": utc_text(end.t) if end is not None else "",
         "verdict": verdict_of(data, now),
-        "findings": [_finding(each) for each in findings[:MAX_FINDINGS]],
+        "findings": findings[:MAX_FINDINGS],
         "more_findings": max(0, len(findings) - MAX_FINDINGS),
         "plots": plots,
         "last_metrics": [
@@ -125,7 +131,7 @@ def _content(data: ReportData, now: float) -> dict[str, Any]:
         "ranks": [_rank(view, data) for view in _worst_first(timeline)],
         "phases": _phases(timeline),
         "settings": settings_of(plan) if plan is not None else [],
-        "environment": shown_environment(plan) if plan is not None else [],
+        "environment": environment_of(plan) if plan is not None else [],
         "hosts": list(_hosts(timeline)),
         "more_hosts": max(0, len(_host_names(timeline)) - MAX_HOSTS),
         "logs": list(_logs(data)),
@@ -179,7 +185,7 @@ def _plots(data: ReportData, started: float) -> Iterator[Plot | None]:
 
 def _worst_first(timeline: RunTimeline) -> list[RankView]:
     """Return the ranks in order, that which failed first and those that failed or stand still before all others."""
-    bad, first = (RankState.FAILED, RankState.STALLED), failed_first(timeline)
+    bad, first = (RankState.FAILED, RankState.STALLED), first_failed_rank(timeline)
     return sorted(
         timeline.ranks.values(),
         key=lambda view: (view.rank != first, view.state not in bad, view.rank),
@@ -187,7 +193,7 @@ def _worst_first(timeline: RunTimeline) -> list[RankView]:
 
 
 def _state(view: RankView, timeline: RunTimeline) -> tuple[str, str]:
-    first = view.rank == failed_first(timeline)
+    first = view.rank == first_failed_rank(timeline)
     return "failed first" if first else view.state.value, view.state.value
 
 
@@ -258,9 +264,7 @@ def _host_names(timeline: RunTimeline) -> list[str]:
 
 
 def _hosts(timeline: RunTimeline) -> Iterator[tuple[str, ...]]:
-    ranks: dict[str, int] = {}
-    for view in timeline.ranks.values():
-        ranks[view.host] = ranks.get(view.host, 0) + 1
+    ranks = Counter(view.host for view in timeline.ranks.values())
     gpus: dict[str, list[str]] = {}
     for gpu in sorted(timeline.gpus.values(), key=lambda each: each.gpu):
         gpus.setdefault(gpu.host, []).append(gpu.name or "GPU")
@@ -270,7 +274,7 @@ def _hosts(timeline: RunTimeline) -> Iterator[tuple[str, ...]]:
         kinds = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
         yield (
             host,
-            str(ranks.get(host, 0)),
+            str(ranks[host]),
             kinds or "none seen",
             str(node.cpus or "") if node is not None else "",
             bytes_text(node.mem_total) if node is not None else "",
@@ -297,18 +301,6 @@ def _log(who: str, why: str, ends: LineEnds, data: ReportData) -> dict[str, Any]
         "first": [(_since(each.t - started), each.stream, each.text) for each in ends.first],
         "left_out": ends.left_out,
         "last": [(_since(each.t - started), each.stream, each.text) for each in ends.last],
-    }
-
-
-def _finding(finding: RunFinding) -> dict[str, str]:
-    return {
-        "severity": finding.severity.value,
-        "check": finding.check,
-        "where": ", ".join(finding.hosts[:8]),
-        "summary": finding.summary,
-        "seen": finding.seen,
-        "expected": finding.expected,
-        "hint": finding.hint,
     }
 
 

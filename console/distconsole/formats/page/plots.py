@@ -37,7 +37,6 @@ class Plot:
         band: That of the area between lowest and highest; empty where there is none.
         points: ``x, mean, low, high``, with rising x.
         ends: The x of the left and of the right edge.
-        merged: How many values a point may stand for.
         beyond: Where values lie beyond the axis, and how far.
     """
 
@@ -53,7 +52,6 @@ class Plot:
     y_ticks: tuple[Tick, ...]
     marks: tuple[Tick, ...]
     last: str
-    merged: int
     beyond: tuple[Tick, ...] = ()
 
     def data(self) -> dict[str, object]:
@@ -78,7 +76,6 @@ def plot(
     started: float | None = None,
     zero: bool = False,
     marks: Sequence[tuple[float, str]] = (),
-    count: int = 0,
     until: float | None = None,
 ) -> Plot | None:
     """Return a curve for the page; None for one without a point.
@@ -87,7 +84,6 @@ def plot(
         started: Where x is UNIX seconds: what counts as zero. None for a curve over steps.
         zero: Whether the axis of values begins at 0.
         marks: Moments to point out, on the axis of ``series``.
-        count: How many values the series stands for, where it keeps fewer.
         until: Where the axis of ``series`` ends; None ends it at the last point.
     """
     pieces = _pieces(series, started or 0.0)
@@ -126,7 +122,6 @@ def plot(
             if ends[0] <= x - (started or 0.0) <= ends[1]
         ),
         last=_value_text(series.last),
-        merged=max(1, math.ceil(max(count, len(series)) / len(points))),
         beyond=tuple(
             Tick(place.x(x) / 10, f"{_value_text(value)} {unit}".strip()) for x, value in beyond
         ),
@@ -139,7 +134,7 @@ def _pieces(series: Series, started: float) -> list[list[Point]]:
     size = math.ceil(len(points) / MAX_POINTS)
     places = [0, *(bisect_left(series.xs, end) for _, end in series.gaps), len(points)]
     pieces = [points[begin:end] for begin, end in pairwise(sorted(places)) if begin < end]
-    return [merged(piece, math.ceil(len(piece) / size)) for piece in pieces]
+    return [merge_points(piece, math.ceil(len(piece) / size)) for piece in pieces]
 
 
 def _beyond_text(beyond: Sequence[tuple[float, float]], high: float, unit: str) -> str:
@@ -151,7 +146,7 @@ def _beyond_text(beyond: Sequence[tuple[float, float]], high: float, unit: str) 
     return f"{'▲ up' if up else '▼ down'} to {farthest} {unit}".rstrip() + " is beyond the axis"
 
 
-def merged(points: Sequence[Point], limit: int) -> list[Point]:
+def merge_points(points: Sequence[Point], limit: int) -> list[Point]:
     """Return at most ``limit`` points: neighbours averaged, their lowest and highest kept."""
     size = math.ceil(len(points) / limit) if points else 1
     if size == 1:

@@ -77,7 +77,7 @@ def findings_of(timeline: RunTimeline) -> list[RunFinding]:
     return sorted(timeline.findings, key=lambda each: (ORDER.index(each.severity), each.t))
 
 
-def failed_first(timeline: RunTimeline) -> int | None:
+def first_failed_rank(timeline: RunTimeline) -> int | None:
     """Return the rank that its end says failed first, or None."""
     end = timeline.end
     first = UNSET if end is None else end.first_failure
@@ -87,7 +87,7 @@ def failed_first(timeline: RunTimeline) -> int | None:
 def interesting_ranks(timeline: RunTimeline, limit: int) -> list[tuple[int, str]]:
     """Return ranks whose lines are worth reading, with the reason, the most telling first."""
     why: dict[int, str] = {}
-    first = failed_first(timeline)
+    first = first_failed_rank(timeline)
     if first is not None:
         why[first] = "failed first"
     for view in timeline.ranks.values():

@@ -20,7 +20,7 @@ from distconsole.grammar.asking import PROGRAM
 from distconsole.grammar.pasting.starters import STARTERS
 from distconsole.grammar.values import Vocabulary
 from distconsole.grammar.verbs import root
-from distconsole.grammar.words import OpenLine, open_line, quote_open_word, quote_word
+from distconsole.grammar.words import OpenLine, open_line, quote_unfinished, quote_word
 
 __all__ = [
     "Completion",
@@ -101,7 +101,7 @@ def going_on(
     line: str, typed: OpenLine, word: str, meaning: str = "", *, shown: str = "", on: bool = False
 ) -> Completion:
     """Return the completion of ``line`` by ``word``, quoted as the line has begun to."""
-    written = quote_open_word(word, typed.quote) if on else quote_word(word, typed.quote)
+    written = quote_unfinished(word, typed.quote) if on else quote_word(word, typed.quote)
     return Completion(word, line[: typed.start] + written, meaning, shown or word, on)
 
 

@@ -115,7 +115,7 @@ def test_the_project_wins_over_the_user(tmp_path: Path) -> None:
         ('[keys]\nf11 = "stop {rn}"', 2, "{rn}, which stands for nothing", "{run}"),
         ("[keys]\nf11 = 3", 2, "'f11' must be a line", ""),
         ('[keys]\nf11 = {lin = "check"}', 2, "there is no view 'f11'", "known are"),
-        ('[keys]\nf11 = {line = "check", lable = "x"}', 2, "unknown key 'lable'", "label, line"),
+        ('[keys]\nf11 = {line = "check", lable = "x"}', 2, "unknown key 'lable'", "'label'"),
         ('[keys.rum]\nf11 = "check"', 2, "there is no view 'rum'", "did you mean 'run'"),
         ("keys = 1", 1, "'keys' must be a table", ""),
         ('[aliases]\ncheck = "check --strict"', 2, "'check' is a verb", "[check]"),
