@@ -19,7 +19,7 @@ from distconsole_agent.telemetry.gpu import (
     STALE_SECONDS,
     GpuSampler,
 )
-from distconsole_agent.telemetry.processes import ProcessFacts, ProcessTable
+from distconsole_agent.telemetry.mapping import ListedProcess, ProcessTable
 from fakes import nvml as fake_nvml
 
 pytestmark = pytest.mark.skipif(
@@ -106,14 +106,13 @@ class HostTable(ProcessTable):
     def sees_host(self) -> bool:
         return self.on_host
 
-    def is_same(self, pid: int) -> bool:
-        return self.on_host
-
-    def facts(self, pid: int) -> ProcessFacts:
-        return ProcessFacts("ada", f"train {pid}")
-
-    def _parent(self, pid: int) -> int | None:
-        return self.parents.get(pid)
+    def look_up(self, pid: int, used_bytes: int | None) -> ListedProcess:
+        if not self.on_host:
+            return ListedProcess(pid, None, None, used_bytes, ())
+        lineage = [pid]
+        while lineage[-1] in self.parents:
+            lineage.append(self.parents[lineage[-1]])
+        return ListedProcess(pid, "ada", f"train {pid}", used_bytes, tuple(lineage))
 
 
 @pytest.fixture
@@ -216,7 +215,7 @@ def test_an_older_driver_is_asked_for_memory_and_processes_in_its_own_way(bench:
     entry = bench.sample()[0]
     assert entry["mem_used"] > 20 * GIB
     bench.sample(after_seconds=1.0)
-    assert bench.fake.calls("nvmlDeviceGetMemoryInfo_v2") == 1
+    assert bench.fake.calls("nvmlDeviceGetMemoryInfo_v2") == 2, "once a GPU"
 
 
 def test_a_pcie_counter_of_32_bits_gives_no_rate(bench: Bench) -> None:
@@ -264,7 +263,8 @@ def test_two_runs_and_a_watcher_share_one_reading_and_each_sees_its_own_ranks(
     assert of_mine[1]["processes"][0]["rank"] is None, "of another run"
     assert of_other[0]["power_w"] == of_mine[0]["power_w"] == pytest.approx(250.0, rel=1e-3)
     assert bench.fake.calls("nvmlDeviceGetUtilizationRates") == 2 * 10
-    assert bench.fake.calls("nvmlDeviceGetComputeRunningProcesses_v3") == 2
+    calls = bench.fake.calls("nvmlDeviceGetComputeRunningProcesses_v3")
+    assert calls == 2 * 2, "pynvml asks for the number first"
 
 
 def test_a_rank_is_where_its_process_is_not_where_its_number_points(bench: Bench) -> None:
@@ -438,11 +438,11 @@ def test_a_reader_that_failed_for_a_reason_nobody_knew_starts_again(
     reported: list[type[BaseException]] = []
     monkeypatch.setattr(threading, "excepthook", lambda args: reported.append(args.exc_type))
 
-    def fail(_pid: int) -> ProcessFacts:
+    def fail(_pid: int, _used_bytes: int | None) -> ListedProcess:
         raise LookupError("as a bug would")
 
     with monkeypatch.context() as patch:
-        patch.setattr(bench.table, "facts", fail)
+        patch.setattr(bench.table, "look_up", fail)
         bench.sample()
         wait_until(lambda: reported == [LookupError])
     assert bench.sample(after_seconds=30.0)[0]["processes"][0]["command"] == "train 100"

@@ -11,7 +11,7 @@ from distconsole_agent.contract.runspec import HOROVOD, MAX_NODES, TORCHRUN, Run
 from distconsole_agent.coordination.whose import listener_at, trusts
 from distconsole_agent.supervisor import notes
 from distconsole_agent.supervisor.proctree import descendants
-from distconsole_agent.system.users import user_name
+from distconsole_agent.system.procfs import user_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

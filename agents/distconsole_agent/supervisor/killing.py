@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from distconsole_agent.system.cgroup import memory_group, memory_kills
 from distconsole_agent.system.kernel_files import text_of
-from distconsole_agent.telemetry.cgroup import memory_group, memory_kills
 
 PROC = "/proc"
 SYS = "/sys"
@@ -49,5 +49,5 @@ def examine_kill(before: Kills, peak_bytes: int) -> Known:
     since = "processes that the kernel has killed for memory since the ranks started"
     lines.append(f"{since}: {told or 'not to be seen here'}")
     if (group := memory_group(PROC, SYS)) is not None:
-        lines.append(f"control group {group.name} may have {group.limit_bytes / GIB:.1f} GiB")
+        lines.append(f"control group {group.at.name} may have {group.limit_bytes / GIB:.1f} GiB")
     return Known(any(counts.values()) if counts else None, tuple(lines))

@@ -32,7 +32,6 @@ from distconsole_agent.coordination.restarts import (
     last_checkpoint,
     restart_event,
 )
-from distconsole_agent.node_folder.disk_watch import DiskWatch
 from distconsole_agent.node_folder.folders import NodeFolders, this_program
 from distconsole_agent.server.agentwatch import AgentWatch
 from distconsole_agent.supervisor import notes
@@ -58,6 +57,7 @@ from distconsole_agent.supervisor.runlog import Ending, RunLog, keep_endpoint
 from distconsole_agent.supervisor.teardown import Rounds, Teardown
 from distconsole_agent.system import steady
 from distconsole_agent.system.loop import Loop
+from distconsole_agent.system.room import DiskWatch
 
 OUTPUT_SECONDS = 1.0
 """Pace of looking whether output of the ranks is dropped."""
@@ -80,7 +80,9 @@ class Shim:
         self._ranks = Processes(loop, self._settled, self._ended, self._reaped)
         self._output = RankOutput(run_dir, spec.log_bytes)
         self._told_of_output = False
-        self._disk_watch = DiskWatch(loop, run_dir, spec.host, self._note)
+        self._disk_watch = DiskWatch(
+            loop, run_dir, lambda disk: self._note(notes.disk_low(spec.host, run_dir, disk))
+        )
         self._restart = 0
         self._rounds = Rounds(loop, spec)
         self._kills = Kills(None, None)

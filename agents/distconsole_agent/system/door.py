@@ -19,11 +19,7 @@ LOOK_AWAY_SECONDS = 0.1
 
 
 class Door:
-    """Hands over who connects to ``listener``.
-
-    Args:
-        enter: Called with each connection.
-        always: Whether the last descriptors are for these, too.
+    """Calls ``enter`` with who connects; ``always``: the last descriptors are for these, too.
 
     Attributes:
         refused: How often there was no descriptor for somebody.
@@ -46,7 +42,6 @@ class Door:
         self._watch()
 
     def close(self) -> None:
-        """Let nobody in any more, and close the listener."""
         if self._timer is not None:
             self._timer.cancel()
         self._loop.unwatch(self._listener.fileno())

@@ -1,14 +1,14 @@
-"""Small files that the kernel makes, of /proc and /sys, as text and as numbers."""
+"""What the kernel says: small files of /proc and /sys as text and numbers, this boot, its time."""
 
 from __future__ import annotations
 
 import os
+import time
 
 MAX_CHARS = 1 << 16
 
 
 def text_of(path: str | os.PathLike[str]) -> str:
-    """Return what a file says; nothing where it cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             return file.read(MAX_CHARS)
@@ -37,3 +37,13 @@ def entries_of(folder: str) -> list[str]:
         return sorted(os.listdir(folder))
     except OSError:
         return []
+
+
+def boot_id() -> str | None:
+    """Return what tells this boot of the node from others; None where the kernel does not say."""
+    return first_line_of("/proc/sys/kernel/random/boot_id")
+
+
+def boottime() -> float:
+    """Return seconds since the boot, with those in suspend: what nobody sets."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

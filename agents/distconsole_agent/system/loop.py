@@ -27,11 +27,9 @@ class Timer:
         self._callback: Callable[[], None] | None = callback
 
     def cancel(self) -> None:
-        """Never run it."""
         self._callback = None
 
     def run(self) -> None:
-        """Run it, unless it was cancelled or has run."""
         callback, self._callback = self._callback, None
         if callback is not None:
             callback()
@@ -84,7 +82,6 @@ class Loop:
         self.watch(read_fd, READ, self._signalled)
 
     def run(self) -> None:
-        """Run until ``stop`` was called."""
         while not self._stopped:
             self.run_once(LONGEST_WAIT_SECONDS)
 
@@ -103,7 +100,6 @@ class Loop:
         self._stopped = True
 
     def close(self) -> None:
-        """Give back what the loop itself holds."""
         if self._wakeup is not None:
             signal.set_wakeup_fd(-1)
             for fd in self._wakeup:

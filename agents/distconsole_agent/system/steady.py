@@ -21,17 +21,11 @@ MAX_STEPS = 64
 
 
 class _Period(NamedTuple):
-    """Between two steps of the wall clock, in steady time.
+    """Between two steps of the wall clock, in steady time."""
 
-    Attributes:
-        begun_ns: When the step was not seen yet that it begins with.
-        seen_ns: When that step was seen.
-        ahead_ns: By how much the wall clock is ahead.
-    """
-
-    begun_ns: int
-    seen_ns: int
-    ahead_ns: int
+    begun_ns: int  # when the step was not seen yet that it begins with
+    seen_ns: int  # when that step was seen
+    ahead_ns: int  # by how much the wall clock is ahead
 
 
 def _boottime_ns() -> int:
@@ -39,12 +33,7 @@ def _boottime_ns() -> int:
 
 
 class SteadyClock:
-    """One process's.
-
-    Args:
-        wall_ns: UNIX nanoseconds, which may jump.
-        boot_ns: Nanoseconds since some moment, which do not.
-    """
+    """One process's, by ``wall_ns`` (UNIX), which may jump, and ``boot_ns``, which does not."""
 
     def __init__(
         self,
@@ -60,7 +49,6 @@ class SteadyClock:
         self._looked_ns = first_ns
 
     def now_ns(self) -> int:
-        """Return the time."""
         return self._boot_ns() + self._base_ns
 
     def look(self) -> None:

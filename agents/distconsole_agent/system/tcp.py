@@ -1,21 +1,19 @@
-"""Listening TCP sockets of a run."""
+"""Listening TCP sockets."""
 
 from __future__ import annotations
 
 import socket
 
 
-def listen(address: str, backlog: int) -> socket.socket:
-    """Return a non-blocking listener on a free port of ``address``.
+def listen(address: str, backlog: int, port: int = 0) -> socket.socket:
+    """Return a non-blocking listener on ``address``, by default on a free port.
 
-    Raises:
-        OSError: when the address is not this host's.
+    Raises OSError when the address is not this host's, or the port is in use.
     """
-    family, kind, proto, _, where = socket.getaddrinfo(
-        address, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )[0]
-    listener = socket.socket(family, kind, proto)
+    family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
+    listener = socket.socket(family, socket.SOCK_STREAM)
     try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(where)
         listener.listen(backlog)
         listener.setblocking(False)

@@ -13,8 +13,7 @@ MAX_PATH_BYTES = 107
 def connect(path: str, timeout: float | None) -> socket.socket:
     """Return a connection to the socket at ``path``; ``timeout`` in seconds stays set on it.
 
-    Raises:
-        OSError: when nothing listens there.
+    Raises OSError when nothing listens there.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -30,8 +29,7 @@ def connect(path: str, timeout: float | None) -> socket.socket:
 def listen(path: str, backlog: int) -> socket.socket:
     """Return a listener at ``path`` (0600), in place of whatever file was there.
 
-    Raises:
-        OSError: when it cannot be made.
+    Raises OSError when it cannot be made.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:

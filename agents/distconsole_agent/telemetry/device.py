@@ -1,35 +1,85 @@
-"""One GPU, read in tiers: each value as often as it is worth the driver's time.
-
-Tiers, from measurements of what each call costs: utilisation, memory, clocks, throttling, power
-and NVLink at every read; temperature and the PCIe counters every 5 s; ECC errors and MIG every
-minute; names once; processes only when told to.
-"""
+"""One GPU: each value is read as often as it is worth the driver's time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple
 
-from distconsole_agent.telemetry import nvml as nv
 from distconsole_agent.telemetry.mapping import GpuUnit
+from distconsole_agent.telemetry.nvml import Nvml, RefusedError, UnsupportedError
 from distconsole_agent.telemetry.rates import Rate
 
-WARM_SECONDS = 5.0
-SLOW_SECONDS = 60.0
+EACH_SECONDS, WARM_SECONDS, SLOW_SECONDS = 0.0, 5.0, 60.0
+"""Pace of what is always read, of what costs more (PCIe, heat), and of what seldom changes."""
+
+ALL_LINKS = 0xFFFFFFFF
+"""The scope of an NVLink counter that means all links together."""
+
+MEMORY_V2 = 0x02000028
+"""``nvmlMemory_v2``: used memory without what the driver reserves; not before driver 510."""
+
 KIB = 1024.0
 
-_STEADY_FIELDS = (
-    (nv.FIELD_ENERGY_MJ, 0),
-    (nv.FIELD_POWER_MW, 0),
-    (nv.FIELD_NVLINK_TX_KIB, nv.ALL_LINKS),
-    (nv.FIELD_NVLINK_RX_KIB, nv.ALL_LINKS),
+THROTTLE_REASONS = (
+    (0x0004, "power_cap"),
+    (0x0008, "hw_slowdown"),
+    (0x0010, "sync_boost"),
+    (0x0020, "sw_thermal"),
+    (0x0040, "hw_thermal"),
+    (0x0080, "hw_power_brake"),
+    (0x0100, "display_clock"),
+    (0x0200, "board_limit"),
+    (0x0400, "reliability"),
 )
-_PCIE_FIELDS = ((nv.FIELD_PCIE_TX_BYTES, 0), (nv.FIELD_PCIE_RX_BYTES, 0))
+"""``nvmlClocksEventReason*`` but idle, and clocks that somebody set: these are no throttling."""
 
-_Value = TypeVar("_Value")
 
-GIB = 2**30
+def throttle_words(reasons: int) -> list[str]:
+    return [word for bit, word in THROTTLE_REASONS if reasons & bit]
+
+
+class Value(NamedTuple):
+    """A field of ``GPU_FIELDS``, the call that gives it, and how its answer is read."""
+
+    name: str
+    seconds: float
+    function: str
+    arguments: tuple[int, ...] = ()
+    read: Callable[[Any], Any] = int
+
+
+VALUES = (
+    Value("util", EACH_SECONDS, "nvmlDeviceGetUtilizationRates", read=lambda rates: rates.gpu),
+    Value("sm_clock_mhz", EACH_SECONDS, "nvmlDeviceGetClockInfo", (1,)),
+    Value("mem_clock_mhz", EACH_SECONDS, "nvmlDeviceGetClockInfo", (2,)),
+    Value(
+        "throttle", EACH_SECONDS, "nvmlDeviceGetCurrentClocksThrottleReasons", read=throttle_words
+    ),
+    Value("temp_c", WARM_SECONDS, "nvmlDeviceGetTemperature", (0,)),
+    Value("ecc_uncorrected", SLOW_SECONDS, "nvmlDeviceGetTotalEccErrors", (1, 0)),
+)
+
+
+class Counter(NamedTuple):
+    """A field of ``GPU_FIELDS`` that is the rate of one of NVML's field values."""
+
+    name: str
+    seconds: float
+    field: int
+    scope: int
+    unit: float
+    may_wrap: bool = False
+
+
+COUNTERS = (
+    Counter("power_w", EACH_SECONDS, 83, 0, 0.001),  # energy in mJ
+    Counter("nvlink_tx_s", EACH_SECONDS, 138, ALL_LINKS, KIB),
+    Counter("nvlink_rx_s", EACH_SECONDS, 139, ALL_LINKS, KIB),
+    Counter("pcie_tx_s", WARM_SECONDS, 197, 0, 1.0, may_wrap=True),
+    Counter("pcie_rx_s", WARM_SECONDS, 198, 0, 1.0, may_wrap=True),
+)
 
 
 @dataclass(frozen=True)
@@ -37,10 +87,8 @@ class UnitReading:
     """What was read of a GPU or an instance: the value fields of ``GPU_FIELDS``, and when."""
 
     unit: GpuUnit
-    name: str | None
-    mig: str | None
     values: dict[str, Any]
-    processes: tuple[nv.GpuProcess, ...]
+    processes: Sequence[tuple[int, int | None]]
     read_at: float | None
 
 
@@ -51,178 +99,116 @@ class Device:
         DriverGoneError, GpuGoneError: at creation and at each read, as the driver says.
     """
 
-    def __init__(self, nvml: nv.Nvml, index: int) -> None:
+    def __init__(self, nvml: Nvml, index: int) -> None:
         self._nvml = nvml
-        self._handle = nvml.gpu(index)
+        self._handle = nvml.call("nvmlDeviceGetHandleByIndex", index)
         self._never: set[tuple[Any, ...]] = set()
-        uuid = self._ask(nvml.uuid, self._handle)
-        self._name = self._ask(nvml.name, self._handle)
-        self._unit = GpuUnit(key=uuid or f"gpu{index}", index=index, uuid=uuid, model=self._name)
-        self._wanted = [*_STEADY_FIELDS]
-        self._wanted_pcie = [*_PCIE_FIELDS]
-        self._buffers: dict[bool, nv.FieldBuffer] = {}
-        self._power = Rate(0.001)
-        self._rates = {
-            nv.FIELD_PCIE_TX_BYTES: Rate(may_wrap=True),
-            nv.FIELD_PCIE_RX_BYTES: Rate(may_wrap=True),
-            nv.FIELD_NVLINK_TX_KIB: Rate(KIB),
-            nv.FIELD_NVLINK_RX_KIB: Rate(KIB),
-        }
-        self._instances: tuple[MigInstance, ...] = ()
-        self._processes: dict[str, tuple[nv.GpuProcess, ...]] = {}
-        self._kept: dict[str, Any] = {}
-        self._warm_at: float | None = None
-        self._slow_at: float | None = None
-        self.readings: tuple[UnitReading, ...] = (
-            UnitReading(self._unit, self._name, None, {}, (), None),
-        )
+        self._absent: set[int] = set()
+        uuid = self._ask("nvmlDeviceGetUUID", self._handle)
+        model = self._ask("nvmlDeviceGetName", self._handle)
+        self._whole = GpuUnit(key=uuid or f"gpu{index}", index=index, uuid=uuid, model=model)
+        self._units = [(self._whole, self._handle)]
+        self._rates = {each.name: Rate(each.unit, each.may_wrap) for each in COUNTERS}
+        self._values: dict[str, Any] = {}
+        self._processes: dict[str, list[tuple[int, int | None]]] = {}
+        self._read_at: dict[float, float] = {}
+        self.readings: tuple[UnitReading, ...] = (UnitReading(self._whole, {}, (), None),)
 
     def read(self, now: float, with_processes: bool) -> None:
         """Ask the driver for what is due at ``now`` and replace ``readings``."""
-        warm = _due(self._warm_at, now, WARM_SECONDS)
-        slow = _due(self._slow_at, now, SLOW_SECONDS)
-        if slow:
-            self._read_slow()
-            self._slow_at = now
-        values = self._read_steady()
-        values.update(self._read_fields(now, warm))
-        if warm:
-            self._kept["temp_c"] = self._ask(self._nvml.temperature_c, self._handle)
-            self._warm_at = now
-        values.update(self._kept)
+        due = [pace for pace in (EACH_SECONDS, WARM_SECONDS, SLOW_SECONDS) if self._due(pace, now)]
+        self._read_at.update(dict.fromkeys(due, now))
+        if SLOW_SECONDS in due:
+            # What was refused for good may be there after a change of mode.
+            self._never.clear()
+            self._absent.clear()
+            self._find_units()
+        for value in VALUES:
+            if value.seconds in due:
+                found = self._ask(value.function, self._handle, *value.arguments)
+                self._values[value.name] = None if found is None else value.read(found)
+        self._read_counters([counter for counter in COUNTERS if counter.seconds in due], now)
+        self._values["power_w"] = self._power_w()
         if with_processes:
             self._processes = {
-                unit.key: tuple(self._ask(self._nvml.processes, handle) or ())
-                for unit, handle in self._units()
+                unit.key: self._ask(self._nvml.processes, handle) or []
+                for unit, handle in self._units
             }
-        self.readings = tuple(self._reading(unit, values, now) for unit, _ in self._units())
+        self.readings = tuple(self._reading(unit, handle, now) for unit, handle in self._units)
 
-    def _units(self) -> list[tuple[GpuUnit, Any]]:
-        """Return the instances, or the GPU itself where it has none."""
-        if self._instances:
-            return [(instance.unit, instance.handle) for instance in self._instances]
-        return [(self._unit, self._handle)]
+    def _due(self, pace: float, now: float) -> bool:
+        # A little early counts: samples a second apart never fall on the exact second.
+        return now - self._read_at.get(pace, float("-inf")) >= pace - 0.1
 
-    def _read_slow(self) -> None:
-        # What was refused for good may be there after a change of mode.
-        self._never.clear()
-        self._kept["ecc_uncorrected"] = self._ask(self._nvml.ecc_uncorrected, self._handle)
-        enabled = self._ask(self._nvml.mig_enabled, self._handle)
-        handles = self._ask(self._nvml.mig_instances, self._handle) if enabled else None
-        self._instances = tuple(self._instance(at, each) for at, each in enumerate(handles or ()))
+    def _find_units(self) -> None:
+        """Find the instances; a GPU without any is a unit itself."""
+        mode = self._ask("nvmlDeviceGetMigMode", self._handle)
+        handles = self._ask(self._nvml.mig_instances, self._handle) if mode and mode[0] else None
+        self._units = [self._instance(at, each) for at, each in enumerate(handles or ())] or [
+            (self._whole, self._handle)
+        ]
 
-    def _read_steady(self) -> dict[str, Any]:
-        nvml, handle = self._nvml, self._handle
-        reasons = self._ask(nvml.throttle_reasons, handle)
-        return {
-            "util": self._ask(nvml.util_percent, handle),
-            **self._memory(None if self._instances else handle),
-            "sm_clock_mhz": self._ask(nvml.clock_mhz, handle, nv.CLOCK_SM),
-            "mem_clock_mhz": self._ask(nvml.clock_mhz, handle, nv.CLOCK_MEMORY),
-            "throttle": None if reasons is None else nv.throttle_words(reasons),
-        }
+    def _read_counters(self, counters: list[Counter], now: float) -> None:
+        wanted = [(each.field, each.scope) for each in counters if each.field not in self._absent]
+        found: dict[int, int | None] = {}
+        with contextlib.suppress(UnsupportedError, RefusedError):
+            found = self._nvml.counters(self._handle, wanted) if wanted else {}
+        self._absent.update(field for field, count in found.items() if count is None)
+        for each in counters:
+            self._values[each.name] = self._rates[each.name].update(found.get(each.field), now)
 
-    def _memory(self, handle: Any) -> dict[str, Any]:
-        memory = None if handle is None else self._ask(self._nvml.memory, handle)
-        return {
+    def _power_w(self) -> float | None:
+        """Return the mean power since the read before, by the energy counter; else that of now."""
+        mean: float | None = self._values["power_w"]
+        if mean is not None:
+            return round(mean, 1)
+        milliwatts = self._ask("nvmlDeviceGetPowerUsage", self._handle)
+        return None if milliwatts is None else milliwatts / 1000.0
+
+    def _reading(self, unit: GpuUnit, handle: Any, now: float) -> UnitReading:
+        memory = self._ask("nvmlDeviceGetMemoryInfo", handle, MEMORY_V2) or self._ask(
+            "nvmlDeviceGetMemoryInfo", handle
+        )
+        values = {
+            **self._values,
             "mem_used": memory.used if memory else None,
             "mem_total": memory.total if memory else None,
         }
+        if unit.mig is not None:
+            values["util"] = None
+        return UnitReading(unit, values, self._processes.get(unit.key, ()), now)
 
-    def _read_fields(self, now: float, with_pcie: bool) -> dict[str, Any]:
-        wanted = self._wanted + self._wanted_pcie if with_pcie else self._wanted
-        buffer = self._buffers.get(with_pcie)
-        if buffer is None:
-            buffer = self._buffers[with_pcie] = nv.FieldBuffer(wanted)
-        read = self._ask(self._nvml.read_fields, self._handle, buffer)
-        got, never = read or ({}, set())
-        if never:
-            self._wanted = [one for one in self._wanted if one[0] not in never]
-            self._wanted_pcie = [one for one in self._wanted_pcie if one[0] not in never]
-            self._buffers.clear()
-        if with_pcie:
-            tx, rx = nv.FIELD_PCIE_TX_BYTES, nv.FIELD_PCIE_RX_BYTES
-            self._kept["pcie_tx_s"] = self._rates[tx].update(got.get(tx), now)
-            self._kept["pcie_rx_s"] = self._rates[rx].update(got.get(rx), now)
-        tx, rx = nv.FIELD_NVLINK_TX_KIB, nv.FIELD_NVLINK_RX_KIB
-        return {
-            "power_w": self._power_w(got, now),
-            "nvlink_tx_s": self._rates[tx].update(got.get(tx), now),
-            "nvlink_rx_s": self._rates[rx].update(got.get(rx), now),
-        }
-
-    def _power_w(self, got: dict[int, int], now: float) -> float | None:
-        """Return the mean power since the read before, by the energy counter; else that of now."""
-        mean = self._power.update(got.get(nv.FIELD_ENERGY_MJ), now)
-        if mean is not None:
-            return round(mean, 1)
-        milliwatts = got.get(nv.FIELD_POWER_MW)
-        if milliwatts is not None:
-            return milliwatts / 1000.0
-        return self._ask(self._nvml.power_w, self._handle)
-
-    def _reading(self, unit: GpuUnit, values: dict[str, Any], now: float) -> UnitReading:
-        processes = self._processes.get(unit.key, ())
-        for instance in self._instances:
-            if instance.unit.key == unit.key:
-                own = {**values, "util": None, **self._memory(instance.handle)}
-                return UnitReading(unit, self._name, instance.profile, own, processes, now)
-        return UnitReading(unit, self._name, None, values, processes, now)
-
-    def _instance(self, at: int, handle: Any) -> MigInstance:
-        nvml, whole = self._nvml, self._unit
-        uuid, ids = self._ask(nvml.uuid, handle), self._ask(nvml.instance_ids, handle)
-        legacy = f"MIG-{whole.uuid}/{ids[0]}/{ids[1]}" if ids is not None and whole.uuid else None
+    def _instance(self, at: int, handle: Any) -> tuple[GpuUnit, Any]:
+        whole, uuid = self._whole, self._ask("nvmlDeviceGetUUID", handle)
         unit = GpuUnit(
             key=uuid or f"{whole.key}/{at}",
             index=whole.index,
             uuid=uuid,
             model=whole.model,
-            mig=True,
+            mig=profile(self._ask("nvmlDeviceGetName", handle)),
             gpu_uuid=whole.uuid,
-            legacy_mig=legacy,
         )
-        name, slices = self._ask(nvml.name, handle), self._ask(nvml.slices, handle)
-        return MigInstance(handle, unit, profile(name, slices, ids))
+        return unit, handle
 
-    def _ask(self, read: Callable[..., _Value], *arguments: Any) -> _Value | None:
-        """Return what ``read`` reads, or None; what is never supported is not asked again."""
-        asked = (read.__name__, *map(id, arguments))
+    def _ask(self, function: str | Callable[[Any], Any], handle: Any, *arguments: int) -> Any:
+        """Return what a function of pynvml, or of ``Nvml``, gives; None without a value.
+
+        What is never supported is not asked again.
+        """
+        asked = (function, id(handle), *arguments)
         if asked in self._never:
             return None
         try:
-            return read(*arguments)
-        except nv.UnsupportedError:
+            if isinstance(function, str):
+                return self._nvml.call(function, handle, *arguments)
+            return function(handle)
+        except UnsupportedError:
             self._never.add(asked)
-        except nv.RefusedError:
+        except RefusedError:
             pass
         return None
 
 
-def _due(last: float | None, now: float, period: float) -> bool:
-    # A little early counts: samples a second apart never fall on the exact second.
-    return last is None or now - last >= period - 0.1
-
-
-@dataclass(frozen=True)
-class MigInstance:
-    """One compute instance: the unit that a program is given."""
-
-    handle: Any
-    unit: GpuUnit
-    profile: str
-
-
-def profile(name: str | None, slices: nv.MigSlices | None, ids: tuple[int, int] | None) -> str:
-    """Return the profile as nvidia-smi writes it (``3g.40gb``, ``1c.3g.40gb``).
-
-    The driver's own name of the instance ends with it; otherwise it is put together from the
-    slices, and without those the identifiers stand for it (``gi2/ci0``).
-    """
-    if name is not None and " MIG " in name:
-        return name.rsplit(" MIG ", 1)[1].strip()
-    if slices is not None:
-        part = f"{slices.compute_slices}c." if slices.compute_slices < slices.gpu_slices else ""
-        # Part of each slice is reserved: 20096 MiB are the 20 GB of a profile's name.
-        return f"{part}{slices.gpu_slices}g.{round(slices.memory_bytes / GIB)}gb"
-    return f"gi{ids[0]}/ci{ids[1]}" if ids is not None else "mig"
+def profile(name: str | None) -> str:
+    """Return the profile (``3g.40gb``), with which the driver's name of an instance ends."""
+    return name.rsplit(" MIG ", 1)[1].strip() if name is not None and " MIG " in name else "mig"

@@ -15,18 +15,10 @@ from distconsole_agent.telemetry.mapping import (
     ListedProcess,
     Listing,
     Placement,
+    ProcessTable,
     place,
 )
-from distconsole_agent.telemetry.nvml import (
-    DriverGoneError,
-    GpuGoneError,
-    GpuProcess,
-    Nvml,
-    NvmlMissingError,
-    RefusedError,
-    UnsupportedError,
-)
-from distconsole_agent.telemetry.processes import ProcessTable
+from distconsole_agent.telemetry.nvml import DriverGoneError, Nvml, NvmlError, NvmlMissingError
 
 DEADLINE_SECONDS = 0.25
 """How long one sample waits for the driver before it answers with what is there."""
@@ -47,8 +39,6 @@ MISSING_RETRY_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class Driver:
-    """The NVIDIA driver of this host and how many GPUs it has."""
-
     version: str
     gpus: int
 
@@ -71,17 +61,12 @@ class GpuSampler:
         self._reader = GpuReader(clock, table or ProcessTable())
         self._asked_at: float | None = None
         self._thread: threading.Thread | None = None
-        self._stopping = threading.Event()
-        self._asked = threading.Event()
-        self._answered = threading.Event()
-        self._answered.set()
 
     def sample(self, ranks: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
         """Return ``GPU_FIELDS`` of each GPU, or of each instance where a GPU is in MIG mode.
 
         ``ranks`` holds ``rank, local_rank, pid, cuda_visible_devices`` (null: not set) of the
-        ranks on this host, and may hold ``cuda_device_order``. Empty without NVML or a GPU, and
-        until the driver first answered.
+        ranks on this host. Empty without NVML or a GPU, and until the driver first answered.
         """
         now = self._clock()
         if self._asked_at is None or now - self._asked_at >= REUSE_SECONDS:
@@ -100,48 +85,22 @@ class GpuSampler:
 
     def close(self, timeout_seconds: float = 1.0) -> None:
         """Let go of the driver; a thread that hangs in it is left behind (it is a daemon)."""
-        thread, self._thread = self._thread, None
-        if thread is None:
-            return
-        self._stopping.set()
-        self._answered.clear()
-        self._asked.set()
-        thread.join(timeout_seconds)
+        if self._thread is not None:
+            self._thread.join(timeout_seconds)
+            self._run(self._reader.close, timeout_seconds)
 
     def _ask(self, timeout_seconds: float) -> None:
-        # Unanswered: a thread is still in the driver, and no second one may follow it there.
-        if not self._answered.is_set() or self._reader.rests():
-            return
-        self._asked_at = self._clock()
-        self._answered.clear()
-        if self._thread is None:
-            self._start()
-        self._asked.set()
-        self._answered.wait(timeout_seconds)
+        if not self._reader.rests() and self._run(self._reader.read, timeout_seconds):
+            self._asked_at = self._clock()
 
-    def _start(self) -> None:
-        self._asked.clear()
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(
-            target=self._run, args=(self._stopping,), name="gpu-reader", daemon=True
-        )
+    def _run(self, work: Callable[[], None], timeout_seconds: float) -> bool:
+        """Do ``work`` in a thread and wait for it; False while another thread is in the driver."""
+        if self._thread is not None and self._thread.is_alive():
+            return False
+        self._thread = threading.Thread(target=work, name="gpu-reader", daemon=True)
         self._thread.start()
-
-    def _run(self, stopping: threading.Event) -> None:
-        while not stopping.is_set():
-            self._asked.wait()
-            self._asked.clear()
-            try:
-                if not stopping.is_set():
-                    self._reader.read()
-                if stopping.is_set():
-                    self._reader.close()
-            except BaseException:
-                # Never seen; the next sample starts another thread.
-                self._thread = None
-                raise
-            finally:
-                self._answered.set()
+        self._thread.join(timeout_seconds)
+        return True
 
 
 class GpuReader:
@@ -191,26 +150,20 @@ class GpuReader:
         if self.rests():
             return False
         try:
-            nvml = Nvml.open()
+            self._nvml = Nvml.open()
+            self._adopt(self._nvml)
         except NvmlMissingError:
             self._retry_at = now + MISSING_RETRY_SECONDS
             return False
-        except DriverGoneError:
-            self._retry_at = now + DRIVER_RETRY_SECONDS
-            return False
-        try:
-            self._adopt(nvml)
-        except (DriverGoneError, GpuGoneError, UnsupportedError, RefusedError):
-            nvml.close()
-            self._retry_at = now + DRIVER_RETRY_SECONDS
+        except NvmlError:
+            self._drop_driver(now)
             return False
         return True
 
     def _adopt(self, nvml: Nvml) -> None:
-        count = nvml.count()
-        self.driver = Driver(nvml.driver_version(), count)
+        count = nvml.call("nvmlDeviceGetCount")
+        self.driver = Driver(nvml.call("nvmlSystemGetDriverVersion"), count)
         self.listing = Listing()
-        self._nvml = nvml
         self._devices = [None] * count
         self._retry_gpu_at = {}
         if len(self.readings) != count:
@@ -228,7 +181,9 @@ class GpuReader:
             device = self._devices[index] or Device(self._nvml, index)
             self._devices[index] = device
             device.read(now, listing)
-        except (GpuGoneError, UnsupportedError, RefusedError):
+        except DriverGoneError:
+            raise
+        except NvmlError:
             # A handle that was refused at all (no permission for this GPU) is asked for later too.
             self._devices[index] = None
             self._retry_gpu_at[index] = now + GPU_RETRY_SECONDS
@@ -240,22 +195,15 @@ class GpuReader:
 
     def _describe(self) -> dict[str, tuple[ListedProcess, ...]]:
         return {
-            reading.unit.key: tuple(self._process(one) for one in reading.processes)
+            reading.unit.key: tuple(self._table.look_up(*process) for process in reading.processes)
             for of_gpu in self.readings
             for reading in of_gpu
         }
 
-    def _process(self, process: GpuProcess) -> ListedProcess:
-        pid, used = process.pid, process.used_bytes
-        if not self._table.is_same(pid):
-            return ListedProcess(pid, None, None, used, ())
-        facts = self._table.facts(pid)
-        return ListedProcess(pid, facts.user, facts.command, used, self._table.lineage(pid))
-
 
 def _unknown(index: int) -> tuple[UnitReading, ...]:
     unit = GpuUnit(key=f"gpu{index}", index=index, uuid=None, model=None)
-    return (UnitReading(unit, None, None, {}, (), None),)
+    return (UnitReading(unit, {}, (), None),)
 
 
 def _entry(
@@ -270,8 +218,8 @@ def _entry(
         entry["processes"] = placement.processes.get(key, [])
     entry["gpu"] = reading.unit.index
     entry["uuid"] = reading.unit.uuid
-    entry["name"] = reading.name
-    entry["mig"] = reading.mig
+    entry["name"] = reading.unit.model
+    entry["mig"] = reading.unit.mig
     entry["rank"] = placement.ranks.get(key)
     if reading.read_at is not None and reading.read_at <= asked_at - REUSE_SECONDS:
         entry["age_s"] = round(now - reading.read_at, 1)

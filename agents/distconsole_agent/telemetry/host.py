@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from distconsole_agent.contract.protocol import NODE_FIELDS
+from distconsole_agent.system.cgroup import MemoryGroup, memory_group
 from distconsole_agent.system.kernel_files import first_line_of, number_of
-from distconsole_agent.telemetry import cgroup
 from distconsole_agent.telemetry.rates import Rate
 
 SURVEY_SECONDS = 60.0
@@ -46,20 +46,17 @@ class HostSampler:
         self._clock = clock
         self._proc_root = proc_root
         self._sys_root = sys_root
-        self._psutil: Any = None
-        self._loaded = False
+        self._psutil = load_psutil()
         self._surveyed_at: float | None = None
         self._interfaces: frozenset[str] = frozenset()
         self._disks: frozenset[str] = frozenset()
         self._ports: tuple[RdmaPort, ...] = ()
-        self._memory_group: cgroup.MemoryGroup | None = None
+        self._memory_group: MemoryGroup | None = None
         self._cpu_times: tuple[float, float] | None = None
         self._rates = {name: Rate() for name in NODE_FIELDS if name.endswith("_s")}
 
     def sample(self) -> dict[str, Any]:
         """Return ``NODE_FIELDS``: percent, bytes, bytes a second; null where nothing says."""
-        if not self._loaded:
-            self._psutil, self._loaded = load_psutil(), True
         values: dict[str, Any] = dict.fromkeys(NODE_FIELDS)
         values["cpus"] = os.cpu_count()
         values["load1"] = _or_none(lambda: round(os.getloadavg()[0], 2))
@@ -89,7 +86,7 @@ class HostSampler:
         if (interfaces, whole, ports) != (self._interfaces, self._disks, self._ports):
             self._rates = {name: Rate() for name in self._rates}
         self._interfaces, self._disks, self._ports = interfaces, whole, ports
-        self._memory_group = cgroup.memory_group(self._proc_root, self._sys_root)
+        self._memory_group = memory_group(self._proc_root, self._sys_root)
 
     def _cpu_percent(self) -> float | None:
         """Return the busy share of all CPUs since the sample before, 0 to 100.

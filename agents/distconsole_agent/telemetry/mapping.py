@@ -1,8 +1,4 @@
-"""Which rank works on which GPU, by the driver's process list and the ranks' variables.
-
-NVML numbers GPUs in PCI order. CUDA does so with ``CUDA_DEVICE_ORDER=PCI_BUS_ID``; by default it
-puts the fastest first, which is the same order where all GPUs are of one model.
-"""
+"""Which processes and rank are on which GPU, by the driver's list and the ranks' variables."""
 
 from __future__ import annotations
 
@@ -11,39 +7,48 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from distconsole_agent.system.procfs import (
+    open_files,
+    printable,
+    read_head,
+    read_process,
+    sees_all_processes,
+    user_name,
+)
+
 MAX_SHOWN = 32
 """Processes of one GPU in a sample."""
+
+MAX_COMMAND = 200
+"""Characters of a command line that are kept."""
+
+MAX_ANCESTORS = 64
 
 
 @dataclass(frozen=True)
 class GpuUnit:
     """What a rank can be given: a GPU, or one instance of a GPU in MIG mode.
 
-    ``key`` is unique on the node, ``model`` is that of the whole GPU. ``legacy_mig`` is the name of an instance before driver 470,
-    ``MIG-GPU-<uuid>/<gpu instance>/<compute instance>``.
+    ``key`` is unique on the node, ``model`` and ``gpu_uuid`` are those of the whole GPU, ``mig`` is
+    the profile of an instance.
     """
 
     key: str
     index: int
     uuid: str | None
     model: str | None
-    mig: bool = False
+    mig: str | None = None
     gpu_uuid: str | None = None
-    legacy_mig: str | None = None
 
 
-def visible_units(
-    units: Sequence[GpuUnit],
-    cuda_visible_devices: str | None,
-    cuda_device_order: str | None = None,
-) -> list[GpuUnit]:
+def visible_units(units: Sequence[GpuUnit], cuda_visible_devices: str | None) -> list[GpuUnit]:
     """Return what CUDA would show, in its order; empty where that cannot be told.
 
     As the CUDA C++ Programming Guide has it ("CUDA Environment Variables"): the list ends at the
     first entry that names nothing, an identifier may be cut short as long as it is unique, and of
     a GPU in MIG mode that is named by its number only one instance is used.
     """
-    by_number = _by_number(units, cuda_device_order)
+    by_number = _by_number(units)
     if cuda_visible_devices is None:
         return list(by_number.values())
     chosen: list[GpuUnit] = []
@@ -65,10 +70,9 @@ def ranks_by_unit(
 ) -> dict[str, int]:
     """Return the rank that works on each unit, by ``GpuUnit.key``.
 
-    ``ranks`` holds ``rank, local_rank, cuda_visible_devices`` and, if known,
-    ``cuda_device_order``. ``holders`` says which ranks have a process on a unit, by key: where it
-    names a rank, that is believed; the other ranks are placed by their variables and local rank.
-    Of several ranks on one unit the lowest is named.
+    ``ranks`` holds ``rank, local_rank, cuda_visible_devices``. ``holders`` says which ranks have a
+    process on a unit, by key: where it names a rank, that is believed; the other ranks are placed
+    by their variables and local rank. Of several ranks on one unit the lowest is named.
     """
     assigned = {key: min(found) for key, found in holders.items() if found}
     seen = {rank for found in holders.values() for rank in found}
@@ -84,16 +88,21 @@ def ranks_by_unit(
 
 def _find_usual_unit(units: Sequence[GpuUnit], entry: Mapping[str, Any]) -> GpuUnit | None:
     """Return the unit of a rank that follows the usual rule: device ``local_rank``, or the only one."""
-    shown = visible_units(units, entry.get("cuda_visible_devices"), entry.get("cuda_device_order"))
-    if len(shown) == 1 and entry.get("cuda_visible_devices") is not None:
+    visible = entry.get("cuda_visible_devices")
+    shown = visible_units(units, visible)
+    if len(shown) == 1 and visible is not None:
         return shown[0]
     local_rank = int(entry["local_rank"])
     return shown[local_rank] if 0 <= local_rank < len(shown) else None
 
 
-def _by_number(units: Sequence[GpuUnit], order: str | None) -> dict[int, GpuUnit]:
-    """Return the units by CUDA's number; empty where CUDA's order is not NVML's."""
-    if order != "PCI_BUS_ID" and len({unit.model for unit in units}) > 1:
+def _by_number(units: Sequence[GpuUnit]) -> dict[int, GpuUnit]:
+    """Return the units by CUDA's number; empty where CUDA's order is not NVML's.
+
+    NVML numbers GPUs in PCI order. CUDA puts the fastest first, which is the same order where all
+    GPUs are of one model.
+    """
+    if len({unit.model for unit in units}) > 1:
         return {}
     numbered: dict[int, GpuUnit] = {}
     for unit in units:
@@ -105,27 +114,13 @@ def _find_named_unit(
     word: str, units: Sequence[GpuUnit], by_number: Mapping[int, GpuUnit]
 ) -> GpuUnit | None:
     if word.startswith("MIG-"):
-        return _only(
-            unit for unit in units if unit.mig and _matches(word, unit.uuid, unit.legacy_mig)
-        )
+        matching = [unit for unit in units if unit.mig and (unit.uuid or "").startswith(word)]
+        return matching[0] if len(matching) == 1 else None
     if word.startswith("GPU-"):
-        matching = [unit for unit in units if _matches(word, unit.gpu_uuid or unit.uuid)]
-        if len({unit.index for unit in matching}) != 1:
-            return None
-        return matching[0]
+        matching = [unit for unit in units if (unit.gpu_uuid or unit.uuid or "").startswith(word)]
+        return matching[0] if len({unit.index for unit in matching}) == 1 else None
     number = re.match(r"\+?(\d+)", word)
     return by_number.get(int(number.group(1))) if number else None
-
-
-def _matches(word: str, *identifiers: str | None) -> bool:
-    return any(
-        identifier is not None and identifier.startswith(word) for identifier in identifiers
-    )
-
-
-def _only(matching: Any) -> GpuUnit | None:
-    found = list(matching)
-    return found[0] if len(found) == 1 else None
 
 
 @dataclass(frozen=True)
@@ -137,6 +132,48 @@ class ListedProcess:
     command: str | None
     used_bytes: int | None
     lineage: tuple[int, ...]
+
+
+class ProcessTable:
+    """Looks processes up by the pid that the driver gave.
+
+    Inside a container some drivers give the pid of the host, which may be another process here.
+    There a pid is believed only if that process has an NVIDIA device open.
+    """
+
+    def __init__(self, proc_root: str = "/proc") -> None:
+        self._proc = proc_root
+
+    def look_up(self, pid: int, used_bytes: int | None) -> ListedProcess:
+        """Return who ``pid`` is: owner and command, without control characters and bounded."""
+        process = read_process(pid, self._proc) if self.is_same(pid) else None
+        if process is None:
+            return ListedProcess(pid, None, None, used_bytes, ())
+        words = read_head(f"{self._proc}/{pid}/cmdline", 4096) or process.name.encode()
+        user = printable(user_name(process.uid).encode(), MAX_COMMAND)
+        return ListedProcess(
+            pid, user, printable(words, MAX_COMMAND), used_bytes, self.lineage(pid)
+        )
+
+    def is_same(self, pid: int) -> bool:
+        """Say whether ``pid`` here is the process that the driver means."""
+        if self.sees_host():
+            return True
+        files = open_files(pid, self._proc)
+        return any(path.startswith("/dev/nvidia") for path in files)
+
+    def sees_host(self) -> bool:
+        """Say whether pids here are those of the host, and so those of the driver."""
+        return sees_all_processes(self._proc)
+
+    def lineage(self, pid: int) -> tuple[int, ...]:
+        """Return ``pid`` and the processes above it, nearest first, without the first process."""
+        found: list[int] = []
+        while pid > 1 and pid not in found and len(found) < MAX_ANCESTORS:
+            found.append(pid)
+            process = read_process(pid, self._proc)
+            pid = process.ppid if process is not None else 0
+        return tuple(found)
 
 
 @dataclass(frozen=True)

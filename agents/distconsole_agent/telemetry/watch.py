@@ -14,7 +14,6 @@ from distconsole_agent.contract.limits import (
     MIN_WATCH_SECONDS,
 )
 from distconsole_agent.contract.refusal import bad_request
-from distconsole_agent.system.kernel_files import first_line_of
 from distconsole_agent.system.paces import to_next_second
 
 if TYPE_CHECKING:
@@ -78,12 +77,7 @@ class Telemetry:
 
 
 class Sampling:
-    """Gives every active run a sample a second, from one thread that ends when there is none.
-
-    Args:
-        telemetry: Where samples come from.
-        targets: Returns each active run's rank processes and where its sample goes.
-    """
+    """Gives every active run a sample a second, from one thread that ends when there is none."""
 
     def __init__(
         self,
@@ -134,8 +128,7 @@ def watch(
 ) -> None:
     """Send a sample every ``interval`` seconds until cancelled.
 
-    Raises:
-        Refusal: when ``interval`` is not a number of seconds.
+    Raises Refusal when ``interval`` is not a number of seconds.
     """
     if (
         isinstance(interval, bool)
@@ -149,13 +142,7 @@ def watch(
         cancelled.wait(seconds)
 
 
-def boot_id() -> str | None:
-    """Return what tells this boot of the node from others; None where the kernel does not say."""
-    return first_line_of("/proc/sys/kernel/random/boot_id")
-
-
 def memory_total() -> int | None:
-    """Return the node's memory in bytes."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError):

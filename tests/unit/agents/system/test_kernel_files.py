@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from distconsole_agent.system.kernel_files import entries_of, first_line_of, number_of, text_of
-from distconsole_agent.system.users import user_name
+from distconsole_agent.system.procfs import user_name
 
 
 @pytest.mark.parametrize(

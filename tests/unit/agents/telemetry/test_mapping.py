@@ -1,12 +1,28 @@
-"""Ranks to GPUs, by process and by CUDA_VISIBLE_DEVICES, over the ways people write it."""
+"""Ranks to GPUs, by process and by CUDA_VISIBLE_DEVICES, and who a process is, over made-up /proc trees."""
 
 from __future__ import annotations
 
+import os
+import pwd
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
-from distconsole_agent.telemetry.mapping import GpuUnit, ranks_by_unit, visible_units
+from distconsole_agent.system.procfs import printable
+from distconsole_agent.telemetry.mapping import (
+    MAX_COMMAND,
+    GpuUnit,
+    ProcessTable,
+    ranks_by_unit,
+    visible_units,
+)
 
 H100 = "NVIDIA H100"
+HOST = 4026531836
+"""The first pid namespace."""
+
 GPUS = tuple(
     GpuUnit(key=f"GPU-{index}aaa-{index}", index=index, uuid=f"GPU-{index}aaa-{index}", model=H100)
     for index in range(4)
@@ -20,9 +36,8 @@ def instance(gpu: int, at: int) -> GpuUnit:
         index=gpu,
         uuid=f"MIG-{gpu}{at}-dead",
         model=H100,
-        mig=True,
+        mig="3g.40gb",
         gpu_uuid=GPUS[gpu].uuid,
-        legacy_mig=f"MIG-{GPUS[gpu].uuid}/{at}/0",
     )
 
 
@@ -68,16 +83,12 @@ def test_numbers_mean_nothing_where_cuda_may_sort_unlike_gpus() -> None:
     assert visible_units(MIXED, None) == []
 
 
-def test_numbers_are_pci_order_where_the_job_says_so() -> None:
-    assert visible_units(MIXED, "2,0", "PCI_BUS_ID") == [MIXED[2], MIXED[0]]
-
-
 def test_identifiers_hold_whatever_the_order_is() -> None:
     assert visible_units(MIXED, "GPU-l4") == [MIXED[2]]
 
 
-@pytest.mark.parametrize("written", ["MIG-02-dead", "MIG-02", f"MIG-{GPUS[0].uuid}/2/0"], ids=str)
-def test_an_instance_is_found_by_both_of_its_names(written: str) -> None:
+@pytest.mark.parametrize("written", ["MIG-02-dead", "MIG-02"])
+def test_an_instance_is_found_by_its_name(written: str) -> None:
     assert visible_units(WITH_MIG, written) == [WITH_MIG[1]]
 
 
@@ -123,3 +134,88 @@ def test_of_several_ranks_on_one_gpu_the_lowest_is_named() -> None:
 
 def test_a_rank_beyond_the_visible_devices_is_put_on_none() -> None:
     assert ranks_by_unit(GPUS, [rank(0, 7, None), rank(1, 0, "")], {}) == {}
+
+
+def process(proc: Path, pid: int, parent: int, name: str = "python", command: str = "") -> Path:
+    folder = proc / str(pid)
+    (folder / "fd").mkdir(parents=True)
+    (folder / "stat").write_text(f"{pid} ({name}) S {parent} {' 1' * 20}\n")
+    (folder / "cmdline").write_text(command)
+    return folder
+
+
+def in_namespace(proc: Path, number: int) -> None:
+    (proc / "self" / "ns").mkdir(parents=True)
+    (proc / "self" / "ns" / "pid").symlink_to(f"pid:[{number}]")
+
+
+def test_this_process_is_described_by_its_owner_and_command() -> None:
+    facts = ProcessTable().look_up(os.getpid(), None)
+    assert facts.user == pwd.getpwuid(os.getuid()).pw_name
+    assert facts.command is not None
+    assert "python" in facts.command or "pytest" in facts.command
+
+
+def test_a_process_that_ended_is_described_by_nothing(tmp_path: Path) -> None:
+    facts = ProcessTable(str(tmp_path)).look_up(4, None)
+    assert (facts.user, facts.command) == (None, None)
+
+
+def test_a_kernel_thread_has_the_kernels_name(tmp_path: Path) -> None:
+    in_namespace(tmp_path, HOST)
+    process(tmp_path, 5, 2, name="kworker/0:1")
+    assert ProcessTable(str(tmp_path)).look_up(5, None).command == "kworker/0:1"
+
+
+def test_a_command_cannot_carry_terminal_escapes(tmp_path: Path) -> None:
+    in_namespace(tmp_path, HOST)
+    process(tmp_path, 5, 1, command="python\0train\x1b]0;owned\x07.py\0\u202e--lr\0\x9b31m\n")
+    assert (
+        ProcessTable(str(tmp_path)).look_up(5, None).command
+        == "python train ]0;owned .py --lr 31m"
+    )
+
+
+def test_a_command_is_bounded() -> None:
+    assert len(printable(b"x" * 10_000, MAX_COMMAND)) == MAX_COMMAND
+
+
+def test_the_lineage_of_a_process_begins_with_itself_and_its_parent() -> None:
+    child = subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    try:
+        assert ProcessTable().lineage(child.pid)[:2] == (child.pid, os.getpid())
+        assert child.pid not in ProcessTable().lineage(os.getpid())
+    finally:
+        child.communicate(b"\n", timeout=10)
+
+
+def test_a_name_with_parentheses_does_not_hide_the_parent(tmp_path: Path) -> None:
+    process(tmp_path, 7, 3, name="a) S 99 (b")
+    process(tmp_path, 3, 1)
+    assert ProcessTable(str(tmp_path)).lineage(7) == (7, 3)
+
+
+def test_a_loop_of_parents_ends(tmp_path: Path) -> None:
+    process(tmp_path, 7, 8)
+    process(tmp_path, 8, 7)
+    assert ProcessTable(str(tmp_path)).lineage(7) == (7, 8)
+
+
+def test_on_the_host_a_pid_is_the_drivers_pid(tmp_path: Path) -> None:
+    in_namespace(tmp_path, HOST)
+    process(tmp_path, 7, 1)
+    table = ProcessTable(str(tmp_path))
+    assert table.look_up(7, None).lineage == (7,)
+    assert table.look_up(8, None).lineage == ()
+
+
+def test_in_a_container_a_pid_is_believed_only_with_a_gpu_open(tmp_path: Path) -> None:
+    in_namespace(tmp_path, 4026532999)
+    process(tmp_path, 7, 1)
+    (process(tmp_path, 8, 1) / "fd" / "9").symlink_to("/dev/nvidia0")
+    table = ProcessTable(str(tmp_path))
+    assert not table.is_same(7)
+    assert table.is_same(8)
+    assert not table.is_same(99)

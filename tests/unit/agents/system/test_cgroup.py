@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from distconsole_agent.telemetry.cgroup import memory_group
+from distconsole_agent.system.cgroup import memory_group
 
 GIB = 2**30
 

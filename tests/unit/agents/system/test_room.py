@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from distconsole_agent.node_folder.disk_watch import DiskWatch
+from distconsole_agent.supervisor import notes
 from distconsole_agent.system.loop import Loop
-from distconsole_agent.system.room import Disk
+from distconsole_agent.system.room import Disk, DiskWatch
 
 GIB = 1 << 30
 FOLDER = "/scratch/dc/runs/digits"
@@ -38,7 +38,7 @@ class Asked:
         self.disk = Disk(0, 0)
         self.go = threading.Semaphore(0)
         self.done = threading.Semaphore(0)
-        monkeypatch.setattr("distconsole_agent.node_folder.disk_watch.LOOK_SECONDS", 0.0)
+        monkeypatch.setattr("distconsole_agent.system.room.LOOK_SECONDS", 0.0)
 
     def __call__(self, _folder: str) -> Disk:
         self.done.release()
@@ -55,7 +55,11 @@ class Asked:
 def watched(asked: Asked) -> tuple[DiskWatch, Turns, list[dict[str, Any]]]:
     told: list[dict[str, Any]] = []
     loop = Turns()
-    watch = DiskWatch(cast("Loop", loop), FOLDER, "node1", told.append, asked)
+
+    def low(disk: Disk) -> None:
+        told.append(notes.disk_low("node1", FOLDER, disk))
+
+    watch = DiskWatch(cast("Loop", loop), FOLDER, low, asked)
     watch.begin()
     asked.done.acquire()
     return watch, loop, told

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pwd
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple
+
+from distconsole_agent.system.kernel_files import boottime
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _KERNEL_THREAD = 0x00200000
@@ -13,6 +17,9 @@ _KERNEL_THREAD = 0x00200000
 
 MAX_NAME = 32
 MAX_FILES = 4096
+
+_FIRST_PID_NAMESPACE = 0xEFFFFFFC
+"""PROC_PID_INIT_INO of include/linux/proc_ns.h."""
 
 
 class Process(NamedTuple):
@@ -36,16 +43,7 @@ class Process(NamedTuple):
         }
 
 
-def uptime_seconds(root: str = "/proc") -> float:
-    """Return how long this kernel runs; 0 where it does not say."""
-    try:
-        with open(f"{root}/uptime", encoding="ascii") as file:
-            return float(file.read(64).split()[0])
-    except (OSError, ValueError, IndexError):
-        return 0.0
-
-
-def read_process(pid: int, uptime: float, root: str = "/proc") -> Process | None:
+def read_process(pid: int, root: str = "/proc") -> Process | None:
     """Return what is known of ``pid``; None when there is no such process (any more)."""
     try:
         with open(f"{root}/{pid}/stat", "rb") as file:
@@ -58,28 +56,22 @@ def read_process(pid: int, uptime: float, root: str = "/proc") -> Process | None
     fields = text[closed + 2 :].split()
     if opened < 0 or len(fields) < 20:
         return None
-    name = text[opened + 1 : closed].decode("utf-8", "replace")
     return Process(
         pid,
         int(fields[1]),
         uid,
-        "".join(c if c.isprintable() else "?" for c in name)[:MAX_NAME],
+        printable(text[opened + 1 : closed], MAX_NAME),
         fields[0].decode("ascii", "replace"),
-        max(0.0, uptime - int(fields[19]) / _TICKS),
+        max(0.0, boottime() - int(fields[19]) / _TICKS),
         int(fields[19]),
         bool(int(fields[6]) & _KERNEL_THREAD),
     )
 
 
-def all_processes(root: str = "/proc") -> dict[int, Process]:
-    uptime = uptime_seconds(root)
-    found: dict[int, Process] = {}
-    for name in os.listdir(root):
-        if name.isdigit():
-            process = read_process(int(name), uptime, root)
-            if process is not None:
-                found[process.pid] = process
-    return found
+def all_processes() -> dict[int, Process]:
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    found = (read_process(pid) for pid in pids)
+    return {process.pid: process for process in found if process is not None}
 
 
 def descendants_of(pid: int, processes: dict[int, Process]) -> set[int]:
@@ -96,9 +88,9 @@ def descendants_of(pid: int, processes: dict[int, Process]) -> set[int]:
     return found
 
 
-def open_files(pid: int) -> Iterator[str]:
+def open_files(pid: int, root: str = "/proc") -> Iterator[str]:
     """Yield what the descriptors of ``pid`` lead to; nothing where we may not look."""
-    folder = f"/proc/{pid}/fd"
+    folder = f"{root}/{pid}/fd"
     try:
         names = os.listdir(folder)
     except OSError:
@@ -109,9 +101,33 @@ def open_files(pid: int) -> Iterator[str]:
 
 
 def read_head(path: str, size: int) -> bytes:
-    """Return the beginning of a file; nothing where it cannot be read."""
     try:
         with open(path, "rb") as file:
             return file.read(size)
     except OSError:
         return b""
+
+
+def sees_all_processes(root: str = "/proc") -> bool:
+    """Say whether this is the first pid namespace, from which those of containers are seen."""
+    try:
+        return os.readlink(f"{root}/self/ns/pid") == f"pid:[{_FIRST_PID_NAMESPACE}]"
+    except OSError:
+        return False
+
+
+def printable(raw: bytes, most: int) -> str:
+    """Return ``raw`` as one line of printable text of at most ``most`` characters."""
+    text = raw.decode("utf-8", "replace")
+    shown = "".join(letter if letter.isprintable() else " " for letter in text)
+    return " ".join(shown.split())[:most]
+
+
+@lru_cache(maxsize=1024)
+def user_name(uid: int | None = None) -> str:
+    """Return the name of a user, by default our own; the number where there is no name."""
+    number = os.getuid() if uid is None else uid
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return str(number)

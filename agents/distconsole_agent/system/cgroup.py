@@ -1,0 +1,158 @@
+"""The limits of this process's control groups, which hold for ranks too, and kills in its own.
+
+A limit holds for everything below it, so each is looked for on the whole way up. Versions 1 and 2
+are read as in ``Documentation/admin-guide/cgroup-v1/memory.rst`` and ``cgroup-v2.rst`` of Linux.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from distconsole_agent.system.kernel_files import first_line_of, number_of, text_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_NO_LIMIT = 2**60
+"""Version 1 writes a number near 2**63 where there is no limit."""
+
+
+class Group(NamedTuple):
+    """A control group; ``name`` is its path below the mount, ``/`` for that itself."""
+
+    folder: str
+    version: int
+    name: str
+
+    def path(self, v2_name: str, v1_name: str) -> str:
+        """Return the path of one of its files, which each version names differently."""
+        return f"{self.folder}/{v2_name if self.version == 2 else v1_name}"
+
+
+class MemoryGroup(NamedTuple):
+    """The group whose memory limit is the lowest of all the groups above this process."""
+
+    at: Group
+    limit_bytes: int
+
+    def used_bytes(self) -> int | None:
+        """Return what cannot be reclaimed at once: usage less the inactive file cache."""
+        usage = number_of(self.at.path("memory.current", "memory.usage_in_bytes"))
+        name = "inactive_file" if self.at.version == 2 else "total_inactive_file"
+        inactive = _entry(f"{self.at.folder}/memory.stat", name) or 0
+        return None if usage is None else max(0, usage - inactive)
+
+
+def memory_group(
+    proc_root: Path | str = "/proc", sys_root: Path | str = "/sys"
+) -> MemoryGroup | None:
+    """Return the group with the lowest memory limit, or None without any limit."""
+    best: MemoryGroup | None = None
+    for groups in _hierarchies("memory", proc_root, sys_root):
+        for group in groups:
+            limit = number_of(group.path("memory.max", "memory.limit_in_bytes"))
+            if limit is not None and limit < (best.limit_bytes if best else _NO_LIMIT):
+                best = MemoryGroup(group, limit)
+    return best
+
+
+def memory_kills(proc_root: Path | str = "/proc", sys_root: Path | str = "/sys") -> int | None:
+    """Return how often the kernel has killed for memory in this process's own group; None if unknown."""
+    for groups in _hierarchies("memory", proc_root, sys_root):
+        own = next((group for group in groups if os.path.isdir(group.folder)), groups[-1])
+        kills = _entry(own.path("memory.events", "memory.oom_control"), "oom_kill")
+        if kills is not None:
+            return kills
+    return None
+
+
+def tightest_limits(root: str = "") -> dict[str, str | None]:
+    """Return the limits of this process's groups that leave least, and what is used of them.
+
+    ``memory_max``, ``memory_used``, ``pids_max`` and ``pids_used`` are decimal numbers, ``cpu_max`` is
+    ``QUOTA PERIOD`` in microseconds; null where nothing is limited or said.
+    """
+    memory = _tightest(
+        (
+            group.path("memory.max", "memory.limit_in_bytes"),
+            group.path("memory.current", "memory.usage_in_bytes"),
+        )
+        for group in _groups("memory", root)
+    )
+    pids = _tightest(
+        (f"{group.folder}/pids.max", f"{group.folder}/pids.current")
+        for group in _groups("pids", root)
+    )
+    quotas = map(_cpu_quota, _groups("cpu", root))
+    limited = [each for each in quotas if each and all(map(str.isdigit, each.split()))]
+    return {
+        "memory_max": memory[0],
+        "memory_used": memory[1],
+        "pids_max": pids[0],
+        "pids_used": pids[1],
+        "cpu_max": min(limited, key=_share, default=None),
+    }
+
+
+def _groups(controller: str, root: str) -> list[Group]:
+    every = _hierarchies(controller, f"{root}/proc", f"{root}/sys")
+    return [group for groups in every for group in groups]
+
+
+def _hierarchies(
+    controller: str, proc_root: Path | str, sys_root: Path | str
+) -> Iterator[list[Group]]:
+    """Yield, of each hierarchy that may have a controller, this process's group and those above it.
+
+    Inside a container the path may be the host's, and the mount already the container's own group.
+    """
+    mount = f"{sys_root}/fs/cgroup"
+    for line in text_of(f"{proc_root}/self/cgroup").splitlines():
+        number, controllers, path = [*line.split(":", 2), "", ""][:3]
+        if controller in controllers.split(","):
+            base, version = f"{mount}/{controller}", 1
+        elif number == "0" and not controllers:
+            unified = f"{mount}/unified"
+            base, version = unified if os.path.isdir(unified) else mount, 2
+        else:
+            continue
+        parts = [part for part in path.split("/") if part and part != ".."]
+        names = ["/" + "/".join(parts[:length]) for length in range(len(parts), -1, -1)]
+        yield [Group(base + name.rstrip("/"), version, name) for name in names]
+
+
+def _tightest(files: Iterator[tuple[str, str]]) -> tuple[str | None, str | None]:
+    """Return the limit that leaves least, and what is used of it, from files of both."""
+    best: tuple[int, int] | None = None
+    for limit_file, used_file in files:
+        limit, used = number_of(limit_file), number_of(used_file) or 0
+        if (
+            limit is not None
+            and 0 <= limit < _NO_LIMIT
+            and (best is None or limit - used < best[0] - best[1])
+        ):
+            best = (limit, used)
+    return (None, None) if best is None else (str(best[0]), str(best[1]))
+
+
+def _cpu_quota(group: Group) -> str:
+    if group.version == 2:
+        return first_line_of(f"{group.folder}/cpu.max") or ""
+    names = ("cpu.cfs_quota_us", "cpu.cfs_period_us")
+    return " ".join(str(first_line_of(f"{group.folder}/{name}")) for name in names)
+
+
+def _share(quota: str) -> float:
+    allowed, _, period = quota.partition(" ")
+    return int(allowed) / max(1, int(period or 1))
+
+
+def _entry(path: str, wanted: str) -> int | None:
+    """Return the number behind a name, in a file with one of each a line."""
+    for line in text_of(path).splitlines():
+        name, _, value = line.partition(" ")
+        if name == wanted and value.isdigit():
+            return int(value)
+    return None
