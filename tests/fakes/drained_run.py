@@ -7,7 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from distconsole_agent.journal.journal import Journal, Reader
+from distconsole_agent.journal.journal import Journal
+from distconsole_agent.journal.reader import Reader
 from distconsole_agent.journal.source_collector import SourceCollector
 from distconsole_agent.server.follow import LogTexts
 from distconsole_agent.supervisor.proctree import read_stat

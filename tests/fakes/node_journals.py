@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from distconsole_agent.journal.journal import Journal, Reader
+from distconsole_agent.journal.journal import Journal
+from distconsole_agent.journal.reader import Reader
 
 
 def note(text: str) -> dict[str, Any]:

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from distconsole_agent.journal.journal import Journal, Reader
+from distconsole_agent.journal.journal import Journal
+from distconsole_agent.journal.reader import Reader
 
 SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, (2).to_bytes(4, sys.byteorder)
 

@@ -15,8 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 from distconsole_agent.contract.limits import QUIET_SECONDS, QUIET_TICK_SECONDS, TICK_SECONDS
-from distconsole_agent.journal.journal import Journal, JournalError, Reader
+from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.lines import body_of
+from distconsole_agent.journal.reader import JournalError, Reader
 from distconsole_agent.journal.source_collector import SourceCollector
 from distconsole_agent.node_folder.folders import remove_tree, write_private
 from distconsole_agent.supervisor.notes import record_damage
@@ -35,12 +36,7 @@ READ_ALONG_SECONDS = 0.25
 
 
 class ActiveRun:
-    """A run that goes on on this node.
-
-    Args:
-        folder: Its folder.
-        spec: Its ``spec.json``.
-        over: Called once, from the run's thread, when its journal has ended.
+    """A run that goes on here; its thread calls ``over`` once, when its journal has ended.
 
     Attributes:
         kept: Whether the disk may still keep the record of how it ended.
@@ -63,7 +59,6 @@ class ActiveRun:
         self._thread = threading.Thread(target=self._attend, name=f"run {self.run}", daemon=True)
 
     def begin(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def leave(self) -> None:
@@ -73,7 +68,6 @@ class ActiveRun:
         self.journal.close()
 
     def rank_processes(self) -> list[dict[str, Any]]:
-        """Return the processes of the run's ranks here."""
         collector = self._collector
         return collector.rank_processes() if collector is not None else []
 
@@ -184,21 +178,14 @@ def _loss_note(journal: Journal) -> dict[str, Any]:
 def write_summary(folder: str, journal: Journal) -> None:
     """Write ``ended.json``: the ``end`` entry and who wrote it, so that nobody has to search it.
 
-    Raises:
-        OSError: when it cannot be written.
-        JournalError: when the journal cannot be read.
+    Raises OSError when it cannot be written, JournalError when the journal cannot be read.
     """
     end = {**last_entry(journal), "journal": journal.journal_id}
     write_private(os.path.join(folder, "ended.json"), end)
 
 
 def last_entry(journal: Journal) -> dict[str, Any]:
-    """Return the last entry; empty when there is none.
-
-    Raises:
-        OSError: when the journal cannot be read.
-        JournalError: when the journal is damaged.
-    """
+    """Return the last entry; empty without any. Raises OSError and JournalError as ``Reader``."""
     reader = Reader(journal.folder, journal.last_seq - 1)
     try:
         lines = reader.read()

@@ -1,17 +1,13 @@
 """A run's journal: entries with gapless numbers and how far each source was read.
 
-A batch of entries and one mark line go to the file with a single ``write``. The mark says how far
-each source had been read when the batch was made, so a journal that is cut back to its last mark
-agrees with its marks, wherever its writer died. Marks hold what changed; the first line of each
-segment holds everything. A segment that is full is compressed and stays readable.
+A batch of entries and one mark line go to the file with a single ``write``. A journal that is cut
+back to its last mark agrees with its marks, wherever its writer died, as any write-ahead log (Mohan
+et al., ARIES, 1992). Marks hold what changed; the first line of each segment holds everything.
 
-When the power fails, the end of the files may be lost, or be zeros. So each line has a checksum,
-and a journal is cut at the first line that is not as it was written. The numbers behind the cut are
-given again, to other entries: each writer therefore signs with an identity of its own and notes how
-many entries of the writers before it the journal still has, so that a reader who has more of them
-learns it (``still_has``). What says how the run went is synced at once, by a thread of its own.
-
-Reference: the cut-to-last-mark recovery is that of any write-ahead log (Mohan et al., ARIES, 1992).
+When the power fails, the end of the files may be lost, or be zeros: a journal is cut at the first
+line that is not as it was written. The numbers behind the cut are given again, to other entries. So
+each writer signs with an identity of its own and notes how many entries of the writers before it
+the journal still has. What says how the run went is synced at once, by a thread of its own.
 """
 
 from __future__ import annotations
@@ -29,20 +25,18 @@ from typing import Any
 from distconsole_agent.contract.limits import SEGMENT_BYTES
 from distconsole_agent.journal.lines import dump, is_end, seq_of
 from distconsole_agent.journal.reader import (
-    JournalError,
     Mark,
     Reader,
     State,
+    compress,
     merge,
     packed_path,
     plain_path,
     read_state,
     segments,
 )
-from distconsole_agent.journal.upkeep import Upkeep, compress, sync
+from distconsole_agent.node_folder.folders import sync_paths
 from distconsole_agent.system.room import keep_room
-
-__all__ = ["Journal", "JournalError", "Mark", "Reader"]
 
 SYNCED_KINDS = frozenset({"failure", "verdict", "restart", "attempt", "end"})
 """Entries that are on the disk soon after they are written, whatever happens to the power."""
@@ -67,7 +61,6 @@ class Journal:
         journal_id: Who wrote last; empty while that is the first version.
         trouble: Why nothing can be written for now; empty while it can.
         lost_bytes: What was cut off behind a damaged line when this object became the writer.
-        sync_failure: Why the disk may not keep what was written; empty while it does.
     """
 
     def __init__(self, folder: str) -> None:
@@ -79,11 +72,10 @@ class Journal:
         self.journal_id = ""
         self.trouble = ""
         self.lost_bytes = 0
-        self.sync_failure = ""
         self._kept: dict[str, int] = {}
         self._own_id = ""
         self._news = threading.Condition()
-        self._upkeep = Upkeep(self._take_sync_failure)
+        self._upkeep = Upkeep(folder)
         self._closed = False
         self._lock_fd = -1
         self._fd = -1
@@ -94,11 +86,15 @@ class Journal:
         """The segment whose name is synced."""
         self._cursor: Reader | None = None
 
+    @property
+    def sync_failure(self) -> str:
+        """Why the disk may not keep what was written; empty while it does."""
+        return self._upkeep.failure
+
     def open_writer(self) -> bool:
         """Become the writer and cut the journal to its last mark; False if another process is.
 
-        Raises:
-            OSError: when the folder cannot be used.
+        Raises OSError when the folder cannot be used.
         """
         if self.writable:
             return True
@@ -158,8 +154,7 @@ class Journal:
     def read_signature(self) -> None:
         """Learn who wrote last and what is there; for a journal that is not ours to write.
 
-        Raises:
-            OSError: when it cannot be read.
+        Raises OSError when it cannot be read.
         """
         if not self.writable:
             try:
@@ -195,13 +190,12 @@ class Journal:
             self.wake()
 
     def wake(self) -> None:
-        """Let everyone who waits look again."""
         with self._news:
             self._news.notify_all()
 
     def sync_with(self, paths: list[str], seconds: float) -> bool:
         """Wait until the disk keeps what was written, and ``paths``; return whether it does by then."""
-        self._upkeep.add("logs", partial(sync, *paths))
+        self._upkeep.add("logs", partial(sync_paths, *paths))
         return self._upkeep.wait(seconds) and not self.sync_failure
 
     def close(self) -> None:
@@ -303,13 +297,12 @@ class Journal:
         if self._named != self._number:
             paths.append(self.folder)
             self._named = self._number
-        self._upkeep.add(" ".join(paths), partial(sync, *paths))
+        self._upkeep.add(" ".join(paths), partial(sync_paths, *paths))
 
     def _take_room(self, upto: int, *, last: bool) -> None:
         """Keep the disk's room ahead of what is written; the end of it is for last words.
 
-        Raises:
-            OSError: where there is none for a batch up to ``upto``; nothing was written then.
+        Raises OSError where there is none for a batch up to ``upto``; nothing was written then.
         """
         if upto + KEPT_BYTES // 2 <= self._room:
             return
@@ -326,5 +319,54 @@ class Journal:
         job = partial(compress, plain_path(self.folder, number), packed)
         self._upkeep.add(f"compress {number}", job)
 
-    def _take_sync_failure(self, error: OSError) -> None:
-        self.sync_failure = f"{error.strerror}: {error.filename or self.folder}"
+
+class Upkeep:
+    """What a journal owes the disk, done by another thread: a slow disk delays no entry.
+
+    One thread works while there is something to do. A job that waits already is not added again.
+
+    Attributes:
+        failure: Why the disk refused; empty while it does not.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self.failure = ""
+        self._folder = folder
+        self._changed = threading.Condition()
+        self._jobs: dict[str, Callable[[], None]] = {}
+        self._thread: threading.Thread | None = None
+
+    def add(self, name: str, job: Callable[[], None]) -> None:
+        with self._changed:
+            self._jobs.setdefault(name, job)
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._work, name="journal upkeep", daemon=True
+                )
+                self._thread.start()
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until all is done; return whether it is."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._thread is None, seconds)
+
+    def close(self, seconds: float) -> None:
+        """Forget what has not begun, and wait for what has; a disk that hangs is not awaited longer."""
+        with self._changed:
+            self._jobs.clear()
+            thread = self._thread
+        if thread is not None:
+            thread.join(seconds)
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                if not self._jobs:
+                    self._thread = None
+                    self._changed.notify_all()
+                    return
+                job = self._jobs.pop(next(iter(self._jobs)))
+            try:
+                job()
+            except OSError as error:
+                self.failure = f"{error.strerror}: {error.filename or self._folder}"

@@ -1,67 +1,168 @@
-"""The logs of one run: what of them goes into the journal and when. Floods wait, so that nothing else does."""
+"""The logs of one run: what of them goes into the journal and when. A flood waits alone."""
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import os
 import re
 from collections.abc import Callable
-from typing import Any
+from math import inf
+from typing import Any, NamedTuple
 
 from distconsole_agent.contract.limits import (
     FLOOD_BYTES,
     LAST_LOG_BYTES,
     LOG_COST_AT_ONCE,
     LOG_COST_PER_SECOND,
+    LOG_LINE_COST,
+    LOG_SLICE_BYTES,
+    LOG_SLICES_PER_TICK,
+    PARTIAL_LINE_SECONDS,
+    READ_BYTES,
 )
 from distconsole_agent.journal.rank_states import Entry
-from distconsole_agent.journal.tail import LogTail, Slice
 
 LOG_NAME = re.compile(r"^(?:rank-(\d{1,9})|engine)\.(out|err)$")
 
 RATE_SECONDS = 1.0
 
+CUT_SEARCH_BYTES = 4096
+"""How far before the end of a full slice a line's end is looked for."""
 
-class _Log:
-    """One log, and how fast it grows."""
 
-    def __init__(self, name: str, rank: int | None, stream: str, tail: LogTail) -> None:
-        self.name, self.rank, self.stream, self.tail = name, rank, stream, tail
+class Slice(NamedTuple):
+    """Bytes of a log that become one entry."""
+
+    offset: int
+    length: int
+    cost: int
+    """What it costs everybody behind the journal to take it."""
+
+
+class LogTail:
+    """Cuts one log file into slices as it grows.
+
+    A slice ends after a line where there is one (a bare return counts: progress bars end in it),
+    and never inside a character. A rest without an end is passed on after a pause.
+    """
+
+    def __init__(
+        self, path: str, offset: int, rank: int | None = None, stream: str = "out"
+    ) -> None:
+        """Open ``path``, what ``rank`` prints to ``stream``, to go on at byte ``offset``.
+
+        Raises OSError when it cannot be opened.
+        """
+        self.path, self.offset, self.rank, self.stream = path, offset, rank, stream
         self.flood_told = False
         self._measured: tuple[float, int] | None = None
         self._bytes_per_second = 0.0
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._seen = offset
+        self._grew = 0.0
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    @property
+    def pending(self) -> int:
+        return max(0, os.fstat(self._fd).st_size - self.offset)
+
+    def line_bytes(self) -> float:
+        """Return how long lines are on average, by those that come next."""
+        data = os.pread(self._fd, LOG_SLICE_BYTES, self.offset)
+        return len(data) / max(1, data.count(b"\n"))
+
+    def skip(self, most: int) -> tuple[int, int]:
+        """Pass over all but the last ``most`` bytes, to a line's end; return the lines and bytes of it."""
+        start, stop = self.offset, self.offset + self.pending - most
+        lines = 0
+        while self.offset < stop:
+            data = os.pread(self._fd, min(READ_BYTES, stop - self.offset), self.offset)
+            if not data:
+                break
+            lines += data.count(b"\n")
+            self.offset += len(data)
+        # From the last byte of that: it may be the line's end already.
+        rest = os.pread(self._fd, LOG_SLICE_BYTES, self.offset - 1).find(b"\n")
+        if rest > 0:
+            lines, self.offset = lines + 1, self.offset + rest
+        return lines, self.offset - start
 
     def measure(self, now: float) -> float:
-        """Return how many bytes a second are printed."""
-        size = self.tail.offset + self.tail.pending
-        if self._measured is None:
-            self._measured = (now, size)
-        elif now - self._measured[0] >= RATE_SECONDS:
-            self._bytes_per_second = (size - self._measured[1]) / (now - self._measured[0])
-            self._measured = (now, size)
+        size = self.offset + self.pending
+        since = self._measured or (now, size)
+        if now - since[0] >= RATE_SECONDS:
+            self._bytes_per_second = (size - since[1]) / (now - since[0])
+            since = (now, size)
+        self._measured = since
         return self._bytes_per_second
+
+    def take(self, now: float, *, final: bool = False, cost: float = inf) -> list[Slice]:
+        """Return the slices that are ready at ``now`` (monotonic seconds) and advance over them.
+
+        ``final``: nothing more will be written, so a rest without an end is passed on, too. No
+        further slice is begun once those before have cost ``cost``.
+        """
+        size = os.fstat(self._fd).st_size
+        if size == self.offset:
+            return []
+        if size < self.offset:
+            # Somebody emptied the file. What is written from now on is news.
+            self.offset = self._seen = size
+            return []
+        if size != self._seen:
+            self._seen, self._grew = size, now
+        flush = final or now - self._grew >= PARTIAL_LINE_SECONDS
+        found: list[Slice] = []
+        while self.offset < size and len(found) < LOG_SLICES_PER_TICK and cost > 0:
+            length = self._cut(size, flush=flush, final=final)
+            if length == 0:
+                break
+            lines = os.pread(self._fd, length, self.offset).count(b"\n")
+            found.append(Slice(self.offset, length, length + LOG_LINE_COST * lines))
+            self.offset += length
+            cost -= found[-1].cost
+        return found
+
+    def _cut(self, size: int, *, flush: bool, final: bool) -> int:
+        """Return how many bytes the next slice has; 0 when it has to wait for the line's end."""
+        full = size - self.offset >= LOG_SLICE_BYTES
+        length = min(size - self.offset, LOG_SLICE_BYTES)
+        searched = min(length, CUT_SEARCH_BYTES) if full else length
+        end = os.pread(self._fd, searched, self.offset + length - searched)
+        # A return at the very end may be the first half of "\r\n".
+        cut = max(end.rfind(b"\n"), end.rfind(b"\r", 0, len(end) - 1))
+        if cut >= 0 and (full or not flush):
+            return length - len(end) + cut + 1
+        if not (full or flush):
+            return 0
+        return length if final and not full else length - _count_broken_bytes(end)
+
+
+def _count_broken_bytes(data: bytes) -> int:
+    """Return how many bytes at the end of ``data`` begin a UTF-8 character that is not whole."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    decoder.decode(data[-4:])
+    return len(decoder.getstate()[0])
 
 
 class LogSources:
-    """All logs in one folder.
-
-    Args:
-        folder: Where they are.
-        host: The node's name, for what is said of them.
-        number_of: From the rank that a log is named after to the one that its process has.
-    """
+    """All logs in one folder; ``number_of`` gives a process's rank for that in its log's name."""
 
     def __init__(
         self, folder: str, host: str, number_of: Callable[[int], int] = lambda rank: rank
     ) -> None:
         self._folder, self._host, self._number_of = folder, host, number_of
-        self._logs: dict[str, _Log] = {}
+        self._logs: dict[str, LogTail] = {}
         self._budget, self._filled_at = float(LOG_COST_AT_ONCE), 0.0
 
     def close(self) -> None:
-        """Give all descriptors back."""
         for log in self._logs.values():
-            log.tail.close()
+            log.close()
 
     def open(self, offsets: dict[str, Any]) -> None:
         """Open the logs that have appeared, to go on at ``offsets``."""
@@ -69,13 +170,12 @@ class LogSources:
             matched = LOG_NAME.match(name)
             if name not in self._logs and matched is not None:
                 with contextlib.suppress(OSError):
-                    tail = LogTail(os.path.join(self._folder, name), offsets.get(name, 0))
                     rank = None if matched[1] is None else int(matched[1])
-                    self._logs[name] = _Log(name, rank, matched[2], tail)
+                    path = os.path.join(self._folder, name)
+                    self._logs[name] = LogTail(path, offsets.get(name, 0), rank, matched[2])
 
     def marks(self) -> dict[str, int]:
-        """Return name -> offset, for a mark."""
-        return {name: log.tail.offset for name, log in self._logs.items()}
+        return {name: log.offset for name, log in self._logs.items()}
 
     def take(self, now: float, t: float) -> list[Entry]:
         """Return entries for what was printed, as much as those behind the journal can take.
@@ -85,11 +185,11 @@ class LogSources:
         elapsed, self._filled_at = now - self._filled_at, now
         self._budget = min(self._budget + elapsed * LOG_COST_PER_SECOND, LOG_COST_AT_ONCE)
         entries: list[Entry] = []
-        for log in sorted(self._logs.values(), key=lambda each: each.tail.pending):
-            for piece in log.tail.take(now, cost=self._budget):
-                self._budget -= log.tail.cost(piece)
+        for log in sorted(self._logs.values(), key=lambda each: each.pending):
+            for piece in log.take(now, cost=self._budget):
+                self._budget -= piece.cost
                 entries.append(self._entry(log, piece, t))
-            if log.tail.pending > FLOOD_BYTES and not log.flood_told:
+            if log.pending > FLOOD_BYTES and not log.flood_told:
                 entries += self._name_flood(log, log.measure(now), t)
         return entries
 
@@ -103,20 +203,20 @@ class LogSources:
         for log in self._logs.values():
             if rank is not None and log.rank != rank:
                 continue
-            if over and log.tail.pending > LAST_LOG_BYTES:
+            if over and log.pending > LAST_LOG_BYTES:
                 entries.append(self._skip(log, t))
-            elif not over and log.tail.pending > FLOOD_BYTES:
+            elif not over and log.pending > FLOOD_BYTES:
                 continue
-            pieces = log.tail.take(now, final=True)
+            pieces = log.take(now, final=True)
             entries += [self._entry(log, piece, t) for piece in pieces]
         return entries
 
-    def _name_flood(self, log: _Log, bytes_per_second: float, t: float) -> list[Entry]:
+    def _name_flood(self, log: LogTail, bytes_per_second: float, t: float) -> list[Entry]:
         if not bytes_per_second:
             return []
         log.flood_told = True
-        lines = bytes_per_second / log.tail.line_bytes()
-        behind = log.tail.pending / bytes_per_second
+        lines = bytes_per_second / log.line_bytes()
+        behind = log.pending / bytes_per_second
         summary = (
             f"{self._who(log)} prints {lines:,.0f} lines/s ({bytes_per_second / 1e6:.1f} MB/s) on "
             f"{self._host}: its output is {behind:.0f} s behind, and falls further behind"
@@ -124,18 +224,17 @@ class LogSources:
         hint = "print less; its steps and metrics, and the others' output, are not late"
         return [self._note("run.output_flood", summary, hint, log, t)]
 
-    def _skip(self, log: _Log, t: float) -> Entry:
-        start = log.tail.offset
-        lines, size = log.tail.skip(LAST_LOG_BYTES)
+    def _skip(self, log: LogTail, t: float) -> Entry:
+        start = log.offset
+        lines, size = log.skip(LAST_LOG_BYTES)
         summary = (
             f"{lines:,} lines ({size:,} bytes) of {self._who(log)} are not shown: it printed faster "
             "than they can be told"
         )
-        path = os.path.join(self._folder, log.name)
-        hint = f"they are on {self._host}: {path}, bytes {start} to {start + size}"
+        hint = f"they are on {self._host}: {log.path}, bytes {start} to {start + size}"
         return self._note("run.output_skipped", summary, hint, log, t)
 
-    def _entry(self, log: _Log, piece: Slice, t: float) -> Entry:
+    def _entry(self, log: LogTail, piece: Slice, t: float) -> Entry:
         return {
             "t": t,
             "kind": "log",
@@ -143,16 +242,16 @@ class LogSources:
             "stream": log.stream,
             "offset": piece.offset,
             "length": piece.length,
-            "file": log.name,
+            "file": os.path.basename(log.path),
         }
 
-    def _note(self, check: str, summary: str, hint: str, log: _Log, t: float) -> Entry:
+    def _note(self, check: str, summary: str, hint: str, log: LogTail, t: float) -> Entry:
         said = {"check": check, "severity": "warn", "summary": summary, "hint": hint}
         rank = {} if log.rank is None else {"rank": self._rank_of(log)}
         return {"t": t, "kind": "note", **said, **rank}
 
-    def _who(self, log: _Log) -> str:
+    def _who(self, log: LogTail) -> str:
         return "what starts the ranks" if log.rank is None else f"rank {self._rank_of(log)}"
 
-    def _rank_of(self, log: _Log) -> int | None:
+    def _rank_of(self, log: LogTail) -> int | None:
         return None if log.rank is None else self._number_of(log.rank)

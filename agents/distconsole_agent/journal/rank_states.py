@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from distconsole_agent.contract.limits import RUNNING_SECONDS, STALL_SECONDS, STALL_STEPS
@@ -22,21 +23,16 @@ OWN_WORLDS = ("single", "slurm")
 """Launchers of one process a node: what ranks that makes is the script's affair."""
 
 
+@dataclass
 class RankState:
-    """One rank of this node."""
-
-    __slots__ = ("local_rank", "pid", "rank", "started_ns", "state")
-
-    def __init__(self, rank: int, local_rank: int) -> None:
-        self.rank = rank
-        self.local_rank = local_rank
-        self.pid: int | None = None
-        self.state = ""
-        self.started_ns = 0
+    rank: int
+    local_rank: int
+    pid: int | None = None
+    state: str = ""
+    started_ns: int = 0
 
     @property
     def alive(self) -> bool:
-        """Whether it was started and has not ended."""
         return self.state != "" and self.state not in ENDED
 
 
@@ -77,7 +73,6 @@ class RankStates:
         return iter(self._ranks.values())
 
     def get(self, rank: int) -> RankState | None:
-        """Return the rank numbered ``rank``, if it lives here."""
         return self._ranks.get(rank)
 
     def states(self) -> dict[str, list[Any]]:
@@ -97,10 +92,7 @@ class RankStates:
     def of_process(self, pid: int, parent_pid: int, told_rank: int) -> int:
         """Return the rank of a process with a recorder; -1 while it is not known.
 
-        Args:
-            pid: The process.
-            parent_pid: Its parent.
-            told_rank: What it believes, -1 if nothing.
+        ``told_rank`` is what the process believes, -1 if nothing.
         """
         if self.engine_ranks and pid in self._process_ranks:
             return self._process_ranks[pid]
@@ -140,7 +132,6 @@ class RankStates:
         return not self.engine_ranks and parent_pid in self._process_ranks
 
     def started(self, event: Entry) -> list[Entry]:
-        """Take a ``started`` event of the shim."""
         number, pid, t_ns = _int(event, "rank"), _int(event, "pid"), _int(event, "t_ns")
         if number is None or pid is None or t_ns is None:
             return []
@@ -153,10 +144,8 @@ class RankStates:
         else:
             begun = list(self)
         for rank in begun:
-            rank.pid = pid if self.engine_ranks else None
-            rank.started_ns = t_ns
-            rank.state = "starting"
-        return [self._entry(rank, t_ns / 1e9) for rank in begun]
+            rank.pid, rank.started_ns = pid if self.engine_ranks else None, t_ns
+        return [self._change(rank, "starting", t_ns / 1e9) for rank in begun]
 
     def begin_again(self) -> None:
         """Take that every process of these ranks has ended and that they will be started anew."""
@@ -168,7 +157,6 @@ class RankStates:
         self._numbers.clear()
 
     def exited(self, event: Entry) -> list[Entry]:
-        """Take an ``exited`` event of the shim."""
         number, t_ns = _int(event, "rank"), _int(event, "t_ns")
         code, signal = _int(event, "exit_code"), _int(event, "signal")
         if number is None or t_ns is None or code is None:
@@ -181,11 +169,10 @@ class RankStates:
             ended = [rank for rank in self if rank.alive and not self._is_nobody(rank)]
         entries = []
         for rank in ended:
-            rank.state = self._end_state(code, signal)
             how: Entry = {"t_ns": t_ns}
             if self.engine_ranks or code == 0 or rank.pid == _int(event, "pid"):
                 how.update(exit_code=code, signal=signal)
-            entries.append(self._entry(rank, t_ns / 1e9, how))
+            entries.append(self._change(rank, self._end_state(code, signal), t_ns / 1e9, how))
         return entries
 
     def found(self, number: int, local_rank: int, pid: int, t: float) -> list[Entry]:
@@ -196,24 +183,21 @@ class RankStates:
         rank.pid = pid
         if local_rank >= 0:
             rank.local_rank = local_rank
-        rank.state = "starting"
-        return [self._entry(rank, t)]
+        return [self._change(rank, "starting", t)]
 
     def trains(self, number: int, t: float) -> list[Entry]:
         """Take a sign that a rank is past its start."""
         rank = self._ranks.get(number)
         if rank is None or rank.state not in ("starting", "stalled"):
             return []
-        rank.state = "running"
-        return [self._entry(rank, t)]
+        return [self._change(rank, "running", t)]
 
     def vanished(self, number: int, pid: int, state: str, t: float) -> list[Entry]:
         """Take the end of a process that an engine started; nobody told us its exit code."""
         rank = self._ranks.get(number)
         if self.engine_ranks or rank is None or rank.pid != pid or not rank.alive:
             return []
-        rank.state = state
-        return [self._entry(rank, t)]
+        return [self._change(rank, state, t)]
 
     def failed(self, event: Entry) -> list[Entry]:
         """Take who failed with what, which of a rank that an engine started nobody else says."""
@@ -221,9 +205,9 @@ class RankStates:
         t_ns, signal = _int(event, "t_ns"), _int(event, "signal")
         if self.engine_ranks or rank is None or rank.pid is None or code is None or t_ns is None:
             return []
-        rank.state = "failed" if signal is None else "killed"
-        how: Entry = {"t_ns": t_ns, "exit_code": code, "signal": signal}
-        return [self._entry(rank, t_ns / 1e9, how)]
+        state = "failed" if signal is None else "killed"
+        how = {"t_ns": t_ns, "exit_code": code, "signal": signal}
+        return [self._change(rank, state, t_ns / 1e9, how)]
 
     def old_enough(self, now_ns: int) -> list[Entry]:
         """Return the ranks that have lived so long that they count as running.
@@ -248,17 +232,12 @@ class RankStates:
             return []
         if idle_seconds <= max(STALL_SECONDS, STALL_STEPS * median_seconds):
             return []
-        rank.state = "stalled"
-        return [self._entry(rank, t)]
+        return [self._change(rank, "stalled", t)]
 
     def lose(self, t: float) -> list[Entry]:
         """End every rank that has not ended: its shim is gone, and what was left has been killed."""
-        entries = []
-        for rank in self:
-            if rank.alive and not self._is_nobody(rank):
-                rank.state = "failed"
-                entries.append(self._entry(rank, t, {"t_ns": int(t * 1e9)}))
-        return entries
+        lost = [rank for rank in self if rank.alive and not self._is_nobody(rank)]
+        return [self._change(rank, "failed", t, {"t_ns": int(t * 1e9)}) for rank in lost]
 
     def _is_nobody(self, rank: RankState) -> bool:
         """Tell whether a planned number was taken by no process, while others took unplanned ones.
@@ -271,6 +250,10 @@ class RankStates:
         if signal is not None:
             return "killed"
         return "exited" if code == 0 or self.stopping else "failed"
+
+    def _change(self, rank: RankState, state: str, t: float, how: Entry | None = None) -> Entry:
+        rank.state = state
+        return self._entry(rank, t, how)
 
     def _entry(self, rank: RankState, t: float, how: Entry | None = None) -> Entry:
         return {

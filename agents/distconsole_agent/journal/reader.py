@@ -1,19 +1,25 @@
 """The files of a journal: entries in order, and what is there up to the first damaged line.
 
-Who reads entries passes over a line that is damaged, as over the rest of a compressed file that is:
-the numbers of what follows show what is missing.
+Who reads entries passes over what is damaged: the numbers of what follows show what is missing.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gzip
 import os
+import shutil
 import zlib
 from collections.abc import Iterator
+from io import BufferedIOBase
 from typing import Any
 
 from distconsole_agent.contract.limits import READ_BYTES
 from distconsole_agent.journal.lines import MARK, is_end, mark_of, seq_of
+from distconsole_agent.node_folder.folders import sync_paths
+
+DAMAGED = (EOFError, zlib.error, gzip.BadGzipFile)
+"""What reading a compressed file that is damaged raises."""
 
 Mark = dict[str, dict[str, Any]]
 """Group -> name -> position, such as ``{"logs": {"rank-0.out": 4096}}``."""
@@ -30,7 +36,6 @@ def packed_path(folder: str, number: int) -> str:
 
 
 def segments(folder: str) -> list[int]:
-    """Return the numbers of the segments that exist, in order."""
     numbers = set()
     for name in os.listdir(folder):
         number = name.split(".", 1)[0]
@@ -47,10 +52,7 @@ class State:
         size: Its bytes up to the last mark; what follows is no part of the journal.
         packed: Whether it is compressed, and so complete.
         begins_after: Number of the last entry of the segment before it.
-        last_seq: Number of the last entry.
-        ended: Whether that is ``end``.
-        mark: How far the sources were read.
-        journal_id: Who wrote last; empty for the first version.
+        last_seq, ended, mark, journal_id: As those of ``Journal``.
         kept: Writer before it -> the last of its entries that this journal has.
         lost_bytes: How much there is behind a damaged line, that line included.
     """
@@ -101,10 +103,7 @@ def read_state(folder: str) -> State:
     """Return what a journal's files hold, up to the first damage.
 
     A compressed segment was synced before the plain one was removed. Those after it may lack their
-    ends each, so they are read in their order.
-
-    Raises:
-        OSError: when they cannot be read.
+    ends each, so they are read in their order. Raises OSError when they cannot be read.
     """
     numbers = segments(folder)
     packed = [number for number in numbers if os.path.exists(packed_path(folder, number))]
@@ -138,33 +137,49 @@ def _read_chain(folder: str, numbers: list[int], packed: int) -> tuple[State, in
 
 
 def merge(into: Mark, changed: Mark) -> None:
-    """Put the ``changed`` positions into a mark."""
     for group, positions in changed.items():
         into.setdefault(group, {}).update(positions)
 
 
-def unpack(packed: zlib._Decompress, data: bytes) -> bytes | None:
-    """Return what compressed bytes hold; None where they are damaged."""
-    try:
-        return packed.decompress(data)
-    except zlib.error:
-        return None
+def _open(path: str) -> BufferedIOBase:
+    return gzip.open(path) if path.endswith(".gz") else open(path, "rb")
 
 
 def _lines(path: str) -> Iterator[bytes]:
-    """Yield the lines of a segment; the last may have no end."""
-    rest = b""
-    unpacker = zlib.decompressobj(31) if path.endswith(".gz") else None
-    with open(path, "rb") as file:
-        while chunk := file.read(READ_BYTES):
-            text = chunk if unpacker is None else unpack(unpacker, chunk)
-            if text is None:
-                break
-            *lines, rest = (rest + text).split(b"\n")
-            for line in lines:
-                yield line + b"\n"
-    if rest:
-        yield rest
+    """Yield the lines of a segment, of a damaged file what is before; the last may have no end."""
+    with _open(path) as file, contextlib.suppress(*DAMAGED):
+        yield from file
+
+
+def compress(plain: str, packed: str) -> None:
+    """Replace ``plain`` by a compressed file once the disk has it; where it refuses it stays."""
+    aside = packed + ".new"
+    try:
+        # One that is there is of before a power cut, which ``plain`` may not have outlived.
+        if not _is_whole(packed):
+            _pack(plain, aside)
+            os.rename(aside, packed)
+            sync_paths(os.path.dirname(packed))
+        os.unlink(plain)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(aside)
+
+
+def _pack(plain: str, aside: str) -> None:
+    with open(plain, "rb") as source, gzip.open(aside, "wb", compresslevel=6) as sink:
+        shutil.copyfileobj(source, sink, READ_BYTES)
+    sync_paths(aside)
+
+
+def _is_whole(packed: str) -> bool:
+    try:
+        with gzip.open(packed) as file:
+            while file.read(READ_BYTES):
+                continue
+        return os.path.getsize(packed) > 0
+    except (FileNotFoundError, *DAMAGED):
+        return False
 
 
 class JournalError(Exception):
@@ -175,23 +190,18 @@ class Reader:
     """Reads entries after a number, in order, batch by batch; holds one descriptor.
 
     Attributes:
+        last: Number of the last entry that was read.
         journal_id: Who wrote the last entry that was read; empty for the first version.
     """
 
     def __init__(self, folder: str, after: int) -> None:
         self._folder = folder
-        self._last = after
+        self.last = after
         self.journal_id = ""
         self._number = 0
         self._source: _Source | None = None
 
-    @property
-    def last(self) -> int:
-        """Number of the last entry that was read."""
-        return self._last
-
     def close(self) -> None:
-        """Give the descriptor back; may be called several times."""
         if self._source is not None:
             self._source.close()
             self._source = None
@@ -203,33 +213,33 @@ class Reader:
             OSError: when a segment cannot be read.
             JournalError: when a segment is missing.
         """
-        while True:
-            if self._source is None and not self._open():
-                return []
-            source = self._source
-            assert source is not None
+        self._number = self._number or self._find()
+        while self._number:
+            if self._source is None:
+                self._source = _Source(_open_any(self._folder, self._number))
             # Asked before reading: a segment that has a successor will not grow any more.
-            successor = self._has_successor()
-            lines = source.batches()
+            successor = self._number + 1 in segments(self._folder)
+            lines = self._source.batches()
             if lines is None:
                 if not successor:
-                    return []
+                    break
                 self.close()
                 self._number += 1
-                continue
-            fresh = self._fresh(lines)
-            if fresh:
+            elif fresh := self._fresh(lines):
                 return fresh
+        return []
+
+    def read_all(self) -> Iterator[bytes]:
+        while lines := self.read():
+            yield from lines
 
     def _fresh(self, lines: list[bytes]) -> list[bytes]:
         found = []
         for line in lines:
             if line.startswith(MARK):
                 self._take_signature(line)
-                continue
-            seq = seq_of(line)
-            if seq > self._last:
-                self._last = seq
+            elif (seq := seq_of(line)) > self.last:
+                self.last = seq
                 found.append(line)
         return found
 
@@ -237,108 +247,61 @@ class Reader:
         if b'"journal":' in line and (mark := mark_of(line)) is not None:
             self.journal_id = mark["journal"]["id"]
 
-    def read_all(self) -> Iterator[bytes]:
-        """Yield every entry that is there."""
-        while lines := self.read():
-            yield from lines
-
-    def _open(self) -> bool:
-        if self._number == 0:
-            self._number = self._find()
-        if self._number == 0:
-            return False
-        self._source = self._source_of(self._number)
-        return True
-
-    def _source_of(self, number: int) -> _Source:
-        # What is compressed is complete; a plain file may become so between two looks.
-        plain, packed = plain_path(self._folder, number), packed_path(self._folder, number)
-        for path in (packed, plain, packed):
-            with contextlib.suppress(FileNotFoundError):
-                return _Source(path)
-        raise JournalError(f"segment {number} of {self._folder} is missing")
-
     def _find(self) -> int:
         """Return the segment that holds the entry after ``last``; 0 when there is no segment."""
         numbers = segments(self._folder)
-        low, high = 0, len(numbers)
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._first_seq(numbers[middle]) > self._last + 1:
-                high = middle
-            else:
-                low = middle
-        return numbers[low] if numbers else 0
+        later = (number for number in reversed(numbers[1:]) if self._begins_before(number))
+        return next(later, numbers[0] if numbers else 0)
 
-    def _first_seq(self, number: int) -> int:
-        """Return the number that the first entry of a segment has or will have."""
-        source = self._source_of(number)
-        try:
-            head = source.first_line()
-        finally:
-            source.close()
-        # A segment without its first mark is just being made: what comes is later than all else.
-        mark = mark_of(head) or {}
-        return int(mark["last_seq"]) + 1 if "last_seq" in mark else 1 << 62
+    def _begins_before(self, number: int) -> bool:
+        with _open_any(self._folder, number) as file, contextlib.suppress(*DAMAGED):
+            mark = mark_of(file.readline())
+            # One without its first mark is just being made: what comes is later than all else.
+            return mark is not None and "last_seq" in mark and mark["last_seq"] <= self.last
+        return False
 
-    def _has_successor(self) -> bool:
-        following = self._number + 1
-        return os.path.exists(plain_path(self._folder, following)) or os.path.exists(
-            packed_path(self._folder, following)
-        )
+
+def _open_any(folder: str, number: int) -> BufferedIOBase:
+    # What is compressed is complete; a plain file may become so between two looks.
+    plain, packed = plain_path(folder, number), packed_path(folder, number)
+    for path in (packed, plain, packed):
+        with contextlib.suppress(FileNotFoundError):
+            return _open(path)
+    raise JournalError(f"segment {number} of {folder} is missing")
 
 
 class _Source:
     """The lines of one segment file, up to the last mark that is complete."""
 
-    def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self._unpack = zlib.decompressobj(31) if path.endswith(".gz") else None
+    def __init__(self, file: BufferedIOBase) -> None:
+        self._file = file
         self._offset = 0
-        self._rest = b""
 
     def close(self) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-
-    def first_line(self) -> bytes:
-        data = self._more()
-        return data[: data.find(b"\n") + 1]
+        self._file.close()
 
     def batches(self) -> list[bytes] | None:
         """Return the lines of the next complete batches; None at the end of what is there."""
-        held = self._rest
-        while True:
-            more = self._more()
+        if isinstance(self._file, gzip.GzipFile):  # complete
+            with contextlib.suppress(*DAMAGED):
+                return self._file.readlines(READ_BYTES) or None
+            return None
+        held = b""
+        while more := os.pread(self._file.fileno(), READ_BYTES, self._offset + len(held)):
             held += more
-            last_mark = held.rfind(b"\n" + MARK)
-            start = last_mark + 1 if last_mark >= 0 else (0 if held.startswith(MARK) else -1)
-            end = held.find(b"\n", start) if start >= 0 else -1
-            if start > 0 and end < 0:
-                # The last mark is cut off; the one before it may be whole.
-                last_mark = held.rfind(b"\n" + MARK, 0, last_mark)
-                start = last_mark + 1 if last_mark >= 0 else (0 if held.startswith(MARK) else -1)
-                end = held.find(b"\n", start) if start >= 0 else -1
-            if end >= 0:
-                self._keep(held[end + 1 :])
-                return held[: end + 1].splitlines(keepends=True)
-            if not more:
-                self._keep(held)
-                return None
+            end = _end_of_batches(held)
+            if end:
+                self._offset += end
+                return held[:end].splitlines(keepends=True)
+        return None  # an unfinished batch is read again: it may be cut away
 
-    def _keep(self, rest: bytes) -> None:
-        """Remember an unfinished batch; in a plain file it is read again, as it may be cut away."""
-        if self._unpack is None:
-            self._offset -= len(rest)
-            self._rest = b""
-        else:
-            self._rest = rest
 
-    def _more(self) -> bytes:
-        data = os.pread(self._fd, READ_BYTES, self._offset)
-        self._offset += len(data)
-        if self._unpack is None or not data:
-            return data
-        unpacked = unpack(self._unpack, data)
-        return unpacked or (b"" if unpacked is None else self._more())
+def _end_of_batches(held: bytes) -> int:
+    """Return where the last mark that is whole ends; 0 without one."""
+    end = held.rfind(b"\n") + 1
+    while end:
+        start = held.rfind(b"\n", 0, end - 1) + 1
+        if held.startswith(MARK, start):
+            return end
+        end = start
+    return 0

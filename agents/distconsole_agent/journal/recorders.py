@@ -22,10 +22,7 @@ LIVE_PHASES = ("init_process_group", "first_step")
 
 
 class Recorder:
-    """One ring and its place in the run."""
-
     def __init__(self, path: str) -> None:
-        """Raises: OSError, ValueError: as ``Ring``."""
         self.ring = Ring(path)
         self._path = path
         self.rank = -1
@@ -36,8 +33,6 @@ class Recorder:
         self.was_alive = False
         self.ended = False
         self.checks = Checks(path)
-        self._peeked = 0
-        self._trains = False
 
     @property
     def started_ns(self) -> int:
@@ -52,7 +47,6 @@ class Recorder:
                 os.unlink(path)
 
     def mark(self) -> list[Any]:
-        """Return what a mark keeps of it."""
         return [
             self.ring.index,
             self.guard_errors,
@@ -63,35 +57,23 @@ class Recorder:
         ]
 
     def restore(self, mark: list[Any]) -> None:
-        """Go on where a mark left off."""
         self.ring.index, self.guard_errors, base, counted, self.rank, self.active = mark
         self.offset = Offset(base)
         self.offset.counted = counted
 
     def trains(self) -> bool:
-        """Whether it holds unread training records; looks only at what is new since last asked."""
-        ring = self.ring
-        if not self._trains and ring.header.written > self._peeked:
-            keep, lost = ring.index, ring.lost
-            ring.index = max(keep, self._peeked)
-            while not self._trains and (taken := ring.read()):
-                self._trains = any(record[3] in TRAINING for record in taken)
-            self._peeked = ring.index
-            ring.index, ring.lost = keep, lost
-        return self._trains
-
-    def read_training(self) -> bool:
-        """Forget what ``trains`` found: its records are being read."""
-        had, self._trains = self._trains, False
-        self._peeked = self.ring.index
-        return had
+        """Whether it holds unread training records."""
+        ring, found = self.ring, False
+        index, lost = ring.index, ring.lost
+        while not found and (taken := ring.read()):
+            found = any(record[3] in TRAINING for record in taken)
+        ring.index, ring.lost = index, lost
+        return found
 
     def skip(self) -> None:
-        """Pass over what it has recorded so far."""
         self.ring.index = max(self.ring.index, self.ring.header.written)
 
     def check_process(self) -> None:
-        """Find out whether its process has ended."""
         if self.ended:
             return
         stat = read_stat(self.ring.header.pid) if self.ring.header.pid > 0 else None
@@ -122,12 +104,10 @@ class Recorders:
         self.busy = False
 
     def close(self) -> None:
-        """Give the descriptors back."""
         for recorder in self._found.values():
             recorder.ring.close()
 
     def marks(self) -> dict[str, list[Any]]:
-        """Return ring -> position, for a mark."""
         return {name: recorder.mark() for name, recorder in self._found.items()}
 
     def scan(self, marks: dict[str, list[Any]]) -> None:
@@ -305,7 +285,6 @@ class Recorders:
 
     def _read(self, recorder: Recorder) -> list[Entry]:
         ring = recorder.ring
-        recorder.read_training()
         records: list[Record] = []
         while taken := ring.read(final=recorder.ended):
             records += taken

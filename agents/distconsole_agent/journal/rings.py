@@ -45,7 +45,6 @@ _OF_WORDS = (records.DETAIL, records.CHECK)
 
 
 def training_folder() -> str:
-    """Return the folder of the installed training package."""
     return os.path.dirname(os.path.abspath(records.__file__))
 
 
@@ -110,7 +109,6 @@ class Ring:
             raise
 
     def close(self) -> None:
-        """Give the descriptor back; may be called several times."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
@@ -127,7 +125,6 @@ class Ring:
         return max(0, self.header.written - self.index)
 
     def names(self) -> list[str]:
-        """Return the metric names so far, by index."""
         used = min(max(0, self.header.names_used), records.MAX_NAMES)
         if len(self._names) < used:
             have = len(self._names)

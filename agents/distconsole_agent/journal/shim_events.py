@@ -1,10 +1,13 @@
-"""What a run's shim says, folded into journal entries, and how the run is judged by it. Pure."""
+"""What a run's shim says, read and folded into journal entries, and how the run is judged by it."""
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable
 from typing import Any
 
+from distconsole_agent.contract.limits import MAX_LINE_OF_SHIM, READ_BYTES
 from distconsole_agent.contract.runspec import MAX_NODES, NodeSpec
 from distconsole_agent.coordination import blame
 from distconsole_agent.journal.rank_states import Entry, RankStates
@@ -17,13 +20,51 @@ ATTEMPT_FIELDS = ("restart", "of", "checkpoint")
 VERDICT_FIELDS = ("state", "exit_code", "first_failure")
 
 
-class ShimEventReducer:
-    """One run on this node, as its shim tells it.
+class ShimLines:
+    def __init__(self, path: str) -> None:
+        self.offset = 0
+        self._path = path
+        self._fd = -1
 
-    Args:
-        spec: The run's ``spec.json``.
-        ranks: The node's; told of what happens to them.
-    """
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+    def read(self) -> list[tuple[int, dict[str, Any]]]:
+        """Return the new events, each with the offset after its line, and advance.
+
+        A line that is not a JSON object with ``event`` and ``t_ns`` is skipped.
+        """
+        if not self._opened():
+            return []
+        size = os.fstat(self._fd).st_size
+        events: list[tuple[int, dict[str, Any]]] = []
+        while self.offset < size:
+            data = os.pread(self._fd, min(size - self.offset, READ_BYTES), self.offset)
+            end = data.rfind(b"\n") + 1
+            if end == 0 and len(data) < MAX_LINE_OF_SHIM:
+                break
+            for line in data[:end].splitlines(keepends=True):
+                self.offset += len(line)
+                event = _event(line)
+                if event is not None:
+                    events.append((self.offset, event))
+            if end == 0:
+                self.offset += len(data)
+        return events
+
+    def _opened(self) -> bool:
+        if self._fd < 0:
+            try:
+                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            except FileNotFoundError:
+                return False
+        return True
+
+
+class ShimEventReducer:
+    """One run on this node, as its shim tells it; ``ranks`` are told of what happens to them."""
 
     def __init__(self, spec: dict[str, Any], ranks: RankStates) -> None:
         self._spec = spec
@@ -46,7 +87,6 @@ class ShimEventReducer:
 
     @property
     def judged(self) -> bool:
-        """Whether the run has its verdict."""
         return self._verdict is not None
 
     @property
@@ -56,7 +96,6 @@ class ShimEventReducer:
         return bool(self._spec["node_index"] != 0 and few < len(self._spec["nodes"]))
 
     def tell(self, event: Entry) -> list[Entry]:
-        """Return the entries of one event of the shim."""
         self._newest_ns = max(self._newest_ns, _moment(event))
         teller = self._tellers.get(event["event"])
         return [] if teller is None else teller(event, round(event["t_ns"] / 1e9, 6))
@@ -140,3 +179,16 @@ def _moment(event: Entry) -> int:
 
 def _entry(kind: str, event: Entry, t: float, fields: tuple[str, ...]) -> Entry:
     return {"t": t, "kind": kind, **{name: event.get(name) for name in fields}}
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(event, dict) or not isinstance(event.get("event"), str):
+        return None
+    t_ns = event.get("t_ns")
+    if not isinstance(t_ns, int) or isinstance(t_ns, bool):
+        return None
+    return event

@@ -17,12 +17,12 @@ from distconsole_agent.contract.runspec import MPI
 from distconsole_agent.coordination import blame
 from distconsole_agent.coordination.link import tell_death_in_background
 from distconsole_agent.engines.slurm_words import has_srun, read_reason, read_srun_death
-from distconsole_agent.journal.journal import Journal, Mark
+from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.log_sources import LogSources
 from distconsole_agent.journal.rank_states import Entry, RankStates, numbers_itself, planned_world
+from distconsole_agent.journal.reader import Mark
 from distconsole_agent.journal.recorders import Recorders
-from distconsole_agent.journal.shim_events import ShimEventReducer
-from distconsole_agent.journal.tail import ShimLines
+from distconsole_agent.journal.shim_events import ShimEventReducer, ShimLines
 from distconsole_agent.node_folder.proofs import shim_may_live
 from distconsole_agent.supervisor import notes
 from distconsole_agent.supervisor.failures import Raised, forget_exceptions, read_raised
@@ -52,8 +52,6 @@ class SourceCollector:
     """The sources of one run on this node.
 
     Args:
-        folder: The run's folder.
-        spec: Its ``spec.json``.
         journal: Opened for writing.
         monotonic: Seconds; paces everything here.
         wall_ns: UNIX nanoseconds; stamps entries.
@@ -103,16 +101,13 @@ class SourceCollector:
 
     @property
     def over(self) -> bool:
-        """Whether the journal has its ``end``."""
         return self._journal.ended
 
     @property
     def due_seconds(self) -> float:
-        """How long until the next windows are due."""
         return max(0.0, self._next_window - self._monotonic())
 
     def close(self) -> None:
-        """Give all descriptors back."""
         self._shim.close()
         self._recorders.close()
         self._logs.close()
@@ -120,8 +115,7 @@ class SourceCollector:
     def tick(self) -> bool:
         """Take what is new and write it as a batch; return whether shim or ranks said something.
 
-        Raises:
-            OSError: when the journal cannot be written; the next call tries the same again.
+        Raises OSError when the journal cannot be written; the next call tries the same again.
         """
         # What could not be written last time. Nothing is read before it is.
         try:
@@ -176,7 +170,6 @@ class SourceCollector:
         ]
 
     def _restore(self) -> None:
-        """Go on where the journal's last mark says."""
         mark = self._journal.mark
         upto = mark.get("shim", {}).get("offset", 0)
         while self._shim_offset < upto and (events := self._shim.read()):
@@ -190,7 +183,6 @@ class SourceCollector:
         self._open_sources()
 
     def _open_sources(self) -> None:
-        """Open logs and rings that have appeared."""
         mark = self._journal.mark
         self._recorders.scan(mark.get("rings", {}))
         self._say_unread()
@@ -245,7 +237,6 @@ class SourceCollector:
         self._say_unkept()
 
     def _apply(self, event: Entry) -> None:
-        """Fold one event of the shim into entries."""
         if event["event"] == "attempt":
             self._recorders.begin_again(event["restart"], event["t_ns"])
             forget_exceptions(self._errors, event["t_ns"])
@@ -295,7 +286,6 @@ class SourceCollector:
         return read_raised(self._errors, past=True)
 
     def _shim_is_gone(self) -> bool:
-        """Return whether the shim has died without a word."""
         path = os.path.join(self._folder, "shim.pid")
         try:
             with open(path, encoding="ascii") as file:

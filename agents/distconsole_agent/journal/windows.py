@@ -77,10 +77,6 @@ class StepMemory:
                 return samples or None
         return None
 
-    def has_size(self, samples: int) -> bool:
-        """Whether the last step remembered had so many samples."""
-        return self._sizes[-1][1] == samples
-
     def median_seconds(self) -> float | None:
         """Return the median duration of the last steps; None before the third one."""
         if len(self.step_seconds) < 3:
@@ -139,20 +135,15 @@ def window(
 ) -> dict[str, Any] | None:
     """Return the body of a ``window`` entry; None when ``records`` say nothing of the training.
 
-    Args:
-        rank: The global rank.
-        records: What one process recorded in this window, in order.
-        names: The name table of its ring.
-        offset: How its steps are numbered.
-        memory: The rank's; changed.
-        dropped: Records and errors that were lost since the last window.
+    ``records`` are what one process recorded in this window, in order; ``names`` is the table of
+    its ring; ``memory`` is the rank's, and changed; ``dropped`` are records and errors lost since
+    the last window.
     """
     steps = [record for record in records if record[3] == STEP and record[1] < MAX_STEP]
     columns = list(zip(*steps))
     points: dict[str, list[Point]] = {}
     hook_loss = _take_steps(columns, offset, memory) if steps else []
-    # Nearly every record is a step: the others are looked at one by one only where there are any.
-    others = [r for r in records if r[3] != STEP] if len(steps) < len(records) else ()
+    others = [record for record in records if record[3] != STEP]
     dropped += len(records) - len(steps) - len(others)
     for record in others:
         kind = record[3]
@@ -162,7 +153,7 @@ def window(
         elif kind == METRIC and not _add_metric(points, record, names, offset, memory):
             dropped += 1
     if hook_loss and LOSS_NAME not in memory.metric_names:
-        points[LOSS_NAME] = sorted(hook_loss, key=_step_of) if others else hook_loss
+        points[LOSS_NAME] = sorted(hook_loss, key=_step_of)
     if not (steps or points or dropped):
         return None
     return _body(rank, columns, points, memory, dropped)
@@ -173,9 +164,8 @@ def _take_steps(columns: list[Any], offset: Offset, memory: StepMemory) -> list[
     numbers, sizes, losses = offset.of_steps(columns[1]), columns[6], columns[12]
     memory.last_step = max(memory.last_step, numbers[-1])
     memory.last_step_ns = columns[2][-1]
-    if not (memory.has_size(sizes[0]) and sizes.count(sizes[0]) == len(sizes)):
-        for step, samples in zip(numbers, sizes):
-            memory.remember(step, samples)
+    for step, samples in zip(numbers, sizes):
+        memory.remember(step, samples)
     return [
         [step, loss, samples or None]
         for step, loss, samples in zip(numbers, losses, sizes)
@@ -190,7 +180,6 @@ def _add_metric(
     offset: Offset,
     memory: StepMemory,
 ) -> bool:
-    """Add a reported value; False when its name is unknown or one too many."""
     if record[5] >= len(names) or record[1] >= MAX_STEP:
         return False
     name = names[record[5]]
@@ -264,7 +253,6 @@ def _thin_out(points: list[Point], most: int) -> list[Point]:
 
 
 def p95(values: Sequence[float]) -> float:
-    """Return the 95th percentile of ``values`` (at least one) by nearest rank."""
     return sorted(values)[ceil(0.95 * len(values)) - 1]
 
 
@@ -274,10 +262,8 @@ def _samples_per_second(sizes: Sequence[int], seconds: Sequence[float]) -> float
     return round(sum(each[0] for each in counted) / total, 3) if total > 0 else None
 
 
-def _drop_nan(values: Sequence[float]) -> Sequence[float]:
-    """Return the values that are not NaN; a sum with one is NaN, so most often one sum tells."""
-    total = sum(values)
-    return values if total == total else [value for value in values if value == value]
+def _drop_nan(values: Sequence[float]) -> list[float]:
+    return [value for value in values if value == value]
 
 
 def _mean_ms(values: Sequence[float]) -> float | None:
@@ -307,10 +293,7 @@ class Checks:
     ) -> dict[str, Any] | None:
         """Return the body of a ``check`` entry when ``record`` ends a check, else None.
 
-        Args:
-            rank: Whose record it is.
-            record: One of the kinds ``DETAIL`` and ``CHECK``.
-            step_of: Gives the rank's number of the process's step.
+        ``step_of`` gives the rank's number of the process's step.
         """
         step, kind, name = record[1], record[3], record[5]
         if kind == DETAIL:

@@ -14,8 +14,9 @@ from typing import Any
 
 from distconsole_agent.contract.limits import ITEM_BYTES, LAST_UNCUT_BYTES, LATE_SECONDS
 from distconsole_agent.contract.protocol import MAX_ENTRIES_PER_ITEM
-from distconsole_agent.journal.journal import Journal, Reader
+from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.lines import body_of
+from distconsole_agent.journal.reader import Reader
 from distconsole_agent.server.connection import Asked
 
 _LOG = b'"kind":"log"'

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from distconsole_agent.journal import journal as journal_module
-from distconsole_agent.journal.journal import Journal, JournalError, Reader
+from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.lines import dump, seq_of
-from distconsole_agent.journal.reader import segments
+from distconsole_agent.journal.reader import JournalError, Reader, segments
 from fakes.node_journals import note, opened, read_after
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from distconsole_agent.journal.rank_states import RankStates
-from distconsole_agent.journal.shim_events import ShimEventReducer
+from distconsole_agent.journal.shim_events import ShimEventReducer, ShimLines
 
 SPEC = {
     "node_index": 0,
@@ -45,3 +47,31 @@ def test_lines_of_the_first_version_are_judged_by_the_clock_that_they_have() -> 
     reducer.tell({"t_ns": 10**9, "event": "stopping", **STOPPING})
     reducer.tell({"t_ns": 2 * 10**9, "event": "failed", **FAILED})
     assert reducer.judge_lost(0, "gone")[0]["state"] == "stopped"
+
+
+def test_shim_lines_are_read_whole_and_only_once(tmp_path: Path) -> None:
+    path = tmp_path / "shim.jsonl"
+    lines = ShimLines(str(path))
+    assert lines.read() == []
+    first = json.dumps({"t_ns": 1, "event": "started"}).encode() + b"\n"
+    path.write_bytes(first + b'{"t_ns": 2, "ev')
+    assert lines.read() == [(len(first), {"t_ns": 1, "event": "started"})]
+    assert lines.read() == []
+    with path.open("ab") as file:
+        file.write(b'ent": "ended"}\n')
+    assert [event["event"] for _, event in lines.read()] == ["ended"]
+    lines.close()
+
+
+def test_nonsense_among_shim_lines_is_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "shim.jsonl"
+    path.write_bytes(
+        b"nonsense\n[1]\n{}\n"
+        b'{"event": "ended"}\n{"event": "ended", "t_ns": true}\n'
+        + b"x" * 600_000
+        + b"\n"
+        + b'{"event": "ended", "t_ns": 5}\n'
+    )
+    lines = ShimLines(str(path))
+    assert [event["t_ns"] for _, event in lines.read()] == [5]
+    lines.close()
