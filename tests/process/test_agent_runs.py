@@ -14,7 +14,7 @@ import psutil
 
 from distconsole_agent.contract import protocol
 from distconsole_agent.node_folder.proofs import boottime
-from distconsole_agent.telemetry.watch import boot_id
+from distconsole_agent.system.kernel_files import boot_id
 from fakes.agents import AgentNode, Bridge, launch, spec_of
 from fakes.ring_writer import RingWriter
 from fakes.shims import wait_until

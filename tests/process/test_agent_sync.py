@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from distconsole_agent.contract.limits import KEEP_RUN_SECONDS
-from distconsole_agent.node_folder.sync import CodeSync, has_outputs
+from distconsole_agent.node_folder.manifest import has_outputs
+from distconsole_agent.node_folder.sync import CodeSync
 from fakes.agents import AgentNode, Bridge, launch, spec_of
 
 

@@ -31,8 +31,7 @@ def compiled_path(archive: str) -> str:
 def keep_compiled(archive: str) -> None:
     """Write the compiled program unless it is there and whole.
 
-    Raises:
-        OSError: when it cannot be written.
+    Raises OSError when it cannot be written.
     """
     path = compiled_path(archive)
     if not _is_whole(path):
@@ -65,7 +64,6 @@ def _compile(archive: str) -> bytes:
 
 
 def _code(source: bytes, path: str) -> bytes:
-    """Return what a .pyc of ``source`` holds."""
     head = importlib.util.MAGIC_NUMBER + struct.pack("<I", UNCHECKED_HASH)
     code = compile(source, path, "exec", dont_inherit=True)
     return head + importlib.util.source_hash(source) + marshal.dumps(code)

@@ -8,7 +8,8 @@ import os
 import stat
 import sys
 import zlib
-from typing import Any, NamedTuple, TextIO
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from distconsole_agent.contract.limits import MIN_FREE_BYTES, MIN_RING_ROOM_BYTES
 from distconsole_agent.contract.refusal import Refusal, storage
@@ -19,12 +20,9 @@ TEMPORARY = "/tmp"  # noqa: S108 - as above
 
 
 class Program(NamedTuple):
-    """What this program was started as.
+    """The words that start this program again, without its verb, and its zipapp.
 
-    Attributes:
-        argv: The words that start it again, without its verb.
-        tag: The content hash of the zipapp, or ``dev`` when run from a package.
-        archive: The zipapp, or None.
+    ``tag`` is the zipapp's content hash, or ``dev`` when run from a package.
     """
 
     argv: tuple[str, ...]
@@ -50,14 +48,11 @@ def this_program() -> Program:
 
 
 class NodeFolders(NamedTuple):
-    """The paths of one node folder."""
-
     node_dir: str
     tag: str
 
     @property
     def socket(self) -> str:
-        """The agent's Unix socket."""
         return os.path.join(self.node_dir, f"agent-{self.tag}.sock")
 
     @property
@@ -67,21 +62,17 @@ class NodeFolders(NamedTuple):
 
     @property
     def log(self) -> str:
-        """What the agent has to say for itself."""
         return os.path.join(self.node_dir, f"agent-{self.tag}.log")
 
     @property
     def runs(self) -> str:
-        """The run folders."""
         return os.path.join(self.node_dir, "runs")
 
     def run(self, run: str) -> str:
-        """Return the folder of ``run``."""
         return os.path.join(self.runs, run)
 
 
 def default_node_dir() -> str:
-    """Return the node folder that is used unless another one is asked for."""
     return f"{TEMPORARY}/distconsole-{os.getuid()}"
 
 
@@ -130,58 +121,45 @@ def own_folder(path: str) -> None:
 def write_private(path: str, value: Any) -> None:
     """Write ``value`` as JSON aside and move it into place, readable by its owner alone.
 
-    What is at ``path`` after a loss of power is whole: the old value or this one.
-
-    Raises:
-        OSError: when it cannot be written.
+    What is at ``path`` after a loss of power is whole: the old value or this one. Raises OSError
+    when it cannot be written.
     """
-    with _create_private(path + ".new") as file:
-        json.dump(value, file)
-        file.flush()
-        os.fsync(file.fileno())
+    _write_aside(path, value, sync=True)
     os.rename(path + ".new", path)
-    _sync(os.path.dirname(path))
+    sync_paths(os.path.dirname(path))
 
 
 def place_private(path: str, value: Any) -> None:
-    """Do as ``write_private``, but wait for no disk: until ``sync_private`` a loss of power takes it.
-
-    Raises:
-        OSError: when it cannot be written.
-    """
-    with _create_private(path + ".new") as file:
-        json.dump(value, file)
+    """Do as ``write_private`` without the disk: until it is synced a loss of power takes it."""
+    _write_aside(path, value, sync=False)
     os.rename(path + ".new", path)
 
 
-def sync_private(path: str) -> None:
-    """Wait until the disk keeps what was placed at ``path``.
+def sync_paths(*paths: str) -> None:
+    """Wait until the disk keeps what files and folders hold; one that is gone is passed over.
 
-    Raises:
-        OSError: when it cannot.
+    Raises OSError when the disk cannot.
     """
-    _sync(path)
-    _sync(os.path.dirname(path))
+    for path in paths:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            continue
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
 
 
-def _sync(path: str) -> None:
-    found = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(found)
-    finally:
-        os.close(found)
-
-
-def _create_private(path: str) -> TextIO:
-    """Return a new file at ``path``, in place of an old one, that its owner alone may read.
-
-    Raises:
-        OSError: when it cannot be made.
-    """
+def _write_aside(path: str, value: Any, *, sync: bool) -> None:
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
+        os.unlink(path + ".new")
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    return open(os.open(path, flags, 0o600), "w", encoding="ascii")
+    with open(os.open(path + ".new", flags, 0o600), "w", encoding="ascii") as file:
+        json.dump(value, file)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
 
 
 def ring_folder(run: str, node_dir: str) -> str | None:
@@ -222,8 +200,7 @@ def ring_folders(node_dir: str) -> list[tuple[str, str]]:
 def remove_tree(path: str) -> None:
     """Remove a folder and what is in it, following no link; what is or goes missing is no error.
 
-    Raises:
-        OSError: when something in it cannot be removed.
+    Raises OSError when something in it cannot be removed.
     """
     if os.path.islink(path):
         os.unlink(path)
@@ -274,40 +251,25 @@ def _check_filesystem(path: str) -> None:
 
 
 def storage_refusal(path: str, error: OSError) -> Refusal:
-    """Return in words that a node folder cannot be used."""
     where = error.filename or path
     return storage(
         f"{where}: {error.strerror or error}", "set node_dir to a local folder of your own"
     )
 
 
-class OwnFile:
-    """Tells the digest of a file, and reads it again only when it was changed.
-
-    Args:
-        path: None where the program does not run from one file.
-    """
-
-    def __init__(self, path: str | None) -> None:
-        self._path = path
-        self._seen: tuple[int, ...] = ()
-        self._digest: str | None = None
-
-    def sha256(self) -> str | None:
-        """Return the SHA-256 of its content in hexadecimal; None if there is none, or it is gone."""
-        if self._path is None:
-            return None
-        try:
-            found = os.stat(self._path)
-            now = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
-            if now != self._seen:
-                self._digest, self._seen = _hash_file(self._path), now
-        except OSError:
-            return None
-        return self._digest
+def hash_file(path: str | None) -> str | None:
+    """Return the SHA-256 of a file, read again only when it was changed; None without a file."""
+    if path is None:
+        return None
+    try:
+        found = os.stat(path)
+        return _hash(path, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+    except OSError:
+        return None
 
 
-def _hash_file(path: str) -> str:
+@lru_cache(maxsize=1)
+def _hash(path: str, *_stamp: int) -> str:
     import hashlib
 
     with open(path, "rb") as file:

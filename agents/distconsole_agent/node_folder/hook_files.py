@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 
 from distconsole_agent.contract.limits import KEEP_LEFTOVER_SECONDS
 from distconsole_agent.node_folder.folders import NodeFolders, Program, remove_tree
-from distconsole_agent.node_folder.proofs import Ages, boottime, may_be_held
+from distconsole_agent.node_folder.proofs import Ages, may_be_held
 from distconsole_agent.server.joining import OWNER
+from distconsole_agent.system.kernel_files import boottime
 
 PACKAGE = "distconsole_training/"
 SITE = PACKAGE + "_sitecustomize.py"
@@ -25,8 +26,7 @@ _LEFTOVER = re.compile(r"(agent)-(\w{1,64})\.(?:lock|log|sock)|(hook)-\w{1,64}(?
 def unpack_hook(folders: NodeFolders, program: Program) -> str:
     """Return the folder for ``PYTHONPATH`` with our ``sitecustomize``, written if it is not there yet.
 
-    Raises:
-        OSError: when it cannot be written.
+    Raises OSError when it cannot be written.
     """
     tag = program.tag
     if program.archive is not None:
@@ -105,14 +105,9 @@ def _write_file(path: str, data: bytes) -> None:
 
 
 def remove_leftovers(folders: NodeFolders, clock: Callable[[], float] = boottime) -> None:
-    """Remove files and hooks that nobody has used for long and nobody uses now.
+    """Remove what other versions left that nobody has used for long and nobody uses now.
 
-    Args:
-        folders: The node folder, and the version whose files stay.
-        clock: Seconds since the boot.
-
-    Raises:
-        OSError: when the folder cannot be read, or something in it not removed.
+    ``clock`` gives seconds since the boot. Raises OSError when something cannot be read or removed.
     """
     os.utime(folders.lock)
     with contextlib.suppress(FileNotFoundError):

@@ -19,12 +19,10 @@ MAX_HOSTS = 64
 def take_node_dir(path: str) -> tuple[str, int]:
     """Return the folder for this host in ``path``, opened, and a descriptor that keeps it ours.
 
-    The first host has ``path`` itself, others ``path/host-2`` and so on, and each finds its own again.
-    Nobody takes a folder while somebody holds it. One that nobody holds passes to a host of the same
-    name, as which the owner comes back from a boot, and without runs to anybody.
-
-    Raises:
-        Refusal: ``storage``, as ``open_node_dir``, or when too many hosts share the folder.
+    The first host has ``path`` itself, others ``path/host-2`` and so on, and each finds its own
+    again. Nobody takes a folder while somebody holds it. One that nobody holds passes to a host of
+    the same name, as which the owner comes back from a boot, and without runs to anybody. Raises
+    Refusal (``storage``) as ``open_node_dir``, or when too many hosts share the folder.
     """
     path = open_node_dir(path)
     parts = [path, *(os.path.join(path, f"host-{number}") for number in range(2, MAX_HOSTS + 1))]
@@ -48,8 +46,7 @@ def take_node_dir(path: str) -> tuple[str, int]:
 def keep_node_dir(path: str) -> int | None:
     """Return a descriptor that keeps the folder ``path`` to the host whose it is; None if it is nobody's.
 
-    Raises:
-        OSError: when it cannot be kept.
+    Raises OSError when it cannot be kept.
     """
     try:
         held = _open(path, os.O_RDONLY)
@@ -89,8 +86,7 @@ def _hold(part: str, *, take: bool = False) -> int | None:
 def _take(held: int, part: str) -> None:
     """Write that ``part`` is ours, where it is no other host's.
 
-    Raises:
-        BlockingIOError: when somebody works in it.
+    Raises BlockingIOError when somebody works in it.
     """
     fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     name = os.fsencode(os.uname().nodename)

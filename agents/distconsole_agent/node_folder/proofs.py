@@ -9,12 +9,11 @@ import contextlib
 import fcntl
 import json
 import os
-import time
 from collections.abc import Callable, Collection, Iterable
 
 from distconsole_agent.node_folder.folders import write_private
 from distconsole_agent.supervisor.proctree import pids_of_run
-from distconsole_agent.telemetry.watch import boot_id
+from distconsole_agent.system.kernel_files import boot_id, boottime
 
 UNBORN = frozenset({"logs", "errors", "journal", "rings"})
 HALF_WRITTEN = "spec.json.new"
@@ -63,19 +62,11 @@ def may_be_held(path: str) -> bool:
     return False
 
 
-def boottime() -> float:
-    """Return seconds since the boot, with those in suspend: what nobody sets."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
 class Ages:
     """How long runs have been over, or files unused, counted by what agents saw between one boot and the next.
 
     A clock that is set, or wrong after a boot, makes nothing older; a node that is off does not, either.
-
-    Args:
-        path: Where the agents of a node folder, of whatever version, keep the count.
-        clock: Seconds since the boot.
+    The agents of a node folder, of whatever version, keep the count at ``path``.
     """
 
     def __init__(self, path: str, clock: Callable[[], float] = boottime) -> None:
@@ -85,10 +76,8 @@ class Ages:
     def unused(self, paths: Iterable[str]) -> dict[str, float]:
         """Return for how many seconds nobody is known to have touched each of ``paths``.
 
-        When it was touched last is a name here that may change, and no time.
-
-        Raises:
-            OSError: as ``note``.
+        When it was touched last is a name here that may change, and no time. Raises OSError as
+        ``note``.
         """
         names = {}
         for path in paths:
@@ -100,8 +89,7 @@ class Ages:
     def note(self, over: Collection[str]) -> dict[str, float]:
         """Note that these runs are over and return for how many seconds each is known to be.
 
-        Raises:
-            OSError: when it cannot be written down.
+        Raises OSError when it cannot be written down.
         """
         if not over:
             return {}

@@ -6,12 +6,14 @@ import json
 import os
 from typing import TYPE_CHECKING, Any
 
-from distconsole_agent.contract.protocol import RUN_FIELDS
-from distconsole_agent.contract.refusal import bad_request
+from distconsole_agent.contract.protocol import RUN_FIELDS, ErrorCode
+from distconsole_agent.contract.refusal import Refusal, bad_request
 from distconsole_agent.contract.runspec import SpecError, parse_spec
 from distconsole_agent.journal.active import last_entry
-from distconsole_agent.journal.journal import Journal, JournalError
+from distconsole_agent.journal.journal import Journal
+from distconsole_agent.journal.reader import JournalError
 from distconsole_agent.node_folder.proofs import is_unborn
+from distconsole_agent.supervisor.proctree import read_environ
 
 if TYPE_CHECKING:
     from distconsole_agent.journal.active import ActiveRun
@@ -23,11 +25,7 @@ UNREADABLE = (OSError, ValueError, KeyError, JournalError)
 
 
 def check_run_id(run: object) -> str:
-    """Return ``run`` if it may name a folder.
-
-    Raises:
-        Refusal: ``bad_request``.
-    """
+    """Return ``run`` if it may name a folder. Raises Refusal (``bad_request``)."""
     if not isinstance(run, str) or not is_run_id(run):
         raise bad_request("run is 3 to 40 lower-case letters, digits and dashes")
     return run
@@ -35,21 +33,31 @@ def check_run_id(run: object) -> str:
 
 def visible_devices(pid: object) -> str | None:
     """Return the GPUs that Slurm gave a process, numbered as on the node; None where it gave none."""
-    try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            pairs = file.read().split(b"\0")
-    except OSError:
-        return None
-    given = dict(pair.partition(b"=")[::2] for pair in pairs)
-    for name in (b"SLURM_STEP_GPUS", b"CUDA_VISIBLE_DEVICES"):
-        if given.get(name):
-            return given[name].decode("ascii", "replace")
-    return None
+    given = read_environ(pid) if isinstance(pid, int) else {}
+    shown = given.get(b"SLURM_STEP_GPUS") or given.get(b"CUDA_VISIBLE_DEVICES")
+    return shown.decode("ascii", "replace") if shown else None
 
 
 def is_run_id(name: str) -> bool:
-    """Return whether ``name`` may be a run's."""
     return 3 <= len(name) <= 40 and name[0] != "-" and _ID_LETTERS.issuperset(name)
+
+
+def check_spec(run: str, raw: object) -> dict[str, Any]:
+    """Return the spec of ``run`` that a console sends, if it may be run here.
+
+    Raises Refusal: ``bad_request``, or ``no_script``.
+    """
+    try:
+        parsed = parse_spec(raw)
+    except SpecError as error:
+        raise bad_request(str(error)) from None
+    assert isinstance(raw, dict)
+    if parsed.run != run:
+        raise bad_request(f"the spec is of run {parsed.run}, not {run}")
+    for path in map(os.path.expanduser, parsed.needs):
+        if not is_script(path):
+            raise Refusal(ErrorCode.NO_SCRIPT, f"the script {path} does not exist here")
+    return dict(raw)
 
 
 def read_spec(folder: str) -> dict[str, Any]:
@@ -109,8 +117,7 @@ def is_script(path: str) -> bool:
 def describe(folder: str, active: ActiveRun | None) -> dict[str, Any]:
     """Return ``RUN_FIELDS`` of the run in ``folder``, which ``active`` attends to if anybody does.
 
-    Raises:
-        FileNotFoundError: when it has gone meanwhile, or holds nothing yet.
+    Raises FileNotFoundError when it has gone meanwhile, or holds nothing yet.
     """
     try:
         # Who reads along what another agent writes may not have come to its end yet.
@@ -143,7 +150,6 @@ def find_end(folder: str) -> dict[str, Any]:
 
 
 def trouble_with(folder: str, error: Exception) -> str:
-    """Return in words what in a run's folder cannot be read."""
     if isinstance(error, OSError):
         return f"{error.filename or folder}: {error.strerror or error}"
     return f"{folder}/{'journal' if isinstance(error, JournalError) else 'spec.json'}: {error}"

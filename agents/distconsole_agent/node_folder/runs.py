@@ -17,8 +17,7 @@ from distconsole_agent.contract.limits import (
     SHIM_ANSWER_SECONDS,
 )
 from distconsole_agent.contract.protocol import ErrorCode
-from distconsole_agent.contract.refusal import Refusal, bad_request, storage
-from distconsole_agent.contract.runspec import SpecError, parse_spec
+from distconsole_agent.contract.refusal import Refusal, storage
 from distconsole_agent.journal.active import ActiveRun, complain
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.node_folder.folders import (
@@ -29,23 +28,24 @@ from distconsole_agent.node_folder.folders import (
     remove_tree,
     ring_folder,
     ring_folders,
-    sync_private,
+    sync_paths,
 )
 from distconsole_agent.node_folder.hook_files import unpack_hook
-from distconsole_agent.node_folder.proofs import Ages, boottime, is_unborn, may_live, remove_unborn
+from distconsole_agent.node_folder.manifest import has_outputs
+from distconsole_agent.node_folder.proofs import Ages, is_unborn, may_live, remove_unborn
 from distconsole_agent.node_folder.run_files import (
     UNREADABLE,
     check_run_id,
+    check_spec,
     describe,
     find_end,
     is_run_id,
-    is_script,
     read_end,
     read_spec,
     trouble_with,
     visible_devices,
 )
-from distconsole_agent.node_folder.sync import CodeSync, has_outputs
+from distconsole_agent.node_folder.sync import CodeSync
 from distconsole_agent.server.shim_calls import (
     ask_shim,
     await_shim,
@@ -54,6 +54,7 @@ from distconsole_agent.server.shim_calls import (
     start_shim,
 )
 from distconsole_agent.system.descriptors import UsersProgram
+from distconsole_agent.system.kernel_files import boottime
 
 STILL_PREPARING_SECONDS = 60.0
 FORGET_SECONDS = 3.0
@@ -61,8 +62,6 @@ FORGET_SECONDS = 3.0
 
 
 class Runs:
-    """Every run with a folder on this node."""
-
     def __init__(
         self,
         folders: NodeFolders,
@@ -84,7 +83,6 @@ class Runs:
 
     @property
     def active(self) -> list[ActiveRun]:
-        """The runs that are not over."""
         with self._lock:
             return list(self._active.values())
 
@@ -118,16 +116,12 @@ class Runs:
     ) -> dict[str, Any]:
         """Make the run's folder, start its shim and return what the shim says of itself.
 
-        Args:
-            run: Its id.
-            raw_spec: The node's part of the plan, as it came.
-            environment: What its processes inherit; None for this process's own.
-
-        Raises:
-            Refusal: ``bad_request``, ``run_exists``, ``too_many``, ``storage`` or ``start_failed``.
+        ``raw_spec`` is the node's part of the plan, as it came; ``environment`` is what its
+        processes inherit, None for this process's own. Raises Refusal: ``bad_request``,
+        ``run_exists``, ``too_many``, ``storage`` or ``start_failed``.
         """
         check_run_id(run)
-        spec = self._checked_spec(run, raw_spec)
+        spec = check_spec(run, raw_spec)
         if len(self.active) >= MAX_ACTIVE_RUNS:
             raise Refusal(
                 ErrorCode.TOO_MANY,
@@ -157,23 +151,20 @@ class Runs:
             raise storage(f"{folder}: {error.strerror}", "make room on that node") from None
         try:
             return self._prepare_in(folder, spec, environment)
-        except OSError as error:
+        except BaseException as error:
             self._undo(folder, spec)
-            raise storage(f"{folder}: {error.strerror}", "make room on that node") from None
-        except BaseException:
-            self._undo(folder, spec)
+            if isinstance(error, OSError):
+                raise storage(f"{folder}: {error.strerror}", "make room on that node") from None
             raise
 
     @property
     def program(self) -> Program:
-        """This program, as it is started again."""
         return self._program
 
     def start_detached(self, run: str, argv: list[str], environment: dict[str, str]) -> None:
         """Start a program of this run that outlives this process.
 
-        Raises:
-            Refusal: ``start_failed``.
+        Raises Refusal (``start_failed``).
         """
         try:
             started = UsersProgram(
@@ -202,8 +193,7 @@ class Runs:
     def ask_shim(self, run: str, request: dict[str, Any]) -> dict[str, Any]:
         """Send one request to a run's shim and return its answer.
 
-        Raises:
-            Refusal: ``no_such_run``, ``timed_out``, or what the shim refused with.
+        Raises Refusal: ``no_such_run``, ``timed_out``, or what the shim refused with.
         """
         folder = self.folder(run)
         try:
@@ -235,8 +225,7 @@ class Runs:
     def journal(self, run: object) -> tuple[Journal, bool]:
         """Return a run's journal, and whether the caller has to close it.
 
-        Raises:
-            Refusal: ``bad_request``, ``no_such_run``, or ``storage`` if nobody can write it on.
+        Raises Refusal: ``bad_request``, ``no_such_run``, or ``storage`` if nobody can write it on.
         """
         folder = self.folder(run)
         if read_end(folder) is None:
@@ -287,7 +276,6 @@ class Runs:
         return True
 
     def reap(self) -> None:
-        """Take the exit status of shims that have ended."""
         with self._lock:
             self._shims = {run: shim for run, shim in self._shims.items() if shim.poll() is None}
 
@@ -321,20 +309,6 @@ class Runs:
     def _names(self) -> list[str]:
         return [name for name in sorted(os.listdir(self._folders.runs)) if is_run_id(name)]
 
-    def _checked_spec(self, run: str, raw: object) -> dict[str, Any]:
-        try:
-            parsed = parse_spec(raw)
-        except SpecError as error:
-            raise bad_request(str(error)) from None
-        assert isinstance(raw, dict)
-        if parsed.run != run:
-            raise bad_request(f"the spec is of run {parsed.run}, not {run}")
-        for need in parsed.needs:
-            path = os.path.expanduser(need)
-            if not is_script(path):
-                raise Refusal(ErrorCode.NO_SCRIPT, f"the script {path} does not exist here")
-        return dict(raw)
-
     def _prepare_in(
         self, folder: str, spec: dict[str, Any], environment: dict[str, str]
     ) -> dict[str, Any]:
@@ -354,12 +328,12 @@ class Runs:
         path = os.path.join(folder, "spec.json")
         place_private(path, spec)
         if spec.get("below_slurm") is True:  # srun starts it, and not this agent
-            sync_private(path)
+            sync_paths(path, folder)
             argv = shim_words(self._program, folder)
             return {"coordinator": None, "master_port": None, "shim_pid": 0, "shim_argv": argv}
         shim = start_shim(self._program, folder, environment)
         try:
-            sync_private(path)  # a shim takes longer to start than most disks to keep a file
+            sync_paths(path, folder)  # a shim takes longer to start than most disks to keep a file
             status = await_shim(folder, shim)
             self._attend(ActiveRun(folder, spec, self._forget_active))
         except BaseException:

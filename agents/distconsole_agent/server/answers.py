@@ -14,15 +14,16 @@ from distconsole_agent.contract.limits import MAX_PROBE_SECONDS, MAX_READ_LOG_BY
 from distconsole_agent.contract.protocol import PROTOCOL_VERSION, STREAMS, ErrorCode
 from distconsole_agent.contract.refusal import Refusal, bad_request, read_text
 from distconsole_agent.journal.journal import Journal
-from distconsole_agent.node_folder.folders import OwnFile, this_program
+from distconsole_agent.node_folder.folders import hash_file, this_program
 from distconsole_agent.node_folder.run_files import check_run_id, read_end
 from distconsole_agent.node_folder.runs import Runs
 from distconsole_agent.server.connection import Asked
 from distconsole_agent.server.follow import follow
 from distconsole_agent.server.shim_calls import inherit_environment
 from distconsole_agent.system.addresses import local_addresses
-from distconsole_agent.system.users import user_name
-from distconsole_agent.telemetry.watch import Telemetry, boot_id, memory_total, watch
+from distconsole_agent.system.kernel_files import boot_id
+from distconsole_agent.system.procfs import user_name
+from distconsole_agent.telemetry.watch import Telemetry, memory_total, watch
 
 Request = dict[str, Any]
 Result = dict[str, Any]
@@ -35,7 +36,6 @@ class Answers:
         self._node_dir = node_dir
         self._runs = runs
         self._telemetry = telemetry
-        self._file = OwnFile(this_program().archive)
         self._ops: dict[str, Callable[[Request, Asked], Result]] = {
             "hello": self._hello,
             "ping": self._ping,
@@ -89,7 +89,7 @@ class Answers:
             "mem_total": memory_total(),
             "node_dir": self._node_dir,
             "addresses": local_addresses(),
-            "archive_sha256": self._file.sha256(),
+            "archive_sha256": hash_file(this_program().archive),
             **self._telemetry.describe(),
             "time_ns": time.time_ns(),
         }

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from distconsole_agent.contract.refusal import Refusal
-from distconsole_agent.node_folder.sync import read_manifest, unpack
+from distconsole_agent.node_folder.manifest import read_manifest
+from distconsole_agent.node_folder.sync import unpack
 
 SHA = hashlib.sha256(b"x").hexdigest()
 
