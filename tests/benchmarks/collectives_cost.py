@@ -41,8 +41,7 @@ def rank(rounds: int) -> None:
     import torch
     import torch.distributed as dist
 
-    from distconsole_agent.probes.collectives.by_torch import Torch
-    from distconsole_agent.probes.collectives.tensors import TensorValues
+    from distconsole_agent.probes.collectives.by_torch import TensorValues, Torch
     from distconsole_agent.probes.collectives.values import Case, iterations_for, repeat
 
     engine = Torch("gloo", 60.0)

@@ -15,8 +15,7 @@ Arguments = dict[str, Any]
 def text(args: Arguments, name: str, default: str | None = None) -> str:
     """Return a string argument.
 
-    Raises:
-        ProbeError: if it is missing without a default, or not a string of sane length.
+    Raises ProbeError if it is missing without a default, or not a string of sane length.
     """
     value = args.get(name, default)
     if not isinstance(value, str) or len(value) > MAX_TEXT or "\0" in value:
@@ -25,15 +24,13 @@ def text(args: Arguments, name: str, default: str | None = None) -> str:
 
 
 def optional_text(args: Arguments, name: str) -> str | None:
-    """Return a string argument, or None where it is missing, null or empty."""
     return None if args.get(name) in (None, "") else text(args, name)
 
 
 def number(args: Arguments, name: str, default: float, lowest: float, highest: float) -> float:
     """Return a number within its bounds.
 
-    Raises:
-        ProbeError: if it is not a number; one out of bounds is moved to the bound.
+    Raises ProbeError if it is not a number; one out of bounds is moved to the bound.
     """
     value = args.get(name, default)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
@@ -42,15 +39,13 @@ def number(args: Arguments, name: str, default: float, lowest: float, highest: f
 
 
 def whole(args: Arguments, name: str, default: int, lowest: int, highest: int) -> int:
-    """Return a whole number within its bounds (see ``number``)."""
     return int(number(args, name, default, lowest, highest))
 
 
 def items(args: Arguments, name: str) -> list[Any]:
     """Return a list; an empty one where it is missing.
 
-    Raises:
-        ProbeError: if it is not a list, or too long.
+    Raises ProbeError if it is not a list, or too long.
     """
     value = args.get(name, [])
     if not isinstance(value, list) or len(value) > MAX_ITEMS:
@@ -59,7 +54,6 @@ def items(args: Arguments, name: str) -> list[Any]:
 
 
 def texts(args: Arguments, name: str) -> list[str]:
-    """Return a list of strings (see ``items``)."""
     found = items(args, name)
     if not all(isinstance(item, str) and len(item) <= MAX_TEXT for item in found):
         raise bad_arguments(f"{name} is not a list of texts")
@@ -69,8 +63,7 @@ def texts(args: Arguments, name: str) -> list[str]:
 def secret(args: Arguments) -> bytes:
     """Return the shared secret, given as at least 32 hexadecimal digits.
 
-    Raises:
-        ProbeError: if it is anything else.
+    Raises ProbeError if it is anything else.
     """
     try:
         key = bytes.fromhex(text(args, "secret"))

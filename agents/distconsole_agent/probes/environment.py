@@ -44,7 +44,6 @@ def session_environment() -> Mapping[str, str]:
 
 
 def home() -> str:
-    """Return the asking session's home folder."""
     return session_environment().get("HOME") or os.path.expanduser("~")
 
 
@@ -54,7 +53,6 @@ def launch_environment(args: dict[str, Any]) -> dict[str, str]:
 
 
 def change_environment(env: Mapping[str, str], args: dict[str, Any]) -> dict[str, str]:
-    """Return ``env`` as ``set`` and ``remove`` of a probe's arguments change it."""
     return _change(env, args, "set", "remove")
 
 

@@ -15,15 +15,12 @@ class ProbeError(Exception):
 
 
 def bad_arguments(message: str) -> ProbeError:
-    """Return the error for arguments that mean nothing."""
     return ProbeError(ErrorCode.BAD_REQUEST, message)
 
 
 def timed_out(message: str) -> ProbeError:
-    """Return the error for a probe that was still looking when its time was up."""
     return ProbeError(ErrorCode.TIMED_OUT, message)
 
 
 def failed(message: str) -> ProbeError:
-    """Return the error for a probe that could not look for another reason."""
     return ProbeError(ErrorCode.PROBE_FAILED, message)

@@ -12,23 +12,14 @@ from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.environment import asked_from
 from distconsole_agent.probes.errors import ProbeError, bad_arguments, failed, timed_out
 from distconsole_agent.probes.gpu import gpus
-from distconsole_agent.probes.host import (
-    folder_speed,
-    holders,
-    kernel_log,
-    machine,
-    shared_memory,
-    shell,
-    slurm,
-)
+from distconsole_agent.probes.host import kernel_log, leftovers, machine, slurm
 from distconsole_agent.probes.network import (
     between,
     connecting,
-    interfaces,
     listening,
-    ports,
+    own_network,
 )
-from distconsole_agent.probes.software import mpi, python_env, script, wheels
+from distconsole_agent.probes.software import engines, python_env, script
 
 Facts = dict[str, Any]
 Probe = Callable[[Facts, float], Facts]
@@ -51,10 +42,8 @@ def run(
     """Return the facts of ``group``.
 
     Args:
-        group: One of the names in the table below, or ``many``, which runs several at once:
-            ``{"probes": [{"name", "group", "args", "seconds"}]}`` gives
-            ``{"answers": {name: {"facts"} | {"error": {"code", "message"}}, each with "seconds"}}``.
-        args: What the probe needs to know.
+        group: A name of the table below, or ``many``: ``{"probes": [{"name", "group", "args",
+            "seconds"}]}`` gives ``{"answers": {name: {"facts" or "error", "seconds"}}}``.
         deadline_seconds: After so long the answer is an error, whatever the probe hangs on.
         environment: Of the session that asks, for what is found and started; None for our own.
 
@@ -122,26 +111,26 @@ def _answer(item: Facts, seconds: float, answers: dict[str, Facts]) -> None:
 
 _GROUPS: dict[str, Probe] = {
     "os": machine.look,
-    "shell": shell.look,
+    "shell": python_env.look_at_shell,
     "between": between.look,
     "python_env": python_env.look,
     "script": script.look,
     "script.there": script.look_whether_there,
-    "folders": folder_speed.look,
-    "mpi": mpi.look,
+    "folders": machine.look_at_folders,
+    "mpi": engines.look,
     "mpi.ssh": between.mpirun,
-    "engines": mpi.look_before_run,
+    "engines": engines.look_before_run,
     "gpu": gpus.look,
     "gpu.load": gpus.load,
     "gpu.load.stop": gpus.stop,
-    "port": ports.look,
-    "proc": holders.look,
-    "shm": shared_memory.look,
-    "names": interfaces.resolve,
+    "port": own_network.look_at_ports,
+    "proc": leftovers.look_at_processes,
+    "shm": leftovers.look_at_shared_memory,
+    "names": own_network.resolve,
     "import": python_env.import_torch,
     "kernel": kernel_log.look,
-    "fabric": interfaces.look_at_fabric,
-    "net": interfaces.look,
+    "fabric": own_network.look_at_fabric,
+    "net": own_network.look,
     "net.listen": listening.listen,
     "net.close": listening.close,
     "net.connect": connecting.connect,
@@ -150,7 +139,7 @@ _GROUPS: dict[str, Probe] = {
     "slurm.encode": slurm.encode,
     "slurm.decode": slurm.decode,
     "slurm.limits": slurm.step_limits,
-    "build": wheels.look_before_build,
-    "build.wheel": wheels.read_wheel,
-    "launch": shell.start,
+    "build": engines.look_before_build,
+    "build.wheel": engines.read_wheel,
+    "launch": python_env.start,
 }

@@ -50,16 +50,11 @@ def run_program(
     stop: threading.Event | None = None,
     last: bytes = b"",
 ) -> Ended:
-    """Run ``argv`` and return what it printed; it and its children are dead after ``seconds``.
+    """Run ``argv`` and return what it printed; after ``seconds``, or ``stop``, all of it is dead.
 
-    They are also once ``stop`` is set. After ``last``, with which its output ends, it is not waited
-    for: a filesystem that hangs may hold up its end. Without ``env`` it has the asking session's environment.
-
-    Output beyond ``MAX_OUTPUT_BYTES`` a stream is dropped while the program goes on.
-
-    Raises:
-        FileNotFoundError: if there is no such program.
-        OSError: if it cannot be started.
+    After ``last``, with which its output ends, it is not waited for: a filesystem that hangs may
+    hold up its end. Without ``env`` it has the asking session's environment. Output beyond
+    ``MAX_OUTPUT_BYTES`` a stream is dropped. Raises OSError if it cannot be started.
     """
     began = time.monotonic()
     _reap_left()

@@ -10,52 +10,50 @@ import re
 import sys
 import threading
 import zlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.environment import launch_environment
-from distconsole_agent.probes.errors import failed, timed_out
+from distconsole_agent.probes.errors import ProbeError, failed, timed_out
 from distconsole_agent.probes.programs import Ended, run_program
 from distconsole_agent.probes.standalone.reporting import FACTS, LAST
 from distconsole_agent.supervisor.spawning import wrap_in_setup
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
 SHARE = 0.8
 """Of the time, for what a program looks at; the rest is for the interpreter's start and end."""
 
-WORKER = (
-    "collectives.values",
-    "collectives.tensors",
-    "collectives.by_torch",
-    "collectives.by_horovod",
-    "collectives.by_mpi",
-    "collectives.worker",
-)
-"""The modules of a rank of a collective job, none before those that it imports."""
-
-_LOADER = """\
-import base64,json,sys,types,zlib
-_P="distconsole_agent.probes"
-for name in("distconsole_agent",_P,_P+".collectives"):
- sys.modules[name]=types.ModuleType(name);sys.modules[name].__path__=[]
-for name,text in json.loads(zlib.decompress(base64.b64decode("{packed}"))):
- made=sys.modules[name]=types.ModuleType(name)
- if name.endswith(".{main}"):made.__name__="__main__"
- exec(compile(text,name,"exec"),made.__dict__)
-"""
-"""Modules whose text is in it: the interpreter that runs it may have no package of ours."""
-
 _FUTURE = "from __future__ import annotations\n"
 _IMPORT = re.compile(
-    r"^from distconsole_agent\.probes\.(standalone\.\w+) import (?:\([^)]*\)|.*)\n", re.MULTILINE
+    r"^from distconsole_agent\.probes\.((?:standalone|collectives)\.\w+) import (?:\([^)]*\)|.*)\n",
+    re.MULTILINE,
 )
+
+
+class Interpreter(NamedTuple):
+    """A Python, what the shell runs before it, and its environment; None: the asking session's."""
+
+    python: str = sys.executable
+    setup: str | None = None
+    env: Mapping[str, str] | None = None
+    flags: tuple[str, ...] = ()
+
+
+OWN = Interpreter()
+
+
+def ranks_interpreter(args: dict[str, Any], env: Mapping[str, str] | None = None) -> Interpreter:
+    """Return the interpreter that ranks will use, by a probe's arguments.
+
+    They are ``python``, this one if not given; ``setup``; ``env`` and ``unset``, what a launch
+    changes in the environment, unless ``env`` is given here.
+    """
+    python = read.optional_text(args, "python") or sys.executable
+    setup = read.optional_text(args, "setup")
+    return Interpreter(python, setup, launch_environment(args) if env is None else env)
 
 
 class Answer(NamedTuple):
-    """What a program said, by key, and how it ended."""
-
     parts: dict[str, Any]
     ended: Ended
 
@@ -66,18 +64,19 @@ class Answer(NamedTuple):
             return facts
         if self.ended.exit_code is None:
             raise timed_out(f"{who} did not answer in {self.ended.seconds:.1f} s")
-        raise failed(f"{who} ended with code {self.ended.exit_code}: {self.ended.last_words}")
+        raise self.failure(who)
+
+    def failure(self, who: str) -> ProbeError:
+        """Return the error of a program that ended without a word."""
+        return failed(f"{who} ended with code {self.ended.exit_code}: {self.ended.last_words}")
 
 
 def ask_script(
     name: str,
     job: Mapping[str, Any],
     seconds: float,
+    interpreter: Interpreter = OWN,
     *,
-    python: str = sys.executable,
-    flags: Sequence[str] = (),
-    setup: str | None = None,
-    env: Mapping[str, str] | None = None,
     stop: threading.Event | None = None,
     share: float = SHARE,
 ) -> Answer:
@@ -88,8 +87,6 @@ def ask_script(
         job: The arguments of its ``main``, beside the seconds. They are in no command line, which
             anybody may read.
         seconds: After so long it is killed, as once ``stop`` is set.
-        setup: What the node's shell runs first.
-        env: Its environment; None for that of the session that asks.
         share: Of the seconds, for its own work.
 
     Raises:
@@ -97,10 +94,7 @@ def ask_script(
     """
     call = f"\nmain({seconds * share!r}, **{dict(job)!a})\n"
     source = script_source(f"standalone.{name}") + call
-    last = LAST.encode()
-    ended = run_script(
-        source, (), seconds, python=python, flags=flags, setup=setup, env=env, stop=stop, last=last
-    )
+    ended = run_script(source, (), seconds, interpreter, stop=stop, last=LAST.encode())
     return Answer(_read_parts(ended.out), ended)
 
 
@@ -109,49 +103,32 @@ def ask_python(
     job: Mapping[str, Any],
     args: dict[str, Any],
     seconds: float,
-    *,
     env: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], float]:
-    """Have the interpreter that ranks will use run a program; return its facts and seconds.
+    """Have ``ranks_interpreter`` run a program; return its facts and seconds.
 
-    ``args`` are the probe's: ``python``, this one if not given; ``setup``, run by the shell before; ``env``
-    and ``unset``, what a launch changes in the environment, unless ``env`` is given.
-
-    Raises:
-        ProbeError: when that interpreter does not answer.
+    Raises ProbeError when that interpreter does not answer.
     """
-    python = read.optional_text(args, "python") or sys.executable
-    answer = ask_script(
-        name,
-        job,
-        seconds,
-        python=python,
-        setup=read.optional_text(args, "setup"),
-        env=launch_environment(args) if env is None else env,
-        share=1.0,
-    )
-    return answer.facts(python), answer.ended.seconds
+    interpreter = ranks_interpreter(args, env)
+    answer = ask_script(name, job, seconds, interpreter, share=1.0)
+    return answer.facts(interpreter.python), answer.ended.seconds
 
 
 def run_script(
     source: str,
     arguments: Sequence[str],
     seconds: float,
+    interpreter: Interpreter = OWN,
     *,
-    python: str,
-    flags: Sequence[str] = (),
-    setup: str | None = None,
-    env: Mapping[str, str] | None = None,
     stop: threading.Event | None = None,
     last: bytes = b"",
 ) -> Ended:
-    """Run Python source with the node's interpreter, as a rank would be: after ``setup``.
+    """Run Python source with an interpreter of the node.
 
-    The source lies in memory (memfd_create(2)): it is on no disk and in no command line.
-
-    Raises:
-        ProbeError: if the interpreter cannot be started.
+    The source lies in memory (memfd_create(2)): it is on no disk and in no command line. Raises
+    ProbeError if the interpreter cannot be started.
     """
+    python, setup, env, flags = interpreter
     descriptor = os.memfd_create("distconsole-probe")
     try:
         os.write(descriptor, source.encode())
@@ -167,30 +144,31 @@ def run_script(
 
 
 def script_source(name: str) -> str:
-    """Return the text of a module of probes, with that of modules of ``standalone`` in place of their import.
+    """Return the text of a module of probes, with those of the modules that it imports in place.
 
-    Raises:
-        ProbeError: if the package was built without it.
+    The interpreter that runs it may have no package of ours. Raises ProbeError if the package was
+    built without it.
     """
-    return _FUTURE + _IMPORT.sub(
-        lambda found: script_source(found[1]).replace(_FUTURE, ""),
-        _source(name).replace(_FUTURE, ""),
-    )
+    return _FUTURE + _inline_imports(name, set())
 
 
-def worker_script() -> str:
-    """Return the script that is a rank of a collective job: a few KiB, for ``python -c`` too."""
-    modules = [(f"distconsole_agent.probes.{name}", _source(name)) for name in WORKER]
-    packed = base64.b64encode(zlib.compress(json.dumps(modules).encode(), 9)).decode("ascii")
-    return _LOADER.format(packed=packed, main=WORKER[-1])
-
-
-def _source(name: str) -> str:
+def _inline_imports(name: str, there: set[str]) -> str:
+    """Return the text of a module after those of its imports that are not ``there`` yet."""
+    if name in there:
+        return ""
+    there.add(name)
     path = name.replace(".", "/")
     source = pkgutil.get_data("distconsole_agent.probes", f"{path}.py")
     if source is None:
         raise failed(f"{path}.py is missing from the agent")
-    return source.decode("utf-8")
+    text = source.decode("utf-8").replace(_FUTURE, "")
+    return _IMPORT.sub(lambda found: _inline_imports(found[1], there), text)
+
+
+def worker_script() -> str:
+    """Return the script that is a rank of a collective job: a few KiB, for ``python -c`` too."""
+    packed = base64.b64encode(zlib.compress(script_source("collectives.worker").encode(), 9))
+    return f"import base64,zlib;exec(zlib.decompress(base64.b64decode({packed!r})))"
 
 
 def _read_parts(out: str) -> dict[str, Any]:

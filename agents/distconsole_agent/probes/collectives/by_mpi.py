@@ -1,8 +1,7 @@
-"""MPI itself as the engine of a short collective job: its library, called without any binding.
+"""MPI's library as engine of a short collective job, by Open MPI's or MPICH's ABI.
 
-A rank needs neither mpi4py nor torch. The library is the one that a program linked with MPI would
-get here, so a library of another MPI than mpirun's shows as it would there: every rank is alone.
-Only the two ABIs that there are (Open MPI's and MPICH's, which Intel MPI shares) are known.
+The library is the one that a program linked with MPI would get here, so one of another MPI than
+mpirun's shows as it would there: every rank is alone.
 """
 
 from __future__ import annotations
@@ -29,12 +28,11 @@ from distconsole_agent.probes.collectives.values import (
 )
 
 LIBRARIES = ("libmpi.so.40", "libmpi.so.12", "libmpich.so.12", "libmpi.so")
-TYPECODES = {"float32": "f", "float64": "d", "int32": "i", "int64": "q"}
+TYPECODES = {"float32": "f", "float64": "d", "int64": "q"}
 OPEN_MPI = {
     "world": "ompi_mpi_comm_world",
     "float32": "ompi_mpi_float",
     "float64": "ompi_mpi_double",
-    "int32": "ompi_mpi_int",
     "int64": "ompi_mpi_long_long_int",
     "sum": "ompi_mpi_op_sum",
     "max": "ompi_mpi_op_max",
@@ -45,7 +43,6 @@ MPICH = {
     "world": 0x44000000,
     "float32": 0x4C00040A,
     "float64": 0x4C00080B,
-    "int32": 0x4C000405,
     "int64": 0x4C000809,
     "sum": 0x58000003,
     "max": 0x58000001,
@@ -66,8 +63,7 @@ class ByteValues:
     def of(self, case: Case, rank: int | str, first: int, count: int, shift: int) -> bytes:
         """Return ``count`` values from index ``first``: a rank's, or the ``sum`` or ``max`` of all.
 
-        Raises:
-            NotImplementedError: for a type that C has not.
+        Raises NotImplementedError for a type that C has not.
         """
         if case.dtype not in TYPECODES:
             raise NotImplementedError(f"MPI has no {case.dtype}")
@@ -97,7 +93,6 @@ class ByteValues:
         return bytearray(values)
 
     def compare(self, case: Case, result: bytearray, right: bytes) -> tuple[int, int]:
-        """Return how many values are wrong, and of how many."""
         item = ITEM_BYTES[case.dtype]
         places = range(0, len(right), item) if result != right else ()
         wrong = sum(result[at : at + item] != right[at : at + item] for at in places)
@@ -115,13 +110,9 @@ class ByteValues:
 
 
 class Mpi:
-    """MPI_COMM_WORLD, joined when this is made.
+    """MPI_COMM_WORLD, joined when this is made; after ``timeout_seconds`` SIGALRM ends the process.
 
-    Args:
-        timeout_seconds: After so long in MPI_Init the process is ended by SIGALRM.
-
-    Raises:
-        OSError: if there is no library to load.
+    Raises OSError if there is no library to load.
     """
 
     def __init__(self, timeout_seconds: float) -> None:
@@ -133,12 +124,7 @@ class Mpi:
         self.rank, self.world = self._number("MPI_Comm_rank"), self._number("MPI_Comm_size")
 
     def place(self) -> dict[str, Any]:
-        """Return who this rank finds itself to be, what mpirun meant it to be, and with what."""
-        launched = {
-            key: int(os.environ[name])
-            for key, name in (("rank", "RANK"), ("world_size", "WORLD_SIZE"))
-            if os.environ.get(name, "").isdigit()
-        }
+        """Return who this rank finds itself to be, and with what."""
         places = {
             key: int(os.environ[name])
             for key, name in (("local_rank", "LOCAL_RANK"), ("local_size", "LOCAL_WORLD_SIZE"))
@@ -148,7 +134,6 @@ class Mpi:
             "rank": self.rank,
             "world_size": self.world,
             **places,
-            "launched": launched,
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "backend": "mpi",

@@ -22,10 +22,9 @@ MANTISSA_BITS = {
     "bfloat16": 8,
     "float32": 24,
     "float64": 53,
-    "int32": 24,
     "int64": 53,
 }
-ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int32": 4, "int64": 8}
+ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int64": 8}
 SPLIT_OPS = ("all_gather", "reduce_scatter", "all_to_all")
 """Operations whose larger buffer holds a part for, or of, every rank; ``elements`` is of one part."""
 
@@ -48,7 +47,6 @@ def say(**what: Any) -> None:
 
 
 def stage(name: str) -> None:
-    """Say how far this rank is."""
     say(stage=name, t=time.time())
 
 

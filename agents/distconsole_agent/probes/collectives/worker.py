@@ -17,6 +17,8 @@ import sys
 import time
 from typing import Any, Callable
 
+from distconsole_agent.probes.collectives.by_mpi import ByteValues, Mpi
+from distconsole_agent.probes.collectives.by_torch import Horovod, TensorValues, Torch
 from distconsole_agent.probes.collectives.values import (
     ITEM_BYTES,
     Case,
@@ -43,20 +45,9 @@ Measure = Callable[[Any, Case, int, float], Any]
 def join_ranks(name: str, timeout_seconds: float, seed: int) -> tuple[Any, Any]:
     """Return the engine, once all ranks have met, and what its ranks compute with."""
     if name == "mpi":
-        from distconsole_agent.probes.collectives.by_mpi import ByteValues, Mpi
-
         mpi = Mpi(timeout_seconds)
         return mpi, ByteValues(mpi.world, seed)
-    from distconsole_agent.probes.collectives.tensors import TensorValues
-
-    if name == "horovod":
-        from distconsole_agent.probes.collectives.by_horovod import Horovod
-
-        engine: Any = Horovod()
-    else:
-        from distconsole_agent.probes.collectives.by_torch import Torch
-
-        engine = Torch(name, timeout_seconds)
+    engine = Horovod() if name == "horovod" else Torch(name, timeout_seconds)
     return engine, TensorValues(engine.torch, engine.world, seed)
 
 

@@ -8,17 +8,20 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import os
+import threading
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from distconsole_agent.node_folder.folders import this_program
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.environment import session_environment
 from distconsole_agent.probes.errors import failed
-from distconsole_agent.probes.host.procfs import read_process, uptime_seconds
 from distconsole_agent.probes.programs import Ended
-from distconsole_agent.probes.scripts import ask_script
-from distconsole_agent.probes.tokens import Tokens
+from distconsole_agent.probes.scripts import Interpreter, ask_script
 from distconsole_agent.system.kernel_files import entries_of, first_line_of
+from distconsole_agent.system.procfs import read_process
 
 LIBRARY = "libnvidia-ml.so.1"
 
@@ -35,7 +38,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     if not (module or devices or _has_library()):
         return {"present": False, "devices": 0}
     job = {"deep": bool(args.get("health"))}
-    answer = ask_script("inspect_gpus", job, seconds, env=library_environment())
+    answer = ask_script("inspect_gpus", job, seconds, Interpreter(env=library_environment()))
     facts = answer.facts("what asks the NVIDIA driver")
     _name_processes(facts)
     return {**facts, "kernel_module": module, "devices": devices}
@@ -43,10 +46,9 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 def _name_processes(facts: dict[str, Any]) -> None:
     """Add to each process on a GPU who it is; in a container those of others stay unknown."""
-    uptime = uptime_seconds()
     for gpu in facts.get("gpus", []):
         for entry in gpu.get("processes", []):
-            process = read_process(int(entry["pid"]), uptime)
+            process = read_process(int(entry["pid"]))
             if process is not None:
                 entry.update(process.told())
 
@@ -72,6 +74,42 @@ def _has_library() -> bool:
     return True
 
 
+MAX_GIVEN_UP = 64
+
+
+class Tokens:
+    """The work of one kind that goes on, by token."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running: dict[str, threading.Event] = {}
+        # The question itself may come after its end.
+        self._given_up: deque[str] = deque(maxlen=MAX_GIVEN_UP)
+
+    @contextmanager
+    def going(self, token: str) -> Iterator[threading.Event]:
+        """Let work go on under ``token``; the event is set when nobody waits for it any more.
+
+        Raises ProbeError if it was given up before it began.
+        """
+        stopped = threading.Event()
+        with self._lock:
+            if token in self._given_up:
+                raise failed("it was given up before it began")
+            self._running[token] = stopped
+        try:
+            yield stopped
+        finally:
+            with self._lock:
+                self._running.pop(token, None)
+
+    def give_up(self, token: str) -> threading.Event | None:
+        """Return the event of what goes on under ``token``, to be set; what is yet to come will not begin."""
+        with self._lock:
+            self._given_up.append(token)
+            return self._running.get(token)
+
+
 MAX_WANTED = 64
 _TOKENS = Tokens()
 
@@ -87,9 +125,8 @@ def load(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """
     job = {"wanted": read.texts(args, "uuids")[:MAX_WANTED]}
     with _TOKENS.going(read.text(args, "token", "")) as stopped:
-        parts, ended = ask_script(
-            "load_gpus", job, seconds, env=library_environment(), stop=stopped
-        )
+        interpreter = Interpreter(env=library_environment())
+        parts, ended = ask_script("load_gpus", job, seconds, interpreter, stop=stopped)
     entries = sorted(parts.values(), key=lambda entry: int(entry["index"]))
     if ended.exit_code and not entries:
         raise failed(f"the process that copies ended: {ended.last_words}")
@@ -118,6 +155,6 @@ def _explain_silence(ended: Ended, stopped: bool) -> str:
 
 def _name_process(entry: dict[str, Any]) -> None:
     pid = entry.pop("pid", None)
-    process = read_process(int(pid), uptime_seconds()) if pid else None
+    process = read_process(int(pid)) if pid else None
     if pid:
         entry["process"] = process.told() if process is not None else {"pid": pid}

@@ -12,8 +12,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from distconsole_agent.probes.host.procfs import uptime_seconds
 from distconsole_agent.probes.programs import run_program
+from distconsole_agent.system.kernel_files import boottime
 
 KMSG = "/dev/kmsg"
 MAX_RECORDS = 200_000
@@ -66,7 +66,7 @@ def look(_args: dict[str, Any], seconds: float) -> dict[str, Any]:
         finally:
             os.close(descriptor)
         source = "kmsg"
-    events = events_of(records, uptime_seconds())
+    events = events_of(records, boottime())
     return {"source": source, "events": events, "error": error}
 
 

@@ -1,7 +1,4 @@
-"""Facts of the operating system: identity, names, limits, room, and what a logout ends.
-
-A control group's limit holds for everything below it, so each is looked for on the whole way up.
-"""
+"""Facts of the operating system: names, limits, folders and their speed, what a logout ends."""
 
 from __future__ import annotations
 
@@ -11,19 +8,19 @@ import re
 import resource
 import shlex
 import socket
-from collections.abc import Iterator
 from typing import Any
 
 from distconsole_agent.node_folder.folders import SHARED_MEMORY, TEMPORARY
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.environment import home, session_environment
-from distconsole_agent.probes.errors import failed
+from distconsole_agent.probes.errors import bad_arguments
 from distconsole_agent.probes.host import mounts
 from distconsole_agent.probes.programs import run_program
-from distconsole_agent.probes.scripts import SHARE, ask_script
+from distconsole_agent.probes.scripts import SHARE, Interpreter, ask_script
+from distconsole_agent.system.cgroup import tightest_limits
 from distconsole_agent.system.descriptors import users_limits
 from distconsole_agent.system.kernel_files import entries_of, first_line_of, text_of
-from distconsole_agent.system.users import user_name
+from distconsole_agent.system.procfs import user_name
 
 _LIMITS = {
     "memlock": resource.RLIMIT_MEMLOCK,
@@ -44,6 +41,8 @@ _SYSCTLS = {
 }
 
 MAX_PATHS = 16
+MAX_FOLDERS = 24
+MAX_BYTES = 256 << 20
 _HARMLESS = ("EACCES", "EPERM", "ENOENT")
 
 LOGIND_SECONDS = 1.0
@@ -55,8 +54,6 @@ LOGIND = (
 LOGIND_PROPERTIES = ("KillUserProcesses", "KillOnlyUsers", "KillExcludeUsers")
 
 MAX_CPUS = 1024
-UNLIMITED_BYTES = 1 << 60
-"""Version 1 of control groups has no word for no limit but a number that no machine has."""
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -95,7 +92,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         "limits": {name: _limit(number) for name, number in _LIMITS.items()},
         "sysctl": {name: first_line_of(f"/proc/sys/{path}") for name, path in _SYSCTLS.items()},
         "memory": memory(),
-        "cgroup": control_group(),
+        "cgroup": tightest_limits(),
         "cpu_clocks": cpu_clocks(),
         "infiniband": entries_of("/sys/class/infiniband")[:64],
         "ends_at_logout": ends_at_logout(user_name(), seconds),
@@ -127,11 +124,10 @@ def _slow_parts(
     """Return what the other process could find in time; what hung is ``{"error": ...}``."""
     job = {"hostname": hostname, "patience": patience, "folders": folders}
     # It needs nothing that is installed.
-    parts, ended = ask_script("slow_calls", job, seconds, flags=("-I", "-S"))
-    if ended.exit_code is not None and not ended.out:
+    answer = ask_script("slow_calls", job, seconds, Interpreter(flags=("-I", "-S")))
+    if answer.ended.exit_code is not None and not answer.ended.out:
         # It ended by itself: that is no filesystem that hangs.
-        code, words = ended.exit_code, ended.last_words
-        raise failed(f"asking the filesystems ended with code {code}: {words}")
+        raise answer.failure("asking the filesystems")
     late = {"error": f"did not answer in {seconds:.1f} s"}
     return {
         **{f"folder {path}": dict(late) for path in folders},
@@ -140,7 +136,7 @@ def _slow_parts(
             "addresses": [],
             "error": f"resolving {hostname} took longer than {seconds:.1f} s",
         },
-        **parts,
+        **answer.parts,
     }
 
 
@@ -201,79 +197,6 @@ def memory(root: str = "/proc") -> dict[str, int | None]:
     return found
 
 
-def control_group(root: str = "") -> dict[str, str | None]:
-    """Return the tightest limits of this process's control groups, and what is used of them.
-
-    ``memory_max``, ``memory_used``, ``pids_max`` and ``pids_used`` are decimal numbers, ``cpu_max`` is
-    ``QUOTA PERIOD`` in microseconds; null where nothing is limited or said.
-    """
-    found: dict[str, str | None] = dict.fromkeys(
-        ("memory_max", "memory_used", "pids_max", "pids_used", "cpu_max")
-    )
-    folders = dict(_folders(root))
-    v2 = folders.get("", "")
-    v1_memory, v1_pids, v1_cpu = (folders.get(name, "") for name in ("memory", "pids", "cpu"))
-    memory_files = [(f"{at}/memory.max", f"{at}/memory.current") for at in _upwards(v2, root)]
-    memory_files += [
-        (f"{at}/memory.limit_in_bytes", f"{at}/memory.usage_in_bytes")
-        for at in _upwards(v1_memory, root)
-    ]
-    found["memory_max"], found["memory_used"] = _tightest(memory_files)
-    pids_files = [
-        (f"{at}/pids.max", f"{at}/pids.current")
-        for at in [*_upwards(v2, root), *_upwards(v1_pids, root)]
-    ]
-    found["pids_max"], found["pids_used"] = _tightest(pids_files)
-    cpu = [first_line_of(f"{at}/cpu.max") for at in _upwards(v2, root)]
-    cpu += [
-        f"{first_line_of(f'{at}/cpu.cfs_quota_us')} {first_line_of(f'{at}/cpu.cfs_period_us')}"
-        for at in _upwards(v1_cpu, root)
-    ]
-    quotas = [text for text in cpu if text and all(part.isdigit() for part in text.split())]
-    found["cpu_max"] = min(quotas, key=_share, default=None)
-    return found
-
-
-def _share(quota: str) -> float:
-    allowed, _, period = quota.partition(" ")
-    return int(allowed) / max(1, int(period or 1))
-
-
-def _folders(root: str) -> Iterator[tuple[str, str]]:
-    """Yield by controller this process's folder; version 2 has the name of none."""
-    for line in text_of(f"{root}/proc/self/cgroup").splitlines():
-        _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        base = f"{root}/sys/fs/cgroup"
-        if not controllers:
-            unified = f"{base}/unified"
-            yield "", (unified if os.path.isdir(unified) else base) + path
-        for controller in filter(None, controllers.split(",")):
-            yield controller, f"{base}/{controller}{path}"
-
-
-def _upwards(folder: str, root: str) -> Iterator[str]:
-    """Yield ``folder`` and those above it that are control groups."""
-    top = f"{root}/sys/fs/cgroup"
-    while folder.startswith(top) and len(folder) > len(top):
-        yield folder.rstrip("/")
-        folder = os.path.dirname(folder.rstrip("/"))
-    if folder == top:
-        yield top
-
-
-def _tightest(files: list[tuple[str, str]]) -> tuple[str | None, str | None]:
-    """Return the limit that leaves least, and what is used of it."""
-    best: tuple[int, str, str] | None = None
-    for limit_file, used_file in files:
-        limit, used = first_line_of(limit_file), first_line_of(used_file)
-        if limit and limit.isdigit() and int(limit) < UNLIMITED_BYTES:
-            used = used if used and used.isdigit() else "0"
-            left = int(limit) - int(used)
-            if best is None or left < best[0]:
-                best = (left, limit, used)
-    return (None, None) if best is None else (best[1], best[2])
-
-
 def cpu_clocks(root: str = "") -> dict[str, object]:
     """Return how many processors have which governor, and the driver; empty in most guests."""
     base = f"{root}/sys/devices/system/cpu"
@@ -285,4 +208,39 @@ def cpu_clocks(root: str = "") -> dict[str, object]:
     return {
         "governors": governors,
         "driver": first_line_of(f"{base}/cpu0/cpufreq/scaling_driver") or "",
+    }
+
+
+def look_at_folders(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return ``{"folders": {path: {"touch", "write", "small", "look", "read"}}}``.
+
+    What was not asked is missing; a folder that hangs has ``late``. Rates are bytes and seconds.
+
+    Args:
+        args: ``folders``: objects of ``path``, ``touch`` (make a file and remove it),
+            ``write_bytes`` (of a file without a name, and some small ones), ``read_bytes`` (of what
+            is there), and ``seconds`` for each of these; ``usual``: also make a file in some of
+            ``temporary`` and ``home``, wherever those are.
+    """
+    asked = [_read_folder(item) for item in read.items(args, "folders")[:MAX_FOLDERS]]
+    places = {"temporary": temporary, "home": home}
+    usual = [places[name]() for name in read.texts(args, "usual") if name in places]
+    named = {item["path"] for item in asked}
+    asked += [_read_folder({"path": path, "touch": True}) for path in usual if path not in named]
+    answer = ask_script("inspect_folders", {"folders": asked}, seconds)
+    if answer.ended.exit_code and not answer.ended.out:
+        raise answer.failure("asking the folders")
+    paths = [item["path"] for item in asked]
+    return {"folders": {path: answer.parts.get(path, {"late": True}) for path in paths}}
+
+
+def _read_folder(item: Any) -> dict[str, Any]:
+    if not isinstance(item, dict):
+        raise bad_arguments("folders is not a list of objects")
+    return {
+        "path": read.text(item, "path"),
+        "touch": item.get("touch") is True,
+        "write_bytes": read.whole(item, "write_bytes", 0, 0, MAX_BYTES),
+        "read_bytes": read.whole(item, "read_bytes", 0, 0, MAX_BYTES),
+        "seconds": read.number(item, "seconds", 0.5, 0.05, 30.0),
     }

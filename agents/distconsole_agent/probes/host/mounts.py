@@ -69,6 +69,5 @@ def mount_of(path: str, mounts: list[Mount]) -> Mount | None:
 
 
 def network_mounts(mounts: list[Mount]) -> list[Mount]:
-    """Return the network filesystems, each place once."""
     found = {mount.point: mount for mount in mounts}
     return [mount for mount in found.values() if mount.network][:MAX_NETWORK_MOUNTS]

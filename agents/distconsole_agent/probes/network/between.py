@@ -18,7 +18,7 @@ from distconsole_agent.probes.environment import session_environment
 from distconsole_agent.probes.errors import bad_arguments
 from distconsole_agent.probes.programs import Ended, run_program
 from distconsole_agent.probes.scripts import worker_script
-from distconsole_agent.probes.software.mpi import after_setup
+from distconsole_agent.probes.software.engines import after_setup
 
 MARK = "distconsole-rank "
 CONNECT_SECONDS = 3

@@ -42,12 +42,10 @@ def proof(secret: bytes, role: bytes, greeting: bytes, nonce: bytes, port: int) 
 
 
 def matches(given: bytes, expected: bytes) -> bool:
-    """Compare two proofs in constant time."""
     return hmac.compare_digest(given, expected)
 
 
 def pack_seen(address: str) -> bytes:
-    """Return the fixed-length form of a peer's address."""
     return address.encode("ascii", "replace")[:SEEN_BYTES].ljust(SEEN_BYTES, b"\0")
 
 

@@ -20,6 +20,7 @@ from distconsole_agent.contract.protocol import ErrorCode
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.errors import ProbeError, failed
 from distconsole_agent.probes.network import handshake
+from distconsole_agent.system import tcp
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -54,7 +55,7 @@ def listen(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
     for port in asked:
         entry: dict[str, Any] = {"asked": port, "port": None, "error": ""}
         try:
-            listener = _open(address, port)
+            listener = tcp.listen(address, BACKLOG, port)
         except OSError as error:
             entry["error"] = error.strerror or str(error)
         else:
@@ -114,30 +115,15 @@ def _ephemeral_range() -> tuple[int, int]:
 
 def _open_or_none(address: str, port: int) -> socket.socket | None:
     try:
-        return _open(address, port)
+        return tcp.listen(address, BACKLOG, port)
     except OSError:
         return None
-
-
-def _open(address: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((address, port))
-        listener.listen(BACKLOG)
-        listener.setblocking(False)
-    except BaseException:
-        listener.close()
-        raise
-    return listener
 
 
 class _Guest:
     """One accepted connection; its talk takes what comes, and ends where the connection is to end.
 
-    Raises:
-        OSError: if it cannot be greeted.
+    Raises OSError if it cannot be greeted.
     """
 
     def __init__(self, sock: socket.socket, peer: str, port: int, key: bytes, due: float) -> None:
@@ -196,7 +182,6 @@ class _Group:
         self._stopped = False
 
     def stop(self) -> None:
-        """End ``serve`` from another thread."""
         self._stopped = True
         with contextlib.suppress(OSError):
             os.write(self._wake_write, b"x")
@@ -212,7 +197,6 @@ class _Group:
         os.close(self._wake_write)
 
     def serve(self) -> None:
-        """Answer until stopped or the time to live is over."""
         self._selector.register(self._wake_read, selectors.EVENT_READ, None)
         for listener in self._listeners:
             self._selector.register(listener, selectors.EVENT_READ, listener)

@@ -1,4 +1,4 @@
-"""The node's Python as a rank would find it: packages, torch's and Horovod's builds, variables.
+"""What a process finds that starts here as ranks do: packages, programs, limits, variables.
 
 It asks the interpreter that the ranks will use, in the shell that they will be started from, and
 imports torch only where that import is what is asked for.
@@ -7,11 +7,25 @@ imports torch only where that import is what is asked for.
 from __future__ import annotations
 
 import json
+import os
+import pwd
 from typing import Any
 
 from distconsole_agent.contract.protocol import ErrorCode
+from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.environment import (
+    change_environment,
+    launch_environment,
+    session_environment,
+)
 from distconsole_agent.probes.errors import ProbeError
+from distconsole_agent.probes.programs import run_program
 from distconsole_agent.probes.scripts import ask_python
+
+PROGRAMS = ("python3", "mpirun", "orted", "prted", "torchrun", "horovodrun", "nvidia-smi", "srun")
+_MARK = "distconsole-path "
+
+MAX_FILES = 1 << 17
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -54,3 +68,58 @@ def import_torch(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         if error.code != ErrorCode.TIMED_OUT:
             raise
         return {"present": True, "error": "", "seconds": seconds, "late": True}
+
+
+def look_at_shell(_args: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return the facts of group ``shell``: by shell and program the path, or null."""
+    shell = _login_shell()
+    script = "; ".join(
+        f'printf "{_MARK}%s %s\\n" {program} "$(command -v {program} 2>/dev/null)"'
+        for program in PROGRAMS
+    )
+    # ``ssh host cmd`` gives the shell a bare environment; the session's is that of ssh already.
+    return {
+        "shell": shell,
+        "path": session_environment().get("PATH", ""),
+        "noninteractive": _paths([shell, "-c", script], seconds / 2),
+        "login": _paths([shell, "-lc", script], seconds / 2),
+    }
+
+
+def _login_shell() -> str:
+    try:
+        return pwd.getpwuid(os.getuid()).pw_shell or "/bin/sh"
+    except KeyError:
+        return "/bin/sh"
+
+
+def _paths(argv: list[str], seconds: float) -> dict[str, str | None] | None:
+    """Return the path of each program; None when the shell did not answer."""
+    try:
+        ended = run_program(argv, seconds)
+    except OSError:
+        return None
+    found: dict[str, str | None] = {}
+    for line in ended.out.splitlines():
+        if line.startswith(_MARK):
+            name, _, path = line[len(_MARK) :].partition(" ")
+            found[name] = path.strip() or None
+    return found if set(found) == set(PROGRAMS) else None
+
+
+def start(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Start a process as a rank is started and return what it finds (see ``inspect_launch``).
+
+    Args:
+        args: ``python``, ``setup``; ``env`` and ``unset`` of a launch; ``set`` and ``remove``:
+            variables, after these;
+            ``names``: variables to read back; ``files``: how many files to open; ``tmp``:
+            whether to try the temporary folder.
+    """
+    wanted = {
+        "names": read.texts(args, "names"),
+        "files": read.whole(args, "files", 0, 0, MAX_FILES),
+        "tmp": args.get("tmp") is True,
+    }
+    env = change_environment(launch_environment(args), args)
+    return ask_python("inspect_launch", wanted, args, seconds, env)[0]

@@ -7,7 +7,6 @@ the script and does not execute it.
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from typing import Any
 
@@ -16,7 +15,7 @@ from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.environment import launch_environment
 from distconsole_agent.probes.errors import ProbeError, bad_arguments, timed_out
 from distconsole_agent.probes.host import mounts
-from distconsole_agent.probes.scripts import SHARE, ask_script
+from distconsole_agent.probes.scripts import SHARE, Interpreter, ask_script, ranks_interpreter
 
 MAX_PATHS = 32
 MAX_SOURCES = 400
@@ -41,14 +40,12 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
             ``sources``: by path, code that is not on the disk yet; ``python``, ``setup``; ``env``
             and ``unset``: what the launch changes in the environment.
     """
-    python = read.optional_text(args, "python") or sys.executable
     job = _job(args)
     env = _absolute(launch_environment(args), job["workdir"])
-    setup = read.optional_text(args, "setup")
-    answer, trouble = _run(job, python, setup, env, seconds * SHARE)
+    answer, trouble = _run(job, ranks_interpreter(args, env), seconds * SHARE)
     if trouble and answer is None:
         own = {**job, "imports": False}
-        answer, _ = _run(own, sys.executable, None, env, seconds * (1 - SHARE))
+        answer, _ = _run(own, Interpreter(env=env), seconds * (1 - SHARE))
     parts = _parts(answer, job)
     if trouble:
         parts["python"] = {"error": trouble}
@@ -95,20 +92,18 @@ def _job(args: dict[str, Any]) -> dict[str, Any]:
 
 
 def _run(
-    job: dict[str, Any], python: str, setup: str | None, env: dict[str, str], seconds: float
+    job: dict[str, Any], interpreter: Interpreter, seconds: float
 ) -> tuple[dict[str, Any] | None, str]:
-    """Return what was said, if it began, and what is wrong with the interpreter."""
+    python = interpreter.python
     try:
-        parts, ended = ask_script(
-            "inspect_script", job, seconds, python=python, setup=setup, env=env
-        )
+        answer = ask_script("inspect_script", job, seconds, interpreter)
     except ProbeError as error:
         return None, error.message
-    if ended.exit_code is None:
-        return (parts, "") if parts else (None, f"{python} did not answer in {seconds:.1f} s")
-    if ended.exit_code or not parts:
-        return None, f"{python} ended with code {ended.exit_code}: {ended.last_words}"
-    return parts, ""
+    if answer.ended.exit_code is None and not answer.parts:
+        return None, f"{python} did not answer in {seconds:.1f} s"
+    if answer.ended.exit_code or not answer.parts:
+        return None, answer.failure(python).message
+    return answer.parts, ""
 
 
 def _parts(answer: dict[str, Any] | None, job: dict[str, Any]) -> dict[str, Any]:

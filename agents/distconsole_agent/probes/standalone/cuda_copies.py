@@ -51,12 +51,7 @@ class CudaError(Exception):
 
 
 class Cuda:
-    """CUDA's driver, initialised.
-
-    Raises:
-        OSError: where there is no such library.
-        CudaError: where CUDA does not start, or has no GPU that this process may see.
-    """
+    """CUDA's driver, initialised. Raises OSError without it, CudaError where it does not start."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(LIBRARY)
@@ -68,11 +63,7 @@ class Cuda:
         self.call("cuInit", 0)
 
     def call(self, name: str, *args: Any, well: tuple[int, ...] = (0,)) -> int:
-        """Return the code of a call, one of ``well``.
-
-        Raises:
-            CudaError: for any other.
-        """
+        """Return the code of a call, one of ``well``. Raises CudaError for any other."""
         code = self.attempt(name, *args)
         if code not in well:
             raise CudaError(name, code, self._name(code))
@@ -90,8 +81,7 @@ class Cuda:
 class Copier:
     """A GPU with a stream, a buffer of ``size`` bytes on it, and one in pinned memory of the host.
 
-    Raises:
-        CudaError: if CUDA does not see it, or refuses; ``NOT_VISIBLE`` tells the former.
+    Raises CudaError if CUDA does not see it, or refuses; ``NOT_VISIBLE`` tells the former.
     """
 
     def __init__(self, cuda: Cuda, bus_id: str, size: int) -> None:
@@ -118,15 +108,12 @@ class Copier:
         self._cuda.call("cuCtxSetCurrent", self.context)
 
     def to_device(self, size: int, times: int) -> None:
-        """Begin to copy ``size`` bytes to the GPU, ``times`` times."""
         self._timed("cuMemcpyHtoDAsync_v2", times, self.memory, self._host, size)
 
     def from_device(self, size: int, times: int) -> None:
-        """Begin to copy ``size`` bytes from the GPU, ``times`` times."""
         self._timed("cuMemcpyDtoHAsync_v2", times, self._host, self.memory, size)
 
     def to_peer(self, peer: Copier, size: int, times: int) -> None:
-        """Begin to copy ``size`` bytes to another GPU, ``times`` times."""
         words = (peer.memory, peer.context, self.memory, self.context, size)
         self._timed("cuMemcpyPeerAsync", times, *words)
 

@@ -1,4 +1,4 @@
-"""Program: how fast folders are, and whether a file can really be made in them (see ``host/folder_speed.py``).
+"""Program: how fast folders are, and whether a file can be made there (``host/machine.py``).
 
 A dead filesystem blocks whoever touches it for ever, so each folder is a part. What is written has no
 name from the moment at which it is opened, or is removed at once; what others have written is only read.

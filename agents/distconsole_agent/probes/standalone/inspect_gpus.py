@@ -19,7 +19,6 @@ SECOND_LOOK_SECONDS = 0.25
 
 
 def text(value: Any) -> Any:
-    """Return the text of old and new pynvml alike."""
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
@@ -59,7 +58,6 @@ def gpu(index: int) -> dict[str, Any]:
 
 
 def instances(handle: Any) -> list[int]:
-    """The bytes of memory of each MIG instance."""
     found = []
     for at in range(ask(pynvml.nvmlDeviceGetMaxMigDeviceCount, handle) or 0):
         instance = ask(pynvml.nvmlDeviceGetMigDeviceHandleByIndex, handle, at)
@@ -75,7 +73,6 @@ def health(index: int) -> dict[str, Any]:
     rows = ask(pynvml.nvmlDeviceGetRemappedRows, handle)
     reasons = clock_reasons(handle)
     volatile = pynvml.NVML_VOLATILE_ECC
-    up, down = links(handle)
     return {
         "index": index,
         "clock_reasons": reasons,
@@ -100,8 +97,7 @@ def health(index: int) -> dict[str, Any]:
         "pcie_width": ask(pynvml.nvmlDeviceGetCurrPcieLinkWidth, handle),
         "pcie_width_max": ask(pynvml.nvmlDeviceGetMaxPcieLinkWidth, handle),
         "pcie_generation_max": ask(pynvml.nvmlDeviceGetMaxPcieLinkGeneration, handle),
-        "links_up": up,
-        "links_down": down,
+        "links_up": links_up(handle),
         **fabric(handle),
     }
 
@@ -115,15 +111,9 @@ def clock_reasons(handle: Any) -> int | None:
     return reasons if reasons is None else int(reasons)
 
 
-def links(handle: Any) -> tuple[int, int]:
-    """Return how many NVLinks are up and down."""
-    states = []
-    for link in range(MAX_LINKS):
-        state = ask(pynvml.nvmlDeviceGetNvLinkState, handle, link)
-        if state is None:
-            break
-        states.append(state)
-    return sum(map(bool, states)), len(states) - sum(map(bool, states))
+def links_up(handle: Any) -> int:
+    states = (ask(pynvml.nvmlDeviceGetNvLinkState, handle, link) for link in range(MAX_LINKS))
+    return sum(map(bool, states))
 
 
 def fabric(handle: Any) -> dict[str, int | None]:

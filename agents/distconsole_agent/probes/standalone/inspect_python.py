@@ -265,7 +265,6 @@ def env_facts() -> dict[str, Any]:
 
 
 def is_secret(name: str) -> bool:
-    """Whether what a variable of this name holds is nobody's business."""
     return name.endswith("_KEY") or any(word in name for word in SECRETS)
 
 
@@ -299,13 +298,7 @@ def mpi_files() -> tuple[str, ...]:
 
 
 def main(seconds: float, load: bool, controllers: bool) -> None:
-    """Look.
-
-    Args:
-        seconds: For all of it.
-        load: Whether to open Horovod's library, which needs torch's libraries but not torch.
-        controllers: Whether to tell from that library's own names which controllers are in it.
-    """
+    """Look; ``load`` Horovod's library, or tell by its names which ``controllers`` are in it."""
     begin(seconds)
     python = python_facts()
     packages = python["packages"]

@@ -109,12 +109,7 @@ def is_folder(path: str, table: Table) -> bool:
 
 
 class Walk:
-    """What a script imports, from file to file, within the folder that its imports begin in.
-
-    Args:
-        root: That folder.
-        table: Sources that lie on no disk.
-    """
+    """What a script imports, from file to file, within ``root``, where its imports begin."""
 
     def __init__(self, root: str, table: Table) -> None:
         self.root, self.table = root, table
@@ -201,7 +196,7 @@ class Walk:
         if first in sys.builtin_module_names:
             return False
         place = os.path.join(self.root, first)
-        return bool(self.at(place)) or (is_folder(place, self.table) and not elsewhere(first))
+        return bool(self.at(place)) or (is_folder(place, self.table) and locate(first) is None)
 
     def at(self, place: str) -> list[str]:
         inside = os.path.join(place, "__init__.py")
@@ -246,23 +241,19 @@ class Imports(ast.NodeVisitor):
         self.seen.append((node.level, node.module or "", names, self.light > 0))
 
     def lightly(self, nodes: Any) -> None:
-        """Visit what may never run."""
         self.light += 1
         for node in nodes:
             self.visit(node)
         self.light -= 1
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        self.lightly(ast.iter_child_nodes(node))
-
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
-        self.lightly(ast.iter_child_nodes(node))
-
-    def visit_Lambda(self, node: ast.Lambda) -> None:
-        self.lightly(ast.iter_child_nodes(node))
+    def visit(self, node: ast.AST) -> None:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            self.lightly(ast.iter_child_nodes(node))
+        else:
+            super().visit(node)
 
     def visit_If(self, node: ast.If) -> None:
-        if name_tested(node.test) == "__main__":
+        if any(isinstance(x, ast.Constant) and x.value == "__main__" for x in ast.walk(node.test)):
             self.generic_visit(node)
         else:
             self.lightly([*node.body, *node.orelse])
@@ -277,21 +268,10 @@ class Imports(ast.NodeVisitor):
             self.visit(other)
 
 
-def name_tested(test: ast.AST) -> str:
-    """``__main__`` for the usual test of the script's name, else nothing."""
-    found = [each.value for each in ast.walk(test) if isinstance(each, ast.Constant)]
-    return "__main__" if "__main__" in found else ""
-
-
 def catches(handler: ast.ExceptHandler) -> bool:
     if handler.type is None:
         return True
     return any(isinstance(each, ast.Name) and each.id in LIGHT for each in ast.walk(handler.type))
-
-
-def elsewhere(module: str) -> bool:
-    """Whether the interpreter finds a top-level module outside of the script's folder."""
-    return locate(module) is not None
 
 
 def locate(module: str) -> Any:
@@ -313,10 +293,7 @@ def modules_of(walk: Walk) -> dict[str, Any]:
     """Where the interpreter finds each module that is not ours, and its version."""
     owners = owners_of(set(walk.modules))
     found = {}
-    standard = getattr(sys, "stdlib_module_names", ())
     for module, needed in sorted(walk.modules.items()):
-        if module in standard and locate(module) is not None:
-            continue
         place = locate(module)
         package, version = owners.get(module, ("", ""))
         if place is not None and not package and in_standard_library(place):
@@ -331,7 +308,6 @@ def modules_of(walk: Walk) -> dict[str, Any]:
 
 
 def in_standard_library(place: str) -> bool:
-    """Whether a file came with the interpreter (which before 3.10 does not say its modules)."""
     library = os.path.dirname(os.__file__)
     return (place.startswith(library + "/") and "-packages/" not in place) or place == "built in"
 
@@ -379,8 +355,8 @@ def script(job: dict[str, Any]) -> None:
         found = (place + ".py", os.path.join(place, "__main__.py"))
         path = next((each for each in found if is_file(each, table)), "")
         if not path:
-            spec_there = elsewhere(job["path"].partition(".")[0])
-            say("script", {"kind": "module", "installed": spec_there, "error": ""})
+            installed = locate(job["path"].partition(".")[0]) is not None
+            say("script", {"kind": "module", "installed": installed, "error": ""})
             return
     facts = {"kind": "file", "error": "", "readable": True} if table else describe(path)
     if facts.get("kind") == "folder" and is_file(os.path.join(path, "__main__.py"), table):
@@ -449,12 +425,7 @@ def git_state(folder: str) -> dict[str, Any]:
 
 
 def main(seconds: float, **job: Any) -> None:
-    """Look at everything at once.
-
-    Args:
-        seconds: For all of it.
-        job: As ``probes/software/script.py`` describes it.
-    """
+    """Look at everything at once; ``job`` is as ``probes/software/script.py`` describes it."""
     ends = begin(seconds)
     if not job["sources"]:
         sys.path.insert(0, job["root"])

@@ -41,8 +41,6 @@ FIELD_RECOVERIES = 215
 
 
 class GuestError(Exception):
-    """Somebody came to the GPU while it was measured."""
-
     def __init__(self, pid: int | None) -> None:
         super().__init__("somebody came to it while it was measured")
         self.pid = pid
@@ -109,11 +107,7 @@ class Gpu:
         return ""
 
     def watch(self) -> None:
-        """Take a reading of the link.
-
-        Raises:
-            GuestError: if somebody else uses the GPU now.
-        """
+        """Take a reading of the link. Raises GuestError if somebody else uses the GPU now."""
         width = ask(pynvml.nvmlDeviceGetCurrPcieLinkWidth, self.handle)
         generation = ask(pynvml.nvmlDeviceGetCurrPcieLinkGeneration, self.handle)
         reasons = ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons, self.handle)
@@ -319,7 +313,6 @@ def load(gpu: Gpu, cuda: Cuda, ends: float) -> bool:
 
 
 def main(seconds: float, wanted: list[str]) -> None:
-    """Measure all GPUs that nobody uses, or those of them whose UUID is wanted."""
     load_all(wanted, begin(seconds))
     leave()
 

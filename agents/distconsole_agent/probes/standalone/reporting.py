@@ -93,7 +93,6 @@ class Part:
             self._done.release()
 
     def wait(self, until: float) -> bool:
-        """Whether it has answered by then."""
         answered = self._done.acquire(True, max(0.0, until - time.monotonic()))
         if answered:
             self._done.release()
@@ -112,7 +111,6 @@ class Part:
 
 
 def wait_and_leave(parts: Iterable[Part], ends: float) -> None:
-    """Wait for the parts until their time is over."""
     for part in parts:
         part.wait(ends)
     leave()

@@ -25,7 +25,7 @@ from distconsole.model.findings import Finding, HostCure
 LAUNCH_SECONDS = 8.0
 
 Answer = dict[str, Any]
-"""What a process said (``probes/host/shell``); ``error`` where it said nothing."""
+"""What a process said (``probes/software/python_env``); ``error`` where it said nothing."""
 
 Answers = Mapping[str, Answer]
 

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from distconsole_agent import probes
-from distconsole_agent.probes.host import holders, shared_memory
-from distconsole_agent.probes.host.procfs import Process, read_process, uptime_seconds
+from distconsole_agent.probes.host import leftovers
+from distconsole_agent.system.procfs import Process, read_process
 
 
 @contextmanager
@@ -84,8 +84,8 @@ def test_a_process_with_a_cuda_context_says_which_gpus_it_has(
     uvm, gpu = tmp_path / "nvidia-uvm", tmp_path / "nvidia3"
     for path in (uvm, gpu):
         path.touch()
-    monkeypatch.setattr(holders, "_CUDA", str(uvm))
-    monkeypatch.setattr(holders, "_GPU", re.compile(rf"{tmp_path}/nvidia(\d+)$"))
+    monkeypatch.setattr(leftovers, "_CUDA", str(uvm))
+    monkeypatch.setattr(leftovers, "_GPU", re.compile(rf"{tmp_path}/nvidia(\d+)$"))
     code = "import sys, time; files = [open(path) for path in sys.argv[1:]]"
     run = {"DISTCONSOLE_RUN_DIR": str(tmp_path)}
     with child(code, str(uvm), str(gpu), **run) as computes, child(code, str(gpu), **run) as asks:
@@ -123,13 +123,13 @@ def test_a_process_asleep_in_the_kernel_is_told_only_if_it_sleeps_on(tmp_path: P
         assert process.stdout is not None
         below = int(process.stdout.readline())
         try:
-            sleeper = read_process(process.pid, uptime_seconds())
+            sleeper = read_process(process.pid)
             assert sleeper is not None
             assert sleeper.state == "D"
-            told = holders._stuck([sleeper], 0.3)
+            told = leftovers._stuck([sleeper], 0.3)
             assert [(each["pid"], each["state"]) for each in told] == [(process.pid, "D")]
             assert told[0]["wait_seconds"] >= 0.3
-            assert holders._stuck([sleeper._replace(starttime=1)], 0.3) == []
+            assert leftovers._stuck([sleeper._replace(starttime=1)], 0.3) == []
         finally:
             process.kill()
             os.kill(below, 9)
@@ -141,9 +141,9 @@ def test_an_ended_process_that_nobody_waits_for_is_told_with_its_parent(tmp_path
         every = {
             pid: found
             for pid in (process.pid, os.getpid())
-            if (found := read_process(pid, uptime_seconds())) is not None
+            if (found := read_process(pid)) is not None
         }
-        told = holders._dead(every[process.pid], every)
+        told = leftovers._dead(every[process.pid], every)
     assert (told["state"], told["threads"]) == ("Z", 0)
     assert told["parent"]["pid"] == os.getpid()
 
@@ -167,7 +167,7 @@ def test_an_ended_process_that_nobody_waits_for_is_told_with_its_parent(tmp_path
     ],
 )
 def test_a_name_in_shared_memory_says_who_made_it(name: str, kind: str, pid: int | None) -> None:
-    assert shared_memory.kind_of(name) == (kind, pid)
+    assert leftovers.kind_of(name) == (kind, pid)
 
 
 def test_shared_memory_that_nobody_has_is_told_from_what_is_mapped(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_shared_memory_that_nobody_has_is_told_from_what_is_mapped(tmp_path: Pat
     with (tmp_path / "nccl-mapped").open("r+b") as file:
         mapped = mmap.mmap(file.fileno(), 8192)
     try:
-        facts = shared_memory.entries_of(str(tmp_path), later, time.monotonic() + 20)
+        facts = leftovers.entries_of(str(tmp_path), later, time.monotonic() + 20)
     finally:
         mapped.close()
     assert {entry["name"]: entry["used"] for entry in facts["entries"]} == {
@@ -193,12 +193,12 @@ def test_shared_memory_that_nobody_has_is_told_from_what_is_mapped(tmp_path: Pat
         f"torch_{os.getpid()}_1_1": True,
     }
     assert all(entry["bytes"] >= 8192 for entry in facts["entries"])
-    assert shared_memory.entries_of(str(tmp_path), time.time(), 0.0)["entries"] == []
+    assert leftovers.entries_of(str(tmp_path), time.time(), 0.0)["entries"] == []
 
 
 def test_where_the_time_is_up_nobody_is_called_dead(tmp_path: Path) -> None:
     (tmp_path / "nccl-stale").touch()
-    facts = shared_memory.entries_of(str(tmp_path), time.time() + 3600, time.monotonic() - 1)
+    facts = leftovers.entries_of(str(tmp_path), time.time() + 3600, time.monotonic() - 1)
     assert [entry["used"] for entry in facts["entries"]] == [None]
 
 
@@ -214,14 +214,14 @@ def test_shared_memory_is_looked_at_where_it_lies() -> None:
 )
 def test_a_process_lost_its_parent_where_init_took_it(parent: str | None, adopted: bool) -> None:
     process = None if parent is None else Process(1, 0, 0, parent, "S", 9.0, 1, False)
-    assert holders._is_orphan(process) is adopted
+    assert leftovers._is_orphan(process) is adopted
 
 
 def test_a_name_of_a_process_may_hold_anything(tmp_path: Path) -> None:
     (tmp_path / "7").mkdir()
     rest = " ".join(["S", "3", *"000000", *["1"] * 12])
     (tmp_path / "7/stat").write_bytes(b"7 (a) b\x1b[2J (c) " + rest.encode() + b"\n")
-    process = read_process(7, 100.0, str(tmp_path))
+    process = read_process(7, str(tmp_path))
     assert process is not None
-    assert (process.name, process.ppid, process.state) == ("a) b?[2J (c", 3, "S")
+    assert (process.name, process.ppid, process.state) == ("a) b [2J (c", 3, "S")
     assert not process.kernel

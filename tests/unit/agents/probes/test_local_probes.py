@@ -17,8 +17,8 @@ from distconsole_agent import probes
 from distconsole_agent.contract.protocol import MAX_LINE_BYTES, ErrorCode
 from distconsole_agent.probes import programs
 from distconsole_agent.probes.programs import run_program
-from distconsole_agent.probes.scripts import run_script
-from distconsole_agent.probes.software import mpi
+from distconsole_agent.probes.scripts import Interpreter, run_script
+from distconsole_agent.probes.software import engines
 from distconsole_agent.probes.standalone import inspect_python
 from fakes import nvml
 
@@ -32,7 +32,7 @@ def cases(name: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("case", cases("mpi_version"), ids=lambda case: str(case["facts"]))
 def test_the_version_of_an_mpi_is_read_from_its_banner(case: dict[str, Any]) -> None:
-    assert list(mpi.parse_version(case["output"])) == case["facts"]
+    assert list(engines.parse_version(case["output"])) == case["facts"]
 
 
 @pytest.mark.parametrize("case", cases("torch_version"), ids=lambda case: case["facts"]["version"])
@@ -147,14 +147,14 @@ def test_a_script_is_on_no_disk_and_in_no_command_line() -> None:
     source = (
         "import sys; print(sys.argv[1:], open('/proc/self/cmdline').read().count('secretword'))"
     )
-    ended = run_script(source + " # secretword", ["a", "b c"], 10.0, python=sys.executable)
+    ended = run_script(source + " # secretword", ["a", "b c"], 10.0)
     assert ended.out == "['a', 'b c'] 0\n"
 
 
 def test_a_script_runs_after_setup_whatever_setup_prints() -> None:
     setup = "echo noise; export PROBED=yes"
     source = "import os; print(os.environ['PROBED'])"
-    ended = run_script(source, [], 10.0, python=sys.executable, setup=setup)
+    ended = run_script(source, [], 10.0, Interpreter(setup=setup))
     assert ended.out.splitlines() == ["noise", "yes"]
 
 

@@ -14,9 +14,10 @@ from distconsole.checks.facts.node import OsFacts
 from distconsole_agent import probes
 from distconsole_agent.probes import programs, scripts
 from distconsole_agent.probes.host import kernel_log, machine, mounts
-from distconsole_agent.probes.network import interfaces
+from distconsole_agent.probes.network import own_network
 from distconsole_agent.probes.programs import Ended
 from distconsole_agent.probes.standalone.reporting import LAST
+from distconsole_agent.system.cgroup import tightest_limits
 from fakes import nvml
 
 CASES = Path(__file__).parents[3] / "cases" / "facts"
@@ -41,7 +42,7 @@ def test_a_machine_answers_every_fact_that_the_console_asks_of_it() -> None:
 
 @pytest.mark.parametrize("case", cases("control_group"), ids=lambda case: str(case["name"]))
 def test_the_tightest_limit_of_control_groups_counts(case: dict[str, Any], tmp_path: Path) -> None:
-    assert machine.control_group(lay_out(case["files"], tmp_path)) == case["facts"]
+    assert tightest_limits(lay_out(case["files"], tmp_path)) == case["facts"]
 
 
 def test_memory_is_read_from_meminfo(tmp_path: Path) -> None:
@@ -134,7 +135,7 @@ def test_without_kmsg_the_journal_is_asked(
 
 @pytest.mark.parametrize("case", cases("rdma_ports"), ids=lambda case: str(case["name"]))
 def test_rdma_ports_are_read_from_sysfs(case: dict[str, Any], tmp_path: Path) -> None:
-    assert interfaces.rdma_ports(lay_out(case["files"], tmp_path)) == case["facts"]
+    assert own_network.rdma_ports(lay_out(case["files"], tmp_path)) == case["facts"]
 
 
 def test_a_machine_without_a_fabric_says_so() -> None:

@@ -1,19 +1,26 @@
-"""Interfaces of this node and the way from it to its peers, what their names mean here, ports of RDMA adapters."""
+"""This node's own network: interfaces, ways to peers, names, RDMA adapters, TCP ports."""
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import re
 import socket
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.host.procfs import all_processes
-from distconsole_agent.probes.host.shared_memory import sees_all_processes
 from distconsole_agent.probes.scripts import ask_script
 from distconsole_agent.system.addresses import local_addresses
 from distconsole_agent.system.kernel_files import entries_of, first_line_of, number_of
+from distconsole_agent.system.procfs import (
+    all_processes,
+    open_files,
+    read_head,
+    read_process,
+    sees_all_processes,
+)
 
 MAX_PEERS = 4096
 _SYS = "/sys/class/net"
@@ -44,7 +51,6 @@ def _interface(name: str) -> dict[str, Any]:
         # A link that is down, and a virtual one, say -1.
         "speed_mbit": speed if speed is not None and speed > 0 else None,
         "hardware": os.path.exists(f"{folder}/device"),
-        "bridge": os.path.exists(f"{folder}/bridge"),
     }
 
 
@@ -135,3 +141,77 @@ def rdma_ports(root: str) -> list[dict[str, Any]]:
 def _counters(folder: str) -> dict[str, int]:
     read = {name: number_of(f"{folder}/counters/{name}") for name in _COUNTERS}
     return {name: count for name, count in read.items() if count is not None}
+
+
+MAX_TABLE_BYTES = 1 << 24
+_LISTEN = "0A"
+"""TCP_LISTEN in /proc/net/tcp (proc(5))."""
+
+
+def look_at_ports(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
+    """Return the facts of group ``port``.
+
+    Args:
+        args: ``ports``: numbers to try on all addresses, as a rendezvous store does.
+    """
+    wanted = [port for port in read.items(args, "ports") if _is_port(port)][:MAX_PORTS]
+    return {"ports": {str(port): _state(port) for port in wanted}}
+
+
+def _is_port(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value < 65536
+
+
+def _state(port: int) -> dict[str, Any]:
+    try:
+        # As torch's store binds: reusable, so that a connection in TIME_WAIT is no obstacle.
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as sock:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            # On all addresses, for an instant, and never accepted from.
+            sock.bind(("", port))
+            sock.listen(1)
+    except OSError as error:
+        if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+            raise
+        why = "in use" if error.errno == errno.EADDRINUSE else "not allowed"
+        return {"free": False, "why": why, "holder": _holder(port)}
+    return {"free": True, "why": "", "holder": None}
+
+
+def _holder(port: int) -> dict[str, Any] | None:
+    """Return who listens; pid and name are not known where it is another user's process."""
+    found = next((each for each in listeners() if each.port == port), None)
+    if found is None:
+        return None
+    pid = _owner(found.open_file)
+    process = None if pid is None else read_process(pid)
+    known = {"pid": pid} if process is None else process.told()
+    return {**known, "uid": found.uid}
+
+
+def _owner(target: str) -> int | None:
+    pids = map(int, filter(str.isdigit, os.listdir("/proc")))
+    return next((pid for pid in pids if target in open_files(pid)), None)
+
+
+class Listener(NamedTuple):
+    """A socket that listens; ``inode`` names it among the open files of a process."""
+
+    port: int
+    uid: int
+    inode: int
+
+    @property
+    def open_file(self) -> str:
+        """What a descriptor of it leads to (proc(5), ``/proc/pid/fd``)."""
+        return f"socket:[{self.inode}]"
+
+
+def listeners() -> Iterator[Listener]:
+    """Yield all that listen, from the kernel's tables of connections."""
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for line in read_head(table, MAX_TABLE_BYTES).splitlines()[1:]:
+            fields = line.decode("ascii", "replace").split()
+            if len(fields) > 9 and fields[3] == _LISTEN:
+                port = int(fields[1].rpartition(":")[2], 16)
+                yield Listener(port, int(fields[7]), int(fields[9]))

@@ -1,7 +1,8 @@
-"""Which MPI a node has, and what a run by Horovod or MPI needs of it."""
+"""Which MPI a node has, and what a run by Horovod or MPI, or a build of Horovod, needs of it."""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import os
 import re
@@ -12,9 +13,10 @@ from contextvars import copy_context
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.environment import session_environment
-from distconsole_agent.probes.errors import bad_arguments
+from distconsole_agent.probes.environment import home, session_environment
+from distconsole_agent.probes.errors import bad_arguments, failed
 from distconsole_agent.probes.programs import run_program
+from distconsole_agent.probes.scripts import ask_python
 from distconsole_agent.probes.software import python_env
 from distconsole_agent.supervisor.spawning import wrap_in_setup
 
@@ -24,6 +26,14 @@ _VERSIONS = (
     ("Intel MPI", re.compile(r"Intel\(R\) MPI Library.*?Version (.+?)(?: Build|$)", re.MULTILINE)),
     ("MPICH", re.compile(r"HYDRA.*?Version:\s*(\S+)", re.DOTALL)),
 )
+
+
+WHEELS = (".cache", "distconsole", "wheels")
+MAX_PIECE_BYTES = 1024 * 1024
+MAX_WHEEL_BYTES = 512 * 1024 * 1024
+
+_NAME = re.compile(r"^[A-Za-z_]\w{0,63}$")
+_WHEEL = re.compile(r"^[0-9A-Za-z_.+-]{1,128}/[0-9A-Za-z_.+-]{1,160}\.whl$")
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -118,3 +128,45 @@ def _own_addresses() -> list[str]:
     except OSError:
         return []
     return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+
+
+def look_before_build(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return the facts of ``inspect_build``, with ``torch`` and ``mpi`` as other groups have them.
+
+    Args:
+        args: ``python``: the ranks' interpreter; ``setup``: what the node's shell runs first;
+            ``modules``: what a build imports, by module the package that brings it.
+    """
+    modules = args.get("modules", {})
+    if not isinstance(modules, dict) or not all(map(_NAME.match, map(str, modules))):
+        raise bad_arguments("modules are no names")
+    facts, _ = ask_python("inspect_build", {"modules": modules}, args, seconds)
+    torch = python_env.look(args, seconds)["torch"]
+    facts["torch"] = torch if torch.get("version") else None
+    try:
+        facts["mpi"] = look({"setup": args.get("setup")}, seconds)
+    except OSError:
+        facts["mpi"] = {"present": False}
+    return facts
+
+
+def read_wheel(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
+    """Return a part of a wheel: ``{"size": bytes in all, "data": base64}``.
+
+    Args:
+        args: ``wheel``: its folder and name below ``~/.cache/distconsole/wheels``; ``offset``.
+    """
+    name = read.text(args, "wheel")
+    if not _WHEEL.match(name) or ".." in name:
+        raise bad_arguments(f"{name[:64]!r} is not a wheel of ours")
+    offset = read.whole(args, "offset", 0, 0, MAX_WHEEL_BYTES)
+    path = os.path.join(home(), *WHEELS, name)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        with open(fd, "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(offset)
+            data = file.read(MAX_PIECE_BYTES)
+    except OSError as error:
+        raise failed(f"{path}: {error.strerror}") from None
+    return {"size": size, "data": base64.b64encode(data).decode("ascii")}

@@ -1,36 +1,38 @@
-"""Processes that may be leftovers: what they hold, whose they are, in which state. It signals none.
+"""What crashed jobs may have left: processes, what they hold, and segments in /dev/shm.
 
-Of a process only its number, user, age and the kernel's short name leave the node: arguments and
-environments may hold secrets.
+It signals none. Of a process only its number, user, age and the kernel's short name leave the node:
+arguments and environments may hold secrets.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from distconsole_agent.node_folder.folders import SHARED_MEMORY
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.host.procfs import (
+from distconsole_agent.probes.network.own_network import listeners
+from distconsole_agent.supervisor.proctree import ENV_RUN_DIR, MAX_ENVIRON_BYTES
+from distconsole_agent.system.procfs import (
     Process,
     all_processes,
     descendants_of,
     open_files,
     read_head,
     read_process,
-    uptime_seconds,
+    sees_all_processes,
 )
-from distconsole_agent.probes.network.ports import listeners
-from distconsole_agent.supervisor.proctree import ENV_RUN_DIR, MAX_ENVIRON_BYTES
 
 MAX_PROCESSES = 200
 MAX_PORTS = 64
 PATIENCE_SECONDS = 1.0
 POLL_SECONDS = 0.1
 SHARE = 0.5
-"""Of the probe's time, for looking into open files; what is not looked at by then is counted."""
+"""Of the probe's time, for looking into processes."""
 
 _TRAINING = re.compile(
     r"python[\d.]*|pypy[\d.]*|pt_main_thread|pt_elastic|torchrun|accelerate|deepspeed|horovodrun"
@@ -44,8 +46,30 @@ _GPU = re.compile(r"/dev/nvidia(\d+)$")
 _CUDA = "/dev/nvidia-uvm"
 """What a process with a CUDA context has open, and one that only asks NVML has not."""
 
+MAX_ENTRIES = 4096
+MAX_TOLD = 64
+MAX_MAPS_BYTES = 1 << 22
+YOUNG_SECONDS = 60.0
+"""A file as young as this may be between its making and its mapping."""
 
-def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+_KINDS = (
+    ("NCCL", re.compile(r"nccl-\w+")),
+    ("torch", re.compile(r"torch_(?P<pid>\d+)_\d+_\d+")),
+    ("Open MPI", re.compile(r"(?:vader|sm)_segment\..+")),
+    ("Open MPI", re.compile(r"openmpi-.+|osc_rdma\..+")),
+    ("UCX", re.compile(r"ucx_shm_.+|ucx_posix_.+")),
+    ("PSM2", re.compile(r"psm[23]?_shm\..+")),
+    ("Intel MPI", re.compile(r"Intel_MPI_.+|shm-col-space-.+")),
+    ("Gloo", re.compile(r"gloo[-_.].+")),
+    ("joblib", re.compile(r"joblib_memmapping_folder_(?P<pid>\d+)_.+|sem\.loky-(?P<loky>\d+)-.+")),
+    ("Python", re.compile(r"psm_[0-9a-f]{8}|sem\.mp-\w+|wnsm_[0-9a-f]{8}")),
+    ("semaphore", re.compile(r"sem\..+")),
+    ("CUDA", re.compile(r"cuda\.shm\.[0-9a-f]+\.(?P<hex>[0-9a-f]+)\.\d+")),
+    ("OpenMP", re.compile(r"__KMP_REGISTERED_LIB_(?P<pid>\d+)_\d+")),
+)
+
+
+def look_at_processes(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Return the facts of group ``proc``.
 
     Args:
@@ -73,7 +97,6 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         "uid": os.getuid(),
         "processes": [*found[:MAX_PROCESSES], *stuck[:MAX_PROCESSES]],
         "dropped": max(0, len(found) - MAX_PROCESSES),
-        "unread": holding.unread,
     }
 
 
@@ -82,7 +105,6 @@ class _Holding:
 
     def __init__(self, uid: int, ports: set[int], due: float) -> None:
         self.uid = uid
-        self.unread = 0
         self._due = due
         found = listeners() if ports else ()
         self._listeners = {
@@ -95,7 +117,6 @@ class _Holding:
         if process.uid != self.uid or not (self._gpus or self._listeners):
             return [], []
         if time.monotonic() > self._due:
-            self.unread += 1
             return [], []
         gpus, ports, cuda = set(), set(), False
         for target in open_files(process.pid):
@@ -195,8 +216,7 @@ def _stuck(sleepers: list[Process], patience: float) -> list[dict[str, Any]]:
     left = sleepers
     while left and time.monotonic() - began < patience:
         time.sleep(min(POLL_SECONDS, patience))
-        uptime = uptime_seconds()
-        left = [each for each in left if _sleeps_on(each, uptime, sleeps[each.pid])]
+        left = [each for each in left if _sleeps_on(each, sleeps[each.pid])]
     waited = time.monotonic() - began
     return [
         {
@@ -211,8 +231,8 @@ def _stuck(sleepers: list[Process], patience: float) -> list[dict[str, Any]]:
     ]
 
 
-def _sleeps_on(process: Process, uptime: float, switches: bytes) -> bool:
-    now = read_process(process.pid, uptime)
+def _sleeps_on(process: Process, switches: bytes) -> bool:
+    now = read_process(process.pid)
     return (
         now is not None
         and (now.starttime, now.state) == (process.starttime, "D")
@@ -226,3 +246,105 @@ def _switches(pid: int) -> bytes:
         if line.startswith(b"voluntary_ctxt_switches:"):
             return line
     return b""
+
+
+def look_at_shared_memory(_args: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return the facts of group ``shm``: entries with name, kind, bytes, uid, age, and who has them.
+
+    ``used`` of an entry is null where that cannot be known: another user's processes may have it.
+    """
+    return {
+        **entries_of(SHARED_MEMORY, time.time(), time.monotonic() + SHARE * seconds),
+        "uid": os.getuid(),
+        "all_processes_seen": sees_all_processes(),
+    }
+
+
+def entries_of(folder: str, now: float, due: float) -> dict[str, Any]:
+    """Return the entries of ``folder`` that bear the name of an engine; ``due`` ends the search for users."""
+    found: list[dict[str, Any]] = []
+    try:
+        names = os.listdir(folder)
+    except OSError as error:
+        return {"entries": [], "error": error.strerror or str(error), "dropped": 0}
+    for name in sorted(names)[:MAX_ENTRIES]:
+        kind, pid = kind_of(name)
+        if kind:
+            try:
+                status = os.lstat(os.path.join(folder, name))
+            except OSError:
+                continue
+            age = now - max(status.st_mtime, status.st_ctime)
+            if age >= YOUNG_SECONDS and not stat.S_ISLNK(status.st_mode):
+                found.append(_describe(name, kind, pid, status, age))
+    _note_users(folder, found, due)
+    found.sort(key=lambda entry: -int(entry["bytes"]))
+    return {"entries": found[:MAX_TOLD], "error": "", "dropped": max(0, len(found) - MAX_TOLD)}
+
+
+def kind_of(name: str) -> tuple[str, int | None]:
+    """Return whose kind of name it is, empty for none, and the process that it names."""
+    for kind, pattern in _KINDS:
+        found = pattern.fullmatch(name)
+        if found:
+            groups = found.groupdict()
+            pid = groups.get("pid") or groups.get("loky")
+            if groups.get("hex"):
+                return kind, int(groups["hex"], 16)
+            return kind, int(pid) if pid and len(pid) < 10 else None
+    return "", None
+
+
+def _describe(
+    name: str, kind: str, pid: int | None, status: os.stat_result, age: float
+) -> dict[str, Any]:
+    return {
+        "name": name[:255],
+        "kind": kind,
+        "pid": pid,
+        # What it takes of the memory; a file may be longer than what of it was ever written.
+        "bytes": status.st_blocks * 512,
+        "uid": status.st_uid,
+        "folder": stat.S_ISDIR(status.st_mode),
+        "age_seconds": round(age),
+        "used": None,
+    }
+
+
+def _note_users(folder: str, entries: list[dict[str, Any]], due: float) -> None:
+    """Note of each entry whether a process has it: the one that its name says, or one that maps it."""
+    for entry in entries:
+        if entry["pid"] is not None and os.path.exists(f"/proc/{entry['pid']}"):
+            entry["used"] = True
+    open_ones = [entry for entry in entries if entry["used"] is None]
+    if not open_ones:
+        return
+    mapped, complete = _find_files({entry["uid"] for entry in open_ones}, folder, due)
+    for entry in open_ones:
+        path = os.fsencode(os.path.join(folder, entry["name"]))
+        if any(each == path or each.startswith(path + b"/") for each in mapped):
+            entry["used"] = True
+        elif complete and os.getuid() in (0, entry["uid"]):
+            entry["used"] = False
+
+
+def _find_files(uids: Iterable[int], folder: str, due: float) -> tuple[set[bytes], bool]:
+    """Return the files below ``folder`` that processes of ``uids`` have, and whether all were seen."""
+    wanted, prefix = set(uids), os.fsencode(folder) + b"/"
+    found: set[bytes] = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.stat(f"/proc/{pid}").st_uid not in wanted:
+                continue
+        except OSError:
+            continue
+        if time.monotonic() > due:
+            return found, False
+        for line in read_head(f"/proc/{pid}/maps", MAX_MAPS_BYTES).splitlines():
+            at = line.find(prefix)
+            if at >= 0:
+                found.add(line[at:].split(b" (deleted)")[0])
+        found.update(
+            os.fsencode(path) for path in open_files(int(pid)) if path.startswith(f"{folder}/")
+        )
+    return found, True

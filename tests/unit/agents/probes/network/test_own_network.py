@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole_agent.probes.network import ports as probe
+from distconsole_agent.probes.network import own_network as probe
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from distconsole_agent.probes import ProbeError, run
-from distconsole_agent.probes.software.wheels import FOLDER, MAX_PIECE_BYTES
+from distconsole_agent.probes.software.engines import MAX_PIECE_BYTES, WHEELS
 
 NAME = "horovod0.28.1-0123/horovod-0.28.1-cp311-cp311-linux_x86_64.whl"
 
 
 @pytest.fixture
 def wheel(tmp_path: Path) -> Path:
-    path = tmp_path.joinpath(*FOLDER, NAME)
+    path = tmp_path.joinpath(*WHEELS, NAME)
     path.parent.mkdir(parents=True)
     path.write_bytes(b"PK" + bytes(MAX_PIECE_BYTES))
     return path
