@@ -191,7 +191,6 @@ def _judges_host(outcomes: Mapping[str, str], ids: Set[str]) -> bool:
 
 
 def _reasons(why: Cells, ids: Set[str]) -> list[str]:
-    """Return why checks have nothing to say, the most frequent reason first."""
     told = Counter(each[check] for each in why.values() for check in ids & each.keys())
     return [reason for reason, _ in told.most_common()]
 

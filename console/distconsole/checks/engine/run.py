@@ -132,8 +132,6 @@ class _Job(NamedTuple):
 
 @dataclass(slots=True)
 class _Checking:
-    """One check going on."""
-
     context: CheckContext
     chosen: Sequence[Rule]
     """What was asked for, also what the level leaves out."""
@@ -246,7 +244,6 @@ class _Checking:
         return self._leave_out(lambda rule: why if rule.group == "script" else "")
 
     def _jobs(self, needed: frozenset[type[Facts]]) -> Iterator[Event]:
-        """Run the job by every engine that the rules need."""
         left = [job for job in self._wanted_jobs() if job.kind in needed]
         if left:
             # Jobs leave hosts out for them, also where nobody asked for the checks of the ways.

@@ -155,8 +155,6 @@ class Launch:
 
 
 class PlanLaunch(Protocol):
-    """Plans the launch on hosts that were reached."""
-
     def __call__(self, session: Session, hosts: Sequence[Host], /) -> Launch:
         """Return the launch; one that ``run`` would refuse says so."""
         ...

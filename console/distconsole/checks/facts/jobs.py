@@ -41,8 +41,6 @@ class CollFacts(Facts, frozen=True, kw_only=True):
 
 
 class HorovodCollFacts(CollFacts, frozen=True, kw_only=True):
-    """The same by Horovod."""
-
     group: ClassVar[str] = "coll_horovod"
     leans_on = (ReachFacts, NetFacts, HorovodFacts, GpuFacts)
 

@@ -56,8 +56,6 @@ class ClockFacts(Facts, frozen=True, kw_only=True):
 
 
 class ResolvedAddress(Facts, frozen=True, kw_only=True):
-    """One address that the host's own name resolves to."""
-
     address: str
     bindable: bool = True
     error: str = ""
@@ -149,8 +147,6 @@ class ShellFacts(Facts, frozen=True, kw_only=True):
 
 
 class PythonFacts(Facts, frozen=True, kw_only=True):
-    """The interpreter of the ranks and what is installed in it."""
-
     group: ClassVar[str] = "python"
     version: str
     executable: str = ""

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import msgspec
 
+from distconsole.checks.facts.network import PeerName
 from distconsole.checks.facts.node import Facts, Mount, OsFacts
 
 
@@ -87,13 +88,6 @@ class Git(Facts, frozen=True, kw_only=True):
     error: str = ""
 
 
-class Resolved(Facts, frozen=True, kw_only=True):
-    """What the rendezvous address of the launch means on the host."""
-
-    addresses: tuple[str, ...] = ()
-    error: str = ""
-
-
 class Interpreter(Facts, frozen=True, kw_only=True):
     """The interpreter of the ranks; ``error`` is why it cannot be started."""
 
@@ -111,7 +105,7 @@ class ScriptFacts(Facts, frozen=True, kw_only=True):
     modules: dict[str, Module] | None = None
     workdir: Found = Found()
     git: Git | None = None
-    address: Resolved | None = None
+    address: PeerName | None = None
     python: Interpreter | None = None
     paths: dict[str, Found] = msgspec.field(default_factory=dict)
 

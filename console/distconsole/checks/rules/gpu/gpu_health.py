@@ -43,7 +43,6 @@ def unless_silent(*fields: str) -> Unless:
 
 
 def _loads_by_index(host: HostView) -> dict[int, LoadedGpu]:
-    """Return by index the GPUs that were measured while something was copied to them."""
     load = host.find(GpuLoadFacts)
     return {gpu.index: gpu for gpu in load.gpus if gpu.measured} if load is not None else {}
 

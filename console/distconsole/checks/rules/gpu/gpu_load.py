@@ -80,7 +80,6 @@ def _disproves_link(gpu: LoadedGpu) -> bool:
 
 
 def _is_narrow(gpu: LoadedGpu) -> bool:
-    """Whether it uses a part of its lanes only."""
     return 0 < (gpu.width or 0) < (gpu.width_max or 0) and not _disproves_link(gpu)
 
 
@@ -185,7 +184,6 @@ def _pcie(view: View) -> RuleResults:
 
 
 def _check_links(mine: Sequence[Loaded], every: Sequence[Loaded]) -> RuleResults:
-    """Judge lanes, slots and generations, as most GPUs of the model have them."""
     narrow = [each for each in mine if _is_narrow(each.gpu)]
     odd = any(_is_odd(each, every, "width") for each in narrow)
     yield from find_gpus(

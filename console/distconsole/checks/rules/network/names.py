@@ -197,7 +197,6 @@ def _answers(view: View) -> Iterator[_Answer]:
 
 
 def _judge_answers(wrong: Sequence[_Answer], view: View) -> Iterator[Finding]:
-    """Yield one finding for all that is unknown to, or wrong on, the same hosts."""
     by_peer = by_key((each.peer, each) for each in wrong)
     by_viewers = by_key(
         (tuple(dict.fromkeys(each.viewer for each in entries)), each)

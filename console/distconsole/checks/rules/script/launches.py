@@ -195,7 +195,6 @@ JUDGED_ELSEWHERE = ("torch", "horovod")
 
 
 def _unless_modules(host: HostView) -> NotApplicable | None:
-    """Leave out a host on which the script's modules could not be asked for."""
     asked = host.of(ScriptFacts).modules is not None
     return unless_launch(host) or (None if asked else NotApplicable(NO_SCRIPT))
 
@@ -250,7 +249,6 @@ def _be(modules: list[str]) -> str:
 
 
 def _what_to_install(module: str, facts: Mapping[str, Mapping[str, Module]]) -> str:
-    """Return what to install for a module: what the other hosts have."""
     for found in (modules.get(module) for modules in facts.values()):
         if found is not None and found.found and found.package:
             return f"{found.package}=={found.version}" if found.version else found.package

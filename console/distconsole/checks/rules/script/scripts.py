@@ -63,7 +63,6 @@ def _wrong_script(script: ScriptFile, launch: Launch) -> str:
 
 
 def _bring(view: View, trouble: str) -> str:
-    """Return what brings the script to hosts that lack it."""
     launch = get_launch(view)
     scripts = {name: found.script for name, found in view.of(ScriptFacts).items()}
     lacking = [name for name, each in scripts.items() if _wrong_script(each, launch) == trouble]

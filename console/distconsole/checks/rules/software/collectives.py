@@ -24,7 +24,7 @@ from distconsole.checks.rules.software.ranks import (
     judge_places,
     judge_values,
 )
-from distconsole.checks.rules.system.limits import lower_than_a_login
+from distconsole.checks.rules.system.limits import find_lower_limits
 from distconsole.model.requests import Level
 
 JUDGES = (judge_meeting, judge_places, judge_values, judge_end)
@@ -138,7 +138,7 @@ def _limits(host: HostView) -> RuleResults:
         yield NotApplicable(facts.refused or "no rank told its limits")
         return
     hint = "look for ulimit in --setup and in what the shell runs before the ranks"
-    yield from lower_than_a_login("mpirun's ranks", host, found, hint)
+    yield from find_lower_limits("mpirun's ranks", host, found, hint)
 
 
 def _soft_limits(rank: RankReport) -> dict[str, int | None] | None:

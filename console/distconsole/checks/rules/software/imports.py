@@ -203,7 +203,6 @@ def _seconds(text: str | None, default: float) -> float:
 
 
 def _login_seconds(view: View) -> dict[str, float]:
-    """Return how long ssh from other hosts to each takes, where that was tried and worked."""
     every = (login for facts in view.of(BetweenFacts).values() for login in facts.logins)
     times = by_key((login.target, login.seconds) for login in every if login.ok)
     return {target: max(seconds) for target, seconds in times.items()}

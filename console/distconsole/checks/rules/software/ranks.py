@@ -115,7 +115,6 @@ def judge_meeting(job: Job) -> RuleResults:
 
 
 def _list_ranks(entries: Entries) -> list[str]:
-    """Return how far each rank came, and how it ended."""
     return [
         f"rank {rank.rank} ({name}): {last_stage(rank)}, {_format_end(rank)}"
         for name, rank in entries[:MAX_LISTED]

@@ -44,7 +44,6 @@ def _lies_below(path: str, point: str) -> bool:
 
 
 def _touches_mount(point: str, launch: Launch | None) -> bool:
-    """Whether the launch touches what is mounted at ``point``."""
     return launch is not None and any(
         _lies_below(path, point)
         for path in (launch.workdir, launch.root, *(each.path for each in launch.paths))
@@ -199,8 +198,6 @@ def _writable(host: HostView) -> RuleResults:
 
 
 class Slow(NamedTuple):
-    """A folder that is slow on a host."""
-
     host: str
     path: str
     what: str

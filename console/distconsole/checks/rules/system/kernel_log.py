@@ -179,8 +179,6 @@ NOTES = (Remedy.PROGRAM, Remedy.SYMPTOM, Remedy.WATCH, Remedy.RESTART)
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """One number."""
-
     meaning: str
     remedy: Remedy
 

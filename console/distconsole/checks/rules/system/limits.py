@@ -48,7 +48,7 @@ def _raise_limit(host: HostView, line: str, hard: int | None, needed: int) -> Cu
     return in_setup((str(host),), line) if hard is None or hard >= needed else None
 
 
-def lower_than_a_login(
+def find_lower_limits(
     who: str, host: HostView, found: Mapping[str, int | None], hint: str
 ) -> RuleResults:
     """Say which soft limits of ``who`` on a host are lower than those of a process of the agent.
@@ -275,10 +275,8 @@ def _free(host: HostView, total: int, available: int) -> RuleResults:
 
 def _group(facts: OsFacts, total: int) -> RuleResults:
     """A control group below the machine's size ends ranks by SIGKILL, and nobody says why."""
-    limit, used = (
-        get_number(facts.cgroup, "memory_max"),
-        get_number(facts.cgroup, "memory_used") or 0,
-    )
+    group = facts.cgroup
+    limit, used = get_number(group, "memory_max"), get_number(group, "memory_used") or 0
     if limit is None or limit >= total:
         return
     seen = f"memory.max of the control group: {size(limit)}, of which {size(used)} are used"

@@ -13,7 +13,7 @@ from distconsole.checks.facts.jobs import Decoded, MungeFacts, SlurmFacts, StepF
 from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.gather.attribution import Pair, cover
 from distconsole.checks.rules.agreement import differ
-from distconsole.checks.rules.system.limits import lower_than_a_login
+from distconsole.checks.rules.system.limits import find_lower_limits
 from distconsole.checks.rules.wording import get_number, list_some, name_hosts
 from distconsole.model.requests import Level
 
@@ -28,13 +28,11 @@ _GPUS = re.compile(r"gpu(?::[A-Za-z][^:,()]*)?:(\d+)")
 
 
 def _unless_slurm(host: HostView) -> NotApplicable | None:
-    """Leave out a host without Slurm, and say why it has none."""
     facts = host.of(SlurmFacts)
     return None if facts.present else NotApplicable(facts.why or "no Slurm here")
 
 
 def _unless_node(host: HostView) -> NotApplicable | None:
-    """Leave out a host that is no node of Slurm's."""
     login = host.of(SlurmFacts).node is None
     no_node = NotApplicable("no node of Slurm's: a login host") if login else None
     return _unless_slurm(host) or no_node
@@ -233,4 +231,4 @@ def _limits(host: HostView) -> RuleResults:
         "LimitMEMLOCK=infinity and LimitNOFILE in slurmd.service, then restart slurmd; "
         "PropagateResourceLimitsExcept=MEMLOCK in slurm.conf"
     )
-    yield from lower_than_a_login("srun's tasks", host, found.limits, hint)
+    yield from find_lower_limits("srun's tasks", host, found.limits, hint)
