@@ -10,7 +10,7 @@ from distconsole.checks.rules.agreement import by_key
 from distconsole.checks.rules.gpu import gpu_health, gpu_load, gpus
 from distconsole.checks.rules.network import interfaces, links, names, network, ssh
 from distconsole.checks.rules.script import launches, scripts
-from distconsole.checks.rules.software import collectives, engines, imports, python_env
+from distconsole.checks.rules.software import engines, python_env, short_jobs
 from distconsole.checks.rules.system import expected, folders, kernel_log, limits, slurm, system
 from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
@@ -20,9 +20,9 @@ from distconsole.model.requests import Explain, Level
 
 MODULES = (
     *(ssh, names, limits, folders, system, kernel_log, python_env),
-    *(launches, scripts, imports, engines, slurm),
+    *(launches, scripts, engines, slurm),
     *(gpus, gpu_health, gpu_load, interfaces, network, links),
-    *(collectives, expected),
+    *(short_jobs, expected),
 )
 CATALOGUE: tuple[Rule, ...] = tuple(
     rule

@@ -26,7 +26,7 @@ from distconsole.checks.gather.context import CheckContext
 from distconsole.checks.gather.timings import collectives_of, left_out_of, verified_of
 from distconsole.checks.rules.agreement import by_key
 from distconsole.checks.rules.wording import MAX_LISTED, join_some
-from distconsole.errors import ConfigError
+from distconsole.errors import ConfigError, Terminated
 from distconsole.model.check_outcome import INCOMPLETE, UNKNOWN, passed_hosts, with_outcome
 from distconsole.model.check_outcome import LOST as LOST_CHECK
 from distconsole.model.cluster import Cluster
@@ -56,15 +56,14 @@ def make_report(
     rules: Sequence[Rule],
     seconds: float,
     *,
-    cancelled: bool = False,
-    terminated: bool = False,
+    by: KeyboardInterrupt | None = None,
     sweeping: bool = False,
 ) -> CheckReport:
     """Put everything that is known into the object that ``check --json`` prints.
 
     Args:
         rules: The checks that were asked for.
-        cancelled: Whether the check was ended before its end, and ``terminated`` by SIGTERM.
+        by: What ended the check before its end.
         sweeping: Whether collectives for which there is no time are named and not missed.
     """
     request, view = context.request, context.view()
@@ -85,12 +84,9 @@ def make_report(
     report = CheckReport(
         ok=False,
         outcome=CheckOutcome.INCOMPLETE,
-        cancelled=cancelled,
-        terminated=terminated,
-        hosts={
-            name: HostReport(reachable=host.reached, facts=host.raw)
-            for name, host in context.hosts.items()
-        },
+        cancelled=by is not None,
+        terminated=isinstance(by, Terminated),
+        hosts={n: HostReport(reachable=h.reached, facts=h.raw) for n, h in context.hosts.items()},
         only=request.only,
         findings=(*verdicts.findings, *unmade),
         network=NetworkReport(pairs=_report_pairs(view)),

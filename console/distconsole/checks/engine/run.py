@@ -44,7 +44,6 @@ from distconsole.checks.gather.engine_jobs import StartJob
 from distconsole.checks.gather.local_facts import ask_names, local_facts
 from distconsole.checks.gather.losses import leave_out, note_life
 from distconsole.checks.rules.network.ssh import REACHING
-from distconsole.errors import Terminated
 from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check, Level
@@ -187,8 +186,7 @@ class _Checking:
             self.verdicts,
             [rule for rule in self.chosen if at_level(rule, level)],
             context.clock() - self.waited_since,
-            cancelled=by is not None,
-            terminated=isinstance(by, Terminated),
+            by=by,
             sweeping=self.sweep is not None,
         )
         for finding in report.findings[len(self.verdicts.findings) :]:

@@ -6,7 +6,7 @@ from distconsole.checks.engine.catalogue import find_rule
 from distconsole.checks.facts.evidence import HostEvidence, View
 from distconsole.checks.facts.network import EnvFacts
 from distconsole.checks.facts.node import HorovodFacts, ImportFacts
-from distconsole.checks.rules.software.imports import RUN_WAITS_SECONDS
+from distconsole.checks.rules.software.short_jobs import RUN_WAITS_SECONDS
 from distconsole.launch.launchers.horovod import GLOO_TIMEOUT_SECONDS
 from distconsole.model.cluster import Host
 from distconsole.model.findings import Finding
