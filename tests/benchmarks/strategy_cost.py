@@ -40,8 +40,8 @@ from torch.utils.data import DataLoader
 from torch.utils.data.distributed import DistributedSampler
 
 from distconsole_training import barrier, setup, strategy
-from distconsole_training.recipes import cifar, cifar10
-from distconsole_training.recipes.resnet import ResNet18
+from distconsole_training.recipes import cifar10
+from distconsole_training.recipes.images import ResNet18, augment, scale_pixels
 
 steps, batch, width = (int(word) for word in sys.argv[1:])
 torch.set_num_threads(1)
@@ -50,19 +50,19 @@ EPOCH_STEPS = 8
 
 def made():
     torch.manual_seed(0)
-    model = ResNet18(cifar.CLASSES, cifar.EDGE, width)
+    model = ResNet18(cifar10.CLASSES, cifar.EDGE, width)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=5e-4)
     return model, optimizer
 
 def by_hand(world, images, model, optimizer):
     network = DistributedDataParallel(model)
     sampler = DistributedSampler(images, world.world_size, world.rank)
-    loader = DataLoader(images, batch, sampler=sampler, collate_fn=cifar.pass_batch)
+    loader = DataLoader(images, batch, sampler=sampler, collate_fn=cifar10.pass_batch)
     epoch = 0
     while True:
         sampler.set_epoch(epoch)
         for inputs, labels in loader:
-            inputs = cifar10.augment(cifar10.scale_pixels(inputs, world.device))
+            inputs = augment(scale_pixels(inputs, world.device))
             loss = functional.cross_entropy(network(inputs), labels)
             loss.backward()
             optimizer.step()
@@ -73,15 +73,15 @@ def by_hand(world, images, model, optimizer):
 def by_strategy(world, images, model, optimizer):
     way = strategy("ddp")
     network, optimizer = way.prepare(model, optimizer)
-    loader = way.loader(images, batch, collate_fn=cifar.pass_batch)
+    loader = way.loader(images, batch, collate_fn=cifar10.pass_batch)
     while True:
         for inputs, labels in loader:
-            inputs = cifar10.augment(cifar10.scale_pixels(inputs, world.device))
+            inputs = augment(scale_pixels(inputs, world.device))
             way.step(functional.cross_entropy(network(inputs), labels))
             yield
 
 with setup() as world:
-    images, _ = cifar.generate(batch * world.world_size * EPOCH_STEPS, 1)
+    images, _ = cifar10.generate(batch * world.world_size * EPOCH_STEPS, 1)
     kinds = {"hand": by_hand, "again": by_hand, "ours": by_strategy}
     models = {name: made() for name in kinds}
     running = {name: kinds[name](world, images, *models[name]) for name in kinds}

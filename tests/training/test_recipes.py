@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from distconsole_training.recipes import after, before, cifar, cifar10, imagefolder
-from distconsole_training.recipes.resnet import ResNet18
+from distconsole_training.recipes import after, before, cifar10, imagefolder
+from distconsole_training.recipes.images import DataError, ResNet18, augment
 
 if TYPE_CHECKING:
     from conftest import Starter
@@ -88,8 +88,8 @@ def test_resnet_18_has_the_weights_of_the_paper() -> None:
 
 
 def test_made_up_images_are_the_same_everywhere_and_can_be_told_apart() -> None:
-    train_set, test_set = cifar.generate(300, 100)
-    again, _ = cifar.generate(300, 100)
+    train_set, test_set = cifar10.generate(300, 100)
+    again, _ = cifar10.generate(300, 100)
     assert torch.equal(train_set.images, again.images)
     assert train_set.images.shape == (300, 3, 32, 32)
     assert train_set.images.dtype == torch.uint8
@@ -103,8 +103,8 @@ def test_made_up_images_are_the_same_everywhere_and_can_be_told_apart() -> None:
 def test_augmenting_moves_and_mirrors_each_image_for_itself() -> None:
     torch.manual_seed(0)
     images = torch.arange(2.0 * 3 * 8 * 8).reshape(2, 3, 8, 8) + 1
-    assert torch.equal(cifar10.augment(images[:0]), images[:0])
-    moved = cifar10.augment(images.repeat(20, 1, 1, 1))
+    assert torch.equal(augment(images[:0]), images[:0])
+    moved = augment(images.repeat(20, 1, 1, 1))
     assert moved.shape == (40, 3, 8, 8)
     for number, image in enumerate(moved):
         original = images[number % 2]
@@ -128,7 +128,7 @@ def batch(count: int, seed: int) -> dict[bytes, Any]:
 def folder_of(root: Path, **contents: Any) -> Path:
     folder = root / "cifar-10-batches-py"
     folder.mkdir(parents=True)
-    for number, name in enumerate((*cifar.TRAIN, *cifar.TEST)):
+    for number, name in enumerate((*cifar10.TRAIN, *cifar10.TEST)):
         found = contents.get(name, batch(4, number))
         content = found if isinstance(found, bytes) else pickle.dumps(found, protocol=2)
         (folder / name).write_bytes(content)
@@ -142,11 +142,11 @@ def test_cifar_is_read_from_its_archive_and_from_its_folder(tmp_path: Path) -> N
         opened.add(folder, arcname="cifar-10-batches-py")
     wanted = batch(4, 0)
     for source in (archive, folder, folder.parent, tmp_path):
-        train_set, test_set = cifar.read(source)
+        train_set, test_set = cifar10.read(source)
         assert (len(train_set), len(test_set)) == (20, 4)
         assert train_set.labels[:4].tolist() == wanted[b"labels"]
         assert train_set.images[:4].flatten(1).tolist() == wanted[b"data"].tolist()
-    train_set, test_set = cifar.read(folder, limit=3)
+    train_set, test_set = cifar10.read(folder, limit=3)
     assert (len(train_set), len(test_set)) == (3, 3)
     images, labels = train_set.__getitems__([2, 0])
     assert torch.equal(images[1], train_set[0][0])
@@ -178,28 +178,28 @@ class Hostile:
 )
 def test_what_is_not_cifar_is_refused(tmp_path: Path, content: Any, named: str) -> None:
     folder = folder_of(tmp_path, data_batch_2=content)
-    with pytest.raises(cifar.DataError, match=named) as raised:
-        cifar.read(folder)
+    with pytest.raises(DataError, match=named) as raised:
+        cifar10.read(folder)
     assert "data_batch_2" in str(raised.value)
 
 
 def test_nothing_is_run_that_a_pickle_asks_for(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "a", test_batch={**batch(2, 0), b"x": Hostile(tmp_path / "ran")})
-    with pytest.raises(cifar.DataError, match=r"asks for posix\.mkdir"):
-        cifar.read(folder)
+    with pytest.raises(DataError, match=r"asks for posix\.mkdir"):
+        cifar10.read(folder)
     assert not (tmp_path / "ran").exists()
 
 
 def test_what_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(cifar.DataError, match="no CIFAR-10 here"):
-        cifar.read(tmp_path)
+    with pytest.raises(DataError, match="no CIFAR-10 here"):
+        cifar10.read(tmp_path)
     (tmp_path / "cifar-10-python.tar.gz").write_bytes(b"no archive")
-    with pytest.raises(cifar.DataError, match="cannot be read"):
-        cifar.read(tmp_path)
+    with pytest.raises(DataError, match="cannot be read"):
+        cifar10.read(tmp_path)
     with tarfile.open(tmp_path / "cifar-10-python.tar.gz", "w:gz"):
         pass
-    with pytest.raises(cifar.DataError, match="has no data_batch_1"):
-        cifar.read(tmp_path)
+    with pytest.raises(DataError, match="has no data_batch_1"):
+        cifar10.read(tmp_path)
     monkeypatch.setattr(sys, "argv", ["cifar10", "--data", str(tmp_path / "x")])
     with pytest.raises(SystemExit, match=r"cifar10: .*no CIFAR-10 here"):
         cifar10.main()
@@ -262,12 +262,12 @@ def test_images_that_cannot_be_decoded_are_named(tmp_path: Path) -> None:
         (numpy.array([{}], dtype=object), "cannot be decoded"),
     ):
         numpy.save(root / "class0" / "0.npy", content)
-        with pytest.raises(cifar.DataError, match=named):
+        with pytest.raises(DataError, match=named):
             folder(root, 8, crops=False)[0]
-    with pytest.raises(cifar.DataError, match="no such folder"):
+    with pytest.raises(DataError, match="no such folder"):
         folder(root / "x", 8, crops=False)
     (root.parent / "empty" / "class0").mkdir(parents=True)
-    with pytest.raises(cifar.DataError, match="no image"):
+    with pytest.raises(DataError, match="no image"):
         folder(root.parent / "empty", 8, crops=False)
 
 
@@ -277,7 +277,7 @@ def test_without_pillow_a_jpeg_says_what_to_install(
     (tmp_path / "class0").mkdir()
     (tmp_path / "class0" / "a.JPEG").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(cifar.DataError, match="pip install pillow"):
+    with pytest.raises(DataError, match="pip install pillow"):
         imagefolder.ImageFolder(tmp_path, 8, crops=False)
 
 

@@ -19,30 +19,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from distconsole_training.api.checkpoints import CheckpointError, Checkpoints
-    from distconsole_training.api.collectives import barrier, reduce_mean, reduce_sum
-    from distconsole_training.api.evaluation import evaluate
-    from distconsole_training.api.loading import Batches
-    from distconsole_training.api.placement import SetupError
-    from distconsole_training.api.strategies import Strategy, strategy
-    from distconsole_training.api.world import World, setup
-
-__all__ = [
-    "Batches",
-    "CheckpointError",
-    "Checkpoints",
-    "SetupError",
-    "Strategy",
-    "World",
-    "__version__",
-    "barrier",
-    "evaluate",
-    "reduce_mean",
-    "reduce_sum",
-    "report",
-    "setup",
-    "strategy",
-]
+    from distconsole_training.api.checkpoints import CheckpointError as CheckpointError
+    from distconsole_training.api.checkpoints import Checkpoints as Checkpoints
+    from distconsole_training.api.collectives import barrier as barrier
+    from distconsole_training.api.collectives import reduce_mean as reduce_mean
+    from distconsole_training.api.collectives import reduce_sum as reduce_sum
+    from distconsole_training.api.evaluation import evaluate as evaluate
+    from distconsole_training.api.loading import Batches as Batches
+    from distconsole_training.api.placement import SetupError as SetupError
+    from distconsole_training.api.strategies import Strategy as Strategy
+    from distconsole_training.api.strategies import strategy as strategy
+    from distconsole_training.api.world import World as World
+    from distconsole_training.api.world import setup as setup
 
 __version__ = "0.1.0"
 
@@ -61,6 +49,8 @@ _WHERE = {
     "strategy": "strategies",
 }
 """Which module of ``api`` has what; each is imported when it is first asked for."""
+
+__all__ = ["__version__", "report", *_WHERE]
 
 
 def __getattr__(name: str) -> Any:

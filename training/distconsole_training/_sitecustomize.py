@@ -56,7 +56,7 @@ class _Finder:
         if name not in self._awaited:
             return None
         try:
-            from distconsole_training.hook import find
+            from distconsole_training.torch_hook.torch_patches import find
         except UNUSABLE:
             return None
         return find(name, path, target, self)
@@ -91,7 +91,7 @@ def _note(error: Any) -> None:
     if not isinstance(error, BaseException) or isinstance(error, KeyboardInterrupt):
         return
     try:
-        from distconsole_training.errors import note
+        from distconsole_training.process import note
     except UNUSABLE:
         return
     note(error, time_ns)

@@ -23,12 +23,9 @@ class Tally:
     """How often something of ours failed in this process.
 
     Attributes:
-        errors: The count.
         spent: True once there were ``MAX_ERRORS``: nothing guarded runs any more.
-        on_error: Told the new count; the recorder puts it into the ring's header.
+        on_error: Called with the new count; the recorder puts it into the ring's header.
     """
-
-    __slots__ = ("errors", "on_error", "spent")
 
     def __init__(self) -> None:
         self.errors = 0
@@ -36,7 +33,6 @@ class Tally:
         self.on_error: Callable[[int], None] | None = None
 
     def add(self) -> None:
-        """Count one more and tell it."""
         self.errors += 1
         self.spent = self.errors >= MAX_ERRORS
         if self.on_error is not None:

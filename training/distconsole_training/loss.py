@@ -1,4 +1,4 @@
-"""What is summed up of a training step, and what its backwards say about its loss: the truth (NaN may be it), or None."""
+"""What is summed up of a training step, and what its backwards say about its loss: certain, or None."""
 
 from __future__ import annotations
 
@@ -30,20 +30,16 @@ MAX_LOSSES = 256
 
 
 class LateMean:
-    """The mean, or the sum, of values of which some are on their way from a device."""
-
-    __slots__ = ("_divisor", "_values")
+    """The sum of values, of which some are on their way from a device, divided by ``divisor``."""
 
     def __init__(self, values: Sequence[float | Late], divisor: float) -> None:
         self._values = values
         self._divisor = divisor
 
     def arrived(self) -> bool:
-        """Whether all of the values have."""
         return all(isinstance(value, float) or value.arrived() for value in self._values)
 
     def value(self) -> float | None:
-        """Return it, once all have arrived; None if one was lost."""
         total = 0.0
         for value in self._values:
             known = value if isinstance(value, float) else value.value()
@@ -63,14 +59,11 @@ _JOINED = ("evaluated", "passed_over", "doubtful")
 class Sums:
     """What was seen of one training step so far; times are nanoseconds."""
 
-    __slots__ = (*_ADDED, *_JOINED, "first_fetch", "forward_known", "losses", "samples_known")
-
     def __init__(self) -> None:
         self.losses: list[Seen] = []
         self.reset()
 
     def reset(self) -> None:
-        """Begin a new step."""
         self.first_fetch = self.data = self.forward = self.backward = self.optimizer = 0
         self.batches = self.backwards = self.closures = self.evaluations = self.samples = 0
         self.forward_known = self.samples_known = True
@@ -78,7 +71,6 @@ class Sums:
         self.losses.clear()
 
     def absorb(self, other: Sums) -> None:
-        """Add what ``other`` saw later in the same step."""
         for name in _ADDED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for name in _JOINED:

@@ -34,9 +34,6 @@ class Recorder:
     is an error here and never a SIGBUS in the job.
 
     Attributes:
-        path: The file.
-        map: The mapping.
-        capacity: How many records it holds.
         next_sequence: Returns the next record's number, from 1; atomic, so that every thread may ask.
     """
 
@@ -50,34 +47,19 @@ class Recorder:
     ) -> None:
         """Create the ring in ``folder``.
 
-        Raises:
-            OSError: when there is no room, or the folder is not ours to write to.
+        Raises OSError when there is no room, or the folder is not ours to write to.
         """
         self.path = os.path.join(folder, f"{os.getpid()}-{started_time_ns}{records.RING_SUFFIX}")
         self.capacity = capacity
         self.map = _map_file(self.path, records.RECORDS_OFFSET + capacity * records.RECORD.size)
         self.next_sequence = count(1).__next__
         self._names: dict[str, int] = {}
-        header = records.HEADER.pack(
-            records.MAGIC,
-            records.RECORD.size,
-            capacity,
-            _attempt(),
-            os.getpid(),
-            identity.rank,
-            identity.local_rank,
-            identity.world_size,
-            0,
-            0,
-            tally.errors,
-            started_time_ns,
-            started_ns,
-            zlib.crc32(os.environ.get(records.ENV_RUN, "").encode("utf-8", "replace")),
-            os.getppid(),
-            0,
-            _title(),
-        )
-        self.map[: len(header)] = header
+        run = os.environ.get(records.ENV_RUN, "").encode("utf-8", "replace")
+        ours = records.MAGIC, records.RECORD.size, capacity, _attempt(), os.getpid()
+        counted = 0, 0, tally.errors  # names used, written, guard errors
+        started = started_time_ns, started_ns
+        last = zlib.crc32(run), os.getppid(), 0, _title()
+        records.HEADER.pack_into(self.map, 0, *ours, *identity, *counted, *started, *last)
         # The name is the announcement: a reader never sees a ring without its header.
         os.rename(self.path + ".new", self.path)
         tally.on_error = self._put_errors
@@ -98,12 +80,9 @@ class Recorder:
         value: float = _NAN,
     ) -> None:
         """Store one record; the oldest is overwritten when the ring is full."""
-        sequence = self.next_sequence()
-        place = records.RECORDS_OFFSET + (sequence - 1) % self.capacity * records.RECORD.size
         known = samples if 0 <= samples <= records.MAX_SAMPLES else 0
-        head = sequence, step, time_ns, kind, flags, name, known
-        records.RECORD.pack_into(self.map, place, *head, a, b, c, d, e, value)
-        _INT64.pack_into(self.map, records.OFFSET_WRITTEN, sequence)
+        head = step, time_ns, kind, flags, name, known
+        self._store(records.RECORD, *head, a, b, c, d, e, value)
 
     def write_words(
         self,
@@ -116,25 +95,15 @@ class Recorder:
         samples: int = 0,
     ) -> None:
         """Store one record of four words of 64 bits."""
-        sequence = self.next_sequence()
-        place = records.RECORDS_OFFSET + (sequence - 1) % self.capacity * records.WORDS.size
-        head = sequence, step, time_ns, kind, flags, name, samples
-        records.WORDS.pack_into(self.map, place, *head, *words)
-        _INT64.pack_into(self.map, records.OFFSET_WRITTEN, sequence)
+        self._store(records.WORDS, step, time_ns, kind, flags, name, samples, *words)
 
     def phase(
         self, name: str, time_ns: int, world: Identity | None = None, flags: int = 0
     ) -> None:
         """Store that a start-up phase (one of ``records.PHASES``) was reached at ``time_ns``."""
-        self.write(
-            records.PHASE,
-            0,
-            time_ns,
-            flags,
-            records.PHASES.index(name),
-            0 if world is None else world.world_size,
-            value=world.rank if world is not None and world.rank >= 0 else _NAN,
-        )
+        size, rank = (0, -1) if world is None else (world.world_size, world.rank)
+        value = rank if rank >= 0 else _NAN
+        self.write(records.PHASE, 0, time_ns, flags, records.PHASES.index(name), size, value=value)
 
     def metric(self, name: str, step: int, value: float, samples: int) -> None:
         """Store a reported metric; a name beyond ``MAX_NAMES`` is not stored."""
@@ -145,7 +114,7 @@ class Recorder:
             )
 
     def identify(self, identity: Identity) -> None:
-        """Store who this process is, now that it is known."""
+        """Store who this process is, as soon as it is known."""
         for offset, value in (
             (records.OFFSET_LOCAL_RANK, identity.local_rank),
             (records.OFFSET_WORLD_SIZE, identity.world_size),
@@ -160,6 +129,12 @@ class Recorder:
     def finish(self) -> None:
         """Store that the process went through its exit handlers."""
         _INT32.pack_into(self.map, records.OFFSET_FLAGS, records.HEADER_FINISHED)
+
+    def _store(self, layout: struct.Struct, *fields: float) -> None:
+        sequence = self.next_sequence()
+        place = records.RECORDS_OFFSET + (sequence - 1) % self.capacity * layout.size
+        layout.pack_into(self.map, place, sequence, *fields)
+        _INT64.pack_into(self.map, records.OFFSET_WRITTEN, sequence)
 
     def _put_errors(self, errors: int) -> None:
         if not self.map.closed:
@@ -186,11 +161,7 @@ def _attempt() -> int:
 
 
 def _map_file(path: str, size: int) -> mmap.mmap:
-    """Return ``path`` with the suffix ``.new``, allocated in full and mapped.
-
-    Raises:
-        OSError: when there is no room for it.
-    """
+    """Return ``path`` with the suffix ``.new``, allocated in full and mapped; OSError without room."""
     aside = path + ".new"
     descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:

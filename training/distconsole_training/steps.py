@@ -18,28 +18,15 @@ from distconsole_training.records import MICRO, SKIPPED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import weakref
     from collections.abc import Callable
-    from typing import Protocol
+    from typing import Any
 
     from distconsole_training.loss import Seen, Value
 
-    class Emit(Protocol):
-        """Takes a finished step: seconds are NaN, samples 0 and the loss None where unknown."""
-
-        def __call__(
-            self,
-            ended_ns: int,
-            flags: int,
-            samples: int,
-            seconds: float,
-            data: float,
-            forward: float,
-            backward: float,
-            optimizer: float,
-            loss: Value,
-            /,
-        ) -> None: ...
-
+    Emit = Callable[[int, int, int, float, float, float, float, float, Value], None]
+    """Takes a finished step: when it ended, flags, samples (0 where unknown), seconds of all, data,
+    forward, backward and optimizer (NaN where unknown), and the loss (None where unknown)."""
 
 SINGLES = 16
 """After so many steps with one backward each, a script does not accumulate gradients any more."""
@@ -57,39 +44,10 @@ class Steps:
         in_backward: How many backwards of this thread are going on, one inside another.
         running: The optimizers that began to step and have not come back, outermost first; one
             that raised stays until the next event shows that it is not on the stack any more.
+        scaled: What a GradScaler made of which loss.
+        trains: True once it fetched or called backward. A thread of the autograd engine does
+            neither: what it does is part of the backward that it works for.
     """
-
-    __slots__ = (
-        "_backward_began",
-        "_bare_before",
-        "_closures",
-        "_cursor",
-        "_dropped",
-        "_eager",
-        "_emit",
-        "_ended",
-        "_evaluations",
-        "_micro",
-        "_optimizer_began",
-        "_optimizers_per_step",
-        "_pending",
-        "_plain",
-        "_previous_batches",
-        "_previous_end",
-        "_previous_passed_over",
-        "_previous_stepped",
-        "_ran",
-        "_rest",
-        "_singles",
-        "_sources",
-        "_stepped",
-        "_stepping_calls",
-        "_sums",
-        "_unfinished",
-        "in_backward",
-        "running",
-        "shares",
-    )
 
     def __init__(self, emit: Emit, stepping_calls: Callable[[], int]) -> None:
         """``stepping_calls`` tells how many calls of ``step()`` are on the caller's stack."""
@@ -120,6 +78,8 @@ class Steps:
         self.shares = True
         self.in_backward = 0
         self.running: list[int] = []
+        self.scaled: list[tuple[weakref.ref[Any], Seen]] = []
+        self.trains = False
 
     @property
     def is_ahead(self) -> bool:
@@ -127,7 +87,6 @@ class Steps:
         return bool(self._rest.backwards or self._stepped)
 
     def fetch_begins(self, source: int) -> None:
-        """A batch was asked of the iterator with the number ``source``."""
         if self._unfinished:
             # The one before raised or had no more: its last batch is over too.
             self._drop(self._unfinished)
@@ -173,7 +132,6 @@ class Steps:
             rest.losses.append(loss)
 
     def backward_ends(self, now: int, *, failed: bool = False) -> None:
-        """The backward is over."""
         self.in_backward = depth = max(self.in_backward - 1, 0)
         if depth:
             return

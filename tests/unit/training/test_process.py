@@ -1,13 +1,16 @@
-"""Who makes the ring of a process, and when."""
+"""Who makes the ring of a process, and when; and what is noted of an exception that nobody caught."""
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from distconsole_training import identity
+from distconsole_training import process as home
 from distconsole_training.process import ENV_RINGS, Process
 
 if TYPE_CHECKING:
@@ -73,3 +76,26 @@ def test_who_asks_while_making_it_gets_none_and_does_not_wait(
     assert process.recorder() is not None
     assert asked == [None]
     assert len(list(rings.iterdir())) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "message"),
+    [
+        ("def f(:\n", "SyntaxError", "invalid syntax (train.py, line 1)"),
+        ("if True:\npass\n", "IndentationError", "expected an indented block"),
+        ("raise ValueError('bad: label')\n", "ValueError", "bad: label"),
+        ("raise KeyError\n", "KeyError", "KeyError"),
+    ],
+)
+def test_a_message_is_what_went_wrong_and_not_the_lines_around_it(
+    text: str, kind: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(home.ENV_ERRORS, str(tmp_path))
+    monkeypatch.setattr(home, "_noted_by", [])
+    with pytest.raises(BaseException) as raised:  # noqa: PT011  (of any kind)
+        exec(compile(text, "/shared/train.py", "exec"), {})  # noqa: S102
+    home.note(raised.value, 1)
+    noted = json.loads((tmp_path / f"{os.getpid()}.json").read_text())
+    assert noted["type"] == kind
+    assert noted["message"].startswith(message)
+    assert "\n" not in noted["message"]

@@ -46,10 +46,9 @@ _last_sent: deque[torch.Tensor] = deque(maxlen=2)
 def _outlive_threads() -> None:
     """Have the tensors that were sent last outlive the interpreter.
 
-    A thread of gloo lets go of a tensor some time after the collective is over. Where that leaves
-    one reference in C++, torch (seen in 2.13) also lets go of the Python object and waits for the
-    GIL. If Python is ending, the thread is ended there, in the middle of C++ code: the process
-    dies by SIGABRT ("terminate called without an active exception").
+    A thread of gloo lets go of a tensor some time after the collective. Where that leaves one reference
+    in C++, torch (seen in 2.13) waits for the GIL to let go of the Python object. If Python is ending,
+    the thread is ended there and the process dies by SIGABRT ("terminate called without an active exception").
     """
     for holder in _last_sent:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))
@@ -140,14 +139,10 @@ def reduce_sum(value: Any) -> Any:
 def reduce_mean(value: Any, samples: float = 1) -> Any:
     """Return the mean of ``value`` over all ranks, on every rank; every rank must call it.
 
-    Args:
-        value: A number or a tensor. Numbers give a float, tensors a new tensor on their device
-            (float64 where they held whole numbers).
-        samples: How many samples this rank's value is the mean of; with unequal shares the mean
-            is right only with it. A rank with 0 has no say.
+    Numbers give a float, tensors a new tensor on their device (float64 for whole numbers).
+    ``samples``: how many this rank's value is the mean of; a rank with 0 has no say.
 
-    Raises:
-        ZeroDivisionError: if no rank has a sample.
+    Raises ZeroDivisionError if no rank has a sample.
     """
     exact = _exact(value).to(torch.float64)
     flat = torch.cat((exact.reshape(-1), torch.ones(1, dtype=torch.float64)))

@@ -33,10 +33,8 @@ def evaluate(
 ) -> dict[str, float]:
     """Return sums over a whole data set, the same on every rank; every rank must call it.
 
-    The batches are those that one process would make, and each is judged by one rank: nothing is
-    padded, nothing is counted twice, and what is computed for a batch does not depend on how many
-    ranks there are. What each batch gave is then added up on all ranks in the same order. All
-    ranks judge with rank 0's buffers (the statistics of BatchNorm differ between ranks).
+    The batches are those that one process would make, each judged by one rank, and what they gave
+    is added up in the same order everywhere: the number of ranks changes no digit.
 
     Args:
         network: The model, or what ``prepare`` made of it (then in its precision).
@@ -54,47 +52,43 @@ def evaluate(
     world = world or current_world()
     if not len(dataset):
         raise ValueError("the data set to evaluate on is empty")
-    starts = range(0, len(dataset), batch_size)
-    batches = [range(start, min(start + batch_size, len(dataset))) for start in starts]
-    own = range(world.rank, len(batches), world.world_size)
-    loader = DataLoader(
-        dataset, batch_sampler=[list(batches[number]) for number in own], **options
-    )
-    model = unwrap(network)
-    synchronize_buffers(model, world)
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            found = [judge(model, to_device(batch, world.device)) for batch in loader]
-    finally:
-        for module, was_training in modes:
-            module.training = was_training
+    batches = [
+        list(range(start, min(start + batch_size, len(dataset))))
+        for start in range(0, len(dataset), batch_size)
+    ]
+    own = slice(world.rank, None, world.world_size)
+    loader = DataLoader(dataset, batch_sampler=batches[own], **options)
+    found = _judge_all(_unwrap(network), loader, judge, world)
     names = _names_of_all(found, world.collectives)
     table = torch.zeros(len(batches), len(names), dtype=torch.float64)
-    for number, sums in zip(own, found):
-        table[number] = _row(sums, names)
+    if found:
+        table[own] = torch.stack([_row(sums, names) for sums in found])
     # Each row is one rank's and zeros elsewhere, so adding them up is exact.
     rows = world.collectives.sum(table).tolist()
     return {name: math.fsum(row[column] for row in rows) for column, name in enumerate(names)}
 
 
-def synchronize_buffers(model: nn.Module, world: World | None = None) -> None:
-    """Give all ranks rank 0's buffers, which neither Horovod nor the end of a DDP step does."""
-    world = world or current_world()
+def _judge_all(
+    model: nn.Module, loader: Any, judge: Judge, world: World
+) -> list[Mapping[str, Any]]:
+    """Judge each batch with rank 0's buffers: the statistics of BatchNorm differ between ranks."""
     if world.world_size > 1:
         for buffer in model.buffers():
             buffer.copy_(world.collectives.broadcast(buffer))
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            return [judge(model, to_device(batch, world.device)) for batch in loader]
+    finally:
+        for module, was_training in modes:
+            module.training = was_training
 
 
-def unwrap(network: nn.Module) -> nn.Module:
-    """Return what lies in DistributedDataParallel or DataParallel.
-
-    Calling their forward on one rank alone would wait for the others.
-    """
-    from torch.nn.parallel import DataParallel, DistributedDataParallel
-
-    while isinstance(network, (DataParallel, DistributedDataParallel)):
+def _unwrap(network: nn.Module) -> nn.Module:
+    """Return what lies in a wrapper whose forward, on one rank alone, would wait for the others."""
+    wrappers = nn.parallel.DataParallel, nn.parallel.DistributedDataParallel
+    while isinstance(network, wrappers):
         network = network.module
     return network
 
@@ -110,9 +104,5 @@ def _names_of_all(found: Sequence[Mapping[str, Any]], collectives: Collectives) 
 
 
 def _row(sums: Mapping[str, Any], names: Sequence[str]) -> torch.Tensor:
-    return torch.stack(
-        [
-            torch.as_tensor(sums[name]).detach().to(torch.float64).reshape(()).cpu()
-            for name in names
-        ]
-    )
+    values = (torch.as_tensor(sums[name]).detach() for name in names)
+    return torch.stack([value.to(torch.float64).reshape(()).cpu() for value in values])

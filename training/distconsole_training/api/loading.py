@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,9 +18,8 @@ class Share(Sampler):  # type: ignore[misc]  # torch is not needed for checking 
     """The indices of one rank in one epoch, from a place on.
 
     All ranks shuffle alike (by seed and epoch) and take every ``world_size``-th index: a step
-    of all ranks then reads the same samples as the step of one rank with the whole batch.
-    Nothing is read twice in an epoch; at its end up to ``world_size - 1`` samples are left out,
-    so that all ranks do as many steps (other ones in each epoch, if shuffled).
+    of all ranks then reads the same samples as the step of one rank with the whole batch. At an
+    epoch's end up to ``world_size - 1`` samples are left out, so that all ranks do as many steps.
     """
 
     def __init__(
@@ -53,13 +53,12 @@ class Share(Sampler):  # type: ignore[misc]  # torch is not needed for checking 
 
 
 class Batches:
-    """One rank's batches. Each pass over it is an epoch, or the rest of one that was begun.
+    """One rank's batches, on its device. Each pass is an epoch, or the rest of one that was begun.
 
-    The batches come on the rank's device. It knows its place, and a checkpoint keeps it: a job
-    that goes on later, on however many ranks, reads exactly what was not trained on yet.
+    A checkpoint keeps the place: a job that goes on later, on however many ranks, reads exactly what
+    was not trained on yet.
 
     Attributes:
-        epoch: The epoch of the pass going on or to come, from 0.
         batch_size: How many samples a rank reads at once.
     """
 
@@ -98,6 +97,7 @@ class Batches:
 
     @property
     def epoch(self) -> int:
+        """The epoch of the pass going on or to come, from 0."""
         return self._share.epoch
 
     def __len__(self) -> int:
@@ -132,11 +132,7 @@ class Batches:
         return {"epoch": self.epoch, "trained": self._trained, "samples": self._share.total}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on from a place.
-
-        Raises:
-            ValueError: if it is a place in another data set.
-        """
+        """Go on from a place; ValueError if it is one in another data set."""
         if state["samples"] != self._share.total:
             raise ValueError(
                 f"the checkpoint is of a data set of {state['samples']} samples, "
@@ -157,12 +153,21 @@ class Batches:
 
 def to_device(batch: Any, device: torch.device) -> Any:
     """Return ``batch``, however nested, with its tensors on ``device``."""
-    if isinstance(batch, torch.Tensor):
-        return batch.to(device, non_blocking=True)
-    if isinstance(batch, dict):
-        return {name: to_device(value, device) for name, value in batch.items()}
-    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
-        return type(batch)(*(to_device(value, device) for value in batch))
-    if isinstance(batch, (list, tuple)):
-        return type(batch)(to_device(value, device) for value in batch)
-    return batch
+    return map_tensors(lambda tensor: tensor.to(device, non_blocking=True), batch)
+
+
+def map_tensors(function: Callable[[torch.Tensor], torch.Tensor], value: Any) -> Any:
+    """Return ``value`` with what ``function`` makes of each tensor in its dictionaries, lists and tuples."""
+    if isinstance(value, torch.Tensor):
+        return function(value)
+    if isinstance(value, dict):
+        mapped = copy(value)
+        for name, inner in value.items():
+            mapped[name] = map_tensors(function, inner)
+        return mapped
+    if isinstance(value, (list, tuple)):
+        inner_values = [map_tensors(function, inner) for inner in value]
+        return (
+            type(value)(*inner_values) if hasattr(value, "_fields") else type(value)(inner_values)
+        )
+    return value

@@ -32,6 +32,17 @@ class Launcher(str, Enum):
     NONE = "none"
 
 
+_OMPI = "OMPI_COMM_WORLD"
+_VARIABLES = (
+    (Launcher.HOROVOD, "HOROVOD_RANK", ("HOROVOD_SIZE",), "HOROVOD_LOCAL_RANK"),
+    (Launcher.ENV, "RANK", ("WORLD_SIZE",), "LOCAL_RANK"),
+    (Launcher.OPEN_MPI, f"{_OMPI}_RANK", (f"{_OMPI}_SIZE",), f"{_OMPI}_LOCAL_RANK"),
+    (Launcher.MPICH, "PMI_RANK", ("PMI_SIZE",), "MPI_LOCALRANKID"),
+    (Launcher.SLURM, "SLURM_PROCID", ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"), "SLURM_LOCALID"),
+)
+"""Rank, world size (the first that is set counts) and local rank; the first launcher that set a rank counts."""
+
+
 @dataclass(frozen=True)
 class Placement:
     """This process among its ranks.
@@ -58,17 +69,16 @@ def find_placement(
     local_rank: int | None = None,
     needs_meeting: bool = True,
 ) -> Placement:
-    """Return who this process is.
+    """Return who this process is, as the arguments of ``setup()`` say, or else the environment.
 
-    The arguments are what platforms pass to scripts (``--init_method … --rank … --world_size …``);
-    negative numbers count as not given, as in PyTorch's own examples. What is not given comes
-    from the environment: Horovod's variables, ``RANK`` (env://), Open MPI's, MPICH's, Slurm's.
     ``needs_meeting=False`` leaves out where torch.distributed meets.
 
-    Raises:
-        SetupError: if what is said is incomplete or contradicts itself; it names the variable.
+    Raises SetupError if what is said is incomplete or contradicts itself; it names the variable.
     """
-    rank, world_size, local_rank = _known(rank), _known(world_size), _known(local_rank)
+    rank, world_size, local_rank = (
+        None if number is None or number < 0 else number
+        for number in (rank, world_size, local_rank)
+    )
     if (rank is None) != (world_size is None):
         lacking = "world_size" if world_size is None else "rank"
         raise SetupError(f"rank and world_size belong together: {lacking}= was not given")
@@ -100,28 +110,8 @@ def first_host(nodes: str) -> str:
     return f"{name}{re.split('[-,]', numbers)[0]}{rest}" if numbers else name
 
 
-def _known(number: int | None) -> int | None:
-    return None if number is None or number < 0 else number
-
-
 def _find_launcher(environment: Mapping[str, str]) -> tuple[Placement, str]:
-    for launcher, rank, world_sizes, local_rank in (
-        (Launcher.HOROVOD, "HOROVOD_RANK", ("HOROVOD_SIZE",), "HOROVOD_LOCAL_RANK"),
-        (Launcher.ENV, "RANK", ("WORLD_SIZE",), "LOCAL_RANK"),
-        (
-            Launcher.OPEN_MPI,
-            "OMPI_COMM_WORLD_RANK",
-            ("OMPI_COMM_WORLD_SIZE",),
-            "OMPI_COMM_WORLD_LOCAL_RANK",
-        ),
-        (Launcher.MPICH, "PMI_RANK", ("PMI_SIZE",), "MPI_LOCALRANKID"),
-        (
-            Launcher.SLURM,
-            "SLURM_PROCID",
-            ("SLURM_STEP_NUM_TASKS", "SLURM_NTASKS"),
-            "SLURM_LOCALID",
-        ),
-    ):
+    for launcher, rank, world_sizes, local_rank in _VARIABLES:
         own = _number(environment, rank)
         # sbatch gives its script a SLURM_PROCID as well: only srun starts a step, and ranks.
         if own is None or (launcher is Launcher.SLURM and "SLURM_STEP_ID" not in environment):
@@ -171,7 +161,7 @@ def _meeting_point(environment: Mapping[str, str], place: Placement) -> str:
         address = address or _slurm_address(environment)
         port = port or _slurm_port(environment)
     if address and port is not None:
-        return f"tcp://{_in_url(address)}:{port}"
+        return f"tcp://[{address}]:{port}" if ":" in address else f"tcp://{address}:{port}"
     if not address and (shared := _find_session_folder(environment, place)):
         return f"file://{shared}/distconsole-store"
     lacking = "MASTER_PORT" if address else "MASTER_ADDR"
@@ -210,7 +200,3 @@ def _find_session_folder(environment: Mapping[str, str], place: Placement) -> st
         if folder and Path(folder).is_dir():
             return folder
     return None
-
-
-def _in_url(address: str) -> str:
-    return f"[{address}]" if ":" in address else address

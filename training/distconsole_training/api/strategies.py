@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
-from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
 
 from distconsole_training.api.checkpoints import Checkpoints
-from distconsole_training.api.loading import Batches
+from distconsole_training.api.loading import Batches, map_tensors
 from distconsole_training.api.placement import SetupError
 from distconsole_training.api.world import World, current_world
 
@@ -19,18 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from torch.optim import Optimizer
+
+    Prepared = tuple[nn.Module, Optimizer]
+
 COMPRESSIONS = ("none", "fp16", "bf16")
-
-
-class Precision(str, Enum):
-    """What the model computes in; its parameters stay float32."""
-
-    FP32 = "fp32"
-    BF16 = "bf16"
-    FP16 = "fp16"
-
-
-DTYPES = {Precision.BF16: torch.bfloat16, Precision.FP16: torch.float16}
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""What the model computes in; its parameters stay float32."""
 
 
 class Autocast(nn.Module):  # type: ignore[misc]  # torch is not needed for checking types
@@ -48,28 +41,17 @@ class Autocast(nn.Module):  # type: ignore[misc]  # torch is not needed for chec
     def forward(self, *args: Any, **options: Any) -> Any:
         with torch.autocast(self._device_type, dtype=self._dtype):
             answer = self.module(*args, **options)
-        return _in_float32(answer)
+        return map_tensors(_in_float32, answer)
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(NamedTuple):
     """What holds for every strategy; ``strategy()`` describes each."""
 
-    precision: Precision = Precision.FP32
-    compression: str = "none"
-    accumulate: int = 1
-    clip: float | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.compression not in COMPRESSIONS:
-            raise ValueError(
-                f"compression={self.compression!r} is not one of {', '.join(COMPRESSIONS)}"
-            )
-        if self.accumulate < 1:
-            raise ValueError(f"accumulate={self.accumulate}: at least 1 batch makes a step")
-        if self.clip is not None and not self.clip > 0:
-            raise ValueError(f"clip={self.clip}: the largest norm is above 0")
+    precision: str
+    compression: str
+    accumulate: int
+    clip: float | None
+    options: Mapping[str, Any]
 
 
 class Strategy:
@@ -81,7 +63,7 @@ class Strategy:
     """
 
     model: nn.Module
-    optimizer: torch.optim.Optimizer
+    optimizer: Optimizer
 
     def __init__(self, world: World, settings: Settings) -> None:
         self.world = world
@@ -91,9 +73,7 @@ class Strategy:
         self._done = 0
         self._group = settings.accumulate
 
-    def prepare(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer
-    ) -> tuple[nn.Module, torch.optim.Optimizer]:
+    def prepare(self, model: nn.Module, optimizer: Optimizer) -> Prepared:
         """Return what the loop calls instead of ``model``, and the optimizer to give a schedule.
 
         The model is moved to the rank's device; all ranks begin with rank 0's weights.
@@ -165,25 +145,19 @@ class Strategy:
         return True
 
     def checkpoints(self, folder: str | Path, *, keep: int = 3, **parts: Any) -> Checkpoints:
-        """Return checkpoints of everything here, and of ``parts`` (a schedule, say).
-
-        Args:
-            folder: Where they lie; only rank 0 reads and writes there.
-            keep: How many are kept.
-            parts: What else has ``state_dict`` and ``load_state_dict``.
-        """
+        """Return checkpoints of everything here, and of ``parts`` (a schedule, say); see ``Checkpoints``."""
         own = {"model": self.model, "optimizer": self.optimizer, "scaler": self._scaler}
         places = {f"loader{number}": loader for number, loader in enumerate(self._loaders)}
         return Checkpoints(folder, world=self.world, keep=keep, **own, **places, **parts)
 
-    def _wrap(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer
-    ) -> tuple[nn.Module, torch.optim.Optimizer]:
+    def _wrap(self, model: nn.Module, optimizer: Optimizer) -> Prepared:
         return self._in_precision(model), optimizer
 
     def _in_precision(self, model: nn.Module) -> nn.Module:
-        dtype = DTYPES.get(self.settings.precision)
-        return model if dtype is None else Autocast(model, self.world.device.type, dtype)
+        if self.settings.precision == "fp32":
+            return model
+        dtype = PRECISIONS[self.settings.precision]
+        return Autocast(model, self.world.device.type, dtype)
 
     def _share_gradients(self, *, is_last: bool) -> None:
         """Say before a forward whether its backward completes the gradients."""
@@ -220,9 +194,7 @@ class Strategy:
 class SeveralGpus(Strategy):
     """``dp``: torch's DataParallel, one process for all GPUs of a host."""
 
-    def _wrap(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer
-    ) -> tuple[nn.Module, torch.optim.Optimizer]:
+    def _wrap(self, model: nn.Module, optimizer: Optimizer) -> Prepared:
         inner = self._in_precision(model)
         if self.world.device.type != "cuda":
             return inner, optimizer
@@ -243,9 +215,7 @@ class Distributed(Strategy):
         self._unshared = contextlib.ExitStack()
         self._is_shared = True
 
-    def _wrap(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer
-    ) -> tuple[nn.Module, torch.optim.Optimizer]:
+    def _wrap(self, model: nn.Module, optimizer: Optimizer) -> Prepared:
         is_cuda = self.world.device.type == "cuda"
         self._network = nn.parallel.DistributedDataParallel(
             self._in_precision(model),
@@ -279,9 +249,7 @@ class WithHorovod(Strategy):
                 f"compression={settings.compression!r}: this Horovod has none and fp16"
             )
 
-    def _wrap(
-        self, model: nn.Module, optimizer: torch.optim.Optimizer
-    ) -> tuple[nn.Module, torch.optim.Optimizer]:
+    def _wrap(self, model: nn.Module, optimizer: Optimizer) -> Prepared:
         hvd = self._hvd
         hvd.broadcast_parameters(model.state_dict(), root_rank=0)
         # hvd.broadcast_optimizer_state takes a step to make the state: decay would change weights.
@@ -321,17 +289,12 @@ def strategy(
     clip: float | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Strategy:
-    """Return one way to train, by its name.
-
-    ``single`` is one process on one device, ``dp`` DataParallel over the GPUs of one process, ``ddp``
-    DistributedDataParallel, ``horovod`` Horovod's DistributedOptimizer. The last two, alone in
-    the world, are ``single``.
+    """Return one way to train, by its name: ``single``, ``dp``, ``ddp`` or ``horovod``.
 
     Args:
         world: What ``setup()`` returned; by default the one that it made last.
         precision: ``fp32``, ``bf16`` or ``fp16`` (with loss scaling); parameters stay float32.
-        compression: What gradients are sent as: ``none``, ``fp16``, or (``ddp``) ``bf16``. Where
-            nothing is sent it does nothing.
+        compression: What gradients are sent as: ``none``, ``fp16``, or (``ddp``) ``bf16``.
         accumulate: How many batches make one step of the optimizer.
         clip: The largest norm of all gradients together, after averaging.
         options: Handed on to DataParallel, DistributedDataParallel or DistributedOptimizer.
@@ -343,27 +306,34 @@ def strategy(
     world = world or current_world()
     if name not in STRATEGIES:
         raise ValueError(f"strategy {name!r} is not one of {', '.join(STRATEGIES)}")
-    if precision not in list(Precision):
-        raise ValueError(f"precision={precision!r} is not one of fp32, bf16, fp16")
-    settings = Settings(Precision(precision), compression, accumulate, clip, options or {})
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision={precision!r} is not one of {', '.join(PRECISIONS)}")
+    if compression not in COMPRESSIONS:
+        raise ValueError(f"compression={compression!r} is not one of {', '.join(COMPRESSIONS)}")
+    if accumulate < 1:
+        raise ValueError(f"accumulate={accumulate}: at least 1 batch makes a step")
+    if clip is not None and not clip > 0:
+        raise ValueError(f"clip={clip}: the largest norm is above 0")
+    settings = Settings(precision, compression, accumulate, clip, options or {})
+    return _suitable(name, world)(world, settings)
+
+
+def _suitable(name: str, world: World) -> type[Strategy]:
     kind = STRATEGIES[name]
     if kind in (Strategy, SeveralGpus) and world.world_size > 1:
         raise SetupError(
             f"strategy {name!r} is for one process, and this job has {world.world_size} ranks: "
             f"each would train a model of its own. Take 'ddp', or start one process"
         )
-    if world.world_size == 1 and kind is not SeveralGpus:
-        kind = Strategy
-    return kind(world, settings)
+    return Strategy if world.world_size == 1 and kind is not SeveralGpus else kind
 
 
-def _scaler_for(precision: Precision, device: torch.device) -> Any:
+def _scaler_for(precision: str, device: torch.device) -> Any:
     """Return a GradScaler; for anything but fp16 it passes everything through.
 
-    Raises:
-        ValueError: if this torch has none for the device.
+    Raises ValueError if this torch has none for the device.
     """
-    is_needed = precision is Precision.FP16
+    is_needed = precision == "fp16"
     with contextlib.suppress(AttributeError):
         return torch.amp.GradScaler(device.type, enabled=is_needed)
     if is_needed and device.type != "cuda":
@@ -371,13 +341,5 @@ def _scaler_for(precision: Precision, device: torch.device) -> Any:
     return torch.cuda.amp.GradScaler(enabled=is_needed)
 
 
-def _in_float32(answer: Any) -> Any:
-    if isinstance(answer, torch.Tensor):
-        return answer.float() if answer.is_floating_point() else answer
-    if isinstance(answer, dict):
-        return type(answer)((name, _in_float32(value)) for name, value in answer.items())
-    if isinstance(answer, tuple) and hasattr(answer, "_fields"):
-        return type(answer)(*map(_in_float32, answer))
-    if isinstance(answer, (list, tuple)):
-        return type(answer)(map(_in_float32, answer))
-    return answer
+def _in_float32(answer: torch.Tensor) -> torch.Tensor:
+    return answer.float() if answer.is_floating_point() else answer

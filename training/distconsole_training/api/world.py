@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 ENGINES = ("auto", "torch", "horovod")
+BACKENDS = ("nccl", "gloo")
 
 _worlds: list[World] = []
 """The world that this process is in: at most one."""
@@ -85,14 +86,15 @@ class World:
         # After a failure NCCL would wait for operations that the others never join.
         self._close(waits=kind is None, leaves=kind is None or self.backend != "nccl")
 
-    def connect(self, init_method: str) -> None:
-        """Form torch's process group of all ranks, unless the script has formed it."""
+    def needs_torch(self) -> None:
+        """Form torch's process group of all ranks, also where Horovod brought them together."""
         import torch.distributed as dist
 
-        if dist.is_initialized():
+        if self.world_size == 1 or dist.is_initialized():
             return
+        init_method = self._placement.init_method
         backend = "nccl" if self.device.type == "cuda" else "gloo"
-        backend = self.backend if self.backend in ("nccl", "gloo") else backend
+        backend = self.backend if self.backend in BACKENDS else backend
         store = None if init_method else _store_over_horovod(self, self._timeout)
         try:
             dist.init_process_group(
@@ -110,16 +112,10 @@ class World:
             ) from error
         self._owns_group = True
 
-    def needs_torch(self) -> None:
-        """Have torch's process group, also where Horovod brought the ranks together."""
-        if self.world_size > 1:
-            self.connect(self._placement.init_method)
-
     def needs_horovod(self) -> Any:
         """Return ``horovod.torch``, initialised and of one mind with this world.
 
-        Raises:
-            SetupError: if it is not installed, or this launcher starts no Horovod.
+        Raises SetupError if it is not installed, or this launcher starts no Horovod.
         """
         hvd = _horovod(self._placement)
         if (hvd.rank(), hvd.size()) != (self.rank, self.world_size):
@@ -167,21 +163,18 @@ def setup(
 ) -> World:
     """Become a rank: find the others, take a device, connect.
 
-    Who this process is comes from the arguments, or else from the launcher's environment
-    (torchrun and everything else that sets ``RANK``, Horovod, Open MPI, MPICH, Slurm). Without
-    any of these it is alone, and nothing is connected.
+    Who this process is comes from the arguments, or else from the launcher's environment. Without
+    either it is alone, and nothing is connected.
 
     Args:
         init_method: Where the ranks meet: ``tcp://HOST:PORT``, ``file:///shared/path`` (it must
             not exist yet) or ``env://``. By default it is worked out from the launcher.
-        rank: What a platform passes as an argument; negative means "not given".
-        world_size: Goes with ``rank``.
+        rank, world_size: What a platform passes as arguments; negative means "not given".
         local_rank: Which GPU of this host.
         device: Instead of the GPU of ``local_rank``, or the CPU where there is none.
         backend: ``nccl`` or ``gloo`` instead of what the device asks.
-        engine: ``horovod`` for Horovod under a launcher that starts both (mpirun); ``auto`` is
-            Horovod where Horovod's launcher started this process, or where mpirun did and the
-            script has imported ``horovod.torch``; else torch.distributed.
+        engine: ``torch``, ``horovod`` or ``auto``: Horovod where Horovod's launcher started this
+            process, or where mpirun did and the script has imported ``horovod.torch``; else torch.
         timeout_seconds: How long a rank waits for another.
 
     Raises:
@@ -191,7 +184,7 @@ def setup(
         raise SetupError("setup() was called already in this process: close() that world first")
     if engine not in ENGINES:
         raise SetupError(f"engine={engine!r} is not one of {', '.join(ENGINES)}")
-    if backend not in (None, "nccl", "gloo"):
+    if backend not in (None, *BACKENDS):
         raise SetupError(f"backend={backend!r} is neither nccl nor gloo")
     place = partial(
         find_placement,
@@ -207,15 +200,19 @@ def setup(
     own_device = _own_device(device, placement)
     chosen = backend or ("nccl" if own_device.type == "cuda" else "gloo")
     if placement.world_size == 1:
-        return _enter(World(placement, own_device, "none", timeout_seconds))
-    if is_horovods:
-        world = World(placement, own_device, "horovod", timeout_seconds)
-        world.needs_horovod()
-        return _enter(world)
-    _suits(chosen, own_device)
+        chosen = "none"
+    elif is_horovods:
+        chosen = "horovod"
+    else:
+        _suits(chosen, own_device)
     world = World(placement, own_device, chosen, timeout_seconds)
-    world.connect(placement.init_method)
-    return _enter(world)
+    if chosen == "horovod":
+        world.needs_horovod()
+    else:
+        world.needs_torch()
+    _worlds.append(world)
+    atexit.register(world._at_exit)
+    return world
 
 
 def current_world() -> World:
@@ -224,12 +221,6 @@ def current_world() -> World:
         return _worlds[0]
     placement = find_placement({})
     return World(placement, _own_device(None, placement), "none", 0)
-
-
-def _enter(world: World) -> World:
-    _worlds.append(world)
-    atexit.register(world._at_exit)
-    return world
 
 
 def _is_horovods(engine: str, placement: Placement) -> bool:

@@ -2,195 +2,226 @@
 
 ``python -m distconsole_training.recipes.cifar10 --data cifar-10-python.tar.gz`` trains on one
 device; ``distconsole run --module distconsole_training.recipes.cifar10 --strategy ddp …`` on all
-of them. ``--data generated`` needs no file. Changing the strategy changes one word; the loop in
-``train`` stays.
+of them. The archive is that of https://www.cs.toronto.edu/~kriz/cifar.html; ``--data generated``
+needs no file.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import sys
-import time
+import io
+import pickle
+import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn import functional
 
-from distconsole_training import (
-    CheckpointError,
-    SetupError,
-    evaluate,
-    reduce_mean,
-    report,
-    setup,
-    strategy,
-)
-from distconsole_training.recipes import cifar
-from distconsole_training.recipes.resnet import ResNet18
+from distconsole_training.recipes.images import DataError, make_parser, run
 
 if TYPE_CHECKING:
-    from distconsole_training import World
+    import argparse
+    from typing import IO
 
+ARCHIVE = "cifar-10-python.tar.gz"
+CLASSES = 10
+EDGE = 32
+PIXELS = 3 * EDGE * EDGE
+TRAIN = tuple(f"data_batch_{number}" for number in range(1, 6))
+TEST = ("test_batch",)
+LARGEST_MEMBER = 64 * 2**20
+"""Bytes; the archive's batches have 31 MB."""
 GENERATED = (50000, 10000)
 """As many images as CIFAR-10 has."""
+
+_UNREADABLE = (
+    *(pickle.UnpicklingError, ValueError, TypeError, KeyError, IndexError),
+    *(AttributeError, EOFError, OverflowError, RuntimeError),
+)
+"""What bytes that are no pickle, or another one, raise."""
 
 
 def main() -> None:
     """Train, test and say how well it went."""
-    options = parser(__doc__).parse_args()
-    try:
-        with setup(engine="horovod" if options.strategy == "horovod" else "auto") as world:
-            torch.manual_seed(options.seed)
-            train_set, test_set = data(options)
-            model = ResNet18(cifar.CLASSES, cifar.EDGE, options.width)
-            train(options, world, model, train_set, test_set)
-    except (SetupError, CheckpointError, cifar.DataError) as error:
-        sys.exit(f"cifar10: {error}")
+    parser = make_parser("cifar10", __doc__)
+    parser.set_defaults(edge=EDGE)
+    run(parser, _data, pass_batch)
 
 
-def parser(description: str | None) -> argparse.ArgumentParser:
-    """Return the options that every recipe for images has."""
-    found = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = found.add_argument
-    add("--data", default="generated", help="archive or folder; 'generated': made-up images")
-    add("--strategy", default="single", choices=("single", "dp", "ddp", "horovod"))
-    add("--precision", default="fp32", choices=("fp32", "bf16", "fp16"))
-    add("--compression", default="none", choices=("none", "fp16", "bf16"), help="of gradients")
-    add("--accumulate", type=int, default=1, help="batches that make one step")
-    add("--clip", type=float, help="largest norm of the gradients")
-    add("--epochs", type=int, default=20)
-    add("--batch", type=int, default=128, help="images that a rank reads at once")
-    add("--lr", type=float, default=0.1, help="for 128 images a step; it grows with them")
-    add("--width", type=int, default=64, help="channels of the first stage")
-    add("--limit", type=int, help="only so many images to train and to test with")
-    add("--workers", type=int, default=0, help="processes that load data, for each rank")
-    add("--seed", type=int, default=0)
-    add("--checkpoints", type=Path, metavar="FOLDER", help="kept here, and gone on from")
-    add("--result", type=Path, metavar="FILE", help="JSON of the last figures")
-    return found
-
-
-def data(options: argparse.Namespace) -> tuple[cifar.Images, cifar.Images]:
-    """Return the images to train on and those to test with, the same on every rank."""
+def _data(options: argparse.Namespace) -> tuple[Images, Images, int]:
     if options.data == "generated":
-        count, test_count = (min(options.limit or most, most) for most in GENERATED)
-        return cifar.generate(count, test_count)
-    return cifar.read(Path(options.data), options.limit)
+        train_set, test_set = generate(*(min(options.limit or most, most) for most in GENERATED))
+    else:
+        train_set, test_set = read(Path(options.data), options.limit)
+    return train_set, test_set, CLASSES
 
 
-def train(
-    options: argparse.Namespace,
-    world: World,
-    model: torch.nn.Module,
-    train_set: Any,
-    test_set: Any,
-    collate_fn: Any = cifar.pass_batch,
-) -> None:
-    """Train for ``--epochs`` epochs, test after each, print and report what came of it."""
-    way = strategy(
-        options.strategy,
-        precision=options.precision,
-        compression=options.compression,
-        accumulate=options.accumulate,
-        clip=options.clip,
-    )
-    loading = {"num_workers": options.workers, "collate_fn": collate_fn}
-    images_a_step = options.batch * options.accumulate * world.world_size
-    lr = options.lr * images_a_step / 128
-    optimizer = torch.optim.SGD(
-        model.parameters(), lr=lr, momentum=0.9, weight_decay=5e-4, nesterov=True
-    )
-    network, optimizer = way.prepare(model, optimizer)
-    loader = way.loader(train_set, options.batch, seed=options.seed, **loading)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, max_lr=lr, total_steps=options.epochs * loader.steps, pct_start=0.2
-    )
-    kept = way.checkpoints(options.checkpoints, schedule=schedule) if options.checkpoints else None
-    torch.manual_seed(options.seed + world.rank)  # the ranks crop and flip differently
-    if kept is not None and (epoch := kept.resume()) and world.rank == 0:
-        print(f"going on after epoch {epoch}", flush=True)
-    began, images_seen = time.monotonic(), 0
-    for epoch in range(loader.epoch, options.epochs):
-        loss = torch.zeros((), device=world.device)
-        epoch_began, seen_before = time.monotonic(), images_seen
-        for images, labels in loader:
-            inputs = augment(scale_pixels(images, world.device))
-            loss = functional.cross_entropy(network(inputs), labels)
-            if way.step(loss):
-                schedule.step()
-            images_seen += len(labels) * world.world_size
-        train_loss = reduce_mean(loss.item())  # what is under way on the device is done now
-        images_s = (images_seen - seen_before) / (time.monotonic() - epoch_began)
-        found = evaluate(network, test_set, judge, batch_size=500, **loading)
-        seconds = time.monotonic() - began
-        figures = {
-            "strategy": options.strategy,
-            "precision": options.precision,
-            "world_size": world.world_size,
-            "device": str(world.device),
-            "epoch": epoch + 1,
-            "seconds": seconds,
-            "samples_s": images_seen / seconds,
-            "train_loss": train_loss,
-            "test_loss": found["loss"] / found["images"],
-            "test_accuracy": found["correct"] / found["images"],
+class Images:
+    """Images and their classes, in memory; batches are taken at once (see ``pass_batch``).
+
+    Attributes:
+        images: (N, 3, 32, 32), uint8.
+        labels: (N,), int64.
+    """
+
+    def __init__(self, images: torch.Tensor, labels: torch.Tensor) -> None:
+        self.images = images
+        self.labels = labels
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.images[index], self.labels[index]
+
+    def __getitems__(self, indices: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        chosen = torch.tensor(indices)
+        return self.images[chosen], self.labels[chosen]
+
+
+def pass_batch(batch: Any) -> Any:
+    """Take a batch as ``Images`` gives it; for DataLoader's ``collate_fn``."""
+    return batch
+
+
+def read(source: Path, limit: int | None = None) -> tuple[Images, ...]:
+    """Return the images to train on and those to test with, at most ``limit`` of each.
+
+    ``source`` is the archive, the folder that was in it, or a folder that holds either.
+
+    Raises DataError if it is not there or not CIFAR-10.
+    """
+    opened = _open_source(source)
+    return tuple(_join_batches(opened, names, source, limit) for names in (TRAIN, TEST))
+
+
+def generate(count: int, test_count: int, seed: int = 0) -> tuple[Images, Images]:
+    """Return made-up images of the same shape that a network can learn to tell apart.
+
+    Each class has a pattern of coloured patches; an image is one of them, moved by up to three
+    pixels, under noise.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    coarse = torch.rand(CLASSES, 3, 8, 8, generator=generator)
+    patterns = coarse.repeat_interleave(EDGE // 8, dim=2).repeat_interleave(EDGE // 8, dim=3)
+    return _make_images(patterns, count, generator), _make_images(patterns, test_count, generator)
+
+
+def _make_images(patterns: torch.Tensor, count: int, generator: torch.Generator) -> Images:
+    labels = torch.randint(0, CLASSES, (count,), generator=generator)
+    images = torch.empty(count, 3, EDGE, EDGE, dtype=torch.uint8)
+    down, across = torch.randint(-3, 4, (2, count), generator=generator).tolist()
+    for number, label in enumerate(labels.tolist()):
+        moved = patterns[label].roll((down[number], across[number]), (1, 2))
+        noise = torch.randn(3, EDGE, EDGE, generator=generator) * 0.2
+        images[number] = ((moved * 0.6 + 0.2 + noise).clamp(0, 1) * 255).to(torch.uint8)
+    return Images(images, labels)
+
+
+def _open_source(source: Path) -> dict[str, bytes]:
+    """Return the contents of the files that are there, by name."""
+    wanted = {*TRAIN, *TEST}
+    try:
+        for folder in (source, source / "cifar-10-batches-py"):
+            if (folder / TEST[0]).is_file():
+                paths = [folder / name for name in wanted if (folder / name).is_file()]
+                return {path.name: _read_bounded(path, path.open("rb")) for path in paths}
+        with tarfile.open(source / ARCHIVE if source.is_dir() else source) as archive:
+            files = {name.rpartition("/")[2]: name for name in archive.getnames()}
+            opened = {name: archive.extractfile(files[name]) for name in wanted & files.keys()}
+            return {name: _read_bounded(name, file) for name, file in opened.items() if file}
+    except FileNotFoundError:
+        raise DataError(f"{source}: no CIFAR-10 here (archive, or its folder)") from None
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise DataError(f"{source} cannot be read: {error}") from error
+
+
+def _read_bounded(name: str | Path, file: IO[bytes]) -> bytes:
+    with file:
+        content = file.read(LARGEST_MEMBER + 1)
+    if len(content) > LARGEST_MEMBER:
+        raise DataError(f"{name} is larger than any of CIFAR-10's files")
+    return content
+
+
+def _join_batches(
+    opened: dict[str, bytes], names: tuple[str, ...], source: Path, limit: int | None
+) -> Images:
+    images, labels = [], []
+    for name in names:
+        if name not in opened:
+            raise DataError(f"{source} has no {name}")
+        try:
+            pixels, classes = _batch(opened[name])
+        except _UNREADABLE as error:
+            raise DataError(f"{name} in {source} is not one of CIFAR-10's: {error}") from error
+        images.append(pixels)
+        labels.append(classes)
+    return Images(torch.cat(images)[:limit], torch.cat(labels)[:limit])
+
+
+def _batch(content: bytes) -> tuple[torch.Tensor, torch.Tensor]:
+    found = _Reader(io.BytesIO(content), encoding="bytes").load()
+    if not isinstance(found, dict):
+        raise TypeError("it holds no dictionary")
+    array, classes = found[b"data"], found[b"labels"]
+    if not isinstance(array, _Array):
+        raise TypeError("its data is no array")
+    pixels = array.pixels()
+    labels = torch.tensor(classes, dtype=torch.int64)
+    if labels.shape != pixels.shape[:1] or not bool(((labels >= 0) & (labels < CLASSES)).all()):
+        raise ValueError("its labels are not one class for each image")
+    return pixels, labels
+
+
+class _Type:
+    """Stands for ``numpy.dtype``."""
+
+    def __init__(self, code: Any, *_: Any) -> None:
+        self.code = code
+
+    def __setstate__(self, state: Any) -> None:
+        """Byte order and the like: bytes have none."""
+
+
+class _Array:
+    """Stands for ``numpy.ndarray``: what its pickle says, of which only bytes are ever used."""
+
+    def __init__(self, *_: Any) -> None:
+        self.state: Any = ()
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def pixels(self) -> torch.Tensor:
+        """Return (N, 3, 32, 32), uint8."""
+        if not isinstance(self.state, tuple) or len(self.state) != 5:
+            raise ValueError("its array is incomplete")
+        _, shape, kind, by_columns, content = self.state
+        if not isinstance(kind, _Type) or kind.code not in (b"u1", "u1"):
+            raise ValueError("its array is not one of bytes")
+        if by_columns or not isinstance(content, bytes) or len(shape) != 2 or shape[1] != PIXELS:
+            raise ValueError(f"its array has the shape {shape}, wanted (N, {PIXELS})")
+        if len(content) != shape[0] * PIXELS:
+            raise ValueError(f"its array has {len(content)} bytes for the shape {shape}")
+        flat = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        return flat.reshape(-1, 3, EDGE, EDGE)
+
+
+class _Reader(pickle.Unpickler):
+    """Unpickles containers, text and numbers; what numpy's pickles call are stand-ins."""
+
+    _MODULES = ("numpy", "numpy.core.multiarray", "numpy._core.multiarray", "_codecs")
+
+    def find_class(self, module: str, name: str) -> Any:
+        stand_ins: dict[str, Any] = {
+            "_reconstruct": _Array,
+            "ndarray": _Array,
+            "dtype": _Type,
+            "encode": lambda text, _encoding: text.encode("latin1"),
         }
-        report(
-            test_accuracy=figures["test_accuracy"],
-            test_loss=figures["test_loss"],
-            images_s=images_s,
-        )
-        if kept is not None:
-            kept.save(epoch + 1)
-        if world.rank == 0:
-            tell(figures, found, options.result)
-
-
-def tell(figures: dict[str, Any], found: dict[str, float], path: Path | None) -> None:
-    """Print what an epoch came to, and leave it in a file for a program."""
-    print(
-        f"epoch {figures['epoch']}: train loss {figures['train_loss']:.4f}, "
-        f"test loss {figures['test_loss']:.4f}, test accuracy {figures['test_accuracy']:.2%} "
-        f"({found['correct']:.0f} of {found['images']:.0f}) after {figures['seconds']:.1f} s, "
-        f"{figures['samples_s']:.0f} images/s",
-        flush=True,
-    )
-    if path is not None:
-        path.write_text(json.dumps(figures) + "\n", encoding="utf-8")
-
-
-def judge(model: torch.nn.Module, batch: Any) -> dict[str, Any]:
-    """Return sums over a batch: images, correct answers, loss."""
-    images, labels = batch
-    scores = model(scale_pixels(images, images.device))
-    return {
-        "images": len(labels),
-        "correct": (scores.argmax(dim=1) == labels).sum(),
-        "loss": functional.cross_entropy(scores, labels, reduction="sum"),
-    }
-
-
-def scale_pixels(images: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Return bytes of 0 to 255 as numbers of about -2 to 2."""
-    return (images.to(device).float() / 255 - 0.5) / 0.25
-
-
-def augment(images: torch.Tensor, reach: int = 4) -> torch.Tensor:
-    """Return the images, each moved by up to ``reach`` pixels, and half of them mirrored."""
-    count, _, height, width = images.shape
-    padded = functional.pad(images, (reach,) * 4)
-    down, across = torch.randint(0, 2 * reach + 1, (2, count, 1), device=images.device)
-    rows = (torch.arange(height, device=images.device) + down)[:, None, :, None]
-    columns = torch.arange(width, device=images.device).expand(count, width)
-    is_mirrored = torch.rand(count, 1, device=images.device) < 0.5
-    columns = torch.where(is_mirrored, width - 1 - columns, columns) + across
-    every = torch.arange(count, device=images.device)[:, None, None, None]
-    channels = torch.arange(3, device=images.device)[None, :, None, None]
-    return padded[every, channels, rows, columns[:, None, None, :]]
+        if module in self._MODULES and name in stand_ins:
+            return stand_ins[name]
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
 """A small convolutional network on scikit-learn's handwritten digits, data-parallel over all ranks.
 
-An ordinary ``env://`` script: it runs under any launcher, alone or on many nodes, with or without
-the console.
+An ordinary ``env://`` script, which runs under any launcher, alone or on many nodes.
 """
 
 from __future__ import annotations
@@ -36,7 +35,12 @@ SETTLE_SECONDS = 0.5
 
 def main() -> None:
     """Train, test and say how well it went."""
-    options = parse_options()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--epochs", type=int, default=16)
+    parser.add_argument("--batch", type=int, default=16, help="images a step and rank")
+    parser.add_argument("--lr", type=float, default=4e-3)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
     torch.manual_seed(options.seed)
     rank, world_size = join()
     device = own_device()
@@ -54,32 +58,24 @@ def main() -> None:
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, max_lr=options.lr, total_steps=options.epochs * len(loader)
     )
-    correct = total = 0
     began = time.monotonic()
     for epoch in range(options.epochs):
         sampler.set_epoch(epoch)
+        model.train()
         for images, labels in loader:
-            train_step(model, optimizer, shift_randomly(images.to(device)), labels.to(device))
+            optimizer.zero_grad()
+            compute_loss(model, images.to(device), labels.to(device)).backward()
+            optimizer.step()
             schedule.step()
         correct, total = count_correct(model, test_set, (rank, world_size), device)
         report(test_accuracy=correct / total)
         if rank == 0:
             seconds = time.monotonic() - began
             print(f"epoch {epoch + 1}: {correct} of {total} right after {seconds:.1f} s")
-    if rank == 0 and total:
-        print(f"test accuracy {100 * correct / total:.2f} % ({correct} of {total})")
+            if epoch + 1 == options.epochs:
+                print(f"test accuracy {100 * correct / total:.2f} % ({correct} of {total})")
     if world_size > 1:
         leave()
-
-
-def parse_options() -> argparse.Namespace:
-    """Return the options of the command line."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=16)
-    parser.add_argument("--batch", type=int, default=16, help="images a step and rank")
-    parser.add_argument("--lr", type=float, default=4e-3)
-    parser.add_argument("--seed", type=int, default=0)
-    return parser.parse_args()
 
 
 def join() -> tuple[int, int]:
@@ -92,11 +88,9 @@ def join() -> tuple[int, int]:
 
 
 def leave() -> None:
-    """Leave the other ranks, at ease.
+    """Leave the other ranks, and wait for Gloo's thread to let go of the last tensor.
 
-    A thread of Gloo lets go of the last tensor a moment after its collective. If Python is ending
-    by then, torch 2.13 aborts the process (SIGABRT, "terminate called without an active
-    exception"), so the end waits for that moment.
+    If Python is ending by then, torch 2.13 aborts the process (SIGABRT).
     """
     dist.barrier()
     dist.destroy_process_group()
@@ -124,24 +118,12 @@ def digits() -> tuple[TensorDataset, TensorDataset]:
     )
 
 
-def train_step(
-    model: nn.Module, optimizer: torch.optim.Optimizer, images: torch.Tensor, labels: torch.Tensor
-) -> None:
-    """Do one step; loss, samples and times are seen by the console from outside."""
-    model.train()
-    optimizer.zero_grad()
-    loss = functional.cross_entropy(model(images), labels, label_smoothing=0.05)
-    loss.backward()
-    optimizer.step()
-
-
 def count_correct(
     model: nn.Module, test_set: TensorDataset, place: tuple[int, int], device: torch.device
 ) -> tuple[int, int]:
     """Return how many test images are right, over all ranks, and how many there are.
 
-    Exact: each image is judged by one rank, none is padded in, and counts are added, not averages;
-    and all ranks judge by the statistics that rank 0's BatchNorm has gathered.
+    Each image is judged by one rank, with the statistics that rank 0's BatchNorm has gathered.
     """
     rank, world_size = place
     shard = Subset(test_set, range(rank, len(test_set), world_size))
@@ -160,11 +142,12 @@ def count_correct(
     return int(counts[0]), int(counts[1])
 
 
-def shift_randomly(images: torch.Tensor) -> torch.Tensor:
-    """Return the images, each moved by up to one pixel."""
+def compute_loss(model: nn.Module, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    """Return the loss of images that are all moved by up to one pixel."""
     padded = functional.pad(images, (1, 1, 1, 1))
     across, down = (int(offset) for offset in torch.randint(0, 3, (2,)))
-    return padded[:, :, down : down + 8, across : across + 8]
+    scores = model(padded[:, :, down : down + 8, across : across + 8])
+    return functional.cross_entropy(scores, labels, label_smoothing=0.05)
 
 
 class Net(nn.Module):  # type: ignore[misc]  # torch is not needed for checking types

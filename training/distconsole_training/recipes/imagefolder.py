@@ -7,18 +7,17 @@ the options and the loop of ``cifar10``. JPEG, PNG and WebP are decoded by Pillo
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import functional
 
-from distconsole_training import CheckpointError, SetupError, setup
-from distconsole_training.recipes import cifar10
-from distconsole_training.recipes.cifar import DataError
-from distconsole_training.recipes.resnet import ResNet18
+from distconsole_training.recipes.images import DataError, make_parser, run
+
+if TYPE_CHECKING:
+    import argparse
 
 DECODED = (".jpg", ".jpeg", ".png", ".webp")
 ARRAYS = (".npy",)
@@ -26,28 +25,19 @@ ARRAYS = (".npy",)
 
 def main() -> None:
     """Train, test and say how well it went."""
-    parser = cifar10.parser(__doc__)
+    parser = make_parser("imagefolder", __doc__)
     parser.add_argument("--edge", type=int, default=224, help="pixels that the network sees")
-    options = parser.parse_args()
-    try:
-        with setup(engine="horovod" if options.strategy == "horovod" else "auto") as world:
-            torch.manual_seed(options.seed)
-            train_set, test_set = data(options)
-            model = ResNet18(len(train_set.classes), options.edge, options.width)
-            cifar10.train(options, world, model, train_set, test_set, collate_fn=None)
-    except (SetupError, CheckpointError, DataError) as error:
-        sys.exit(f"imagefolder: {error}")
+    run(parser, _data)
 
 
-def data(options: argparse.Namespace) -> tuple[ImageFolder, ImageFolder]:
-    """Return the images to train on and those to test with."""
+def _data(options: argparse.Namespace) -> tuple[ImageFolder, ImageFolder, int]:
     root = Path(options.data)
     train_set = ImageFolder(root / "train", options.edge, crops=True, limit=options.limit)
     test_set = ImageFolder(root / "val", options.edge, crops=False, limit=options.limit)
     if train_set.classes != test_set.classes:
         differing = set(train_set.classes) ^ set(test_set.classes)
         raise DataError(f"{root}: train and val have not the same classes: {sorted(differing)}")
-    return train_set, test_set
+    return train_set, test_set, len(train_set.classes)
 
 
 class ImageFolder:

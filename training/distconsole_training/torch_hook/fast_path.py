@@ -9,36 +9,13 @@ from __future__ import annotations
 from _thread import get_ident
 
 from distconsole_training.loss import UNKNOWN
-from distconsole_training.steps import Steps
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    import weakref
-    from collections.abc import Callable
-    from typing import Any
-
-    from distconsole_training.loss import Seen
-    from distconsole_training.steps import Emit
+    from distconsole_training.steps import Emit, Steps
 
 OUTSIDE, BETWEEN, FETCHING, FETCHED, IN_BACKWARD, BACKWARD_DONE, STEPPING = range(-1, 6)
 """Where in a step the thread is; ``OUTSIDE`` the fast path, ``Steps`` is told everything."""
-
-
-class ThreadSteps(Steps):
-    """The steps of one thread of the script, fed by torch.
-
-    Attributes:
-        scaled: What a GradScaler made of which loss.
-        trains: True once it fetched or called backward. A thread of the autograd engine does
-            neither: what it does is part of the backward that it works for.
-    """
-
-    __slots__ = ("scaled", "trains")
-
-    def __init__(self, emit: Emit, stepping_calls: Callable[[], int]) -> None:
-        super().__init__(emit, stepping_calls)
-        self.scaled: list[tuple[weakref.ref[Any], Seen]] = []
-        self.trains = False
 
 
 class FastPath:
@@ -54,24 +31,7 @@ class FastPath:
         previous_end: When the step before ended.
     """
 
-    __slots__ = (
-        "backward_began",
-        "backward_ended",
-        "emit",
-        "fetch_began",
-        "fetched",
-        "loss",
-        "optimizer",
-        "optimizer_began",
-        "place",
-        "previous_end",
-        "samples",
-        "source",
-        "steps",
-        "thread",
-    )
-
-    def __init__(self, steps: ThreadSteps, emit: Emit) -> None:
+    def __init__(self, steps: Steps, emit: Emit) -> None:
         self.steps, self.emit, self.thread = steps, emit, get_ident()
         self.place, self.loss = OUTSIDE, UNKNOWN
         self.optimizer = self.previous_end = self.optimizer_began = 0
@@ -80,7 +40,6 @@ class FastPath:
 
     @property
     def is_ahead(self) -> bool:
-        """Whether work for a step that is not emitted yet was seen."""
         return self.place >= IN_BACKWARD or self.steps.is_ahead
 
     def enter(self) -> None:

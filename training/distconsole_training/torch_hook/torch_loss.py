@@ -24,23 +24,21 @@ _NEAR_NS = 30_000_000
 
 
 class ScalarReader:
-    """Reads scalars of ``torch``.
+    """Reads scalars of ``torch``; ``thinned`` leaves out those on devices that follow too closely.
 
     Attributes:
-        tensor: The class of torch's own tensors.
         functions_active, dispatch_active: Return how many modes of the script are in force, which
             would see what is done to a tensor.
     """
 
     def __init__(self, torch: Any, *, thinned: bool) -> None:
-        """``thinned``: leave out values on devices that follow each other too closely."""
         self.tensor = torch.Tensor
         self._plain = (torch.Tensor, torch.nn.Parameter)
         self.functions_active = torch._C._len_torch_function_stack
         self.dispatch_active = torch._C._len_torch_dispatch_stack
         self._no_functions = torch._C.DisableTorchFunction
         self._device = _DeviceReader(torch)
-        self._thinning = _Thinning(_NEAR_NS) if thinned else None
+        self._thinning = _Thinning() if thinned else None
 
     def read(self, tensor: Any, step: int | None = None) -> Value:
         """Return the scalar as a float or as a ``Late``; None where it is none, or not ours to read.
@@ -76,10 +74,7 @@ class ScalarReader:
 class _Thinning:
     """Keeps the steps that are divisible by a power of two, so that all ranks keep the same ones."""
 
-    __slots__ = ("_kept", "_kept_ns", "_mask", "_near_ns")
-
-    def __init__(self, near_ns: int) -> None:
-        self._near_ns = near_ns
+    def __init__(self) -> None:
         self._kept = -1
         self._kept_ns = 0
         self._mask = 0
@@ -92,9 +87,9 @@ class _Thinning:
             return False
         now = time.monotonic_ns()
         since = now - self._kept_ns
-        if since < self._near_ns:
+        if since < _NEAR_NS:
             self._mask = min(self._mask * 2 + 1, 1023)
-        elif since > 4 * self._near_ns:
+        elif since > 4 * _NEAR_NS:
             self._mask //= 2
         self._kept_ns = now
         self._kept = step
@@ -119,38 +114,31 @@ class _DeviceReader:
             self._buffer = torch.empty(_SLOTS, dtype=torch.float32, device="cpu", pin_memory=True)
             self._view = (ctypes.c_float * _SLOTS).from_address(self._buffer.data_ptr())
             self._events = [torch.cuda.Event() for _ in range(_SLOTS)]
-        slot = self._uses % _SLOTS
-        self._uses += 1
+        use, self._uses = self._uses, self._uses + 1
+        slot = use % _SLOTS
         self._buffer[slot].copy_(tensor.detach().reshape(()), non_blocking=True)
         self._events[slot].record(torch.cuda.current_stream(tensor.device))
-        return _OnItsWay(self, slot, self._uses)
+        return _OnItsWay(self, use)
 
-    def arrived(self, slot: int, use: int) -> bool:
-        """Whether the value is in ``slot``, or was."""
-        return self._uses >= use + _SLOTS or bool(self._events[slot].query())
+    def arrived(self, use: int) -> bool:
+        return self._uses > use + _SLOTS or bool(self._events[use % _SLOTS].query())
 
-    def value(self, slot: int, use: int) -> float | None:
-        """Return what arrived in ``slot``, None once the slot was used again."""
-        return None if self._uses >= use + _SLOTS else float(self._view[slot])
+    def value(self, use: int) -> float | None:
+        return None if self._uses > use + _SLOTS else float(self._view[use % _SLOTS])
 
 
 class _OnItsWay:
-    """A value in a slot of the pinned memory."""
+    """The value of one use of the pinned memory; None once its slot was used again."""
 
-    __slots__ = ("_reader", "_slot", "_use")
-
-    def __init__(self, reader: _DeviceReader, slot: int, use: int) -> None:
+    def __init__(self, reader: _DeviceReader, use: int) -> None:
         self._reader = reader
-        self._slot = slot
         self._use = use
 
     def arrived(self) -> bool:
-        """Whether it is here, or was overwritten."""
-        return self._reader.arrived(self._slot, self._use)
+        return self._reader.arrived(self._use)
 
     def value(self) -> float | None:
-        """Return it; None if it was overwritten."""
-        return self._reader.value(self._slot, self._use)
+        return self._reader.value(self._use)
 
 
 def divisor_of(tensor: Any) -> float | None:

@@ -1,4 +1,4 @@
-"""Where the hook holds on to torch and Horovod: public hooks, and six functions that are wrapped."""
+"""Hears when the script has imported torch or Horovod, and holds on to them: public hooks, and six wrapped functions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,14 @@ from distconsole_training.torch_hook.torch_steps import TorchSteps
 from distconsole_training.torch_hook.wrapped_calls import (
     NextAndTell,
     backward_that_tells,
-    optimizer_hooks,
+    hook_after_step,
+    hook_before_step,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import ModuleType
     from typing import Any
 
 _PACKAGE = __name__.partition(".")[0]
@@ -31,9 +33,70 @@ watching: list[TorchSteps] = []
 """Holds the one that listens, once torch is there."""
 
 
-def install(torch: Any) -> None:
+def find(name: str, path: Any, target: Any, asking: Any) -> Any:
+    """Return the spec that the finders after ``asking`` find; its module is listened to."""
+    for finder in sys.meta_path:
+        find_spec = None if finder is asking else getattr(finder, "find_spec", None)
+        spec = None if find_spec is None else find_spec(name, path, target)
+        if spec is not None:
+            guarded(_listen_to)(spec)
+            return spec
+    return None
+
+
+def _listen_to(spec: Any) -> None:
+    loader = spec.loader
+    if hasattr(loader, "__dict__") and not isinstance(loader, type):
+        # An attribute of this one loader, and gone before the module runs: the module keeps the
+        # loader and the spec that it would have without us.
+        loader.exec_module = _pass_as_import(_exec_and_tell(loader))
+
+
+def _exec_and_tell(loader: Any) -> Callable[[ModuleType], None]:
+    installed = guarded(_install_into)
+
+    def exec_module(module: ModuleType) -> None:
+        del loader.exec_module
+        try:
+            loader.exec_module(module)
+        except BaseException:
+            drop_this_frame()
+            raise
+        installed(module)
+
+    return exec_module
+
+
+def _pass_as_import(function: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+    """Have ``function`` count as a frame of the import system.
+
+    The interpreter then leaves it out of the traceback of a module that fails to import, and
+    ``warnings`` does not count it among the callers of a module.
+    """
+    code: Any = function.__code__
+    function.__code__ = code.replace(
+        co_filename="<frozen importlib._bootstrap>", co_name="_call_with_frames_removed"
+    )
+    return function
+
+
+def _install_into(module: Any) -> None:
+    if module.__name__ == "torch":
+        process.phase("import_torch")
+        _install(module)
+    elif module.__name__ == "torch._dynamo.eval_frame":
+        _hide_from_compiler(module)
+    elif module.__name__ == "horovod.common.basics":
+        basics = module.HorovodBasics
+        basics.init = _wrap(basics.init, before=_ask_for_horovod, after=_join_horovod)
+    else:
+        for watch in watching:
+            _wrap_scaler(module.ShardedGradScaler, watch)
+
+
+def _install(torch: Any) -> None:
     """Listen to ``torch``; what one version of it lacks costs what is learnt there and no more."""
-    verifier = _verifier(torch)
+    verifier = guarded(_find_verifier)(torch)
     watch = TorchSteps(torch, None if verifier is None else verifier.emit)
     watching.append(watch)
     process.on_fork.append(watch.forget)
@@ -57,20 +120,6 @@ def _find_verifier(torch: Any) -> Any:
     from distconsole_training.torch_hook import torch_verify
 
     return torch_verify.Verifier(torch, int(every[:9]))
-
-
-_verifier = guarded(_find_verifier)
-
-
-def install_scaler(kind: Any) -> None:
-    """Listen to a GradScaler class of its own."""
-    for watch in watching:
-        _wrap_scaler(kind, watch)
-
-
-def install_horovod(basics: Any) -> None:
-    """Listen to ``horovod.common.basics.HorovodBasics``."""
-    basics.init = _wrap(basics.init, before=_ask_for_horovod, after=_join_horovod)
 
 
 def _wrap(
@@ -103,14 +152,13 @@ def _wrap(
 def _listen_to_optimizers(torch: Any, watch: TorchSteps) -> None:
     # torch.optim takes the names of its submodules away.
     home: Any = sys.modules["torch.optim.optimizer"]
-    before_step, after_step = optimizer_hooks(watch)
-    home.register_optimizer_step_pre_hook(before_step)
-    home.register_optimizer_step_post_hook(after_step)
+    home.register_optimizer_step_pre_hook(hook_before_step(watch))
+    home.register_optimizer_step_post_hook(hook_after_step(watch))
 
 
 def _listen_to_loaders(torch: Any, watch: TorchSteps) -> None:
     kind: Any = sys.modules["torch.utils.data.dataloader"]._BaseDataLoaderIter
-    kind.__next__ = NextAndTell(kind.__next__, watch, watch.look)
+    kind.__next__ = NextAndTell(kind.__next__, watch)
 
 
 def _listen_to_backward(torch: Any, watch: TorchSteps) -> None:
@@ -179,7 +227,7 @@ def _join_horovod(arguments: Any, _result: Any) -> None:
     process.phase("init_process_group", process.identity)
 
 
-def hide_from_compiler(eval_frame: Any) -> None:
+def _hide_from_compiler(eval_frame: Any) -> None:
     """Keep ``torch._dynamo.eval_frame`` from compiling our functions.
 
     It would where compiled code of the script, interrupted at a graph break, calls one of them.

@@ -17,7 +17,8 @@ from distconsole_training.batch import Source
 from distconsole_training.loss import NOT_LOOKED_AT, UNKNOWN
 from distconsole_training.process import process
 from distconsole_training.records import MAX_SAMPLES
-from distconsole_training.torch_hook.fast_path import IN_BACKWARD, FastPath, ThreadSteps
+from distconsole_training.steps import Steps
+from distconsole_training.torch_hook.fast_path import IN_BACKWARD, FastPath
 from distconsole_training.torch_hook.step_records import write_step
 from distconsole_training.torch_hook.torch_loss import ScalarReader, divisor_of
 
@@ -36,7 +37,7 @@ _number_of_source = count(1).__next__
 
 class _OtherThread(threading.local):
     def __init__(self, emit: Emit, stepping_calls: Callable[[], int]) -> None:
-        self.steps = ThreadSteps(emit, stepping_calls)
+        self.steps = Steps(emit, stepping_calls)
 
 
 class TorchSteps:
@@ -56,9 +57,9 @@ class TorchSteps:
         self.reader = ScalarReader(torch, thinned=True)
         self._step_code = _code_of_step()
         self._repeats = torch.optim.LBFGS
-        self.fast = FastPath(ThreadSteps(self._emit, self._stepping_calls), self._emit)
+        self.fast = FastPath(Steps(self._emit, self._stepping_calls), self._emit)
         self._others = _OtherThread(self._emit, self._stepping_calls)
-        self._in_backward: ThreadSteps | None = None
+        self._in_backward: Steps | None = None
         self.scales = False
         self.look: Callable[[Any, Any], None] | None = None
         compiler = getattr(torch, "compiler", None)
@@ -66,7 +67,7 @@ class TorchSteps:
 
     def forget(self) -> None:
         """Begin anew, in a forked child."""
-        steps = ThreadSteps(self._emit, self._stepping_calls)
+        steps = Steps(self._emit, self._stepping_calls)
         self.fast.__init__(steps, self._emit)  # type: ignore[misc]
         self._others = _OtherThread(self._emit, self._stepping_calls)
         self._in_backward = None
@@ -106,7 +107,7 @@ class TorchSteps:
         known = samples if samples <= MAX_SAMPLES else 0
         self._steps().fetch_ended(source.number, began_ns, ended_ns, known)
 
-    def backward_began(self, tensors: Any, gradients: Any) -> ThreadSteps | None:
+    def backward_began(self, tensors: Any, gradients: Any) -> Steps | None:
         """``torch.autograd.backward`` begins; return whose it is."""
         now = monotonic_ns()
         steps = self._steps()
@@ -118,7 +119,7 @@ class TorchSteps:
         self._in_backward = steps
         return steps
 
-    def backward_ended(self, steps: ThreadSteps | None, failed: bool) -> None:
+    def backward_ended(self, steps: Steps | None, failed: bool) -> None:
         """The backward that ``backward_began`` returned ``steps`` for is over."""
         if steps is None:
             return
@@ -174,7 +175,7 @@ class TorchSteps:
             done = [one for one, state in states.items() if state["stage"].name == "STEPPED"]
             steps.optimizers_skipped(done, monotonic_ns())
 
-    def _look_at(self, steps: ThreadSteps, tensors: Any) -> Seen:
+    def _look_at(self, steps: Steps, tensors: Any) -> Seen:
         """Return what is known of what backward is called on."""
         if steps.in_backward:
             return UNKNOWN
@@ -199,7 +200,7 @@ class TorchSteps:
         state = optimizer.state.get(optimizer.param_groups[0]["params"][0]) or {}
         return int(state.get("func_evals", 0))
 
-    def _steps(self) -> ThreadSteps:
+    def _steps(self) -> Steps:
         """Return the steps of this thread, to be told of an event."""
         if get_ident() != self.fast.thread:
             return self._others.steps
@@ -210,7 +211,7 @@ class TorchSteps:
         mine = get_ident() == self.fast.thread
         return self.fast.is_ahead if mine else self._others.steps.is_ahead
 
-    def _at_work(self) -> ThreadSteps | None:
+    def _at_work(self) -> Steps | None:
         """Return whose backward is going on, if one is."""
         if self.fast.place == IN_BACKWARD:
             self.fast.leave()

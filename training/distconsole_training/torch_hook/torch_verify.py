@@ -1,6 +1,7 @@
 """``run --verify-sync N``: every N steps a rank writes checksums of its parameters, optimizer and batch.
 
-The console compares them between ranks: no collective, nothing that waits.
+The console compares them between ranks: no collective, nothing that waits. A checksum is the sum of a
+tensor's bytes as 64-bit integers, modulo 2**64: the same in whatever order a device adds.
 """
 
 # The package does without pathlib.
@@ -10,12 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import struct
 import sys
 import weakref
 import zlib
 from functools import partial
+from itertools import islice
 from time import monotonic_ns
 
 from distconsole_training import records
@@ -23,15 +26,16 @@ from distconsole_training.guard import guarded
 from distconsole_training.process import process
 from distconsole_training.torch_hook.step_records import write_step
 from distconsole_training.torch_hook.torch_replicas import Replicas
-from distconsole_training.torch_hook.torch_sums import Gathered, Summer, bits_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
+    from typing import Any, Union
 
     from distconsole_training.torch_hook.torch_steps import TorchSteps
-    from distconsole_training.torch_hook.torch_sums import Number
+
+    Number = Union[int, Any]
+    """A number that is known, or a tensor with one integer on its way to be."""
 
 _BATCH_TENSORS = 8
 _BATCH_BYTES = 256 * 1024
@@ -39,6 +43,8 @@ _BATCH_BYTES = 256 * 1024
 _BATCH_DEPTH = 3
 _DETAILS_A_RECORD = 8
 _NAME_CHARS = 120
+_WORD_BYTES = 8
+_MASK = (1 << 64) - 1
 
 
 class Verifier:
@@ -80,7 +86,6 @@ class Verifier:
         self._after_step(step[1])
 
     def arrived(self, iterator: Any, batch: Any) -> None:
-        """A batch arrived."""
         if iterator._num_yielded == 1:
             self._pass_began(iterator)
         if self._watch is None or self._dispatch_active():
@@ -101,11 +106,10 @@ class Verifier:
 
     def _pass_began(self, iterator: Any) -> None:
         sampler: Any = getattr(getattr(iterator, "_index_sampler", None), "sampler", None)
-        if any(kind.__name__ == "DistributedSampler" for kind in type(sampler).__mro__):
-            shuffles = sampler.shuffle and sampler.num_replicas > 1
-            self._pass = (weakref.ref(sampler), int(sampler.epoch)) if shuffles else None
-        else:
-            self._pass = None
+        self._pass = None
+        found = any(kind.__name__ == "DistributedSampler" for kind in type(sampler).__mro__)
+        if found and sampler.shuffle and sampler.num_replicas > 1:
+            self._pass = weakref.ref(sampler), int(sampler.epoch)
 
     def _stepped(self, flags: int) -> None:
         step = process.last_step
@@ -139,27 +143,21 @@ class Verifier:
         states = replicas.states(parameters)
         batch = [] if replicas.sharded else self._batches.pop(step, [])
         self._batches.clear()
-        sums: list[list[Number]] = [
-            [summer.sum_of(one) for one in parameters],
-            [
-                bits_of(one) if isinstance(one, (int, float)) else summer.sum_of(one)
-                for one in states
-            ],
-            batch,
-        ]
         unscaled = not (skipped or self._watch is None or self._watch.scales)
         with_gradient = [
             place
             for place, one in enumerate(parameters)
             if unscaled and one.grad is not None and summer.takes(one.grad) and one.grad.numel()
         ]
-        sums.append([summer.badness(parameters[place].grad) for place in with_gradient])
+        sums: list[list[Number]] = [
+            [summer.sum_of(one) for one in parameters],
+            [summer.sum_of(one) for one in states],
+            batch,
+            [summer.badness(parameters[place].grad) for place in with_gradient],
+        ]
         flags = self._epoch_flag() | (records.WRAPPED if replicas.wrapped else 0)
-        for found, flag in (
-            (parameters, records.HAS_PARAMETERS),
-            (states, records.HAS_STATE),
-            (batch, records.HAS_BATCH),
-        ):
+        kinds = records.HAS_PARAMETERS, records.HAS_STATE, records.HAS_BATCH
+        for found, flag in zip(sums, kinds):
             flags |= flag if found else 0
         self._write_names()
         write = partial(self._write, step, flags, replicas.layout, with_gradient)
@@ -268,3 +266,107 @@ def _place() -> tuple[int, int]:
         place = -1, 0
     known = 0 <= place[0] < place[1] < records.NOWHERE
     return place if known else (records.NOWHERE, records.NOWHERE)
+
+
+class Summer:
+    """Takes sums with ``torch``; it changes no tensor, no generator and no graph."""
+
+    def __init__(self, torch: Any) -> None:
+        self._torch = torch
+        self._plain = (torch.Tensor, torch.nn.Parameter)
+        self._integers = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+        self._channels_last = (torch.channels_last, torch.channels_last_3d)
+
+    def takes(self, tensor: Any) -> bool:
+        """Whether ``tensor`` is an ordinary one in ordinary memory; no subclass is touched."""
+        return (
+            type(tensor) in self._plain
+            and tensor.layout is self._torch.strided
+            and tensor.device.type in ("cpu", "cuda")
+            and not tensor.is_quantized
+        )
+
+    def sum_of(self, tensor: Any, most_bytes: int = 0) -> Number:
+        """Return the sum of a number, or of a tensor that ``takes`` took.
+
+        Only ``most_bytes`` at its beginning count; 0: all.
+        """
+        torch = self._torch
+        if isinstance(tensor, (int, float)):
+            return _bits_of(tensor)
+        if tensor.numel() == 1 and tensor.is_cpu and not tensor.is_complex():
+            return _bits_of(tensor.item())
+        flat = self._flat(tensor.detach())
+        if flat.is_complex():
+            flat = torch.view_as_real(flat).view(-1)
+        size = flat.element_size()
+        if most_bytes:
+            flat = flat[: most_bytes // size]
+        if flat.storage_offset() * size % _WORD_BYTES:
+            flat = flat.clone()
+        whole = flat.numel() - flat.numel() % (_WORD_BYTES // size)
+        total = flat[:whole].view(torch.int64).sum()
+        if whole < flat.numel():
+            total = total + flat[whole:].view(self._integers[size]).sum(dtype=torch.int64)
+        return total
+
+    def badness(self, gradient: Any) -> Any:
+        """Return a tensor with 0 if all of a gradient that ``takes`` took is finite, else 1."""
+        torch = self._torch
+        largest = torch.linalg.vector_norm(gradient.detach(), ord=math.inf)
+        return torch.isfinite(largest).logical_not().to(torch.int64)
+
+    def _flat(self, tensor: Any) -> Any:
+        """Return the elements in the order of the memory, without a copy where they are dense."""
+        dense = tensor.is_contiguous() or any(
+            tensor.dim() == dimensions and tensor.is_contiguous(memory_format=memory_format)
+            for dimensions, memory_format in zip((4, 5), self._channels_last)
+        )
+        if not dense:
+            return tensor.reshape(-1)
+        return tensor.as_strided((tensor.numel(),), (1,), tensor.storage_offset())
+
+
+class Gathered:
+    """Numbers on their way from one device or several; those on the CPU are here at once."""
+
+    def __init__(self, torch: Any, groups: Sequence[Sequence[Number]]) -> None:
+        numbers = [number for group in groups for number in group]
+        self._sizes = [len(group) for group in groups]
+        self._numbers: list[Any] = numbers
+        self._coming: list[tuple[list[int], Any, Any]] = []
+        places: dict[Any, list[int]] = {}
+        for place, number in enumerate(numbers):
+            if not isinstance(number, int):
+                places.setdefault(number.device, []).append(place)
+        for device, of_device in places.items():
+            vector = torch.stack([numbers[place] for place in of_device])
+            if device.type == "cpu":
+                self._put(of_device, vector)
+                continue
+            here = torch.empty(vector.shape, dtype=vector.dtype, device="cpu", pin_memory=True)
+            here.copy_(vector, non_blocking=True)
+            event = torch.cuda.Event()
+            event.record(torch.cuda.current_stream(device))
+            self._coming.append((of_device, here, event))
+
+    def arrived(self) -> bool:
+        while self._coming and self._coming[0][2].query():
+            places, here, _ = self._coming.pop(0)
+            self._put(places, here)
+        return not self._coming
+
+    def value(self) -> list[list[int]]:
+        """Return them by group, from 0 to 2**64 - 1, once they have arrived."""
+        numbers = (number & _MASK for number in self._numbers)
+        return [list(islice(numbers, size)) for size in self._sizes]
+
+    def _put(self, places: list[int], vector: Any) -> None:
+        for place, number in zip(places, vector.tolist()):
+            self._numbers[place] = number
+
+
+def _bits_of(number: float) -> int:
+    """Return the 64 bits of a number as a float."""
+    bits: int = struct.unpack("<Q", struct.pack("<d", float(number)))[0]
+    return bits

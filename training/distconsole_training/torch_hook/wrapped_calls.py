@@ -33,8 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from distconsole_training.loss import Value
-    from distconsole_training.torch_hook.fast_path import FastPath, ThreadSteps
+    from distconsole_training.steps import Steps
     from distconsole_training.torch_hook.torch_steps import TorchSteps
 
 _NS = 1e-9
@@ -53,24 +52,15 @@ _BACKWARD_DEFAULTS = (None, None, False, None, None)
 class NextAndTell:
     """Stands for ``__next__`` in the class of DataLoader's iterators.
 
-    Its call has no Python frame of ours: a warning of torch that names its caller's line, an
-    exception from the data set and a look at the stack from within it find what they would find
-    without us.
+    Its call has no Python frame of ours, so that warnings, tracebacks and the data set's own look
+    at the stack are as they would be without us.
     """
 
-    __slots__ = ("_began", "_fast", "_original", "_told")
-
-    def __init__(
-        self,
-        original: Callable[[Any], Any],
-        watch: TorchSteps,
-        look: Callable[[Any, Any], None] | None = None,
-    ) -> None:
-        """``look``: what every batch is shown to, with its iterator."""
+    def __init__(self, original: Callable[[Any], Any], watch: TorchSteps) -> None:
         self._original = original
         self._fast = watch.fast
         self._began: Callable[[Any], Any] = guarded(watch.fetch_began)
-        self._told = _take_batch(watch, look)
+        self._told = _take_batch(watch)
 
     def __get__(self, iterator: Any, kind: Any = None) -> Any:
         if iterator is None:
@@ -92,11 +82,9 @@ class NextAndTell:
         return map(self._told, map(self._original, again), again).__next__
 
 
-def _take_batch(
-    watch: TorchSteps, look: Callable[[Any, Any], None] | None
-) -> Callable[[Any, Any], Any]:
+def _take_batch(watch: TorchSteps) -> Callable[[Any, Any], Any]:
     """Return what is called with a batch and its iterator, and returns the batch."""
-    fast, fetched = watch.fast, guarded(watch.fetched)
+    fast, fetched, look = watch.fast, guarded(watch.fetched), watch.look
 
     def take(batch: Any, iterator: Any) -> Any:
         if fast.place == FETCHING and get_ident() == fast.thread:
@@ -157,7 +145,7 @@ def _known_backward(original: Callable[..., Any], watch: TorchSteps) -> Callable
                 count_failure(error)
             fast.place = IN_BACKWARD
             fast.backward_began = now
-            steps: ThreadSteps | None = fast.steps
+            steps: Steps | None = fast.steps
         else:
             steps = began(tensors, grad_tensors)
         try:
@@ -197,14 +185,13 @@ def _any_backward(original: Callable[..., Any], watch: TorchSteps) -> Callable[.
     return backward
 
 
-def optimizer_hooks(watch: TorchSteps) -> tuple[Callable[..., None], Callable[..., None]]:
-    """Return what torch is to call before and after every step of an optimizer."""
+def hook_before_step(watch: TorchSteps) -> Callable[..., None]:
+    """Return what torch is to call before every step of an optimizer."""
     fast, is_compiling = watch.fast, watch.is_compiling
-    began, ended = guarded(watch.optimizer_began), guarded(watch.optimizer_ended)
-
-    # In a compiled step ``is_compiling()`` is a constant, and nothing of ours is left in its graph.
+    began = guarded(watch.optimizer_began)
 
     def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+        # In a compiled step this is a constant, and nothing of ours is left in its graph.
         if is_compiling():
             return
         if (
@@ -216,6 +203,14 @@ def optimizer_hooks(watch: TorchSteps) -> tuple[Callable[..., None], Callable[..
             fast.optimizer_began = monotonic_ns()
         else:
             began(optimizer)
+
+    return before_step
+
+
+def hook_after_step(watch: TorchSteps) -> Callable[..., None]:
+    """Return what torch is to call after every step of an optimizer."""
+    fast, is_compiling = watch.fast, watch.is_compiling
+    ended = guarded(watch.optimizer_ended)
 
     def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():
@@ -230,6 +225,14 @@ def optimizer_hooks(watch: TorchSteps) -> tuple[Callable[..., None], Callable[..
         try:
             now, step_began, loss = monotonic_ns(), fast.previous_end, fast.loss[0]
             fast.previous_end, fast.place = now, BETWEEN
+            fetched, backward_began = fast.fetched, fast.backward_began
+            seconds = (
+                (now - step_began) * _NS,
+                (fetched - fast.fetch_began) * _NS,
+                (backward_began - fetched) * _NS,
+                (fast.backward_ended - backward_began) * _NS,
+                (now - fast.optimizer_began) * _NS,
+            )
             recorder = process.made
             if (
                 recorder is None
@@ -238,42 +241,15 @@ def optimizer_hooks(watch: TorchSteps) -> tuple[Callable[..., None], Callable[..
                 or process.late
                 or fast.emit is not write_step
             ):
-                _emit(fast, now, step_began, loss)
+                fast.emit(now, 0, fast.samples, *seconds, loss)
                 return
             process.last_step = step = process.next_step()
             sequence = recorder.next_sequence()
-            fetched, backward_began = fast.fetched, fast.backward_began
-            _pack(
-                recorder.map,
-                _FIRST + (sequence - 1) % recorder.capacity * _SIZE,
-                sequence,
-                step,
-                now,
-                _KIND + (fast.samples << 32),
-                (now - step_began) * _NS,
-                (fetched - fast.fetch_began) * _NS,
-                (backward_began - fetched) * _NS,
-                (fast.backward_ended - backward_began) * _NS,
-                (now - fast.optimizer_began) * _NS,
-                loss,
-            )
+            place = _FIRST + (sequence - 1) % recorder.capacity * _SIZE
+            head = _KIND + (fast.samples << 32)
+            _pack(recorder.map, place, sequence, step, now, head, *seconds, loss)
             _put(recorder.map, _WRITTEN, sequence)
         except Exception as error:  # noqa: BLE001 - the guard of this package
             count_failure(error)
 
-    return before_step, after_step
-
-
-def _emit(fast: FastPath, now: int, step_began: int, loss: Value) -> None:
-    fetched, backward_began = fast.fetched, fast.backward_began
-    fast.emit(
-        now,
-        0,
-        fast.samples,
-        (now - step_began) * _NS,
-        (fetched - fast.fetch_began) * _NS,
-        (backward_began - fetched) * _NS,
-        (fast.backward_ended - backward_began) * _NS,
-        (now - fast.optimizer_began) * _NS,
-        loss,
-    )
+    return after_step

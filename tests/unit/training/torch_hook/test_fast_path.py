@@ -22,7 +22,8 @@ from distconsole_training.torch_hook.torch_steps import TorchSteps
 from distconsole_training.torch_hook.wrapped_calls import (
     NextAndTell,
     backward_that_tells,
-    optimizer_hooks,
+    hook_after_step,
+    hook_before_step,
 )
 
 
@@ -35,7 +36,7 @@ class Script:
 
     def __init__(self) -> None:
         self.watch = TorchSteps(torch)
-        self.began, self.ended = optimizer_hooks(self.watch)
+        self.began, self.ended = hook_before_step(self.watch), hook_after_step(self.watch)
         self.fails = False
         self.now = 10**15
         self.backward = backward_that_tells(self._like_torch(), self.watch)

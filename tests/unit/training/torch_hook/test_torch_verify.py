@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from distconsole_training.torch_hook.torch_sums import Gathered, Summer  # noqa: E402
+from distconsole_training.torch_hook.torch_verify import Gathered, Summer  # noqa: E402
 
 
 def total(tensor: Any, most_bytes: int = 0) -> int:
