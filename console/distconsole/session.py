@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from dataclasses import replace
 from importlib import import_module
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from distconsole.config.hosts import resolve_cluster
 from distconsole.config.load import load_config
 from distconsole.config.schema import Config
-from distconsole.errors import ConsoleError, NodeError, UsageError
+from distconsole.errors import ConsoleError, UsageError
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.outcome import Failed, Outcome
 from distconsole.model.requests import Where
-from distconsole.rpc.fanout import fan_out, iter_outcomes
+from distconsole.rpc.fanout import iter_outcomes
 from distconsole.ssh.transport import Connection, Transport
 
 if TYPE_CHECKING:
-    from distconsole.rpc.link import Lost, NodeLink
+    from distconsole.rpc.link import NodeLink
 
 CONNECT_SECONDS = 120.0
 """Each node's deadline for everything up to the hand-shake, the push of the agent included."""
@@ -54,18 +53,12 @@ class Session:
         self._lock = threading.Lock()
         self._links: dict[HostName, NodeLink] = {}
         self._begun: dict[HostName, Future[NodeLink]] = {}
-        self._listeners: list[Lost] = []
         self._closed = False
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def begin(self) -> None:
@@ -87,14 +80,9 @@ class Session:
 
         agent_pack()
 
-    def connect(self, hosts: Sequence[Host] | None = None) -> list[Outcome[NodeLink]]:
-        """Connect to ``hosts`` (all of the cluster unless given) in parallel; every one is accounted for."""
-        wanted = self.cluster.hosts if hosts is None else hosts
-        return fan_out(wanted, self._connected, seconds=CONNECT_SECONDS)
-
-    def connecting(self) -> Iterator[Outcome[NodeLink]]:
-        """As ``connect``, to all, but each outcome as soon as it is known."""
-        return iter_outcomes(self.cluster.hosts, self._connected, seconds=CONNECT_SECONDS)
+    def connect_all(self) -> Iterator[Outcome[NodeLink]]:
+        """Connect to every host in parallel; yield each outcome as soon as it is known."""
+        return iter_outcomes(self.cluster.hosts, self._find_link, seconds=CONNECT_SECONDS)
 
     def link(self, name: str) -> NodeLink:
         """Return the link to the host called ``name``, connected now if it was not.
@@ -105,18 +93,7 @@ class Session:
         if host is None:
             known = ", ".join(each.name for each in self.cluster.hosts[:20])
             raise UsageError(f"there is no host '{name}' here", f"the hosts are: {known}")
-        return self._connected(host)
-
-    @property
-    def links(self) -> Mapping[HostName, NodeLink]:
-        """The links that stand, in the order of the cluster's hosts."""
-        with self._lock:
-            links = dict(self._links)
-        return {
-            host.name: links[host.name]
-            for host in self.cluster.hosts
-            if host.name in links and links[host.name].connected
-        }
+        return self._find_link(host)
 
     @property
     def entered(self) -> frozenset[HostName]:
@@ -124,11 +101,6 @@ class Session:
         with self._lock:
             links = dict(self._links)
         return frozenset(name for name, link in links.items() if link.logged_in)
-
-    def on_lost(self, listener: Lost) -> None:
-        """Have ``listener`` called once for each link that is lost, on the link's reader thread."""
-        with self._lock:
-            self._listeners.append(listener)
 
     def part(self, cluster: Cluster) -> Session | None:
         """Return a session on some of these hosts, which shares the links, or None if it cannot be.
@@ -165,7 +137,7 @@ class Session:
         """Give every future its link or its error."""
         waited = [host for host in self.cluster.hosts if host.name in begun]
         try:
-            for outcome in iter_outcomes(waited, self._made_ahead, seconds=CONNECT_SECONDS):
+            for outcome in iter_outcomes(waited, self._reach_and_link, seconds=CONNECT_SECONDS):
                 if isinstance(outcome, Failed):
                     begun[outcome.host].set_exception(outcome.error)
                 else:
@@ -175,27 +147,22 @@ class Session:
                 if not each.done():
                     each.set_exception(error)
 
-    def _connected(self, host: Host) -> NodeLink:
+    def _find_link(self, host: Host) -> NodeLink:
         with self._lock:
             begun = self._begun.pop(host.name, None)
-        return self._made(host) if begun is None else begun.result()
+        return self._make_link(host) if begun is None else begun.result()
 
-    def _made_ahead(self, host: Host) -> NodeLink:
-        """As ``_made``; the host is reached while the code for what comes then is still imported."""
-        return self._made(host, self._transport(host).connect(host))
+    def _reach_and_link(self, host: Host) -> NodeLink:
+        """As ``_make_link``; the host is reached while the code for what comes then is still imported."""
+        return self._make_link(host, self._transport(host).connect(host))
 
-    def _made(self, host: Host, connection: Connection | None = None) -> NodeLink:
+    def _make_link(self, host: Host, connection: Connection | None = None) -> NodeLink:
         from distconsole.rpc.link import NodeLink  # noqa: PLC0415 - see begin
 
         with self._lock:
             link = self._links.get(host.name)
             if link is None:
-                link = NodeLink(
-                    host,
-                    self._transport(host),
-                    on_lost=self._lost,
-                    connection=connection,
-                )
+                link = NodeLink(host, self._transport(host), connection)
                 self._links[host.name] = link
             elif connection is not None:
                 connection.close()
@@ -218,12 +185,6 @@ class Session:
 
             self._remote = ParamikoTransport(self.cluster.ssh_config)
         return self._remote
-
-    def _lost(self, link: NodeLink, error: NodeError) -> None:
-        with self._lock:
-            listeners = list(self._listeners)
-        for listener in listeners:
-            listener(link, error)
 
 
 @contextmanager

@@ -90,7 +90,7 @@ def test_this_machine_alone_is_checked_without_peers(tmp_path: Path) -> None:
     host = Host(HostName("here"), local=True, node_dir=str(tmp_path / "n"))
     with Session(Config(), Cluster((host,))) as session:
         report = check(session, level=Level.QUICK, only=("os", "python", "net"))
-        os.kill(session.links[host.name].hello.agent_pid, signal.SIGTERM)
+        os.kill(session.link(host.name).hello.agent_pid, signal.SIGTERM)
     assert failures(report) == []
     assert report.cells["here"]["net.reach_tcp"] == "skipped"
     assert report.why["here"]["net.reach_tcp"] == "one host"
@@ -112,7 +112,7 @@ def test_an_mpirun_of_another_mpi_than_the_library_is_named(tmp_path: Path) -> N
     )
     with Session(Config(), Cluster((host,))) as session:
         report = check(session, only=("mpi.launch", "mpi.rank_size", "mpi.correct"))
-        os.kill(session.links[host.name].hello.agent_pid, signal.SIGTERM)
+        os.kill(session.link(host.name).hello.agent_pid, signal.SIGTERM)
     (found,) = report.findings
     assert (found.check, found.hosts) == ("mpi.rank_size", ("here",))
     assert "every rank says size 1: 2 were started" in found.summary
@@ -127,6 +127,6 @@ def test_what_was_not_known_in_time_is_not_taken_for_absent(tmp_path: Path) -> N
     host = Host(HostName("here"), local=True, node_dir=str(node_dir), setup=setup)
     with Session(Config(), Cluster((host,))) as session:
         report = check(session, only=("coll.", "horovod.init"), budget_seconds=4.0)
-        os.kill(session.links[host.name].hello.agent_pid, signal.SIGTERM)
+        os.kill(session.link(host.name).hello.agent_pid, signal.SIGTERM)
     assert set(report.cells["here"].values()) <= {"timed_out", "could_not_run"}, report.why
     assert report.outcome == "incomplete"

@@ -84,11 +84,7 @@ class Bridge:
 
 
 def open_bridge(
-    connection: Connection,
-    host: Host,
-    pack: Pack,
-    *,
-    closely: bool = False,
+    connection: Connection, host: Host, pack: Pack, *, closely: bool = False
 ) -> Bridge:
     """Start the bridge on the node, bringing the agent's file where it is missing.
 
@@ -101,13 +97,13 @@ def open_bridge(
     LinkLostError if the connection ended.
     """
     token = secrets.token_hex(8)
-    wrap_in_setup = START_SECONDS + (SETUP_SECONDS if host.setup else 0.0)
+    seconds = START_SECONDS + (SETUP_SECONDS if host.setup else 0.0)
     channel = connection.open(login_command(token), START_SECONDS)
     start = _Start(channel, host, pack, token)
     try:
         start.greet()
         channel.send(start_input(host, pack, token, closely=closely), START_SECONDS)
-        return start.until_bridge(wrap_in_setup)
+        return start.until_bridge(seconds)
     except BaseException:
         channel.close()
         raise
@@ -199,10 +195,9 @@ class _Start:
                     f"{self.host.name}: the login shell ran nothing for {START_SECONDS:g} s",
                     "does ssh to it, with a command, answer? A start-up file may wait for input",
                 ) from None
-        noise, _, rest = bytes(self.held).partition(ready)
-        self.held = bytearray(rest)
-        if noise:
-            self.held[:0] = noise
+        came_first = self.held.startswith(ready)
+        self.held = self.held.replace(ready, b"", 1)
+        if not came_first:
             raise self._noise()
 
     def until_bridge(self, seconds: float) -> Bridge:
@@ -222,13 +217,19 @@ class _Start:
                 case b"starting":
                     self.stage = "starting"
                 case b"nopython":
-                    raise self._no_python()
+                    raise PythonError(
+                        f"{self.host.name}: there is no {self._python()} on the PATH of a "
+                        f"non-interactive shell",
+                        PYTHON_HINT,
+                    )
                 case b"foreign" | b"open" as why:
                     raise self._unsafe(why)
                 case b"setup":
                     raise self._setup_failed(word.split(b" ", 1)[-1].decode("ascii", "replace"))
                 case _:
-                    raise self._refused(line) or self._unexpected(line)
+                    if (error := start_refusal(line)) is not None:
+                        raise type(error)(f"{self.host.name}: {error.message}", error.hint)
+                    raise self._unexpected(line)
 
     def _push(self) -> None:
         self.stage = "push"
@@ -292,10 +293,6 @@ class _Start:
             f"run {self._python()} by hand on that node",
         )
 
-    def _refused(self, line: bytes) -> NodeError | None:
-        error = start_refusal(line)
-        return error and type(error)(f"{self.host.name}: {error.message}", error.hint)
-
     def _noise(self) -> ShellNoiseError:
         return ShellNoiseError(
             f"{self.host.name}: the login shell prints to stdout when a command is run: "
@@ -307,12 +304,6 @@ class _Start:
         return AgentError(
             f"{self.host.name}: instead of the agent came {quote(line)}{self._said()}",
             "does the Python, or a sitecustomize of it, print at its start?",
-        )
-
-    def _no_python(self) -> PythonError:
-        return PythonError(
-            f"{self.host.name}: there is no {self._python()} on the PATH of a non-interactive shell",
-            PYTHON_HINT,
         )
 
     def _unsafe(self, why: bytes) -> StorageError:

@@ -12,7 +12,6 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,39 +51,26 @@ class Conversation:
     Args:
         channel: Where the bridge has just spoken its first line.
         early: What came after that line already.
-        on_end: Called once, on the reader's thread, when the conversation ends by itself.
     """
 
     def __init__(
-        self,
-        name: str,
-        channel: Channel,
-        early: bytes,
-        on_end: Callable[[NodeError], None],
-        *,
-        clock: Clock = time.monotonic,
+        self, name: str, channel: Channel, early: bytes, *, clock: Clock = time.monotonic
     ) -> None:
         self.name = name
         self._channel = channel
         self._early = early
-        self._on_end = on_end
         self._clock = clock
         self._numbers = itertools.count(1)
         self._waiting: dict[int, Reply | Stream] = {}
         self._lock = threading.Lock()
         self._sending = threading.Lock()
         self._outbox: deque[bytes] = deque()
-        self._ended: NodeError | None = None
-        self._closing = False
+        self.ended: NodeError | None = None
+        """Why it is over, or None."""
         self._reader = threading.Thread(target=self._read, name=f"link:{name}", daemon=True)
 
     def start(self) -> None:
         self._reader.start()
-
-    @property
-    def ended(self) -> NodeError | None:
-        """Why it is over, or None."""
-        return self._ended
 
     def ask(self, op: str, timeout: float, arguments: dict[str, Any]) -> Reply:
         """Ask and wait for the answer, which is checked.
@@ -119,7 +105,6 @@ class Conversation:
 
     def close(self) -> None:
         """End it quietly and wait for the reader."""
-        self._closing = True
         self._channel.close()
         if self._reader.is_alive() and self._reader is not threading.current_thread():
             self._reader.join()
@@ -134,7 +119,7 @@ class Conversation:
         """Ask the agent to end a stream; ``forget`` it at once if nobody waits for its end."""
         if forget:
             self._leave(stream.number)
-        if self._ended is None:
+        if self.ended is None:
             self._post(
                 wire.encode_request(next(self._numbers), "cancel", {"target": stream.number})
             )
@@ -142,8 +127,8 @@ class Conversation:
     def _enter(self, waiting: Reply | Stream) -> int:
         number = next(self._numbers)
         with self._lock:
-            if self._ended is not None:
-                raise self._ended
+            if self.ended is not None:
+                raise self.ended
             self._waiting[number] = waiting
         return number
 
@@ -173,9 +158,9 @@ class Conversation:
         try:
             self._channel.send(line, SEND_SECONDS)
         except (LinkLostError, TimeoutError) as failure:
-            if self._ended is not None:
+            if self.ended is not None:
                 # It says more than that the channel was closed under our hands.
-                raise self._ended from None
+                raise self.ended from None
             if isinstance(failure, LinkLostError):
                 raise
             error = LinkLostError(f"{self.name} takes nothing we send for {SEND_SECONDS:g} s")
@@ -201,9 +186,13 @@ class Conversation:
                     raise self._bridge_ended()  # noqa: TRY301 - one place ends it
                 held += data
         except NodeError as error:
-            self._end(error)
+            self._finish(error)
         except Exception as error:  # noqa: BLE001 - the one guard: a reader that dies must say so
-            self._end(AgentError(f"{self.name}: reading failed: {error!r}", "please report this"))
+            text = f"{self.name}: reading failed: {error!r}"
+            self._finish(AgentError(text, "please report this"))
+        finally:
+            # The reason is known before it closes, for those who notice by that.
+            self._channel.close()
 
     def _receive(self) -> bytes:
         heard = self._clock()
@@ -266,19 +255,11 @@ class Conversation:
         elif isinstance(answer.error, dict):
             stream.fail(wire.refusal(answer.error))
 
-    def _end(self, error: NodeError) -> None:
-        # The reason is known before the channel closes, for those who notice by that.
-        first = self._finish(error)
-        self._channel.close()
-        if first and not self._closing:
-            self._on_end(error)
-
-    def _finish(self, error: NodeError) -> bool:
-        """Tell everybody who waits; return whether this was the first end."""
+    def _finish(self, error: NodeError) -> None:
+        """Tell everybody who waits why it is over."""
         with self._lock:
-            first = self._ended is None
-            if first:
-                self._ended = error
+            if self.ended is None:
+                self.ended = error
             waiting, self._waiting = list(self._waiting.values()), {}
         for one in waiting:
             if isinstance(one, Reply):
@@ -286,4 +267,3 @@ class Conversation:
                 one.answered.set()
             else:
                 one.fail(error)
-        return first

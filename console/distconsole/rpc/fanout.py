@@ -26,17 +26,11 @@ MOST_THREADS = 512
 
 
 def fan_out(
-    hosts: Sequence[Host],
-    work: Callable[[Host], T],
-    *,
-    seconds: float | None = None,
-    discard: Callable[[T], None] | None = None,
+    hosts: Sequence[Host], work: Callable[[Host], T], *, seconds: float | None = None
 ) -> list[Outcome[T]]:
     """Return what became of each host, in their order; see ``iter_outcomes``."""
-    done = {
-        outcome.host: outcome
-        for outcome in iter_outcomes(hosts, work, seconds=seconds, discard=discard)
-    }
+    outcomes = iter_outcomes(hosts, work, seconds=seconds)
+    done = {outcome.host: outcome for outcome in outcomes}
     return [done[host.name] for host in hosts]
 
 
@@ -45,7 +39,6 @@ def iter_outcomes(
     work: Callable[[Host], T],
     *,
     seconds: float | None = None,
-    discard: Callable[[T], None] | None = None,
     clock: Clock = time.monotonic,
 ) -> Iterator[Outcome[T]]:
     """Do ``work`` on every host and yield outcomes as they come.
@@ -54,9 +47,8 @@ def iter_outcomes(
         hosts: With names that differ.
         work: Raises ``NodeError`` where the node cannot; anything else it raises is raised here.
         seconds: Each node's deadline, from when its work began; None for none.
-        discard: Is given what work returns after its deadline, or after the caller went away.
     """
-    fan = _Fan(work, seconds, discard, clock)
+    fan = _Fan(work, seconds, clock)
     starter = threading.Thread(target=fan.begin_all, args=(hosts,), name="fan-out", daemon=True)
     starter.start()
     try:
@@ -72,16 +64,9 @@ def iter_outcomes(
 class _Fan(Generic[R]):
     """Threads that work and the one that collects."""
 
-    def __init__(
-        self,
-        work: Callable[[Host], R],
-        seconds: float | None,
-        discard: Callable[[R], None] | None,
-        clock: Clock,
-    ) -> None:
+    def __init__(self, work: Callable[[Host], R], seconds: float | None, clock: Clock) -> None:
         self._work = work
         self._seconds = seconds
-        self._discard = discard
         self._clock = clock
         self._changed = threading.Condition()
         self._running: dict[HostName, float] = {}
@@ -120,11 +105,7 @@ class _Fan(Generic[R]):
         """Nobody collects any more."""
         with self._changed:
             self._left = True
-            unclaimed, self._outcomes = self._outcomes, []
             self._changed.notify_all()
-        for outcome in unclaimed:
-            if isinstance(outcome, Ok) and self._discard is not None:
-                self._discard(outcome.value)
 
     def _room(self) -> bool:
         now = self._clock()
@@ -140,14 +121,11 @@ class _Fan(Generic[R]):
         except BaseException as error:  # noqa: BLE001 - handed to the caller, who raises it
             outcome = error
         with self._changed:
-            wanted = self._running.pop(host.name, None) is not None and not self._left
-            if wanted:
+            if self._running.pop(host.name, None) is not None:
                 self._outcomes.append(outcome)
-            elif not self._left:
+            else:
                 self._late -= 1
             self._changed.notify_all()
-        if not wanted and isinstance(outcome, Ok) and self._discard is not None:
-            self._discard(outcome.value)
 
     def _overdue(self, name: HostName) -> Failed:
         del self._running[name]

@@ -109,23 +109,11 @@ class Runs(Frame, frozen=True, kw_only=True):
     runs: Annotated[tuple[RunKnown, ...], Meta(max_length=10_000)]
 
 
-class LogSlice(Frame, frozen=True, kw_only=True):
-    """Answer of ``read_log``; ``text`` is as printed: give whole lines of it to ``log_text``."""
-
-    text: Annotated[str, Meta(max_length=MAX_TEXT)]
-    next: Count
-    size: Count
-
-
 class Synced(Frame, frozen=True, kw_only=True):
     """Answer of ``sync``: the SHA-256 of the contents that the node lacks."""
 
     missing: Annotated[tuple[Name, ...], Meta(max_length=100_000)]
     tree: Name
-
-
-class Anything(Frame, frozen=True, kw_only=True):
-    """An answer that only says that it was done."""
 
 
 class NodeLoad(Frame, frozen=True, kw_only=True):
@@ -222,9 +210,6 @@ class Point(NamedTuple):
     step: Count
     value: float | None
     samples: float | None
-
-
-"""Step, value, samples."""
 
 
 class WindowEntry(Entry, frozen=True, kw_only=True, tag="window"):

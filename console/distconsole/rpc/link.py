@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from distconsole.errors import AgentError, LinkLostError, NodeError
+from distconsole.errors import AgentError, LinkLostError
 from distconsole.model.cluster import Host
 from distconsole.rpc import wire
 from distconsole.rpc.bootstrap import open_bridge
@@ -22,8 +21,6 @@ from distconsole.ssh.transport import Connection, Transport
 REQUEST_SECONDS = 30.0
 HELLO_SECONDS = 15.0
 OFFSET_PINGS = 8
-
-Lost = Callable[["NodeLink", NodeError], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,23 +40,15 @@ class NodeLink:
     """A node that can be asked. May be used from any thread.
 
     Args:
-        on_lost: Called once for each loss of the link, on its reader's thread; not after ``close``.
-        connection: To the node, if it is reached already; the link's own from now on.
+        connection: To the node, if it is reached already; the link closes it.
     """
 
     def __init__(
-        self,
-        host: Host,
-        transport: Transport,
-        *,
-        on_lost: Lost | None = None,
-        connection: Connection | None = None,
+        self, host: Host, transport: Transport, connection: Connection | None = None
     ) -> None:
         self.host = host
         self._transport = transport
-        self._on_lost = on_lost
         self._connecting = threading.Lock()
-        self._state = threading.Lock()
         self._closed = threading.Event()
         self._connection = connection
         self._conversation: Conversation | None = None
@@ -184,13 +173,9 @@ class NodeLink:
                 conversation.close()
             self._drop_connection()
             raise
-        # Together with ``_lost``: an end is either raised here or told there, never both or neither.
-        with self._state:
-            ended = conversation.ended
-            if ended is None:
-                self._hello, self._conversation = hello, conversation
-        if self._closed.is_set():
-            ended = self._closed_error()
+        # Before ``_closed`` is looked at, so that ``close`` finds the conversation.
+        self._hello, self._conversation = hello, conversation
+        ended = self._closed_error() if self._closed.is_set() else conversation.ended
         if ended is not None:
             conversation.close()
             self._drop_connection()
@@ -202,7 +187,7 @@ class NodeLink:
         if self._closed.is_set():  # by who stopped waiting for the node
             raise self._closed_error()
         bridge = open_bridge(connection, self.host, agent_pack(), closely=closely)
-        conversation = Conversation(self.name, bridge.channel, bridge.early, self._lost)
+        conversation = Conversation(self.name, bridge.channel, bridge.early)
         try:
             conversation.start()
             hello = self._shake_hands(conversation)
@@ -248,12 +233,6 @@ class NodeLink:
         if conversation.ended is not None:
             raise conversation.ended
         return conversation
-
-    def _lost(self, error: NodeError) -> None:
-        with self._state:
-            was_connected = self._conversation is not None
-        if was_connected and self._on_lost is not None:
-            self._on_lost(self, error)
 
     def _offset_once(self) -> ClockOffset:
         reply: Reply = self._talk().ask("ping", REQUEST_SECONDS, {})

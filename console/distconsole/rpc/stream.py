@@ -6,7 +6,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from types import TracebackType
 from typing import Any, Protocol, Self
 
 from distconsole.errors import LinkLostError, NodeError
@@ -31,10 +30,6 @@ def _after_last_entry(arguments: Items, item: Items) -> Items:
     return {**arguments, "after": entries[-1]["seq"], "journal": writer}
 
 
-RESUME: dict[str, Callable[[Items, Items], Items]] = {"follow": _after_last_entry}
-"""Ops that can be asked for again from where an item ended."""
-
-
 class Stream(Iterator[dict[str, Any]]):
     """An iterator over checked items, for one consumer; closing it cancels the request.
 
@@ -44,11 +39,7 @@ class Stream(Iterator[dict[str, Any]]):
     """
 
     def __init__(
-        self,
-        op: str,
-        arguments: Items,
-        begin: Callable[[Stream], None],
-        cancel: _Cancel,
+        self, op: str, arguments: Items, begin: Callable[[Stream], None], cancel: _Cancel
     ) -> None:
         self.op = op
         self.arguments = arguments
@@ -78,12 +69,7 @@ class Stream(Iterator[dict[str, Any]]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def take(self, timeout: float | None) -> Items | None:
@@ -130,22 +116,22 @@ class Stream(Iterator[dict[str, Any]]):
 
     def offer(self, item: Items, size: int) -> None:
         """Add an item of ``size`` bytes; never waits (for the reader)."""
-        resume = RESUME.get(self.op)
+        can_resume = self.op == "follow"
         with self._changed:
             if self._closed:
                 return
             self._items.append((item, size))
             self._bytes += size
-            if resume is not None:
-                self.arguments = resume(self.arguments, item)
+            if can_resume:
+                self.arguments = _after_last_entry(self.arguments, item)
             full = len(self._items) > MAX_ITEMS or self._bytes > MAX_BYTES
-            if full and resume is None:
+            if full and can_resume:
+                self._paused = True
+            elif full:
                 self._bytes -= self._items.popleft()[1]
                 self.dropped += 1
-            elif full:
-                self._paused = True
             self._changed.notify_all()
-        if full and resume is not None:
+        if full and can_resume:
             self._cancel(self, forget=False)
 
     def answered(self, result: Items) -> None:

@@ -16,10 +16,8 @@ from distconsole.errors import AgentError, NodeError, PythonError, RequestError,
 from distconsole.model.decoding import threadsafe
 from distconsole.rpc.frames import (
     Answer,
-    Anything,
     Entries,
     Hello,
-    LogSlice,
     Pong,
     Prepared,
     Refused,
@@ -42,7 +40,6 @@ RESULTS: dict[str, Any] = {
     "ping": Pong,
     "prepare": Prepared,
     "runs": Runs,
-    "read_log": LogSlice,
     "sync": Synced,
 }
 """What the result of an op must be; any object where nothing is named."""
@@ -50,7 +47,7 @@ RESULTS: dict[str, Any] = {
 ITEMS: dict[str, Any] = {"watch": SampleBody, "follow": Entries}
 """What the items of an op must be."""
 
-_RAW_TEXT = {("follow", "text"), ("read_log", "text")}
+_RAW_TEXT = {("follow", "text")}
 _MANY_LINES = {"traceback", "seen", "stderr", "stdout", "output"}
 
 
@@ -76,8 +73,7 @@ def decode_answer(line: bytes) -> Answer:
         raise AgentError(
             f"the agent sent a line that is not an answer: {error}: {quote(line)}"
         ) from None
-    bodies = (answer.item, answer.result, answer.error)
-    if sum(body is not UNSET for body in bodies) != 1:
+    if [answer.item, answer.result, answer.error].count(UNSET) != 2:
         raise AgentError(f"the agent sent neither item, result nor error: {quote(line)}")
     return answer
 
@@ -89,7 +85,7 @@ def check_result(op: str, result: dict[str, Any]) -> dict[str, Any]:
     """
     if "cancelled" in result:
         return {"cancelled": bool(result["cancelled"])}
-    return _check(op, result, RESULTS.get(op, Anything), "result")
+    return _check(op, result, RESULTS.get(op), "result")
 
 
 def check_item(op: str, item: dict[str, Any]) -> dict[str, Any]:
@@ -97,7 +93,7 @@ def check_item(op: str, item: dict[str, Any]) -> dict[str, Any]:
 
     Raises AgentError if it is not what the op yields.
     """
-    return _check(op, item, ITEMS.get(op, Anything), "item")
+    return _check(op, item, ITEMS.get(op), "item")
 
 
 T = TypeVar("T")
@@ -140,13 +136,13 @@ def start_refusal(line: bytes) -> NodeError | None:
 
 
 def _check(op: str, body: dict[str, Any], kind: Any, what: str) -> dict[str, Any]:
-    cleaned = _clean(op, body)
-    try:
-        msgspec.convert(cleaned, threadsafe(kind))
-    except msgspec.ValidationError as error:
-        raise AgentError(f"the agent's {what} of {op} is not as agreed: {error}") from None
-    result: dict[str, Any] = cleaned
-    return result
+    cleaned: dict[str, Any] = _clean(op, body)
+    if kind is not None:
+        try:
+            msgspec.convert(cleaned, threadsafe(kind))
+        except msgspec.ValidationError as error:
+            raise AgentError(f"the agent's {what} of {op} is not as agreed: {error}") from None
+    return cleaned
 
 
 def _clean(op: str, value: Any, depth: int = 0, clean: Callable[[str], str] = plain_text) -> Any:

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Self
 
 import psutil
@@ -35,6 +34,7 @@ MARK = "DISTCONSOLE_EMBEDDED"
 ACCEPT_POLL_SECONDS = 0.2
 LOGIN_SECONDS = 20.0
 END_SECONDS = 3.0
+LOOK_SECONDS = 0.05
 CHUNK_BYTES = 65536
 
 
@@ -43,9 +43,6 @@ class EmbeddedCluster:
 
     Args:
         folder: Where keys, configuration and the nodes' folders go; created, 0700.
-
-    Attributes:
-        cluster: The same as a value, with a folder and an address for each node.
     """
 
     def __init__(self, nodes: int = 2, *, folder: Path) -> None:
@@ -59,30 +56,22 @@ class EmbeddedCluster:
         self.open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
     def cluster(self) -> Cluster:
         """The nodes as ``Session`` takes them."""
-        return Cluster(
-            tuple(
-                Host(
-                    HostName(name),
-                    python=sys.executable,
-                    node_dir=str(self.folder / name / "node"),
-                    address="127.0.0.1",
-                )
-                for name in self.hosts
-            ),
-            ssh_config=str(self.ssh_config),
-            name="embedded",
+        hosts = (
+            Host(
+                HostName(name),
+                python=sys.executable,
+                node_dir=str(self.folder / name / "node"),
+                address="127.0.0.1",
+            )
+            for name in self.hosts
         )
+        return Cluster(tuple(hosts), ssh_config=str(self.ssh_config), name="embedded")
 
     def open(self) -> None:
         """Start the servers and write what reaches them.
@@ -194,10 +183,8 @@ class _Node:
         while not self._closing.is_set():
             try:
                 connection, _ = self._listener.accept()
-            except TimeoutError:
-                continue
             except OSError:
-                # The peer was gone before we got to it.
+                # Nobody came (TimeoutError), or the peer was gone before we got to it.
                 continue
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             login = _Login(connection, self._host_key, self._user_key, self._environment)
@@ -349,36 +336,21 @@ def _make_key(path: Path) -> paramiko.PKey:
 
 def _end_by_mark(mark: str, grace_seconds: float = END_SECONDS) -> None:
     """End every process whose environment carries ``mark``: first asked, then killed."""
-    ours = _find_by_mark(mark)
     if grace_seconds > 0:
-        for process in ours:
+        for process in _find_by_mark(mark):
             with suppress(psutil.Error):
                 process.terminate()
-        _wait(ours, grace_seconds)
-    deadline = time.monotonic() + END_SECONDS
+    kill_at = time.monotonic() + grace_seconds
     # Again and again: a process may start another while we look.
-    while (left := _find_by_mark(mark)) and time.monotonic() < deadline:
-        for process in left:
+    while (left := _find_by_mark(mark)) and time.monotonic() < kill_at + END_SECONDS:
+        for process in left if time.monotonic() >= kill_at else []:
             with suppress(psutil.Error):
                 process.kill()
-        _wait(left, 0.5)
-
-
-def _wait(processes: list[psutil.Process], seconds: float) -> None:
-    """Wait until all have ended; whether their parent has noticed yet is none of our business."""
-    deadline = time.monotonic() + seconds
-    while any(_lives(process) for process in processes) and time.monotonic() < deadline:
-        time.sleep(0.02)
-
-
-def _lives(process: psutil.Process) -> bool:
-    try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False
+        time.sleep(LOOK_SECONDS)
 
 
 def _find_by_mark(mark: str) -> list[psutil.Process]:
+    """Return whatever carries the mark in its environment, which a zombie has lost."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import fnmatch
 import hashlib
 import hmac
 import shlex
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from distconsole.errors import ChangedHostKeyError, UnknownHostKeyError
+from distconsole.ssh.ssh_config import matches_list
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
 
@@ -142,16 +142,7 @@ class _Entry:
         """Whether the line speaks of ``name``."""
         if len(self.patterns) == 1 and self.patterns[0].startswith("|1|"):
             return _hash_matches(self.patterns[0], name)
-        matched = False
-        for pattern in self.patterns:
-            negated = pattern.startswith("!")
-            # Brackets stand for themselves: [host]:port.
-            literal = pattern.lstrip("!").lower().replace("[", "[[]")
-            if fnmatch.fnmatchcase(name, literal):
-                if negated:
-                    return False
-                matched = True
-        return matched
+        return matches_list(self.patterns, name)
 
 
 def fingerprint(blob: bytes) -> str:

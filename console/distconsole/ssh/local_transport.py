@@ -27,11 +27,10 @@ class LocalTransport:
         self._environ = environ
 
     def connect(self, host: Host) -> LocalConnection:
-        """Return a connection; never fails."""
         return LocalConnection(self._environ)
 
     def close(self) -> None:
-        """Do nothing: nothing is shared."""
+        """Nothing is shared."""
 
 
 class LocalConnection:
@@ -79,7 +78,10 @@ class LocalChannel:
         # The reader closes the pipes itself, so that none is closed under its feet.
         self._reading = threading.Lock()
         self._writing = threading.Lock()
-        self._stdin, self._stdout, self._errors = _pipes(process)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._stdin, self._stdout, self._errors = process.stdin, process.stdout, process.stderr
         for pipe in (self._stdin, self._stdout, self._errors):
             os.set_blocking(pipe.fileno(), False)
 
@@ -92,7 +94,7 @@ class LocalChannel:
                     raise TimeoutError
                 # Short waits, so that a close from another thread is seen.
                 errors = [] if self._stderr_ended else [self._errors]
-                ready = _ready([self._stdout, *errors], min(left, 0.2))
+                ready = _ready([self._stdout, *errors], selectors.EVENT_READ, min(left, 0.2))
                 if self._errors in ready:
                     self._take_stderr()
                 if self._stdout in ready:
@@ -111,7 +113,8 @@ class LocalChannel:
                 except BlockingIOError:
                     if time.monotonic() >= deadline:
                         raise TimeoutError from None
-                    _writable(self._stdin, min(0.2, deadline - time.monotonic()))
+                    left = deadline - time.monotonic()
+                    _ready([self._stdin], selectors.EVENT_WRITE, min(left, 0.2))
                 except OSError:
                     raise LinkLostError("the command has ended") from None
 
@@ -152,21 +155,8 @@ class LocalChannel:
         del self._stderr[:-STDERR_TAIL_BYTES]
 
 
-def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes], IO[bytes]]:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    assert process.stderr is not None
-    return process.stdin, process.stdout, process.stderr
-
-
-def _ready(pipes: list[IO[bytes]], seconds: float) -> list[IO[bytes]]:
+def _ready(pipes: list[IO[bytes]], event: int, seconds: float) -> list[IO[bytes]]:
     with selectors.DefaultSelector() as selector:
         for pipe in pipes:
-            selector.register(pipe, selectors.EVENT_READ, pipe)
-        return [key.data for key, _ in selector.select(seconds)]
-
-
-def _writable(pipe: IO[bytes], seconds: float) -> None:
-    with selectors.DefaultSelector() as selector:
-        selector.register(pipe, selectors.EVENT_WRITE)
-        selector.select(max(0.0, seconds))
+            selector.register(pipe, event, pipe)
+        return [key.data for key, _ in selector.select(max(0.0, seconds))]

@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import cache
 
 from distconsole.config.spelling import nearest
 from distconsole.errors import AgentError, ConnectError, LinkLostError, NodeError, ResolveError
@@ -44,7 +45,7 @@ class ParamikoTransport:
         self._config = SshConfig(ssh_config)
         self._ring = KeyRing()
         self._jumps: dict[tuple[str, ...], Future[SshConnection]] = {}
-        self._known: dict[tuple[str, ...], KnownHosts] = {}
+        self._read_known_hosts = cache(KnownHosts)
         self._lock = threading.Lock()
 
     def connect(self, host: Host) -> SshConnection:
@@ -147,13 +148,7 @@ class ParamikoTransport:
 
     def _lookup(self, options: SshOptions) -> Lookup:
         files = (*options.user_known_hosts, *options.global_known_hosts)
-        with self._lock:
-            known = self._known.get(files)
-        if known is None:
-            known = KnownHosts(files)
-            with self._lock:
-                self._known[files] = known
-        return known.lookup(
+        return self._read_known_hosts(files).lookup(
             options.hostname,
             options.port,
             alias=options.host_key_name,

@@ -1,7 +1,6 @@
-"""ssh_config(5) as OpenSSH reads it, for the keywords that decide how a host is reached.
+"""ssh_config(5) as OpenSSH reads it (readconf.c), for the keywords that decide how a host is reached.
 
-``Include``, ``Host``, ``Match`` (all, final, host, originalhost, user, localuser, exec), tokens and
-quoting follow OpenSSH's readconf.c; names are taken as they are (no canonicalisation).
+``Match`` knows all, final, host, originalhost, user, localuser and exec. Names are not canonicalised.
 """
 
 from __future__ import annotations
@@ -15,8 +14,9 @@ import re
 import shlex
 import socket
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from distconsole.errors import ConfigError
@@ -150,7 +150,7 @@ class SshConfig:
             if keyword == "host":
                 patterns = _words(rest, here)
                 self.names.update(dict.fromkeys(each for each in patterns if each.isprintable()))
-                applies = active and _matches_list(patterns, reading.alias)
+                applies = active and matches_list(patterns, reading.alias)
             elif keyword == "match":
                 applies = self._match(_words(rest, here), reading, here) and active
             elif keyword == "include":
@@ -201,31 +201,17 @@ class SshConfig:
         patterns = value.split(",")
         match name:
             case "host":
-                return _matches_list(patterns, self._hostname(reading))
+                return matches_list(patterns, self._hostname(reading))
             case "originalhost":
-                return _matches_list(patterns, reading.alias)
+                return matches_list(patterns, reading.alias)
             case "user":
-                return _matches_list(patterns, reading.values.get("user", self.local_user))
+                return matches_list(patterns, reading.values.get("user", self.local_user))
             case "localuser":
-                return _matches_list(patterns, self.local_user)
+                return matches_list(patterns, self.local_user)
             case "exec":
-                return self._exec_succeeds(self._expand(value, self._tokens(reading)))
+                return _exec_succeeds(_expand(value, self._tokens(reading)))
             case _:
                 return False
-
-    def _exec_succeeds(self, command: str) -> bool:
-        null = subprocess.DEVNULL
-        try:
-            return not subprocess.call(  # noqa: S602 - Match exec is a shell command by definition
-                command,
-                shell=True,
-                stdin=null,
-                stdout=null,
-                stderr=null,
-                timeout=MATCH_EXEC_SECONDS,
-            )
-        except subprocess.TimeoutExpired:
-            return False
 
     def _hostname(self, reading: _Pass) -> str:
         name = reading.values.get("hostname", reading.alias)
@@ -262,9 +248,6 @@ class SshConfig:
             "%C": digest.hexdigest(),
         }
 
-    def _expand(self, text: str, tokens: dict[str, str]) -> str:
-        return re.sub(r"%.", lambda found: tokens.get(found[0], found[0]), text)
-
     def _path(self, text: str, tokens: dict[str, str] | None = None) -> str:
         """Return a file name with ``~``, ``${NAME}`` and tokens replaced."""
         if text == "~" or text.startswith("~/"):
@@ -272,11 +255,11 @@ class SshConfig:
         elif text.startswith("~"):
             text = os.path.expanduser(text)  # noqa: PTH111 - another user's home
         text = re.sub(r"\$\{(\w+)\}", lambda found: self.environ.get(found[1], ""), text)
-        return self._expand(text, tokens) if tokens else text
+        return _expand(text, tokens) if tokens else text
 
     def _options(self, reading: _Pass) -> SshOptions:
         values, tokens = reading.values, self._tokens(reading)
-        paths: Callable[[str], str] = lambda text: self._path(text, tokens)  # noqa: E731
+        paths = partial(self._path, tokens=tokens)
         given = [text for text in reading.lists.get("identityfile", []) if text.lower() != "none"]
         identities = given or [f"{self.home}/.ssh/{name}" for name in DEFAULT_IDENTITIES]
 
@@ -298,8 +281,8 @@ class SshConfig:
             identity_agent=self._agent(values.get("identityagent"), paths),
             proxy_jump=()
             if jump.lower() == "none"
-            else tuple(self._expand(hop.strip(), tokens) for hop in jump.split(",")),
-            proxy_command=None if command.lower() == "none" else self._expand(command, tokens),
+            else tuple(_expand(hop.strip(), tokens) for hop in jump.split(",")),
+            proxy_command=None if command.lower() == "none" else _expand(command, tokens),
             user_known_hosts=files("userknownhostsfile", "~/.ssh/known_hosts"),
             global_known_hosts=files("globalknownhostsfile", "/etc/ssh/ssh_known_hosts"),
             host_key_name=values.get("hostkeyalias"),
@@ -317,6 +300,20 @@ class SshConfig:
         if value.lower() == "none":
             return None
         return self.environ.get(value[1:]) if value.startswith("$") else paths(value)
+
+
+def _exec_succeeds(command: str) -> bool:
+    null = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    # A shell command by definition.
+    shell = ["/bin/sh", "-c", command]
+    try:
+        return not subprocess.call(shell, timeout=MATCH_EXEC_SECONDS, **null)
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def _expand(text: str, tokens: dict[str, str]) -> str:
+    return re.sub(r"%.", lambda found: tokens.get(found[0], found[0]), text)
 
 
 def _split(line: str, here: _Place) -> tuple[str, str] | None:
@@ -371,8 +368,8 @@ def _obtain(keyword: str, rest: str, reading: _Pass, here: _Place) -> None:
         reading.values.setdefault("proxycommand", "none")
 
 
-def _matches_list(patterns: list[str], name: str) -> bool:
-    """Whether a pattern matches and no negated one does; ``*`` and ``?`` only, any case."""
+def matches_list(patterns: Sequence[str], name: str) -> bool:
+    """Whether a pattern matches and no negated one does; ``*`` and ``?`` only, any case, so ``[host]:port`` is itself."""
     matched = False
     for pattern in patterns:
         literal = pattern.lstrip("!").lower().replace("[", "[[]")

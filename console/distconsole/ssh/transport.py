@@ -80,8 +80,7 @@ class Transport(Protocol):
     def connect(self, host: Host) -> Connection:
         """Reach ``host``.
 
-        Raises:
-            NodeError: one of its kinds, with what to do about it.
+        Raises NodeError: one of its kinds, with what to do about it.
         """
         ...
 

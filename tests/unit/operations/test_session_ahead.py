@@ -60,7 +60,7 @@ def test_who_asks_while_it_is_being_tried_waits_for_that(transport: Refusing) ->
     with Session(Config(), Cluster(HOSTS), remote=transport) as session:
         session.begin()
         threading.Timer(0.0, transport.go_on.set).start()
-        assert [type(each.error) for each in session.connect()] == [ConnectError] * 2  # type: ignore[union-attr]
+        assert [type(each.error) for each in session.connect_all()] == [ConnectError] * 2  # type: ignore[union-attr]
         assert sorted(transport.tried) == ["a", "b"]
 
 

@@ -68,7 +68,7 @@ def _collect(
     session: Session, outcomes: queue.SimpleQueue[fan.Outcome[NodeLink] | BaseException | None]
 ) -> None:
     try:
-        for outcome in session.connecting():
+        for outcome in session.connect_all():
             outcomes.put(outcome)
     except ConsoleError as error:
         outcomes.put(error)
