@@ -2,8 +2,7 @@
 
 The reader never waits for a consumer. When the consumer of a ``follow`` falls behind, its stream is
 cancelled at the agent and asked for again from the last entry taken once the consumer has caught up;
-meanwhile the journal waits on the node. Streams without a cursor (``watch``) lose their oldest items,
-counted.
+meanwhile the journal waits on the node. Streams without a cursor (``watch``) lose their oldest items.
 """
 
 from __future__ import annotations

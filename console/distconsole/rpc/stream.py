@@ -35,7 +35,6 @@ class Stream(Iterator[dict[str, Any]]):
 
     Attributes:
         result: The request's result, once the iteration has ended.
-        dropped: Items of a stream without a cursor that were lost as the consumer was slow.
     """
 
     def __init__(
@@ -45,7 +44,6 @@ class Stream(Iterator[dict[str, Any]]):
         self.arguments = arguments
         self.number = 0
         self.result: Items | None = None
-        self.dropped = 0
         self._begin = begin
         self._cancel = cancel
         self._changed = threading.Condition()
@@ -129,7 +127,6 @@ class Stream(Iterator[dict[str, Any]]):
                 self._paused = True
             elif full:
                 self._bytes -= self._items.popleft()[1]
-                self.dropped += 1
             self._changed.notify_all()
         if full and can_resume:
             self._cancel(self, forget=False)

@@ -36,7 +36,6 @@ class LocalTransport:
 class LocalConnection:
     """See ``transport.Connection``."""
 
-    peer = "this machine"
     reached_at = ""
     alive = True
 

@@ -303,11 +303,11 @@ class SshConfig:
 
 
 def _exec_succeeds(command: str) -> bool:
-    null = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-    # A shell command by definition.
-    shell = ["/bin/sh", "-c", command]
+    shell, null = ["/bin/sh", "-c", command], subprocess.DEVNULL
     try:
-        return not subprocess.call(shell, timeout=MATCH_EXEC_SECONDS, **null)
+        return not subprocess.call(
+            shell, stdin=null, stdout=null, stderr=null, timeout=MATCH_EXEC_SECONDS
+        )
     except subprocess.TimeoutExpired:
         return False
 

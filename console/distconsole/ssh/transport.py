@@ -47,11 +47,6 @@ class Connection(Protocol):
     """One node, reached and authenticated."""
 
     @property
-    def peer(self) -> str:
-        """``user@address:port``, for messages."""
-        ...
-
-    @property
     def reached_at(self) -> str:
         """The node's address at the other end; empty where none is known, as behind a ProxyCommand."""
         ...

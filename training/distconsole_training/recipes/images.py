@@ -120,8 +120,8 @@ def train(
         images_seen += images
         found = evaluate(network, test_set, judge, batch_size=500, **loading)
         seconds = time.monotonic() - began
-        tested = {f"test_{name}": found[name] / found["images"] for name in ("loss", "accuracy")}
-        report(images_s=images_s, **tested)
+        loss, accuracy = (found[name] / found["images"] for name in ("loss", "accuracy"))
+        report(test_accuracy=accuracy, test_loss=loss, images_s=images_s)
         if kept is not None:
             kept.save(epoch + 1)
         if world.rank == 0:
@@ -134,7 +134,8 @@ def train(
                 "seconds": seconds,
                 "samples_s": images_seen / seconds,
                 "train_loss": train_loss,
-                **tested,
+                "test_loss": loss,
+                "test_accuracy": accuracy,
             }
             tell(figures, found, options.result)
 
