@@ -12,8 +12,8 @@ from distconsole.errors import AgentError, LinkLostError
 from distconsole.model.cluster import Host
 from distconsole.rpc import wire
 from distconsole.rpc.bootstrap import open_bridge
-from distconsole.rpc.conversation import Conversation, Reply
-from distconsole.rpc.frames import Hello
+from distconsole.rpc.conversation import Conversation
+from distconsole.rpc.frames import Hello, Pong
 from distconsole.rpc.pack import agent_pack
 from distconsole.rpc.stream import Stream
 from distconsole.ssh.transport import Connection, Transport
@@ -78,20 +78,14 @@ class NodeLink:
 
     @property
     def hello(self) -> Hello:
-        """What the agent said of the node at the last connection.
-
-        Raises LinkLostError if there was none.
-        """
+        """What the agent said of the node at the last connection; LinkLostError if there was none."""
         if self._hello is None:
             raise LinkLostError(f"{self.name} is not connected")
         return self._hello
 
     @property
     def python(self) -> str:
-        """The interpreter of the node's ranks and checks: what was asked for, else the session's.
-
-        Raises LinkLostError before the first ``connect``, if nothing was asked for.
-        """
+        """The interpreter of the node's ranks and checks: what was asked for, else the session's."""
         return self.host.python or self.hello.python
 
     def connect(self) -> None:
@@ -99,8 +93,7 @@ class NodeLink:
 
         An SSH connection that still stands is used again: then only the agent or its bridge had ended.
 
-        Raises:
-            NodeError: one of its kinds.
+        Raises NodeError: one of its kinds.
         """
         with self._connecting:
             if self._closed.is_set():
@@ -142,10 +135,7 @@ class NodeLink:
         return self._talk().stream(op, arguments)
 
     def clock_offset(self, pings: int = OFFSET_PINGS) -> ClockOffset:
-        """Compare clocks: the exchange with the least round trip of ``pings`` (RFC 5905, section 8).
-
-        Raises NodeError as ``request``.
-        """
+        """Compare clocks: the exchange with the least round trip of ``pings`` (RFC 5905, section 8)."""
         return min((self._offset_once() for _ in range(pings)), key=lambda one: one.rtt_seconds)
 
     def close(self) -> None:
@@ -164,10 +154,9 @@ class NodeLink:
         conversation: Conversation | None = None
         try:
             conversation, hello = self._begin(connection)
-            if self._is_damaged(hello):
+            if _is_damaged(hello):
                 conversation.close()
                 conversation, hello = self._begin(connection, closely=True)
-                self._refuse_damaged(hello)
         except BaseException:
             if conversation is not None:
                 conversation.close()
@@ -190,31 +179,25 @@ class NodeLink:
         conversation = Conversation(self.name, bridge.channel, bridge.early)
         try:
             conversation.start()
-            hello = self._shake_hands(conversation)
+            hello = self._shake_hands(conversation, closely=closely)
         except BaseException:
             conversation.close()
             raise
         self.pushed |= bridge.pushed
         return conversation, msgspec.structs.replace(hello, python=bridge.python)
 
-    def _is_damaged(self, hello: Hello) -> bool:
-        """Whether the agent's file is not what was brought: it runs, but reads parts of it only later."""
-        return hello.archive_sha256 not in (None, agent_pack().sha256)
-
-    def _refuse_damaged(self, hello: Hello) -> None:
-        if self._is_damaged(hello):
-            raise AgentError(
-                f"{self.name}: the agent's file is not what was brought, and cannot be replaced",
-                f"on it: rm ~/.cache/distconsole/{agent_pack().name}",
-            )
-
-    def _shake_hands(self, conversation: Conversation) -> Hello:
+    def _shake_hands(self, conversation: Conversation, *, closely: bool) -> Hello:
         said = conversation.ask("hello", HELLO_SECONDS, {"protocol": wire.PROTOCOL_VERSION})
         hello = wire.decode_as(said.body, Hello)
         if hello.protocol != wire.PROTOCOL_VERSION:
             raise AgentError(
                 f"{self.name}: the agent speaks protocol {hello.protocol}, "
                 f"this console {wire.PROTOCOL_VERSION}"
+            )
+        if closely and _is_damaged(hello):
+            raise AgentError(
+                f"{self.name}: the agent's file is not what was brought, and cannot be replaced",
+                f"on it: rm ~/.cache/distconsole/{agent_pack().name}",
             )
         return hello
 
@@ -235,9 +218,13 @@ class NodeLink:
         return conversation
 
     def _offset_once(self) -> ClockOffset:
-        reply: Reply = self._talk().ask("ping", REQUEST_SECONDS, {})
-        assert reply.body is not None
-        node_ns = reply.body["time_ns"]
+        reply = self._talk().ask("ping", REQUEST_SECONDS, {})
+        node_ns = wire.decode_as(reply.body, Pong).time_ns
         rtt = (reply.received_ns - reply.sent_ns) / 1e9
         offset = ((node_ns - reply.sent_ns) + (node_ns - reply.received_ns)) / 2e9
         return ClockOffset(offset, max(0.0, rtt))
+
+
+def _is_damaged(hello: Hello) -> bool:
+    """Whether the agent's file is not what was brought: it runs, but reads parts of it only later."""
+    return hello.archive_sha256 not in (None, agent_pack().sha256)

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.ssh.lean_paramiko import paramiko
-from distconsole.ssh.sockets import WatchedStream
+from distconsole.ssh.sockets import WatchedStream, end_process
 
 MARK = "DISTCONSOLE_EMBEDDED"
 """In the environment of everything that a node starts; by it the node's processes are found."""
@@ -224,7 +224,7 @@ class _Login(paramiko.ServerInterface):
         self._stream.close()
         self._transport.close()
         for command in self._commands:
-            command.end()
+            end_process(command.process)
 
     def get_allowed_auths(self, username: str) -> str:
         return "publickey"
@@ -276,14 +276,6 @@ class _Command:
     @property
     def running(self) -> bool:
         return self.process.poll() is None
-
-    def end(self) -> None:
-        """Kill it, unless it ends by itself now that its stdin is closed."""
-        try:
-            self.process.wait(timeout=0.5)
-        except subprocess.TimeoutExpired:
-            self.process.kill()
-            self.process.wait()
 
     def _feed(self) -> None:
         assert self.process.stdin is not None

@@ -6,8 +6,7 @@ import base64
 import binascii
 import shlex
 import socket
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +15,8 @@ from distconsole.ssh.lean_paramiko import paramiko
 from distconsole.ssh.ssh_config import SshOptions
 
 AGENT_SECONDS = 5.0
+
+Load = Callable[[str], paramiko.PKey | str]
 
 
 class _Agent(paramiko.agent.AgentSSH):
@@ -45,23 +46,8 @@ class _Tried:
     unreadable: list[str] = field(default_factory=list)
 
 
-class KeyRing:
-    """Private keys by file, each read once; may be used from several threads."""
-
-    def __init__(self) -> None:
-        self._keys: dict[str, paramiko.PKey | str] = {}
-        self._reading = threading.Lock()
-
-    def load(self, path: str) -> paramiko.PKey | str:
-        """Return the key, or why there is none: ``absent``, ``locked`` or ``unreadable``."""
-        with self._reading:
-            if path not in self._keys:
-                self._keys[path] = _load(path)
-            return self._keys[path]
-
-
-def log_in(transport: paramiko.Transport, options: SshOptions, ring: KeyRing) -> None:
-    """Authenticate, key by key in OpenSSH's order.
+def log_in(transport: paramiko.Transport, options: SshOptions, load: Load) -> None:
+    """Authenticate, key by key in OpenSSH's order; ``load`` is ``load_key``, or remembers what it returned.
 
     Raises AuthError, which says what was offered and what is locked, if no key is accepted,
     ConnectError if the server stops answering.
@@ -69,7 +55,7 @@ def log_in(transport: paramiko.Transport, options: SshOptions, ring: KeyRing) ->
     tried = _Tried()
     agent = _Agent(options.identity_agent) if options.identity_agent else None
     try:
-        for name, key in _candidates(options, agent, ring, tried):
+        for name, key in _candidates(options, agent, load, tried):
             tried.offered.append(name)
             try:
                 if not transport.auth_publickey(options.user, key):
@@ -96,7 +82,7 @@ def log_in(transport: paramiko.Transport, options: SshOptions, ring: KeyRing) ->
 
 
 def _candidates(
-    options: SshOptions, agent: paramiko.agent.AgentSSH | None, ring: KeyRing, tried: _Tried
+    options: SshOptions, agent: paramiko.agent.AgentSSH | None, load: Load, tried: _Tried
 ) -> Iterator[tuple[str, paramiko.PKey]]:
     """Keys of the agent that ssh_config names, then its others, then files (ssh_config(5), IdentitiesOnly)."""
     held = {key.asbytes(): key for key in agent.get_keys()} if agent is not None else {}
@@ -108,14 +94,14 @@ def _candidates(
         for key in held.values():
             yield f"{getattr(key, 'comment', '') or key.get_name()} (by the agent)", key
     rest = [path for path in options.identity_files if path not in by_agent]
-    yield from _from_files(rest, options, ring, tried)
+    yield from _from_files(rest, options, load, tried)
 
 
 def _from_files(
-    paths: list[str], options: SshOptions, ring: KeyRing, tried: _Tried
+    paths: list[str], options: SshOptions, load: Load, tried: _Tried
 ) -> Iterator[tuple[str, paramiko.PKey]]:
     for path in paths:
-        found = ring.load(path)
+        found = load(path)
         if isinstance(found, paramiko.PKey):
             for certificate in options.certificate_files:
                 certified = _add_certificate(path, certificate)
@@ -128,7 +114,8 @@ def _from_files(
             tried.unreadable.append(path)
 
 
-def _load(path: str) -> paramiko.PKey | str:
+def load_key(path: str) -> paramiko.PKey | str:
+    """Return the private key in a file, or why there is none: ``absent``, ``locked`` or ``unreadable``."""
     if not Path(path).is_file():
         return "absent"
     try:

@@ -14,7 +14,7 @@ from distconsole.errors import AgentError, ConnectError, LinkLostError, NodeErro
 from distconsole.model.cluster import Host
 from distconsole.ssh.known_hosts import KnownHosts, Lookup
 from distconsole.ssh.lean_paramiko import paramiko
-from distconsole.ssh.login import KeyRing, log_in
+from distconsole.ssh.login import load_key, log_in
 from distconsole.ssh.plain import plain_lines, quote
 from distconsole.ssh.sockets import WatchedStream, open_proxy_command, open_tcp
 from distconsole.ssh.ssh_config import SshConfig, SshOptions
@@ -43,7 +43,7 @@ class ParamikoTransport:
 
     def __init__(self, ssh_config: str | None = None) -> None:
         self._config = SshConfig(ssh_config)
-        self._ring = KeyRing()
+        self._load_key = cache(load_key)
         self._jumps: dict[tuple[str, ...], Future[SshConnection]] = {}
         self._read_known_hosts = cache(KnownHosts)
         self._lock = threading.Lock()
@@ -51,12 +51,10 @@ class ParamikoTransport:
     def connect(self, host: Host) -> SshConnection:
         """Reach ``host`` as ssh_config says; its own user and port win over that.
 
-        Raises:
-            NodeError: ``ResolveError``, ``ConnectError``, ``UnknownHostKeyError``,
-                ``ChangedHostKeyError`` or ``AuthError``.
-            ConfigError: if an ssh_config cannot be understood.
+        Raises ResolveError, ConnectError, UnknownHostKeyError, ChangedHostKeyError or AuthError,
+        ConfigError if an ssh_config cannot be understood.
         """
-        options = self.options(host)
+        options = self._config.lookup(host.name, host.user, host.port)
         self._check_jumps(options, options.proxy_jump, depth=0)
         try:
             return self._connect(options)
@@ -69,10 +67,6 @@ class ParamikoTransport:
         near = nearest(name, (each for each in plain if each != name))
         hint = f"did you mean {near}, which ssh_config has?" if near else error.hint
         return ResolveError(error.message, hint)
-
-    def options(self, host: Host) -> SshOptions:
-        """Return how ``host`` would be reached; reads files only."""
-        return self._config.lookup(host.name, host.user, host.port)
 
     def close(self) -> None:
         with self._lock:
@@ -102,7 +96,7 @@ class ParamikoTransport:
                 key = transport.get_remote_server_key()
                 lookup.verify(key.get_name(), key.asbytes())
                 transport.auth_timeout = AUTH_SECONDS
-                log_in(transport, options, self._ring)
+                log_in(transport, options, self._load_key)
                 transport.set_keepalive(KEEPALIVE_SECONDS)
             except BaseException:
                 _abandon(transport)

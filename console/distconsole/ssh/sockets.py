@@ -45,7 +45,6 @@ class WatchedStream:
         self._stream = stream
         self._process = process
         self.reached_at = _peer_address(stream)
-        self._poll = POLL_SECONDS
         self._closing = threading.Lock()
         self.first_bytes = b""
         self.ended = False
@@ -57,10 +56,8 @@ class WatchedStream:
         self._reader = threading.get_ident()
         try:
             data = self._stream.recv(size)
-        except TimeoutError:
-            raise
-        except OSError:
-            self.ended = True
+        except OSError as error:
+            self.ended |= not isinstance(error, TimeoutError)
             raise
         if len(self.first_bytes) < FIRST_BYTES:
             self.first_bytes += data[: FIRST_BYTES - len(self.first_bytes)]
@@ -71,10 +68,8 @@ class WatchedStream:
     def send(self, data: bytes) -> int:
         try:
             return self._stream.send(data)
-        except TimeoutError:
-            raise
-        except OSError:
-            self.ended = True
+        except OSError as error:
+            self.ended |= not isinstance(error, TimeoutError)
             raise
 
     def settimeout(self, seconds: float | None) -> None:
@@ -82,8 +77,7 @@ class WatchedStream:
 
     def calm(self) -> None:
         """Poll rarely from now on."""
-        self._poll = IDLE_POLL_SECONDS
-        self._stream.settimeout(self._poll)
+        self._stream.settimeout(IDLE_POLL_SECONDS)
 
     def close(self) -> None:
         """End the stream, waking whoever waits in ``recv``; the command behind a ProxyCommand ends too.
@@ -103,7 +97,7 @@ class WatchedStream:
             with suppress(OSError, EOFError):
                 self._stream.close()
         if first and self._process is not None:
-            _end(self._process)
+            end_process(self._process)
 
 
 def _peer_address(stream: Stream) -> str:
@@ -206,8 +200,8 @@ def _words_for(error: OSError, seconds: float) -> str:
             return error.strerror or str(error)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a ProxyCommand, whose stdin has just ended; kill one that stays."""
+def end_process(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a command, whose stdin has just ended; kill one that stays."""
     try:
         process.wait(timeout=0.5)
     except subprocess.TimeoutExpired:

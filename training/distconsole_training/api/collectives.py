@@ -70,11 +70,11 @@ atexit.register(_outlive_threads)
 class TorchCollectives:
     """Over torch.distributed's default process group."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self) -> None:
         import torch.distributed as dist
 
         self._dist = dist
-        self._wire = device if dist.get_backend() == "nccl" else torch.device("cpu")
+        self._wire = torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
 
     def sum(self, tensor: torch.Tensor) -> torch.Tensor:
         sent = self._copy_to_wire(tensor)
@@ -111,8 +111,7 @@ def in_use() -> Collectives:
     """Return the engine that runs in this process, whoever has initialised it."""
     dist = sys.modules.get("torch.distributed")
     if dist is not None and dist.is_available() and dist.is_initialized():
-        on_gpu = dist.get_backend() == "nccl"
-        return TorchCollectives(torch.device("cuda" if on_gpu else "cpu"))
+        return TorchCollectives()
     horovod = sys.modules.get("horovod.torch")
     if horovod is not None and horovod.is_initialized():
         return HorovodCollectives()

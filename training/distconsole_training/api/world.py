@@ -29,11 +29,9 @@ class World:
     """The ranks of a job, seen from one of them. A context manager: leaving it closes it.
 
     Attributes:
-        rank: From 0; ``local_rank`` counts on this host.
-        world_size: How many ranks there are.
         device: This rank's own GPU, or the CPU. It is torch's current device as well.
         backend: What carries the collectives: ``nccl``, ``gloo``, ``horovod`` or, alone, ``none``.
-        launcher: Whose variables said so.
+        launcher: Whose variables said who this is.
     """
 
     def __init__(
@@ -50,28 +48,13 @@ class World:
         self._owns_group = False
         self._closed = False
 
-    def __repr__(self) -> str:
-        return (
-            f"World(rank={self.rank}, local_rank={self.local_rank}, world_size={self.world_size}, "
-            f"device={str(self.device)!r}, backend={self.backend!r}, "
-            f"launcher={self.launcher.value!r})"
-        )
-
     @property
     def collectives(self) -> collectives.Collectives:
         """What this world's figures are reduced with."""
-        if self.world_size == 1:
-            return collectives.Alone()
-        if self.backend == "horovod":
-            return collectives.HorovodCollectives()
-        return collectives.TorchCollectives(self.device)
+        return collectives.Alone() if self.world_size == 1 else collectives.in_use()
 
     def close(self) -> None:
-        """Wait for the other ranks, then leave. A second call does nothing.
-
-        Without the waiting, a rank that ends early takes the connections of the others with it,
-        and theirs end by SIGABRT.
-        """
+        """Wait for the other ranks, whose gloo would abort without us, then leave; once."""
         self._close(waits=True, leaves=True)
 
     def __enter__(self) -> World:

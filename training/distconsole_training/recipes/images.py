@@ -29,7 +29,7 @@ from distconsole_training import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from distconsole_training import Batches, Strategy
+    from distconsole_training import Batches, Strategy, World
 
 LARGE_FROM = 64
 """Images from this edge length on are first made four times smaller, as in the paper."""
@@ -120,24 +120,23 @@ def train(
         images_seen += images
         found = evaluate(network, test_set, judge, batch_size=500, **loading)
         seconds = time.monotonic() - began
-        loss, accuracy = (found[name] / found["images"] for name in ("loss", "accuracy"))
-        report(test_accuracy=accuracy, test_loss=loss, images_s=images_s)
+        figures = {
+            "epoch": epoch + 1,
+            "seconds": seconds,
+            "samples_s": images_seen / seconds,
+            "train_loss": train_loss,
+            "test_loss": found["loss"] / found["images"],
+            "test_accuracy": found["accuracy"] / found["images"],
+        }
+        report(
+            images_s=images_s,
+            test_loss=figures["test_loss"],
+            test_accuracy=figures["test_accuracy"],
+        )
         if kept is not None:
             kept.save(epoch + 1)
         if world.rank == 0:
-            figures = {
-                "strategy": options.strategy,
-                "precision": options.precision,
-                "world_size": world.world_size,
-                "device": str(world.device),
-                "epoch": epoch + 1,
-                "seconds": seconds,
-                "samples_s": images_seen / seconds,
-                "train_loss": train_loss,
-                "test_loss": loss,
-                "test_accuracy": accuracy,
-            }
-            tell(figures, found, options.result)
+            tell(options, world, figures, found)
 
 
 def train_epoch(
@@ -155,7 +154,9 @@ def train_epoch(
     return reduce_mean(loss.item()), seen  # what is under way on the device is done here
 
 
-def tell(figures: dict[str, Any], found: dict[str, float], path: Path | None) -> None:
+def tell(
+    options: argparse.Namespace, world: World, figures: dict[str, float], found: dict[str, float]
+) -> None:
     """Print what an epoch came to, and leave it in a file for a program."""
     print(
         f"epoch {figures['epoch']}: train loss {figures['train_loss']:.4f}, "
@@ -164,8 +165,10 @@ def tell(figures: dict[str, Any], found: dict[str, float], path: Path | None) ->
         f"{figures['samples_s']:.0f} images/s",
         flush=True,
     )
-    if path is not None:
-        path.write_text(json.dumps(figures) + "\n", encoding="utf-8")
+    if options.result is not None:
+        run = {"strategy": options.strategy, "precision": options.precision}
+        place = {"world_size": world.world_size, "device": str(world.device)}
+        options.result.write_text(json.dumps({**run, **place, **figures}) + "\n", encoding="utf-8")
 
 
 def judge(model: nn.Module, batch: Any) -> dict[str, Any]:

@@ -162,7 +162,7 @@ class CheckContext:
         self, hosts: list[Host], work: Callable[[Host], dict[str, Any]], seconds: float
     ) -> Iterator[fan.Outcome[dict[str, Any]]]:
         """Do ``work`` on ``hosts`` at once and yield each outcome as it comes."""
-        return iter_outcomes(hosts, work, seconds=seconds + 2 * ANSWER_SECONDS, clock=self.clock)
+        return iter_outcomes(hosts, work, seconds=seconds + 2 * ANSWER_SECONDS)
 
     def stop(self, hosts: Iterable[Host], group: str, token: str, seconds: float) -> None:
         """Have ``hosts`` end what began there with ``token``; one that does not answer is let be."""
