@@ -84,6 +84,6 @@ def report(*, step: int | None = None, samples: int | None = None, **metrics: An
     """
     if not os.environ.get("DISTCONSOLE_RINGS"):
         return
-    from distconsole_training.reporting import put
+    from distconsole_training.process import put
 
     put(step, samples, metrics)

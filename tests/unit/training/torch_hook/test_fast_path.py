@@ -13,9 +13,8 @@ from torch.utils.data import DataLoader
 
 from distconsole_training import guard, records
 from distconsole_training.identity import Identity
-from distconsole_training.process import Process
+from distconsole_training.process import Process, whole
 from distconsole_training.recorder import Recorder
-from distconsole_training.reporting import whole
 from distconsole_training.torch_hook import step_records, torch_steps, wrapped_calls
 from distconsole_training.torch_hook.fast_path import OUTSIDE, FastPath
 from distconsole_training.torch_hook.torch_steps import TorchSteps
