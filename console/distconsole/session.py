@@ -40,11 +40,7 @@ class Session:
     """
 
     def __init__(
-        self,
-        config: Config,
-        cluster: Cluster,
-        *,
-        remote: Transport | None = None,
+        self, config: Config, cluster: Cluster, *, remote: Transport | None = None
     ) -> None:
         self.config = config
         self.cluster = cluster

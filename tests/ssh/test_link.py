@@ -181,10 +181,10 @@ def test_a_cut_connection_is_made_again(server) -> None:
         assert link.request("ping")["time_ns"] > 0
 
 
-def test_this_machine_needs_no_ssh(tmp_path: Path) -> None:
-    environ = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+def test_this_machine_needs_no_ssh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     host = Host(HostName("here"), node_dir=str(tmp_path / "node"), local=True)
-    link = NodeLink(host, LocalTransport(environ))
+    link = NodeLink(host, LocalTransport())
     link.connect()
     try:
         assert link.request("ping")["time_ns"] > 0

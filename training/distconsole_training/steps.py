@@ -1,6 +1,4 @@
-"""Turns what a thread does (fetches, backwards, optimizer steps) into training steps.
-
-Times come as nanoseconds of one clock, finished steps leave through ``emit``.
+"""Turns what a thread does (fetches, backwards, optimizer steps) into training steps; times are nanoseconds.
 
 A step opens with the first batch that is followed by a backward, and ends when the last of its
 outermost optimizers has stepped. That it is over is certain when a later batch is used for
@@ -93,7 +91,6 @@ class Steps:
         self._unfinished = source
 
     def fetch_ended(self, source: int, began: int, ended: int, samples: int) -> None:
-        """The batch arrived; ``samples`` is 0 where unknown."""
         self._unfinished = 0
         pending = self._pending
         if pending:
@@ -165,7 +162,6 @@ class Steps:
     def optimizer_ends(
         self, optimizer: int, now: int, skipped: bool = False, evaluations: int = 0
     ) -> None:
-        """The optimizer has stepped; ``skipped`` where it left the weights alone."""
         running = self.running
         while running:
             if running.pop() == optimizer:
@@ -205,7 +201,6 @@ class Steps:
             self._sources = ()
 
     def finish(self) -> None:
-        """Emit what is known to be a step, at the end of the process."""
         if self._stepped:
             self._close()
 
@@ -214,7 +209,6 @@ class Steps:
             self._dropped.add(source)
 
     def _commit(self) -> None:
-        """What was fetched is being trained on."""
         if self._stepped:
             self._close()
         rest = self._rest

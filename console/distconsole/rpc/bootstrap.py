@@ -63,6 +63,14 @@ NOISE_HINT = (
     "at the top of ~/.bashrc on that node (csh: if (! $?prompt) exit)"
 )
 
+UNSAFE = {
+    b"foreign": (
+        "belongs to somebody else",
+        "choose one of your own: --setup 'export XDG_CACHE_HOME=/scratch/$USER'",
+    ),
+    b"open": ("may be written to by others", "look what is in it, then: chmod go-w, on that node"),
+}
+
 PYTHON_HINT = "name one with --python PATH, or activate an environment with --setup CMD"
 
 
@@ -223,7 +231,12 @@ class _Start:
                         PYTHON_HINT,
                     )
                 case b"foreign" | b"open" as why:
-                    raise self._unsafe(why)
+                    trouble, hint = UNSAFE[why]
+                    raise StorageError(
+                        f"{self.host.name}: the folder of the agent's file (~/.cache/distconsole, "
+                        f"or XDG_CACHE_HOME's) {trouble}",
+                        hint,
+                    )
                 case b"setup":
                     raise self._setup_failed(word.split(b" ", 1)[-1].decode("ascii", "replace"))
                 case _:
@@ -304,18 +317,6 @@ class _Start:
         return AgentError(
             f"{self.host.name}: instead of the agent came {quote(line)}{self._said()}",
             "does the Python, or a sitecustomize of it, print at its start?",
-        )
-
-    def _unsafe(self, why: bytes) -> StorageError:
-        where = "the folder of the agent's file (~/.cache/distconsole, or XDG_CACHE_HOME's)"
-        if why == b"open":
-            return StorageError(
-                f"{self.host.name}: {where} may be written to by others",
-                "look what is in it, then: chmod go-w, on that node",
-            )
-        return StorageError(
-            f"{self.host.name}: {where} belongs to somebody else",
-            "choose one of your own: --setup 'export XDG_CACHE_HOME=/scratch/$USER'",
         )
 
     def _setup_failed(self, code: str) -> AgentError:

@@ -41,7 +41,7 @@ class Address(Frame, frozen=True, kw_only=True):
 
 
 class Hello(Frame, frozen=True, kw_only=True):
-    """Who answers; ``archive_sha256`` is of the file that the agent runs from, ``psutil`` and ``nvml`` are versions."""
+    """Who answers; ``archive_sha256`` is of the file that the agent runs from."""
 
     protocol: int
     version: Name
@@ -52,23 +52,17 @@ class Hello(Frame, frozen=True, kw_only=True):
     uid: Count
     python: Name
     python_version: Name
-    platform: Name
     cpus: Small | None
-    mem_total: Count | None
     node_dir: Name
-    psutil: Name | None
-    nvml: Name | None
     gpus: Small
     addresses: Annotated[tuple[Address, ...], Meta(max_length=4096)]
     archive_sha256: Name | None = None
-    time_ns: Count
 
 
 class Pong(Frame, frozen=True, kw_only=True):
-    """The node's clocks, in nanoseconds: UNIX and monotonic."""
+    """The node's clock, in UNIX nanoseconds."""
 
     time_ns: Count
-    monotonic_ns: Count
 
 
 class Coordinator(Frame, frozen=True, kw_only=True):
@@ -83,7 +77,6 @@ class Prepared(Frame, frozen=True, kw_only=True):
 
     coordinator: Coordinator | None
     master_port: Port | None
-    shim_pid: Count
 
 
 class RunKnown(Frame, frozen=True, kw_only=True):
@@ -113,7 +106,6 @@ class Synced(Frame, frozen=True, kw_only=True):
     """Answer of ``sync``: the SHA-256 of the contents that the node lacks."""
 
     missing: Annotated[tuple[Name, ...], Meta(max_length=100_000)]
-    tree: Name
 
 
 class NodeLoad(Frame, frozen=True, kw_only=True):
@@ -162,7 +154,6 @@ class GpuLoad(Frame, frozen=True, kw_only=True):
     nvlink_tx_s: Amount | None = None
     rank: Small | None = None
     processes: Annotated[tuple[GpuProcess, ...], Meta(max_length=4096)] | None = None
-    age_s: Amount | None = None
 
 
 class SampleBody(Frame, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Self
 
@@ -86,7 +87,8 @@ class EmbeddedCluster:
                 home = self.folder / name
                 home.mkdir(exist_ok=True, mode=0o700)
                 host_key = _make_key(home / "host_key")
-                self._nodes.append(_Node(name, host_key, user, self._environment(home)))
+                serve = partial(_Login, host_key, user, self._environment(home))
+                self._nodes.append(_Node(name, host_key, serve))
             self._write_ssh_files()
         except BaseException:
             self.close()
@@ -142,16 +144,11 @@ class _Node:
     """One server: accepts connections, each served by threads of its own."""
 
     def __init__(
-        self,
-        name: str,
-        host_key: paramiko.PKey,
-        user_key: paramiko.PKey,
-        environment: dict[str, str],
+        self, name: str, host_key: paramiko.PKey, serve: Callable[[socket.socket], _Login]
     ) -> None:
         self.name = name
         self._host_key = host_key
-        self._user_key = user_key
-        self._environment = environment
+        self._serve = serve
         self._closing = threading.Event()
         self._lock = threading.Lock()
         self._logins: list[_Login] = []
@@ -187,7 +184,7 @@ class _Node:
                 # Nobody came (TimeoutError), or the peer was gone before we got to it.
                 continue
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            login = _Login(connection, self._host_key, self._user_key, self._environment)
+            login = self._serve(connection)
             with self._lock:
                 self._logins = [one for one in self._logins if one.alive]
                 self._logins.append(login)
@@ -199,10 +196,10 @@ class _Login(paramiko.ServerInterface):
 
     def __init__(
         self,
-        connection: socket.socket,
         host_key: paramiko.PKey,
         user_key: paramiko.PKey,
         environment: dict[str, str],
+        connection: socket.socket,
     ) -> None:
         self._user_key = user_key
         self._environment = environment

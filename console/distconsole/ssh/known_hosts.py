@@ -26,13 +26,20 @@ _ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 
 @dataclass(frozen=True, slots=True)
 class KnownKey:
-    """One line that speaks of the host."""
+    """One line."""
 
+    patterns: tuple[str, ...]
     kind: str
     blob: bytes
     file: str
     line: int
-    revoked: bool = False
+    revoked: bool
+
+    def names(self, name: str) -> bool:
+        """Whether the line speaks of ``name``."""
+        if len(self.patterns) == 1 and self.patterns[0].startswith("|1|"):
+            return _hash_matches(self.patterns[0], name)
+        return matches_list(self.patterns, name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +119,7 @@ class KnownHosts:
     """The lines of several files, read once."""
 
     def __init__(self, files: Iterable[str]) -> None:
-        self._entries = [entry for file in files for entry in _read(file)]
+        self._keys = [key for file in files for key in _read(file)]
 
     def lookup(self, host: str, port: int, *, alias: str | None, file: str) -> Lookup:
         """Return what is known of ``host``.
@@ -123,26 +130,9 @@ class KnownHosts:
         """
         bare = (alias or host).lower()
         name = bare if alias or port == 22 else f"[{bare}]:{port}"
-        return Lookup(
-            name=name,
-            keys=tuple(entry.key for entry in self._entries if entry.names(name)),
-            portless=()
-            if name == bare
-            else tuple(entry.key for entry in self._entries if entry.names(bare)),
-            file=file,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    patterns: tuple[str, ...]
-    key: KnownKey
-
-    def names(self, name: str) -> bool:
-        """Whether the line speaks of ``name``."""
-        if len(self.patterns) == 1 and self.patterns[0].startswith("|1|"):
-            return _hash_matches(self.patterns[0], name)
-        return matches_list(self.patterns, name)
+        keys = tuple(key for key in self._keys if key.names(name))
+        portless = tuple(key for key in self._keys if name != bare and key.names(bare))
+        return Lookup(name=name, keys=keys, portless=portless, file=file)
 
 
 def fingerprint(blob: bytes) -> str:
@@ -151,7 +141,7 @@ def fingerprint(blob: bytes) -> str:
     return f"SHA256:{digest}"
 
 
-def _read(file: str) -> Iterable[_Entry]:
+def _read(file: str) -> Iterable[KnownKey]:
     path = Path(file)
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
@@ -161,12 +151,12 @@ def _read(file: str) -> Iterable[_Entry]:
         # A file that is not there holds no key.
         return
     for number, line in enumerate(lines, 1):
-        entry = _parse(line, file, number)
-        if entry is not None:
-            yield entry
+        key = _parse(line, file, number)
+        if key is not None:
+            yield key
 
 
-def _parse(line: str, file: str, number: int) -> _Entry | None:
+def _parse(line: str, file: str, number: int) -> KnownKey | None:
     words = line.split()
     marker = words.pop(0) if words and words[0].startswith("@") else ""
     if len(words) < 3 or words[0].startswith("#") or marker not in ("", "@revoked"):
@@ -175,8 +165,8 @@ def _parse(line: str, file: str, number: int) -> _Entry | None:
         blob = base64.b64decode(words[2], validate=True)
     except (binascii.Error, ValueError):
         return None
-    key = KnownKey(words[1], blob, file, number, marker == "@revoked")
-    return _Entry(tuple(words[0].split(",")), key)
+    patterns = tuple(words[0].split(","))
+    return KnownKey(patterns, words[1], blob, file, number, marker == "@revoked")
 
 
 def _hash_matches(hashed: str, name: str) -> bool:

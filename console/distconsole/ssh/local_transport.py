@@ -23,11 +23,8 @@ END_SECONDS = 2.0
 class LocalTransport:
     """Runs commands here."""
 
-    def __init__(self, environ: dict[str, str] | None = None) -> None:
-        self._environ = environ
-
     def connect(self, host: Host) -> LocalConnection:
-        return LocalConnection(self._environ)
+        return LocalConnection()
 
     def close(self) -> None:
         """Nothing is shared."""
@@ -39,8 +36,7 @@ class LocalConnection:
     reached_at = ""
     alive = True
 
-    def __init__(self, environ: dict[str, str] | None) -> None:
-        self._environ = environ
+    def __init__(self) -> None:
         self._channels: list[LocalChannel] = []
 
     def open(self, command: str, timeout: float) -> LocalChannel:
@@ -50,7 +46,6 @@ class LocalConnection:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=self._environ,
                 cwd=os.path.expanduser("~"),  # noqa: PTH111 - where a login would start
                 start_new_session=True,
                 bufsize=0,

@@ -59,9 +59,9 @@ class ParamikoTransport:
         try:
             return self._connect(options)
         except ResolveError as error:
-            raise self._with_the_nearest(host.name, error) from None
+            raise self._suggest(host.name, error) from None
 
-    def _with_the_nearest(self, name: str, error: ResolveError) -> ResolveError:
+    def _suggest(self, name: str, error: ResolveError) -> ResolveError:
         """Say which host of ssh_config may have been meant."""
         plain = (each for each in self._config.names if not set(each) & set("*?!"))
         near = nearest(name, (each for each in plain if each != name))
@@ -154,10 +154,7 @@ class SshConnection:
     """One authenticated connection; see ``transport.Connection``."""
 
     def __init__(
-        self,
-        transport: paramiko.Transport,
-        stream: WatchedStream,
-        options: SshOptions,
+        self, transport: paramiko.Transport, stream: WatchedStream, options: SshOptions
     ) -> None:
         self._transport = transport
         self._stream = stream
@@ -218,12 +215,11 @@ class SshChannel:
         try:
             data = self._channel.recv(max_bytes)
         except TimeoutError:
-            self._drain_stderr()
             raise
         except WRITING_ERRORS:  # what was read is confirmed to the server
-            self._drain_stderr()
             raise LinkLostError(f"the connection to {self._peer} ended") from None
-        self._drain_stderr()
+        finally:
+            self._drain_stderr()
         if not data and not self._ended_by_itself():
             raise LinkLostError(f"the connection to {self._peer} ended")
         return data

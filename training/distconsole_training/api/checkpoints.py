@@ -46,10 +46,7 @@ class CheckpointError(RuntimeError):
 
 
 class Checkpoints:
-    """The checkpoints of one job in one folder. Every rank has this object and calls its methods.
-
-    Only rank 0 reads and writes files; the others get what it read over the network.
-    """
+    """The checkpoints of one job in one folder. Every rank has this object and calls its methods."""
 
     def __init__(
         self, folder: str | Path, *, keep: int = 3, world: World | None = None, **parts: Any
@@ -57,7 +54,7 @@ class Checkpoints:
         """Name what belongs into a checkpoint.
 
         Args:
-            folder: Made if it is not there.
+            folder: Made if it is not there; only rank 0 reads and writes there.
             keep: How many of the newest stay.
             world: By default the one that ``setup()`` made.
             parts: What has ``state_dict`` and ``load_state_dict``, by name. States may hold
@@ -74,12 +71,10 @@ class Checkpoints:
     def save(self, step: int) -> Path | None:
         """Write a checkpoint; return its path on rank 0, None elsewhere. Every rank must call it.
 
-        Args:
-            step: Its number: how often the optimizer stepped, or the epoch.
+        ``step`` is its number: how often the optimizer stepped, or the epoch.
 
-        Raises:
-            OSError: on rank 0, if it cannot be written; earlier ones stay as they are.
-            CheckpointError: if a part's state holds what could not be read back.
+        Raises OSError on rank 0 if it cannot be written (earlier ones stay as they are),
+        CheckpointError if a part's state holds what could not be read back.
         """
         world = self._world
         own = _capture_random(world.device)
@@ -108,13 +103,10 @@ class Checkpoints:
     def resume(self) -> int:
         """Go on from the newest checkpoint; return its step, or 0 if there is none.
 
-        The file that ``DISTCONSOLE_CHECKPOINT`` names comes first. A damaged file is left out,
-        with a warning, and the one before is taken. Every rank must call it. With as many ranks
-        as wrote it, each gets its own random numbers back; otherwise new ranks continue rank 0's,
-        each in its own way.
+        The file that ``DISTCONSOLE_CHECKPOINT`` names comes first. A damaged file is left out, with
+        a warning, and the one before is taken. Every rank must call it.
 
-        Raises:
-            CheckpointError: if there are files but none is whole, or it is of another job.
+        Raises CheckpointError if there are files but none is whole, or it is of another job.
         """
         world = self._world
         content = self._whole_one() if world.rank == 0 else b""

@@ -94,15 +94,12 @@ class Strategy:
         drop_last: bool = False,
         **options: Any,
     ) -> Batches:
-        """Return this rank's share of a data set, in batches.
+        """Return this rank's share of a data set (anything with a length and indices), in batches.
 
         Args:
-            dataset: Anything with a length and indices.
             batch_size: Samples that a rank reads at once, or:
-            global_batch: samples of one optimizer step, over all ranks and accumulated batches;
-                it stays the same on any number of ranks.
-            shuffle: In another order each epoch, the same on all ranks.
-            seed: Of that order.
+            global_batch: samples of one optimizer step, over all ranks and accumulated batches.
+            shuffle: In another order each epoch, by ``seed``, the same on all ranks.
             drop_last: Leave out the last, smaller batch of an epoch.
             options: For DataLoader (``num_workers``, ``pin_memory``, ``collate_fn``…).
         """
@@ -121,15 +118,10 @@ class Strategy:
         return batches
 
     def step(self, loss: torch.Tensor) -> bool:
-        """Train on one batch: backward and, every ``accumulate`` batches, a step of the optimizer.
+        """Train on one batch, of whose samples ``loss`` is the mean on this rank.
 
-        Args:
-            loss: The mean over the batch, of this rank.
-
-        Returns:
-            Whether the optimizer's turn has come: then the gradients of all ranks were averaged,
-            clipped and used (or, in fp16, left out because they overflowed), and a schedule may
-            step.
+        Returns whether the optimizer's turn has come, every ``accumulate`` batches: then the gradients
+        of all ranks were averaged, clipped and used (or, in fp16, left out because they overflowed).
         """
         share = loss if self._group == 1 else loss / self._group
         self._scaler.scale(share).backward()

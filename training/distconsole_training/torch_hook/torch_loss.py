@@ -44,8 +44,7 @@ class ScalarReader:
         """Return the scalar as a float or as a ``Late``; None where it is none, or not ours to read.
 
         A subclass (a DTensor, a fake) may do anything when it is read, and a dispatch mode of the
-        script would see it: neither is touched. ``step`` is what thinning goes by; without it,
-        the next one.
+        script would see it. ``step`` is what thinning goes by; without it, the next one.
         """
         if type(tensor) not in self._plain or tensor.numel() != 1 or self.dispatch_active():
             return None

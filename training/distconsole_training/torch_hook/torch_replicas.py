@@ -43,13 +43,14 @@ class Replicas:
         self.layout = 0
 
     def trains(self, optimizer: Any) -> None:
-        """An optimizer has stepped."""
         if not any(known() is optimizer for known in self._optimizers):
             self._optimizers.append(weakref.ref(optimizer))
 
     def parameters(self) -> list[Any]:
         """Return the parameters that are replicas; ``names`` and ``layout`` are theirs."""
-        trained = {id(one) for optimizer in self._living() for one in _parameters_of(optimizer)}
+        trained = {
+            id(one) for optimizer in _living(self._optimizers) for one in _parameters_of(optimizer)
+        }
         if not trained <= self._looked_for:
             # Looked for once: a scan of the heap takes a tenth of a second.
             self._looked_for |= trained
@@ -58,7 +59,7 @@ class Replicas:
         apart: set[int] = set()
         group: tuple[int, ...] = ()
         self.wrapped = False
-        for root in [root for root in (known() for known in self._roots) if root is not None]:
+        for root in _living(self._roots):
             for module in root.modules():
                 if _is_a(module, _SHARDING):
                     apart.update(id(one) for one in module.parameters())
@@ -84,7 +85,7 @@ class Replicas:
 
     def states(self, parameters: Sequence[Any]) -> list[Any]:
         """Return the tensors and numbers that the optimizers keep for ``parameters``, in order."""
-        optimizers = self._living()
+        optimizers = _living(self._optimizers)
         if any(_is_a(optimizer, _SHARDING_OPTIMIZERS) for optimizer in optimizers):
             return []
         compared = {id(one) for one in parameters}
@@ -95,9 +96,6 @@ class Replicas:
                 if isinstance(state, dict):
                     found += [state[name] for name in sorted(state, key=str)]
         return [one for one in found if type(one) in (int, float) or self._takes(one)]
-
-    def _living(self) -> list[Any]:
-        return [one for one in (known() for known in self._optimizers) if one is not None]
 
     def _find_roots(self, trained: set[int]) -> list[Any]:
         """Return the outermost modules that hold what is trained, the largest first."""
@@ -116,7 +114,7 @@ class Replicas:
             if id(one) not in inner and "_modules" in one.__dict__
         ]
         roots = []
-        for one, held in sorted(outer, key=_size, reverse=True):
+        for one, held in sorted(outer, key=lambda found: len(found[1]), reverse=True):
             if held & trained:
                 trained = trained - held
                 roots.append(one)
@@ -128,6 +126,10 @@ class Replicas:
             self._shape = (shape, group)
             self.names = [_short(name) for name, _ in kept]
             self.layout = zlib.crc32(repr(self._shape).encode("utf-8", "replace"))
+
+
+def _living(known: Sequence[weakref.ref[Any]]) -> list[Any]:
+    return [one for one in (reference() for reference in known) if one is not None]
 
 
 def _parameters_of(optimizer: Any) -> list[Any]:
@@ -160,7 +162,3 @@ def _short(name: str) -> str:
     while name.startswith("module."):
         name = name[len("module.") :]
     return name
-
-
-def _size(held: tuple[Any, set[int]]) -> int:
-    return len(held[1])

@@ -1,8 +1,4 @@
-"""Listens to torch where torch lets one listen, and feeds ``Steps``.
-
-Listened to: torch's global optimizer hooks, the iterators of DataLoader, ``torch.autograd.backward``,
-``GradScaler.scale`` and ``update``, and ``init_process_group``.
-"""
+"""What torch's calls mean for the steps of a thread, and how many samples a batch holds."""
 
 from __future__ import annotations
 
@@ -44,18 +40,15 @@ class _OtherThread(threading.local):
 
 
 class TorchSteps:
-    """What is told to us, by the thread that tells it.
+    """Feeds the ``Steps`` of each thread; ``emit`` takes finished ones, which are written by default.
 
     Attributes:
         fast: The steps of the thread that imported torch; the same object for good.
         scales: Whether a GradScaler was ever at work.
-        reader: Reads the values of losses.
-        is_compiling: Whether torch compiles what calls it.
         look: What wants to see every batch with its iterator; None if nothing does.
     """
 
     def __init__(self, torch: Any, emit: Emit | None = None) -> None:
-        """``emit``: what takes the finished steps; by default they are written."""
         self._emit = emit or write_step
         self.reader = ScalarReader(torch, thinned=True)
         self._step_code = _code_of_step()
@@ -100,7 +93,6 @@ class TorchSteps:
         return source
 
     def fetched(self, iterator: Any, batch: Any) -> None:
-        """The batch arrived."""
         ended_ns = monotonic_ns()
         source: Source = iterator._distconsole_source
         # A script that keeps ``__next__`` and calls it again does not tell when it begins.
@@ -133,14 +125,12 @@ class TorchSteps:
             self._in_backward = None
 
     def optimizer_began(self, optimizer: Any) -> None:
-        """An optimizer begins to step."""
         steps = self._steps()
         if not steps.trains:
             steps = self._at_work() or steps
         steps.optimizer_begins(id(optimizer), monotonic_ns(), self._evaluations(optimizer))
 
     def optimizer_ended(self, optimizer: Any) -> None:
-        """An optimizer has stepped."""
         now = monotonic_ns()
         steps = self._steps()
         if not steps.trains:
@@ -248,8 +238,6 @@ class Source:
         full: Samples in each of its batches, counted from 1, that comes before ``full_until``.
     """
 
-    __slots__ = ("_agreeing", "_batch_size", "_last_size", "began", "full", "full_until", "number")
-
     def __init__(self, iterator: Any, number: int) -> None:
         self.number = number
         self.began = 0
@@ -294,12 +282,7 @@ class Source:
 
 
 def samples_of(batch: Any, *, agreeing: int = 1) -> int:
-    """Return the samples in ``batch`` as its shape tells them, 0 where its parts disagree.
-
-    Args:
-        batch: Whatever a loader gave.
-        agreeing: How many of its parts must say so.
-    """
+    """Return the samples in ``batch`` as its shape tells them, 0 unless ``agreeing`` parts say so, and none another."""
     sizes: list[int] = []
     if _may_be_a_list_of_samples(batch) or not _collect(batch, sizes, _MAX_DEPTH, [_MAX_PARTS]):
         return 0
@@ -323,10 +306,8 @@ def _collect(part: Any, sizes: list[int], depth: int, left: list[int]) -> bool:
     if isinstance(part, Sequence):
         return _collect_sequence(part, sizes, depth, left)
     held = getattr(part, "__dict__", {})
-    for name in (
-        "batch_size",
-        "num_graphs",
-    ):  # what a batch of graphs, or of a library, says itself
+    # What a batch of graphs, or of a library, says itself.
+    for name in ("batch_size", "num_graphs"):
         size = getattr(part, name) if name in held or hasattr(type(part), name) else 0
         if type(size) is int and size > 0:
             sizes += [size, size]  # which is enough, whatever it holds

@@ -48,12 +48,8 @@ class FakeLink:
             uid=1000,
             python="/usr/bin/python3",
             python_version="3.11.2",
-            platform="linux",
             cpus=8,
-            mem_total=1 << 33,
             node_dir="/tmp/n",
-            psutil=None,
-            nvml=None,
             gpus=2,
             addresses=(
                 Address(
@@ -65,7 +61,6 @@ class FakeLink:
                     loopback=False,
                 ),
             ),
-            time_ns=0,
         )
 
     def connect(self) -> None:
