@@ -20,7 +20,7 @@ from distconsole_training.identity import Identity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 _NAN = math.nan
 _INT64 = struct.Struct("<q")
@@ -165,7 +165,7 @@ def _map_file(path: str, size: int) -> mmap.mmap:
     aside = path + ".new"
     descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
-        _allocate(descriptor, size)
+        os.posix_fallocate(descriptor, 0, size)
         if sys.version_info >= (3, 13):
             # Before that the mapping keeps a descriptor of its own.
             return mmap.mmap(descriptor, size, trackfd=False)
@@ -175,16 +175,6 @@ def _map_file(path: str, size: int) -> mmap.mmap:
         raise
     finally:
         os.close(descriptor)
-
-
-def _allocate(descriptor: int, size: int) -> None:
-    allocate: Callable[[int, int, int], None] | None = getattr(os, "posix_fallocate", None)
-    if allocate is not None:
-        allocate(descriptor, 0, size)
-        return
-    for _ in range(0, size, 4096):
-        os.write(descriptor, bytes(4096))
-    os.ftruncate(descriptor, size)
 
 
 def _title() -> bytes:

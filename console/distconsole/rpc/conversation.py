@@ -67,8 +67,6 @@ class Conversation:
         self.ended: NodeError | None = None
         """Why it is over, or None."""
         self._reader = threading.Thread(target=self._read, name=f"link:{name}", daemon=True)
-
-    def start(self) -> None:
         self._reader.start()
 
     def ask(self, op: str, timeout: float, arguments: dict[str, Any]) -> Reply:

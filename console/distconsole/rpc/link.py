@@ -178,7 +178,6 @@ class NodeLink:
         bridge = open_bridge(connection, self.host, agent_pack(), closely=closely)
         conversation = Conversation(self.name, bridge.channel, bridge.early)
         try:
-            conversation.start()
             hello = self._shake_hands(conversation, closely=closely)
         except BaseException:
             conversation.close()

@@ -67,7 +67,6 @@ class ScriptedChannel:
 def talk() -> Iterator[tuple[Conversation, ScriptedChannel]]:
     channel = ScriptedChannel()
     conversation = Conversation("n", channel, b"")
-    conversation.start()
     yield conversation, channel
     conversation.close()
 
@@ -287,7 +286,6 @@ def test_a_silent_node_is_asked_and_then_lost(monkeypatch: pytest.MonkeyPatch) -
     now = [0.0]
     channel = ScriptedChannel()
     conversation = Conversation("n", channel, b"", clock=lambda: now[0])
-    conversation.start()
     channel.next("ping")
     assert conversation.ended is None
     now[0] = talking.LOST_SECONDS + 1
@@ -302,7 +300,6 @@ def test_a_sound_from_the_node_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None
     now = [0.0]
     channel = ScriptedChannel()
     conversation = Conversation("n", channel, b"", clock=lambda: now[0])
-    conversation.start()
     for _ in range(5):
         ping = channel.next("ping")
         now[0] += talking.LOST_SECONDS - 1
@@ -336,7 +333,6 @@ def test_who_is_sending_when_it_ends_hears_why_it_ended(noticed: Exception) -> N
 
     channel = Stuffed()
     conversation = Conversation("n", channel, b"")
-    conversation.start()
     asked = in_thread(lambda: conversation.ask("ping", 5, {}))
     assert sending.wait(5)
     channel.raw(b"no protocol\n")

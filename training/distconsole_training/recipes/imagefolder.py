@@ -46,7 +46,7 @@ class ImageFolder:
     Args:
         root: That folder.
         edge: Height and width that each image is brought to.
-        crops: Take a part of 8 to 100 % of the image at random, as in training; else the middle.
+        crops: Take a square at random, as in training; else the middle.
         limit: Only so many, equally spread.
     """
 
@@ -108,17 +108,11 @@ def decode(path: Path) -> torch.Tensor:
 
 
 def _random_box(height: int, width: int) -> tuple[int, int, int, int]:
-    """Return top, left, height, width of a part: 8 to 100 % of the area, up to 3:4 or 4:3."""
-    for _ in range(10):
-        share, shape = torch.empty(2).uniform_(0, 1).tolist()
-        area = (0.08 + 0.92 * share) * height * width
-        ratio = (3 / 4) ** (1 - 2 * shape)
-        tall, wide = round((area / ratio) ** 0.5), round((area * ratio) ** 0.5)
-        if 0 < tall <= height and 0 < wide <= width:
-            top = int(torch.randint(0, height - tall + 1, ()))
-            left = int(torch.randint(0, width - wide + 1, ()))
-            return top, left, tall, wide
-    return _middle(height, width)
+    """Return top, left, height, width of a square with 8 to 100 % of the area of the largest."""
+    side = max(1, round(min(height, width) * float(torch.empty(()).uniform_(0.08, 1)) ** 0.5))
+    top = int(torch.randint(0, height - side + 1, ()))
+    left = int(torch.randint(0, width - side + 1, ()))
+    return top, left, side, side
 
 
 def _middle(height: int, width: int) -> tuple[int, int, int, int]:
