@@ -107,7 +107,7 @@ def test_a_host_behind_another_is_reached(bed: Testbed, tmp_path: Path) -> None:
     both = cluster(bed, tmp_path)
     hosts = (*both.hosts, Host(HostName("node2-behind"), node_dir="/tmp/distconsole-behind"))
     with Session(Config(), replace(both, hosts=hosts)) as opened:
-        assert [type(outcome) for outcome in opened.connect()] == [Ok] * 3
+        assert [type(outcome) for outcome in opened.connect_all()] == [Ok] * 3
         behind = opened.link("node2-behind")
         assert behind.hello.hostname == opened.link("node2").hello.hostname
 
