@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    from distconsole_training.loss import Value
     from distconsole_training.steps import Steps
+    from distconsole_training.torch_hook.fast_path import FastPath
     from distconsole_training.torch_hook.torch_steps import TorchSteps
 
 _NS = 1e-9
@@ -225,14 +227,6 @@ def hook_after_step(watch: TorchSteps) -> Callable[..., None]:
         try:
             now, step_began, loss = monotonic_ns(), fast.previous_end, fast.loss[0]
             fast.previous_end, fast.place = now, BETWEEN
-            fetched, backward_began = fast.fetched, fast.backward_began
-            seconds = (
-                (now - step_began) * _NS,
-                (fetched - fast.fetch_began) * _NS,
-                (backward_began - fetched) * _NS,
-                (fast.backward_ended - backward_began) * _NS,
-                (now - fast.optimizer_began) * _NS,
-            )
             recorder = process.made
             if (
                 recorder is None
@@ -241,15 +235,42 @@ def hook_after_step(watch: TorchSteps) -> Callable[..., None]:
                 or process.late
                 or fast.emit is not write_step
             ):
-                fast.emit(now, 0, fast.samples, *seconds, loss)
+                _emit(fast, now, step_began, loss)
                 return
             process.last_step = step = process.next_step()
             sequence = recorder.next_sequence()
-            place = _FIRST + (sequence - 1) % recorder.capacity * _SIZE
-            head = _KIND + (fast.samples << 32)
-            _pack(recorder.map, place, sequence, step, now, head, *seconds, loss)
+            fetched, backward_began = fast.fetched, fast.backward_began
+            _pack(
+                recorder.map,
+                _FIRST + (sequence - 1) % recorder.capacity * _SIZE,
+                sequence,
+                step,
+                now,
+                _KIND + (fast.samples << 32),
+                (now - step_began) * _NS,
+                (fetched - fast.fetch_began) * _NS,
+                (backward_began - fetched) * _NS,
+                (fast.backward_ended - backward_began) * _NS,
+                (now - fast.optimizer_began) * _NS,
+                loss,
+            )
             _put(recorder.map, _WRITTEN, sequence)
         except Exception as error:  # noqa: BLE001 - the guard of this package
             count_failure(error)
 
     return after_step
+
+
+def _emit(fast: FastPath, now: int, step_began: int, loss: Value) -> None:
+    fetched, backward_began = fast.fetched, fast.backward_began
+    fast.emit(
+        now,
+        0,
+        fast.samples,
+        (now - step_began) * _NS,
+        (fetched - fast.fetch_began) * _NS,
+        (backward_began - fetched) * _NS,
+        (fast.backward_ended - backward_began) * _NS,
+        (now - fast.optimizer_began) * _NS,
+        loss,
+    )
