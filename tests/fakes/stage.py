@@ -183,7 +183,7 @@ async def planned(app: ConsoleApp, stage: Stage, pilot: Pilot[int]) -> None:
         app.main.redraw()
         latest = model.latest
         told = latest is None or latest.done or latest.line != model.line
-        return view.furnished and model.settled and told and not model.waits
+        return view.furnished and model.settled and told
 
     await pilot.pause()
     await until(pilot, is_told)

@@ -15,7 +15,7 @@ from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.geometry import Region, Size
 from textual.strip import Strip
 
-from distconsole.tui.terminal.diff import TerminalDiff
+from distconsole.tui.terminal.low_overhead import TerminalDiff
 
 SIZE = Size(24, 5)
 STYLES = [

@@ -16,7 +16,7 @@ from textual.pilot import Pilot
 from textual.widgets import Button, Checkbox, Input, Select
 
 from distconsole.errors import ConsoleError, PlanError, UnreachableError
-from distconsole.grammar import Vocabulary, complete_line, parse_line
+from distconsole.grammar import parse_line
 from distconsole.grammar.drafts import draft_of, launch_fields
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, LaunchKept, ScriptSought
@@ -25,10 +25,9 @@ from distconsole.operations import Control
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.launch_form.model import MOST_LOOKS, QUIET_BEATS, LaunchFormModel
 from distconsole.tui.launch_form.plan_preview import PlanPreview
-from distconsole.tui.prompt.folders import Folders
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.views.launch import IN_SIGHT, HostTable, LaunchView
-from distconsole.tui.views.launch_fields import FieldRow, PathSuggester
+from distconsole.tui.views.launch_fields import FieldRow
 from fakes import scenes
 from fakes.any_launch import any_plain_request
 from fakes.stage import (
@@ -181,20 +180,6 @@ def cyclic() -> Iterator[Event]:
         yield event
 
 
-async def test_a_field_of_files_suggests_what_the_prompt_completes(tmp_path: Path) -> None:
-    (tmp_path / ".train").touch()
-    (tmp_path / "tr\tain.py").touch()
-    (tmp_path / "trials").mkdir()
-    folders = Folders(lambda: None)
-    folders.list(tmp_path)
-    suggester = PathSuggester(folders)
-    for begun, whole in (("", "trials/"), ("tr", "trials/"), (".t", ".train"), ("x", None)):
-        suggested = await suggester.get_suggestion(f"{tmp_path}/{begun}")
-        assert suggested == (whole and f"{tmp_path}/{whole}")
-        completed = complete_line(f"report -o {tmp_path}/{begun}", Vocabulary(), tmp_path)
-        assert [each.word for each in completed][:1] == [suggested] * (suggested is not None)
-
-
 async def test_ranks_of_a_host_that_are_no_row_are_named_one_by_one() -> None:
     app, stage = staged(SCENES | {ask.Foresee: cyclic})
     async with on_screen(app, stage, MIDDLE) as pilot:
@@ -217,7 +202,7 @@ def test_a_plan_is_made_when_typing_rests_and_few_hang_at_once() -> None:
         begun.append(PlanPreview(line, parse_line, hang, launchers=launchers))
         return begun[-1]
 
-    model = LaunchFormModel(look, lambda: (), lambda _host: None, lambda _text: {})
+    model = LaunchFormModel(look, lambda: (), lambda _host: None)
     for letters in ("t", "tr", "tra"):
         model.edit("script", letters)
         model.tick()
@@ -370,7 +355,7 @@ async def test_a_port_that_only_the_host_file_gives_goes_with_its_host(
         await settled(app, stage, pilot)
         (run,) = [each for each in stage.asked if isinstance(each, ask.Run)]
         assert run.where.hosts == "a/2222,me@c"
-        with app.session.sessions(ask.Where(hosts="a,z")) as session:
+        with app.session(ask.Where(hosts="a,z")) as session:
             reached = [(host.name, host.port, host.python) for host in session.cluster.hosts]
         assert reached == [("a", 2222, "/p"), ("z", None, "/p")]
 

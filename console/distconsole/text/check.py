@@ -53,11 +53,7 @@ def show_rounds(output: Output, progress: PairProgress) -> None:
 
 
 def show_report(output: Output, report: CheckReport, *, details: bool = False) -> None:
-    """Print the report to stdout; nothing is being looked at any more.
-
-    Args:
-        details: Also what was seen and expected, whole hints, and the panel of interfaces.
-    """
+    """Print the report to stdout; with ``details`` also what was seen, whole hints, and the panel of interfaces."""
     output.status("")
     if report.target is not None:
         for line in target_text(report.target):
@@ -103,11 +99,7 @@ def _notes(target: TargetReport) -> list[str]:
 
 
 def changes_text(report: CheckReport, hosts: Iterable[str] | None = None) -> list[str]:
-    """Return what has changed since the hosts last passed: one line, and one a host; none if healthy.
-
-    Args:
-        hosts: Of these alone; None means of all.
-    """
+    """Return what has changed since ``hosts``, or all, last passed: a line, and one a host; none if healthy."""
     if report.ok or report.last_passed is None:
         return []
     when = date_text(report.last_passed)
@@ -135,11 +127,7 @@ def show_way_to_details(output: Output, report: CheckReport) -> None:
 
 
 def show_finding(output: Output, finding: Finding, *, details: bool = True) -> None:
-    """Print a finding: what, on which hosts, what came of trying its cure, and what to do.
-
-    Args:
-        details: Also what was seen and expected, and all of the hint; else what to type first.
-    """
+    """Print a finding: what, where, what came of its cure, and what to do; without ``details`` what to type first."""
     paint = output.paint_out
     tell(output, _headline(paint, finding), HANGING)
     serious = finding.severity in (Severity.WARN, Severity.FAIL)
@@ -165,14 +153,16 @@ def show_finding(output: Output, finding: Finding, *, details: bool = True) -> N
 def _show_trial(output: Output, finding: Finding, proof: Proof) -> None:
     paint = output.paint_out
     end = paint("cured", "green") if proof.cured else paint("not cured", "yellow")
-    by = f" by `{_cure_line(finding.cure)}`" if proof.cured and finding.cure else ""
+    by = (
+        f" by `{next(iter(cure_lines(finding.cure)), '')}`" if proof.cured and finding.cure else ""
+    )
     tell(output, f"       {end}{by}: {proof.before} -> {proof.after}", HANGING + 4)
 
 
-def _cure_line(cure: Cure) -> str:
+def cure_lines(cure: Cure) -> list[str]:
     from distconsole.checks.fixes.cures import lines_to_type  # noqa: PLC0415 - other verbs need no checks
 
-    return next(iter(lines_to_type(cure)), "")
+    return lines_to_type(cure)
 
 
 def _headline(paint: Paint, finding: Finding) -> str:
@@ -226,21 +216,13 @@ def _show_summary(output: Output, report: CheckReport) -> None:
     paint = output.paint_out
     outcomes = Counter(outcome for cells in report.cells.values() for outcome in cells.values())
     lost = {host for found in report.findings if found.check == LOST for host in found.hosts}
-    reachable = sum(
-        1 for name, host in report.hosts.items() if host.reachable and name not in lost
-    )
-    counts = ", ".join(
-        f"{count} {outcome.replace('_', ' ')}" for outcome, count in outcomes.most_common()
-    )
-    verdict = paint(*OUTCOME_WORDS[report.outcome], "bold")
-    cancelled = "cancelled, " if report.cancelled else ""
+    reachable = sum(host.reachable and name not in lost for name, host in report.hosts.items())
+    counts = [f"{count} {outcome.replace('_', ' ')}" for outcome, count in outcomes.most_common()]
+    parts = ["cancelled"] if report.cancelled else []
+    parts.append(f"{reachable} of {len(report.hosts)} hosts reachable")
+    parts += [*(counts or ["nothing checked"]), f"{report.seconds:.1f} s"]
     output.data("")
-    tell(
-        output,
-        f"{verdict}: {cancelled}{reachable} of {len(report.hosts)} hosts reachable, "
-        f"{counts or 'nothing checked'}, {report.seconds:.1f} s",
-        2,
-    )
+    tell(output, f"{paint(*OUTCOME_WORDS[report.outcome], 'bold')}: {', '.join(parts)}", 2)
     if report.uncovered:
         tell(output, f"not covered: {'; '.join(report.uncovered)}", 2)
     if report.profile is not None:

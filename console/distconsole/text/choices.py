@@ -22,7 +22,7 @@ REASON = (f"  {RED} ", f"  {UNKNOWN} ")
 SHORT = {"Open MPI's daemons": "its daemons"}
 
 
-def panel_of(choices: Sequence[ChoiceReport], most: int = MAX_KINDS) -> list[tuple[str, ...]]:
+def _panel_of(choices: Sequence[ChoiceReport], most: int) -> list[str]:
     """Return the lines of the panel: hosts that are alike beside each other, engines below each other.
 
     Hosts that do not meet come first. Of kinds of hosts beyond ``most`` only the number is told.
@@ -41,16 +41,13 @@ def panel_of(choices: Sequence[ChoiceReport], most: int = MAX_KINDS) -> list[tup
     kinds = sorted(alike.items(), key=lambda kind: not any(RED in cell for cell in kind[0]))
     shown = kinds[:most]
     rest = sum(len(hosts) for _, hosts in kinds[most:])
-    heading = [
-        "",
-        *(_hosts_text(hosts) for _, hosts in shown),
-        *([f"{rest} others"] if rest else []),
-    ]
+    others = (f"{rest} others",) if rest else ()
+    heading = ("", *(_hosts_text(hosts) for _, hosts in shown), *others)
     lines = [
-        (SHORT.get(engine, engine), *(cells[row] for cells, _ in shown), *([""] if rest else []))
+        (SHORT.get(engine, engine), *(cells[row] for cells, _ in shown), *("" for _ in others))
         for row, engine in enumerate(engines)
     ]
-    return [tuple(heading), *lines]
+    return [f"  {line}" for line in table(heading, lines)]
 
 
 def _hosts_text(hosts: Sequence[str]) -> str:
@@ -86,20 +83,28 @@ def any_unmet(choices: Iterable[ChoiceReport]) -> bool:
     return any(choice.meets is False for choice in choices)
 
 
-def panel_lines(choices: Sequence[ChoiceReport], most: int = MAX_REASONS) -> list[str]:
-    """Return the panel as lines, and below it why what is red is red, in ``most`` lines."""
-    heading, *rows = panel_of(choices)
-    lines = ["interfaces that the engines take: as `distconsole run` starts them · by hand"]
-    lines += [f"  {line}" for line in table(heading, rows)]
-    reasons = reasons_of(choices)
+def panel_lines(
+    choices: Sequence[ChoiceReport], most: int = MAX_REASONS, width: int | None = None
+) -> list[str]:
+    """Return the panel as lines, and below it why what is red is red, in ``most`` lines.
+
+    Args:
+        width: Where the table would be wider, it has fewer kinds of hosts; None takes no heed.
+    """
+    kinds, panel = MAX_KINDS, _panel_of(choices, MAX_KINDS)
+    while width is not None and kinds > 1 and max(map(len, panel)) > width:
+        kinds -= 1
+        panel = _panel_of(choices, kinds)
+    lines = ["interfaces taken: as `distconsole run` starts them · by hand", *panel]
+    reasons = _reasons_of(choices)
     lines += [f"  {RED} {reason}" for reason in reasons[:most]]
     if len(reasons) > most:
         way = "--json has them all" if most >= MAX_REASONS else "--details"
         lines.append(f"  and {len(reasons) - most} more: {way}")
-    return [*lines, *(f"  {UNKNOWN} {line}" for line in unknown_of(choices))]
+    return [*lines, *(f"  {UNKNOWN} {line}" for line in _unknown_of(choices))]
 
 
-def unknown_of(choices: Iterable[ChoiceReport]) -> list[str]:
+def _unknown_of(choices: Iterable[ChoiceReport]) -> list[str]:
     """Return a line for each engine of which it is not known what it takes, as it would be by hand."""
     found: dict[str, str] = {}
     for choice in choices:
@@ -108,7 +113,7 @@ def unknown_of(choices: Iterable[ChoiceReport]) -> list[str]:
     return list(found.values())
 
 
-def reasons_of(choices: Iterable[ChoiceReport]) -> list[str]:
+def _reasons_of(choices: Iterable[ChoiceReport]) -> list[str]:
     """Return a line for each choice that does not meet, each once for both ways to start."""
     found: dict[str, list[str]] = {}
     for choice in choices:

@@ -125,12 +125,9 @@ class RunText:
             say(f"     {self._output.paint_err('hint:', 'cyan')} {event.hint}")
 
     def _link(self, event: LinkChanged) -> None:
-        if event.connected:
-            self._output.say(f"{event.host}: connected again; nothing was lost")
-        else:
-            self._output.say(
-                f"{event.host}: connection lost ({event.reason}); the run goes on, trying again"
-            )
+        lost = f"connection lost ({event.reason}); the run goes on, trying again"
+        words = "connected again; nothing was lost" if event.connected else lost
+        self._output.say(f"{event.host}: {words}")
         if self._output.live:  # nothing else may come for long
             self._output.status(
                 health_line(self._timeline, self._clock()), old_after=FRESH_SECONDS

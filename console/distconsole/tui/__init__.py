@@ -14,10 +14,7 @@ WITHOUT_REPLAY = "what works without: distconsole show {run}, logs {run}, report
 
 
 def open_screen(request: Request, config: Config) -> int:
-    """Open the screen on ``request`` and return the program's exit code.
-
-    Raises ConsoleError if there is no terminal for it, or the hosts given cannot be read.
-    """
+    """Open the screen and return the exit code; raises ConsoleError without a terminal, or if hosts cannot be read."""
     lacking = _lacking()
     if lacking:
         hint = WITHOUT

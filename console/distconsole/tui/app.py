@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+import select
+import signal
 import sys
-from collections.abc import Iterable
+import termios
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import ClassVar
+from types import FrameType
+from typing import Any, ClassVar
 
 from rich.console import RenderableType
 from rich.terminal_theme import TerminalTheme
@@ -22,19 +27,31 @@ from textual.widgets import Input
 from distconsole.config.paths import state_dir
 from distconsole.config.schema import Config
 from distconsole.config.shortcuts import startup_file
-from distconsole.grammar import VERBS
 from distconsole.model import requests as ask
 from distconsole.operations import perform
+from distconsole.operations.last_resort import STDERR, WRITE_SECONDS, LastResort
 from distconsole.tui.main_screen import SHORT_LINES, ConsoleScreen
-from distconsole.tui.prompt.keys import SCREEN_VERBS
+from distconsole.tui.prompt.keys import PROMPT_VERBS
 from distconsole.tui.prompt.shortcuts import Shortcuts, user_shortcuts
 from distconsole.tui.session import ConsoleSession
 from distconsole.tui.tasks import Perform
-from distconsole.tui.terminal.leaving import NO_KEY_PROTOCOL, Leaving, let_keys_signal
 from distconsole.tui.terminal.low_overhead import LowOverheadApp
 from distconsole.tui.theme.appearance import Appearance, no_color, theme_of
 from distconsole.tui.theme.themes import LOOKS
 from distconsole.tui.view_models.hosts import Clocks
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+STDIN = 0
+LFLAG = 3
+
+NO_KEY_PROTOCOL = "\x1b[=0u"
+"""Else Ctrl-C comes as an escape sequence from terminals that know Kitty's keys."""
+
+AS_BEFORE = (
+    b"\x1b[?1000l\x1b[?1003l\x1b[?1015l\x1b[?1006l\x1b[?2004l\x1b[?2048l\x1b[?1004l\x1b[?7h"
+    b"\x1b[<u\x1b[?1049l\x1b[?25h"
+)
+"""No mouse, no pasting, no sizes and no focus are told, lines wrap; keys, screen and cursor as they were."""
 
 FINDING = "a verb, a key, or words of what it does; Enter takes it, Escape goes back"
 
@@ -47,11 +64,7 @@ class Palette(CommandPalette):
 
 
 class ConsoleApp(LowOverheadApp[int]):
-    """distconsole, full screen.
-
-    Args:
-        theme: The theme to begin with; None leaves it to what was chosen before, and to the terminal.
-    """
+    """distconsole, full screen; ``theme`` None leaves it to what was chosen before, and to the terminal."""
 
     CSS_PATH = "app.tcss"
     TITLE = "distconsole"
@@ -63,6 +76,9 @@ class ConsoleApp(LowOverheadApp[int]):
         Binding("escape", "screen.swap_focus", "Prompt/view", show=False),
         Binding("ctrl+c", "screen.interrupt", "Cancel", show=False, system=True),
     ]
+
+    _screen_loop: asyncio.AbstractEventLoop | None = None
+    """Where a signal's handler may ask to leave."""
 
     def __init__(
         self,
@@ -78,7 +94,6 @@ class ConsoleApp(LowOverheadApp[int]):
         self.session = ConsoleSession(getattr(request, "where", ask.Where()), clocks, perform)
         # Without colours the filter that takes them away must be the one for the terminal's own.
         super().__init__(self.session.input_priority, ansi_color=True if no_color() else None)
-        self._screen_loop: asyncio.AbstractEventLoop | None = None
         self.main = ConsoleScreen(
             self.session,
             shortcuts or Shortcuts(Config()),
@@ -90,10 +105,7 @@ class ConsoleApp(LowOverheadApp[int]):
 
     @classmethod
     def open(cls, request: ask.Request, config: Config) -> int:
-        """Run the application and return the exit code.
-
-        Raises ConsoleError if the hosts given cannot be read.
-        """
+        """Run the application and return the exit code; raises ConsoleError if the hosts given cannot be read."""
         state = state_dir()
         app = cls(
             request,
@@ -116,9 +128,7 @@ class ConsoleApp(LowOverheadApp[int]):
         with contextlib.suppress(OSError):  # the terminal is gone
             for run in going:
                 print(f"{run} goes on without the console: distconsole attach {run}", flush=True)  # noqa: T201
-        if app.return_code:
-            return app.return_code
-        return session.first.exit_code if session.first is not None else code
+        return app.return_code or (session.first.exit_code if session.first is not None else code)
 
     def get_default_screen(self) -> Screen[object]:
         return self.main
@@ -132,7 +142,6 @@ class ConsoleApp(LowOverheadApp[int]):
             await super().on_event(event)
 
     def on_mount(self) -> None:
-        """Know where a signal's handler may ask to leave."""
         self._screen_loop = asyncio.get_running_loop()
 
     def on_resize(self) -> None:
@@ -162,7 +171,6 @@ class ConsoleApp(LowOverheadApp[int]):
 
     @property
     def ansi_theme(self) -> TerminalTheme:
-        """What the sixteen colours of printed text are in the theme that is on."""
         look = LOOKS.get(self.theme)
         return look.ansi if look is not None and look.ansi is not None else super().ansi_theme
 
@@ -181,7 +189,7 @@ class ConsoleApp(LowOverheadApp[int]):
                 yield SystemCommand(
                     f"{key.label} ({key.shown})", key.line, partial(main.dispatcher.press, key)
                 )
-        for verb, words in (*VERBS.items(), *SCREEN_VERBS.items()):
+        for verb, words in PROMPT_VERBS.items():
             yield SystemCommand(verb, words, partial(main.prompt.offer, f"{verb} "))
 
 
@@ -189,3 +197,60 @@ def wants_startup(request: ask.Request, config: Config) -> bool:
     """Whether the start-up file is done: wherever the console opens, unless somebody said no."""
     asked = getattr(request, "startup", None)
     return (config.startup if asked is None else asked) is not False
+
+
+class Leaving:
+    """What a signal does while the screen stands and is left; ``left_behind`` says in lines what may go on."""
+
+    def __init__(
+        self,
+        leave: Callable[[int], object],
+        is_leaving: Callable[[], bool],
+        left_behind: Callable[[], list[str]],
+    ) -> None:
+        self._leave, self._is_leaving = leave, is_leaving
+        self._asked = False
+        self._attributes = _attributes()
+        self._last = LastResort(left_behind, restore=self._restore)
+        # Not by the event loop, which may be what is stuck.
+        self._before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+
+    def __enter__(self) -> Leaving:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._last.close()
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        # First, for the next signal may come within this one.
+        asked, self._asked = self._asked, True
+        if asked or self._is_leaving():
+            self._last.begin(128 + number)
+        else:
+            self._leave(128 + number)
+
+    def _restore(self) -> None:
+        if self._attributes is None:
+            return
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(STDIN, termios.TCSANOW, self._attributes)
+        if select.select([], [STDERR], [], WRITE_SECONDS)[1]:  # where Textual draws
+            os.write(STDERR, AS_BEFORE)
+
+
+def let_keys_signal() -> None:
+    """Make Ctrl-C a signal again, which needs nothing of a screen that may be stuck."""
+    attributes = _attributes()
+    if attributes is not None:
+        attributes[LFLAG] |= termios.ISIG
+        with contextlib.suppress(termios.error):
+            termios.tcsetattr(STDIN, termios.TCSANOW, attributes)
+
+
+def _attributes() -> list[Any] | None:
+    try:
+        return termios.tcgetattr(STDIN)
+    except (OSError, termios.error):
+        return None

@@ -29,21 +29,10 @@ class Danger:
     yes: str
 
 
-def may_be_dangerous(request: ask.Request) -> bool:
-    """Whether ``assess`` need look at ``request`` at all."""
-    verb = verb_of(request)
-    return verb.asks or bool(verb.writes)
-
-
 def assess(request: ask.Request, now: float) -> tuple[ask.Request, Danger | None]:
-    """Return ``request``, with the very run that it means, and what is dangerous about it.
+    """Return ``request``, with the very run that it means, and what is dangerous about it at ``now`` (UNIX seconds).
 
-    It reads files, and may take as long as the file system takes.
-
-    Args:
-        now: UNIX seconds.
-
-    Raises ConsoleError if the run cannot be told, or its file not be read.
+    It reads files, which may take long. Raises ConsoleError if the run cannot be told, or its file not be read.
     """
     if isinstance(request, ask.Stop):
         return _assess_stop(request, now)
@@ -69,11 +58,9 @@ def overwriting(paths: Sequence[str], now: float) -> Danger | None:
         return None
     more = len(found) - NAMED_FILES
     names = ", ".join(str(path) for path, _ in found[:NAMED_FILES])
-    return Danger(
-        f"Overwrite {names}{f' and {more} more' if more > 0 else ''}?",
-        tuple(words for _, words in found[:NAMED_FILES]),
-        "overwrite",
-    )
+    others = f" and {more} more" if more > 0 else ""
+    details = tuple(words for _, words in found[:NAMED_FILES])
+    return Danger(f"Overwrite {names}{others}?", details, "overwrite")
 
 
 def _assess_stop(request: ask.Stop, now: float) -> tuple[ask.Request, Danger | None]:
@@ -100,7 +87,6 @@ def _assess_stop(request: ask.Stop, now: float) -> tuple[ask.Request, Danger | N
 
 
 def _ranks(plan: PlanMade | None, hosts: Sequence[str]) -> str:
-    """Return how many ranks on which hosts, in words."""
     each = {host.host: len(host.ranks) for host in plan.hosts} if plan else dict.fromkeys(hosts, 0)
     named = [f"{host} ({count})" if count else host for host, count in each.items()]
     more = f" and {len(named) - NAMED_HOSTS} more" if len(named) > NAMED_HOSTS else ""

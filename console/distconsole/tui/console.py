@@ -46,16 +46,10 @@ class Console(Protocol):
         """Run ``line`` as if it was typed at the prompt; ``quiet`` leaves it out of the transcript."""
 
     def choose_theme(self, name: str) -> str:
-        """Take a theme, the next one if ``name`` is empty; return what is said.
-
-        Raises UsageError if there is none.
-        """
+        """Take a theme, the next one if ``name`` is empty; return what is said, or raise UsageError."""
 
     def save_screenshot(self, path: str | None) -> str:
-        """Write what is on the screen into a file and return what is said.
-
-        Raises ConsoleError if it cannot be written.
-        """
+        """Write what is on the screen into a file; return what is said, or raise ConsoleError."""
 
     def candidates(self, verb: str) -> Iterable[str]:
         """Return what may follow a verb of the screen."""

@@ -39,7 +39,18 @@ class Job:
 
     @property
     def ending(self) -> Ending:
-        return ending_of(self.task)
+        task = self.task
+        match task.verb.interrupt:
+            case Interrupt.STOP_WORK | Interrupt.END_WORK:
+                return Ending.ASK
+            case Interrupt.STOP_RUN if task.run.plan is None:
+                return Ending.STOP
+            case Interrupt.STOP_RUN:
+                return Ending.NOT
+            case Interrupt.LEAVE_RUN if task.goes_on and task.run.started is not None:
+                return Ending.NOT
+            case _:
+                return Ending.LEAVE
 
     @property
     def is_stopping(self) -> bool:
@@ -63,9 +74,18 @@ class Job:
             return "ending"
         if not task.is_run or task.run.started is None:
             return task.voice.now
-        with task.reading():
+        with task.lock:
             ranks, steps = len(task.run.ranks), task.run.steps
         return f"{task.run.run}: {ranks} ranks" + (f", step {steps}" if steps else "")
+
+    def end(self) -> None:
+        """End it as far as it may be ended; what was told to stop before is killed."""
+        if self.ending is Ending.LEAVE:
+            self.task.leave()
+        elif self.is_stopping:
+            self.task.control.kill(StopReason.INTERRUPT)
+        elif self.ending is not Ending.NOT:
+            self.task.control.stop(StopReason.INTERRUPT)
 
 
 def jobs_of(tasks: list[RequestTask], now: float) -> list[Job]:
@@ -83,36 +103,12 @@ def _only_shows(task: RequestTask) -> bool:
     return opened or task.view == "cluster"
 
 
-def ending_of(task: RequestTask) -> Ending:
-    match task.verb.interrupt:
-        case Interrupt.STOP_WORK | Interrupt.END_WORK:
-            return Ending.ASK
-        case Interrupt.STOP_RUN if task.run.plan is None:
-            return Ending.STOP
-        case Interrupt.STOP_RUN:
-            return Ending.NOT
-        case Interrupt.LEAVE_RUN if task.goes_on and task.run.started is not None:
-            return Ending.NOT
-        case _:
-            return Ending.LEAVE
-
-
 def foremost(jobs: list[Job], view: str) -> Job | None:
     """Return the job that Ctrl-C means: that of the view, else the newest that may be ended; or None."""
     able = [job for job in jobs if job.ending is not Ending.NOT and not job.task.is_cancelled]
     if view == "check":
         able.sort(key=lambda job: not job.task.is_check)
     return next(iter(able), None)
-
-
-def end(task: RequestTask) -> None:
-    """End what ``task`` does, as far as it may be ended; what was told to stop before is killed."""
-    if ending_of(task) is Ending.LEAVE:
-        task.leave()
-    elif Job(task, 0.0).is_stopping:
-        task.control.kill(StopReason.INTERRUPT)
-    elif ending_of(task) in (Ending.STOP, Ending.ASK):
-        task.control.stop(StopReason.INTERRUPT)
 
 
 def spinner(now: float) -> str:

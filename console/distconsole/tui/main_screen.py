@@ -19,6 +19,14 @@ from distconsole.errors import ConsoleError
 from distconsole.model import requests as ask
 from distconsole.model.verbs import verb_of
 from distconsole.runs.conditions.load_fields import LoadRow
+from distconsole.tui.chrome import (
+    PRESSES,
+    TimeBar,
+    keys_content,
+    small_content,
+    title_content,
+    too_small,
+)
 from distconsole.tui.later import CallOnUiThread, RunLine
 from distconsole.tui.launch_form.form import LaunchForm
 from distconsole.tui.prompt.completer import LineCompleter
@@ -26,12 +34,11 @@ from distconsole.tui.prompt.history import History
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt.question import Question
 from distconsole.tui.prompt.shortcuts import Shortcuts
-from distconsole.tui.replaying import find_replay
+from distconsole.tui.replaying import ReplayTask
 from distconsole.tui.session import ConsoleSession
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.terminal.low_overhead import PunctualScreen
 from distconsole.tui.theme.appearance import Appearance
-from distconsole.tui.title import PRESSES, keys_content, small_content, title_content, too_small
 from distconsole.tui.verbs import CommandDispatcher
 from distconsole.tui.view_switcher import ViewSwitcher
 from distconsole.tui.views.cluster import ClusterView, load_rows_of
@@ -41,35 +48,10 @@ from distconsole.tui.views.transcript import TranscriptView
 from distconsole.tui.watches import Watches
 from distconsole.tui.widgets.lines import Said, Words
 from distconsole.tui.widgets.offer_list import OfferList
-from distconsole.tui.widgets.time_bar import TimeBar
 
 TICKS_PER_SECOND = 10
 SHORT_LINES = 30
 """A screen of fewer lines gives the transcript's tail less."""
-
-
-class PromptArea(Vertical):
-    """What stands below the views: the transcript's tail, completions, a question, the prompt, keys."""
-
-    def __init__(
-        self,
-        prompt: Prompt,
-        offers: OfferList,
-        question: Question,
-        id: str | None = None,  # noqa: A002
-    ) -> None:
-        super().__init__(Said(id="said"), offers, question, prompt, Words(id="keys"), id=id)
-        self._prompt = prompt
-
-    @on(OfferList.Chosen)
-    def take_offer(self, event: OfferList.Chosen) -> None:
-        self._prompt.choose(event.index)
-
-    @on(Question.Over)
-    def back_to_prompt(self) -> None:
-        """Where nothing has the focus, the prompt has."""
-        if self.screen.focused is None:
-            self._prompt.focus()
 
 
 class ConsoleScreen(PunctualScreen):
@@ -105,14 +87,14 @@ class ConsoleScreen(PunctualScreen):
         self._around: tuple[object, ...] = ()
 
     def compose(self) -> ComposeResult:
-        """Title, views, the time bar of a past run, and the prompt with what belongs to it."""
         yield self._title_line
         yield self.views
         yield TimeBar(id="time")
-        yield PromptArea(self.prompt, self._offers, self.question, id="bottom")
+        with Vertical(id="bottom"):
+            yield Said(id="said")
+            yield from (self._offers, self.question, self.prompt, Words(id="keys"))
 
     def on_mount(self) -> None:
-        """Begin with what was asked for."""
         self._appearance.begin(self.redraw)
         self.query_one(Said).forget()
         self.query_one(ClusterView).me = self.session.my_names
@@ -172,14 +154,9 @@ class ConsoleScreen(PunctualScreen):
         self.views.draw()
 
     def run_command(self, line: str, *, quiet: bool = False) -> None:
-        """Run ``line`` as if it was typed at the prompt; ``quiet`` leaves it out of the transcript."""
         self.dispatcher.run_command(line, quiet=quiet)
 
     def save_screenshot(self, path: str | None) -> str:
-        """Write what is on the screen into a file and return what is said.
-
-        Raises ConsoleError if it cannot be written.
-        """
         return save_screenshot(self.app, self.view, path)
 
     def candidates(self, verb: str) -> Iterable[str]:
@@ -188,25 +165,20 @@ class ConsoleScreen(PunctualScreen):
     def leave(self) -> None:
         self.app.exit()
 
-    def press(self, pressed: str) -> None:
-        """Type the line of a key, wherever the focus is."""
+    def press(self, pressed: str, *, letters: bool = True) -> bool:
+        """Type the line of a key, if it has one; ``letters`` says whether those of the view mean something."""
         keymap = self.shortcuts.keymap
-        key = keymap.of(pressed, self.view) or keymap.inside(
-            pressed, self.view, replayed=self.views.is_replayed
-        )
+        key = keymap.of(pressed, self.view)
+        if key is None and letters:
+            key = keymap.inside(pressed, self.view, replayed=self.views.is_replayed)
         if key is not None:
             self.dispatcher.press(key)
+        return key is not None
 
     def on_key(self, event: events.Key) -> None:
-        """Type the line of a key; letters mean something inside a view."""
-        keymap = self.shortcuts.keymap
-        key = keymap.of(event.key, self.view)
-        if key is None and self.views.has_focus_inside:
-            key = keymap.inside(event.key, self.view, replayed=self.views.is_replayed)
-        if key is not None:
+        if self.press(event.key, letters=self.views.has_focus_inside):
             event.stop()
             event.prevent_default()
-            self.dispatcher.press(key)
 
     @on(events.Click, "#title, #keys")
     def press_clicked(self, event: events.Click) -> None:
@@ -217,10 +189,19 @@ class ConsoleScreen(PunctualScreen):
             self.press(key)
 
     def action_swap_focus(self) -> None:
-        """Go from the prompt into the view and back."""
         if self.focused is self.prompt:
             self.focus_view()
         else:
+            self.prompt.focus()
+
+    @on(OfferList.Chosen)
+    def take_offer(self, event: OfferList.Chosen) -> None:
+        self.prompt.choose(event.index)
+
+    @on(Question.Over)
+    def back_to_prompt(self) -> None:
+        """Where nothing has the focus, the prompt has."""
+        if self.focused is None:
             self.prompt.focus()
 
     @on(Prompt.Entered)
@@ -241,7 +222,6 @@ class ConsoleScreen(PunctualScreen):
 
     @on(Prompt.Interrupted)
     def action_interrupt(self) -> None:
-        """Ctrl-C ends the foremost verb, never a run: say what was ended, or what ends a run."""
         self.dispatcher.interrupt()
 
     @on(RunsView.Opened)
@@ -281,7 +261,6 @@ class ConsoleScreen(PunctualScreen):
         return load_rows_of(task.load, self.session.hosts, self.session.clocks.monotonic(), me)
 
     def _draw_around(self) -> None:
-        """Draw what stands around the view, if it has changed."""
         session, size, view = self.session, self.app.size, self.view
         lines = session.transcript.drain()
         if lines:
@@ -289,7 +268,8 @@ class ConsoleScreen(PunctualScreen):
         room = 2 if size.height < SHORT_LINES else 3
         now = self.dispatcher.prompt_verbs.now_text(size.width - 2)
         self.query_one(Said).add(session.transcript.newest(), now, room)
-        past = find_replay(self.views.shown_task)
+        shown = self.views.shown_task
+        past = shown if isinstance(shown, ReplayTask) else None
         self.query_one(TimeBar).show_past(past)
         task, hosts, going = session.load_task, session.hosts, len(session.going)
         inside, told = self.views.has_focus_inside, task.version if task else -1
@@ -302,15 +282,8 @@ class ConsoleScreen(PunctualScreen):
         lost = sum(1 for host in hosts if task is not None and task.load.lost_because(host))
         keymap = self.shortcuts.keymap
         self._title_line.show(title_content(keymap, view, len(hosts), lost, going, size.width))
-        keys = keys_content(
-            keymap,
-            view,
-            inside=inside,
-            width=size.width,
-            replayed=bool(past),
-            goes_on=stoppable,
-            heat=heat,
-        )
+        about = {"inside": inside, "replayed": bool(past), "goes_on": stoppable, "heat": heat}
+        keys = keys_content(keymap, view, width=size.width, **about)
         self.query_one("#keys", Words).show(small_content(size) if too_small(size) else keys)
 
 
@@ -319,13 +292,9 @@ _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 
 
 def save_screenshot(app: App[Any], view: str, path: str | None) -> str:
-    """Write what is on the screen and return what is said.
+    """Write what is on the screen and return what is said; raises ConsoleError if it cannot be written.
 
-    Args:
-        path: The file; None makes up a name, in this folder, or where that may not be written, in the
-            folder of the console's state.
-
-    Raises ConsoleError if it cannot be written.
+    Without a ``path`` it makes up a name in this folder, else in that of the console's state.
     """
     picture = _FONTS.sub("", app.export_screenshot(title=f"distconsole {view}"))
     name = time.strftime(f"distconsole-{view}-%Y%m%d-%H%M%S.svg")

@@ -18,9 +18,9 @@ from distconsole.model import requests as ask
 from distconsole.model.time_text import duration_text
 from distconsole.model.verbs import verb_of
 from distconsole.text.run import note_text
-from distconsole.tui.confirmations import Danger, assess, may_be_dangerous, overwriting
+from distconsole.tui.confirmations import Danger, assess, overwriting
 from distconsole.tui.console import Console
-from distconsole.tui.jobs import SHORT_SECONDS, Ending, Job, end, foremost, jobs_of, spinner
+from distconsole.tui.jobs import SHORT_SECONDS, Ending, Job, foremost, jobs_of, spinner
 from distconsole.tui.later import run_in_thread
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt.question import Asked, Question, ask_from_thread
@@ -52,10 +52,8 @@ class PromptVerbs:
         match words:
             case ["jobs"]:
                 self._console.show_view("jobs")
-            case ["cancel"]:
-                self.cancel()
-            case ["cancel", which]:
-                self._cancel_one(which)
+            case ["cancel", *which] if len(which) <= 1:
+                self._cancel_named("".join(which))
             case ["save", *rest] if len(set(rest) - {"--yes", "-y"}) <= 1:
                 self._save([word for word in rest if word not in ("--yes", "-y")], rest)
             case ["clear"]:
@@ -63,7 +61,7 @@ class PromptVerbs:
                 self._console.query_one(TranscriptView).forget()
                 self._console.session.transcript.forget()
             case ["screenshot"]:
-                self._screenshot(None)
+                self._screenshot()
             case ["screenshot", path]:
                 self.ask_about_files([path], partial(self._screenshot, path))
             case ["yes" | "no" as answer]:
@@ -94,20 +92,17 @@ class PromptVerbs:
             console.show_view(view)
 
     def start(self, line: str, then: Callable[[RequestTask], None]) -> None:
-        """Start what ``line`` asks for, once it is sure that it is wanted.
-
-        Raises ConsoleError if it means nothing.
-        """
+        """Start what ``line`` asks for, once it is sure that it is wanted; raises ConsoleError if it means nothing."""
         if MASK in line:
             raise UsageError(
                 f"where {MASK} stands was a secret, which the history has not kept",
                 "type it again, or name a file of variables with --env-file",
             )
         request = self._console.session.request(line)
-        place = self._console.session.transcript.place
-        if getattr(request, "json", False) and verb_of(request).live:
+        place, verb = self._console.session.transcript.place, verb_of(request)
+        if getattr(request, "json", False) and verb.live:
             self._say("the screen shows it; --json is for programs: 'export RUN' prints the same")
-        if not may_be_dangerous(request):
+        if not (verb.asks or verb.writes):
             then(self._console.session.start(request, line))
             return
 
@@ -116,29 +111,19 @@ class PromptVerbs:
                 meant, danger = assess(request, self._console.session.clocks.unix())
             except ConsoleError as error:
                 return partial(self.fail, line, error, place)
-            return partial(
-                self._if_wanted, danger, lambda: then(self._console.session.start(meant, line))
-            )
+            start = self._console.session.start
+            return partial(self._if_wanted, danger, lambda: then(start(meant, line)))
 
         run_in_thread(self._console, work, "weigh")
 
     def fail(self, line: str, error: ConsoleError, place: str = "") -> None:
-        """Say what is wrong with ``line``, and have the right one ready.
-
-        Args:
-            place: The file and line that it stands in, if that is long done.
-        """
+        """Say what is wrong with ``line``, which may stand at ``place`` in a file, and have the right one ready."""
         if place:
             error = ConsoleError(f"{place}: {error.message}", error.hint)
         self._console.session.transcript.error(error)
         meant = mend_line(line, f"{error.message} {error.hint}")
         if meant is not None:
             self._console.query_one(Prompt).mean(meant)
-
-    def cancel(self) -> None:
-        """End the foremost of what goes on, and say so."""
-        if not self.interrupt():
-            self._say("nothing goes on that 'cancel' ends" + self._of_runs())
 
     def interrupt(self) -> bool:
         """Do what Ctrl-C means: end the foremost, if there is one; return whether there was."""
@@ -148,16 +133,9 @@ class PromptVerbs:
         return job is not None
 
     def now_text(self, width: int) -> str:
-        """What goes on, in one line, with the way out; nothing if there is none.
-
-        Args:
-            width: Cells there are; how it was asked for gives way first, then what it is at.
-        """
-        jobs = [
-            job
-            for job in self.jobs
-            if job.seconds >= SHORT_SECONDS and job.ending is not Ending.NOT
-        ]
+        """What goes on in ``width`` cells, with the way out; how it was asked for gives way first, then what it is at."""
+        able = [job for job in self.jobs if job.ending is not Ending.NOT]
+        jobs = [job for job in able if job.seconds >= SHORT_SECONDS]
         if not jobs:
             return ""
         job, *others = jobs
@@ -204,9 +182,8 @@ class PromptVerbs:
         """Do ``then``; if one of ``paths`` is there already, only if it may be overwritten."""
 
         def work() -> Callable[[], None]:
-            return partial(
-                self._if_wanted, overwriting(paths, self._console.session.clocks.unix()), then
-            )
+            danger = overwriting(paths, self._console.session.clocks.unix())
+            return partial(self._if_wanted, danger, then)
 
         run_in_thread(self._console, work, "look")
 
@@ -232,19 +209,22 @@ class PromptVerbs:
             lambda: task.control.asked is None and self._console.is_running,
         )
 
-    def _cancel_one(self, which: str) -> None:
+    def _cancel_named(self, which: str) -> None:
+        """End a job by its number, ``all`` that change nothing, or the foremost where nothing is named."""
         jobs = self.jobs
-        if which == "all":
-            able = [each for each in jobs if each.ending is Ending.LEAVE]
+        if which in ("", "all"):
+            able = [each for each in jobs if each.ending is Ending.LEAVE] if which else []
             for each in able:
                 self._cancel(each)
-            if not able:
-                self._say("nothing goes on that 'cancel all' ends" + self._of_runs())
+            if not (able or (not which and self.interrupt())):
+                self._say(
+                    f"nothing goes on that '{f'cancel {which}'.strip()}' ends{self._of_runs()}"
+                )
             return
-        job = next((each for each in jobs if str(each.number) == which), None)
+        by_number = {str(each.number): each for each in jobs}
+        job = by_number.get(which)
         if job is None:
-            numbers = ", ".join(str(each.number) for each in jobs)
-            hint = f"what goes on: {numbers}" if numbers else "nothing goes on"
+            hint = f"what goes on: {', '.join(by_number)}" if jobs else "nothing goes on"
             self.fail(f"cancel {which}", UsageError(f"nothing goes on as number {which}", hint))
         elif job.ending is Ending.NOT:
             run = job.task.run.run
@@ -256,18 +236,18 @@ class PromptVerbs:
     def _cancel(self, job: Job) -> None:
         if job.is_stopping:
             self._say(f"killing [{job.number}] {job.line}")
-            end(job.task)
+            job.end()
             return
         if job.ending is Ending.ASK:
             verb = job.task.line.split()[0]
             details = ("what it has started on the hosts is ended there",)
             danger = Danger(f"End [{job.number}] {job.line}?", details, f"end {verb}")
-            self._if_wanted(danger, partial(end, job.task))
+            self._if_wanted(danger, job.end)
             return
-        ending = isinstance(job.task.request, ask.Stop)
-        more = "; the run is being stopped all the same" if ending else ""
+        stops = isinstance(job.task.request, ask.Stop)
+        more = "; the run is being stopped all the same" if stops else ""
         self._say(f"cancelling [{job.number}] {job.line}{more}")
-        end(job.task)
+        job.end()
 
     def _of_runs(self) -> str:
         run = self._console.session.shown_run_name()
@@ -281,11 +261,8 @@ class PromptVerbs:
             try:
                 _write(path, text)
             except OSError as error:
-                return partial(
-                    self.fail,
-                    "save",
-                    ConsoleError(f"{path} cannot be written: {error.strerror}", "save FILE"),
-                )
+                wrong = ConsoleError(f"{path} cannot be written: {error.strerror}", "save FILE")
+                return partial(self.fail, "save", wrong)
             return partial(self._say, f"saved {text.count(chr(10))} lines as {path}")
 
         def save() -> None:
@@ -296,7 +273,7 @@ class PromptVerbs:
         else:
             self.ask_about_files([str(path)], save)
 
-    def _screenshot(self, path: str | None) -> None:
+    def _screenshot(self, path: str | None = None) -> None:
         try:
             self._say(self._console.save_screenshot(path))
         except ConsoleError as error:

@@ -51,7 +51,7 @@ WAYS = {
 class ReplayTask(RequestTask):
     """A stored run, as it was at the moment that is chosen: at first its end.
 
-    Its pictures (``run``, ``history``, ``load``) are those of that moment; its ``book`` has all lines.
+    Its pictures (``run``, ``history``, ``load``) are those of that moment; its ``log_buffer`` has all lines.
     """
 
     clock: ReplayClock | None = None
@@ -82,14 +82,10 @@ class ReplayTask(RequestTask):
         return self._shown_t
 
     def marks(self) -> list[Mark]:
-        """Return what stands out, as far as the run was read."""
         return [] if self.recording is None else list(self.recording.marks)
 
     def go(self, wanted: str) -> None:
-        """Show the moment that ``wanted`` means (``parse_time``; ``next`` and ``previous`` mark, too).
-
-        Raises ValueError if it means none.
-        """
+        """Show the moment that ``wanted`` means (``parse_time``, ``next``, ``previous``); raises ValueError if it is none."""
         head, recording = self.clock, self.recording
         if head is None or recording is None:
             self._wanted = wanted
@@ -101,16 +97,12 @@ class ReplayTask(RequestTask):
         self.wake()
 
     def go_to(self, t: float) -> None:
-        """Show the moment ``t``, UNIX seconds."""
         if self.clock is not None:
             self.clock.seek(t)
             self.wake()
 
     def play(self, words: Sequence[str]) -> None:
-        """Let it go on or stand: ``toggle``, ``pause``, ``faster``, ``slower``, or a speed.
-
-        Raises ValueError if that means nothing.
-        """
+        """Let it go on or stand: ``toggle``, ``pause``, ``faster``, ``slower``, or a speed; else raises ValueError."""
         head = self.clock
         if head is None:
             return
@@ -128,7 +120,6 @@ class ReplayTask(RequestTask):
         self.wake()
 
     def wake(self) -> None:
-        """Look at the clock now."""
         self._wake.set()
 
     def start(self) -> None:
@@ -223,7 +214,7 @@ class ReplayTask(RequestTask):
 
     def _keep(self, event: RunEvents) -> None:
         if isinstance(event, LogLine) and not event.transient:
-            self.book.add(event)
+            self.log_buffer.add(event)
         elif isinstance(event, RunEnded):
             self.exit_code = event.exit_code
         elif isinstance(event, RunFinding) and event.check == "run.record_damaged":
@@ -231,10 +222,7 @@ class ReplayTask(RequestTask):
 
 
 def _speed(words: Sequence[str]) -> int:
-    """Return the speed that is named; 0 for none.
-
-    Raises ValueError if it is none from 1 to 1000.
-    """
+    """Return the speed that is named; 0 for none; raises ValueError if it is none from 1 to 1000."""
     if not words:
         return 0
     text = words[0].lstrip("x")
@@ -255,32 +243,23 @@ def _load_of(timeline: RunTimeline) -> LoadModel:
     return picture
 
 
-def find_replay(task: RequestTask | None) -> ReplayTask | None:
-    """Return ``task`` if its moment can be chosen."""
-    return task if isinstance(task, ReplayTask) else None
-
-
 def cluster_task(run: RequestTask | None, load: RequestTask | None) -> RequestTask | None:
     """Return what the screen of the cluster shows: ``load``, or the hosts as they were in a past ``run``."""
-    past = find_replay(run)
-    return past if past is not None and (past.travelling or load is None) else load or run
+    past = isinstance(run, ReplayTask) and (run.travelling or load is None)
+    return run if past else load or run
 
 
 def travel(task: RequestTask | None, words: list[str]) -> None:
-    """Do what ``at``, ``play`` and ``pause`` mean for the run that is shown.
-
-    Raises ConsoleError if that is no past run, or the words mean nothing.
-    """
-    past = find_replay(task)
-    if past is None:
+    """Do what ``at``, ``play`` and ``pause`` mean for the run that is shown; raises ConsoleError if they mean nothing."""
+    if not isinstance(task, ReplayTask):
         raise ConsoleError(
             f"'{words[0]}' moves through a past run, and none is shown", "replay RUN shows one"
         )
     verb, rest = words[0], words[1:]
     try:
         if verb == "at":
-            past.go(" ".join(rest))
+            task.go(" ".join(rest))
         else:
-            past.play(["pause"] if verb == "pause" else rest)
+            task.play(["pause"] if verb == "pause" else rest)
     except ValueError as error:
         raise ConsoleError(str(error), f"{verb}: {SCREEN_VERBS[verb]}") from None

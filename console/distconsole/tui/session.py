@@ -8,7 +8,7 @@ import shlex
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
 
@@ -47,7 +47,17 @@ MAX_KEPT_RUNS = 20
 
 
 class ConsoleSession:
-    """What lives as long as the screen does."""
+    """What lives as long as the screen does; for operations a ``SessionSource``."""
+
+    own: Session | None = None
+    first: RequestTask | None = None
+    """What the console was opened for; its exit code is the program's."""
+    load_task: RequestTask | None = None
+    """Watches the hosts."""
+    confirm: Callable[[RequestTask, str], bool] | None = None
+    """Asks the person a question for a task, and blocks its thread."""
+    _chosen: RequestTask | None = None
+    _chosen_before: RequestTask | None = None
 
     def __init__(
         self, where: ask.Where, clocks: Clocks | None = None, perform: Perform = perform
@@ -55,50 +65,34 @@ class ConsoleSession:
         self.where = where
         self._perform = perform
         self.clocks = clocks or Clocks()
-        self._chosen: RequestTask | None = None
-        self._chosen_before: RequestTask | None = None
         self.transcript = Transcript()
         self.input_priority = InputPriority()
         self._numbers = count(1)
-        self.confirm: Callable[[RequestTask, str], bool] | None = None
-        """Asks the person a question for a task, and blocks its thread."""
         self.rings: deque[str] = deque(maxlen=MAX_RINGS)
         """What rings the terminal for runs; tasks put it in, the screen takes it out."""
         self.tasks: list[RequestTask] = []
-        self.first: RequestTask | None = None
-        """What the console was opened for; its exit code is the program's."""
-        self.load_task: RequestTask | None = None
-        """Watches the hosts."""
         self._open = contextlib.ExitStack()
-        self._own: Session | None = None
         self.looks: list[PlanPreview] = []
         """Looks at launches that are being filled in; they end with the session."""
         self._known = CompletionIndex(where.ssh_config)
 
     def begin(self, config: Config | None = None) -> None:
-        """Read the hosts; they are connected when first needed.
-
-        Raises ConsoleError if they cannot be read.
-        """
-        self._own = self._open.enter_context(open_session(self.where, config))
+        """Read the hosts, which are connected when first needed; raises ConsoleError if they cannot be read."""
+        self.own = self._open.enter_context(open_session(self.where, config))
 
     def end(self) -> list[str]:
         """Let go of everything and return the runs that go on."""
         going = self.going
         for task in self.tasks:
-            if task.verb.outlives:
-                task.control.leave()
-            else:
-                task.control.stop()
-        deadline = self.clocks.monotonic() + LEAVING_SECONDS
+            (task.control.leave if task.verb.outlives else task.control.stop)()
         for look in self.looks:
             look.leave()
-        waited: list[RequestTask | PlanPreview] = [*self.tasks, *self.looks]
-        for each in waited:
-            each.join(max(0.0, deadline - self.clocks.monotonic()))
-        for task in self.tasks:
-            if task.notifier is not None:
-                task.notifier.close(max(0.0, deadline - self.clocks.monotonic()))
+        deadline = self.clocks.monotonic() + LEAVING_SECONDS
+        notifiers = [task.notifier.close for task in self.tasks if task.notifier is not None]
+        joins: list[Callable[[float], object]] = [task.join for task in self.tasks]
+        joins += [look.join for look in self.looks]
+        for wait in (*joins, *notifiers):
+            wait(max(0.0, deadline - self.clocks.monotonic()))
         self._known.end()
         self._open.close()
         left = [task for task in going if task.verb.outlives]
@@ -115,35 +109,29 @@ class ConsoleSession:
     @property
     def live_runs(self) -> list[RequestTask]:
         """The tasks of runs that were followed as they went, and whose plan is known."""
-        return [
-            task
-            for task in self.tasks
-            if task.is_run and task.run.run and task.role is not RunRole.REPLAYS
-        ]
-
-    @property
-    def own(self) -> Session | None:
-        return self._own
+        runs = (task for task in self.tasks if task.is_run and task.run.run)
+        return [task for task in runs if task.role is not RunRole.REPLAYS]
 
     def answer(self, request: ask.Request, control: Control) -> Iterator[Event]:
         """Have ``request`` done for the screen alone, without a task."""
-        return self._perform(request, _Lender(self), control)
+        return self._perform(request, self, control)
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        return () if self._own is None else tuple(host.name for host in self._own.cluster.hosts)
+        return () if self.own is None else tuple(host.name for host in self.own.cluster.hosts)
 
     @property
     def my_names(self) -> tuple[str, ...]:
-        """The names under which the operator is known."""
-        return my_names(Cluster(()) if self._own is None else self._own.cluster)
+        return my_names(Cluster(()) if self.own is None else self.own.cluster)
 
-    def sessions(self, where: ask.Where) -> AbstractContextManager[Session]:
-        """Lend the console's own session, or of it the hosts named; open one for others.
+    @property
+    def at_hand(self) -> bool:
+        """Whether its hosts are there anyway, so that they are asked though nobody named them."""
+        return self.own is not None
 
-        Raises ConsoleError if the hosts cannot be read.
-        """
-        own, meant = self._own, where.over(self.where)
+    def __call__(self, where: ask.Where, /) -> AbstractContextManager[Session]:
+        """Lend the console's own session, or of it the hosts named; open one for others. Raises ConsoleError."""
+        own, meant = self.own, where.over(self.where)
         if own is None:
             return open_session(meant)
         if meant == self.where:
@@ -156,15 +144,12 @@ class ConsoleSession:
     def _lasting(self, where: ask.Where) -> ask.Where:
         """Return ``where`` over the console's, so that the console's own hosts are found from elsewhere, too."""
         meant = where.over(self.where)
-        if self._own is None or where.hosts is None:
+        if self.own is None or where.hosts is None:
             return meant
-        return replace(meant, hosts=list_as_reached(where.hosts, self._own.cluster))
+        return replace(meant, hosts=list_as_reached(where.hosts, self.own.cluster))
 
     def request(self, line: str) -> ask.Request:
-        """Return what ``line`` asks for; what it leaves open the configuration says.
-
-        Raises ConsoleError if it means nothing, or the configuration cannot be read.
-        """
+        """Return what ``line`` asks for, with what the configuration says; raises ConsoleError if it means nothing."""
         try:
             configured = load_config().verbs
         except UntrustedError as error:
@@ -195,7 +180,7 @@ class ConsoleSession:
         task = kind(
             request,
             line,
-            _Lender(self),
+            self,
             self.transcript,
             quiet=quiet,
             clocks=self.clocks,
@@ -223,15 +208,12 @@ class ConsoleSession:
         """Keep ``task``; forget those that ended and that no view would show again."""
         if task.is_run:
             self._chosen, self._chosen_before = task, self.shown_run()
-        latest = self.latest_check(), self.listing(), self.shown_run(), self.comparison()
-        shown = {id(each) for each in latest}
-        done = [kept for kept in self.tasks if kept.done and id(kept) not in shown]
-        old = [kept for kept in done if not kept.is_run] + done[:-MAX_KEPT_RUNS]
+        shown = self.latest_check(), self.listing(), self.shown_run(), self.comparison()
+        done = [kept for kept in self.tasks if kept.done and kept not in shown]
+        old = {kept for kept in done if not kept.is_run} | {*done[:-MAX_KEPT_RUNS]}
         for kept in old:
             kept.control.leave()
-        forgotten = {id(kept) for kept in old}
-        self.tasks = [kept for kept in self.tasks if id(kept) not in forgotten]
-        self.tasks.append(task)
+        self.tasks = [*(kept for kept in self.tasks if kept not in old), task]
 
     def vocabulary(self) -> Vocabulary:
         """Return what exists right now, for completion."""
@@ -245,22 +227,20 @@ class ConsoleSession:
                     about[name] = "goes on" if task.goes_on else about.get(name, "of this session")
         listed = (summary.run for task in self.tasks for summary in task.listed)
         runs |= dict.fromkeys((*listed, *names.runs))
-        ranks: list[int] = []
+        ranks: dict[str, str] = {}
         shown = self.shown_run()
         if shown is not None:
-            with shown.reading():
-                ranks = sorted(shown.run.ranks)
-                for rank in ranks:
-                    view = shown.run.ranks[rank]
-                    about[str(rank)] = f"{view.host}  {view.state}"
+            with shown.lock:
+                views = sorted(shown.run.ranks.items())
+                ranks = {str(rank): f"{view.host}  {view.state}" for rank, view in views}
         about |= dict.fromkeys(self.hosts, "of this console")
         return Vocabulary(
             hosts=tuple(dict.fromkeys((*self.hosts, *names.hosts))),
             runs=tuple(runs),
-            ranks=tuple(map(str, ranks)),
+            ranks=tuple(ranks),
             clusters=names.clusters,
             checks=(*Vocabulary().checks, *checks_by_id()),
-            about=about | checks_by_id(),
+            about=about | ranks | checks_by_id(),
             fields=condition_fields,
         )
 
@@ -301,22 +281,7 @@ class ConsoleSession:
         return next((task for task in found if task.done), next(iter(found), None))
 
     def _shown_in(self, view: str) -> Iterator[RequestTask]:
-        """Return the tasks that ``view`` shows, the newest first."""
         return (task for task in reversed(self.tasks) if task.view == view)
-
-
-@dataclass(frozen=True, slots=True)
-class _Lender:
-    """Lends the console's own session; that is there anyway, so its hosts are asked though nobody named them."""
-
-    session: ConsoleSession
-
-    @property
-    def at_hand(self) -> bool:
-        return self.session.own is not None
-
-    def __call__(self, where: ask.Where, /) -> AbstractContextManager[Session]:
-        return self.session.sessions(where)
 
 
 def repeat_request(request: ask.Check, check: str) -> tuple[ask.Check, str]:
@@ -333,10 +298,7 @@ def repeat_request(request: ask.Check, check: str) -> tuple[ask.Check, str]:
 
 
 def screen_words(line: str) -> list[str]:
-    """Return the words of ``line`` if it is about the screen alone, else nothing.
-
-    Raises ConsoleError never; a line that cannot be split is left to the grammar.
-    """
+    """Return the words of ``line`` if it is about the screen alone, else nothing."""
     try:
         words = shlex.split(line)
     except ValueError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 from distconsole.config.paths import runs_dir
 from distconsole.errors import ConsoleError
@@ -44,11 +44,22 @@ Perform = Callable[[ask.Request, SessionSource, Control], Iterator[Event]]
 
 
 class RequestTask:
-    """One request in a thread.
+    """One request in a thread; ``quiet`` if the screen asked, not the operator: then only errors are worth words."""
 
-    Args:
-        quiet: True if the screen asked, not the operator: then only errors are worth words.
-    """
+    version = 0
+    error: ConsoleError | None = None
+    exit_code = 0
+    done = False
+    compared: RunsCompared | None = None
+    notifier: Notifier | None = None
+    """Tells the operator what becomes of the run."""
+    end_told = False
+    """Whether its run's end was seen, or said where it was not."""
+    followed = False
+    """Whether the screen has gone on from a demo's check to its run."""
+    jumps = 0
+    """How often something else altogether came to be shown: that is drawn at once."""
+    _left = False
 
     def __init__(
         self,
@@ -66,41 +77,27 @@ class RequestTask:
     ) -> None:
         self.request = request
         self.input_priority = input_priority or InputPriority()
-        self.notifier: Notifier | None = None
-        """Tells the operator what becomes of the run."""
         self.number = number
         self.verb = verb_of(request)
         self._perform = perform
         self.line = line
         self.control = Control()
         self.lock = threading.Lock()
-        self.version = 0
         self.run = RunTimeline()
         self.left_behind = LeftBehind()
         folder = runs_dir()
-        self.book = LogBuffer(folder if folder.is_dir() else None)
+        self.log_buffer = LogBuffer(folder if folder.is_dir() else None)
         self.history = RankHistory()
         self.load = LoadModel()
         self.check = check or CheckModel()
         self.listed: list[RunSummary] = []
-        self.compared: RunsCompared | None = None
         self.launches: list[LaunchKept] = []
-        self.error: ConsoleError | None = None
-        self.exit_code = 0
-        self.done = False
-        self.end_told = False
-        """Whether its run's end was seen, or said where it was not."""
-        self.followed = False
-        """Whether the screen has gone on from a demo's check to its run."""
-        self.jumps = 0
-        """How often something else altogether came to be shown: that is drawn at once."""
         self._clocks = clocks or Clocks()
         self._sessions = sessions
         self.began = self._clocks.monotonic()
         title = f"[{number}] {mask_secrets(line)}" if number else line
         self.voice: Voice = transcript if quiet else transcript.voice(title)
         self._quiet = quiet
-        self._left = False
         self._thread = threading.Thread(target=self._work, name=f"task:{line[:40]}", daemon=True)
 
     def start(self) -> None:
@@ -112,7 +109,6 @@ class RequestTask:
         self.control.leave()
 
     def join(self, timeout_seconds: float) -> bool:
-        """Wait for the thread to end; return whether it did."""
         if self._thread.ident is None:
             return True
         self._thread.join(timeout_seconds)
@@ -154,11 +150,6 @@ class RequestTask:
         """Return the time from which the ages of hosts' samples (``load.seen_at``) are counted."""
         return self._clocks.monotonic()
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        with self.lock:
-            yield
-
     def fold(self, event: Event) -> None:
         with self.lock:
             self.version += 1
@@ -167,19 +158,20 @@ class RequestTask:
                 self.left_behind.see(event)
                 self.history.apply(event)
                 if isinstance(event, LogLine) and not event.transient:
-                    self.book.add(event)
-            if isinstance(event, RunEnded):
-                self.exit_code = event.exit_code
-            if isinstance(event, ConditionJudged):
-                self.exit_code = event.exit_code
-            if isinstance(event, CheckEnded) and not self.is_run:
-                self.exit_code = exit_code_of_check(event.report)
-            if isinstance(event, RunsCompared):
-                self.compared = event
-            if isinstance(event, RunListed):
-                self.listed.append(event.summary)
-            if isinstance(event, LaunchKept):
-                self.launches.append(event)
+                    self.log_buffer.add(event)
+            match event:
+                case RunEnded() | ConditionJudged():
+                    self.exit_code = event.exit_code
+                case CheckEnded() if not self.is_run:
+                    self.exit_code = exit_code_of_check(event.report)
+                case RunsCompared():
+                    self.compared = event
+                case RunListed():
+                    self.listed.append(event.summary)
+                case LaunchKept():
+                    self.launches.append(event)
+                case _:
+                    pass
             self.load.fold(event, self._clocks.monotonic())
             self.check.fold(event)
 
@@ -202,7 +194,6 @@ class RequestTask:
 
     def _follow(self) -> None:
         show = None if self._quiet else show_for(self.request, self.voice, on_screen=True)
-        drawn = self.verb.live
         events = self._perform(self.request, self._sessions, self.control)
         for event in events:
             self.input_priority.yield_to_input()
@@ -214,7 +205,7 @@ class RequestTask:
                 self.notifier.see(event)
             if show is None:
                 continue
-            if not (drawn and isinstance(event, RunEvent)):
+            if not (self.verb.live and isinstance(event, RunEvent)):
                 show.event(event)
             elif self.is_run and isinstance(event, NOTED):
                 self._note(event)
@@ -226,7 +217,8 @@ class RequestTask:
     def _conclude(self, events: Iterator[Event], show: Show | None) -> None:
         """Let an operation clear away what it began; a check tells what it has found so far."""
         if self.verb.interrupt is not Interrupt.REPORT:
-            _close(events)
+            if isinstance(events, Generator):
+                events.close()
             return
         with suppress(KeyboardInterrupt):  # it was over
             for event in interrupt(events):
@@ -246,8 +238,3 @@ class RequestTask:
         self.exit_code = error.exit_code
         self.voice.close()
         self.voice.error(error)
-
-
-def _close(events: Iterator[Event]) -> None:
-    if isinstance(events, Generator):
-        events.close()

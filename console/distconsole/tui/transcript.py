@@ -21,11 +21,7 @@ COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 class Voice:
-    """The transcript as one verb speaks into it; an ``Output`` for ``text``.
-
-    Args:
-        place: The file and line that asked for it, which errors name.
-    """
+    """The transcript as one verb speaks into it, an ``Output``; errors name ``place``, the file and line that asked."""
 
     live = True
     width: int | None = None
@@ -36,11 +32,7 @@ class Voice:
         self.title = title
         self.place = place
         self._transcript = transcript
-        self._status = ""
-
-    @property
-    def now(self) -> str:
-        return self._status
+        self.now = ""
 
     def data(self, line: str) -> None:
         self._transcript.add(self, line.split("\n"))
@@ -61,10 +53,10 @@ class Voice:
             self.say(f"{self.paint_err('hint:', 'cyan')} {hint}")
 
     def status(self, line: str, *, old_after: float | None = None) -> None:
-        self._status = line
+        self.now = line
 
     def close(self) -> None:
-        self._status = ""
+        self.now = ""
 
 
 class Transcript(Voice):

@@ -13,7 +13,7 @@ from distconsole.model import requests as ask
 from distconsole.tui.console import Console
 from distconsole.tui.launch_form.form import LaunchForm
 from distconsole.tui.prompt.input import Prompt
-from distconsole.tui.prompt.keys import SCREEN_VERBS, SORTS, TABS, VIEWS, Key
+from distconsole.tui.prompt.keys import PROMPT_VERBS, SCREEN_VERBS, SORTS, TABS, VIEWS, Key
 from distconsole.tui.prompt_verbs import PromptVerbs
 from distconsole.tui.replaying import travel
 from distconsole.tui.session import screen_words
@@ -79,10 +79,8 @@ class CommandDispatcher:
 
     def _with_all_verbs(self, line: str, error: ConsoleError) -> ConsoleError:
         """Return ``error``; for a wrong verb that is most like one of the screen's, one that says so."""
-        if "no verb" not in error.message:
-            return error
-        word = line.split()[0]
-        near = nearest(word, (*VERBS, *SCREEN_VERBS, *self._console.shortcuts.aliases))
+        word = line.split()[0] if "no verb" in error.message else ""
+        near = nearest(word, (*PROMPT_VERBS, *self._console.shortcuts.aliases))
         if near is None or near in VERBS:
             return error
         return ConsoleError(f"There is no verb {word!r}. Did you mean {near!r}?", "see 'help'")
@@ -99,12 +97,8 @@ class CommandDispatcher:
             console.query_one(Prompt).offer(line)
         else:
             line = self._once_more(line)
-            quiet = (
-                key.line in {tab.line for tab in TABS}
-                or key.inside
-                or line.startswith("launch")
-                or line in ("help", "quit")
-            )
+            shows = line in ("help", "quit", *(tab.line for tab in TABS))
+            quiet = key.inside or shows or line.startswith("launch")
             self.run_command(line, quiet=quiet)
             if quiet:
                 console.query_one(Prompt).tell(f"{key.shown}: {line}")
@@ -286,12 +280,9 @@ class CommandDispatcher:
 
     def _once_more(self, line: str) -> str:
         """Return ``line``; of a run that is being stopped already it kills what is left."""
-        words = line.split()
-        if words[:1] != ["stop"] or len(words) != 2:
-            return line
-        tasks = (task for task in self._console.session.tasks if not task.done)
-        stopping = (task.request.run for task in tasks if isinstance(task.request, ask.Stop))
-        return f"{line} --grace 0" if words[1] in stopping else line
+        requests = (task.request for task in self._console.session.tasks if not task.done)
+        stops = (f"stop {request.run}" for request in requests if isinstance(request, ask.Stop))
+        return f"{line} --grace 0" if line in stops else line
 
     def _run_for(self, line: str) -> str:
         """The run that a key is about: only one that goes on can be stopped."""

@@ -24,12 +24,7 @@ LoadRows = Callable[[RequestTask], list[LoadRow]]
 
 @dataclass(slots=True)
 class Watch:
-    """One condition.
-
-    Attributes:
-        since: When it came true (monotonic seconds); None while it is not.
-        seen: What it was last asked of, and the version of that.
-    """
+    """One condition; ``since`` when it is true, and of which task and version it was ``seen`` last."""
 
     number: int
     condition: Condition[Any]
@@ -51,10 +46,7 @@ class Watches:
         self._looked = float("-inf")
 
     def add(self, text: str, *, hosts_first: bool) -> str:
-        """Watch ``text``; of the run or of the hosts, whichever has its fields. Return what is said.
-
-        Raises UsageError if it means nothing of either.
-        """
+        """Watch ``text`` of the run or of the hosts, whichever has its fields; return what is said, or raise UsageError."""
         if len(self.kept) >= MAX_WATCHES:
             return f"{MAX_WATCHES} watches are enough: unwatch NUMBER ends one"
         tables: list[tuple[Fields[Any], bool]] = [(RANK_FIELDS, True), (LOAD_FIELDS, False)]
@@ -83,30 +75,25 @@ class Watches:
         return f"no more: {', '.join(watch.words for watch in gone)}"
 
     def listed(self) -> str:
-        """Return all watches in words."""
-        if not self.kept:
-            return "nothing is watched: watch EXPR, such as: watch state=failed"
-        return "\n".join(
-            f"{watch.words}: {'true' if watch.since is not None else 'not true'}"
-            for watch in self.kept
-        )
+        states = (f"{watch.words}: {'not ' * (watch.since is None)}true" for watch in self.kept)
+        return "\n".join(states) or "nothing is watched: watch EXPR, such as: watch state=failed"
 
     def hurry(self) -> None:
         self._looked = float("-inf")
 
     def look(self, run: RequestTask | None, load: RequestTask | None) -> list[str]:
         """Return what is to be said, at most once a second."""
-        moment = time.monotonic()
-        if not self.kept or moment - self._looked < LOOK_SECONDS:
+        now = time.monotonic()
+        if not self.kept or now - self._looked < LOOK_SECONDS:
             return []
-        self._looked = moment
+        self._looked = now
         said = (self._look(watch, run if watch.of_ranks else load) for watch in self.kept)
         return [line for line in said if line]
 
     def _look(self, watch: Watch, task: RequestTask | None) -> str:
         if task is None or watch.seen == (id(task), task.version):
             return ""
-        with task.reading():
+        with task.lock:
             if id(task) != watch.seen[0]:
                 watch.since = None  # of another run
             watch.seen = id(task), task.version

@@ -14,8 +14,8 @@ from distconsole.runs.health import Tone, health_line, health_of
 from distconsole.runs.pace import TOGETHER_SECONDS
 from distconsole.runs.present import present, sights_of, slow_ranks, standing_ranks
 from distconsole.runs.timeline import RunTimeline
-from distconsole.tui.views.heat import troubles_of
 from distconsole.tui.views.ranks import RANK_COLUMNS, rank_rows
+from distconsole.tui.views.run import troubles_of
 from unit.runs.test_reduce import T0, Feed
 
 HOSTS = ("h0", "h1", "h2", "h3")

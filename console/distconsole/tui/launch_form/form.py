@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Set
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import msgspec
 from textual import on
 
-from distconsole.config.hosts import resolve_cluster
 from distconsole.config.load import load_config
 from distconsole.errors import ConsoleError
 from distconsole.grammar.drafts import draft_of
@@ -32,6 +30,9 @@ from distconsole.tui.widgets.line_table import LineTable
 class LaunchForm(LaunchView):
     """The view of a launch, with the launch that it is about."""
 
+    _launches: RequestTask | None = None
+    _mirrored = ""
+
     def __init__(
         self,
         session: ConsoleSession,
@@ -45,12 +46,8 @@ class LaunchForm(LaunchView):
         self._prompt = prompt
         self._bring = bring
         self._run_line = run
-        self.lines = lines = LaunchLines(session)
-        self.model = LaunchFormModel(
-            lines.look, lambda: lines.hosts, self._lost, lines.beside_hosts
-        )
-        self._launches: RequestTask | None = None
-        self._mirrored = ""
+        self._hosts: tuple[Host, ...] | None = None
+        self.model = LaunchFormModel(self._look, self.known_hosts, self._lost)
 
     def enter(self) -> None:
         """Begin with the line that stands in the prompt: the view comes onto the screen."""
@@ -84,7 +81,7 @@ class LaunchForm(LaunchView):
         going = {each.run.run for each in self._session.going}
         launches = [_mark_going(each, going) for each in task.launches] if task is not None else []
         now = self._session.clocks.monotonic()
-        self.show(self.model, self.lines.hosts, load, launches, now)
+        self.show(self.model, self.known_hosts(), load, launches, now)
 
     def run_verb(self, words: list[str]) -> bool:
         """Run ``launch``, ``launch start`` and the like; return whether it means anything."""
@@ -154,7 +151,7 @@ class LaunchForm(LaunchView):
         if kept is None:
             return
         try:
-            line = self.lines.line_of(self.lines.shortened(kept.request))
+            line = self._line_of(self._shorten(kept.request))
         except ConsoleError as error:
             self._session.transcript.error(error)
             return
@@ -191,36 +188,19 @@ class LaunchForm(LaunchView):
         self.list_last(shown=True)
 
     def _copy(self) -> None:
-        """Put the shell's command for the same launch into the clipboard, and say it."""
         latest, say = self.model.latest, self._session.transcript.say
         if latest is None or latest.line != self.model.line or latest.request is None:
             say("nothing to copy yet: the launch is not understood")
             return
         try:
-            command = f"distconsole {self.lines.line_of(latest.request, outside=True)}"
+            command = f"distconsole {self._line_of(latest.request, outside=True)}"
         except ConsoleError as error:
             self._session.transcript.error(error)
             return
         self.app.copy_to_clipboard(command)
         say(f"copied: {command}")
 
-
-def _mark_going(kept: LaunchKept, going: Set[str]) -> LaunchKept:
-    """Return a launch of before; of one that this session follows it knows that it goes on."""
-    if kept.summary.run not in going:
-        return kept
-    summary = msgspec.structs.replace(kept.summary, state="running")
-    return msgspec.structs.replace(kept, summary=summary)
-
-
-class LaunchLines:
-    """What a form asks of a session."""
-
-    def __init__(self, session: ConsoleSession) -> None:
-        self._session = session
-        self._hosts: tuple[Host, ...] | None = None
-
-    def look(self, line: str, launchers: bool) -> PlanPreview:
+    def _look(self, line: str, launchers: bool) -> PlanPreview:
         """Return a look at what ``line`` would launch, to be started; it ends with the session."""
         session = self._session
 
@@ -233,41 +213,20 @@ class LaunchLines:
         session.looks = [each for each in session.looks if each.goes_on] + [look]
         return look
 
-    @property
-    def hosts(self) -> tuple[Host, ...]:
+    def known_hosts(self) -> tuple[Host, ...]:
         """The console's own hosts, without a port that the configuration gives to whoever names them."""
         own = self._session.own
         if own is None:
             return ()
         if self._hosts is None:
+            settings = own.config.settings
             self._hosts = tuple(
-                replace(host, port=None)
-                if host.port == own.config.settings(host.name).port
-                else host
+                replace(host, port=None) if host.port == settings(host.name).port else host
                 for host in own.cluster.hosts
             )
         return self._hosts
 
-    def beside_hosts(self, text: str) -> dict[str, str]:
-        """Return the options that have hosts named by ``text`` reached as the console's own are."""
-        reached = self._session.own
-        if reached is None:
-            return {}
-        own, where = reached.cluster, ask.Where(hosts=text).over(self._session.where)
-        try:
-            named = resolve_cluster(where, reached.config, os.environ)
-        except ConsoleError:
-            return {}
-        pairs = [(host, own.host(host.name) or host) for host in named.hosts]
-        found: dict[str, set[str | None]] = {
-            "python": {known.python for host, known in pairs if known.python != host.python},
-            "setup": {known.setup for host, known in pairs if known.setup != host.setup},
-            "ssh_config": {own.ssh_config} - {named.ssh_config},
-        }
-        alone = {name: next(iter(values)) for name, values in found.items() if len(values) == 1}
-        return {name: value for name, value in alone.items() if value}
-
-    def shortened(self, request: ask.Run) -> ask.Run:
+    def _shorten(self, request: ask.Run) -> ask.Run:
         """Return ``request``, which was kept, as it reads here: hosts and folder of ours go unsaid."""
         own = self._session.own
         if own is not None:
@@ -277,11 +236,16 @@ class LaunchLines:
             request = replace(request, workdir=None)
         return replace(request, json=False, dry_run=False)
 
-    def line_of(self, request: ask.Run, *, outside: bool = False) -> str:
-        """Return the line that asks for ``request`` at the prompt, or in a shell if ``outside``.
-
-        Raises ConsoleError if the configuration cannot be read.
-        """
+    def _line_of(self, request: ask.Run, *, outside: bool = False) -> str:
+        """Return the line that asks for ``request`` at the prompt, or in a shell if ``outside``."""
         if outside:
             request = replace(request, where=request.where.over(self._session.where))
         return draft_of(request, load_config().verbs).line()
+
+
+def _mark_going(kept: LaunchKept, going: Set[str]) -> LaunchKept:
+    """Return a launch of before; of one that this session follows it knows that it goes on."""
+    if kept.summary.run not in going:
+        return kept
+    summary = msgspec.structs.replace(kept.summary, state="running")
+    return msgspec.structs.replace(kept, summary=summary)

@@ -55,31 +55,28 @@ class LaunchFormModel:
     Args:
         look: Begins a look at a line: its text, whether launchers are to be judged.
         lost: Why a host is not connected right now; None if it is, or nothing is known.
-        name: What must stand beside a list of hosts so that they are reached as the console's own.
     """
+
+    broken: ConsoleError | None = None
+    latest: PlanPreview | None = None
+    shown: PlanPreview | None = None
+    wanted = False
+    _judged_for: tuple[str, ...] | None = None
+    _ticks_to_go = 0
+    _planned: tuple[str, tuple[str, ...]] | None = None
 
     def __init__(
         self,
         look: Callable[[str, bool], PlanPreview],
         hosts: Callable[[], Sequence[Host]],
         lost: Callable[[str], str | None],
-        name: Callable[[str], dict[str, str]],
     ) -> None:
         self._look = look
         self._hosts = hosts
         self._lost = lost
-        self._name = name
-        self._beside: dict[str, str] = {}
         self.draft = Draft()
         self.line = self.draft.line()
-        self.broken: ConsoleError | None = None
-        self.latest: PlanPreview | None = None
-        self.shown: PlanPreview | None = None
         self.refused: dict[str, str] = {}
-        self.wanted = False
-        self._judged_for: tuple[str, ...] | None = None
-        self._ticks_to_go = 0
-        self._planned: tuple[str, tuple[str, ...]] | None = None
         self._looks: list[PlanPreview] = []
 
     @property
@@ -121,16 +118,9 @@ class LaunchFormModel:
         draft = self.draft
         for name in NAMES_OF_HOSTS:
             draft = draft.giving(name, ())
-        for name, value in self._beside.items():
-            if draft.text(name) == value:
-                draft = draft.giving(name, ())
-        self._beside = {}
         if set(names) != set(known) or not as_known or not names:
             text = ",".join(_host_words(name, said.get(name), known.get(name)) for name in names)
             draft = draft.giving("hosts", (text,))
-            self._beside = self._name(text) if names else {}
-            for name, value in self._beside.items():
-                draft = draft if draft.text(name) else draft.giving(name, (value,))
         self.fill(draft)
 
     def _said_hosts(self) -> dict[str, NamedHost]:
@@ -157,16 +147,11 @@ class LaunchFormModel:
         self._ticks_to_go = max(0, self._ticks_to_go - 1)
         self._looks = [look for look in self._looks if look.goes_on]
         self._learn()
-        away = self._away()
-        key = (self.line, away)
-        if (
-            self._planned != key
-            and not self._ticks_to_go
-            and self._may_plan
-            and len(self._looks) < MOST_LOOKS
-        ):
+        key = (self.line, self._away())
+        rested = self._may_plan and not self._ticks_to_go
+        if self._planned != key and rested and len(self._looks) < MOST_LOOKS:
             self._planned = key
-            self._plan(away)
+            self._plan(key[1])
         return self.wanted and self.settled
 
     @property
@@ -181,10 +166,6 @@ class LaunchFormModel:
             return True
         latest = self.latest
         return latest is not None and latest.line == self.line and latest.done
-
-    @property
-    def waits(self) -> bool:
-        return self._may_plan and self._ticks_to_go > 0
 
     @property
     def trouble(self) -> Trouble | None:
@@ -250,9 +231,8 @@ class LaunchFormModel:
 
     def _away(self) -> tuple[str, ...]:
         """Return the hosts of the launch that are known not to answer."""
-        if "hosts" not in self.draft.given and any(
-            name in self.draft.given for name in NAMES_OF_HOSTS
-        ):
+        given = self.draft.given
+        if "hosts" not in given and any(name in given for name in NAMES_OF_HOSTS):
             return ()
         return tuple(name for name in self.chosen_hosts or () if self._lost(name) is not None)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 
 from distconsole.errors import ConsoleError, UsageError
 from distconsole.model import requests as ask
-from distconsole.model.events import Event, LaunchersJudged, Narration, ScriptSought, TextMade
+from distconsole.model.events import Event, LaunchersJudged, Narration, ScriptSought
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import PlanMade
 from distconsole.operations import Control
@@ -27,6 +27,14 @@ class PlanPreview:
         refused: By launcher why it would not do; None while that is not known.
     """
 
+    request: ask.Run | None = None
+    plan: PlanMade | None = None
+    notes: tuple[tuple[str, bool], ...] = ()
+    refused: dict[str, str] | None = None
+    sought: ScriptSought | None = None
+    error: ConsoleError | None = None
+    done = False
+
     def __init__(
         self,
         line: str,
@@ -38,14 +46,6 @@ class PlanPreview:
     ) -> None:
         self.line = line
         self.began = began
-        self.request: ask.Run | None = None
-        self.plan: PlanMade | None = None
-        self.notes: tuple[tuple[str, bool], ...] = ()
-        self.text = ""
-        self.refused: dict[str, str] | None = None
-        self.sought: ScriptSought | None = None
-        self.error: ConsoleError | None = None
-        self.done = False
         self._parse = parse
         self._foresee = foresee
         self._launchers = launchers
@@ -63,9 +63,6 @@ class PlanPreview:
     def leave(self) -> None:
         """Look no further; nobody wants to know."""
         self._control.leave()
-
-    def _is_left(self) -> bool:
-        return self._control.asked is not None
 
     @property
     def goes_on(self) -> bool:
@@ -91,11 +88,9 @@ class PlanPreview:
         if not isinstance(request, ask.Run):
             raise UsageError("this launches nothing", "run SCRIPT")
         self.request = request
-        if self._is_left():
-            return
         events = self._foresee(ask.Foresee(request, self._launchers), self._control)
         for event in events:
-            if self._is_left():
+            if self._control.asked is not None:
                 if isinstance(events, Generator):
                     events.close()
                 return
@@ -107,8 +102,6 @@ class PlanPreview:
                 self.plan = event
             case Narration():
                 self.notes += ((event.text, event.severity is not Severity.INFO),)
-            case TextMade():
-                self.text = event.text
             case ScriptSought():
                 self.sought = event
             case LaunchersJudged():

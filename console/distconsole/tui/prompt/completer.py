@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from itertools import islice
+from pathlib import Path
 
-from distconsole.grammar import VERBS, Completion, complete_line
-from distconsole.grammar.completion.complete import Listing, going_on
+from distconsole.grammar import Completion, complete_line
+from distconsole.grammar.completion.complete import Listing, going_on, read_folder
 from distconsole.grammar.secrets import mask_secrets
 from distconsole.grammar.words import open_line
 from distconsole.runs.compare.statistics import AXES
@@ -16,8 +20,7 @@ from distconsole.runs.conditions.load_fields import LOAD_FIELDS
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS
 from distconsole.tui.jobs import jobs_of
 from distconsole.tui.prompt.completion_index import checks_by_id
-from distconsole.tui.prompt.folders import Folders
-from distconsole.tui.prompt.keys import SCREEN_VERBS, SORTS, VIEWS
+from distconsole.tui.prompt.keys import PROMPT_VERBS, SCREEN_VERBS, SORTS, VIEWS
 from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.replaying import MOMENTS, WAYS
 from distconsole.tui.session import ConsoleSession
@@ -46,7 +49,7 @@ STANDING: Mapping[str, Words] = {
     "play": WAYS,
     "axis": dict.fromkeys(AXES, ""),
     "unwatch": {"all": "every watch"},
-    "help": VERBS | SCREEN_VERBS,
+    "help": PROMPT_VERBS,
     "launch": {
         "last": "what was launched before",
         "start": "what the form says",
@@ -57,6 +60,14 @@ STANDING: Mapping[str, Words] = {
 
 OF_FILES = ("save", "screenshot")
 """Verbs of the screen whose word is a file."""
+
+
+PATIENCE_SECONDS = 0.03
+"""A key is answered well within 50 ms."""
+FRESH_SECONDS = 2.0
+MAX_ENTRIES = 20_000
+MAX_READING = 8
+"""So many folders may hang before no further one is read."""
 
 
 class LineCompleter:
@@ -96,9 +107,9 @@ class LineCompleter:
         if not typed.words:
             found = complete_line(line, vocabulary, listing=listing)
             aliases = self._shortcuts.aliases.values()
-            own = _among(SCREEN_VERBS, line)
-            own += _among({alias.name: f"= {mask_secrets(alias.line)}" for alias in aliases}, line)
-            return sorted(found + own, key=lambda each: each.word)
+            own = {alias.name: f"= {mask_secrets(alias.line)}" for alias in aliases}
+            found += _among({**SCREEN_VERBS, **own}, line)
+            return sorted(found, key=lambda each: each.word)
         verb = typed.words[0]
         if verb in ("watch", "filter"):
             return _names(line, FIELDS)
@@ -121,10 +132,8 @@ class LineCompleter:
                 return checks_by_id()
             case "heat":
                 task = session.shown_run()
-                quantities = task.history.known if task is not None else []
-                return {"span": "minutes or the whole run", "next": ""} | dict.fromkeys(
-                    quantities, ""
-                )
+                known = dict.fromkeys(task.history.known if task is not None else (), "")
+                return {"span": "minutes or the whole run", "next": "", **known}
             case "mark":
                 return dict.fromkeys(session.vocabulary().runs, "")
             case "cancel":
@@ -156,3 +165,53 @@ def _names(line: str, names: Words) -> list[Completion]:
         for name, meaning in names.items()
         if name.startswith(line[start:])
     ]
+
+
+class Folders:
+    """A ``Listing`` that never blocks for longer than ``PATIENCE_SECONDS``; ``came`` is called from a thread
+    when a folder was read that somebody did not wait for.
+    """
+
+    def __init__(self, came: Callable[[], None], read: Listing = read_folder) -> None:
+        self._came = came
+        self._read = read
+        self._kept: dict[Path, tuple[float, list[tuple[str, bool]]]] = {}
+        self._reading: dict[Path, threading.Thread] = {}
+        self.waiting = ""
+        """The folder that the last listing was asked of and that has not answered, or nothing."""
+
+    def list(
+        self, folder: Path, patience_seconds: float = PATIENCE_SECONDS
+    ) -> Iterable[tuple[str, bool]]:
+        """Return the entries of ``folder``, or what was known of it, or nothing yet."""
+        self.waiting = ""
+        at, entries = self._kept.get(folder, (float("-inf"), []))
+        if time.monotonic() - at < FRESH_SECONDS:
+            return entries
+        self.waiting = str(folder)
+        reader = self._reading.get(folder)
+        if reader is None:
+            if len(self._reading) >= MAX_READING:
+                return entries
+            reader = threading.Thread(
+                target=self._work, args=(folder,), name="folder", daemon=True
+            )
+            self._reading[folder] = reader
+            reader.start()
+        reader.join(patience_seconds)
+        if not reader.is_alive():
+            self.waiting = ""
+        return self._kept.get(folder, (0.0, entries))[1]
+
+    def glance(self, folder: Path) -> Iterable[tuple[str, bool]]:
+        """As ``list``, without waiting."""
+        return self.list(folder, 0.0)
+
+    def _work(self, folder: Path) -> None:
+        entries = list(islice(self._read(folder), MAX_ENTRIES))
+        if len(self._kept) > MAX_READING:
+            self._kept = {}
+        self._kept[folder] = (time.monotonic(), entries)
+        del self._reading[folder]
+        if self.waiting == str(folder):
+            self._came()

@@ -18,13 +18,9 @@ MAX_READ_BYTES = 4 << 20
 
 
 class History:
-    """Lines typed before, oldest first and each once, in a file of one line each.
+    """Lines typed before, oldest first and each once, in the file at ``path``; without one for this session only.
 
-    Several consoles may use the file at once: each adds to its end, and sees what the others added
-    when it looks again.
-
-    Args:
-        path: The file; None keeps them for this session only.
+    Several consoles may add to the file, and each sees what the others added when it looks again.
     """
 
     def __init__(self, path: Path | None) -> None:

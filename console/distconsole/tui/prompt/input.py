@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import takewhile
 from typing import Protocol
 
 from textual import events
@@ -55,11 +56,7 @@ class _Ghost(Suggester):
 
 @dataclass(slots=True)
 class _Walk:
-    """A walk through a list.
-
-    Attributes:
-        searching: Whether the line is what is looked for, and the list what was found.
-    """
+    """A walk through a list; ``searching`` where it is what was found, and the line what is looked for."""
 
     typed: str
     cursor: int
@@ -75,25 +72,33 @@ class Prompt(Input):
     Prompt.-searching { background: $primary 20%; }
     """
 
+    @dataclass
     class Entered(Message):
         """A line is to be done; ``value`` as it was typed."""
 
-        def __init__(self, value: str) -> None:
-            super().__init__()
-            self.value = value
+        value: str
 
+    @dataclass
     class Paged(Message):
         """The view above should go back (-1) or on (1) by a page."""
 
-        def __init__(self, direction: int) -> None:
-            super().__init__()
-            self.direction = direction
+        direction: int
 
     class Interrupted(Message):
         """Ctrl-C on an empty line: whoever presses it wants something to stop."""
 
     class FilesCame(Message):
         """A folder that was slow has answered."""
+
+    _walk: _Walk | None = None
+    _put_there = ""
+    _place: int | None = None
+    _typed = ""
+    _meant = ""
+    _awaited: str | None = None
+    """The line for which a folder was asked that had not answered."""
+    _noted: str | None = None
+    """The line that the note in place of a list is about."""
 
     def __init__(
         self,
@@ -113,15 +118,6 @@ class Prompt(Input):
         self._history = history
         self._completer = completer
         self._offers = offers
-        self._walk: _Walk | None = None
-        self._put_there = ""
-        self._place: int | None = None
-        self._typed = ""
-        self._meant = ""
-        self._awaited: str | None = None
-        """The line for which a folder was asked that had not answered."""
-        self._noted: str | None = None
-        """The line that the note in place of a list is about."""
 
     async def _on_key(self, event: events.Key) -> None:
         """Do what the prompt's own keys do, in the order in which they were pressed.
@@ -167,7 +163,6 @@ class Prompt(Input):
         self._invite()
 
     def tell(self, words: str) -> None:
-        """Show ``words`` while nothing is typed."""
         self._meant = ""
         self.placeholder = words
 
@@ -217,7 +212,6 @@ class Prompt(Input):
         self._step(-1)
 
     def action_search(self) -> None:
-        """Search the history, and go to the next that was found."""
         if self._walk is not None and self._walk.searching:
             self._step(1)
             return
@@ -231,7 +225,7 @@ class Prompt(Input):
     def action_older(self) -> None:
         """Show the newest older line that begins as this one did."""
         if self._walk is not None:
-            self._step_row(-1)
+            self._step(-1)
             return
         if self._place is None:
             self._history.refresh()
@@ -244,9 +238,8 @@ class Prompt(Input):
             self._put(self._history.lines[place])
 
     def action_newer(self) -> None:
-        """Go back towards what was being typed."""
         if self._walk is not None:
-            self._step_row(1)
+            self._step(1)
             return
         if self._place is None:
             return
@@ -254,15 +247,8 @@ class Prompt(Input):
         self._place = place
         self._put(self._typed if place is None else self._history.lines[place])
 
-    def action_cursor_left(self, select: bool = False) -> None:
-        """Go left, in a list of several columns too."""
-        if not self._sideways(-1):
-            super().action_cursor_left(select)
-
     def action_cursor_right(self, select: bool = False) -> None:
-        """Go right, in a list of several columns too; behind the end take what is suggested."""
-        if self._sideways(1):
-            return
+        """Go right; behind the end take what is suggested."""
         if not self.value and self._meant:
             self.offer(self._meant)
             return
@@ -285,7 +271,6 @@ class Prompt(Input):
         self._place = None
 
     def action_leave_list(self) -> None:
-        """Leave the list with the line as it was."""
         walk = self._walk
         self._close()
         if walk is not None:
@@ -303,9 +288,8 @@ class Prompt(Input):
             self.post_message(self.Interrupted())
 
     def action_scroll_view(self, direction: int) -> None:
-        """Page the view without leaving the prompt; or the list."""
         if self._walk is not None:
-            self._step(direction * self._offers.columns * self._offers.rows, around=False)
+            self._step(direction * self._offers.rows, around=False)
         else:
             self.post_message(self.Paged(direction))
 
@@ -396,13 +380,6 @@ class Prompt(Input):
         self._noted = self.value
         self._offers.show((), None, words)
 
-    def _sideways(self, step: int) -> bool:
-        walk = self._walk
-        if walk is None or walk.at is None or walk.searching or self._offers.columns == 1:
-            return False
-        self._step(step)
-        return True
-
     def _step(self, by: int, *, around: bool = True) -> None:
         walk = self._walk
         if walk is None or not walk.offers:
@@ -413,14 +390,6 @@ class Prompt(Input):
         else:
             at = max(0, min(last, walk.at + by))
         self._show_choice(at)
-
-    def _step_row(self, direction: int) -> None:
-        """Go to the next row, from the last one to the next of the list."""
-        walk, by = self._walk, direction * self._offers.columns
-        if walk is not None and walk.at is not None and 0 <= walk.at + by < len(walk.offers):
-            self._step(by)
-        else:
-            self._step(direction)
 
     def _show_choice(self, at: int) -> None:
         walk = self._walk
@@ -454,9 +423,5 @@ class Prompt(Input):
 
 
 def _common_beginning(lines: Sequence[str]) -> str:
-    first, last = min(lines), max(lines)
-    same = next(
-        (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other),
-        None,
-    )
-    return first[: min(len(first), len(last)) if same is None else same]
+    pairs = zip(min(lines), max(lines), strict=False)
+    return "".join(letter for letter, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from textual.keys import _character_to_key
@@ -17,6 +17,7 @@ from distconsole.grammar.words import open_line
 from distconsole.tui.prompt.keys import (
     CHARACTERS,
     KEYS,
+    PROMPT_VERBS,
     REPLAY_KEYS,
     SCREEN_VERBS,
     TABS,
@@ -49,11 +50,7 @@ FREE = "free are: f11, f12, insert, alt and a letter, ctrl+b ctrl+n ctrl+o ctrl+
 
 @dataclass(frozen=True, slots=True)
 class Keymap:
-    """All keys, those that were configured first.
-
-    Attributes:
-        told: What a person should know about how they meet, a line each.
-    """
+    """All keys, those that were configured first; ``told`` is what a person should know about how they meet."""
 
     keys: tuple[Key, ...] = KEYS
     moving: tuple[Key, ...] = REPLAY_KEYS
@@ -82,10 +79,7 @@ class Keymap:
 
 
 def make_keymap(settings: Iterable[KeySetting], aliases: Mapping[str, Alias]) -> Keymap:
-    """Return the keys with those of ``settings``, of which later ones win.
-
-    Raises ConfigError naming file and line, if a key, a view or a line is none.
-    """
+    """Return the keys with those of ``settings``, of which later ones win; raises ConfigError naming file and line."""
     wanted: dict[tuple[str, str], KeySetting] = {}
     for setting in settings:
         if setting.view and setting.view not in VIEWS:
@@ -176,7 +170,7 @@ def _check_line(setting: KeySetting, aliases: Mapping[str, Alias]) -> None:
             f"what stands for what is on the screen: {', '.join(f'{{{name}}}' for name in PLACES)}",
         )
     word = (open_line(f"{line} ").words or ("",))[0]
-    known: Collection[str] = (*VERBS, *SCREEN_VERBS, *aliases, "help")
+    known = (*PROMPT_VERBS, *aliases, "help")
     if word not in known:
         near = nearest(word, known)
         raise ConfigError(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+from distconsole.grammar import VERBS
 
 VIEWS = (
     "cluster",
@@ -181,6 +184,9 @@ SCREEN_VERBS = {
     "quit": "leave; a run goes on without the console",
 }
 """Verbs that are about the screen alone and exist only at the prompt."""
+
+PROMPT_VERBS: Mapping[str, str] = {**VERBS, **SCREEN_VERBS}
+"""All that the prompt takes, with what each is for: palette, completion and help read it."""
 
 ALIASES = {"exit": "quit", "q": "quit", ":q": "quit", "?": "help"}
 """What fingers type by themselves."""

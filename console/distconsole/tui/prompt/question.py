@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from queue import Empty, SimpleQueue
 from typing import ClassVar
 
 from textual import events
@@ -32,11 +33,10 @@ REST_SECONDS = 2.0
 class RestOfAnswer:
     """Tells keys that finish an answer from those that begin another line."""
 
-    def __init__(self) -> None:
-        self._left = ""
-        self._ends = False
-        self._since = 0.0
-        self._held: list[events.Key] = []
+    _left = ""
+    _ends = False
+    _since = 0.0
+    _held: Sequence[events.Key] = ()
 
     def begin(self, event: events.Key) -> None:
         """Expect what finishes the word that ``event`` has begun."""
@@ -50,10 +50,8 @@ class RestOfAnswer:
         late = event.time - self._since > REST_SECONDS
         letter = (event.character or "").lower()
         if self._left and not late and letter == self._left[0]:
-            self._held.append(event)
             self._left = self._left[1:]
-            if not self._left:
-                self._held, self._ends = [], True
+            self._held, self._ends = [*self._held, event] if self._left else [], not self._left
             return []
         ended, held = self._ends and not late and event.key in ("enter", "ctrl+j"), self._held
         self._left, self._ends, self._held = "", False, []
@@ -86,19 +84,19 @@ class Question(Static, can_focus=True):
         Binding(",".join(NO), "answer(False)", "No", show=False),
     ]
 
+    @dataclass
     class Put(Message):
-        def __init__(self, asked: Asked) -> None:
-            super().__init__()
-            self.asked = asked
+        asked: Asked
 
     class Over(Message):
         """No question waits any more."""
 
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+    _before: Widget | None = None
+
+    def __init__(self, id: str) -> None:  # noqa: A002
         super().__init__(id=id, markup=False)
         self.rest = RestOfAnswer()
         self._asked: deque[Asked] = deque()
-        self._before: Widget | None = None
 
     @property
     def waits(self) -> bool:
@@ -194,19 +192,18 @@ class Question(Static, can_focus=True):
     def _draw(self) -> None:
         asked = self._asked[0]
         danger = asked.danger
+        keys = ("Enter or y", "Esc or n") if asked.at_once else ("yes", "no")
         yes, no = (
-            f"Enter or y: {danger.yes}" if asked.at_once else f"yes: {danger.yes}",
-            "Esc or n: do nothing" if asked.at_once else "no: do nothing",
+            Content(f"{key}: {does}").stylize(Style.from_meta({ANSWER: answer})).stylize("bold")
+            for key, does, answer in zip(
+                keys, (danger.yes, "do nothing"), ("yes", "no"), strict=True
+            )
         )
+        where = "" if asked.at_once else "   (typed at the prompt)"
         lines = [
             Content(one_line(danger.question)).stylize("bold"),
             *(Content(one_line(line)) for line in danger.details),
-            Content.assemble(
-                Content(yes).stylize(Style.from_meta({ANSWER: "yes"})).stylize("bold"),
-                "   ·   ",
-                Content(no).stylize(Style.from_meta({ANSWER: "no"})).stylize("bold"),
-                "" if asked.at_once else "   (typed at the prompt)",
-            ),
+            Content.assemble(yes, "   ·   ", no, where),
         ]
         self.update(Content("\n").join(lines))
 
@@ -221,15 +218,9 @@ def ask_from_thread(
     post: Callable[[Question.Put], object], question: str, wanted: Callable[[], bool]
 ) -> bool:
     """Ask from a thread that may block, and return the answer; no if it is not wanted any more."""
-    known = threading.Event()
-    said: list[bool] = []
-
-    def answered(yes: bool) -> None:
-        said.append(yes)
-        known.set()
-
-    post(Question.Put(Asked(Danger(question, (), "do it"), answered, at_once=False)))
-    while not known.wait(LOOK_SECONDS):
-        if not wanted():
-            return False
-    return said[0]
+    answers: SimpleQueue[bool] = SimpleQueue()
+    post(Question.Put(Asked(Danger(question, (), "do it"), answers.put, at_once=False)))
+    while wanted():
+        with suppress(Empty):
+            return answers.get(timeout=LOOK_SECONDS)
+    return False

@@ -11,21 +11,17 @@ from pathlib import Path
 from distconsole.config.schema import Config
 from distconsole.config.shortcuts import Alias, aliases_file, keep_alias, read_aliases_file
 from distconsole.errors import UsageError
-from distconsole.grammar import VERBS
 from distconsole.grammar.aliases import check_aliases, expand_alias, trouble_with
 from distconsole.grammar.secrets import mask_secrets
 from distconsole.tui.prompt.keymap import Keymap, make_keymap
-from distconsole.tui.prompt.keys import ALIASES, SCREEN_VERBS
+from distconsole.tui.prompt.keys import ALIASES, PROMPT_VERBS
 
-KNOWN = (*VERBS, *SCREEN_VERBS, "help", "distconsole", *ALIASES)
+KNOWN = (*PROMPT_VERBS, "help", "distconsole", *ALIASES)
 DEFINED = re.compile(r"\s*([^\s=]+)\s*(?:=\s*|\s)(.*?)\s*", re.DOTALL)
 
 
 class Shortcuts:
-    """Aliases and keys.
-
-    Args:
-        kept: Where aliases are kept; None keeps them for this session only.
+    """Aliases and keys; without ``kept``, a file, aliases are of this session only.
 
     Raises ConfigError naming file and line, if one of them means nothing.
     """
@@ -60,18 +56,12 @@ class Shortcuts:
             }
 
     def expand(self, line: str) -> str:
-        """Return ``line`` with an alias as what it stands for.
-
-        Raises UsageError as ``expand_alias``.
-        """
+        """Return ``line`` with an alias as what it stands for; raises UsageError as ``expand_alias``."""
         self.refresh()
         return expand_alias(line, self.aliases)
 
     def define(self, words: str) -> str:
-        """Keep the alias in ``NAME = LINE``; return what is to be said.
-
-        Raises UsageError if it means nothing.
-        """
+        """Keep the alias in ``NAME = LINE``; return what is said, or raise UsageError."""
         match = DEFINED.fullmatch(words)
         if match is None or not match[2]:
             return self.listed(words.strip())
@@ -88,10 +78,7 @@ class Shortcuts:
         return f"{name} is an alias{hides}{self._keep(name, line)}"
 
     def forget(self, name: str) -> str:
-        """Forget an alias of the prompt's; return what is to be said.
-
-        Raises UsageError if there is none, or it is the configuration's.
-        """
+        """Forget an alias of the prompt's; return what is said, or raise UsageError."""
         if name in self._own:
             del self._own[name]
             return f"{name} is no alias any more{self._keep(name, '')}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -27,24 +28,19 @@ def no_color() -> bool:
 
 
 def theme_of(request: ask.Request, config: Config) -> str | None:
-    """Return the theme that the command line or the configuration names, or None."""
     return getattr(request, "theme", None) or config.theme
 
 
 class Appearance:
-    """The themes of ``app``.
+    """The themes of ``app``: ``asked`` is named by a flag or the configuration, ``kept`` the file of the one chosen here."""
 
-    Args:
-        asked: The theme that a flag or the configuration names.
-        kept: The file in which the theme chosen here is kept; None keeps it for this session only.
-    """
+    _themed = False
+    _redraw: Callable[[], None]
 
     def __init__(self, app: App[Any], asked: str | None, kept: Path | None) -> None:
         self._app = app
         self._asked = asked
         self._kept = kept
-        self._themed = False
-        self._redraw: Callable[[], None] = lambda: None
         for look in LOOKS.values():
             app.register_theme(look.theme)
 
@@ -82,10 +78,9 @@ class Appearance:
 
     def _take_colours(self, theme: Theme) -> None:
         app = self._app
-        look = LOOKS.get(theme.name)
         if self._themed:
             app.console.pop_theme()
-        share = look.faint_share if look is not None else FAINT_SHARE
+        share = LOOKS[theme.name].faint_share if theme.name in LOOKS else FAINT_SHARE
         app.console.push_theme(meanings(app.theme_variables, share))
         self._themed = True
         for widget in app.query(Widget):
@@ -96,21 +91,16 @@ class Appearance:
         self._redraw()
 
     def _read(self) -> str | None:
-        if self._kept is None:
-            return None
-        try:
-            with self._kept.open(encoding="utf-8", errors="replace") as file:
-                name = file.read(KEPT_BYTES).strip()
-        except OSError:
-            return None
-        return name if name in self._app.available_themes else None
+        if self._kept is not None:
+            with contextlib.suppress(OSError):
+                with self._kept.open(encoding="utf-8", errors="replace") as file:
+                    name = file.read(KEPT_BYTES).strip()
+                return name if name in self._app.available_themes else None
+        return None
 
     def _keep(self, name: str) -> None:
         """Keep ``name`` for the next session. A disk that refuses costs only that."""
-        if self._kept is None:
-            return
-        try:
-            self._kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._kept.write_text(f"{name}\n", encoding="utf-8")
-        except OSError:
-            self._kept = None
+        if self._kept is not None:
+            with contextlib.suppress(OSError):
+                self._kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                self._kept.write_text(f"{name}\n", encoding="utf-8")

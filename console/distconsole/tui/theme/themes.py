@@ -61,15 +61,9 @@ def _rgb(colour: str) -> tuple[int, int, int]:
     return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
 
 
-def _text(muted: str, primary: str, accent: str, good: str, warn: str, bad: str) -> dict[str, str]:
-    return {
-        "text-muted": muted,
-        "text-primary": primary,
-        "text-accent": accent,
-        "text-success": good,
-        "text-warning": warn,
-        "text-error": bad,
-    }
+def _text(*colours: str) -> dict[str, str]:
+    names = ("muted", "primary", "accent", "success", "warning", "error")
+    return {f"text-{name}": colour for name, colour in zip(names, colours, strict=True)}
 
 
 _DARK = Look(
@@ -169,14 +163,7 @@ LOOKS: Mapping[str, Look] = MappingProxyType(
 
 
 def first_theme(asked: str | None, kept: str | None, *, colours: int, no_color: bool) -> str:
-    """Return the theme to begin with.
-
-    Args:
-        asked: What a flag or the configuration says.
-        kept: What was chosen at the prompt before.
-        colours: How many colours the terminal has.
-        no_color: Whether none are wanted.
-    """
+    """Return the theme to begin with on a terminal of so many ``colours``: what was ``asked`` for, else ``kept``."""
     if no_color:
         return TERMINAL
     if asked is not None:
@@ -197,13 +184,7 @@ def meanings(variables: Mapping[str, str], faint_share: float = FAINT_SHARE) -> 
 
 
 def cursor_style(colour: RichColor | None, *, focused: bool, plain: bool) -> Style:
-    """Return what is put over the row under the cursor.
-
-    Args:
-        colour: Its background where there are colours.
-        focused: Whether keys go there.
-        plain: Whether the terminal's own colours are used, of which none stands out for certain, or none.
-    """
+    """Return what is put over the row under the cursor; ``plain`` where only the terminal's own colours are used."""
     if plain:
         return Style(reverse=True) if focused else Style(underline=True)
     return Style(bgcolor=colour)

@@ -49,7 +49,6 @@ class CheckModel:
         )
 
     def fold(self, event: Event) -> None:
-        """Take one event in."""
         match event:
             case CheckProgress() if not self.again or event.check == self.again or not event.host:
                 self.cells.setdefault(event.check, {})[event.host] = event.outcome
@@ -61,20 +60,17 @@ class CheckModel:
                 self._find(event.finding)
             case CheckEnded() if self.again and event.report.cancelled:
                 pass  # it stands as it was before
+            case CheckEnded() if self.again and self.report is not None:
+                self._end(again_in(self.report, event.report, self.again, strict=self.strict))
             case CheckEnded():
-                before = self.report if self.again else None
-                report = event.report
-                if before is not None:
-                    report = again_in(before, report, self.again, strict=self.strict)
-                self._end(report)
+                self._end(event.report)
             case _:
                 pass
 
     def _find(self, found: Finding) -> None:
         """Add a finding, or put it in the place of the same one from before its cure was tried."""
-        same = (found.check, found.hosts, found.summary)
         for place, each in enumerate(self.findings):
-            if (each.check, each.hosts, each.summary) == same:
+            if same_finding(each) == same_finding(found):
                 self.findings[place] = found
                 return
         self.findings.append(found)
@@ -118,10 +114,7 @@ class CheckModel:
 def again_in(
     before: CheckReport, after: CheckReport, check: str, *, strict: bool = False
 ) -> CheckReport:
-    """Return ``before`` with what ``after`` says of ``check``, which alone was made again.
-
-    Whether its hosts can be asked at all, it says in any case.
-    """
+    """Return ``before`` with what ``after`` says of ``check``, which alone was made again, and of reaching hosts."""
     from distconsole.checks.engine.report import find_unmade  # noqa: PLC0415
     from distconsole.checks.rules.network.ssh import REACHING  # noqa: PLC0415 - loaded by the check itself
 
@@ -166,6 +159,11 @@ def _with(
         if check in cells:
             mine[check] = cells[check]
     return whole
+
+
+def same_finding(finding: Finding) -> tuple[str, tuple[str, ...], str]:
+    """Return what a finding has in common with itself after its cure was tried."""
+    return finding.check, finding.hosts, finding.summary
 
 
 OUTCOME_MARKS = {

@@ -137,13 +137,11 @@ def group_ranks(
     if len(by_host) == 1:
         parts = _batches(ranks, room)
         return [(f"ranks {part[0]}-{part[-1]}", tuple(part)) for part in parts]
-    return [
-        (
-            group[0] if len(group) == 1 else f"{group[0]} +{len(group) - 1}",
-            tuple(rank for name in group for rank in by_host[name]),
-        )
-        for group in _batches(list(by_host), room)
-    ]
+    found = []
+    for first, *others in _batches(list(by_host), room):
+        label = f"{first} +{len(others)}" if others else first
+        found.append((label, tuple(rank for name in (first, *others) for rank in by_host[name])))
+    return found
 
 
 def _batches(items: Sequence[Item], most: int) -> list[Sequence[Item]]:
@@ -184,11 +182,8 @@ def heat_of(
     cut = _Cut(history, track, width)
     asked = [quantity]
     if len(ranks) == 1:
-        asked += [
-            name
-            for name in history.quantities
-            if name != quantity and ranks[0] in track.rows.get(name, ())
-        ]
+        others = (name for name in history.quantities if name != quantity)
+        asked += [name for name in others if ranks[0] in track.rows.get(name, ())]
         compared = 2 * len(asked) <= lines
         rows = [row for name in asked for row in cut.rank_rows(name, ranks[0], compared)][:lines]
     else:
@@ -208,13 +203,7 @@ def heat_of(
 
 
 def _extend(track: Track, seconds: float, room: int | None) -> Track:
-    """Return ``track`` with columns of which nothing is known up to ``seconds`` after the start.
-
-    Args:
-        track: It stays as it is.
-        seconds: Where the last column lies.
-        room: How many columns are kept at most; None keeps all.
-    """
+    """Return a copy of ``track`` with unknown columns up to ``seconds`` after the start, at most ``room`` in all."""
     if not is_time(seconds) or not track.columns:
         return track
     total = int(seconds / track.seconds) - track.first + 1

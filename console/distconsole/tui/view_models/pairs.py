@@ -9,6 +9,8 @@ from enum import IntEnum
 from functools import cached_property
 from statistics import median
 
+import msgspec
+
 from distconsole.model.reports import PairReport
 
 SLOW_RATE = 0.7
@@ -135,14 +137,7 @@ def update_pair(known: PairReport | None, new: PairReport, stage: str) -> PairRe
     """Return what is known of a pair after another word on it."""
     if known is None or stage != "bandwidth":
         return new
-    return PairReport(
-        source=known.source,
-        target=known.target,
-        rtt_us=known.rtt_us,
-        gbit_s=new.gbit_s,
-        reachable=known.reachable,
-        error=known.error,
-    )
+    return msgspec.structs.replace(known, gbit_s=new.gbit_s)
 
 
 class Grain(IntEnum):

@@ -19,6 +19,7 @@ from distconsole.model.reports import CheckReport
 from distconsole.runs.conditions.check_fields import CheckRow, check_condition
 from distconsole.text.check import target_text
 from distconsole.tui.tasks import RequestTask
+from distconsole.tui.view_models.check import same_finding
 from distconsole.tui.view_models.pairs import Pairs
 from distconsole.tui.views.check_words import (
     FINDING_COLUMNS,
@@ -26,6 +27,7 @@ from distconsole.tui.views.check_words import (
     GridRow,
     add_label,
     check_line,
+    choices_words,
     evidence_words,
     finding_words,
     grid_rows,
@@ -34,7 +36,6 @@ from distconsole.tui.views.check_words import (
     pairs_line,
     row_words,
 )
-from distconsole.tui.widgets.choices_panel import ChoicesPanel
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Line, Words
 from distconsole.tui.widgets.pair_matrix import PairMatrix
@@ -94,6 +95,7 @@ class CheckView(Vertical):
     CheckView #evidence { height: auto; max-height: 35%; border-top: solid $panel; padding: 0 1; }
     CheckView #grid { height: 1fr; border-top: solid $panel; }
     CheckView #check-right { width: 1fr; }
+    CheckView #choices { padding: 0 1; scrollbar-size-vertical: 1; }
     CheckView #pairs-line { color: $text-muted; }
     CheckView.-wide #check-right { border-left: solid $panel; }
     CheckView.-wide #choices { height: auto; max-height: 40%; border-top: solid $panel; }
@@ -115,7 +117,7 @@ class CheckView(Vertical):
             with Vertical(id="check-left"):
                 yield LineTable(
                     FINDING_COLUMNS,
-                    same=lambda finding: (finding.check, finding.hosts, finding.summary),
+                    same=same_finding,
                     empty="nothing to mend so far",
                     id="findings",
                 )
@@ -130,13 +132,14 @@ class CheckView(Vertical):
             with Vertical(id="check-right"):
                 yield Line(id="pairs-line")
                 yield PairMatrix(id="pairs")
-                yield ChoicesPanel(id="choices")
+                with VerticalScroll(id="choices"):
+                    yield Words(id="choices-text")
         yield FindingPage(id="finding")
 
     def on_mount(self) -> None:
         self._lay_out()
 
-    def on_resize(self, _event: events.Resize) -> None:
+    def on_resize(self) -> None:
         self._lay_out()
 
     @property
@@ -177,7 +180,7 @@ class CheckView(Vertical):
         self.query_one("#choices").display = wide or page is Page.CHOICES
 
     def draw(self, task: RequestTask) -> None:
-        with task.reading():
+        with task.lock:
             model = task.check
             findings, count = match_findings(model, self.condition)
             grid = grid_rows(model, self.condition)
@@ -188,31 +191,26 @@ class CheckView(Vertical):
             self._done, known = task.done, list(model.findings)
         table: LineTable[Finding] = self.query_one("#findings", LineTable)
         cells: LineTable[GridRow] = self.query_one("#grid", LineTable)
+        told, condition = self.query_one("#check-filter", Line), self.condition
+        told.display = table.filtered = cells.filtered = condition is not None
         left = f"{len(findings)} of {count} findings, {len(grid)} of {checks} checks"
-        self._tell_filter(left)
-        table.filtered = cells.filtered = self.condition is not None
+        told.show(f"filter {condition.text}  {left}" if condition is not None else "")
         table.show(findings)
         cells.show(grid)
         self.query_one("#check-line", Line).show(line)
         self.query_one(PairMatrix).show(self._pairs)
         self.tell_pair()
-        self.query_one(ChoicesPanel).show(choices, done=task.done)
+        width = max(1, self.query_one("#choices").content_size.width)
+        self.query_one("#choices-text", Words).show(choices_words(choices, width, done=task.done))
         self._explain(table.row_under_cursor())
         self._freshen(known)
-
-    def _tell_filter(self, left: str) -> None:
-        words = self.query_one("#check-filter", Line)
-        words.display = self.condition is not None
-        if self.condition is not None:
-            words.show(f"filter {self.condition.text}  {left}")
 
     def _freshen(self, findings: list[Finding]) -> None:
         """Show an opened finding as it is now: its cure may have been tried since."""
         before = self._opened
         if before is None or self.page is not Page.FINDING:
             return
-        same = (before.check, before.hosts, before.summary)
-        newer = (each for each in findings if (each.check, each.hosts, each.summary) == same)
+        newer = (each for each in findings if same_finding(each) == same_finding(before))
         finding = next(newer, before)
         if finding != before:
             self._opened = finding

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from rich.text import Text
@@ -10,9 +11,10 @@ from rich.text import Text
 from distconsole.expression import Condition
 from distconsole.model.check_outcome import UNKNOWN
 from distconsole.model.findings import Cure, Finding, Severity
-from distconsole.model.reports import CheckOutcome, CheckReport
+from distconsole.model.reports import CheckOutcome, CheckReport, ChoiceReport
 from distconsole.runs.conditions.check_fields import CheckRow
-from distconsole.text.check import changes_text, proof_text
+from distconsole.text.check import changes_text, cure_lines, proof_text
+from distconsole.text.choices import RED, panel_lines
 from distconsole.text.tables import Column
 from distconsole.tui.view_models.check import (
     OUTCOME_MARKS,
@@ -79,10 +81,7 @@ GRID_COLUMNS: list[Column[GridRow]] = [
 
 
 def grid_rows(model: CheckModel, condition: Condition[CheckRow] | None = None) -> list[GridRow]:
-    """One row a check, troubled ones first; once there is a report nothing runs any more.
-
-    Cells that do not match ``condition`` are empty, and a check that has no other is left out.
-    """
+    """One row a check, troubled ones first, of the cells that match; once there is a report nothing runs any more."""
     hosts = _all_hosts(model)
     matching = _matching_cells(model, condition)
     rows = []
@@ -254,19 +253,8 @@ def evidence_words(finding: Finding, report: CheckReport | None, *, apart: bool 
 
 
 def _cure_words(cure: Cure) -> str:
-    lines = [f"export {name}={value}" for name, value in cure.env.items()]
-    lines += [f"unset {name}" for name in cure.unset]
-    lines += [f"mpirun --mca {name} {value}" for name, value in cure.mca.items()]
-    lines += [f"port {cure.port}"] if cure.port is not None else []
-    for host, change in cure.hosts.items():
-        words = [f"{name}={value}" for name, value in change.env.items()]
-        words += [f"unset {name}" for name in change.unset]
-        named = (("nic", change.nic), ("address", change.address), ("setup", change.setup))
-        words += [f"{name} {value}" for name, value in named if value]
-        lines.append(f"on {host}: {'; '.join(words)}")
-    if cure.by_run:
-        lines.append(f"`distconsole run`: {cure.by_run}")
-    return "\n".join(lines)
+    by_run = [f"`distconsole run`: {cure.by_run}"] if cure.by_run else []
+    return "\n".join([*cure_lines(cure), *by_run])
 
 
 def pair_words(pair: Pair, pairs: Pairs, report: CheckReport | None) -> Text:
@@ -283,14 +271,20 @@ def pair_words(pair: Pair, pairs: Pairs, report: CheckReport | None) -> Text:
 
 
 def add_label(text: Text, label: str, words: str, *, apart: bool = False) -> None:
-    """Add words under a label; nothing where there are none.
-
-    Args:
-        apart: Whether several lines stand below the label and an empty line after them.
-    """
+    """Add words, if any, under a label; ``apart`` puts several lines below it and an empty one after them."""
     if not words:
         return
     text.append(f"{label}: ", style="note" if label == "hint" else "strong")
     if apart and "\n" in words:
         words = "\n  " + words.replace("\n", "\n  ")
     text.append(f"{words}\n" + ("\n" if apart else ""))
+
+
+def choices_words(choices: Sequence[ChoiceReport], width: int, *, done: bool) -> Text:
+    """Return which interface each engine takes on each host; ``done`` says that no more will come."""
+    if not choices:
+        end = "no engine that takes an interface was looked at"
+        return Text(end if done else "the interfaces that each engine takes: not known yet")
+    text = Text("\n".join(panel_lines(choices, len(choices), width)))
+    text.highlight_regex(rf"{RED}\S*", "bad")
+    return text

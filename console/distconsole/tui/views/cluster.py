@@ -188,7 +188,7 @@ class ClusterView(OrderedView[LoadRow]):
 
     def draw(self, task: RequestTask, names: tuple[str, ...], now: float) -> None:
         """Show what ``task`` knows of the hosts called ``names`` at ``now`` (monotonic seconds)."""
-        with task.reading():
+        with task.lock:
             rows = _host_rows(task.load, names, now)
         loads = _load_rows(rows, self.me)
         shown = self.order.shown(loads)
@@ -261,8 +261,8 @@ def _sum(values: Sequence[Number | None]) -> Number | None:
 
 def _host_rows(load: LoadModel, names: tuple[str, ...], now: float) -> list[HostRow]:
     gpus: dict[str, list[GpuSample]] = {}
-    for key in sorted(load.gpus, key=lambda key: (load.gpus[key].gpu, key)):
-        gpus.setdefault(key[0], []).append(load.gpus[key])
+    for (host, *_), gpu in sorted(load.gpus.items(), key=lambda item: (item[1].gpu, item[0])):
+        gpus.setdefault(host, []).append(gpu)
     known = dict.fromkeys((*names, *load.status, *load.nodes, *gpus))
     return [
         HostRow(
@@ -308,16 +308,12 @@ def _line(rows: list[HostRow], gpus: list[GpuRow]) -> Text:
         more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
         text.append(f", without {', '.join(lost[:3])}{more}", style="warn")
     there = [row for row in gpus if not row.stale]
-    others = sum(1 for row in there if row.other)
-    broken = sum(1 for row in there if row.sample.ecc_uncorrected)
-    slowed = sum(1 for row in there if row.sample.throttle)
-    for number, words, style in (
-        (others, f"!{others} used by others", "bad"),
-        (broken, f"{broken} with ECC errors", "bad"),
-        (slowed, f"{slowed} throttled", "warn"),
-    ):
-        if number:
-            text.append(f", {words}", style=style)
+    if others := sum(row.other for row in there):
+        text.append(f", !{others} used by others", style="bad")
+    if broken := sum(bool(row.sample.ecc_uncorrected) for row in there):
+        text.append(f", {broken} with ECC errors", style="bad")
+    if slowed := sum(bool(row.sample.throttle) for row in there):
+        text.append(f", {slowed} throttled", style="warn")
     busy = [row.sample.util for row in there if row.sample.util is not None]
     if there:
         use = f" at {sum(busy) / len(busy):.0f} %" if busy else ""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from rich.text import Text
 from textual.app import ComposeResult
 from textual.containers import Vertical
@@ -36,11 +34,7 @@ COLOURS = ("accent", "good", "warn", "note", "bad", "strong", "faint", "accent")
 """By letter; the letter stands at the end of each curve, for who sees no colours."""
 
 
-@dataclass(frozen=True, slots=True)
-class CompareRow:
-    name: str
-    figure: Figure | None = None
-    setting: Setting | None = None
+CompareRow = Figure | Setting
 
 
 class CompareView(Vertical):
@@ -52,11 +46,9 @@ class CompareView(Vertical):
     CompareView > #compare-table { height: 2fr; min-height: 3; border-top: solid $panel; }
     """
 
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self.axis = AXES[0]
-        self._shown: RunsCompared | None = None
-        self._drawn_size = (0, 0)
+    axis = AXES[0]
+    _shown: RunsCompared | None = None
+    _drawn_size = (0, 0)
 
     def compose(self) -> ComposeResult:
         yield Words(
@@ -66,7 +58,7 @@ class CompareView(Vertical):
         yield Words(id="compare-words")
         yield Plots(PLOTS, PLOT_CELLS, id="compare-plots")
         yield LineTable(
-            [Column("", NAME_CELLS, _name)], same=lambda row: row.name, id="compare-table"
+            [Column("", NAME_CELLS, _name)], same=lambda row: _name(row).plain, id="compare-table"
         )
         yield Line(id="compare-same")
 
@@ -87,7 +79,7 @@ class CompareView(Vertical):
         self._draw_curves()
 
     def draw(self, task: RequestTask) -> None:
-        with task.reading():
+        with task.lock:
             made, error = task.compared, task.error
         if made is None:
             said = f"✗ {error.message}" if error is not None else "… reading the runs"
@@ -104,7 +96,7 @@ class CompareView(Vertical):
         self.query_one("#compare-words", Words).show(_words(found))
         table: LineTable[CompareRow] = self.query_one("#compare-table", LineTable)
         table.set_columns(_columns(found, self.size.width))
-        table.show(_rows(found))
+        table.show([*found.figures, *found.differs])
         same = f"the same: {', '.join(found.same)}" if found.same else ""
         self.query_one("#compare-same", Line).show(same)
         self._draw_curves()
@@ -125,25 +117,13 @@ def _plot(shown: ComparedCurves) -> PlotData:
         style = colour_of(each.letter)
         newest = figure(each.values[-1]) if each.values else "no number"
         said.append((f"  {each.letter} {newest}", style))
+        values = each.values
         curves.append(
-            Curve(
-                each.xs,
-                each.values,
-                each.values,
-                each.values,
-                each.broken,
-                each.gaps,
-                each.letter,
-                style,
-            )
+            Curve(each.xs, values, values, values, each.broken, each.gaps, each.letter, style)
         )
     if shown.axis == "seconds":
         return PlotData(shown.title, tuple(curves), tuple(said), x_text=duration_text)
-    return PlotData(shown.title, tuple(curves), tuple(said), shown.axis, x_text=_count_text)
-
-
-def _count_text(x: float) -> str:
-    return f"{x:,.0f}"
+    return PlotData(shown.title, tuple(curves), tuple(said), shown.axis, x_text="{:,.0f}".format)
 
 
 def colour_of(letter: str) -> str:
@@ -162,39 +142,24 @@ def _words(found: Comparison) -> Text:
     return Text("\n").join(lines)
 
 
-def _rows(found: Comparison) -> list[CompareRow]:
-    rows = [CompareRow(figure.title, figure=figure) for figure in found.figures]
-    rows += [CompareRow(setting.name, setting=setting) for setting in found.differs]
-    return rows
-
-
 def _name(row: CompareRow) -> Text:
-    unit = (
-        f" {row.figure.unit}" if row.figure is not None and row.figure.unit in ("ms", "%") else ""
-    )
-    return Text(f"{row.name}{unit}", style="warn" if row.setting is not None else "")
+    if isinstance(row, Setting):
+        return Text(row.name, style="warn")
+    return Text(f"{row.title} {row.unit}" if row.unit in ("ms", "%") else row.title)
 
 
 def _columns(found: Comparison, width: int) -> list[Column[CompareRow]]:
     each = max(10, min(40, (width - NAME_CELLS - 1) // len(found.runs) - 1))
-    columns: list[Column[CompareRow]] = [Column("", NAME_CELLS, _name)]
-    for place, run in enumerate(found.runs):
-        columns.append(_column(run, place, each))
-    return columns
+    columns = [_column(run, place, each) for place, run in enumerate(found.runs)]
+    return [Column("", NAME_CELLS, _name), *columns]
 
 
 def _column(run: ComparedRun, place: int, width: int) -> Column[CompareRow]:
     def cell(row: CompareRow) -> Text:
-        if row.setting is not None:
-            return Text(value_text(row.setting.values[place], width))
-        if row.figure is None:
-            return Text("")
-        ratio = ratio_text(row.figure, place)
-        return Text.assemble(
-            f"{figure_text(row.figure, place):>8} ",
-            (ratio, _ratio_style(row.figure, place)),
-            end="",
-        )
+        if isinstance(row, Setting):
+            return Text(value_text(row.values[place], width))
+        ratio = (ratio_text(row, place), _ratio_style(row, place))
+        return Text.assemble(f"{figure_text(row, place):>8} ", ratio, end="")
 
     return Column(f"{run.letter} {run.summary.run}", width, cell)
 

@@ -23,9 +23,7 @@ class JobsView(Vertical):
     JobsView > #jobs-table { height: 1fr; }
     """
 
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self._turn = ""
+    _turn = ""
 
     def compose(self) -> ComposeResult:
         columns: list[Column[Job]] = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.text import Text
@@ -10,7 +11,7 @@ from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal, Vertical, VerticalScroll
 from textual.message import Message
-from textual.widgets import Button, Input
+from textual.widgets import Button
 
 from distconsole.grammar.drafts import ARGUMENTS, NO, SCRIPT, FieldKind, launch_fields, text_of
 from distconsole.model import requests as ask
@@ -18,7 +19,6 @@ from distconsole.model.cluster import Host
 from distconsole.model.events import LaunchKept
 from distconsole.tui.jobs import spinner
 from distconsole.tui.launch_form.model import LaunchFormModel
-from distconsole.tui.prompt.folders import Folders
 from distconsole.tui.terminal.sanitize import one_line
 from distconsole.tui.view_models.hosts import LoadModel
 from distconsole.tui.views.launch_fields import FieldRow
@@ -45,12 +45,11 @@ TALL_LINES = 40
 """A screen of so many lines shows all fields at first."""
 
 
+@dataclass
 class Pressed(Message):
     """A button, or the key that does the same: ``start``, ``last`` or ``copy``."""
 
-    def __init__(self, what: str) -> None:
-        super().__init__()
-        self.what = what
+    what: str
 
 
 class HostTable(LineTable[HostChoice]):
@@ -61,34 +60,27 @@ class HostTable(LineTable[HostChoice]):
         Binding("a", "toggle_all", "All or none", show=False),
     ]
 
+    @dataclass
     class Picked(Message):
-        def __init__(self, names: list[str]) -> None:
-            super().__init__()
-            self.names = names
+        names: list[str]
 
     def action_choose_host(self) -> None:
         """Take the host under the cursor in, or leave it out."""
         row = self.row_under_cursor()
         if row is not None:
-            self._pick([each.name for each in self.rows if each.chosen != (each is row)])
+            names = [each.name for each in self.rows if each.chosen != (each is row)]
+            self.post_message(self.Picked(names))
 
     def action_toggle_all(self) -> None:
         """Take all hosts; those that are not connected stay out; all being in, none."""
         able = [each.name for each in self.rows if each.away is None]
         chosen = [each.name for each in self.rows if each.chosen]
-        self._pick([] if chosen and set(able) <= set(chosen) else able)
+        self.post_message(self.Picked([] if chosen and set(able) <= set(chosen) else able))
 
     def on_click(self, event: events.Click) -> None:
         super().on_click(event)
-        if (
-            event.y > 0
-            and event.chain == 1
-            and event.y - 1 + self.scroll_offset.y < len(self.rows)
-        ):
+        if event.chain == 1 and 0 < event.y <= len(self.rows) - self.scroll_offset.y:
             self.action_choose_host()
-
-    def _pick(self, names: list[str]) -> None:
-        self.post_message(self.Picked(names))
 
 
 class More(Line, can_focus=True):
@@ -139,12 +131,10 @@ class LaunchView(Container):
     #launch-right.-last > #launch-plan { display: none; }
     """
 
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self.furnished = False
-        """Whether there is anything to draw on."""
-        self._first: list[FieldRow] = []
-        self._others: list[FieldRow] = []
+    furnished = False
+    """Whether there is anything to draw on."""
+    _first: Sequence[FieldRow] = ()
+    _others: Sequence[FieldRow] = ()
 
     async def furnish(self) -> None:
         """Make the form, once it is wanted: it is many widgets, and the first screen is another."""
@@ -157,9 +147,8 @@ class LaunchView(Container):
 
     def _parts(self) -> list[Container | Vertical]:
         fields = {each.name: each for each in launch_fields()}
-        folders = Folders(self._again)
-        self._first = [FieldRow(fields.pop(name), folders) for name in IN_SIGHT if name in fields]
-        self._others = [FieldRow(each, folders) for each in fields.values()]
+        self._first = [FieldRow(fields.pop(name)) for name in IN_SIGHT if name in fields]
+        self._others = [FieldRow(each) for each in fields.values()]
         for row in self._first:
             row.set_class(row.field.name in WIDE, "launch--line")
         form = VerticalScroll(
@@ -188,15 +177,6 @@ class LaunchView(Container):
             Vertical(form, buttons, id="launch-left"),
             Vertical(VerticalScroll(Words(), id="launch-plan"), last, id="launch-right"),
         ]
-
-    def _again(self) -> None:
-        if self.app.is_running:
-            self.app.call_later(self._suggest)
-
-    def _suggest(self) -> None:
-        typing = self.screen.focused
-        if isinstance(typing, Input) and typing.suggester is not None and typing.value:
-            self.run_worker(typing.suggester._get_suggestion(typing, typing.value))
 
     @property
     def last(self) -> LastLaunches:
@@ -231,13 +211,9 @@ class LaunchView(Container):
         request = latest.request if latest is not None else None
         for row in self.rows():
             row.show(model.draft.text(row.field.name))
-            wrong = trouble is not None and trouble.field == row.field.name
             # An empty form is no mistake yet.
-            row.tell(
-                one_line(trouble.short)
-                if trouble is not None and wrong and not model.blank
-                else ""
-            )
+            wrong = trouble is not None and trouble.field == row.field.name and not model.blank
+            row.tell(one_line(trouble.short) if trouble is not None and wrong else "")
             row.unsaid(_unsaid(row, request))
             if row.field.name == "launcher":
                 row.reasons(model.refused)
@@ -256,27 +232,22 @@ class LaunchView(Container):
         if model.settled or latest is None:
             return ""
         waited = now - latest.began
-        since = f" {waited:.0f} s" if waited >= 1 and latest.line == model.line else ""
-        start = (
-            "; it starts when the plan stands, and any change takes that back"
-            if model.wanted
-            else ""
-        )
-        return f"{spinner(now)} planning{since}{start}"
+        words = f"{spinner(now)} planning"
+        if waited >= 1 and latest.line == model.line:
+            words += f" {waited:.0f} s"
+        if model.wanted:
+            words += "; it starts when the plan stands, and any change takes that back"
+        return words
 
     def _show_more(self, model: LaunchFormModel) -> None:
         form = self.query_one("#launch-form")
         others = self._others
         if any(row.has_class("-wrong") for row in others):
             form.add_class("-unfolded")
-        given = [
-            f"{row.field.label} {model.draft.text(row.field.name)}"
-            for row in others
-            if model.draft.text(row.field.name)
-        ]
+        texts = [(row.field.label, model.draft.text(row.field.name)) for row in others]
+        given = [one_line(f"{label} {text}") for label, text in texts if text]
         unfolded = form.has_class("-unfolded")
-        names = ", ".join(row.field.label for row in others)
-        given = [one_line(each) for each in given]
+        names = ", ".join(label for label, _ in texts)
         words = Text("▾ less" if unfolded else f"▸ {len(others)} more: ")
         if not unfolded:
             words.append("; ".join(given) or names, style="" if given else "faint")

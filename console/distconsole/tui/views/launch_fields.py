@@ -4,39 +4,22 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from pathlib import Path
+from dataclasses import dataclass
 
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.message import Message
-from textual.suggester import Suggester
 from textual.widget import Widget
 from textual.widgets import Checkbox, Input, Label, Select
 
-from distconsole.grammar.completion.complete import path_names
 from distconsole.grammar.drafts import ARGUMENTS, NO, SCRIPT, YES, FieldKind, LaunchField
-from distconsole.tui.prompt.folders import Folders
 from distconsole.tui.terminal.sanitize import one_line
 from distconsole.tui.widgets.lines import Words
 
-FILE = "FILE"
-
 NAMES = {"nproc": "ranks/host", SCRIPT: "script", ARGUMENTS: "its args", "env": "env K=V"}
 """Labels where the option's own name says too little."""
-
-
-class PathSuggester(Suggester):
-    """Shows the first path that begins as what was typed does; a slow folder holds nobody up."""
-
-    def __init__(self, folders: Folders) -> None:
-        super().__init__(use_cache=False, case_sensitive=True)
-        self._folders = folders
-
-    async def get_suggestion(self, value: str) -> str | None:
-        names = path_names(value, Path.cwd(), self._folders.glance)
-        return next((path for path, _ in names), None)
 
 
 class Line(Input):
@@ -70,7 +53,7 @@ class FieldRow(Vertical):
     FieldRow SelectCurrent { background: $boost; padding: 0 1; height: 1; }
     FieldRow Select > SelectCurrent { border: none; }
     FieldRow Select:focus > SelectCurrent { border: none; background: $primary 25%; }
-    FieldRow Input > .input--placeholder, FieldRow Input > .input--suggestion { color: $text-muted; }
+    FieldRow Input > .input--placeholder { color: $text-muted; }
     FieldRow SelectCurrent Static#label { color: $text-muted; height: 1; text-wrap: nowrap; text-overflow: ellipsis; }
     FieldRow SelectCurrent .arrow { color: $text-muted; }
     FieldRow SelectCurrent.-has-value Static#label { color: $foreground; }
@@ -80,22 +63,21 @@ class FieldRow(Vertical):
     FieldRow.-wrong > .field--note { display: block; }
     """
 
+    @dataclass
     class Edited(Message):
-        def __init__(self, row: FieldRow, text: str) -> None:
-            super().__init__()
-            self.row = row
-            self.text = text
+        row: FieldRow
+        text: str
 
-    def __init__(self, field: LaunchField, folders: Folders) -> None:
+    text = ""
+    """What it holds."""
+    _unheard = 0
+    _wrong = ""
+
+    def __init__(self, field: LaunchField) -> None:
         super().__init__(id=f"field-{field.name.replace('_', '-')}")
         self.field = field
-        self._folders = folders
-        self.text = ""
-        """What it holds."""
-        self._unheard = 0
         self._reasons: dict[str, str] = {}
         self._unsaid = self.field.default
-        self._wrong = ""
         self.editor = self._editor()
         """What takes the keys."""
         self._note = Words().add_class("field--note")
@@ -173,13 +155,8 @@ class FieldRow(Vertical):
             case FieldKind.FLAG:
                 return Tick(compact=True)
             case _:
-                paths = field.name == SCRIPT or field.metavar == FILE
-                return Line(
-                    placeholder=field.default or field.metavar,
-                    suggester=PathSuggester(self._folders) if paths else None,
-                    select_on_focus=False,
-                    compact=True,
-                )
+                hint = field.default or field.metavar
+                return Line(placeholder=hint, select_on_focus=False, compact=True)
 
     def _options(self) -> list[tuple[Text, str]]:
         field = self.field
@@ -215,9 +192,8 @@ class FieldRow(Vertical):
         self._edit(YES if event.checkbox.value else "")
 
     def _edit(self, text: str) -> None:
-        if text == one_line(self.text) or (
-            self.field.kind is FieldKind.WORDS and _same_words(text, self.text)
-        ):
+        words = self.field.kind is FieldKind.WORDS
+        if text == one_line(self.text) or (words and _same_words(text, self.text)):
             return
         self.text = text
         self._unheard += 1

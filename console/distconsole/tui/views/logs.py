@@ -14,11 +14,7 @@ from distconsole.errors import ConsoleError
 from distconsole.model.run_events import LogLine
 from distconsole.model.time_text import clock_text, span_seconds, time_of_day
 from distconsole.runs.logs.buffer import LogEncoder
-from distconsole.runs.logs.filter import (
-    LogFilter,
-    parse_filter,
-    parse_pattern,
-)
+from distconsole.runs.logs.filter import LogFilter, parse_filter, parse_pattern
 from distconsole.runs.logs.rows import LogRows
 from distconsole.tui.replaying import ReplayTask
 from distconsole.tui.tasks import RequestTask
@@ -58,26 +54,24 @@ class LogsView(Vertical):
     LogsView > #log-bars { height: auto; max-height: 8; border-top: solid $panel; }
     """
 
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self._shown_task: RequestTask | None = None
-        self._rows: LogRows | None = None
-        self._filter = LogFilter()
-        self._fold = True
-        self._digits = False
-        self._pattern: re.Pattern[str] | None = None
-        self._finding = ""
-        self._search_from: int | None = None
-        """Where the reader was when the words began to be typed."""
-        self._origin: int | None = None
-        """The row from which a search is to find its first place; None when it has."""
-        self._anchor: int | None = None
-        """The line of the book to which to go when its row is made."""
-        self._times: bool | None = None
-        self._jumps = 0
-        self._shown_at = 0.0
-        self._goes_on = False
-        """Whether rows are made in turns."""
+    _shown_task: RequestTask | None = None
+    _rows: LogRows | None = None
+    _filter = LogFilter()
+    _fold = True
+    _digits = False
+    _pattern: re.Pattern[str] | None = None
+    _finding = ""
+    _search_from: int | None = None
+    """Where the reader was when the words began to be typed."""
+    _origin: int | None = None
+    """The row from which a search is to find its first place; None when it has."""
+    _anchor: int | None = None
+    """The buffered line to which to go when its row is made."""
+    _times: bool | None = None
+    _jumps = 0
+    _shown_at = 0.0
+    _goes_on = False
+    """Whether rows are made in turns."""
 
     def compose(self) -> ComposeResult:
         yield Line("no run yet: type 'run SCRIPT', or 'demo'", id="logs-line")
@@ -106,8 +100,7 @@ class LogsView(Vertical):
     def find(self, wanted: str, *, done: bool = True) -> None:
         """Look for ``wanted``, a regular expression or else words, from where the reader is; empty ends it.
 
-        Args:
-            done: The words are whole; until then each change looks anew from the same place.
+        Until it is ``done``, each change looks anew from the same place.
         """
         if self._search_from is None:
             self._search_from = self.tail.cursor
@@ -163,7 +156,7 @@ class LogsView(Vertical):
         if task.jumps != self._jumps:
             self._jumps, self.tail.follows = task.jumps, True
         self.tail.space_pages = not isinstance(task, ReplayTask)
-        with task.reading():
+        with task.lock:
             progress = list(task.run.progress.values())
             world = task.run.world
         self.tail.times = self.size.width >= 100 if self._times is None else self._times
@@ -184,7 +177,7 @@ class LogsView(Vertical):
         self._anchor = row.line if row is not None else None
         if not keep_place:
             self.tail.follows = True
-        self._rows = LogRows(task.book, self._filter, fold=self._fold, numbers=self._digits)
+        self._rows = LogRows(task.log_buffer, self._filter, fold=self._fold, numbers=self._digits)
         self._rows.search(self._pattern)
         if before is not None:
             before.close()
@@ -316,7 +309,7 @@ class LogsView(Vertical):
         rows, task, tail = self._rows, self._shown_task, self.tail
         if rows is None or task is None:
             return
-        count = len(task.book)
+        count = len(task.log_buffer)
         then = "" if tail.limit is None else f", {tail.count:,} of {len(rows):,} rows by then"
         parts = [f"{task.run.name}: {count:,} lines{then}"]
         if self._filter:
@@ -324,8 +317,8 @@ class LogsView(Vertical):
         if self._pattern is not None:
             parts.append(self._found_words(rows))
         parts += self._whole_words(rows, count)
-        if task.book.failure:
-            parts.append(f"older ones are gone: {task.book.failure}")
+        if task.log_buffer.failure:
+            parts.append(f"older ones are gone: {task.log_buffer.failure}")
         if not tail.follows:
             row = tail.row_under_cursor()
             when = f"at {clock_text(row.t, tenths=True)}, " if row is not None else ""

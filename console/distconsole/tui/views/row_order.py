@@ -74,11 +74,7 @@ class RowOrder(Generic[Row]):
 
 
 class OrderedView(Vertical, Generic[Row]):
-    """A view with tables whose rows are filtered, sorted and grouped.
-
-    Args:
-        fields: What a filter, an order and a group may name; each raises ``UsageError`` for what is none.
-    """
+    """A view whose rows are filtered, sorted and grouped by ``fields``; each raises ``UsageError`` for what is none."""
 
     def __init__(self, fields: Fields[Row], id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)
@@ -92,10 +88,7 @@ class OrderedView(Vertical, Generic[Row]):
         )
 
     def sort(self, name: str, *, downwards: bool | None = None) -> None:
-        """Order the rows by the field called ``name``, figures downwards if not said otherwise.
-
-        The same field once more, without a way said, turns the order round.
-        """
+        """Order the rows by the field called ``name``, figures downwards; the same once more turns the order round."""
         by = find_field(name, self._fields) if name else None
         if downwards is None and self.order.is_by(name):
             downwards = not self.order.downwards

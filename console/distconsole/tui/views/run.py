@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import PurePosixPath
 
 from rich.text import Text
@@ -15,16 +16,19 @@ from distconsole.expression import Condition, parse_condition
 from distconsole.formats.figures import number_text
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import EndState, RunFinding
-from distconsole.model.time_text import duration_text
+from distconsole.model.time_text import duration_text, span_text
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS, RankOfRun, ranks_of
+from distconsole.runs.detectors.stragglers import Straggler
 from distconsole.runs.health import Tone, health_of
-from distconsole.runs.present import age_text
+from distconsole.runs.present import Sight, age_text, sights_of, slow_ranks, standing_ranks
+from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.later import RunLine
 from distconsole.tui.prompt.keys import SORTS
 from distconsole.tui.tasks import RequestTask
+from distconsole.tui.terminal.sanitize import printable_name
 from distconsole.tui.view_models.check import SEVERITY_MARKS
-from distconsole.tui.views.heat import RunHeat
+from distconsole.tui.view_models.heat import PACE, heat_of
 from distconsole.tui.views.ranks import (
     GPU_TITLES,
     RANK_COLUMNS,
@@ -35,6 +39,7 @@ from distconsole.tui.views.ranks import (
     starting,
 )
 from distconsole.tui.views.run_curves import plots_of
+from distconsole.tui.widgets.heat_map import HeatMap
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Line, Words
 from distconsole.tui.widgets.log_tail import LogTail
@@ -47,6 +52,8 @@ MARKS = {
     Tone.BAD: ("✗", "✗", "bad"),
 }
 """Tone -> the mark of a run that goes on, that of one that has ended, and their style."""
+MAX_NAMED = 5
+"""Ranks that are listed beside the heat map by their trouble."""
 PLOTS = 4
 PLOT_CELLS = 36
 """A curve narrower than this says little."""
@@ -55,6 +62,69 @@ TALL_LINES = 36
 TAIL_LINES = 200
 PLOT_LINES, LOG_LINES = 6, 2
 """Fewer lines of curves, or of the log with its border, say nothing."""
+
+
+class RunHeat(HeatMap):
+    quantity = "step"
+    whole = False
+    _shown_task: RequestTask | None = None
+    _now = 0.0
+
+    @property
+    def about(self) -> str:
+        name = printable_name(self.quantity.removeprefix("metric "))
+        return f"heat map by {name}, {'the whole run' if self.whole else 'the last minutes'}"
+
+    def choose(self, what: str, known: Sequence[str]) -> str:
+        """Show another quantity of ``known`` or another span; return what is wrong with ``what``."""
+        if what == "span":
+            self.whole = not self.whole
+            return ""
+        if not known:
+            return "nothing is known of the ranks yet"
+        now = self.quantity.removeprefix("metric ")
+        if what == "next":
+            place = known.index(now) if now in known else -1
+            what = known[(place + 1) % len(known)]
+        if what not in known:
+            there = printable_name(", ".join(known))
+            return f"nothing called '{what}' is known; there is: {there}"
+        self.quantity = what
+        return ""
+
+    def draw(self, task: RequestTask, now: float) -> None:
+        """Show the run of ``task`` at ``now`` (UNIX seconds)."""
+        if task is not self._shown_task:
+            self._shown_task = task
+            self.zooms.clear()
+        self._now = now
+        with task.lock:
+            history, key = task.history, self.quantity
+            if key not in history.quantities:
+                key = f"metric {key}"
+            going = task.run.end is None
+            sights = sights_of(task.run, now)
+            still = standing_ranks(task.run, now, sights)
+            slow = slow_ranks(task.run, sights)
+            stands = going and Sight.MEASURED not in sights.values()
+            heat = heat_of(
+                history,
+                key,
+                self.zoomed or sorted(task.run.ranks),
+                whole=self.whole,
+                lines=self.rows,
+                width=self.columns,
+                listed=max(1, self.content_size.height - 4),
+                until=now if stands else None,
+            )
+            worst = () if heat is None else heat.worst
+            listed = {each.rank for each in worst if each.quantity in PACE}
+            told = troubles_of(task.run, still, [s for s in slow if s.rank not in listed])
+        self.show(heat, told, {each.rank for each in slow})
+
+    def zoom(self) -> None:
+        if self._shown_task is not None:
+            self.draw(self._shown_task, self._now)
 
 
 class RunView(Vertical):
@@ -68,12 +138,10 @@ class RunView(Vertical):
     RunView > #tail { height: 1fr; min-height: 2; border-top: solid $panel; }
     """
 
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self.order = SORTS[0]
-        self.condition: Condition[RankOfRun] | None = None
-        self._plots_wanted = False
-        self._has_curves = False
+    order = SORTS[0]
+    condition: Condition[RankOfRun] | None = None
+    _plots_wanted = False
+    _has_curves = False
 
     def compose(self) -> ComposeResult:
         yield Line("no run yet: type 'run SCRIPT', or 'demo'", id="health")
@@ -147,7 +215,7 @@ class RunView(Vertical):
         heat = self.query_one(RunHeat)
         # The heat map stands in place of the ranks; how many match a filter is said there, too.
         listed = not heat.display or self.condition is not None
-        with task.reading():
+        with task.lock:
             timeline = task.run
             health = _health(task, now)
             ranks = rank_rows(timeline, self.order, now) if listed else []
@@ -211,6 +279,20 @@ class RunView(Vertical):
         middle = curves or self.query_one("#traceback").display
         self.query_one("#plots").display = curves
         self.query_one("#tail").display = room >= LOG_LINES + (PLOT_LINES if middle else 0)
+
+
+def troubles_of(
+    run: RunTimeline, still: Mapping[RankView, float], slow: Sequence[Straggler]
+) -> list[tuple[str, str]]:
+    """Return mark and words of the ranks that stand still, with seconds, and of those that are slow."""
+    told = [
+        ("‖", f"{view.rank} {view.host} no step {span_text(age)}")
+        for view, age in islice(still.items(), MAX_NAMED)
+    ]
+    if len(still) > MAX_NAMED:
+        told.append(("‖", f"{len(still) - MAX_NAMED:,} more make no step"))
+    slowest = slow[:MAX_NAMED]
+    return told + [("▲", f"{s.rank} {run.ranks[s.rank].host} slow {s.part}") for s in slowest]
 
 
 def _match_ranks(

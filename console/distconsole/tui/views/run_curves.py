@@ -17,10 +17,7 @@ STEP, SECONDS = "step", "seconds"
 
 
 def plots_of(task: RequestTask, now: float, plots: Plots) -> list[PlotData]:
-    """Return what ``plots`` show of ``task`` at ``now`` (UNIX seconds).
-
-    Loss, throughput, step time and GPU utilisation come first, then the other metrics.
-    """
+    """Return what ``plots`` show at ``now`` (UNIX seconds): loss, throughput, step time and GPU use come first."""
     timeline = task.run
     metrics = [(name, timeline.metrics[name], STEP) for name in sorted(timeline.metrics)]
     wanted: list[tuple[str, Series, str]] = [
@@ -55,7 +52,6 @@ def _plot(
 
 
 def _metric_text(timeline: RunTimeline, name: str, figures: Present, now: float) -> str:
-    """The newest value of a metric, as the line about the run says it."""
     newest = timeline.metric_last[name]
     if timeline.end is not None:
         return f"last {newest.value:.3g}"

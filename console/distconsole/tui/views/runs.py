@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -107,17 +108,17 @@ class RunsView(OrderedView[RunSummary]):
     RunsView > #runs-table { height: 1fr; }
     """
 
+    @dataclass
     class Opened(Message):
-        def __init__(self, run: str, state: str) -> None:
-            super().__init__()
-            self.run = run
-            self.over = state not in ("running", "unknown")
+        run: str
+        over: bool
 
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+    _drawn: object = None
+
+    def __init__(self, id: str) -> None:  # noqa: A002
         super().__init__(RUN_FIELDS, id)
         self.marked: list[str] = []
         """Runs to be compared, in the order in which they were marked."""
-        self._drawn: object = None
 
     def compose(self) -> ComposeResult:
         yield Line("looking…", id="runs-line")
@@ -163,22 +164,22 @@ class RunsView(OrderedView[RunSummary]):
     def open_run(self, event: LineTable.Chosen) -> None:
         row: RunRow | None = event.table.row_under_cursor()
         if row is not None and not row.head:
-            self.post_message(self.Opened(row.run.run, row.run.state))
+            over = row.run.state not in ("running", "unknown")
+            self.post_message(self.Opened(row.run.run, over))
 
     def draw(self, task: RequestTask, seen: Iterable[RequestTask]) -> None:
         """Show the runs that ``task`` listed; of those in ``seen`` this session knows how they are."""
-        seen = tuple(seen)
-        with task.reading():
-            count, done = len(task.listed), task.done
-            listed = task.listed[:count]
-        live = {each.run.run: each for each in seen}
+        with task.lock:
+            listed, done = list(task.listed), task.done
         known = {run.run: run for run in listed}
-        now = {name: _refresh(known.get(name), each) for name, each in live.items()}
-        key = (id(task), count, done, self.order, tuple(self.marked), now)
+        now = {each.run.run: _refresh(known.get(each.run.run), each) for each in seen}
+        key = (id(task), len(listed), done, self.order, tuple(self.marked), now)
         if (not done and not listed) or key == self._drawn:
             return
         self._drawn = key
-        runs = _in_order([*{**known, **now}.values()])
+        runs = sorted(
+            (known | now).values(), key=lambda run: (run.state != "running", -run.started)
+        )
         shown = self.order.shown(runs)
         marks = dict(zip(self.marked, LETTERS, strict=False))
         rows: list[RunRow] = []
@@ -192,14 +193,11 @@ class RunsView(OrderedView[RunSummary]):
     def _words(self, runs: Sequence[RunSummary], shown: int, *, done: bool) -> str:
         if not runs:
             return "no runs"
-        failed = sum(1 for run in runs if run.state == "failed")
-        going = sum(1 for run in runs if run.state == "running")
-        parts = [f"{len(runs):,} runs", f"{failed:,} failed"]
-        if going:
-            parts.insert(1, f"{going} going on")
+        states = Counter(run.state for run in runs)
+        going = f", {states['running']} going on" if states["running"] else ""
+        line = f"{len(runs):,} runs{going}, {states['failed']:,} failed"
         if not done:
-            parts.append("reading more…")
-        line = ", ".join(parts)
+            line += ", reading more…"
         if self.order.words:
             left = f", {shown:,} shown" if self.order.condition is not None else ""
             line += f"; {self.order.words}{left}"
@@ -209,12 +207,8 @@ class RunsView(OrderedView[RunSummary]):
         return f"{line}; Escape, Enter or a double click shows one"
 
 
-def _in_order(runs: Sequence[RunSummary]) -> list[RunSummary]:
-    return sorted(runs, key=lambda run: (run.state != "running", -run.started))
-
-
 def _refresh(run: RunSummary | None, task: RequestTask) -> RunSummary:
-    with task.reading():
+    with task.lock:
         run = seen_in(run or _new(task), task.run)
     return msgspec.structs.replace(run, state="running") if task.goes_on else run
 

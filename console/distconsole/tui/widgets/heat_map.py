@@ -49,17 +49,18 @@ class HeatMap(LineWidget, can_focus=True):
         Binding("backspace", "out", "Zoom out", show=False),
     ]
 
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+    heat: Heat | None = None
+    _troubles: Sequence[tuple[str, str]] = ()
+    _slow: Collection[int] = ()
+    _row = 0
+    _at: int | None = None
+    """The number of the cell under the cursor; None for the newest."""
+    _next = -1
+    _moved = False
+
+    def __init__(self, id: str) -> None:  # noqa: A002
         super().__init__(id=id)
-        self.heat: Heat | None = None
         self.zooms: list[tuple[int, ...]] = []
-        self._troubles: tuple[tuple[str, str], ...] = ()
-        self._slow: Collection[int] = ()
-        self._row = 0
-        self._at: int | None = None
-        """The number of the cell under the cursor; None for the newest."""
-        self._next = -1
-        self._moved = False
         self._away: dict[int, Strip] = {}
         """Lines without the cursor, which a key moves on a few of them."""
 
@@ -98,7 +99,7 @@ class HeatMap(LineWidget, can_focus=True):
     ) -> None:
         """Show ``heat``; ``troubles`` are mark and words of ranks that are listed before the figures."""
         self.heat = heat
-        self._troubles, self._slow = tuple(troubles), slow
+        self._troubles, self._slow = troubles, slow
         self._away.clear()
         if heat is not None:
             if not self._moved:
@@ -230,9 +231,8 @@ class HeatMap(LineWidget, can_focus=True):
         if place >= len(heat.worst):
             return Text()
         worst = heat.worst[place]
-        value = (
-            number_text(worst.value, worst.quantity.unit) if math.isfinite(worst.value) else "!"
-        )
+        known = math.isfinite(worst.value)
+        value = number_text(worst.value, worst.quantity.unit) if known else "!"
         since = span_text(max(0.0, heat.time_of(heat.count) - worst.since))
         own = worst.quantity.title if heat.by_quantity else f"{worst.rank} {worst.host}"
         slow = self._is_slow(worst)
@@ -253,14 +253,16 @@ class HeatMap(LineWidget, can_focus=True):
         text = Text(" " * LABEL)
         scale = heat.rows[self._row].scale
         quantity = scale.quantity
-        text.append(f"{number_text(quantity.value(scale.low), quantity.unit)} ", style="note")
+        low, high = (
+            number_text(quantity.value(end), quantity.unit) for end in (scale.low, scale.high)
+        )
+        text.append(f"{low} ", style="note")
         if self.shaped:
             text.append(SHADES)
         else:
             for level in range(0, LEVELS, 2):
                 text.append("█", Style(color=_ramp(level)))
-        words = f" {number_text(quantity.value(scale.high), quantity.unit)} worst"
-        text.append(words, style="note")
+        text.append(f" {high} worst", style="note")
         return text.append("  blank: unknown  ! no number", style="faint")
 
     def _below_cursor(self, heat: Heat) -> Text:

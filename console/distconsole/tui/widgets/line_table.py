@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 from rich.cells import cell_len
@@ -51,13 +52,15 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
     sorted_by = reactive("")
     filtered = False
     """Whether a condition hides rows; where none is left, that is why."""
+    rows: Sequence[Row] = ()
+    _left_out: tuple[str, ...] = ()
+    _held = False
 
+    @dataclass
     class About(Message):
         """Something happened to a table."""
 
-        def __init__(self, table: LineTable[Any]) -> None:
-            super().__init__()
-            self.table = table
+        table: LineTable[Any]
 
         @property
         def control(self) -> LineTable[Any]:
@@ -69,12 +72,11 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
     class Moved(About):
         """The cursor is on another row."""
 
+    @dataclass
     class SortAsked(About):
         """A heading was clicked."""
 
-        def __init__(self, table: LineTable[Any], order: str) -> None:
-            super().__init__(table)
-            self.order = order
+        order: str
 
     def __init__(
         self,
@@ -88,16 +90,12 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
         self._columns = list(columns)
         self._same = same
         self._empty = empty
-        self.rows: Sequence[Row] = ()
-        self._left_out: tuple[str, ...] = ()
-        self._held = False
 
     @property
     def cells(self) -> int:
         return self.scrollable_content_region.width
 
     def show(self, rows: Sequence[Row]) -> None:
-        """Show ``rows`` from now on."""
         resized = len(rows) != len(self.rows)
         cursor = self._follow_cursor(rows)
         self.rows = rows
@@ -108,7 +106,6 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
         self.redraw()
 
     def set_columns(self, columns: Sequence[Column[Row]]) -> None:
-        """Show other columns from now on."""
         self._columns = list(columns)
         self.redraw()
 
@@ -125,8 +122,6 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
         if not self._held or before is None or self._same is None or not rows:
             return min(self.cursor, last)
         wanted = self._same(before)
-        if self.cursor <= last and self._same(rows[self.cursor]) == wanted:
-            return self.cursor
         places = (place for place, row in enumerate(rows) if self._same(row) == wanted)
         return next(places, min(self.cursor, last))
 
@@ -170,9 +165,8 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
         """Return cells side by side; the last column takes what room is left."""
         pieces: list[Segment] = []
         spare = max(0, self.cells + 1 - sum(column.width + 1 for column, _ in cells))
-        for position, (column, cell) in enumerate(cells):
-            last = position == len(cells) - 1
-            room = column.width + (spare if last and not column.right else 0)
+        for column, cell in cells:
+            room = column.width + (spare if column is cells[-1][0] and not column.right else 0)
             pieces += [*self._cell(cell, room, style, right=column.right), Segment(" ", style)]
         return self.join(pieces, style)
 

@@ -16,19 +16,13 @@ class Words(Static):
         super().__init__(content, id=id, markup=False)
 
     def show(self, content: Content | Text | str) -> None:
-        """Show ``content`` from now on."""
         before = self.content
-        if content is before or (
-            content == before
-            # Two contents are equal when their letters are; colours count here too.
-            and not (
-                isinstance(content, Content)
-                and isinstance(before, Content)
-                and not content.is_same(before)
-            )
-        ):
+        same = content == before
+        if isinstance(content, Content) and isinstance(before, Content):
+            same = content.is_same(before)  # colours count, too
+        if same:
             return
-        lines = str(content).count("\n") == str(self.content).count("\n")
+        lines = str(content).count("\n") == str(before).count("\n")
         fixed = self.styles.height is not None and not self.styles.height.is_auto
         self.update(content, layout=not (fixed and lines))
 

@@ -60,7 +60,6 @@ class LineStyle:
 
     @property
     def who_cells(self) -> int:
-        """Cells for who said it."""
         return 9 if self.width < 100 else 18
 
 
@@ -94,13 +93,8 @@ def colours_on(*, dark: bool, plain: bool) -> tuple[str, ...]:
     return COLOURS_ON_DARK if dark else COLOURS_ON_LIGHT
 
 
-def rank_colour(rank: int, colours: Sequence[str]) -> str:
-    return colours[rank % len(colours)]
-
-
-def rank_shape(rank: int) -> str:
-    """Return the shape that ``rank`` always has."""
-    return SHAPES[rank % len(SHAPES)]
+def rank_text(rank: int, colours: Sequence[str]) -> Text:
+    return Text(f"{SHAPES[rank % len(SHAPES)]} {rank}", colours[rank % len(colours)], end="")
 
 
 def speakers_text(said: Said, count: int, world: int, cells: int) -> str:
@@ -120,15 +114,14 @@ def _who(row: Row, speakers: Sequence[Speaker], world: int, style: LineStyle) ->
     cells = style.who_cells
     text = Text(end="")
     if row.count > 1:
-        said = _who_said(row.who, tuple(speakers) if len(speakers) < 64 else _Same(speakers))
+        said = _who_said(row.who, _Same(speakers))
         text.append(speakers_text(said, row.count, world, cells - 1), "strong")
     else:
         speaker = speakers[row.who.bit_length() - 1]
         if speaker.rank is None:
             text.append(f"{ABOVE} {speaker.host}", "faint")
         else:
-            colour = rank_colour(speaker.rank, style.colours)
-            text.append(f"{rank_shape(speaker.rank)} {speaker.rank}", colour)
+            text.append_text(rank_text(speaker.rank, style.colours))
             if cells > 10:
                 text.append(f" {speaker.host}", "faint")
     return _pad(text, cells)
@@ -148,8 +141,8 @@ class _Same:
 
 
 @lru_cache(maxsize=256)
-def _who_said(who: int, speakers: tuple[Speaker, ...] | _Same) -> Said:
-    return said_by(who, list(speakers.speakers if isinstance(speakers, _Same) else speakers))
+def _who_said(who: int, speakers: _Same) -> Said:
+    return said_by(who, list(speakers.speakers))
 
 
 def _body(row: Row, line: BufferedLine, style: LineStyle) -> Text:
@@ -178,16 +171,13 @@ def _cut_colours(text: str, most: int) -> str:
     """Return the first ``most`` characters of ``text``, not counting colours."""
     if len(text) <= most:
         return text
-    parts: list[str] = []
+    cut = ""
     for index, part in enumerate(_SGR.split(text)):
-        if index % 2:
-            parts.append(part)
-        elif most > 0:
-            parts.append(part[:most])
-            most -= len(part)
+        cut += part if index % 2 else part[:most]
+        most -= 0 if index % 2 else len(part)
         if most <= 0:
             break
-    return "".join(parts)
+    return cut
 
 
 def _cut(body: Text, room: int, line: str, *, always: bool = False) -> None:
@@ -212,12 +202,9 @@ def _wrap(body: Text, room: int, most: int) -> list[Text]:
 
 
 def bars_text(lines: Sequence[LogLine], room: int, world: int, style: LineStyle) -> list[Text]:
-    """Return progress bars that stand there now in at most ``room`` lines, those that are least far first.
+    """Return progress bars of a run with ``world`` ranks in at most ``room`` lines, those that are least far first.
 
-    Args:
-        lines: Transient lines, one a rank and stream.
-        room: Lines there are; where they are too few, bars that look alike are one.
-        world: Ranks of the run.
+    Where there are more, those that look alike are one.
     """
     bars = alike(lines, fold=len(lines) > room)
     return [_bar_text(bar, world, style) for bar in bars[:room]]
@@ -228,12 +215,10 @@ def _bar_text(bar: Bar, world: int, style: LineStyle) -> Text:
     cells = style.who_cells
     who = Text(end="")
     if bar.count > 1:
-        who.append(
-            speakers_text(Said(bar.ranks, bar.hosts), bar.count, world, cells - 1), "strong"
-        )
+        said = Said(bar.ranks, bar.hosts)
+        who.append(speakers_text(said, bar.count, world, cells - 1), "strong")
     elif bar.ranks:
-        rank = bar.ranks[0]
-        who.append(f"{rank_shape(rank)} {rank}", rank_colour(rank, style.colours))
+        who.append_text(rank_text(bar.ranks[0], style.colours))
     else:
         who.append(bar.hosts[0], "faint")
     text.append_text(_pad(who, cells))

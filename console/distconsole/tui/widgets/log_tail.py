@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.text import Text
-from textual import events
+from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
 from textual.message import Message
@@ -58,21 +58,22 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
     class Moved(Message):
         """The reader is elsewhere, or follows again."""
 
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+    rows: LogRows | None = None
+    world = 0
+    follows = True
+    limit: int | None = None
+    """Rows from there on are not shown yet: they are of later than the time that is looked at."""
+    space_pages = True
+    cursor = 0
+    """The row that the reader is at."""
+    _places: Sequence[tuple[int, int]] = ()
+    """The row and its part on each line of the screen."""
+    _last: Sequence[LogLine] = ()
+
+    def __init__(self, id: str) -> None:  # noqa: A002
         super().__init__(id=id)
-        self.rows: LogRows | None = None
-        self.world = 0
-        self.follows = True
-        self.limit: int | None = None
-        """Rows from there on are not shown yet: they are of later than the time that is looked at."""
-        self.space_pages = True
-        self.cursor = 0
-        """The row that the reader is at."""
         self._made: dict[int, list[Strip]] = {}
         """The lines of rows while they are drawn."""
-        self._places: list[tuple[int, int]] = []
-        """The row and its part on each line of the screen."""
-        self._last: Sequence[LogLine] = ()
 
     @property
     def count(self) -> int:
@@ -166,15 +167,12 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
     def action_shift(self, direction: int) -> None:
         self.shift = max(0, self.shift + direction * SHIFT_CELLS)
 
-    def on_mouse_scroll_up(self, event: events.MouseScrollUp) -> None:
+    @on(events.MouseScrollUp)
+    @on(events.MouseScrollDown)
+    def turn_wheel(self, event: events.MouseScrollUp | events.MouseScrollDown) -> None:
         event.stop()
         event.prevent_default()
-        self._turn(-WHEEL_LINES)
-
-    def on_mouse_scroll_down(self, event: events.MouseScrollDown) -> None:
-        event.stop()
-        event.prevent_default()
-        self._turn(WHEEL_LINES)
+        self._turn(WHEEL_LINES if isinstance(event, events.MouseScrollDown) else -WHEEL_LINES)
 
     def scroll_page_up(self, **_: object) -> None:
         self.action_page(-1)
@@ -290,10 +288,9 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
         return parts[min(part, len(parts) - 1)]
 
     def _parts(self, number: int) -> list[Strip]:
-        made = self._made.get(number)
-        if made is None:
-            made = self._made[number] = self._make(number)
-        return made
+        if number not in self._made:
+            self._made[number] = self._make(number)
+        return self._made[number]
 
     def _make(self, number: int) -> list[Strip]:
         rows = self.rows

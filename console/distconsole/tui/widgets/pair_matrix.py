@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.style import Style
@@ -53,23 +55,19 @@ class PairMatrix(LineWidget, can_focus=True):
     class Moved(Message):
         """The cursor is on another pair."""
 
+    @dataclass
     class Chosen(Message):
         """Enter or a double click on a cell."""
 
-        def __init__(self, pair: Pair) -> None:
-            super().__init__()
-            self.pair = pair
+        pair: Pair
 
-    def __init__(self, *, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self.pairs = Pairs()
-        self.cursor = (0, 0)
-        self._frame = frame_for(self.pairs, 1, 1)
-        self._grid: list[list[tuple[State, Pair]]] = []
-        self._moved = False
+    pairs = Pairs()
+    cursor = (0, 0)
+    _frame = frame_for(pairs, 1, 1)
+    _grid: Sequence[Sequence[tuple[State, Pair]]] = ()
+    _moved = False
 
     def show(self, pairs: Pairs) -> None:
-        """Show ``pairs`` from now on."""
         if pairs != self.pairs:
             self.pairs = pairs
             self._lay_out()
@@ -80,13 +78,8 @@ class PairMatrix(LineWidget, can_focus=True):
     def _lay_out(self) -> None:
         size = self.content_size
         self._frame = frame_for(self.pairs, size.width, size.height - 1)
-        self._grid = [
-            [
-                cell_of(self.pairs, self._frame, row, column)
-                for column in range(len(self._frame.columns))
-            ]
-            for row in range(len(self._frame.rows))
-        ]
+        rows, columns = range(len(self._frame.rows)), range(len(self._frame.columns))
+        self._grid = [[cell_of(self.pairs, self._frame, r, c) for c in columns] for r in rows]
         self._put_cursor(*(self.cursor if self._moved else self._worst()))
 
     def _worst(self) -> tuple[int, int]:
@@ -100,7 +93,6 @@ class PairMatrix(LineWidget, can_focus=True):
         return self._grid[row][column][1] if self._grid else None
 
     def make_line(self, y: int) -> Strip:
-        """Draw one line: the heading, the cells, what the cell below the cursor means."""
         if not self._grid:
             text = Text(" no pair of hosts was tried yet" if y == 0 else "", style="faint")
         elif y == 0:
@@ -149,10 +141,8 @@ class PairMatrix(LineWidget, can_focus=True):
 
     def _label(self, frame: Frame, row: int, *, here: bool) -> Text:
         group = frame.rows[row]
-        last = self._number(group) + len(group) - 1
-        number = (
-            f"{self._number(group):>3}" if len(group) == 1 else f"{self._number(group)}-{last}"
-        )
+        first, last = self._number(group), self._number(group) + len(group) - 1
+        number = f"{first:>3}" if first == last else f"{first}-{last}"
         text = Text(f"{number} {printable_name(group[0])}", style="strong" if here else "")
         text.truncate(frame.label_width - 1, overflow="ellipsis", pad=True)
         return text.append(" ")

@@ -91,7 +91,6 @@ class Plot(LineWidget):
     _beyond = ""
 
     def show(self, data: PlotData | None) -> None:
-        """Show ``data`` from now on; None shows nothing."""
         if data != self.data:
             self.data = data
             self.redraw()
@@ -220,12 +219,7 @@ class Plot(LineWidget):
 
 
 class Plots(Horizontal):
-    """Plots side by side, as many as there is room for, of those that were chosen or come next.
-
-    Args:
-        most: How many there may be.
-        least_cells: A narrower plot says little.
-    """
+    """Plots side by side, ``most`` where each has ``least_cells``, of those that were chosen or come next."""
 
     DEFAULT_CSS = "Plots Plot { width: 1fr; margin-right: 1; }"
 
@@ -251,7 +245,6 @@ class Plots(Horizontal):
         return found[:room]
 
     def show(self, plots: Sequence[PlotData]) -> None:
-        """Show ``plots``, as they were picked."""
         for plot, data in zip_longest(self.query(Plot), plots):
             plot.display = data is not None
             plot.show(data)
@@ -275,10 +268,7 @@ def broken_columns(curve: Curve, scale: float, first: float) -> set[int]:
 
 
 def columns_of(curve: Curve, scale: float, first: float) -> list[tuple[int, float, float, float]]:
-    """Return (dot column, mean, lowest, highest) of the points that fall on each dot column from ``first`` on.
-
-    Columns between two points are filled, but where nothing was measured or a value was no number.
-    """
+    """Return (dot column, mean, lowest, highest) of the points on each column; gaps are filled where all was measured."""
     gaps = {int(((begin + end) / 2 - first) * scale) for begin, end in curve.gaps}
     gaps |= broken_columns(curve, scale, first)
     found: list[tuple[int, float, float, float]] = []

@@ -6,10 +6,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
-from distconsole.tui.prompt.folders import MAX_READING, Folders
-from distconsole.tui.widgets.offer_list import Offer, page_of
+from distconsole.tui.prompt.completer import MAX_READING, Folders
 
 
 def test_a_folder_that_answers_is_listed_at_once(tmp_path: Path) -> None:
@@ -54,27 +51,3 @@ def test_hung_folders_take_a_few_threads_only(tmp_path: Path) -> None:
         if thread.name == "folder":
             thread.join(10)
     assert len(asked) == MAX_READING
-
-
-@pytest.mark.parametrize(
-    ("count", "at", "width", "first", "shown", "columns"),
-    [
-        (3, None, 80, 0, 3, 13),
-        (100, None, 80, 0, 65, 13),
-        (100, 99, 80, 39, 61, 13),
-        (100, 70, 80, 13, 65, 13),
-        (100, 70, 3, 66, 5, 1),
-        (0, None, 80, 0, 0, 26),
-    ],
-)
-def test_the_one_chosen_is_on_the_page(
-    count: int, at: int | None, width: int, first: int, shown: int, columns: int
-) -> None:
-    page = page_of([Offer(f"{number:04}") for number in range(count)], at, width, 5)
-    assert (page.first, page.count, page.columns) == (first, shown, columns)
-    assert at is None or page.first <= at < page.first + page.count
-
-
-def test_what_has_a_meaning_stands_alone_on_its_line() -> None:
-    assert page_of([Offer("a", "b"), Offer("c")], None, 80, 5).columns == 1
-    assert page_of([Offer("漢字漢字")], None, 20, 5).width == 10

@@ -11,11 +11,10 @@ from textual.widget import Widget
 
 import distconsole.tui
 from distconsole.config.schema import Config
-from distconsole.tui.prompt.key_tables import PARTS, part_keys, place_of
 from distconsole.tui.prompt.keymap import Keymap
 from distconsole.tui.prompt.keys import KEYS, REPLAY_KEYS, VIEWS, Key
 from distconsole.tui.prompt.shortcuts import Shortcuts
-from distconsole.tui.views.help import help_page
+from distconsole.tui.views.help import PARTS_WITH_KEYS, help_page, part_keys, place_of
 
 PAGE = (Path(__file__).parents[4] / "docs" / "keys.md").read_text()
 
@@ -32,7 +31,7 @@ def keys_table(keys: tuple[Key, ...]) -> list[str]:
 def parts_table() -> list[str]:
     """Return the rows of a table in Markdown of the keys of all parts."""
     rows = ["| in | key | does |", "|---|---|---|"]
-    for title, part in PARTS:
+    for title, part in PARTS_WITH_KEYS:
         rows += [f"| {title} | {keys} | {does} |" for keys, does in part_keys(part)]
     return rows
 
@@ -54,7 +53,7 @@ def test_every_part_of_the_screen_with_keys_of_its_own_is_told() -> None:
         for each in _heirs(Widget)
         if each.__module__.startswith("distconsole.tui") and vars(each).get("BINDINGS")
     }
-    assert own == {part for _, part in PARTS}
+    assert own == {part for _, part in PARTS_WITH_KEYS}
 
 
 @pytest.mark.parametrize("key", KEYS, ids=lambda key: f"{key.shown} {key.line}")
@@ -70,7 +69,7 @@ def test_help_tells_every_key_and_first_those_of_the_view_it_was_asked_from(view
     page = help_page(Shortcuts(Config()), view).plain
     for key in (*KEYS, *REPLAY_KEYS):
         assert f"  {key.shown:<12}{key.line}" in page
-    for _, part in PARTS:
+    for _, part in PARTS_WITH_KEYS:
         for shown, does in part_keys(part):
             assert f"  {shown:<12}{does}\n" in page
     here = [key for key in KEYS if view in key.views and key.views != VIEWS]

@@ -1,0 +1,192 @@
+"""What stands around the views: tabs and facts on the first line, the time of a past run, and the keys that help here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
+
+from rich.text import Text
+from textual import events
+from textual.content import Content
+from textual.geometry import Size
+from textual.style import Style
+
+from distconsole.model.time_text import clock_text, duration_text
+from distconsole.runs.replay.clock import Axis, ReplayClock
+from distconsole.runs.replay.recording import Mark
+from distconsole.tui.later import RunLine
+from distconsole.tui.prompt.keymap import Keymap
+from distconsole.tui.prompt.keys import Key
+from distconsole.tui.replaying import ReplayTask
+from distconsole.tui.widgets.lines import Words
+
+SMALL = (60, 16)
+"""Columns and lines below which the last line says so; the screens are made for 80 x 24 and more."""
+PRESSES = "presses"
+"""Name of the key in the meta of text that can be clicked."""
+
+
+MAX_LABEL = 24
+HEAT_KEYS = ("heat", "lines filter")
+"""How the lines of keys begin that are about the heat map."""
+EDGE = 1
+"""Cells at each side."""
+SIGNS = {"finding": "!", "restart": "↻", "begin": "╷", "end": "┤"}
+
+
+@lru_cache(maxsize=64)
+def title_content(
+    keymap: Keymap, view: str, hosts: int, lost: int, going: int, width: int
+) -> Content:
+    """Return tabs, hosts and runs that go on in ``width`` cells; the program's name and words about hosts give way."""
+    tabs = [_tab(tab, here=tab.line.endswith(f" {view}")) for tab in keymap.tabs]
+    facts: list[tuple[str, str]] = []
+    if hosts:
+        facts.append((f" {hosts} host{'s' if hosts > 1 else ''}", ""))
+    if lost:
+        facts.append((f" {lost} lost", "$text-warning"))
+    if going:
+        facts.append((f" ● {going} run{'s' if going > 1 else ''}", "$text-success"))
+    line = _join_facts(tabs, facts)
+    if line.cell_length > width and lost:
+        line = _join_facts(tabs, [(f" {hosts - lost}/{hosts} hosts", "$text-warning"), *facts[2:]])
+    name = Content.styled(" distconsole ", "bold")
+    return Content.assemble(name, line) if width >= line.cell_length + name.cell_length else line
+
+
+def _join_facts(tabs: list[Content], facts: list[tuple[str, str]]) -> Content:
+    return Content("").join([*tabs, *(Content.styled(words, style) for words, style in facts)])
+
+
+def _tab(tab: Key, *, here: bool) -> Content:
+    label = f"[bold reverse]{tab.label}[/]" if here else tab.label
+    return _clickable(tab.key, f" [$text-accent]{tab.shown}[/] {label} ")
+
+
+def _clickable(key: str, markup: str) -> Content:
+    """Return ``markup`` as text on which a click is a press of ``key``."""
+    return Content.from_markup(markup).stylize(Style.from_meta({PRESSES: key}))
+
+
+def too_small(size: Size) -> bool:
+    return size.width < SMALL[0] or size.height < SMALL[1]
+
+
+def small_content(size: Size) -> Content:
+    return Content.styled(
+        f" {size.width} x {size.height}: too small, made for 80 x 24", "$text-warning"
+    )
+
+
+@lru_cache(maxsize=64)
+def keys_content(
+    keymap: Keymap,
+    view: str,
+    *,
+    inside: bool,
+    width: int,
+    replayed: bool = False,
+    goes_on: bool = True,
+    heat: bool = False,
+) -> Content:
+    """Return the keys that help in ``view``, where letters work only ``inside``; with ``heat`` those of the map first."""
+    tabs = {tab.line for tab in keymap.tabs}
+    able = [key for key in keymap.keys if key.line not in tabs]
+    shown = [key for key in able if not key.views or view in key.views]
+    shown = [key for key in shown if goes_on or not key.line.startswith("stop ")]
+    # There is always room for the way to everything that there is no room for.
+    shown.sort(key=lambda key: key.line != "help")
+    if heat:
+        shown.sort(key=lambda key: not key.line.startswith(HEAT_KEYS))
+    letters = [*(keymap.moving if replayed else ()), *(key for key in shown if key.inside)]
+    others = [key for key in shown if not key.inside]
+    if inside:
+        others[1:1] = letters
+    else:
+        others += letters
+    where = "to the prompt" if inside else "into the view"
+    content = _clickable("escape", f" [$text-accent]Esc[/] {where} ")
+    for key in others:
+        entry = _entry(key, usable=inside or not key.inside)
+        if content.cell_length + entry.cell_length > width:
+            break
+        content = Content.assemble(content, entry)
+    return content
+
+
+def _entry(key: Key, *, usable: bool) -> Content:
+    name, label = key.shown.replace("[", r"\["), key.label
+    # The label may be anybody's.
+    label = label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1]}…"
+    label = label.replace("[", r"\[")
+    colours = ("$text-accent", "$foreground") if usable else ("$text-muted", "$text-muted")
+    return _clickable(key.key, f" [{colours[0]}]{name}[/] [{colours[1]}]{label}[/] ")
+
+
+class TimeBar(Words):
+    """Two lines; nothing while no past run is shown."""
+
+    DEFAULT_CSS = """
+    TimeBar { height: 2; padding: 0 1; background: $panel; text-wrap: nowrap; text-overflow: clip; display: none; }
+    """
+
+    def show_past(self, task: ReplayTask | None) -> None:
+        head = task.clock if task is not None else None
+        recording = task.recording if task is not None else None
+        self.display = head is not None
+        if task is None or head is None or recording is None:
+            return
+        t, marks = task.moment_t or head.t, task.marks()
+        read = 1.0 if recording.whole else recording.head.entries / max(1, recording.total)
+        width = max(10, self.app.size.width - 2 * EDGE)
+        first = _where(head, t, marks, width, read)
+        self.show(Text("\n").join([first, axis_text(head.axis, t, marks, width, read)]))
+
+    def on_click(self, event: events.Click) -> None:
+        width = max(1, self.size.width - 1)
+        place = event.get_content_offset(self)
+        if place is not None and place.y == 1:
+            self.post_message(RunLine(f"at {100 * min(1.0, place.x / width):g}%"))
+
+
+def _where(head: ReplayClock, t: float, marks: Sequence[Mark], width: int, read: float) -> Text:
+    """Whether it moves, the time, the last thing that stands out before it."""
+    text = Text(no_wrap=True, overflow="ellipsis", end="")
+    if head.playing:
+        text.append(f"▶ play x{head.speed} ", style="good")
+    else:
+        text.append("‖ past  ", style="note")
+    text.append(f"{clock_text(t)} ", style="strong")
+    text.append(f"{duration_text(t - head.axis.start)} of {duration_text(head.axis.seconds)}  ")
+    if read < 1:
+        text.append(f"… reading, {100 * read:.0f} %  ", style="note")
+    last = next((mark for mark in reversed(marks) if mark.t <= t), None)
+    if last is not None:
+        ago = f" ({duration_text(t - last.t)} ago)" if t - last.t >= 1 else ""
+        said = f"{SIGNS[last.kind]} {last.text}{ago}"
+        text.append(
+            said, style="bad" if last.bad else "warn" if last.kind == "finding" else "note"
+        )
+    text.truncate(width, overflow="ellipsis")
+    return text
+
+
+def axis_text(axis: Axis, t: float, marks: Sequence[Mark], width: int, read: float = 1.0) -> Text:
+    def cell(when: float) -> int:
+        share = (when - axis.start) / axis.seconds
+        return max(0, min(width - 1, round(share * (width - 1))))
+
+    here, known = cell(t), round(read * width)
+    signs = ["━" if at < here else "─" if at <= known else "·" for at in range(width)]
+    styles = ["accent" if at < here else "faint" for at in range(width)]
+    for mark in sorted(marks, key=lambda each: (each.kind == "finding", each.bad)):
+        at = cell(mark.t)
+        signs[at] = "✗" if mark.bad else SIGNS[mark.kind]
+        styles[at] = "bad" if mark.bad else "warn" if mark.kind == "finding" else "note"
+    signs[here], styles[here] = "●", "strong"
+    text = Text(no_wrap=True, end="")
+    for style, run in groupby(zip(signs, styles, strict=True), key=itemgetter(1)):
+        text.append("".join(sign for sign, _ in run), style=style)
+    return text
