@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Any
 
 from rich.color import Color as RichColor
 from rich.style import Style
@@ -50,92 +51,54 @@ class Look:
     faint_share: float = FAINT_SHARE
 
 
-def _ansi(back: str, front: str, dull: str, **colours: str) -> TerminalTheme:
-    """Return sixteen colours, the bright ones the same; black and bright black are ``dull``, to be read at all."""
-    names = ("red", "green", "yellow", "blue", "magenta", "cyan")
-    eight = [_rgb(each) for each in (dull, *(colours[name] for name in names), front)]
-    return TerminalTheme(_rgb(back), _rgb(front), eight, eight)
+COLOURS: Mapping[str, tuple[str | None, str | None, str | None]] = {
+    "primary": ("#0178D4", "#00579E", "#1E6FFF"),
+    "secondary": ("#004578", "#0178D4", "#A6C8FF"),
+    "accent": ("#ffa62b", "#B25B00", "#FFE066"),
+    "warning": ("#ffa62b", "#B25B00", "#FFE066"),
+    "error": ("#ba3c5b", "#A8001C", "#FFA0A0"),
+    "success": ("#4EBF71", "#1B6E2A", "#7CFF9C"),
+    "foreground": ("#e0e0e0", "#1c1c1c", "#FFFFFF"),
+    "background": (None, "#F5F5F5", "#000000"),
+    "surface": (None, "#EBEBEB", "#0A0A0A"),
+    # In the dark grey enough that 256 colours do not make a deep blue of it.
+    "panel": ("#282d32", "#DCDCDC", "#262626"),
+    "boost": (None, None, "#101018"),
+}
+"""Colours of Textual's themes in ours: dark, light, contrast; None where Textual makes one of the others."""
+
+VARIABLES: Mapping[str, tuple[str | None, str, str]] = {
+    "text-muted": ("#a0a0a0", "#4A4A4A", "#D8D8D8"),
+    "text-primary": ("#57A5E2", "#004578", "#A6C8FF"),
+    "text-accent": ("#FFC473", "#6E4700", "#FFE066"),
+    "text-success": ("#8AD4A1", "#15561F", "#7CFF9C"),
+    "text-warning": ("#FFC473", "#6E4700", "#FFE066"),
+    "text-error": ("#E58FA3", "#98001A", "#FFA8A8"),
+    "primary-lighten-2": (None, "#00579E", "#A6C8FF"),
+}
+
+PRINTED: Mapping[str, tuple[str, str, str]] = {
+    "background": ("#121212", "#f5f5f5", "#000000"),
+    "black": ("#9a9a9a", "#4a4a4a", "#c8c8c8"),  # to be read at all
+    "red": ("#ff8a8a", "#98001a", "#ffa8a8"),
+    "green": ("#98e024", "#15561f", "#7cff9c"),
+    "yellow": ("#f4bf75", "#6b4e00", "#ffe066"),
+    "blue": ("#8ab4ff", "#0b3d91", "#a6c8ff"),
+    "magenta": ("#ff7ac6", "#7a1f7a", "#ffb0f0"),
+    "cyan": ("#58d1eb", "#005866", "#7cf0ff"),
+    "white": ("#e0e0e0", "#1c1c1c", "#ffffff"),
+}
+"""The background and the eight colours of printed text; the bright ones are the same."""
 
 
-def _rgb(colour: str) -> tuple[int, int, int]:
-    return int(colour[1:3], 16), int(colour[3:5], 16), int(colour[5:7], 16)
+def _look(name: str, at: int, faint_share: float) -> Look:
+    """Return the look in column ``at`` of the tables."""
+    colours: dict[str, Any] = {role: row[at] for role, row in COLOURS.items() if row[at]}
+    variables = {role: colour for role, row in VARIABLES.items() if (colour := row[at])}
+    back, *eight = (Color.parse(row[at]).rgb for row in PRINTED.values())
+    theme = Theme(name, dark=name != LIGHT, variables=variables, **colours)
+    return Look(theme, TerminalTheme(back, eight[-1], eight, eight), faint_share)
 
-
-def _text(*colours: str) -> dict[str, str]:
-    names = ("muted", "primary", "accent", "success", "warning", "error")
-    return {f"text-{name}": colour for name, colour in zip(names, colours, strict=True)}
-
-
-_DARK = Look(
-    Theme(
-        DARK,
-        primary="#0178D4",
-        secondary="#004578",
-        accent="#ffa62b",
-        warning="#ffa62b",
-        error="#ba3c5b",
-        success="#4EBF71",
-        foreground="#e0e0e0",
-        panel="#282d32",  # grey enough that 256 colours do not make a deep blue of it
-        variables=_text("#a0a0a0", "#57A5E2", "#FFC473", "#8AD4A1", "#FFC473", "#E58FA3"),
-    ),
-    _ansi(
-        "#121212", "#e0e0e0", "#9a9a9a", red="#ff8a8a", green="#98e024", yellow="#f4bf75",
-        blue="#8ab4ff", magenta="#ff7ac6", cyan="#58d1eb",
-    ),
-)  # fmt: skip
-
-_LIGHT = Look(
-    Theme(
-        LIGHT,
-        primary="#00579E",
-        secondary="#0178D4",
-        accent="#B25B00",
-        warning="#B25B00",
-        error="#A8001C",
-        success="#1B6E2A",
-        foreground="#1c1c1c",
-        background="#F5F5F5",
-        surface="#EBEBEB",
-        panel="#DCDCDC",
-        dark=False,
-        variables={
-            **_text("#4A4A4A", "#004578", "#6E4700", "#15561F", "#6E4700", "#98001A"),
-            "primary-lighten-2": "#00579E",
-        },
-    ),
-    _ansi(
-        "#f5f5f5", "#1c1c1c", "#4a4a4a", red="#98001a", green="#15561f", yellow="#6b4e00",
-        blue="#0b3d91", magenta="#7a1f7a", cyan="#005866",
-    ),
-    faint_share=0.2,
-)  # fmt: skip
-
-_CONTRAST = Look(
-    Theme(
-        CONTRAST,
-        primary="#1E6FFF",
-        secondary="#A6C8FF",
-        accent="#FFE066",
-        warning="#FFE066",
-        error="#FFA0A0",
-        success="#7CFF9C",
-        foreground="#FFFFFF",
-        background="#000000",
-        surface="#0A0A0A",
-        panel="#262626",
-        boost="#101018",
-        variables={
-            **_text("#D8D8D8", "#A6C8FF", "#FFE066", "#7CFF9C", "#FFE066", "#FFA8A8"),
-            "primary-lighten-2": "#A6C8FF",
-        },
-    ),
-    _ansi(
-        "#000000", "#ffffff", "#c8c8c8", red="#ffa8a8", green="#7cff9c", yellow="#ffe066",
-        blue="#a6c8ff", magenta="#ffb0f0", cyan="#7cf0ff",
-    ),
-    faint_share=0.2,
-)  # fmt: skip
 
 _TERMINAL = Look(
     Theme(
@@ -158,7 +121,12 @@ _TERMINAL = Look(
 )
 
 LOOKS: Mapping[str, Look] = MappingProxyType(
-    {look.theme.name: look for look in (_DARK, _LIGHT, _CONTRAST, _TERMINAL)}
+    {
+        DARK: _look(DARK, 0, FAINT_SHARE),
+        LIGHT: _look(LIGHT, 1, 0.2),
+        CONTRAST: _look(CONTRAST, 2, 0.2),
+        TERMINAL: _TERMINAL,
+    }
 )
 
 

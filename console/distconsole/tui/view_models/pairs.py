@@ -42,27 +42,17 @@ class State(IntEnum):
         return self >= State.SLOW
 
 
-LOOKS: Mapping[State, tuple[str, str]] = {
-    State.SELF: ("╲", "faint"),
-    State.UNTRIED: ("·", "faint"),
-    State.REACHED: ("░", "good"),
-    State.TIMED: ("▒", "good"),
-    State.MEASURED: ("▓", "good"),
-    State.SLOW: ("▲", "warn"),
-    State.PARTIAL: ("!", "warn"),
-    State.DEAD: ("✗", "bad"),
+LOOKS: Mapping[State, tuple[str, str, str]] = {
+    State.SELF: ("╲", "faint", ""),
+    State.UNTRIED: ("·", "faint", "not tried"),
+    State.REACHED: ("░", "good", "reached"),
+    State.TIMED: ("▒", "good", "round trip known"),
+    State.MEASURED: ("▓", "good", "rate known"),
+    State.SLOW: ("▲", "warn", "slow"),
+    State.PARTIAL: ("!", "warn", "some ports lost"),
+    State.DEAD: ("✗", "bad", "no connection"),
 }
-"""Each has a shape of its own and a meaning for its colour."""
-
-WORDS: Mapping[State, str] = {
-    State.UNTRIED: "not tried",
-    State.REACHED: "reached",
-    State.TIMED: "round trip known",
-    State.MEASURED: "rate known",
-    State.SLOW: "slow",
-    State.PARTIAL: "some ports lost",
-    State.DEAD: "no connection",
-}
+"""Each has a shape of its own, a meaning for its colour, and words."""
 
 
 @dataclass(frozen=True)

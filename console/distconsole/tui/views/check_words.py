@@ -205,7 +205,7 @@ def pairs_line(pairs: Pairs, pair: Pair | None, rounds: tuple[str, int, int]) ->
     count = len(pairs.hosts)
     if not count or pair is None:
         return Text("pairs of hosts: none tried", style="faint")
-    glyph, style = LOOKS[pairs.state(*pair)]
+    glyph, style, _ = LOOKS[pairs.state(*pair)]
     stage, number, of = rounds
     text = Text(f"{stage} round {number} of {of}  " if of else "", style="note")
     text.append(f"{glyph} ", style=style).append(pairs.told(*pair), style="strong")
@@ -260,7 +260,7 @@ def _cure_words(cure: Cure) -> str:
 def pair_words(pair: Pair, pairs: Pairs, report: CheckReport | None) -> Text:
     text = Text()
     for source, target in (pair, pair[::-1]):
-        glyph, style = LOOKS[pairs.state(source, target)]
+        glyph, style, _ = LOOKS[pairs.state(source, target)]
         text.append(f"{glyph} ", style=style).append(f"{pairs.told(source, target)}\n")
     text.append("\n")
     for finding in report.findings if report is not None else ():

@@ -16,7 +16,6 @@ from textual.strip import Strip
 from distconsole.tui.terminal.sanitize import printable_name
 from distconsole.tui.view_models.pairs import (
     LOOKS,
-    WORDS,
     Frame,
     Grain,
     Pair,
@@ -131,7 +130,7 @@ class PairMatrix(LineWidget, can_focus=True):
         frame, here = self._frame, row == self.cursor[0]
         text = self._label(frame, row, here=here)
         for column, (state, _) in enumerate(self._grid[row]):
-            glyph, meaning = LOOKS[state]
+            glyph, meaning, _ = LOOKS[state]
             style = self.app.console.get_style(meaning, default="")
             if here and column == self.cursor[1]:
                 style += Style(reverse=True) if self.has_focus else Style(underline=True)
@@ -155,8 +154,8 @@ class PairMatrix(LineWidget, can_focus=True):
         for state in State:
             count = self.pairs.counts[state]
             if count:
-                glyph, style = LOOKS[state]
-                text.append(f"{glyph} ", style=style).append(f"{count} {WORDS[state]}  ")
+                glyph, style, words = LOOKS[state]
+                text.append(f"{glyph} ", style=style).append(f"{count} {words}  ")
         return text
 
     def action_move(self, rows: int, columns: int) -> None:
