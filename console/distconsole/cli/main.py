@@ -35,7 +35,7 @@ from distconsole.operations import Control, StopReason, interrupt, perform
 from distconsole.operations.last_resort import LastResort, LeftBehind
 from distconsole.operations.sessions import SessionSource
 from distconsole.session import open_session
-from distconsole.text.paint import Paint
+from distconsole.text.output import Paint
 from distconsole.text.ringing import notifier_for
 from distconsole.text.show import show_for
 

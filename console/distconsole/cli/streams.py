@@ -16,7 +16,7 @@ from typing import TextIO
 
 from distconsole.errors import OutputError
 from distconsole.model.time_text import span_text
-from distconsole.text.paint import Paint
+from distconsole.text.output import Paint
 
 STATUS_SECONDS = 0.25
 """A status line on a terminal is redrawn at most this often."""

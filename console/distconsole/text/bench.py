@@ -68,8 +68,7 @@ def _table(output: Output, ended: BenchEnded, done: list[BenchResult]) -> None:
         f"ResNet-18 (width {ended.width}), {ended.images} generated images, {ended.epochs} epochs, "
         f"{ended.batch} a device, {ended.precision}; hosts {', '.join(ended.hosts)}"
     )
-    right = tuple(range(1, len(HEADER)))
-    head, *rows = table(HEADER, [_row(each) for each in done], right)
+    head, *rows = table(HEADER, [_row(each) for each in done], range(1, len(HEADER)))
     output.data(output.paint_out(head, "bold"))
     for row in rows:
         output.data(row)

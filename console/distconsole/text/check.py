@@ -18,8 +18,7 @@ from distconsole.model.reports import (
 )
 from distconsole.model.time_text import date_text
 from distconsole.text.choices import FEW_REASONS, MAX_REASONS, REASON, any_unmet, panel_lines
-from distconsole.text.output import Output, tell
-from distconsole.text.paint import Paint
+from distconsole.text.output import Output, Paint, tell
 from distconsole.text.tables import show_table
 
 SWEEP_HEADER = ("size", "time, us", "algbw, GB/s", "busbw, GB/s", "result")

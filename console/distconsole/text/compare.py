@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from distconsole.formats.figures import number_text
 from distconsole.model.comparison import ComparedRun, Comparison, Figure
+from distconsole.model.events import RunsCompared
 from distconsole.model.time_text import date_text, duration_text
 from distconsole.text.output import Output
 from distconsole.text.tables import table
@@ -13,8 +14,8 @@ from distconsole.text.tables import table
 VALUE_CHARS = 60
 
 
-def show_comparison(output: Output, found: Comparison) -> None:
-    for line in comparison_lines(found):
+def show_comparison(output: Output, compared: RunsCompared) -> None:
+    for line in comparison_lines(compared.comparison):
         output.data(line)
 
 
@@ -38,14 +39,9 @@ def comparison_lines(found: Comparison) -> list[str]:
 
 def run_words(run: ComparedRun) -> str:
     summary = run.summary
-    when = date_text(summary.started)
     name = f" ({summary.name})" if summary.name not in ("", summary.run) else ""
-    parts = [
-        f"{run.letter}  {summary.run}{name}",
-        summary.state,
-        when,
-        duration_text(summary.seconds),
-    ]
+    parts = [f"{run.letter}  {summary.run}{name}", summary.state, date_text(summary.started)]
+    parts.append(duration_text(summary.seconds))
     parts.append(f"{summary.world_size} ranks on {len(summary.hosts)} hosts, {summary.launcher}")
     return "  ".join(part for part in parts if part)
 

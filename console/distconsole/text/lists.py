@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from distconsole.expression import Kind, Value
 from distconsole.formats.figures import bytes_text, number_text
@@ -30,6 +30,10 @@ def _nvlink(gpu: GpuSample) -> str:
     return "" if None in both else bytes_text(sum(each or 0.0 for each in both))
 
 
+def _known(value: int | UnsetType | None) -> str:
+    return "" if value is None or value is UNSET else str(value)
+
+
 def gpu_number(gpu: GpuSample) -> str:
     return f"{gpu.gpu}" if gpu.mig is None else f"{gpu.gpu}/{gpu.mig}"
 
@@ -50,15 +54,8 @@ GPU_COLUMNS: list[Column[GpuSample]] = [
     Column("power", 6, lambda gpu: number_text(gpu.power_w, "W"), 2, True, "power"),
     Column("MHz", 5, lambda gpu: number_text(gpu.sm_clock_mhz), 4, True, "clock"),
     Column("nvlink/s", 8, _nvlink, 7, True, "nvlink"),
-    Column(
-        "ecc",
-        4,
-        lambda gpu: f"{'' if gpu.ecc_uncorrected is None else gpu.ecc_uncorrected}",
-        5,
-        True,
-        "ecc",
-    ),
-    Column("rank", 4, lambda gpu: "" if gpu.rank is UNSET else str(gpu.rank), 1, True, "rank"),
+    Column("ecc", 4, lambda gpu: _known(gpu.ecc_uncorrected), 5, True, "ecc"),
+    Column("rank", 4, lambda gpu: _known(gpu.rank), 1, True, "rank"),
 ]
 """What a shell and the screen show of hosts and GPUs beside their names."""
 

@@ -12,8 +12,7 @@ from msgspec import UNSET
 from distconsole.formats.figures import ranks_text
 from distconsole.model.run_events import LogLine
 from distconsole.runs.logs.fold import NUMBER, PLACEHOLDER
-from distconsole.text.output import Output
-from distconsole.text.paint import Paint
+from distconsole.text.output import Output, Paint
 
 _DRAWN = re.compile(r"[\s#=>.\-\u2500-\u25ff]+")
 """What bars are drawn of, and how wide the gaps are."""
@@ -34,14 +33,9 @@ LIVING_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A living line, or several that look alike.
+    """A living line, or ``count`` that look alike: the text of the one that is least far, plain and as it is shown.
 
-    Attributes:
-        ranks, hosts: Who shows it.
-        count: How many lines it stands for.
-        line: The text of the one that is least far.
-        shown: The same in its colours, if it has any.
-        spread: Least and most percent, as ``41-45%``; empty where they agree or say none.
+    ``spread`` is the least and the most percent, such as ``41-45%``; empty where they agree or say none.
     """
 
     ranks: tuple[int, ...]

@@ -106,12 +106,13 @@ class RunText:
             word = "rank runs" if running == 1 else "ranks run"
             self._output.say(f"all {running} {word}")
 
-    def log(self, event: LogLine) -> None:
+    def log(self, event: LogLine, *, err: bool = True) -> None:
+        """Print a line; without ``err`` as data, whichever stream it was printed to."""
         if event.transient:
             self._bars.show(event)
             return
         self._bars.end(event)
-        err = event.stream == "err"
+        err = err and event.stream == "err"
         paint = self._output.paint_err if err else self._output.paint_out
         line = f"{paint(name_text(event), 'dim')} {line_text(event, paint)}"
         (self._output.say if err else self._output.data)(line)

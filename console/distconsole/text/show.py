@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
@@ -30,7 +31,7 @@ from distconsole.model.events import (
     TextMade,
 )
 from distconsole.model.findings import Severity
-from distconsole.model.run_events import GpuKey, GpuSample, LogLine, NodeSample
+from distconsole.model.run_events import GpuKey, GpuSample, LogLine, NodeSample, RunEvent
 from distconsole.model.run_summary import RunSummary
 from distconsole.model.verbs import verb_of
 from distconsole.text.bench import (
@@ -49,7 +50,6 @@ from distconsole.text.lists import (
     show_summary,
 )
 from distconsole.text.output import Output
-from distconsole.text.progress import Bars, line_text, name_text
 from distconsole.text.run import RunText
 from distconsole.text.tables import show_columns
 
@@ -65,11 +65,7 @@ class Show(Protocol):
 
 
 def show_for(request: ask.Request, output: Output, *, on_screen: bool = False) -> Show:
-    """Return what shows the events of ``request``.
-
-    Args:
-        on_screen: Whether the same stands on the full screen, where keys lead to the rest.
-    """
+    """Return what shows the events of ``request``; ``on_screen`` keys lead to the rest."""
     if getattr(request, "json", False):
         return JsonShow(output)
     match verb_of(request).prints:
@@ -122,13 +118,7 @@ def _data_of(event: Event) -> object:
 
 
 class TextShow:
-    """What a person at a shell reads; lists are held until they are whole.
-
-    Args:
-        output: Where it goes.
-        details: Whether a check is told with all that was seen.
-        on_screen: As ``show_for`` has it.
-    """
+    """What a person at a shell reads; lists are held until they are whole."""
 
     def __init__(self, output: Output, *, details: bool = False, on_screen: bool = False) -> None:
         self._output = output
@@ -139,47 +129,25 @@ class TextShow:
         self._listed: list[RunSummary] = []
         self._ranks: list[RankListed] = []
 
-    def event(self, event: Event) -> None:  # noqa: C901  (one case a kind, nothing nested)
-        output = self._output
+    def event(self, event: Event) -> None:
+        if printer := PRINTERS.get(type(event)):
+            printer(self._output, event)
+            return
         match event:
-            case LogLine():
-                self._run.log(event)
-            case Narration():
-                narrate(output, event)
-            case CheckProgress():
-                show_progress(output, event)
-            case PairProgress():
-                show_rounds(output, event)
+            case RunEvent():
+                self._run.show(event)
             case CheckEnded():
-                show_report(output, event.report, details=self._details)
+                show_report(self._output, event.report, details=self._details)
                 if not (self._details or self._on_screen):
-                    show_way_to_details(output, event.report)
-            case HostStatus():
-                _show_host(output, event)
+                    show_way_to_details(self._output, event.report)
             case RunListed():
                 self._listed.append(event.summary)
-            case RunShown():
-                show_summary(output, event.summary)
             case RankListed():
                 self._ranks.append(event)
-            case RunsCompared():
-                show_comparison(output, event.comparison)
             case ConditionJudged():
                 self._judged = event
-            case TextMade():
-                output.data(event.text)
-            case FindingMade() | LaunchKept() | LaunchersJudged() | ScriptSought():
-                pass
-            case BenchProgress():
-                show_bench_progress(output, event)
-            case BenchRun():
-                show_bench_run(output, event)
-            case BenchEnded():
-                show_bench(output, event)
-            case CollectivesMeasured():
-                show_collectives(output, event)
             case _:
-                self._run.show(event)
+                pass  # for the screen alone
 
     def finish(self) -> None:
         if self._listed:
@@ -221,31 +189,17 @@ class LoadShow(TextShow):
         self._gpus.clear()
 
 
-class LogShow:
+class LogShow(TextShow):
     """``logs``: every line is data, whichever stream it was printed to; bars live in the status."""
-
-    def __init__(self, output: Output) -> None:
-        self._output = output
-        self._bars = Bars(output)
 
     def event(self, event: Event) -> None:
         match event:
-            case LogLine(transient=True):
-                self._bars.show(event)
             case LogLine():
-                self._bars.end(event)
-                paint = self._output.paint_out
-                text = line_text(event, paint)
-                self._output.data(f"{paint(name_text(event), 'dim')} {text}")
-            case Narration():
-                narrate(self._output, event)
-            case TextMade():
-                self._output.data(event.text)
+                self._run.log(event, err=False)
+            case Narration() | TextMade():
+                super().event(event)
             case _:
                 pass
-
-    def finish(self) -> None:
-        self._output.close()
 
 
 def narrate(output: Output, narration: Narration) -> None:
@@ -261,3 +215,27 @@ def _show_host(output: Output, status: HostStatus) -> None:
     output.say(f"{output.paint_err.severity(Severity.FAIL)} {status.host}: {status.detail}")
     if status.hint:
         output.say(f"     {output.paint_err('hint:', 'cyan')} {status.hint}")
+
+
+def _show_text(output: Output, made: TextMade) -> None:
+    output.data(made.text)
+
+
+def _show_run(output: Output, shown: RunShown) -> None:
+    show_summary(output, shown.summary)
+
+
+PRINTERS: Mapping[type, Callable[[Output, Any], None]] = {
+    Narration: narrate,
+    CheckProgress: show_progress,
+    PairProgress: show_rounds,
+    HostStatus: _show_host,
+    RunShown: _show_run,
+    RunsCompared: show_comparison,
+    TextMade: _show_text,
+    BenchProgress: show_bench_progress,
+    BenchRun: show_bench_run,
+    BenchEnded: show_bench,
+    CollectivesMeasured: show_collectives,
+}
+"""What prints an event by itself."""

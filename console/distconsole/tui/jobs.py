@@ -99,7 +99,7 @@ def jobs_of(tasks: list[RequestTask], now: float) -> list[Job]:
 
 def _only_shows(task: RequestTask) -> bool:
     """Whether it lives as long as its screen, and nobody waits for it."""
-    opened = task.role is RunRole.REPLAYS and task.run.plan is not None
+    opened = task.verb.role is RunRole.REPLAYS and task.run.plan is not None
     return opened or task.view == "cluster"
 
 

@@ -4,37 +4,31 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from dataclasses import dataclass
 
 from textual.message import Message
 
 
+@dataclass
 class CallOnUiThread(Message):
     """``do`` is called where the message arrives; may be posted from any thread."""
 
-    def __init__(self, do: Callable[[], None]) -> None:
-        super().__init__()
-        self.do = do
+    do: Callable[[], None]
 
 
+@dataclass
 class RunLine(Message):
-    """A view wants ``line`` to be run, as if it was typed; ``quiet`` leaves it out of the transcript."""
+    """A view wants ``line`` to be run, as if it was typed, and left out of the transcript."""
 
-    def __init__(self, line: str, *, quiet: bool = True) -> None:
-        super().__init__()
-        self.line = line
-        self.quiet = quiet
+    line: str
 
 
-class Receiver(Protocol):
-    def post_message(self, message: Message, /) -> bool:
-        """Take one, from any thread."""
-
-
-def run_in_thread(receiver: Receiver, work: Callable[[], Callable[[], None]], name: str) -> None:
+def run_in_thread(
+    post: Callable[[Message], object], work: Callable[[], Callable[[], None]], name: str
+) -> None:
     """Do ``work``, which may take as long as a file system takes, in a thread, and then what it returns on the screen."""
 
     def worked() -> None:
-        receiver.post_message(CallOnUiThread(work()))
+        post(CallOnUiThread(work()))
 
     threading.Thread(target=worked, name=name, daemon=True).start()

@@ -132,7 +132,6 @@ class ConsoleScreen(PunctualScreen):
         self.set_focus(self.views.first_focusable() or self.prompt)
 
     def redraw(self) -> None:
-        """Draw at once, whatever was drawn before."""
         self.views.forget_drawn()
         self.watches.hurry()
         self.draw_now()
@@ -229,7 +228,7 @@ class ConsoleScreen(PunctualScreen):
         self.dispatcher.open_run(event.run, over=event.over)
 
     def on_run_line(self, message: RunLine) -> None:
-        self.run_command(message.line, quiet=message.quiet)
+        self.run_command(message.line, quiet=True)
 
     def on_call_on_ui_thread(self, message: CallOnUiThread) -> None:
         message.do()

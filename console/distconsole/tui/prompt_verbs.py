@@ -114,7 +114,7 @@ class PromptVerbs:
             start = self._console.session.start
             return partial(self._if_wanted, danger, lambda: then(start(meant, line)))
 
-        run_in_thread(self._console, work, "weigh")
+        run_in_thread(self._console.post_message, work, "weigh")
 
     def fail(self, line: str, error: ConsoleError, place: str = "") -> None:
         """Say what is wrong with ``line``, which may stand at ``place`` in a file, and have the right one ready."""
@@ -185,7 +185,7 @@ class PromptVerbs:
             danger = overwriting(paths, self._console.session.clocks.unix())
             return partial(self._if_wanted, danger, then)
 
-        run_in_thread(self._console, work, "look")
+        run_in_thread(self._console.post_message, work, "look")
 
     def _if_wanted(self, danger: Danger | None, then: Callable[[], None]) -> None:
         if danger is None:
@@ -266,7 +266,7 @@ class PromptVerbs:
             return partial(self._say, f"saved {text.count(chr(10))} lines as {path}")
 
         def save() -> None:
-            run_in_thread(self._console, write, "save")
+            run_in_thread(self._console.post_message, write, "save")
 
         if len(rest) > len(files):
             save()

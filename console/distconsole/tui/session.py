@@ -110,7 +110,7 @@ class ConsoleSession:
     def live_runs(self) -> list[RequestTask]:
         """The tasks of runs that were followed as they went, and whose plan is known."""
         runs = (task for task in self.tasks if task.is_run and task.run.run)
-        return [task for task in runs if task.role is not RunRole.REPLAYS]
+        return [task for task in runs if task.verb.role is not RunRole.REPLAYS]
 
     def answer(self, request: ask.Request, control: Control) -> Iterator[Event]:
         """Have ``request`` done for the screen alone, without a task."""
@@ -158,7 +158,7 @@ class ConsoleSession:
 
     def repeat(self, check: str) -> RequestTask | None:
         """Make one check of the check that is shown again; None while there is none, or it goes on."""
-        shown = self.latest_check()
+        shown = self.newest("check")
         if shown is None or not shown.done or not isinstance(shown.request, ask.Check):
             return None
         request, line = repeat_request(shown.request, check)
@@ -173,7 +173,6 @@ class ConsoleSession:
         quiet: bool = False,
         check: CheckModel | None = None,
     ) -> RequestTask:
-        """Start ``request``, which was asked for by ``line``, or by the screen if ``quiet``."""
         if isinstance(request, ask.Run):  # kept with the run, for other sittings
             request = replace(request, where=self._lasting(request.where))
         kind = ReplayTask if verb_of(request).role is RunRole.REPLAYS else RequestTask
@@ -208,7 +207,7 @@ class ConsoleSession:
         """Keep ``task``; forget those that ended and that no view would show again."""
         if task.is_run:
             self._chosen, self._chosen_before = task, self.shown_run()
-        shown = self.latest_check(), self.listing(), self.shown_run(), self.comparison()
+        shown = self.shown_run(), *map(self.newest, ("check", "compare", "runs"))
         done = [kept for kept in self.tasks if kept.done and kept not in shown]
         old = {kept for kept in done if not kept.is_run} | {*done[:-MAX_KEPT_RUNS]}
         for kept in old:
@@ -216,7 +215,6 @@ class ConsoleSession:
         self.tasks = [*(kept for kept in self.tasks if kept not in old), task]
 
     def vocabulary(self) -> Vocabulary:
-        """Return what exists right now, for completion."""
         names = self._known.names()
         about = dict(names.about)
         runs: dict[str, None] = {}
@@ -249,7 +247,7 @@ class ConsoleSession:
         chosen = self._chosen
         if chosen is None or chosen.error is None or chosen.run.run:
             return chosen
-        looked_for = chosen.role in (RunRole.FOLLOWS, RunRole.REPLAYS)
+        looked_for = chosen.verb.role in (RunRole.FOLLOWS, RunRole.REPLAYS)
         return self._chosen_before or chosen if looked_for else chosen
 
     def shown_run_name(self) -> str:
@@ -269,19 +267,12 @@ class ConsoleSession:
                 return task
         return None
 
-    def latest_check(self) -> RequestTask | None:
-        return next(self._shown_in("check"), None)
-
-    def comparison(self) -> RequestTask | None:
-        return next(self._shown_in("compare"), None)
-
-    def listing(self) -> RequestTask | None:
-        """Return the newest list of runs that is whole, else the newest, or None."""
-        found = list(self._shown_in("runs"))
-        return next((task for task in found if task.done), next(iter(found), None))
-
-    def _shown_in(self, view: str) -> Iterator[RequestTask]:
-        return (task for task in reversed(self.tasks) if task.view == view)
+    def newest(self, view: str) -> RequestTask | None:
+        """Return the newest task that ``view`` shows, at best a list of runs that is whole; or None."""
+        found = [task for task in reversed(self.tasks) if task.view == view]
+        if view == "runs":
+            found.sort(key=lambda task: not task.done)
+        return next(iter(found), None)
 
 
 def repeat_request(request: ask.Check, check: str) -> tuple[ask.Check, str]:

@@ -119,17 +119,13 @@ class RequestTask:
         return self.verb.view
 
     @property
-    def role(self) -> RunRole:
-        return self.verb.role
-
-    @property
     def is_run(self) -> bool:
-        return self.role is not RunRole.NONE
+        return self.verb.role is not RunRole.NONE
 
     @property
     def goes_on(self) -> bool:
         """Whether it shows a run that has not ended; a replay's is long over."""
-        over = self.done or self.run.end is not None or self.role is RunRole.REPLAYS
+        over = self.done or self.run.end is not None or self.verb.role is RunRole.REPLAYS
         return self.is_run and not over
 
     @property
@@ -181,12 +177,9 @@ class RequestTask:
         except ConsoleError as error:
             self._end_with(error)
         except Exception as error:  # noqa: BLE001 - a fault of one verb must not tear down, or print over, the screen
-            self._end_with(
-                ConsoleError(
-                    f"'{self.line}' broke: {type(error).__name__}: {error}",
-                    "this is a fault of distconsole; the same verb outside the console may say more",
-                )
-            )
+            broken = f"'{self.line}' broke: {type(error).__name__}: {error}"
+            hint = "this is a fault of distconsole; the same verb outside the console may say more"
+            self._end_with(ConsoleError(broken, hint))
         finally:
             with self.lock:
                 self.done = True
@@ -227,7 +220,7 @@ class RequestTask:
                     show.event(event)
 
     def _note(self, event: RunEvents) -> None:
-        if self.role is not RunRole.REPLAYS:
+        if self.verb.role is not RunRole.REPLAYS:
             with self.lock:
                 steps = self.run.steps
             if line := note_text(event, None if steps is None else steps + 1):

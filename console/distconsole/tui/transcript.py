@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable
 
 from distconsole.errors import ConsoleError
-from distconsole.text.paint import Paint
+from distconsole.text.output import Paint
 from distconsole.tui.terminal.sanitize import one_line
 
 MAX_SHOWN_LINES = 2000
@@ -45,7 +45,6 @@ class Voice:
         self._transcript.add(self, [line], shown=False)
 
     def error(self, error: ConsoleError) -> None:
-        """Add an error and what to do about it."""
         place = f"{self.place}: " if self.place else ""
         self.say(f"{self.paint_err('error:', 'red', 'bold')} {place}{error.message}")
         if error.hint:
@@ -87,10 +86,7 @@ class Transcript(Voice):
             self._put(lines, shown=shown)
 
     def drain(self) -> list[str]:
-        with self._lock:
-            lines = list(self._fresh)
-            self._fresh.clear()
-        return lines
+        return self._take(self._fresh)
 
     def show(self, line: str) -> None:
         """Show a line below every view that the transcript has already."""
@@ -99,13 +95,15 @@ class Transcript(Voice):
 
     def newest(self) -> list[str]:
         """Return those that came since the last call and are shown below every view."""
+        return self._take(self._newest)
+
+    def _take(self, queue: deque[str]) -> list[str]:
         with self._lock:
-            lines = list(self._newest)
-            self._newest.clear()
+            lines = list(queue)
+            queue.clear()
         return lines
 
     def text(self) -> str:
-        """Return all that is kept, without colours."""
         with self._lock:
             lines = list(self._kept)
         return "".join(f"{one_line(COLOURS.sub('', line))}\n" for line in lines)

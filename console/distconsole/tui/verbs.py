@@ -112,7 +112,6 @@ class CommandDispatcher:
             self.run_command(f"{'replay' if over else 'attach'} {run}")
 
     def interrupt(self) -> None:
-        """Do what Ctrl-C means: end the foremost verb, never a run; say what was ended, or what ends a run."""
         if self.prompt_verbs.interrupt():
             return
         console = self._console
@@ -173,14 +172,13 @@ class CommandDispatcher:
 
     def _plots(self, names: list[str]) -> None:
         """Swap curves and error, or choose which curves are shown."""
-        view = self._console.query_one(RunView)
-        if self._console.view == "compare":
-            self._console.query_one(CompareView).choose(names or ["next"])
-        elif names:
-            view.choose_plots(names)
-            self._console.show_view("run")
-        else:
-            view.swap_plots()
+        console = self._console
+        if console.view == "compare":
+            console.query_one(CompareView).choose(names or ["next"])
+            return
+        console.query_one(RunView).choose_plots(names)
+        if names:
+            console.show_view("run")
 
     def _is_condition(self, verb: str) -> bool:
         """Whether what follows ``verb`` is a condition or a field, as the view on the screen has them."""
@@ -213,7 +211,6 @@ class CommandDispatcher:
                 ordered.sort(rest)
 
     def _heat(self, what: str) -> None:
-        """Turn to the heat map, or change what it shows."""
         console = self._console
         view, task = console.query_one(RunView), console.session.shown_run()
         known = task.history.known if task is not None else []
@@ -237,7 +234,6 @@ class CommandDispatcher:
         self._console.show_view("check")
 
     def _do_lines(self, verb: str, words: list[str]) -> None:
-        """Filter, search or walk through the lines of the run."""
         console, logs = self._console, self._console.query_one(LogsView)
         if verb == "lines" and words[:1] == ["filter"]:
             verb, words = "filter", words[1:]

@@ -31,21 +31,22 @@ DRAWING_SHARE = 0.05
 
 
 class ViewSwitcher(ContentSwitcher):
+    _drawn_at = 0.0
+    _rest_until = 0.0
+    _jumps = 0
+
     def __init__(
         self,
         session: ConsoleSession,
         shortcuts: Shortcuts,
         form: LaunchForm,
-        id: str | None = None,  # noqa: A002
+        id: str,  # noqa: A002
     ) -> None:
         super().__init__(initial="cluster", id=id)
         self._session = session
         self._shortcuts = shortcuts
         self._form = form
         self._drawn: dict[str, tuple[int, int]] = {}
-        self._drawn_at = 0.0
-        self._rest_until = 0.0
-        self._jumps = 0
 
     def compose(self) -> ComposeResult:
         yield ClusterView(id="cluster")
@@ -78,7 +79,6 @@ class ViewSwitcher(ContentSwitcher):
         return isinstance(self.shown_task, ReplayTask)
 
     def turn_to(self, name: str) -> None:
-        """Put the view called ``name`` on the screen."""
         before = self.view
         if name == "help" and before != "help":
             self.query_one(HelpView).about = before
@@ -90,24 +90,22 @@ class ViewSwitcher(ContentSwitcher):
 
     def first_focusable(self) -> Widget | None:
         """Return what takes the keys inside the view: at best a table with rows."""
-        inside = (node for node in self.shown.walk_children(Widget, with_self=True))
+        inside = self.shown.walk_children(Widget, with_self=True)
         usable = [node for node in inside if node.focusable and node.display]
         full = [node for node in usable if not isinstance(node, LineTable) or node.rows]
         return next(iter(full or usable), None)
 
     def page(self, direction: int) -> None:
         """Scroll the view by a page, back (-1) or on (1)."""
-        inside = (node for node in self.shown.walk_children(Widget, with_self=True))
+        inside = self.shown.walk_children(Widget, with_self=True)
         scrolling = [node for node in inside if node.display and node.max_scroll_y > 0]
         main = max(scrolling, key=lambda node: node.virtual_size.height, default=None)
         if main is None:
             return
         if hasattr(main, "action_page"):
             main.action_page(direction)
-        elif direction < 0:
-            main.scroll_page_up(animate=False)
         else:
-            main.scroll_page_down(animate=False)
+            main.scroll_relative(y=direction * main.size.height, animate=False)
 
     def forget_drawn(self) -> None:
         self._drawn.clear()
@@ -156,13 +154,9 @@ class ViewSwitcher(ContentSwitcher):
         match self.view:
             case "cluster":
                 return cluster_task(session.shown_run(), session.load_task)
-            case "check":
-                return session.latest_check()
             case "run" | "logs":
                 return session.shown_run()
-            case "runs":
-                return session.listing()
-            case "compare":
-                return session.comparison()
+            case "check" | "compare" | "runs":
+                return session.newest(self.view)
             case _:
                 return None

@@ -67,7 +67,6 @@ class Watches:
         return f"{watch.words} of {fields.of}: unwatch {watch.number} ends it"
 
     def remove(self, which: str) -> str:
-        """End the watch with this number, or all; return what is said."""
         gone = [watch for watch in self.kept if which in ("", "all", str(watch.number))]
         if not gone or (not which and len(gone) > 1):
             return self.listed()

@@ -84,7 +84,6 @@ class LaunchForm(LaunchView):
         self.show(self.model, self.known_hosts(), load, launches, now)
 
     def run_verb(self, words: list[str]) -> bool:
-        """Run ``launch``, ``launch start`` and the like; return whether it means anything."""
         match words:
             case []:
                 self._bring()

@@ -161,7 +161,6 @@ class LaunchFormModel:
 
     @property
     def settled(self) -> bool:
-        """Whether all that can be known of the line is known."""
         if not self._may_plan:
             return True
         latest = self.latest
@@ -169,7 +168,6 @@ class LaunchFormModel:
 
     @property
     def trouble(self) -> Trouble | None:
-        """What is wrong as far as is known; None while nothing is."""
         if self.broken is not None:
             return Trouble(self.broken.option, _one_line(self.broken))
         if not holds(self.line):

@@ -35,8 +35,6 @@ def checks_by_id() -> dict[str, str]:
 
 
 class CompletionIndex:
-    """The names, read again when they are asked for and old."""
-
     def __init__(self, ssh_config: str | None = None) -> None:
         self._ssh_config = ssh_config
         self._names = Vocabulary()

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import takewhile
-from typing import Protocol
 
 from textual import events
 from textual.message import Message
@@ -14,6 +13,7 @@ from textual.suggester import Suggester
 from textual.widgets import Input
 
 from distconsole.grammar import Completion
+from distconsole.tui.prompt.completer import LineCompleter
 from distconsole.tui.prompt.history import MAX_LINE_CHARS, History
 from distconsole.tui.terminal.sanitize import one_line
 from distconsole.tui.widgets.offer_list import Offer, OfferList
@@ -23,24 +23,10 @@ SEARCHING = "words of a line that was typed before"
 MAX_FOUND = 500
 
 
-class Completer(Protocol):
-    """Says how a line may go on; it never blocks."""
-
-    @property
-    def waiting(self) -> str:
-        """The folder that has not answered yet, or nothing."""
-
-    def complete(self, line: str) -> list[Completion]:
-        """Return how ``line`` may go on."""
-
-    def glance(self, line: str) -> list[Completion]:
-        """As ``complete``, at once."""
-
-
 class _Ghost(Suggester):
     """Shows the newest line of the history, else the first completion, behind the cursor."""
 
-    def __init__(self, history: History, completer: Completer) -> None:
+    def __init__(self, history: History, completer: LineCompleter) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
         self._history = history
         self._completer = completer
@@ -61,8 +47,6 @@ class _Walk:
     typed: str
     cursor: int
     offers: Sequence[Offer]
-    lines: Sequence[str]
-    ends: Sequence[bool]
     searching: bool = False
     at: int | None = None
 
@@ -103,7 +87,7 @@ class Prompt(Input):
     def __init__(
         self,
         history: History,
-        completer: Completer,
+        completer: LineCompleter,
         offers: OfferList,
         id: str | None = None,  # noqa: A002
     ) -> None:
@@ -167,7 +151,6 @@ class Prompt(Input):
         self.placeholder = words
 
     def keep(self, line: str) -> None:
-        """Remember ``line``; what was typed since stays."""
         self._history.add(line)
         self._meant = ""
         self._invite()
@@ -217,13 +200,12 @@ class Prompt(Input):
             return
         self._close()
         self._history.refresh()
-        self._walk = _Walk(self.value, self.cursor_position, (), (), (), searching=True)
+        self._walk = _Walk(self.value, self.cursor_position, (), searching=True)
         self.add_class("-searching")
         self.placeholder = SEARCHING
         self._find()
 
     def action_older(self) -> None:
-        """Show the newest older line that begins as this one did."""
         if self._walk is not None:
             self._step(-1)
             return
@@ -343,32 +325,31 @@ class Prompt(Input):
             typed=self.value,
             cursor=self.cursor_position,
             offers=[
-                Offer(one_line(each.shown or each.word), one_line(each.help)) for each in found
+                Offer(
+                    each.line + after,
+                    one_line(each.shown or each.word),
+                    one_line(each.help),
+                    ends=not each.goes_on,
+                )
+                for each in found
             ],
-            lines=[each.line + after for each in found],
-            ends=[not each.goes_on for each in found],
         )
         self._draw_list()
 
     def _find(self) -> None:
         assert self._walk is not None
-        walk, query = self._walk, self.value
-        found = self._history.search(query)
-        walk.lines = found[:MAX_FOUND]
-        words = tuple(query.split())
-        walk.offers = [Offer(line, found=words or (" ",)) for line in walk.lines]
-        walk.ends = [False] * len(walk.lines)
-        walk.at = 0 if walk.lines else None
+        walk, words = self._walk, tuple(self.value.split())
+        found = self._history.search(self.value)[:MAX_FOUND]
+        walk.offers = [Offer(line, line, found=words) for line in found]
+        walk.at = 0 if found else None
         self._draw_list()
 
     def _draw_list(self) -> None:
         walk = self._walk
         assert walk is not None
         place = f"{walk.at + 1} of " if walk.at is not None else ""
-        if walk.searching:
-            note = f"history: {place}{len(walk.offers)}  ·  ^R older  ·  Enter takes  ·  Esc back"
-        else:
-            note = f"{place}{len(walk.offers)}  ·  Tab, arrows choose  ·  Enter takes  ·  Esc back"
+        what, way = ("history: ", "^R older") if walk.searching else ("", "Tab, arrows choose")
+        note = f"{what}{place}{len(walk.offers)}  ·  {way}  ·  Enter takes  ·  Esc back"
         self._offers.show(walk.offers, walk.at, note)
 
     def _note_waiting(self) -> None:
@@ -385,32 +366,33 @@ class Prompt(Input):
         if walk is None or not walk.offers:
             return
         last = len(walk.offers) - 1
-        if walk.at is None or (around and not 0 <= walk.at + by <= last):
+        at = by if walk.at is None else walk.at + by
+        if walk.at is None or (around and not 0 <= at <= last):
             at = 0 if by > 0 else last
-        else:
-            at = max(0, min(last, walk.at + by))
-        self._show_choice(at)
+        self._show_choice(max(0, min(last, at)))
 
     def _show_choice(self, at: int) -> None:
         walk = self._walk
-        if walk is None or not 0 <= at < len(walk.lines):
+        if walk is None or not 0 <= at < len(walk.offers):
             return
         walk.at = at
         if not walk.searching:
-            after = len(walk.typed) - walk.cursor
-            self._put(walk.lines[at], len(walk.lines[at]) - after)
+            line = walk.offers[at].line
+            self._put(line, len(line) - len(walk.typed) + walk.cursor)
         self._draw_list()
 
     def _take(self) -> None:
         walk = self._walk
         self._close()
-        if walk is None or walk.at is None:
-            if walk is not None:
-                self._put(walk.typed, walk.cursor)
+        if walk is None:
             return
-        line = walk.lines[walk.at]
+        if walk.at is None:
+            self._put(walk.typed, walk.cursor)
+            return
+        offer = walk.offers[walk.at]
+        line = offer.line
         at = len(line) - (0 if walk.searching else len(walk.typed) - walk.cursor)
-        if walk.ends[walk.at] and not line[at:].startswith(" "):
+        if offer.ends and not line[at:].startswith(" "):
             line, at = f"{line[:at]} {line[at:]}", at + 1
         self._put(line, at)
 

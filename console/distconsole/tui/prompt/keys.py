@@ -8,16 +8,8 @@ from dataclasses import dataclass
 from distconsole.grammar import VERBS
 
 VIEWS = (
-    "cluster",
-    "check",
-    "launch",
-    "run",
-    "logs",
-    "runs",
-    "compare",
-    "transcript",
-    "jobs",
-    "help",
+    *("cluster", "check", "launch", "run", "logs", "runs"),
+    *("compare", "transcript", "jobs", "help"),
 )
 
 

@@ -60,12 +60,7 @@ class RestOfAnswer:
 
 @dataclass(slots=True)
 class Asked:
-    """One question.
-
-    Attributes:
-        at_once: Whether the person has just asked for it; else it does not take the keys, which
-            might be in the middle of a word.
-    """
+    """One question; only one that the person has just asked for takes the keys ``at_once``."""
 
     danger: Danger
     answered: Callable[[bool], None]
@@ -103,7 +98,6 @@ class Question(Static, can_focus=True):
         return bool(self._asked)
 
     def ask(self, asked: Asked) -> None:
-        """Ask it, after those that wait already."""
         self._asked.append(asked)
         if len(self._asked) == 1:
             self._show()

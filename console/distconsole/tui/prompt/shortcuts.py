@@ -89,7 +89,6 @@ class Shortcuts:
         raise UsageError(f"there is no alias {name}", "'alias' lists them")
 
     def listed(self, name: str = "") -> str:
-        """Return the aliases, or the one of this name, a line each."""
         found = [alias for alias in self.aliases.values() if name in ("", alias.name)]
         if not found:
             return (

@@ -7,11 +7,12 @@ that was forgotten, and for names of the operator's own. It decides nothing abou
 from __future__ import annotations
 
 import re
-import unicodedata
 
 from rich.segment import Segment
 from textual.color import Color
 from textual.filter import LineFilter
+
+from distconsole.ssh.plain import plain_text
 
 _OBEYED = re.compile(
     "[\x00-\x1f\x7f-\x9f"  # C0, DEL, C1
@@ -21,9 +22,6 @@ _OBEYED = re.compile(
 _HALVES = re.compile("[\ud800-\udfff]")
 """Halves of a surrogate pair: no terminal's encoding has them."""
 
-_TURNING = {*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A)), "\u2028", "\u2029"}
-"""Characters that let a line read otherwise than it is: overrides of direction, and line ends."""
-
 
 def printable_name(name: str) -> str:
     """Return a name of a node's or a script's as long as it was; ``?`` stands for what is not to be seen."""
@@ -32,14 +30,7 @@ def printable_name(name: str) -> str:
 
 def one_line(text: str) -> str:
     """Return ``text`` as one line without what a terminal would obey; blanks stand for tabs and ends."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(
-        " " if each in "\t\n\r" else each
-        for each in text
-        if each in "\t\n\r"
-        or (unicodedata.category(each) not in ("Cc", "Cs") and each not in _TURNING)
-    )
+    return plain_text(text).replace("\t", " ")
 
 
 class Sanitizer(LineFilter):

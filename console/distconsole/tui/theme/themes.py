@@ -39,12 +39,7 @@ FAINT_SHARE = 0.35
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A theme with what the sixteen colours of printed text are in it.
-
-    Attributes:
-        ansi: None where they are the terminal's own.
-        faint_share: How far faint text goes towards the background.
-    """
+    """A theme, the sixteen colours of text printed in it (None: the terminal's own), and how faint faint text is."""
 
     theme: Theme
     ansi: TerminalTheme | None

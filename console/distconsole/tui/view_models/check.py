@@ -18,12 +18,8 @@ from distconsole.tui.view_models.pairs import Pair, Pairs, update_pair
 class CheckModel:
     """A check as far as it got.
 
-    Attributes:
-        cells: Check -> host -> outcome.
-        hosts: All of them, in order, once a pair was tried.
-        rounds: Of the stage of pairs that goes on: which round of how many; zeros where none are known.
-        again: The check that is made again; then everything else is as it was before.
-        strict: Whether warnings fail.
+    ``cells`` are outcomes by check and host; ``rounds`` how far the stage of pairs that goes on is. ``again`` is the
+    check that is made again: everything else stands as it was before. ``strict`` says whether warnings fail.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -120,14 +116,12 @@ def again_in(
 
     older = {check, INCOMPLETE}
     findings = [
-        *(
-            found
-            for found in before.findings
-            if found.check not in older
-            and not (found.check in REACHING and after.hosts.keys() >= set(found.hosts))
-        ),
-        *(found for found in after.findings if found.check != INCOMPLETE),
+        found
+        for found in before.findings
+        if found.check not in older
+        and not (found.check in REACHING and after.hosts.keys() >= set(found.hosts))
     ]
+    findings += [found for found in after.findings if found.check != INCOMPLETE]
     cells, why = before.cells, before.why
     for each in (check, *REACHING):
         cells, why = _with(cells, after.cells, each), _with(why, after.why, each)

@@ -54,13 +54,9 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class HeatRow:
-    """One line of cells.
+    """The badness of some ranks, the worst in each cell, oldest first, beside what is usual there.
 
-    Attributes:
-        ranks: Those whose worst it shows.
-        cells: Badness, oldest first.
-        usual: What is usual in each cell.
-        middle: It shows what is usual instead, for comparison.
+    A ``middle`` row shows what is usual instead, for comparison.
     """
 
     label: str
@@ -87,16 +83,10 @@ class Worst:
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """What is shown.
+    """What is shown of a quantity.
 
-    Attributes:
-        quantity: What was asked for.
-        first: The number of the first cell; a cell keeps its number while time goes on.
-        cell_seconds: How long a cell is.
-        began: UNIX seconds at which cell number 0 begins.
-        steps: The last step that some rank had done by each cell.
-        ranks: How many there are.
-        hosts: Of one rank, where it is known: its host.
+    The number of the ``first`` cell stays its own while time goes on; cell number 0 begins at ``began`` (UNIX seconds).
+    ``steps`` are the last that some rank had done by each cell; ``hosts`` that of a single rank, if it is known.
     """
 
     quantity: Quantity
@@ -111,7 +101,6 @@ class Heat:
 
     @property
     def count(self) -> int:
-        """Cells of a row."""
         return len(self.rows[0].usual)
 
     def time_of(self, cell: int) -> float:
@@ -160,17 +149,10 @@ def heat_of(
     listed: int,
     until: float | None = None,
 ) -> Heat | None:
-    """Return the map of ``ranks``; None while nothing is known.
+    """Return the map of a ``quantity`` of ``ranks``; None while nothing is known.
 
-    Args:
-        history: What was.
-        quantity: One of its quantities.
-        ranks: Those that are zoomed to; of one all quantities are shown, this one first.
-        whole: The whole run instead of the last minutes.
-        lines: Rows that there is room for.
-        width: Cells of a row.
-        listed: How many of the worst to tell at most.
-        until: Where the map ends (UNIX seconds), blank from the last time that is known; None ends it there.
+    Of one rank all quantities are shown, this one first. It shows the ``whole`` run, else the last minutes, in at most so
+    many ``lines`` of ``width`` cells, with so many of the worst ``listed``, up to ``until`` (UNIX seconds) or the last known time.
     """
     track, began = history.whole if whole else history.recent, history.started
     ranks = [rank for rank in ranks if rank in track.rows.get(quantity, ())]
@@ -239,7 +221,6 @@ class _Cut:
         return (*full, steps[-1]) if left else full
 
     def usual(self, quantity: str) -> list[float]:
-        """Return what is usual of all ranks in each column."""
         if quantity not in self._usual:
             everyone = sorted(self.track.rows[quantity])
             columns = range(self.track.columns)

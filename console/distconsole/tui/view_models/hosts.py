@@ -32,7 +32,6 @@ class LoadModel:
     """Host -> monotonic seconds of its newest sample, on this machine's clock."""
 
     def fold(self, event: Event, now: float) -> None:
-        """Take one event in, which came at ``now`` (monotonic seconds)."""
         match event:
             case NodeSample():
                 self.nodes[event.host] = event

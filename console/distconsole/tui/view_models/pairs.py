@@ -38,7 +38,6 @@ class State(IntEnum):
 
     @property
     def trouble(self) -> bool:
-        """Whether somebody should look at it."""
         return self >= State.SLOW
 
 
@@ -64,7 +63,6 @@ class Pairs:
 
     @cached_property
     def states(self) -> dict[Pair, State]:
-        """By pair what is known of it; pairs that are not here were not tried."""
         rates = [p.gbit_s for p in self.known.values() if p.gbit_s is not None]
         trips = [p.rtt_us for p in self.known.values() if p.rtt_us is not None]
         rate = median(rates) if len(rates) > 1 else 0.0
@@ -147,12 +145,7 @@ Group = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Which hosts stand in which line and column.
-
-    Attributes:
-        label_width: Columns of the names.
-        width: Columns of a cell.
-    """
+    """Which hosts stand in which line and column, with columns for names and for a cell."""
 
     grain: Grain
     rows: tuple[Group, ...]

@@ -115,20 +115,12 @@ class CheckView(Vertical):
         yield Line(id="check-filter")
         with Horizontal(id="check-panes"):
             with Vertical(id="check-left"):
-                yield LineTable(
-                    FINDING_COLUMNS,
-                    same=same_finding,
-                    empty="nothing to mend so far",
-                    id="findings",
-                )
+                none = "nothing to mend so far"
+                yield LineTable(FINDING_COLUMNS, same=same_finding, empty=none, id="findings")
                 with VerticalScroll(id="evidence"):
                     yield Words(id="evidence-text")
-                yield LineTable(
-                    GRID_COLUMNS,
-                    same=lambda row: row.check,
-                    empty="nothing looked at yet",
-                    id="grid",
-                )
+                none = "nothing looked at yet"
+                yield LineTable(GRID_COLUMNS, same=lambda row: row.check, empty=none, id="grid")
             with Vertical(id="check-right"):
                 yield Line(id="pairs-line")
                 yield PairMatrix(id="pairs")
@@ -257,7 +249,6 @@ class CheckView(Vertical):
 
     @on(PairMatrix.Moved)
     def tell_pair(self) -> None:
-        """Show what is known of the pair under the cursor, and how far all of them are."""
         pair = self.query_one(PairMatrix).pair
         rounds = ("", 0, 0) if self._done else self._rounds
         self.query_one("#pairs-line", Line).show(pairs_line(self._pairs, pair, rounds))

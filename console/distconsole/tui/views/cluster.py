@@ -41,7 +41,6 @@ class HostRow:
 
     @property
     def stale(self) -> bool:
-        """Whether what is shown is old."""
         return self.lost is not None or (self.age_seconds or 0.0) > FRESH_SECONDS
 
 
@@ -212,7 +211,6 @@ class ClusterView(OrderedView[LoadRow]):
 
     @on(LineTable.Moved, "#hosts")
     def show_its_gpus(self, event: LineTable.Moved) -> None:
-        """Bring the GPUs of the host under the cursor into sight."""
         row, gpus = event.table.row_under_cursor(), self.query_one("#gpus", LineTable)
         if row is None or not event.table.has_focus:
             return

@@ -74,7 +74,6 @@ class CompareView(Vertical):
         return f"curves by {'time' if axis == 'seconds' else axis}"
 
     def choose(self, names: list[str]) -> None:
-        """Show the curves whose titles begin with one of ``names`` first; ``next`` goes on to others."""
         self.query_one(Plots).choose(names)
         self._draw_curves()
 

@@ -96,9 +96,9 @@ def help_page(shortcuts: Shortcuts, about: str) -> Text:
         text.append(f" {shade}{shade}", style=style)
         text.append(f" {name}")
     text.append("\n  a start is  ")
-    for _, shade, style, words in PHASES:
-        text.append(f" {shade}{shade}", style=style)
-        text.append(f" {words}")
+    for phase in PHASES:
+        text.append(f" {phase.shade}{phase.shade}", style=phase.style)
+        text.append(f" {phase.doing}")
     text.append("\n")
     _section(text, "Verbs", list(VERBS.items()))
     _section(text, "Only here", list(SCREEN_VERBS.items()))

@@ -65,7 +65,6 @@ class HostTable(LineTable[HostChoice]):
         names: list[str]
 
     def action_choose_host(self) -> None:
-        """Take the host under the cursor in, or leave it out."""
         row = self.row_under_cursor()
         if row is not None:
             names = [each.name for each in self.rows if each.chosen != (each is row)]

@@ -26,7 +26,6 @@ class Line(Input):
     """One line of what a prompt can hold, too."""
 
     def validate_value(self, value: str) -> str:
-        """Leave out what a terminal would obey."""
         return one_line(value)
 
 
@@ -121,7 +120,6 @@ class FieldRow(Vertical):
         self._note.show(words)
 
     def unsaid(self, value: str) -> None:
-        """Show what holds where nothing is given."""
         if value == self._unsaid:
             return
         self._unsaid = value
@@ -132,7 +130,6 @@ class FieldRow(Vertical):
             self._prompt(editor)
 
     def reasons(self, refused: Mapping[str, str]) -> None:
-        """Say of choices why they would not do."""
         editor = self.editor
         if dict(refused) == self._reasons or not isinstance(editor, Select) or editor.expanded:
             return

@@ -12,7 +12,7 @@ from distconsole.formats.figures import ranks_text
 from distconsole.launch.job import PORT, RUN_DIR
 from distconsole.model.cluster import Host
 from distconsole.model.events import LaunchKept
-from distconsole.model.run_events import GpuSample, PlanMade
+from distconsole.model.run_events import GpuSample, NodeSample, PlanMade
 from distconsole.model.time_text import date_text
 from distconsole.text.tables import Column
 from distconsole.tui.launch_form.model import Trouble
@@ -37,26 +37,18 @@ MOST_HOSTS = 64
 
 @dataclass(frozen=True, slots=True)
 class HostChoice:
-    """A host as the form lists it.
+    """A host as the form lists it: its newest samples, the launch's ranks on it, and why it is not connected.
 
-    Attributes:
-        gpus: How many it has; None while it is not known.
-        free: How many of them nobody uses.
-        slots: Ranks that the list of hosts gives it.
-        away: Why it is not connected.
-        strange: Whether it is none of the console's own hosts.
+    ``host`` is None where it is none of the console's own.
     """
 
     name: str
     chosen: bool
-    gpus: int | None = None
-    free: int = 0
-    slots: int | None = None
-    ranks: tuple[int, ...] = ()
-    away: str | None = None
-    strange: bool = False
-    cpu: float | None = None
-    seen: bool = False
+    host: Host | None
+    node: NodeSample | None
+    gpus: Sequence[GpuSample]
+    ranks: tuple[int, ...]
+    away: str | None
 
 
 def host_choices(
@@ -70,29 +62,22 @@ def host_choices(
     ranks = {each.host: each.ranks for each in plan.hosts} if plan is not None else {}
     others = [name for name in dict.fromkeys(chosen or ()) if name not in known]
     wanted = set(chosen or ())
-    by_host: dict[str, list[GpuSample]] = {}
-    for gpu in load.gpus.values() if load is not None else ():
-        by_host.setdefault(gpu.host, []).append(gpu)
-    found = []
-    for name in (*known, *others):
-        gpus = by_host.get(name, [])
-        node = load.nodes.get(name) if load is not None else None
-        host = known.get(name)
-        found.append(
-            HostChoice(
-                name=name,
-                chosen=name in wanted,
-                gpus=len(gpus) if node is not None else None,
-                free=sum(1 for gpu in gpus if not in_use(gpu)),
-                slots=None if host is None else host.slots,
-                ranks=ranks.get(name, ()) if name in wanted else (),
-                away=load.lost_because(name) if load is not None and host is not None else None,
-                strange=host is None,
-                cpu=None if node is None else node.cpu,
-                seen=node is not None,
-            )
+    load = load or LoadModel()
+    gpus: dict[str, list[GpuSample]] = {}
+    for gpu in load.gpus.values():
+        gpus.setdefault(gpu.host, []).append(gpu)
+    return [
+        HostChoice(
+            name,
+            name in wanted,
+            known.get(name),
+            load.nodes.get(name),
+            gpus.get(name, ()),
+            ranks.get(name, ()) if name in wanted else (),
+            load.lost_because(name) if name in known else None,
         )
-    return found
+        for name in (*known, *others)
+    ]
 
 
 def in_use(gpu: GpuSample) -> bool:
@@ -111,29 +96,33 @@ def _name(row: HostChoice) -> Text:
 
 
 def _gpus(row: HostChoice) -> Text:
-    if row.gpus is None:
+    if row.node is None:
         return Text("")
     if not row.gpus:
         return Text("none", style="faint")
-    style = "good" if row.free == row.gpus else "warn" if row.free else "bad"
-    return Text(f"{row.free} of {row.gpus}", style=style)
+    count, free = len(row.gpus), sum(not in_use(gpu) for gpu in row.gpus)
+    return Text(f"{free} of {count}", style="good" if free == count else "warn" if free else "bad")
 
 
 def _state(row: HostChoice) -> Text:
     if row.away is not None:
         return Text(f"✗ {one_line(row.away)}", style="bad" if row.chosen else "faint")
-    if row.strange:
+    if row.host is None:
         return Text("? none of the console's own hosts", style="note")
-    if not row.seen:
+    if row.node is None:
         return Text("connecting…", style="faint")
-    return Text("" if row.cpu is None else f"● cpu {row.cpu:.0f} %", style="")
+    return Text("" if row.node.cpu is None else f"● cpu {row.node.cpu:.0f} %")
+
+
+def _slots(row: HostChoice) -> str:
+    return "" if row.host is None or row.host.slots is None else str(row.host.slots)
 
 
 HOST_COLUMNS: list[Column[HostChoice]] = [
     Column("", 3, _mark),
     Column("host", 14, _name),
     Column("GPUs free", 9, _gpus, right=True),
-    Column("slots", 5, lambda row: "" if row.slots is None else str(row.slots), 2, True),
+    Column("slots", 5, _slots, 2, True),
     Column("ranks", 9, lambda row: ranks_text(row.ranks), 1, True),
     Column("state", 16, _state),
 ]
@@ -201,16 +190,14 @@ def _plan(shown: PlanPreview, plan: PlanMade) -> Text:
     text.append(f"{ranks} by {one_line(plan.launcher)}", style="strong")
     text.append(f" on {hosts}: {one_line(plan.why)}\n")
     for note, warns in shown.notes:
-        text.append(
-            f"{'! ' if warns else ''}{one_line(note)}\n", style="warn" if warns else "note"
-        )
+        mark, style = ("! ", "warn") if warns else ("", "note")
+        text.append(f"{mark}{one_line(note)}\n", style=style)
     meeting = next(
         (each.env[name] for each in plan.hosts[:1] for name in MEETING if each.env.get(name)), ""
     )
     if meeting:
-        text.append(
-            f"they meet at {one_line(meeting)}, at a port that is found free at the start\n"
-        )
+        text.append(f"they meet at {one_line(meeting)}")
+        text.append(", at a port that is found free at the start\n")
     common = _common([each.env for each in plan.hosts])
     for each in plan.hosts[:MOST_HOSTS]:
         text.append(one_line(each.host), style="strong")

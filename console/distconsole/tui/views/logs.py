@@ -291,16 +291,14 @@ class LogsView(Vertical):
 
     def _show_bars(self, progress: list[LogLine], world: int) -> None:
         if self._filter:
-            scribe = LogEncoder()
-            lines = [(scribe.take(line), line) for line in progress]
-            fits = self._filter.test(scribe.speakers)
+            encoder = LogEncoder()
+            lines = [(encoder.take(line), line) for line in progress]
+            fits = self._filter.test(encoder.speakers)
             progress = [event for line, event in lines if fits(line)]
         bars = self.query_one("#log-bars", Words)
         room = max(1, min(8, self.size.height // 4))
-        style = LineStyle(
-            width=self.size.width,
-            colours=colours_on(dark=self.app.current_theme.dark, plain=self.app.native_ansi_color),
-        )
+        colours = colours_on(dark=self.app.current_theme.dark, plain=self.app.native_ansi_color)
+        style = LineStyle(self.size.width, colours=colours)
         texts = bars_text(progress, room, world, style)
         bars.show(Text("\n", no_wrap=True, overflow="ellipsis").join(texts))
         bars.display = bool(texts)

@@ -18,7 +18,7 @@ from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
 from distconsole.text.lists import share_text
 from distconsole.text.tables import Column
-from distconsole.tui.widgets.bars import level_bar, parts_bar, phases_bar
+from distconsole.tui.widgets.bars import PHASES, level_bar, parts_bar, phases_bar
 
 STATE_STYLES = {
     RankState.STARTING: "note",
@@ -41,25 +41,15 @@ MARKS = (
 PARTS_WIDTH, START_WIDTH = 17, 16
 START_TITLE = "start: ░python▒torch▓group█first step"
 
-PHASE_WORDS = {
-    "interpreter": "python started",
-    "import_torch": "torch imported",
-    "init_process_group": "group formed",
-    "first_step": "first step",
-}
+PHASE_WORDS = {phase.name: phase.reached for phase in PHASES}
 
 
 class RankRow(NamedTuple):
     """One rank as the table shows it.
 
-    Attributes:
-        first: It failed first.
-        slow: The part of its steps in which it is slow, one of ``stragglers.PARTS``.
-        lost: What its host is where nothing is known of it: ``lost`` or, with a connection, ``no word``.
-        still_seconds: How long it has finished no step, where it stands still.
-        gpu_known: Whether what its GPU does is of now.
-        elapsed: Seconds since its process was started; None where it was not.
-        longest: The most that any rank has taken to start.
+    ``slow`` is the part of its steps in which it is slow; ``lost`` what its host is where nothing is known of it,
+    ``lost`` or, with a connection, ``no word``. ``elapsed`` counts seconds since its process was started, None where
+    it was not; ``longest`` is the most that any rank has taken to start.
     """
 
     view: RankView
@@ -93,11 +83,8 @@ def rank_rows(timeline: RunTimeline, order: str, now: float) -> list[RankRow]:
     sights = sights_of(timeline, now)
     slow = {each.rank: each.part for each in slow_ranks(timeline, sights)}
     still = {view.rank: age for view, age in standing_ranks(timeline, now, sights).items()}
-    starts: dict[int, float] = {}
-    if starting(timeline):
-        starts = {
-            n: _start_seconds(view, now) for n, view in timeline.ranks.items() if view.started_at
-        }
+    views = timeline.ranks.items() if starting(timeline) else ()
+    starts = {n: _start_seconds(view, now) for n, view in views if view.started_at}
     longest = max(starts.values(), default=0.0)
     rows = []
     for number, view in sorted(timeline.ranks.items(), key=itemgetter(0)):

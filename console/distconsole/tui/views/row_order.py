@@ -23,14 +23,7 @@ UNKNOWN = "-"
 
 @dataclass(frozen=True, slots=True)
 class RowOrder(Generic[Row]):
-    """What is asked of a screen.
-
-    Attributes:
-        condition: Only what matches; None shows all.
-        by: The field that is sorted by; None leaves rows in their order.
-        downwards: The largest first.
-        group: The field that rows are grouped by; None groups nothing.
-    """
+    """Which rows a screen shows, in the order of which field, and in groups of the same in which field."""
 
     condition: Condition[Row] | None = None
     by: Field[Row] | None = None
@@ -82,7 +75,6 @@ class OrderedView(Vertical, Generic[Row]):
         self.order: RowOrder[Row] = RowOrder()
 
     def filter(self, text: str) -> None:
-        """Show only what matches ``text``; all if it is empty."""
         self._take(
             replace(self.order, condition=parse_condition(text, self._fields) if text else None)
         )

@@ -130,10 +130,11 @@ class RunHeat(HeatMap):
 class RunView(Vertical):
     DEFAULT_CSS = """
     RunView > #about { color: $text-muted; }
-    RunView > #news { height: auto; max-height: 6; padding: 0 1; }
+    RunView > #news { height: auto; max-height: 6; padding: 0 1; display: none; }
     RunView > #ranks { max-height: 45%; }
     RunView > #plots { height: 2fr; min-height: 6; max-height: 22; }
-    RunView > #traceback { height: 2fr; min-height: 4; border-top: solid $error; padding: 0 1; }
+    RunView > #traceback { height: 2fr; min-height: 4; border-top: solid $error; padding: 0 1; display: none; }
+    RunView > #heat { display: none; }
     RunView #traceback-text { min-height: 100%; }
     RunView > #tail { height: 1fr; min-height: 2; border-top: solid $panel; }
     """
@@ -155,11 +156,6 @@ class RunView(Vertical):
             yield Words(id="traceback-text")
         yield LogTail(id="tail")
         yield RunHeat(id="heat")
-
-    def on_mount(self) -> None:
-        self.query_one("#news").display = False
-        self.query_one("#traceback").display = False
-        self.query_one("#heat").display = False
 
     def turn_heat(self, what: str, known: Sequence[str]) -> str:
         """Turn to the heat map or back, or change what it shows; return what it shows now."""
@@ -198,13 +194,11 @@ class RunView(Vertical):
         self.condition = parse_condition(text, RANK_FIELDS) if text else None
         self.query_one("#ranks", LineTable).to_top()
 
-    def swap_plots(self) -> None:
-        self._plots_wanted = not self._plots_wanted
-
     def choose_plots(self, names: Sequence[str]) -> None:
-        """Show the curves whose titles begin with one of ``names`` first; ``next`` goes on to others."""
-        self.query_one(Plots).choose(names)
-        self._plots_wanted = True
+        """Show the curves whose titles begin with one of ``names`` first, or others; without names swap curves and error."""
+        if names:
+            self.query_one(Plots).choose(names)
+        self._plots_wanted = bool(names) or not self._plots_wanted
 
     @on(LineTable.SortAsked)
     def sort_rows(self, event: LineTable.SortAsked) -> None:
@@ -272,9 +266,8 @@ class RunView(Vertical):
         if self.shows_heat:
             return
         ranks = self.query_one("#ranks")
-        room = (
-            self.region.bottom - ranks.region.bottom if ranks.region.height else self.size.height
-        )
+        used = ranks.region.bottom - self.region.y if ranks.region.height else 0
+        room = self.size.height - used
         curves = self._has_curves and room >= PLOT_LINES
         middle = curves or self.query_one("#traceback").display
         self.query_one("#plots").display = curves
@@ -285,10 +278,8 @@ def troubles_of(
     run: RunTimeline, still: Mapping[RankView, float], slow: Sequence[Straggler]
 ) -> list[tuple[str, str]]:
     """Return mark and words of the ranks that stand still, with seconds, and of those that are slow."""
-    told = [
-        ("‖", f"{view.rank} {view.host} no step {span_text(age)}")
-        for view, age in islice(still.items(), MAX_NAMED)
-    ]
+    first = islice(still.items(), MAX_NAMED)
+    told = [("‖", f"{view.rank} {view.host} no step {span_text(age)}") for view, age in first]
     if len(still) > MAX_NAMED:
         told.append(("‖", f"{len(still) - MAX_NAMED:,} more make no step"))
     slowest = slow[:MAX_NAMED]

@@ -40,12 +40,7 @@ STATE_STYLES = {
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A line of the list: a run, or the head of a group.
-
-    Attributes:
-        mark: Its letter, if it is to be compared.
-        head: The name of the group and how many runs it has; then ``run`` is its first.
-    """
+    """A run, with the letter by which it is compared; or the head of a group, whose first it is then."""
 
     run: RunSummary
     mark: str = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from rich.text import Text
 
@@ -29,13 +30,24 @@ PARTS = (
 """The parts of a step in order, each with its shade and colour."""
 REST = ("rest", "·", "faint")
 """What the parts do not explain."""
+
+
+class Phase(NamedTuple):
+    """What a rank reaches before it trains: its shade and colour, what the rank does on the way there, and the end of that."""
+
+    name: str
+    shade: str
+    style: str
+    doing: str
+    reached: str
+
+
 PHASES = (
-    ("interpreter", "░", "faint", "python"),
-    ("import_torch", "▒", "cyan", "importing torch"),
-    ("init_process_group", "▓", "warn", "waiting for the group"),
-    ("first_step", "█", "magenta", "first step"),
+    Phase("interpreter", "░", "faint", "python", "python started"),
+    Phase("import_torch", "▒", "cyan", "importing torch", "torch imported"),
+    Phase("init_process_group", "▓", "warn", "waiting for the group", "group formed"),
+    Phase("first_step", "█", "magenta", "first step", "first step"),
 )
-"""What a rank reaches before it trains: its shade, its colour, and what the rank does on the way there."""
 
 
 def parts_bar(parts: Sequence[float | None], whole: float | None, width: int) -> Text:
@@ -69,15 +81,15 @@ def phases_bar(
     text = Text()
     if elapsed is None:
         return text.append("not started yet", style="faint")
-    last = max((place for place, phase in enumerate(PHASES) if phase[0] in reached), default=-1)
+    last = max((place for place, phase in enumerate(PHASES) if phase.name in reached), default=-1)
     used, before = 0, 0.0
-    for place, (name, shade, meaning, _) in enumerate(PHASES[: last + 2]):
-        until = max(before, elapsed if place > last else reached.get(name, before))
+    for place, phase in enumerate(PHASES[: last + 2]):
+        until = max(before, elapsed if place > last else reached.get(phase.name, before))
         end = round(min(1.0, until / longest) * width) if longest > 0 else 0
-        text.append(shade * max(0, end - used), style=meaning)
+        text.append(phase.shade * max(0, end - used), style=phase.style)
         used, before = max(used, end), until
     text.append(" " * (width - used + 1))
     if last + 1 == len(PHASES):
         return text.append(f"trains since {before:.0f} s", style="good")
-    since = max((reached[name] for name, *_ in PHASES if name in reached), default=0.0)
-    return text.append(f"{PHASES[last + 1][3]} {max(0.0, elapsed - since):.0f} s")
+    since = max((reached[phase.name] for phase in PHASES if phase.name in reached), default=0.0)
+    return text.append(f"{PHASES[last + 1].doing} {max(0.0, elapsed - since):.0f} s")

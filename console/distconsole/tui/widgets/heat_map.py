@@ -202,7 +202,6 @@ class HeatMap(LineWidget, can_focus=True):
         return label.append_text(text).append(" ")
 
     def _shows(self, heat: Heat, row: int, worst: Worst) -> bool:
-        """Whether row number ``row`` shows what is bad about ``worst``."""
         shown = heat.rows[row]
         same = shown.scale.quantity is worst.quantity
         return same and worst.rank in shown.ranks and not shown.middle
@@ -243,7 +242,6 @@ class HeatMap(LineWidget, can_focus=True):
         return text.append(tail)
 
     def _times(self, heat: Heat) -> list[Segment]:
-        """The time below the first and the last cell."""
         first, last = clock_text(heat.time_of(0)), clock_text(heat.time_of(heat.count))
         room = heat.count - len(first) - len(last)
         words = first + (" " * room + last if room > 0 else "")
@@ -266,7 +264,6 @@ class HeatMap(LineWidget, can_focus=True):
         return text.append("  blank: unknown  ! no number", style="faint")
 
     def _below_cursor(self, heat: Heat) -> Text:
-        """Which rank, host, step and value the cursor is on."""
         cell, row = self._cell(heat), heat.rows[self._row]
         badness, quantity = row.cells[cell], row.scale.quantity
         label = printable_name(row.label)
@@ -326,7 +323,6 @@ class HeatMap(LineWidget, can_focus=True):
 
     @property
     def zoomed(self) -> tuple[int, ...]:
-        """The ranks that are zoomed to; none for all."""
         return self.zooms[-1] if self.zooms else ()
 
     def zoom(self) -> None:

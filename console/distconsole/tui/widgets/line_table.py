@@ -110,7 +110,6 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
         self.redraw()
 
     def leave_out(self, titles: Sequence[str]) -> None:
-        """Show no column with one of these ``titles``."""
         if tuple(titles) != self._left_out:
             self._left_out = tuple(titles)
             self.redraw()
@@ -192,7 +191,6 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
         ]
 
     def watch_cursor(self, _before: int, _after: int) -> None:
-        """Keep the cursor on the screen and say that it moved."""
         height = max(1, self.size.height - 1)
         if self.cursor < self.scroll_offset.y:
             self.scroll_to(y=self.cursor, animate=False, immediate=True)

@@ -76,7 +76,6 @@ class LineWidget(Widget):
         ]
 
     def strip(self, text: Text, base: Style | None = None) -> Strip:
-        """Return ``text`` as a line, cut to the width."""
         text.truncate(self.cells, overflow="ellipsis")
         return self.join(self.segments(text, base), base)
 
@@ -87,7 +86,6 @@ class LineWidget(Widget):
         return strip.crop(0, self.cells)
 
     def cursor_row_style(self) -> Style:
-        """Return the style of the row under the cursor."""
         return self.rich_style + cursor_style(
             self.get_component_rich_style(self.CURSOR).bgcolor,
             focused=self.has_focus,

@@ -40,15 +40,9 @@ _SGR = re.compile(r"(\x1b\[[0-9;:]*m)")
 
 @dataclass(frozen=True, slots=True)
 class LineStyle:
-    """How lines are drawn.
+    """How lines are drawn: on ``width`` cells, of which ``shift`` lie to the left of the screen, long ones on ``height`` lines.
 
-    Attributes:
-        width: Cells of a line.
-        shift: Cells of the text that lie to the left of the screen.
-        times: Whether the time is shown.
-        colours: Of the ranks.
-        height: Lines that a long one may take; 1 cuts it.
-        found: What is searched, to be marked.
+    ``found`` is what is searched, to be marked.
     """
 
     width: int
@@ -196,7 +190,6 @@ def size_text(line: str) -> str:
 
 
 def _wrap(body: Text, room: int, most: int) -> list[Text]:
-    """Return ``body`` in pieces of ``room`` cells, at most ``most`` of them."""
     pieces = chop_cells(body.plain, room)[:most]
     return list(body.divide(list(accumulate(map(len, pieces)))[:-1]))
 

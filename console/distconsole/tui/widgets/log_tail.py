@@ -86,7 +86,6 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
 
     @property
     def top(self) -> int:
-        """The first row on the screen."""
         return round(self.scroll_offset.y)
 
     def show(self, rows: LogRows, world: int) -> None:
@@ -159,7 +158,6 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
         self._read_at(0)
 
     def action_follow(self) -> None:
-        """Go to the end and stay there."""
         self.follows = True
         self.cursor = max(0, self.count - 1)
         self._settle(self._last_top())
@@ -190,9 +188,7 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
             self._place(self._last_top())
 
     def watch_wraps(self) -> None:
-        self._resize()
-        if self.follows:
-            self._place(self._last_top())
+        self.on_resize()
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Draw all lines anew after scrolling; the scrollbar moves the reader, too."""

@@ -18,11 +18,16 @@ LINES_A_ROW = 4
 
 
 class Offer(NamedTuple):
-    """What is chosen, what it means, and which of its letters were looked for."""
+    """The line that it makes, how it is listed, what it means, and which of its letters were looked for.
 
+    ``ends`` says that a blank may follow.
+    """
+
+    line: str
     text: str
     help: str = ""
     found: tuple[str, ...] = ()
+    ends: bool = False
 
 
 class OfferList(Static):
@@ -51,7 +56,6 @@ class OfferList(Static):
         return max(LEAST_ROWS, min(MOST_ROWS, self.app.size.height // LINES_A_ROW - 1))
 
     def show(self, offers: Sequence[Offer], at: int | None, note: str) -> None:
-        """Show ``offers``, of which ``at`` is chosen, and a last line about them."""
         self._offers, self._at, self._note = offers, at, note
         self._draw()
 

@@ -32,11 +32,8 @@ CURVE, BAND, LABEL, TITLE = "plot--curve", "plot--band", "plot--label", "plot--t
 class Curve:
     """Points of one curve: rising x, the value, and the lowest and highest rank at each.
 
-    Attributes:
-        broken: Where values were NaN or infinite: the curve has a gap there, and a mark.
-        gaps: From where to where nothing was measured: no line leads across.
-        letter: Stands at its end where there are several.
-        style: A component class of the plot, or a meaning.
+    Values were no numbers where it is ``broken``; no line leads across ``gaps``, in which nothing was measured.
+    The ``letter`` stands at its end; the ``style`` is a component class of the plot, or a meaning.
     """
 
     xs: Sequence[float]
@@ -56,13 +53,9 @@ def x_figure(x: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PlotData:
-    """What a plot shows.
+    """What a plot shows, and in words what its curves are now.
 
-    Attributes:
-        said: What the curves are now, in words, each with its style.
-        x_label: What x counts.
-        until: Where the axis ends, such as now; None ends it at the newest point.
-        x_text: Writes a place on the axis.
+    ``x_label`` is what x counts, ``x_text`` writes a place on the axis, which ends at ``until``, else at the newest point.
     """
 
     title: str
@@ -105,7 +98,6 @@ class Plot(LineWidget):
         return super().make_lines()
 
     def make_line(self, y: int) -> Strip:
-        """Return the title, then the curves, then the range of x."""
         height = self.content_size.height
         if self.data is None:
             return self.join([])
@@ -188,7 +180,6 @@ class Plot(LineWidget):
             self._mark({column}, row, curve.letter, curve.style)
 
     def _take_scale(self, curves: Sequence[Curve]) -> None:
-        """Set the scale, and what is said of values beyond it."""
         ranges = [usual_range(curve.lows, curve.highs) for curve in curves]
         low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
         lowest = min(min(curve.lows) for curve in curves)
