@@ -183,12 +183,7 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
         text.truncate(room, overflow="ellipsis")
         text.align("right" if right else "left", room)
         # Text.render leaves the text's own style out where it has no spans.
-        base = style + console.get_style(text.style, default="")
-        return [
-            Segment(segment.text, base + segment.style if segment.style else base)
-            for segment in text.render(console)
-            if segment.text
-        ]
+        return self.segments(text, style + console.get_style(text.style, default=""))
 
     def watch_cursor(self, _before: int, _after: int) -> None:
         height = max(1, self.size.height - 1)

@@ -83,7 +83,7 @@ def test_a_hostile_file_is_read_as_plain_lines(tmp_path: Path) -> None:
     path.write_bytes(b"\n".join(rubbish))
     lines = History(path).lines
     assert lines == [
-        "check[2J]0;x",
+        "check",
         "\ufffd\ufffdruns",
         "evil \u05e9\u05dc\u05d5\u05dd",
         "漢字 e\u0301",
