@@ -19,7 +19,7 @@ from distconsole.model.reports import (
 from distconsole.model.time_text import date_text
 from distconsole.text.choices import FEW_REASONS, MAX_REASONS, REASON, any_unmet, panel_lines
 from distconsole.text.output import Output, Paint, tell
-from distconsole.text.tables import show_table
+from distconsole.text.tables import count_text, show_table
 
 SWEEP_HEADER = ("size", "time, us", "algbw, GB/s", "busbw, GB/s", "result")
 LEAST_GBS = 0.001
@@ -77,8 +77,7 @@ def show_report(output: Output, report: CheckReport, *, details: bool = False) -
 
 def target_text(target: TargetReport) -> list[str]:
     """Return what would be launched, in a line or two, and a line for each note."""
-    ranks = "1 rank" if target.world_size == 1 else f"{target.world_size} ranks"
-    hosts = "1 host" if len(target.hosts) == 1 else f"{len(target.hosts)} hosts"
+    ranks, hosts = count_text(target.world_size, "rank"), count_text(len(target.hosts), "host")
     script = f"-m {target.script}" if target.module else target.script
     if not target.world_size:
         return [f"launch: {script}: run would refuse it", *_notes(target)]

@@ -33,6 +33,7 @@ from distconsole.runs.pace import FRESH_SECONDS
 from distconsole.runs.timeline import RunTimeline
 from distconsole.text.output import Output
 from distconsole.text.progress import Bars, line_text, name_text
+from distconsole.text.tables import count_text
 
 PROGRESS_SECONDS = 10.0
 """In a pipe, one line this often says how the run is going."""
@@ -126,9 +127,7 @@ class RunText:
             say(f"     {self._output.paint_err('hint:', 'cyan')} {event.hint}")
 
     def _link(self, event: LinkChanged) -> None:
-        lost = f"connection lost ({event.reason}); the run goes on, trying again"
-        words = "connected again; nothing was lost" if event.connected else lost
-        self._output.say(f"{event.host}: {words}")
+        self._output.say(note_text(event))
         if self._output.live:  # nothing else may come for long
             self._output.status(
                 health_line(self._timeline, self._clock()), old_after=FRESH_SECONDS
@@ -136,8 +135,7 @@ class RunText:
 
     def _restart(self, event: RunRestarted) -> None:
         self._all_running = False
-        word = self._output.paint_err("restart", "yellow", "bold")
-        self._output.say(f"{word} {event.restart} of {event.of}")
+        self._output.say(self._output.paint_err(note_text(event), "yellow", "bold"))
 
     def _progress(self) -> None:
         now = self._clock()
@@ -179,15 +177,18 @@ def note_text(event: RunEvents, steps: int | None = None) -> str:
     """
     match event:
         case PlanMade():
-            ranks = f"{event.world_size} rank{'s' if event.world_size != 1 else ''}"
-            hosts = f"{len(event.hosts)} host{'s' if len(event.hosts) != 1 else ''}"
-            where = f"{ranks} on {hosts}, {event.launcher} launcher"
+            ranks = (
+                f"{count_text(event.world_size, 'rank')} on {count_text(len(event.hosts), 'host')}"
+            )
+            where = f"{ranks}, {event.launcher} launcher"
             return f"run {event.run}: {where} ({event.why})"
         case RunFinding() if event.severity in (Severity.WARN, Severity.FAIL):
             return f"{event.severity.value}: {event.summary}"
         case LinkChanged():
-            gone = f"connection lost ({event.reason}); the run goes on"
-            return f"{event.host}: {'connected again' if event.connected else gone}"
+            gone = f"connection lost ({event.reason}); the run goes on, trying again"
+            return (
+                f"{event.host}: {'connected again; nothing was lost' if event.connected else gone}"
+            )
         case RunRestarted():
             return f"restart {event.restart} of {event.of}"
         case RunEnded():

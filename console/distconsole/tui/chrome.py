@@ -16,6 +16,7 @@ from textual.style import Style
 from distconsole.model.time_text import clock_text, duration_text
 from distconsole.runs.replay.clock import Axis, ReplayClock
 from distconsole.runs.replay.recording import Mark
+from distconsole.text.tables import count_text
 from distconsole.tui.later import RunLine
 from distconsole.tui.prompt.keymap import Keymap
 from distconsole.tui.prompt.keys import Key
@@ -44,11 +45,11 @@ def title_content(
     tabs = [_tab(tab, here=tab.line.endswith(f" {view}")) for tab in keymap.tabs]
     facts: list[tuple[str, str]] = []
     if hosts:
-        facts.append((f" {hosts} host{'s' if hosts > 1 else ''}", ""))
+        facts.append((f" {count_text(hosts, 'host')}", ""))
     if lost:
         facts.append((f" {lost} lost", "$text-warning"))
     if going:
-        facts.append((f" ● {going} run{'s' if going > 1 else ''}", "$text-success"))
+        facts.append((f" ● {count_text(going, 'run')}", "$text-success"))
     line = _join_facts(tabs, facts)
     if line.cell_length > width and lost:
         line = _join_facts(tabs, [(f" {hosts - lost}/{hosts} hosts", "$text-warning"), *facts[2:]])
@@ -70,14 +71,12 @@ def _clickable(key: str, markup: str) -> Content:
     return Content.from_markup(markup).stylize(Style.from_meta({PRESSES: key}))
 
 
-def too_small(size: Size) -> bool:
-    return size.width < SMALL[0] or size.height < SMALL[1]
-
-
-def small_content(size: Size) -> Content:
-    return Content.styled(
-        f" {size.width} x {size.height}: too small, made for 80 x 24", "$text-warning"
-    )
+def small_content(size: Size) -> Content | None:
+    """Return what the last line says in a terminal with too little room."""
+    if size.width >= SMALL[0] and size.height >= SMALL[1]:
+        return None
+    words = f" {size.width} x {size.height}: too small, made for 80 x 24"
+    return Content.styled(words, "$text-warning")
 
 
 @lru_cache(maxsize=64)

@@ -17,6 +17,7 @@ from distconsole.model.time_text import span_text
 from distconsole.model.verbs import verb_of
 from distconsole.runs.store.planned import stored_end, stored_plan
 from distconsole.runs.store.store import RunStore
+from distconsole.text.tables import count_text
 
 NAMED_HOSTS = 4
 NAMED_FILES = 3
@@ -92,8 +93,8 @@ def _ranks(plan: PlanMade | None, hosts: Sequence[str]) -> str:
     more = f" and {len(named) - NAMED_HOSTS} more" if len(named) > NAMED_HOSTS else ""
     where = ", ".join(named[:NAMED_HOSTS]) + more
     count = sum(each.values())
-    what = f"{count} rank{'s' if count != 1 else ''}" if count else "every rank"
-    return f"{what} on {len(each)} host{'s' if len(each) != 1 else ''}: {where}"
+    what = count_text(count, "rank") if count else "every rank"
+    return f"{what} on {count_text(len(each), 'host')}: {where}"
 
 
 def _means(request: ask.Stop, own_seconds: float | None = None) -> str:

@@ -25,7 +25,6 @@ from distconsole.tui.chrome import (
     keys_content,
     small_content,
     title_content,
-    too_small,
 )
 from distconsole.tui.later import CallOnUiThread, RunLine
 from distconsole.tui.launch_form.form import LaunchForm
@@ -75,7 +74,12 @@ class ConsoleScreen(PunctualScreen):
         self._startup = startup
         self._request = request
         kept = History(history)
-        self.completer = LineCompleter(session, shortcuts, appearance.names, self._files_came)
+        self.completer = LineCompleter(
+            session,
+            shortcuts,
+            appearance.names,
+            lambda: self.prompt.post_message(Prompt.FilesCame()),
+        )
         self._offers = OfferList(id="offered")
         self.prompt = Prompt(kept, self.completer, self._offers, id="prompt")
         self.question = Question(id="question")
@@ -233,9 +237,6 @@ class ConsoleScreen(PunctualScreen):
     def on_call_on_ui_thread(self, message: CallOnUiThread) -> None:
         message.do()
 
-    def _files_came(self) -> None:
-        self.prompt.post_message(Prompt.FilesCame())
-
     def _follow_demo(self) -> None:
         """Go on from the demo's check to its run by itself, once."""
         task = self.session.first
@@ -283,7 +284,7 @@ class ConsoleScreen(PunctualScreen):
         self._title_line.show(title_content(keymap, view, len(hosts), lost, going, size.width))
         about = {"inside": inside, "replayed": bool(past), "goes_on": stoppable, "heat": heat}
         keys = keys_content(keymap, view, width=size.width, **about)
-        self.query_one("#keys", Words).show(small_content(size) if too_small(size) else keys)
+        self.query_one("#keys", Words).show(small_content(size) or keys)
 
 
 _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)

@@ -76,7 +76,7 @@ class LineCompleter:
         session: ConsoleSession,
         shortcuts: Shortcuts,
         themes: Callable[[], Iterable[str]],
-        came: Callable[[], None],
+        came: Callable[[], object],
     ) -> None:
         self._session = session
         self._shortcuts = shortcuts
@@ -172,7 +172,7 @@ class Folders:
     when a folder was read that somebody did not wait for.
     """
 
-    def __init__(self, came: Callable[[], None], read: Listing = read_folder) -> None:
+    def __init__(self, came: Callable[[], object], read: Listing = read_folder) -> None:
         self._came = came
         self._read = read
         self._kept: dict[Path, tuple[float, list[tuple[str, bool]]]] = {}

@@ -63,23 +63,21 @@ class History:
 
     def before(self, start: str, position: int) -> int | None:
         """Return the place of the newest line before ``position`` that begins with ``start``."""
-        places = range(min(position, len(self.lines)) - 1, -1, -1)
-        return next((place for place in places if self.lines[place].startswith(start)), None)
+        return self._first(start, range(min(position, len(self.lines)) - 1, -1, -1))
 
     def after(self, start: str, position: int) -> int | None:
         """Return the place of the oldest line after ``position`` that begins with ``start``."""
-        places = range(position + 1, len(self.lines))
+        return self._first(start, range(position + 1, len(self.lines)))
+
+    def _first(self, start: str, places: Iterable[int]) -> int | None:
         return next((place for place in places if self.lines[place].startswith(start)), None)
 
     def search(self, query: str) -> list[str]:
         """Return the lines with all words of ``query``, newest first; small letters match both."""
         words = query.split()
         as_typed = query != query.lower()
-        return [
-            line
-            for line in reversed(self.lines)
-            if all(word in (line if as_typed else line.lower()) for word in words)
-        ]
+        fold = str if as_typed else str.lower
+        return [line for line in reversed(self.lines) if all(w in fold(line) for w in words)]
 
     def _read(self, path: Path) -> list[str]:
         """Return the newest lines of the file, and cut it down to them when it has grown far beyond."""

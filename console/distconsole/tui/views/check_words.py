@@ -15,7 +15,7 @@ from distconsole.model.reports import CheckOutcome, CheckReport, ChoiceReport
 from distconsole.runs.conditions.check_fields import CheckRow
 from distconsole.text.check import changes_text, cure_lines, proof_text
 from distconsole.text.choices import RED, panel_lines
-from distconsole.text.tables import Column
+from distconsole.text.tables import Column, count_text
 from distconsole.tui.view_models.check import (
     OUTCOME_MARKS,
     OUTCOME_ORDER,
@@ -88,11 +88,8 @@ def grid_rows(model: CheckModel, condition: Condition[CheckRow] | None = None) -
     for check, cells in sorted(model.cells.items()):
         of_hosts = any(host in cells for host in hosts)
         places = hosts if of_hosts else tuple(cells)
-        seen = {
-            host: cell
-            for host, cell in cells.items()
-            if matching is None or (check, host) in matching
-        }
+        places_shown = (host for host in cells if matching is None or (check, host) in matching)
+        seen = {host: cells[host] for host in places_shown}
         if seen:
             rows.append(GridRow(check, tuple(seen.get(host, "") for host in places)))
     if model.report is not None:
@@ -133,15 +130,10 @@ def _matching_cells(
             said.setdefault((finding.check, host), []).append(finding.summary)
     places = [(check, host) for check, cells in model.cells.items() for host in cells]
     hosts = _all_hosts(model)
-    rows = [
-        CheckRow(
-            check,
-            (host,) if host else hosts,
-            model.cells[check][host],
-            tuple(said.get((check, host), ())),
-        )
-        for check, host in places
-    ]
+    rows = []
+    for check, host in places:
+        named, words = (host,) if host else hosts, tuple(said.get((check, host), ()))
+        rows.append(CheckRow(check, named, model.cells[check][host], words))
     return {place for place, yes in zip(places, condition.answers(rows), strict=True) if yes}
 
 
@@ -169,15 +161,11 @@ def check_line(model: CheckModel, checks: int, *, done: bool, cancelled: bool) -
     parts = ["cancelled"] if report.cancelled else []
     unreached = sum(not host.reachable for host in report.hosts.values())
     if unreached and not report.cancelled:
-        parts.append(f"{unreached} host{'s' if unreached > 1 else ''} not reached")
-    parts += [
-        f"{counts[severity]} {word}{'s' if counts[severity] > 1 else ''}"
-        for severity, word in ((Severity.FAIL, "failure"), (Severity.WARN, "warning"))
-        if counts[severity]
-    ]
-    hosts = len(report.hosts)
-    of_all = f"{checks} check{'s' if checks != 1 else ''}"
-    parts.append(f"{of_all} on {hosts} host{'s' if hosts != 1 else ''}")
+        parts.append(f"{count_text(unreached, 'host')} not reached")
+    for severity, word in ((Severity.FAIL, "failure"), (Severity.WARN, "warning")):
+        if counts[severity]:
+            parts.append(count_text(counts[severity], word))
+    parts.append(f"{count_text(checks, 'check')} on {count_text(len(report.hosts), 'host')}")
     if report.target is not None:
         parts.append(f"for {report.target.script.rpartition('/')[2]}")
     return text.append(f"  {', '.join(parts)}, {report.seconds:.1f} s")

@@ -18,7 +18,7 @@ from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow
 from distconsole.runs.pace import FRESH_SECONDS
 from distconsole.text.lists import GPU_COLUMNS as SHELL_GPU_COLUMNS
 from distconsole.text.lists import NODE_COLUMNS, gpu_number
-from distconsole.text.tables import Column
+from distconsole.text.tables import Column, count_text
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.hosts import LoadModel
 from distconsole.tui.views.row_order import OrderedView
@@ -121,7 +121,7 @@ def _notes(row: GpuRow) -> Text:
     notes: list[tuple[str, str]] = []
     gpu = row.sample
     if gpu.ecc_uncorrected and not row.head:
-        notes.append((_count(gpu.ecc_uncorrected, "ECC error"), "bad"))
+        notes.append((count_text(gpu.ecc_uncorrected, "ECC error"), "bad"))
     notes += [(f"also {_stranger(each)}", "bad") for each in gpu.strangers]
     if gpu.throttle:
         notes.append((f"throttled: {','.join(gpu.throttle)}", "warn"))
@@ -132,10 +132,6 @@ def _stranger(process: str) -> str:
     """Return a process with who it belongs to first: the rest may be cut."""
     pid, _, rest = process.partition(" ")
     return f"{rest} {pid}" if rest else pid
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' if number != 1 else ''}"
 
 
 def _gpu_column(column: Column[GpuSample]) -> Column[GpuRow]:
@@ -299,7 +295,7 @@ def _gpu_row(row: LoadRow, silent: set[str]) -> GpuRow:
 def _line(rows: list[HostRow], gpus: list[GpuRow]) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     connected = sum(1 for row in rows if row.node is not None and not row.stale)
-    words = f"{connected} of {_count(len(rows), 'host')} connected"
+    words = f"{connected} of {count_text(len(rows), 'host')} connected"
     lost = [row.name for row in rows if row.stale]
     text.append(words, style="warn" if lost else "good" if connected == len(rows) else "note")
     if lost:
@@ -315,5 +311,5 @@ def _line(rows: list[HostRow], gpus: list[GpuRow]) -> Text:
     busy = [row.sample.util for row in there if row.sample.util is not None]
     if there:
         use = f" at {sum(busy) / len(busy):.0f} %" if busy else ""
-        text.append(f", {_count(len(there), 'GPU')}{use}")
+        text.append(f", {count_text(len(there), 'GPU')}{use}")
     return text

@@ -14,7 +14,7 @@ from distconsole.model.cluster import Host
 from distconsole.model.events import LaunchKept
 from distconsole.model.run_events import GpuSample, NodeSample, PlanMade
 from distconsole.model.time_text import date_text
-from distconsole.text.tables import Column
+from distconsole.text.tables import Column, count_text
 from distconsole.tui.launch_form.model import Trouble
 from distconsole.tui.launch_form.plan_preview import PlanPreview
 from distconsole.tui.terminal.sanitize import one_line
@@ -185,10 +185,9 @@ def plan_text(
 
 def _plan(shown: PlanPreview, plan: PlanMade) -> Text:
     text = Text()
-    ranks = f"{plan.world_size} rank{'s' if plan.world_size != 1 else ''}"
-    hosts = f"{len(plan.hosts)} host{'s' if len(plan.hosts) != 1 else ''}"
+    ranks = count_text(plan.world_size, "rank")
     text.append(f"{ranks} by {one_line(plan.launcher)}", style="strong")
-    text.append(f" on {hosts}: {one_line(plan.why)}\n")
+    text.append(f" on {count_text(len(plan.hosts), 'host')}: {one_line(plan.why)}\n")
     for note, warns in shown.notes:
         mark, style = ("! ", "warn") if warns else ("", "note")
         text.append(f"{mark}{one_line(note)}\n", style=style)
