@@ -72,7 +72,7 @@ async def test_a_script_is_launched_from_the_form_and_ends_well_and_again_from_t
         own = app.session.own
         assert own is not None
         assert "--hosts node1 --env GREETING=hello train.py --lr 3" in line
-        assert len(own.links) == 2, "the console's own connections were used"
+        assert len(own._links) == 2, "the console's own connections were used"
         await pilot.press("ctrl+s", "ctrl+s")
         await until(pilot, lambda: app.main.view == "run" and app.session.shown_run() is not None)
         task = app.session.shown_run()
