@@ -10,7 +10,7 @@ from typing import Any
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.reader import Reader
 from distconsole_agent.journal.source_collector import SourceCollector
-from distconsole_agent.server.follow import LogTexts
+from distconsole_agent.server.answers import LogTexts
 from distconsole_agent.supervisor.proctree import read_stat
 from fakes.ring_writer import RingWriter
 

@@ -8,8 +8,8 @@ import signal
 import sys
 from pathlib import Path
 
-from distconsole_agent.server.agentwatch import agent_lives
 from distconsole_agent.supervisor import proctree
+from distconsole_agent.supervisor.spawning import agent_lives
 from distconsole_agent.system import unix
 from fakes.shims import RunUnderTest, gone, wait_until
 

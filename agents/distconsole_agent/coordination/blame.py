@@ -3,7 +3,7 @@
 A rank that dies takes others with it, and a victim may notice before the parent of the dead one
 does: the kernel closes a dying process's sockets before it tells the parent, so a peer's
 ``Connection reset`` can carry an earlier time than the death that caused it. Hence failures that
-read like a consequence take the blame only when nothing else failed.
+read like a consequence take the blame last.
 """
 
 from __future__ import annotations
@@ -68,6 +68,16 @@ class Failure(NamedTuple):
     traceback: str
     final: str = ""
 
+    def as_json(self) -> dict[str, Any]:
+        """Return it as ``shim.jsonl`` and the other nodes have it."""
+        fields = self._asdict()
+        del fields["node"]
+        bounded = {
+            "error": self.error[:MAX_ERROR_CHARS],
+            "traceback": self.traceback[-MAX_TRACEBACK_CHARS:],
+        }
+        return {**fields, **bounded}
+
 
 class Stop(NamedTuple):
     """Somebody asked for the end; ``reason`` is ``user``, ``sigint`` or ``sigterm``."""
@@ -109,11 +119,7 @@ class Verdict(NamedTuple):
     first_failure: dict[str, Any] | None
 
     def as_json(self) -> dict[str, Any]:
-        return {
-            "state": self.state,
-            "exit_code": self.exit_code,
-            "first_failure": self.first_failure,
-        }
+        return self._asdict()
 
 
 def determine_verdict(evidence: Evidence, nodes: Sequence[NodeSpec]) -> Verdict:

@@ -245,12 +245,11 @@ def introduce(proof: Proof) -> bytes:
 def check_introduction(line: bytes, secret: bytes, run: str, server_nonce: str) -> Proof:
     """Return who introduces itself. Raises LinkError when it does not know the secret."""
     fields = _fields(line)
-    node, given = fields.get("node"), fields.get("proof")
+    node = fields.get("node")
     if isinstance(node, bool) or not isinstance(node, int):
         raise LinkError("an introduction without a node")
     proof = Proof(secret, run, node, server_nonce, _nonce(fields.get("nonce")))
-    if not isinstance(given, str) or not _same(given, proof.of("client")):
-        raise LinkError("a stranger")
+    _check_proof(fields, proof, "client", "a stranger")
     return proof
 
 
@@ -260,9 +259,7 @@ def admit(proof: Proof) -> bytes:
 
 def check_admission(line: bytes, proof: Proof) -> None:
     """Raise LinkError when a coordinator does not know the secret."""
-    given = _fields(line).get("proof")
-    if not isinstance(given, str) or not _same(given, proof.of("server")):
-        raise LinkError("a coordinator that does not know the secret")
+    _check_proof(_fields(line), proof, "server", "a coordinator that does not know the secret")
 
 
 class Admission:
@@ -338,8 +335,10 @@ class Admission:
         self._admitted(wire, proof, lines[1:])
 
 
-def _same(given: str, expected: str) -> bool:
-    return _equal(given.encode("utf-8", "replace"), expected.encode("ascii"))
+def _check_proof(fields: dict[str, Any], proof: Proof, side: str, why: str) -> None:
+    given = str(fields.get("proof")).encode("utf-8", "replace")
+    if not _equal(given, proof.of(side).encode("ascii")):
+        raise LinkError(why)
 
 
 def _fields(line: bytes) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from distconsole_agent.coordination.link import (
     read_seconds,
     read_stop_message,
 )
-from distconsole_agent.coordination.restarts import Restart, Restarts, again_message
+from distconsole_agent.coordination.restarts import Restart, Restarts
 from distconsole_agent.coordination.whose import ANSWER, Whose
 from distconsole_agent.supervisor import notes
 from distconsole_agent.system import steady
@@ -312,22 +312,20 @@ class Coordinator:
     def _restarts_after(self, failed: Verdict, *, complete: bool) -> bool:
         if failed.state != "failed" or not self._spec.max_restarts:
             return False
-        if why_not := self._why_not_again(complete):
-            return self._tell_why_not(why_not)
-        try:
-            restart = self._restarts.next(*self._events.renew())
-        except OSError as error:
-            why_not = f"its ranks have no port to meet at: {error.strerror or error}"
-            return self._tell_why_not(why_not)
+        restart, why_not = None, self._why_not_again(complete)
+        if not why_not:
+            try:
+                restart = self._restarts.next(*self._events.renew())
+            except OSError as error:
+                why_not = f"its ranks have no port to meet at: {error.strerror or error}"
+        if restart is None:
+            self._events.note(notes.no_restart(why_not))
+            return False
         self._cancel_timers()
         seconds = self._restarts.pause_seconds()
         self._pause = self._loop.call_later(seconds, partial(self._again, restart))
         self._events.restart(restart, failed, seconds)
         return True
-
-    def _tell_why_not(self, why_not: str) -> bool:
-        self._events.note(notes.no_restart(why_not))
-        return False
 
     def _why_not_again(self, complete: bool) -> str:
         """Return why the ranks cannot be started anew; empty where they can."""
@@ -346,7 +344,7 @@ class Coordinator:
         self._restarts.begin()
         for node in self._nodes:
             node.begin_again()
-            node.post(again_message(restart))
+            node.post({"op": "again", **restart.as_json(), "port": restart.port})
         self._events.again(restart)
 
     # The verdict

@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from io import BufferedReader
-from typing import TYPE_CHECKING, Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 from distconsole_agent.contract.runspec import RunSpec, SpecError, read_spec
 from distconsole_agent.coordination.blame import (
@@ -31,10 +31,8 @@ from distconsole_agent.coordination.channel import (
     read_greeting,
     seal,
 )
+from distconsole_agent.coordination.restarts import Restart
 from distconsole_agent.supervisor.runlog import ENDPOINT_FILE
-
-if TYPE_CHECKING:
-    from distconsole_agent.coordination.restarts import Restart
 
 SHIM_GONE = "shim_gone"
 """The ``op`` by which a node's agent says that its shim is gone; ``why`` where more is known."""
@@ -81,20 +79,6 @@ class LinkEvents(NamedTuple):
     again: Callable[[Restart], None]
 
 
-def failure_message(failure: Failure) -> dict[str, Any]:
-    return {
-        "op": "failed",
-        "rank": failure.rank,
-        "pid": failure.pid,
-        "t_ns": failure.t_ns,
-        "exit_code": failure.exit_code,
-        "signal": failure.signal,
-        "error": failure.error[:MAX_ERROR_CHARS],
-        "traceback": failure.traceback[-MAX_TRACEBACK_CHARS:],
-        "final": failure.final,
-    }
-
-
 def read_failure_message(message: dict[str, Any], node: int, spec: RunSpec) -> Failure:
     """Return the failure in a message from ``node``, which may only tell of its own ranks."""
     rank, own = read_integer(message, "rank"), spec.nodes[node].ranks
@@ -126,6 +110,14 @@ def read_verdict_message(message: dict[str, Any]) -> Verdict:
     if failure is not None and not isinstance(failure, dict):
         raise LinkError("a verdict whose first failure is not an object")
     return Verdict(_text(message, "state"), read_integer(message, "exit_code"), failure)
+
+
+def read_again_message(message: dict[str, Any]) -> Restart:
+    checkpoint = message.get("checkpoint")
+    if checkpoint is not None and (not isinstance(checkpoint, str) or "\0" in checkpoint):
+        raise LinkError("a checkpoint that is not a path")
+    number, of, port = (read_integer(message, key) for key in ("restart", "of", "port"))
+    return Restart(number, of, port, checkpoint)
 
 
 def read_integer(message: dict[str, Any], key: str) -> int:

@@ -27,12 +27,12 @@ from distconsole_agent.coordination.conversation import Conversation, Supervisio
 from distconsole_agent.coordination.link import (
     OUTLIVED,
     LinkEvents,
-    failure_message,
+    read_again_message,
     read_integer,
     read_seconds,
     read_verdict_message,
 )
-from distconsole_agent.coordination.restarts import Restart, read_again_message
+from distconsole_agent.coordination.restarts import Restart
 from distconsole_agent.coordination.whose import ASK, answer_of
 from distconsole_agent.supervisor import notes
 from distconsole_agent.system import steady
@@ -89,7 +89,7 @@ class Peer:
 
     def failed(self, failure: Failure) -> None:
         self._failures.append(failure)
-        self._post(failure_message(failure))
+        self._post({"op": "failed", **failure.as_json()})
 
     def stopping(self, stop: Stop, grace_seconds: float) -> None:
         self._look_before(stop.t_ns)
@@ -106,7 +106,7 @@ class Peer:
 
     def outlived(self, failure: Failure) -> None:
         """Tell that a rank of this node failed by itself, which need not end the run."""
-        self._conversation.post({**failure_message(failure), "op": OUTLIVED})
+        self._conversation.post({"op": OUTLIVED, **failure.as_json()})
 
     def ended(self) -> None:
         """Tell that nothing of the attempt is left here; its clock is measured once more if it matters."""

@@ -31,19 +31,12 @@ LONGEST_LOOK_SECONDS = 5.0
 
 
 class HeldPort:
-    """Keeps a free TCP port, or ``count`` adjacent ones, for as long as it is open; it never listens.
+    """Keeps a free TCP port, ``port``, or ``count`` adjacent ones, ``ports``, while it is open; may raise OSError.
 
-    The socket is bound with SO_REUSEADDR. On Linux such a socket keeps the port from everybody who
-    asks for a free one and from binds without SO_REUSEADDR, while torch's store, which sets
-    SO_REUSEADDR in both of its implementations, can bind and listen on it. Bound to the IPv6
-    wildcard in dual-stack mode it keeps the IPv4 port as well. Whoever else sets SO_REUSEADDR can
-    listen there, too, until torch's store does: ``PortWatch`` looks for that.
-
-    Attributes:
-        ports: All of them.
-        port: The first one.
-
-    Raises OSError when no port is free.
+    The socket is bound with SO_REUSEADDR, and never listens. On Linux such a socket keeps the port from
+    everybody who asks for a free one and from binds without SO_REUSEADDR, while torch's store, which
+    sets it in both of its implementations, can bind and listen there. Bound to the IPv6 wildcard in dual-stack
+    mode it keeps the IPv4 port as well. Others who set SO_REUSEADDR are what ``PortWatch`` looks for.
     """
 
     def __init__(self, count: int = 1) -> None:
@@ -196,10 +189,11 @@ class PortWatch:
 
 def _is_of_run(listener: Holder) -> bool:
     """Return whether a process below this one listens; also where that is not to be seen."""
+    socket_name = f"socket:[{listener.inode}]"
     for pid in descendants(os.getpid()):
         folder = f"/proc/{pid}/fd"
         try:
-            if any(_leads_to(f"{folder}/{name}", listener) for name in os.listdir(folder)):
+            if any(_leads_to(f"{folder}/{name}", socket_name) for name in os.listdir(folder)):
                 return True
         except FileNotFoundError:
             continue
@@ -208,8 +202,8 @@ def _is_of_run(listener: Holder) -> bool:
     return False
 
 
-def _leads_to(path: str, listener: Holder) -> bool:
+def _leads_to(path: str, name: str) -> bool:
     try:
-        return os.readlink(path) == listener.open_file
+        return os.readlink(path) == name
     except FileNotFoundError:
         return False

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple
 
 from distconsole_agent.contract.runspec import RunSpec
-from distconsole_agent.coordination.blame import Failure, Verdict
-from distconsole_agent.coordination.channel import LinkError
+from distconsole_agent.coordination.blame import Failure
 
 ENV_RESTART, ENV_CHECKPOINT = "DISTCONSOLE_RESTART", "DISTCONSOLE_CHECKPOINT"
 
@@ -114,27 +113,3 @@ def last_checkpoint(run_dir: str) -> str | None:
     except OSError:
         return None
     return path if os.path.isabs(path) and path.isprintable() and os.path.exists(path) else None
-
-
-def again_message(restart: Restart) -> dict[str, Any]:
-    return {"op": "again", **restart.as_json(), "port": restart.port}
-
-
-def read_again_message(message: dict[str, Any]) -> Restart:
-    numbers = [message.get(key) for key in ("restart", "of", "port")]
-    if not all(isinstance(each, int) and not isinstance(each, bool) for each in numbers):
-        raise LinkError("a restart without its numbers")
-    number, of, port = map(int, numbers)  # type: ignore[arg-type]
-    checkpoint = message.get("checkpoint")
-    if checkpoint is not None and (not isinstance(checkpoint, str) or "\0" in checkpoint):
-        raise LinkError("a checkpoint that is not a path")
-    return Restart(number, of, port, checkpoint)
-
-
-def restart_event(restart: Restart, failed: Verdict, pause_seconds: float) -> dict[str, Any]:
-    """Return what ``shim.jsonl`` keeps of the decision."""
-    return {
-        **restart.as_json(),
-        "pause": round(pause_seconds, 3),
-        "first_failure": failed.first_failure,
-    }

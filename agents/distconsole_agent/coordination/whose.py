@@ -1,6 +1,6 @@
 """Whose process is at the other end of a TCP connection, by this kernel's word or that of the host it comes from.
 
-So a protocol without a secret, Horovod's, is closed to the other users of the run's hosts.
+So Horovod's protocol, which lacks a secret, is closed to the other users of the run's hosts.
 """
 
 from __future__ import annotations
@@ -42,14 +42,10 @@ class Ends(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """Who holds a socket, which ``inode`` names among the open files of a process."""
+    """Who holds a socket, which ``inode`` names among the open files of a process (proc(5))."""
 
     uid: int
     inode: int
-
-    @property
-    def open_file(self) -> str:
-        return f"socket:[{self.inode}]"
 
 
 class Whose:

@@ -14,7 +14,7 @@ import signal
 from functools import partial
 from typing import Any
 
-from distconsole_agent.contract.runspec import RankSpec, RunSpec
+from distconsole_agent.contract.runspec import RankSpec
 from distconsole_agent.coordination import blame
 from distconsole_agent.coordination.peer import Peer
 from distconsole_agent.coordination.restarts import Restart
@@ -26,7 +26,6 @@ from distconsole_agent.supervisor.postmortem import find_failure
 from distconsole_agent.supervisor.processes import Places, RankProcess, make_rank
 from distconsole_agent.supervisor.proctree import send_group
 from distconsole_agent.supervisor.shim import Shim
-from distconsole_agent.system.loop import Loop
 
 AGENT_PLACEHOLDER = "{agent}"
 """Stands in the driver's command for this program, as an interpreter is told of it."""
@@ -41,16 +40,15 @@ _VALUE = re.compile(r"^[0-9A-Za-z.-]{1,255}$")
 class ElasticShim(Shim):
     """One node of a run by elastic Horovod."""
 
-    def __init__(self, loop: Loop, run_dir: str, spec: RunSpec) -> None:
+    def _prepare_attempt(self) -> None:
+        """See ``Shim``; each attempt has a driver of its own, which has given up no host."""
+        super()._prepare_attempt()
         self._workers: dict[int, RankProcess] = {}
         self._given_up: set[RankProcess] = set()
         self._driver: RankProcess | None = None
         self._places: Places | None = None
-        self._elastic_events = ElasticEvents(
-            self._start_somewhere, self._end_somewhere, self._note, self._told_over
-        )
-        self._elastic = Elastic(loop, spec, self._elastic_events)
-        super().__init__(loop, run_dir, spec)
+        events = ElasticEvents(self._ask, self._ask, self._note, self._told_over)
+        self._elastic = Elastic(self._loop, self._spec, events)
 
     def close(self) -> None:
         self._elastic.close()
@@ -71,11 +69,8 @@ class ElasticShim(Shim):
                 self._settle_start()
 
     def _forget_attempt(self, restart: Restart) -> None:
-        """See ``Shim``; the next attempt has a driver of its own, which has given up no host."""
-        super()._forget_attempt(restart)
         self._elastic.close()
-        self._elastic = Elastic(self._loop, self._spec, self._elastic_events)
-        self._workers, self._given_up, self._driver = {}, set(), None
+        super()._forget_attempt(restart)
 
     def _start_driver(self, port: int | None, places: Places) -> None:
         _, *program = this_program().argv
@@ -98,10 +93,14 @@ class ElasticShim(Shim):
         wanted: object = None
         with contextlib.suppress(ValueError):
             wanted = json.loads(command)
-        if isinstance(wanted, dict):
-            self._start_worker(int(name), wanted)
+        self._start_or_end(int(name), wanted)
+
+    def _start_or_end(self, local_rank: int, given: object) -> None:
+        """Start a rank with the variables that are given, or end it where none are."""
+        if isinstance(given, dict):
+            self._start_worker(local_rank, given)
         else:
-            self._end_worker(int(name))
+            self._end_worker(local_rank)
 
     def _start_worker(self, local_rank: int, given: dict[str, Any]) -> None:
         if self._teardown.begun or local_rank in self._workers or self._places is None:
@@ -130,24 +129,19 @@ class ElasticShim(Shim):
 
     # What Horovod's driver wants, on node 0
 
-    def _start_somewhere(self, slot: Slot, env: dict[str, str]) -> None:
+    def _ask(self, slot: Slot, env: dict[str, str] | None = None) -> None:
+        """Have a rank of any node started with these variables, or ended."""
         if slot.node == 0:
-            self._start_worker(slot.local_rank, env)
+            self._start_or_end(slot.local_rank, env)
         elif self._coordinator is not None:
             self._coordinator.command(slot.node, str(slot.local_rank), json.dumps(env))
-
-    def _end_somewhere(self, slot: Slot) -> None:
-        if slot.node == 0:
-            self._end_worker(slot.local_rank)
-        elif self._coordinator is not None:
-            self._coordinator.command(slot.node, str(slot.local_rank), json.dumps(None))
 
     def _told_over(self, why: str, failures: list[blame.Failure]) -> None:
         """End what is left: after a success that is a rank which Horovod has no more use for."""
         assert self._coordinator is not None
         if not why:
             for slot in sorted(self._elastic.running):
-                self._end_somewhere(slot)
+                self._ask(slot)
         elif failures or self._coordinator.has_outlived:
             self._coordinator.give_up(failures)
         else:

@@ -1,6 +1,6 @@
 """Horovod's rendezvous: a key-value store over HTTP, in the shim of node 0, for the life of the run.
 
-Horovod's ranks tell each other their addresses through it (http_store.cc). Their protocol has no place for
+Horovod's ranks tell each other their addresses through it (http_store.cc). Their protocol cannot carry
 a secret, so only connections of processes of this user on the run's own hosts are answered, and what is
 kept is bounded.
 """
@@ -128,11 +128,8 @@ class KeyValueStore:
     def _admit(self, connection: _Connection, address: str, ours: bool) -> None:
         if ours:
             connection.begin()
-        else:
-            connection.close()
-            self._turn_away(address)
-
-    def _turn_away(self, address: str) -> None:
+            return
+        connection.close()
         if address not in self._strangers and len(self._strangers) < MAX_CONNECTIONS:
             self._strangers.add(address)
             self._refused(address)

@@ -3,18 +3,16 @@
 A job that a console submits holds its nodes with a script that waits, on its first node, for the words to
 start: Slurm has to choose the nodes first. In an allocation that is there the first node's agent starts
 them itself. What is below ``attend_to_end`` runs on the first node when the run's srun has ended: a step
-outlives its srun, so a killed one would leave ranks that nobody watches.
+outlives its srun, so a killed one would leave its ranks unwatched.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import shlex
 import signal
-import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING, Any, Callable
@@ -27,11 +25,12 @@ from distconsole_agent.engines.slurm_words import (
     STEP_LOG,
     STEP_SCRIPT,
     read_complaint,
+    read_exit_code,
     read_srun_death,
 )
 from distconsole_agent.node_folder.folders import default_node_dir, own_folder
-from distconsole_agent.server.shim_calls import ask_shim
-from distconsole_agent.system.descriptors import UsersProgram
+from distconsole_agent.probes.programs import run_program
+from distconsole_agent.server.shim_calls import ask_shim, poll_status
 
 if TYPE_CHECKING:
     from distconsole_agent.node_folder.runs import Runs
@@ -98,34 +97,24 @@ def submit(argv: tuple[str, ...], environment: dict[str, str]) -> str:
 def command(argv: tuple[str, ...], environment: dict[str, str]) -> str:
     """Return what one of Slurm's commands prints, or raise Refusal with its own words."""
     try:
-        with UsersProgram(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-            cwd="/",
-        ) as done:
-            try:
-                out, err = done.communicate(timeout=COMMAND_SECONDS)
-            except BaseException:
-                done.kill()
-                raise
+        done = run_program(argv, COMMAND_SECONDS, env=environment)
     except FileNotFoundError:
         raise Refusal(
             ErrorCode.START_FAILED,
             f"there is no {argv[0]} on this host",
             "--slurm-login names a host that has Slurm's commands",
         ) from None
-    except (OSError, subprocess.TimeoutExpired) as error:
+    except OSError as error:
         raise Refusal(ErrorCode.START_FAILED, f"{argv[0]} did not work: {error}") from None
-    if done.returncode:
-        words = err.decode("utf-8", "replace").strip().splitlines()
+    if done.exit_code is None:
+        late = f"{argv[0]} did not end within {COMMAND_SECONDS:g} s"
+        raise Refusal(ErrorCode.START_FAILED, late)
+    if done.exit_code:
+        words = done.err.strip().splitlines()
         told = "; ".join(line.partition(": error: ")[2] or line for line in words[-3:])
-        raise Refusal(
-            ErrorCode.START_FAILED, f"{argv[0]}: {told[:500] or f'code {done.returncode}'}"
-        )
-    return out.decode("utf-8", "replace")
+        why = told[:500] or f"code {done.exit_code}"
+        raise Refusal(ErrorCode.START_FAILED, f"{argv[0]}: {why}")
+    return done.out
 
 
 def _begin_step(
@@ -204,20 +193,15 @@ def tell_holder(job: str, words: list[str]) -> None:
 def await_shim(run: str, runs: Runs) -> dict[str, Any]:
     """Return the ``status`` of this node's shim once srun has started it, or raise Refusal."""
     folder = runs.folder(run)
-    deadline, pause = time.monotonic() + SHIM_SECONDS, 0.002
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            status = ask_shim(os.path.join(folder, "shim.sock"), {"op": "status"}, SHIM_SECONDS)
-            runs.adopt(run, status.get("pid"))
-            return {
-                "coordinator": status.get("coordinator"),
-                "master_port": status.get("master_port"),
-                "shim_pid": status.get("pid"),
-            }
-        if os.path.exists(os.path.join(folder, STEP_ENDED)):
-            break
-        time.sleep(pause)
-        pause = min(pause * 1.1, 0.1)
+    ended = os.path.join(folder, STEP_ENDED)
+    status = poll_status(folder, SHIM_SECONDS, lambda: os.path.exists(ended))
+    if status is not None:
+        runs.adopt(run, status.get("pid"))
+        return {
+            "coordinator": status.get("coordinator"),
+            "master_port": status.get("master_port"),
+            "shim_pid": status.get("pid"),
+        }
     said = read_complaint(folder) or "it said nothing"
     raise Refusal(
         ErrorCode.START_FAILED,
@@ -256,7 +240,7 @@ def attend_to_end(argv: list[str]) -> int:
         ended = os.path.join(run_dir, "ended.json")
         if _wait_until(lambda: os.path.exists(ended), END_SECONDS):
             time.sleep(LINGER_SECONDS)
-    return _verdict(run_dir, exit_code)
+    return read_exit_code(os.path.join(run_dir, "verdict.json"), exit_code)
 
 
 def _tell_shim(run_dir: str, exit_code: int) -> None:
@@ -278,14 +262,6 @@ def _shim_lives(run_dir: str) -> bool:
     except Refusal:
         return True
     return True
-
-
-def _verdict(run_dir: str, otherwise: int) -> int:
-    try:
-        with open(os.path.join(run_dir, "verdict.json"), encoding="ascii") as file:
-            return int(json.load(file)["exit_code"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return otherwise
 
 
 def _wait_until(condition: Callable[[], bool], seconds: float) -> bool:

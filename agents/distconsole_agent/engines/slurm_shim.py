@@ -17,7 +17,7 @@ from distconsole_agent.coordination.link import NODE_LOST
 from distconsole_agent.coordination.restarts import Restart
 from distconsole_agent.engines.slurm_words import read_reason, read_srun_death
 from distconsole_agent.supervisor.control import Answer, Reply
-from distconsole_agent.supervisor.processes import RankProcess
+from distconsole_agent.supervisor.processes import SLURMS_SIGNALS, RankProcess
 from distconsole_agent.supervisor.shim import Shim
 from distconsole_agent.system import steady
 from distconsole_agent.system.loop import Loop
@@ -42,15 +42,6 @@ to be noted on the first node."""
 
 MAX_ERROR_CHARS = 500
 
-NOT_OURS = (
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGALRM,
-)
-"""Slurm passes a job's signals to all processes of a step: they are meant for the ranks."""
-
 
 class SlurmShim(Shim):
     """A ``Shim`` that is a task of a step."""
@@ -64,7 +55,7 @@ class SlurmShim(Shim):
         self._asks_srun = False
         self._gone_waits = False
         super().__init__(loop, run_dir, spec)
-        for number in NOT_OURS:
+        for number in set(SLURMS_SIGNALS) - {signal.SIGTERM}:  # they are meant for the ranks
             signal.signal(number, _hear_nothing)
 
     @property

@@ -8,6 +8,8 @@ import re
 import signal
 from typing import NamedTuple
 
+from distconsole_agent.system.kernel_files import end_of
+
 STEP_SCRIPT, STEP_LOG, STEP_ENDED = "step.sh", "step.log", "step.ended"
 """In the folder of a run's first node: what srun is a child of, what that said, how srun ended."""
 
@@ -51,11 +53,7 @@ class SrunDeath(NamedTuple):
 
 def read_srun_death(run_dir: str) -> SrunDeath | None:
     """Return how a signal ended a run's srun; None where none did, or srun has not ended."""
-    try:
-        with open(os.path.join(run_dir, STEP_ENDED), encoding="ascii") as file:
-            exit_code = int(json.load(file)["exit_code"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    exit_code = read_exit_code(os.path.join(run_dir, STEP_ENDED), 0)
     if exit_code <= 128 or _KILLED.search(_read_log(run_dir)) is None:
         return None
     try:
@@ -63,6 +61,15 @@ def read_srun_death(run_dir: str) -> SrunDeath | None:
     except ValueError:
         name = f"signal {exit_code - 128}"
     return SrunDeath(f"srun was killed by {name}", exit_code)
+
+
+def read_exit_code(path: str, otherwise: int) -> int:
+    """Return the ``exit_code`` in a JSON file."""
+    try:
+        with open(path, encoding="ascii") as file:
+            return int(json.load(file)["exit_code"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return otherwise
 
 
 def has_srun(run_dir: str) -> bool:
@@ -78,10 +85,4 @@ def read_complaint(run_dir: str) -> str:
 
 
 def _read_log(run_dir: str) -> str:
-    try:
-        with open(os.path.join(run_dir, STEP_LOG), "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            file.seek(max(0, size - MAX_TAIL_BYTES))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
+    return end_of(os.path.join(run_dir, STEP_LOG), MAX_TAIL_BYTES)

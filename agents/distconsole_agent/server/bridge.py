@@ -82,8 +82,8 @@ def start_agent(folders: NodeFolders, program: Program) -> bool:
         raise Refusal(ErrorCode.STORAGE, f"{folders.lock}: {error.strerror}") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        log = os.open(folders.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-        try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        with open(os.open(folders.log, flags, 0o600), "ab") as log:
             started = subprocess.Popen(
                 [*program.argv, "agent", "--node-dir", folders.node_dir, "--lock-fd", str(lock)],
                 stdin=subprocess.DEVNULL,
@@ -93,8 +93,6 @@ def start_agent(folders: NodeFolders, program: Program) -> bool:
                 pass_fds=(lock,),
                 env=inherit_environment(None),
             )
-        finally:
-            os.close(log)
         # It outlives us on purpose: it is nobody's child once we end.
         started.returncode = 0
     except BlockingIOError:

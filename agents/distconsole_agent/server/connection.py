@@ -1,6 +1,6 @@
 """One bridge's connection: reads its requests, runs them side by side, sends their answers.
 
-What one connection may ask at a time is bounded; a line that is no request ends it.
+What one connection may ask at a time is bounded; an invalid line ends it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Copies bytes between a session and an agent that runs already, as a script of its own or in the bridge.
 
 As a script it makes a second session cheap (40 ms instead of 160): read from stdin, it needs few imports.
-It connects only where nothing is out of the ordinary.
+It connects only where all is as usual.
 """
 
 from __future__ import annotations

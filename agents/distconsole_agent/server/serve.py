@@ -89,8 +89,8 @@ class Agent:
     def work(self) -> None:
         with contextlib.suppress(RuntimeError):
             threading.Thread(target=self._compile, name="compile", daemon=True).start()
-        signal.signal(signal.SIGTERM, self._leave_soon)
-        signal.signal(signal.SIGINT, self._leave_soon)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda _number, _frame: self._leaving.set())
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         listener = unix.listen(self._folders.socket, MAX_CONNECTIONS)
         self._runs.pick_up()
@@ -106,8 +106,13 @@ class Agent:
                 listener.close()
                 listener = unix.listen(self._folders.socket, MAX_CONNECTIONS)
         finally:
-            self._remove_socket(listener)
-            self._close_all()
+            listener.close()
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._folders.socket)
+            with self._lock:
+                connections = list(self._connections)
+            for connection in connections:
+                connection.close()
             self._runs.leave()
 
     def _accept_until_idle(self, listener: socket.socket) -> None:
@@ -185,22 +190,6 @@ class Agent:
     def _connection_over(self, connection: Connection) -> None:
         with self._lock:
             self._connections.discard(connection)
-
-    def _close_all(self) -> None:
-        with self._lock:
-            connections = list(self._connections)
-        for connection in connections:
-            connection.close()
-
-    def _leave_soon(self, _number: int, _frame: object) -> None:
-        self._leaving.set()
-
-    def _remove_socket(self, listener: socket.socket) -> None:
-        listener.close()
-        try:
-            os.unlink(self._folders.socket)
-        except FileNotFoundError:
-            return
 
 
 def _take_lock(path: str) -> int | None:

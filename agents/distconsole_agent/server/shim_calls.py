@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import time
-from typing import Any
+from typing import Any, Callable
 
 from distconsole_agent.contract.limits import SHIM_START_SECONDS
 from distconsole_agent.contract.protocol import ErrorCode
@@ -17,6 +17,7 @@ from distconsole_agent.node_folder.folders import Program
 from distconsole_agent.supervisor.proctree import ENV_RUN_DIR
 from distconsole_agent.system import unix
 from distconsole_agent.system.descriptors import UsersProgram
+from distconsole_agent.system.kernel_files import end_of
 
 MAX_ANSWER_BYTES = 64 * 1024
 
@@ -39,8 +40,8 @@ def start_shim(
 ) -> subprocess.Popen[bytes]:
     """Start the shim of the run in ``folder``, which outlives this process, or raise OSError."""
     path = os.path.join(folder, "shim.log")
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o600), "ab") as log:
         return UsersProgram(
             shim_words(program, folder),
             stdin=subprocess.DEVNULL,
@@ -49,23 +50,27 @@ def start_shim(
             start_new_session=True,
             env=environment,
         )
-    finally:
-        os.close(log)
 
 
 def await_shim(folder: str, shim: subprocess.Popen[bytes]) -> dict[str, Any]:
     """Return the ``status`` of a new shim, or raise Refusal with its last words."""
-    deadline = time.monotonic() + SHIM_START_SECONDS
-    pause = 0.002
-    path = os.path.join(folder, "shim.sock")
-    while time.monotonic() < deadline and shim.poll() is None:
-        with contextlib.suppress(OSError):
-            return ask_shim(path, {"op": "status"}, SHIM_START_SECONDS)
-        time.sleep(pause)
-        pause = min(pause * 1.1, 0.1)
+    status = poll_status(folder, SHIM_START_SECONDS, lambda: shim.poll() is not None)
+    if status is not None:
+        return status
     words = last_line(os.path.join(folder, "shim.log")) or "it said nothing"
     how = f"code {shim.returncode}" if shim.poll() is not None else "no answer"
     raise Refusal(ErrorCode.START_FAILED, f"the run's supervisor did not start ({how}): {words}")
+
+
+def poll_status(folder: str, seconds: float, is_over: Callable[[], bool]) -> dict[str, Any] | None:
+    """Return the ``status`` of the shim of the run in ``folder``; None if it is over, or not in time."""
+    deadline, pause = time.monotonic() + seconds, 0.002
+    while time.monotonic() < deadline and not is_over():
+        with contextlib.suppress(OSError):
+            return ask_shim(os.path.join(folder, "shim.sock"), {"op": "status"}, seconds)
+        time.sleep(pause)
+        pause = min(pause * 1.1, 0.1)
+    return None
 
 
 def ask_shim(path: str, request: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -91,10 +96,5 @@ def ask_shim(path: str, request: dict[str, Any], seconds: float) -> dict[str, An
 
 def last_line(path: str) -> str:
     """Return the last line of a log; empty where it has none, or cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 2000))
-            lines = file.read().decode("utf-8", "replace").strip().splitlines()
-    except OSError:
-        return ""
+    lines = end_of(path, 2000).strip().splitlines()
     return lines[-1][:500] if lines else ""

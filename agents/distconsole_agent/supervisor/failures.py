@@ -15,6 +15,7 @@ import signal
 from typing import Any, NamedTuple
 
 from distconsole_agent.coordination.blame import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
+from distconsole_agent.system.kernel_files import end_of
 
 MAX_ERROR_FILE_BYTES = 64 * 1024
 """As ``records.MAX_ERROR_BYTES``; a longer file is not the hook's."""
@@ -108,7 +109,7 @@ def forget_exceptions(folder: str, before_ns: int) -> None:
 
 def read_tail(path: str, since: int = 0) -> Told:
     """Return the last traceback, or the last lines, of a log from byte ``since`` on."""
-    text = _tail_of(path, since)
+    text = end_of(path, TAIL_BYTES, since)
     lines = [line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").splitlines()]
     heads = [index for index, line in enumerate(lines) if TRACEBACK_HEAD in line]
     if heads:
@@ -125,7 +126,7 @@ def read_engine_summary(path: str, since: int = 0) -> list[EngineSaid]:
     torchrun itself exits with 1 whatever its ranks exit with. The format is ChildFailedError's in
     torch/distributed/elastic/multiprocessing/errors, the same since torch 1.9.
     """
-    text = _tail_of(path, since)
+    text = end_of(path, TAIL_BYTES, since)
     begin = text.rfind(SUMMARY_HEAD)
     if begin < 0:
         return []
@@ -147,16 +148,6 @@ def describe_exit(exit_code: int, number: int | None, out_of_memory: bool | None
         name = signal.Signals(number).name
         return f"killed by {name}{MEMORY_WORDS[out_of_memory] if number == signal.SIGKILL else ''}"
     return f"killed by signal {number}"
-
-
-def _tail_of(path: str, since: int) -> str:
-    try:
-        with open(path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(min(since, size), size - TAIL_BYTES))
-            return file.read(TAIL_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def _read_one(path: str, pid: int) -> Raised | None:

@@ -9,7 +9,7 @@ from distconsole_agent.coordination.link import NODE_LOST
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from distconsole_agent.supervisor.rank_output import Dropped
+    from distconsole_agent.supervisor.rank_output import Stream
     from distconsole_agent.system.room import Disk
 
 MAX_PIDS_NAMED = 8
@@ -110,12 +110,15 @@ def no_restart(why: str) -> Note:
     return warn("run.not_restarted", f"not restarted: {why}", hint)
 
 
-def output_loss(host: str, logs: Sequence[Dropped], *, over: bool) -> Note:
+def output_loss(host: str, logs: Sequence[Stream], *, over: bool) -> Note:
     """Return the note that says that output of ranks is dropped, or how much was when the run is over."""
-    named = [f"{log.lines:,} lines ({log.bytes:,} bytes) of {_log_name(log.name)}" for log in logs]
+    named = [
+        f"{log.dropped_lines:,} lines ({log.dropped_bytes:,} bytes) of {_log_name(log.name)}"
+        for log in logs
+    ]
     more = f" and of {len(logs) - MAX_LOGS_NAMED} others" if len(logs) > MAX_LOGS_NAMED else ""
     what = ", ".join(named[:MAX_LOGS_NAMED]) + more
-    summary = f"{what} {'were' if over else 'are so far'} dropped on {host}: {logs[-1].why}"
+    summary = f"{what} {'were' if over else 'are so far'} dropped on {host}: {logs[-1].room.why}"
     hint = f"make room on {host}, or allow more with --log-limit; the ranks themselves go on"
     return warn("run.output_dropped", summary, hint)
 

@@ -1,7 +1,7 @@
 """Carries what the ranks print from named pipes into their logs; where there is no room it drops and counts.
 
 A rank that wrote to a full disk itself would fail in ``print``. The reader is a thread of the shim, which
-ends with the ranks, so that the agent's end or pause stops no rank, and a slow disk delays no heartbeat.
+ends with the ranks: they outlive the agent's end or pause, and heartbeats are sent while a disk is slow.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import os
 import select
 import threading
 import time
-from typing import NamedTuple
 
 from distconsole_agent.system.room import disk_of
 
@@ -40,15 +39,6 @@ FLUSH_SECONDS = 2.0
 """How long the shim waits for a log on a disk that hangs."""
 
 
-class Dropped(NamedTuple):
-    """What of one log was dropped, and why."""
-
-    name: str
-    lines: int
-    bytes: int
-    why: str
-
-
 class RankOutput:
     """The pipes of one run on this node; all but the reader's own part is called by the shim's thread.
 
@@ -60,8 +50,8 @@ class RankOutput:
     def __init__(self, run_dir: str, limit_bytes: int) -> None:
         self._run_dir = run_dir
         self._room = _Room(os.path.join(run_dir, "logs"), limit_bytes)
-        self._streams: dict[str, _Stream] = {}
-        self._by_fd: dict[int, _Stream] = {}
+        self._streams: dict[str, Stream] = {}
+        self._by_fd: dict[int, Stream] = {}
         self._closing = False
         self._poll: select.epoll | None = None
         self._wake = (-1, -1)
@@ -74,7 +64,7 @@ class RankOutput:
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
             with contextlib.suppress(FileExistsError):
                 os.mkfifo(path, 0o600)
-            stream = _Stream(name, path, os.path.join(self._run_dir, "logs", name), self._room)
+            stream = Stream(name, path, os.path.join(self._run_dir, "logs", name), self._room)
             self._streams[name] = self._by_fd[stream.fd] = stream
             self._watch(stream.fd)
         return path
@@ -83,13 +73,9 @@ class RankOutput:
         for stream in self._streams.values():
             stream.flush()
 
-    def dropped(self) -> list[Dropped]:
-        """Return what was dropped so far, of each log of which something was."""
-        return [
-            Dropped(stream.name, stream.dropped_lines, stream.dropped_bytes, self._room.why)
-            for stream in self._streams.values()
-            if stream.dropped_bytes
-        ]
+    def dropped(self) -> list[Stream]:
+        """Return the logs of which something was dropped so far."""
+        return [stream for stream in self._streams.values() if stream.dropped_bytes]
 
     def close(self) -> None:
         """End the reader and remove the pipes: who opened one without a reader would wait for ever."""
@@ -189,14 +175,14 @@ class _Room:
             )
 
 
-class _Stream:
+class Stream:
     """One pipe and its log; the lock is held by whoever carries."""
 
     def __init__(self, name: str, pipe: str, log: str, room: _Room) -> None:
         self.name = name
         self.dropped_bytes = self.dropped_lines = 0
         self._pipe = pipe
-        self._room = room
+        self.room = room
         # Open for writing, too: so it is never at its end, and no rank waits for a reader.
         self.fd = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -240,7 +226,7 @@ class _Stream:
             self._drop(data)
             self._end_gap(at_least=RESUME_BYTES)
         else:
-            written = self._append(data) if self._room.take(self._log, len(data), 0) else 0
+            written = self._append(data) if self.room.take(self._log, len(data), 0) else 0
             if written < len(data):
                 self._drop(data[written:])
         return len(data)
@@ -252,7 +238,7 @@ class _Stream:
             while written < len(data):
                 written += os.write(self._log, data[written:])
         except OSError as error:
-            self._room.fail(error)
+            self.room.fail(error)
         if written:
             self._in_line = data[written - 1] != ord("\n")
         return written
@@ -265,10 +251,10 @@ class _Stream:
     def _end_gap(self, at_least: int) -> None:
         """Go on with whole lines behind one that says what is missing, if there is room for them."""
         tail = self._gap.tail()
-        if not self._room.take(self._log, len(tail) + at_least, at_least) and at_least:
+        if not self.room.take(self._log, len(tail) + at_least, at_least) and at_least:
             return
         lines, size = self._gap.lines - tail.count(b"\n"), self._gap.bytes - len(tail)
-        words = f"[distconsole: {lines} lines ({size} bytes) are missing here: {self._room.why}]\n"
+        words = f"[distconsole: {lines} lines ({size} bytes) are missing here: {self.room.why}]\n"
         head = ("\n" * self._in_line + words).encode() if size else b""
         written = self._append(head + tail)
         if written:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from distconsole_agent.node_folder.folders import place_private, write_private
 from distconsole_agent.supervisor.proctree import read_stat
 from distconsole_agent.system import steady
+from distconsole_agent.system.kernel_files import end_of
 from distconsole_agent.system.room import keep_room
 
 if TYPE_CHECKING:
@@ -52,12 +53,7 @@ def keep_endpoint(run_dir: str, endpoint: tuple[str, int]) -> None:
 
 def is_over(run_dir: str) -> bool:
     """Return whether the shim has written its last line."""
-    try:
-        with open(os.path.join(run_dir, LOG_FILE), "rb") as file:
-            file.seek(-min(TAIL_BYTES, os.fstat(file.fileno()).st_size), os.SEEK_END)
-            return b'"event":"ended"' in file.read()
-    except OSError:
-        return False
+    return '"event":"ended"' in end_of(os.path.join(run_dir, LOG_FILE), TAIL_BYTES)
 
 
 class RunLog:
@@ -100,9 +96,7 @@ class RunLog:
         self.write("exited", t_ns=ended.t_ns, **_identify(rank), **how)
 
     def failed(self, failure: Failure) -> None:
-        fields = failure._asdict()
-        del fields["node"]
-        self.write("failed", **fields)
+        self.write("failed", **failure.as_json())
 
     def write_verdict(self, verdict: Verdict) -> None:
         """Write ``verdict.json`` aside and rename it; then append the event."""
@@ -151,7 +145,7 @@ class Ending:
         self._loop = loop
         self._log = log
         self._on_over = on_over
-        self._is_over = self._finished = self._leaves = False
+        self._is_over = self._finished = False
         self.gone = False
         self.verdict: Verdict | None = None
 
@@ -173,8 +167,7 @@ class Ending:
             self._is_over = True
             self._on_over()
             self._log.write("ended")
-        if self._finished and not self._leaves:
-            self._leaves = True
+        if self._finished:
             self._leave()
 
     def _leave(self) -> None:

@@ -26,14 +26,8 @@ from distconsole_agent.coordination.rendezvous import (
     Rendezvous,
     open_rendezvous,
 )
-from distconsole_agent.coordination.restarts import (
-    ENV_CHECKPOINT,
-    Restart,
-    last_checkpoint,
-    restart_event,
-)
+from distconsole_agent.coordination.restarts import ENV_CHECKPOINT, Restart, last_checkpoint
 from distconsole_agent.node_folder.folders import NodeFolders, this_program
-from distconsole_agent.server.agentwatch import AgentWatch
 from distconsole_agent.supervisor import notes
 from distconsole_agent.supervisor.control import (
     Answer,
@@ -54,6 +48,7 @@ from distconsole_agent.supervisor.processes import (
 from distconsole_agent.supervisor.proctree import descendants, send
 from distconsole_agent.supervisor.rank_output import RankOutput
 from distconsole_agent.supervisor.runlog import Ending, RunLog, keep_endpoint
+from distconsole_agent.supervisor.spawning import AgentWatch
 from distconsole_agent.supervisor.teardown import Rounds, Teardown
 from distconsole_agent.system import steady
 from distconsole_agent.system.loop import Loop
@@ -414,7 +409,8 @@ class Shim:
         return fresh.port, checkpoint or self._first_spec.env.get(ENV_CHECKPOINT)
 
     def _tell_restart(self, restart: Restart, failed: blame.Verdict, pause_seconds: float) -> None:
-        self._log.write("restart", **restart_event(restart, failed, pause_seconds))
+        more = {"pause": round(pause_seconds, 3), "first_failure": failed.first_failure}
+        self._log.write("restart", **restart.as_json(), **more)
 
     def _again(self, restart: Restart) -> None:
         """Start the ranks anew, unless this node was asked to stop while nobody else knew."""

@@ -56,21 +56,21 @@ def main(argv: list[str]) -> int:
 def _kind(spec: RunSpec) -> type[Shim]:
     # Late: each run needs one of them.
     if spec.below_slurm and spec.launcher == MPI:
-        from distconsole_agent.engines.engine_shim import EngineShim
+        from distconsole_agent.engines.mpi import MpiShim
         from distconsole_agent.engines.slurm_shim import SlurmShim
 
-        class SlurmEngineShim(SlurmShim, EngineShim):
+        class SlurmMpiShim(SlurmShim, MpiShim):
             """A run by mpirun below Slurm. ``processes.py`` keeps Slurm's signals from mpirun and its daemons."""
 
-        return SlurmEngineShim
+        return SlurmMpiShim
     if spec.below_slurm:
         from distconsole_agent.engines.slurm_shim import SlurmShim
 
         return SlurmShim
     if spec.launcher == MPI:
-        from distconsole_agent.engines.engine_shim import EngineShim
+        from distconsole_agent.engines.mpi import MpiShim
 
-        return EngineShim
+        return MpiShim
     if spec.driver:
         from distconsole_agent.engines.elastic_shim import ElasticShim
 

@@ -1,16 +1,20 @@
-"""Forks and executes one rank in a clean state."""
+"""Forks and executes programs in a clean state: ranks, and the node's agent where it has died during a run."""
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
+import pwd
 import signal
 import struct
 from collections.abc import Mapping
 from typing import NamedTuple, NoReturn
 
+from distconsole_agent.node_folder.folders import NodeFolders
 from distconsole_agent.system.descriptors import give_back_limit
+from distconsole_agent.system.loop import Loop, Timer
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -36,12 +40,21 @@ _STAGES = {
 """What a child does in turn until it is executed; what is told where it cannot, and a hint."""
 
 
+BASH = "/bin/bash"
+"""Where it is there, it stands in for dash, which unblocks every signal for what it starts."""
+
+CHECK_SECONDS = 5.0
+LONGEST_CHECK_SECONDS = 80.0
+"""An agent that keeps dying is started ever more rarely, down to this pace."""
+
+
 class Command(NamedTuple):
     """What to execute; ``setup`` is a shell command to run before it in the same process.
 
     Attributes:
         blocked: Signals that it, and what it starts, do not get.
         pipes: What it prints into instead of the files, whose content they become.
+        detached: Whether it is nobody's child and outlives who starts it.
     """
 
     argv: tuple[str, ...]
@@ -52,6 +65,7 @@ class Command(NamedTuple):
     stderr_path: str
     blocked: tuple[int, ...] = ()
     pipes: tuple[str, str] | None = None
+    detached: bool = False
 
 
 class SpawnFailure(NamedTuple):
@@ -111,6 +125,19 @@ def wrap_in_setup(setup: str, argv: tuple[str, ...]) -> tuple[str, ...]:
     return (shell, "-c", script, "sh", *argv)
 
 
+def login_shell() -> str:
+    """Return the shell in which sshd would run a command of this user's."""
+    try:
+        shell = pwd.getpwuid(os.getuid()).pw_shell
+    except KeyError:
+        shell = ""
+    name = os.path.basename(shell)
+    usable = os.access(shell, os.X_OK) and name not in ("nologin", "false")
+    if (not usable or name in ("sh", "dash")) and os.access(BASH, os.X_OK):
+        return BASH
+    return shell if usable else "/bin/sh"
+
+
 def read_failure(report: bytes, command: Command) -> SpawnFailure | None:
     """Return why a child was not executed; None when it was."""
     if len(report) < _REPORT.size:
@@ -126,10 +153,14 @@ def _become(command: Command, words: tuple[str, ...], parent: int, report_fd: in
     exit_code = NOT_EXECUTABLE_EXIT_CODE
     try:
         os.setsid()
-        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != parent:  # it died before it could be noticed
-            os.kill(os.getpid(), signal.SIGKILL)
-        reset_signals(command.blocked)
+        if command.detached:
+            if os.fork():
+                os._exit(0)
+        else:
+            _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:  # it died before it could be noticed
+                os.kill(os.getpid(), signal.SIGKILL)
+        _reset_signals(command.blocked)
         give_back_limit()
         stage = 2
         _redirect(command)
@@ -151,8 +182,7 @@ def _exit_code(number: int, stage: int) -> int:
     return NOT_FOUND_EXIT_CODE if missing else NOT_EXECUTABLE_EXIT_CODE
 
 
-def reset_signals(blocked: tuple[int, ...] = ()) -> None:
-    """Have a child that was just forked handle every signal as a new program does."""
+def _reset_signals(blocked: tuple[int, ...]) -> None:
     signal.set_wakeup_fd(-1)
     for number in signal.valid_signals():
         if number not in (signal.SIGKILL, signal.SIGSTOP):
@@ -180,3 +210,68 @@ def _prctl(option: int, value: int) -> None:
     if _LIBC.prctl(option, ctypes.c_ulong(value), 0, 0, 0) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+
+
+class AgentWatch:
+    """Looks at the agent's lock every few seconds; empty ``argv`` leaves a dead agent dead."""
+
+    def __init__(self, loop: Loop, folders: NodeFolders, argv: tuple[str, ...]) -> None:
+        self._loop = loop
+        self._folders = folders
+        self._argv = argv
+        self._pause = CHECK_SECONDS
+        self._starter = 0
+        self._timer: Timer | None = None
+        if argv:
+            self._timer = loop.call_later(CHECK_SECONDS, self._check)
+
+    def reaped(self, pids: list[int]) -> None:
+        """Hear of children that ended: the process that started the agent may be among them."""
+        if self._starter in pids:
+            self._starter = 0
+            become_subreaper()
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check(self) -> None:
+        if self._starter:
+            pass
+        elif agent_lives(self._folders.lock):
+            self._pause = CHECK_SECONDS
+        else:
+            self._start()
+            self._pause = min(2 * self._pause, LONGEST_CHECK_SECONDS)
+        self._timer = self._loop.call_later(self._pause, self._check)
+
+    def _start(self) -> None:
+        """Start it as nobody's child: an agent below the shim would count as part of the run.
+
+        An orphan goes to the nearest subreaper above it, so the shim is none until the process in
+        between has ended. A rank's orphan that slips away meanwhile is found by its environment.
+        """
+        log = self._folders.log
+        become_subreaper(False)
+        try:
+            command = Command(self._argv, os.environ, "/", None, log, log, detached=True)
+            self._starter, report = spawn(command)
+        except OSError:
+            become_subreaper()
+            return
+        os.close(report)
+
+
+def agent_lives(lock_path: str) -> bool:
+    """Return whether somebody holds the agent's lock; a lock that cannot be asked counts as held."""
+    try:
+        lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return True
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(lock)
+    return False

@@ -16,6 +16,17 @@ def text_of(path: str | os.PathLike[str]) -> str:
         return ""
 
 
+def end_of(path: str, max_bytes: int, since: int = 0) -> str:
+    """Return the end of a log, from byte ``since`` at most; nothing where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(min(since, size), size - max_bytes))
+            return file.read(max_bytes).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
 def first_line_of(path: str | os.PathLike[str]) -> str | None:
     """Return the first line without blanks around it; None where the file cannot be read."""
     try:

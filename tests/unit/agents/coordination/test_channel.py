@@ -81,7 +81,7 @@ def test_a_message_that_is_too_long_is_not_sent(sessions: tuple[Session, Session
 
 def test_the_longest_failure_fits_into_a_frame(sessions: tuple[Session, Session]) -> None:
     from distconsole_agent.coordination.blame import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS, Failure
-    from distconsole_agent.coordination.link import MAX_RANK, failure_message, read_failure_message
+    from distconsole_agent.coordination.link import MAX_RANK, read_failure_message
 
     planless = spec(
         2, 0, engine_ranks=False
@@ -97,7 +97,7 @@ def test_the_longest_failure_fits_into_a_frame(sessions: tuple[Session, Session]
         "\x00" * MAX_TRACEBACK_CHARS,
     )
     left, right = sessions
-    left.send({**failure_message(failure), "n": 2**53})
+    left.send({"op": "failed", **failure.as_json(), "n": 2**53})
     text = b""
     while not text.endswith(b"}"):
         text += b"".join(right.wire.lines()) or bytes(right.wire._unread)

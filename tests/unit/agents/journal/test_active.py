@@ -13,7 +13,7 @@ import pytest
 
 from distconsole_agent.journal.active import ActiveRun
 from distconsole_agent.journal.journal import Journal
-from distconsole_agent.server.follow import follow
+from distconsole_agent.server.answers import follow
 from distconsole_agent.supervisor.proctree import read_stat
 from fakes.askers import Asker
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from distconsole_agent.contract.runspec import RankSpec, RunSpec, parse_spec
-from distconsole_agent.engines.engine import Engine, discard, login_shell
+from distconsole_agent.engines.mpi import MpiRanks
 from distconsole_agent.supervisor.processes import Exit, Places, RankProcess
 from distconsole_agent.supervisor.spawning import Command
 from distconsole_agent.system.loop import Loop
@@ -43,7 +42,7 @@ class Node:
         self.started: list[tuple[int, int, int]] = []
         self.exited: list[tuple[int, int, int | None]] = []
         self.remote: list[tuple[str, str, str]] = []
-        self.engine = Engine(
+        self.engine = MpiRanks(
             self.loop,
             spec(index),
             lambda r: self.started.append((r.spec.rank, r.spec.local_rank, r.pid)),
@@ -140,10 +139,6 @@ def test_only_the_first_node_has_commands_for_others(tmp_path: Path) -> None:
     node.loop.close()
 
 
-def test_a_command_is_run_as_sshd_would() -> None:
-    assert os.access(login_shell(), os.X_OK)
-
-
 ABORTED_4 = "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\nwith errorcode 9.\n"
 ABORTED_5 = (
     "MPI_ABORT was invoked on rank 2 in communicator MPI_COMM_WORLD\n"
@@ -195,9 +190,10 @@ def test_what_an_engine_left_is_not_in_the_way_of_another(tmp_path: Path, node: 
     (tmp_path / "engine" / "session").mkdir()
     places = Places(str(tmp_path), str(tmp_path / "logs"), "", str(rings), None)
     node.engine.close()
-    discard(places)
+    node.engine.places = places
+    node.engine.discard()
     assert sorted(path.name for path in rings.iterdir()) == ["7-1.checked", "7-1.ring"]
-    other = Engine(node.loop, spec(), print, print, print)
+    other = MpiRanks(node.loop, spec(), print, print, print)
     other.open(places)
     other.close()
     assert [path.name for path in (tmp_path / "engine").iterdir()] == []

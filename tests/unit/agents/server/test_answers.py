@@ -13,7 +13,7 @@ import pytest
 from distconsole_agent.contract import limits
 from distconsole_agent.contract.protocol import MAX_ENTRIES_PER_ITEM, MAX_LINE_BYTES
 from distconsole_agent.journal.journal import Journal
-from distconsole_agent.server.follow import follow
+from distconsole_agent.server.answers import follow
 from fakes.askers import Asker
 
 
