@@ -90,11 +90,9 @@ class Conversation:
         if self._session is None:
             return
         try:
-            lines = self._session.wire.lines()
+            self.receive(self._session.wire.lines())
         except LinkError:
             self.cut()
-        else:
-            self.receive(lines)
 
     def receive(self, lines: list[bytes]) -> None:
         for line in lines:

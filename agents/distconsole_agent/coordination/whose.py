@@ -15,7 +15,7 @@ from typing import Any, Callable, NamedTuple
 from distconsole_agent.coordination.channel import LinkError
 from distconsole_agent.coordination.conversation import Member
 from distconsole_agent.coordination.link import read_integer
-from distconsole_agent.supervisor.proctree import descendants
+from distconsole_agent.supervisor.proctree import descendants, owner_of
 
 MAX_ASKED = 1024
 """Questions that wait for another node's answer."""
@@ -110,9 +110,7 @@ def answer_of(message: dict[str, Any]) -> dict[str, Any]:
 
 def trusts(uid: int) -> bool:
     """Return whether a user may take part: this one, root, or one as whom a process of the run goes on."""
-    return uid in (0, os.getuid()) or any(
-        _uid_of_process(pid) == uid for pid in descendants(os.getpid())
-    )
+    return uid in (0, os.getuid()) or any(owner_of(pid) == uid for pid in descendants(os.getpid()))
 
 
 def uid_of(near: End, far: End) -> int | None:
@@ -194,10 +192,3 @@ def _pack_address(address: str) -> bytes:
         return socket.inet_pton(socket.AF_INET6 if ":" in bare else socket.AF_INET, bare)
     except OSError:
         raise ValueError(f"{address!r} is no address") from None
-
-
-def _uid_of_process(pid: int) -> int | None:
-    try:
-        return os.stat(f"/proc/{pid}").st_uid
-    except OSError:
-        return None

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 from distconsole_agent.coordination.channel import LinkError, Wire
 from distconsole_agent.supervisor import notes
 from distconsole_agent.system import unix
-from distconsole_agent.system.loop import READ, Loop
+from distconsole_agent.system.door import Door
+from distconsole_agent.system.loop import Loop
 
 if TYPE_CHECKING:
     from distconsole_agent.contract.runspec import RunSpec
@@ -97,7 +98,7 @@ class Elastic:
         """Keys of the ranks that have said where they are, and that have said their host's name."""
         self._store: KeyValueStore
         self._wire: Wire | None = None
-        self._listener: socket.socket | None = None
+        self._door: Door | None = None
         self._path = ""
         self.is_over = False
         self.running: set[Slot] = set()
@@ -107,15 +108,14 @@ class Elastic:
         self._store = store
         store.asks, store.holds, store.kept = self.asked, self.holds, self.kept
         self._path = os.path.join(run_dir, DRIVER_SOCKET)
-        self._listener = unix.listen(self._path, 1)
-        self._listener.setblocking(False)
-        self._loop.watch(self._listener.fileno(), READ, self._accept)
+        listener = unix.listen(self._path, 1)
+        listener.setblocking(False)
+        self._door = Door(self._loop, listener, self._enter, always=True)
 
     def close(self) -> None:
-        if self._listener is not None:
-            self._loop.unwatch(self._listener.fileno())
-            self._listener.close()
-            self._listener = None
+        if self._door is not None:
+            self._door.close()
+            self._door = None
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
         if self._wire is not None:
@@ -181,12 +181,7 @@ class Elastic:
 
     # The driver
 
-    def _accept(self, _events: int) -> None:
-        assert self._listener is not None
-        try:
-            sock, _ = self._listener.accept()
-        except OSError:
-            return
+    def _enter(self, sock: socket.socket) -> None:
         if self._wire is not None or unix.peer_uid(sock) != os.getuid():
             sock.close()
             return

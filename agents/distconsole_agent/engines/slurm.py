@@ -197,11 +197,8 @@ def await_shim(run: str, runs: Runs) -> dict[str, Any]:
     status = poll_status(folder, SHIM_SECONDS, lambda: os.path.exists(ended))
     if status is not None:
         runs.adopt(run, status.get("pid"))
-        return {
-            "coordinator": status.get("coordinator"),
-            "master_port": status.get("master_port"),
-            "shim_pid": status.get("pid"),
-        }
+        known = {key: status.get(key) for key in ("coordinator", "master_port")}
+        return {**known, "shim_pid": status.get("pid")}
     said = read_complaint(folder) or "it said nothing"
     raise Refusal(
         ErrorCode.START_FAILED,

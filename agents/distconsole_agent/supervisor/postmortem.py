@@ -120,16 +120,6 @@ def _engine_said(rank: RankProcess, raised: Raised | None) -> EngineSaid | None:
     return said[0] if said else None
 
 
-def _stderr_of(rank: RankProcess, said: EngineSaid | None) -> tuple[str, int]:
-    """Return the path of the log that explains the end, and where in it to begin."""
-    path = rank.command.stderr_path
-    if said is not None:
-        own = os.path.join(os.path.dirname(path), f"rank-{said.rank}.err")
-        if os.path.exists(own):
-            return own, 0
-    return path, rank.stderr_from
-
-
 def _explain(
     rank: RankProcess,
     said: EngineSaid | None,
@@ -143,7 +133,11 @@ def _explain(
         return rank.spawn_failure.error, "", rank.ended.t_ns
     if raised is not None:
         return _join_causes(raised.error, words, number), raised.traceback, raised.t_ns
-    told = read_tail(*_stderr_of(rank, said))
+    path, since = rank.command.stderr_path, rank.stderr_from
+    if said is not None:
+        own = os.path.join(os.path.dirname(path), f"rank-{said.rank}.err")
+        path, since = (own, 0) if os.path.exists(own) else (path, since)
+    told = read_tail(path, since)
     if number is None:
         return told.error or words, told.traceback, rank.ended.t_ns
     # An abort says why on its way: C++ by what(), an interpreter by the exception that ended it.

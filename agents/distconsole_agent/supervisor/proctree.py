@@ -75,14 +75,16 @@ def read_stat(pid: int) -> Stat | None:
     return Stat(fields[0].decode("ascii"), int(fields[1]), int(fields[2]), int(fields[19]))
 
 
+def owner_of(pid: int) -> int | None:
+    """Return the user as whom a process runs; None when there is no such process."""
+    try:
+        return os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None
+
+
 def own_pids() -> list[int]:
-    uid = os.getuid()
-    found = []
-    for pid in _list_pids():
-        with contextlib.suppress(OSError):
-            if os.stat(f"/proc/{pid}").st_uid == uid:
-                found.append(pid)
-    return found
+    return [pid for pid in _list_pids() if owner_of(pid) == os.getuid()]
 
 
 def descendants(root: int) -> dict[int, Stat]:
