@@ -74,7 +74,7 @@ def _replay(told: list[RunEvent]) -> None:
         while recording.read(64):
             pass
         last = recording.head.timeline
-        assert (last.steps, last.log_count) == (live.steps, live.log_count)
+        assert (last.steps, last.logs) == (live.steps, live.logs)
         assert last.end is not None
         assert live.end is not None
         assert (last.end.state, last.end.seconds) == (live.end.state, live.end.seconds)

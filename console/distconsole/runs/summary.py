@@ -24,7 +24,7 @@ from distconsole.runs.following.waiting_lines import WaitingLine, WaitingLines
 from distconsole.runs.reduce import RunReducer
 from distconsole.runs.store.planned import reducer_of, stored_end, stored_plan
 from distconsole.runs.store.run_file import KIND_BYTES, RunFile, RunRecord
-from distconsole.runs.timeline import RunTimeline, Totals
+from distconsole.runs.timeline import RunTimeline
 
 MAX_NOTICED = 20
 
@@ -133,7 +133,7 @@ def summary_of(run_file: RunFile) -> RunSummary:
     kept = _kept_summary(run_file) if run_file.record().end else None
     if kept is not None:
         return kept
-    timeline = Totals()
+    timeline = RunTimeline()
     for event in stored_events(run_file, without=UNSUMMED):
         timeline.apply(event)
     return keep_whole(run_file, timeline)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import math
+import re
 from collections import deque
-from itertools import islice
-from typing import assert_never
+from collections.abc import Mapping
+from typing import NamedTuple, assert_never
 
 from msgspec import UNSET
 
@@ -30,17 +30,22 @@ from distconsole.model.run_events import (
 from distconsole.runs.compare.best import take_best
 from distconsole.runs.detectors.conclusions import NODE_LOST, RANK_LOST, is_unsound
 from distconsole.runs.detectors.stragglers import StragglerWatch
-from distconsole.runs.eta import EtaEstimator
 from distconsole.runs.pace import is_fresh
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.series import Band, Series
 
-MAX_LOG_LINES = 5000
-MAX_LOG_CHARS = 4 * 1024 * 1024
+LAST_LINES = 200
 MAX_FINDINGS = 500
 MAX_METRIC_NAMES = 256
 STEADY_WINDOWS = 3
 """A rank is as slow as in the fastest of its last windows."""
+LOOKED_AT_CHARS = 200
+SAID = re.compile(
+    r"\b(epoch|step|steps|iter|iteration|batch|round)\b[\s:#=\[(]{0,3}(\d{1,12})\s{0,2}(?:/|of)\s{0,2}(\d{1,12})\b",
+    re.IGNORECASE,
+)
+TOTAL = "total_steps"
+"""A metric by which a script may say how many steps it will make."""
 PHASE_ORDER = ("interpreter", "import_torch", "init_process_group", "first_step")
 
 
@@ -50,9 +55,6 @@ class RunTimeline:
     Its size is bounded by ranks, hosts, metric names and the limits above. Used by one thread at a time.
     """
 
-    started: float | None
-    last_t: float | None
-
     def __init__(self) -> None:
         self.run = ""
         self.plan: PlanMade | None = None
@@ -60,20 +62,19 @@ class RunTimeline:
         self.metrics: dict[str, Series] = {}
         """Name -> curve over steps: mean over the ranks, lowest and highest rank."""
         self.best: dict[str, float] = {}
-        """Name -> the best value that the ranks had together, by ``monitor.best``."""
+        """Name -> the best value that the ranks had together."""
         self.metric_last: dict[str, Metric] = {}
         self.not_finite_since: dict[str, int] = {}
         """Metric -> the first step of those without a break at which it is no finite number."""
         self.throughput = Series()
         """Samples a second, summed over the ranks, over UNIX seconds."""
         self.step_ms, self.gpu_use = Band(of_steps=True), Band()
-        """Step time of the ranks (milliseconds) and utilisation of the run's GPUs (percent) by second."""
+        """Milliseconds and percent, by second."""
         self.gpus: dict[GpuKey, GpuSample] = {}
         self.nodes: dict[str, NodeSample] = {}
         self.links: dict[str, LinkChanged] = {}
-        self.logs: deque[LogLine] = deque()
-        self.log_count = self._log_chars = 0
-        """Lines so far, transient ones left out; ``logs`` holds the last of them."""
+        self.logs: deque[LogLine] = deque(maxlen=LAST_LINES)
+        """The last lines, transient ones left out; a ``LogBuffer`` has them all."""
         self.progress: dict[tuple[str, int | None, str], LogLine] = {}
         """(host, rank, stream) -> the transient line (a progress bar) that stands there now."""
         self.findings: list[RunFinding] = []
@@ -83,16 +84,16 @@ class RunTimeline:
         """Of the same windows as the reducer's, so that who is slow now is who was found to be."""
         self.eta = EtaEstimator()
         self.restart: RunRestarted | None = None
-        """The newest restart of the ranks."""
         self.outlived_hosts: set[str] = set()
         """Hosts that the run has lost and goes on without."""
         self.end: RunEnded | None = None
-        self.started = self.last_t = None
+        self.started: float | None = None
+        self.last_t: float | None = None
         self._rate_sum = 0.0
         self._resuming: set[str] = set()
         """Metrics that have had no point since the ranks were started anew."""
         self.outlived: set[int] = set()
-        """Ranks that failed and did not end the run."""
+        """Ranks that failed, and the run goes on without."""
 
     def apply(self, event: RunEvents) -> None:  # noqa: C901  (one case a class, nothing nested)
         """Fold one event in."""
@@ -130,16 +131,9 @@ class RunTimeline:
                 assert_never(event)
 
     def close(self) -> None:
-        """Put the second that is under way on the curves; nothing is applied after it."""
+        """Put the second under way on the curves; nothing is applied after it."""
         self.step_ms.flush()
         self.gpu_use.flush()
-
-    def with_last_lines(self, count: int) -> RunTimeline:
-        """Return the same picture, and no copy of it, but for its printed lines: the last ``count``."""
-        shown = copy.copy(self)
-        shown.logs = deque(islice(self.logs, max(0, len(self.logs) - count), None))
-        shown._log_chars = sum(len(line.line) for line in shown.logs)
-        return shown
 
     @property
     def name(self) -> str:
@@ -172,24 +166,24 @@ class RunTimeline:
     @property
     def fastest(self) -> RankView | None:
         """The rank with the smallest mean step time of the run."""
-        return min(self._measured, key=_pace, default=None)
+        return next(iter(self._measured), None)
 
     @property
     def slowest(self) -> RankView | None:
         """The rank with the largest mean step time of the run."""
-        return max(self._measured, key=_pace, default=None)
+        return next(reversed(self._measured), None)
 
     @property
     def spread(self) -> float | None:
         """Slowest rank's mean step time over the fastest's; 1.0 is even; None where unknown."""
-        known = [view.step_ms_run or 0.0 for view in self._measured]
-        least = min(known, default=0.0)
-        return max(known) / least if least else None
+        times = [view.step_ms_run or 0.0 for view in self._measured]
+        return times[-1] / times[0] if times and times[0] else None
 
     @property
     def _measured(self) -> list[RankView]:
-        """Ranks whose step time is known."""
-        return [view for view in self.ranks.values() if view.step_ms_run is not None]
+        """Ranks whose step time is known, the fastest first."""
+        known = [view for view in self.ranks.values() if view.step_ms_run is not None]
+        return sorted(known, key=lambda view: (view.step_ms_run, view.rank))
 
     @property
     def lost_hosts(self) -> list[str]:
@@ -240,9 +234,8 @@ class RunTimeline:
             view.samples_s = None
 
     def _begin_again(self, event: RunRestarted) -> None:
-        """Forget of each rank what its process that has ended had come to."""
         self.restart = event
-        self.eta.begin_again()
+        self.eta = EtaEstimator()
         self._resuming = set(self.metrics)
         self.not_finite_since.clear()
         self.stragglers = StragglerWatch()
@@ -313,19 +306,16 @@ class RunTimeline:
             if len(self.metrics) >= MAX_METRIC_NAMES:
                 return
             series = self.metrics[event.name] = Series()
-        self._put(series, event)
+        if event.name in self._resuming:
+            self._resuming.discard(event.name)
+            series.cut(event.step)
+        series.put(event.step, event.value, event.min, event.max)
         self.metric_last[event.name] = event
         take_best(self.best, event.name, event.value)
         if math.isfinite(event.value):
             self.not_finite_since.pop(event.name, None)
         else:
             self.not_finite_since.setdefault(event.name, event.step)
-
-    def _put(self, series: Series, event: Metric) -> None:
-        if event.name in self._resuming:
-            self._resuming.discard(event.name)
-            series.cut(event.step)
-        series.put(event.step, event.value, event.min, event.max)
 
     def _gpu(self, event: GpuSample) -> None:
         self.gpus[event.key] = event
@@ -346,27 +336,7 @@ class RunTimeline:
         self.progress.pop(source, None)
         if event.rank == 0:
             self.eta.read(event.line, event.t)
-        if len(self.logs) == MAX_LOG_LINES:
-            self._log_chars -= len(self.logs.popleft().line)
         self.logs.append(event)
-        self.log_count += 1
-        self._log_chars += len(event.line)
-        while self._log_chars > MAX_LOG_CHARS:
-            self._log_chars -= len(self.logs.popleft().line)
-
-
-class Totals(RunTimeline):
-    """The same picture without its curves, for who asks for none."""
-
-    def _add_rate(self, view: RankView, event: Window) -> None:
-        view.samples_s = event.samples_s
-
-    def _put(self, series: Series, event: Metric) -> None:
-        pass
-
-
-def _pace(view: RankView) -> tuple[float, int]:
-    return view.step_ms_run or 0.0, view.rank
 
 
 def _weigh_in(mean: float | None, value: float | None, weight: float) -> float | None:
@@ -374,3 +344,56 @@ def _weigh_in(mean: float | None, value: float | None, weight: float) -> float |
     if mean is None or value is None:
         return value if mean is None else mean
     return mean + (value - mean) * weight
+
+
+class Said(NamedTuple):
+    """The first and the newest word on one count; ``t`` in UNIX seconds."""
+
+    total: int
+    first: int
+    first_t: float
+    newest: int
+    newest_t: float
+
+
+class EtaEstimator:
+    """Learns when a run will be over, by what its first rank prints (``epoch 3/10``) or reports.
+
+    Two such words tell how fast it is; a count that begins anew, as of steps in an epoch, is left out.
+    """
+
+    def __init__(self) -> None:
+        self._said: dict[str, Said] = {}
+        self._inner: set[str] = set()
+
+    def read(self, line: str, t: float) -> None:
+        """Look at a line that the first rank printed at ``t``."""
+        head = line[:LOOKED_AT_CHARS]
+        found = SAID.search(head) if "/" in head or " of " in head else None
+        if found is None:
+            return
+        word, done, total = found[1].lower(), int(found[2]), int(found[3])
+        before = self._said.get(word)
+        if word in self._inner or done > total or total < 2:
+            return
+        if before is None:
+            self._said[word] = Said(total, done, t, done, t)
+        elif done < before.newest or total != before.total:
+            self._inner.add(word)
+            del self._said[word]
+        elif done > before.newest:
+            self._said[word] = before._replace(newest=done, newest_t=t)
+
+    def seconds_left(
+        self, now: float, step: int | None, step_ms: float | None, metrics: Mapping[str, float]
+    ) -> float | None:
+        """Return how long it will still take at ``now`` (UNIX seconds); None where nobody said how much there is to do."""
+        total = metrics.get(TOTAL, math.nan)
+        if math.isfinite(total) and step is not None and step_ms:
+            return max(0.0, (total - step - 1) * step_ms / 1000)
+        known = [each for each in self._said.values() if each.newest > each.first]
+        if not known:
+            return None
+        said = max(known, key=lambda each: each.newest_t - each.first_t)
+        each_seconds = (said.newest_t - said.first_t) / (said.newest - said.first)
+        return max(0.0, (said.total - said.newest) * each_seconds - (now - said.newest_t))

@@ -21,9 +21,8 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.runs.detectors.ranks import Ranks
-from distconsole.runs.eta import EtaEstimator
 from distconsole.runs.health import health_line
-from distconsole.runs.timeline import RunTimeline
+from distconsole.runs.timeline import EtaEstimator, RunTimeline
 
 T = 1000.0
 RUN = "run-1"

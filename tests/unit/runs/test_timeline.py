@@ -28,7 +28,7 @@ from distconsole.runs.detectors.conclusions import NODE_LOST
 from distconsole.runs.health import health_line
 from distconsole.runs.present import present
 from distconsole.runs.series import Series
-from distconsole.runs.timeline import MAX_LOG_LINES, RunTimeline
+from distconsole.runs.timeline import LAST_LINES, RunTimeline
 
 T = 1000.0
 RUN = "run-1"
@@ -209,10 +209,9 @@ def log(line: str, *, transient: bool = False, rank: int = 0) -> LogLine:
     )
 
 
-def test_logs_are_bounded_and_counted() -> None:
-    timeline = folded(*(log(str(number)) for number in range(MAX_LOG_LINES + 10)))
-    assert len(timeline.logs) == MAX_LOG_LINES
-    assert timeline.log_count == MAX_LOG_LINES + 10
+def test_the_last_lines_are_kept() -> None:
+    timeline = folded(*(log(str(number)) for number in range(LAST_LINES + 10)))
+    assert len(timeline.logs) == LAST_LINES
     assert timeline.logs[0].line == "10"
 
 

@@ -42,8 +42,6 @@ CHECKPOINT_SHARE = 4
 """Checkpoints take at most so many times the room of the entries."""
 MAX_FILE_BYTES = 1024**3
 MAX_MARKS = 2000
-KEPT_LINES = 200
-"""Printed lines that a checkpoint keeps, the last ones; a log buffer has them all."""
 
 ENDED = {
     EndState.SUCCEEDED: "succeeded",
@@ -99,27 +97,25 @@ class RunState:
         self.history.apply(event)
 
     def checkpoint(self) -> bytes:
-        """Return it as bytes for ``restore`` in this process: without its plan, of printed lines the last ones."""
-        whole = self.timeline
-        self.timeline = whole.with_last_lines(KEPT_LINES)
-        self.timeline.plan = None  # it may be most of the size, and never changes
+        """Return it as bytes for ``restore`` in this process, without its plan."""
+        plan, self.timeline.plan = self.timeline.plan, None  # it may be most of the size
         try:
-            with _gc_paused():
+            with _pause_gc():
                 return pickle.dumps(self, pickle.HIGHEST_PROTOCOL)
         finally:
-            self.timeline = whole
+            self.timeline.plan = plan
 
 
 def restore(checkpoint: bytes, plan: PlanMade | None) -> RunState:
     """Return the state of which this process made ``checkpoint``, of a run with this ``plan``."""
-    with _gc_paused():
+    with _pause_gc():
         state: RunState = pickle.loads(checkpoint)  # noqa: S301 - bytes of our own, never from outside
     state.timeline.plan = plan
     return state
 
 
 @contextlib.contextmanager
-def _gc_paused() -> Iterator[None]:
+def _pause_gc() -> Iterator[None]:
     """Make very many objects without looking for garbage among them: a seek at 2,048 ranks takes a third less."""
     paused = gc.isenabled()
     gc.disable()

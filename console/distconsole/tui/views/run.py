@@ -59,7 +59,6 @@ PLOT_CELLS = 36
 """A curve narrower than this says little."""
 TALL_LINES = 36
 """A view of this height has room for curves and an error at once."""
-TAIL_LINES = 200
 PLOT_LINES, LOG_LINES = 6, 2
 """Fewer lines of curves, or of the log with its border, say nothing."""
 
@@ -218,7 +217,7 @@ class RunView(Vertical):
             shown, filtered = _match_ranks(timeline, ranks, self.condition)
             plots = plots_of(task, now, self.query_one(Plots))
             news, traceback = _news(timeline, now), _traceback(timeline)
-            tail = list(timeline.logs)[-TAIL_LINES:]
+            tail = list(timeline.logs)
             progress = list(timeline.progress.values())
         self.query_one("#health", Line).show(health)
         self.query_one("#about", Line).show(filtered + about)

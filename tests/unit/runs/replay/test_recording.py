@@ -19,7 +19,7 @@ import pytest
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import EndState, RunEnded, RunEvents, RunFinding
 from distconsole.runs.replay import recording as recordings
-from distconsole.runs.replay.recording import KEPT_LINES, Recording, RunState, restore
+from distconsole.runs.replay.recording import Recording, RunState, restore
 from distconsole.runs.store.keeping import encode_entry
 from distconsole.runs.store.planned import stored_plan
 from distconsole.runs.store.run_file import RunFile, RunRecord, StoredEntry
@@ -62,9 +62,8 @@ def plain(value: Any) -> Any:
 
 
 def state(moment: RunState) -> Any:
-    timeline = moment.timeline.with_last_lines(KEPT_LINES)
     return [
-        plain(timeline),
+        plain(moment.timeline),
         plain(moment.history),
         plain(moment._reducer),
         moment.cursors,
