@@ -113,18 +113,17 @@ def trust_store() -> Path:
 
 
 def _trust_of_keys(table: Mapping[str, Any]) -> Iterator[tuple[KeyPath, Trust]]:
+    named = {"hosts": HOST_KEYS, "clusters": CLUSTER_KEYS}
+    tables = {"notify": NOTIFY_KEYS, **VERB_KEYS}
     for name, value in table.items():
         word = name.replace("-", "_")
         if word in TRUSTED_TABLES:
             yield (name,), Trust.KEY
-        elif word in ("hosts", "clusters") and isinstance(value, dict):
-            keys = HOST_KEYS if word == "hosts" else CLUSTER_KEYS
+        elif word in named and isinstance(value, dict):
             for inner, settings in value.items():
-                yield from _trust_of_table((name, inner), settings, keys)
-        elif word == "notify":
-            yield from _trust_of_table((name,), value, NOTIFY_KEYS)
-        elif word in VERB_KEYS and isinstance(value, dict):
-            yield from _trust_of_table((name,), value, VERB_KEYS[word])
+                yield from _trust_of_table((name, inner), settings, named[word])
+        elif word in tables and isinstance(value, dict):
+            yield from _trust_of_table((name,), value, tables[word])
         elif word in TOP_KEYS:
             yield (name,), TOP_KEYS[word].trust
 

@@ -18,6 +18,8 @@ PASSING = re.compile(
 )
 """Variables that are others in every run, or follow from what is told anyway."""
 
+NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
+
 ASKED = (
     "nproc", "nnodes", "workdir", "nic", "max_restarts", "verify_sync", "pass_args", "module", "sync",
     "slurm", "env_file",
@@ -122,7 +124,7 @@ def arguments_of(words: Sequence[str]) -> dict[str, str]:
     while at < len(words):
         word = words[at]
         at += 1
-        if not word.startswith("-") or _number(word):
+        if not word.startswith("-") or NUMBER.fullmatch(word):
             place += 1
             found[f"argument {place}"] = word
             continue
@@ -130,7 +132,7 @@ def arguments_of(words: Sequence[str]) -> dict[str, str]:
         if (
             not equals
             and at < len(words)
-            and (not words[at].startswith("-") or _number(words[at]))
+            and (not words[at].startswith("-") or NUMBER.fullmatch(words[at]))
         ):
             value = words[at]
             at += 1
@@ -202,11 +204,3 @@ def _first_of(hosts: Sequence[str]) -> str:
 
 def _together(values: Sequence[str]) -> str:
     return ", ".join(dict.fromkeys(values))
-
-
-def _number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True

@@ -112,10 +112,6 @@ def _opening_row(verb: Verb, request: ask.Attach | ask.Demo | ask.Top) -> Verb:
     return replace(verb, opens=Opens.NEVER) if lines else verb
 
 
-def _stop_row(verb: Verb, request: ask.Stop) -> Verb:
-    return replace(verb, asks=not request.yes)
-
-
 def _export_row(verb: Verb, request: ask.Export) -> Verb:
     output = request.output
     files = _files(output)
@@ -125,10 +121,6 @@ def _export_row(verb: Verb, request: ask.Export) -> Verb:
         files = tuple(f"{output}/{table}.csv" for table in ask.ExportTable)
     interrupt = Interrupt.LEAVE_RUN if request.goes_on else Interrupt.END
     return replace(verb, writes=files, interrupt=interrupt)
-
-
-def _report_row(verb: Verb, request: ask.ReportPage) -> Verb:
-    return replace(verb, writes=_files(request.output))
 
 
 def _files(*files: str | None) -> tuple[str, ...]:
@@ -159,7 +151,9 @@ VERBS: Mapping[type, Verb] = {
         "demo", "demo.demo", ("control", "store"), "check", live=True, role=RunRole.RECORDS,
         interrupt=Interrupt.STOP_RUN, opens=Opens.ON_TERMINAL, outlives=False, of=_opening_row,
     ),
-    ask.Stop: Verb("stop", "stopping.stop", FULL, view="", of=_stop_row),
+    ask.Stop: Verb(
+        "stop", "stopping.stop", FULL, view="", of=lambda verb, request: replace(verb, asks=not request.yes)
+    ),
     ask.Top: Verb(
         "top", "top.top", ("sessions", "control"), "cluster", live=True, opens=Opens.ON_TERMINAL, prints="load",
         of=_top_row,
@@ -169,7 +163,10 @@ VERBS: Mapping[type, Verb] = {
     ask.Compare: Verb("compare", "stored.compare.compare_runs", ("store",), "compare"),
     ask.Logs: Verb("logs", "stored.logs.logs", FULL, prints="logs"),
     ask.Export: Verb("export", "stored.export.export", FULL, of=_export_row),
-    ask.ReportPage: Verb("report", "stored.export.report", ("sessions", "store"), of=_report_row),
+    ask.ReportPage: Verb(
+        "report", "stored.export.report", ("sessions", "store"),
+        of=lambda verb, request: replace(verb, writes=(request.output,)),
+    ),
     ask.Why: Verb("why", "console_verbs.why"),
     ask.Bench: Verb(
         "bench strategies", "bench.comparison.bench", FULL, interrupt=Interrupt.STOP_WORK, outlives=False
