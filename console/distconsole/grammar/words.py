@@ -8,6 +8,13 @@ from dataclasses import dataclass
 BARE = re.compile(r"[^\s'\"\\#;&|<>()$`!*?{}]+")
 """What needs no quote; a word that begins with # is a comment."""
 
+PIECE = re.compile(
+    r"""(?P<blank>\s+)|(?P<plain>[^\s'"\\]+)|\\(?P<escaped>.?)"""
+    r"""|(?:'(?P<single>[^']*)|"(?P<double>(?:\\.|[^"\\])*\\?))(?P<end>'|"|$)""",
+    re.DOTALL,
+)
+"""Blanks, or a piece of a word: what needs no quote, an escaped character, what stands in quotes and the end of that."""
+
 
 @dataclass(frozen=True, slots=True)
 class OpenLine:
@@ -31,36 +38,21 @@ def open_line(line: str) -> OpenLine:
     """Return ``line`` as words, of which the last (empty behind a blank) is unfinished."""
     words: list[str] = []
     spans: list[tuple[int, int]] = []
-    text, quote, start, at, inside, escaping = "", "", 0, 0, False, False
-    while at < len(line):
-        each = line[at]
-        if quote:
-            if each == quote:
-                quote = ""
-            elif each == "\\" and quote == '"' and line[at + 1 : at + 2] in ('"', "\\", "$", "`"):
-                at += 1
-                text += line[at]
-            else:
-                text += each
-        elif each.isspace():
+    text, quote, start, inside, escaping = "", "", 0, False, False
+    for piece in PIECE.finditer(line):
+        if piece["blank"]:
             if inside:
                 words.append(text)
-                spans.append((start, at))
-            text, inside = "", False
-            start = at + 1
-        elif each == "#" and not inside:
+                spans.append((start, piece.start()))
+            text, inside, start = "", False, piece.end()
+            continue
+        if piece[0].startswith("#") and not inside:
             return OpenLine(tuple(words), tuple(spans), start, comment=True)
-        else:
-            inside = True
-            if each in "'\"":
-                quote = each
-            elif each == "\\":
-                at += 1
-                text += line[at : at + 1]
-                escaping = at == len(line)
-            else:
-                text += each
-        at += 1
+        inside = True
+        text += piece["plain"] or piece["single"] or piece["escaped"] or ""
+        text += re.sub(r'\\(["\\$`])', r"\1", piece["double"] or "")
+        quote = "" if piece["end"] is None or piece["end"] else piece[0][0]
+        escaping = piece[0] == "\\"
     return OpenLine(tuple(words), tuple(spans), start, text, quote, escaping=escaping)
 
 
