@@ -17,6 +17,8 @@ from distconsole.runs.rank_history import STEP, RankHistory
 MAX_ROWS = 256
 """Rows of the picture; with more ranks a row is that of several, and shows the slowest of them."""
 UNKNOWN = 65535
+READ_OFF = ("cells", "unit_ms", "ranks", "per_row", "columns", "moment_seconds", "begins")
+"""What the page's script reads off."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +47,7 @@ class HeatMap:
     x_ticks: tuple[Tick, ...]
 
     def data(self) -> dict[str, object]:
-        return {
-            "cells": self.cells,
-            "unit": self.unit_ms,
-            "ranks": list(self.ranks),
-            "perRow": self.per_row,
-            "columns": self.columns,
-            "moment": self.moment_seconds,
-            "begins": self.begins,
-        }
+        return {name: getattr(self, name) for name in READ_OFF}
 
 
 def heat_map(history: RankHistory, started: float) -> HeatMap | None:

@@ -80,7 +80,7 @@
 
   const heat = document.querySelector(".heat");
   if (heat && data.heat) {
-    const { ranks, perRow, columns, unit, begins } = data.heat;
+    const { ranks, per_row: perRow, columns, unit_ms: unit, begins, moment_seconds: length } = data.heat;
     const bytes = Uint8Array.from(atob(data.heat.cells), (letter) => letter.charCodeAt(0));
     const cells = new DataView(bytes.buffer);
     const rows = Math.ceil(ranks.length / perRow);
@@ -96,8 +96,8 @@
         const value = read(place, column);
         if (value !== null && (worst === null || value > worst)) [worst, whose] = [value, ranks[place]];
       }
-      const from = begins + column * data.heat.moment;
-      const when = `${moment(from)} to ${moment(from + data.heat.moment)}`;
+      const from = begins + column * length;
+      const when = `${moment(from)} to ${moment(from + length)}`;
       const several = perRow > 1 ? "slowest of its row: " : "";
       const text = worst === null
         ? `rank ${ranks[row * perRow]}: no step\n${when}` : `${several}rank ${whose}\n${figure(worst)} ms\n${when}`;

@@ -70,11 +70,7 @@ def take_target(
     """
     words: tuple[str, ...] = given.pop("command")
     values = {name: given.pop(name) for name in LAUNCH_OPTIONS}
-    said = {
-        name: value
-        for name, value in values.items()
-        if context.get_parameter_source(name) is _GIVEN
-    }
+    said = {name: values[name] for name in values if context.get_parameter_source(name) is _GIVEN}
     given["nproc"] = None if values["nproc"] in (None, "gpu") else int(values["nproc"])
     if not words:
         alone = next((name for name in said if name != "nproc"), None)
@@ -89,9 +85,8 @@ def take_target(
     run = _request(context, ["--", pasted.script, *pasted.arguments], {**_values(pasted), **said})
     divided = divided or words[0] != pasted.script
     given["nproc"] = None
-    hosts = ask.Where(hosts=pasted.hosts or None, hostfile=pasted.hostfile or None)
-    if hosts.hosts and hosts.hostfile:
-        hosts = replace(hosts, hostfile=None)
+    file = pasted.hostfile if not pasted.hosts else ""
+    hosts = ask.Where(hosts=pasted.hosts or None, hostfile=file or None)
     target = ask.Target(
         run=replace(run, divided=divided),
         command=words,
