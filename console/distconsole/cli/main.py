@@ -12,7 +12,7 @@ import sys
 import termios
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from enum import Enum, IntEnum
+from enum import IntEnum
 from functools import partial
 from types import FrameType
 
@@ -206,14 +206,6 @@ STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 """Arguments that mean it."""
 
 
-class Carries(Enum):
-    """What a standard input has for a reader."""
-
-    NOTHING = "nothing"
-    PERHAPS = "perhaps"
-    DATA = "data"
-
-
 def look_at_input(request: ask.Request, say: Callable[[str], None], descriptor: int = 0) -> None:
     """Say that standard input does not reach the ranks of ``run``, where somebody may think so.
 
@@ -224,36 +216,35 @@ def look_at_input(request: ask.Request, say: Callable[[str], None], descriptor: 
     """
     if not isinstance(request, ask.Run) or request.dry_run or request.emit is not None:
         return
-    carries = what_is_in(descriptor)
-    if carries is Carries.NOTHING:
+    has_data = _has_data(descriptor)
+    if has_data is False:
         return
     from distconsole.launch.script import find_traits  # noqa: PLC0415 - most need no look
 
     reads = any(each in STANDARD_INPUT for each in request.arguments) or find_traits(request).stdin
-    if reads and carries is Carries.DATA:
+    if reads and has_data:
         raise UsageError(
             f"{request.script} reads standard input, which does not reach the ranks",
             "put the data into a file that every host has; without the data: < /dev/null",
         )
-    if reads or carries is Carries.DATA:
+    if reads or has_data:
         say("standard input does not reach the ranks")
 
 
-def what_is_in(descriptor: int) -> Carries:
-    """Return what can be read there without waiting; a terminal and /dev/null have nothing."""
+def _has_data(descriptor: int) -> bool | None:
+    """Whether something can be read there; None if it may come. A terminal and /dev/null have nothing."""
     try:
         kind = os.fstat(descriptor)
         if stat.S_ISREG(kind.st_mode):
-            left = kind.st_size - os.lseek(descriptor, 0, os.SEEK_CUR)
-            return Carries.DATA if left > 0 else Carries.NOTHING
+            return kind.st_size > os.lseek(descriptor, 0, os.SEEK_CUR)
         if not (stat.S_ISFIFO(kind.st_mode) or stat.S_ISSOCK(kind.st_mode)):
-            return Carries.NOTHING
+            return False
         waiting = array.array("i", [0])
         fcntl.ioctl(descriptor, termios.FIONREAD, waiting)
         if waiting[0]:
-            return Carries.DATA
+            return True
         poll = select.poll()
         poll.register(descriptor, select.POLLIN)
-        return Carries.NOTHING if poll.poll(0) else Carries.PERHAPS  # readable and empty: its end
+        return False if poll.poll(0) else None  # readable and empty: its end
     except OSError:
-        return Carries.NOTHING
+        return False
