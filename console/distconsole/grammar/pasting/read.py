@@ -18,14 +18,16 @@ from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
 from distconsole.grammar.asking import DIVIDED
 from distconsole.grammar.options import LAUNCH_OPTIONS
-from distconsole.grammar.pasting.meanings import (
+from distconsole.grammar.pasting.starters import (
+    STARTERS,
+    TORCHRUN,
     Meanings,
     Pasted,
+    Starter,
     apply,
     split_options,
     split_words,
 )
-from distconsole.grammar.pasting.starters import STARTERS, TORCHRUN, Starter
 from distconsole.model import requests as ask
 
 _GIVEN = click.core.ParameterSource.COMMANDLINE
