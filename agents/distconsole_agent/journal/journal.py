@@ -29,8 +29,8 @@ from distconsole_agent.journal.reader import (
     Reader,
     State,
     compress,
+    gzip_path,
     merge,
-    packed_path,
     plain_path,
     read_state,
     segments,
@@ -237,7 +237,7 @@ class Journal:
         gone = [plain_path(self.folder, state.number)] if state.packed else []
         for number in segments(self.folder):
             if number > state.number:
-                gone += [plain_path(self.folder, number), packed_path(self.folder, number)]
+                gone += [plain_path(self.folder, number), gzip_path(self.folder, number)]
         for path in gone:
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
@@ -315,7 +315,7 @@ class Journal:
 
     def _compress_later(self, number: int) -> None:
         """Replace a segment by its compressed form; one that cannot be stays as it is."""
-        packed = packed_path(self.folder, number)
+        packed = gzip_path(self.folder, number)
         job = partial(compress, plain_path(self.folder, number), packed)
         self._upkeep.add(f"compress {number}", job)
 

@@ -30,7 +30,7 @@ def plain_path(folder: str, number: int) -> str:
     return os.path.join(folder, f"{number:06d}.jsonl")
 
 
-def packed_path(folder: str, number: int) -> str:
+def gzip_path(folder: str, number: int) -> str:
     """Return the path of a segment that is complete and compressed."""
     return plain_path(folder, number) + ".gz"
 
@@ -106,11 +106,11 @@ def read_state(folder: str) -> State:
     ends each, so they are read in their order. Raises OSError when they cannot be read.
     """
     numbers = segments(folder)
-    packed = [number for number in numbers if os.path.exists(packed_path(folder, number))]
+    packed = [number for number in numbers if os.path.exists(gzip_path(folder, number))]
     state, lost = _read_chain(folder, numbers, packed[-1] if packed else 0)
     while not state.size and packed:
         number = packed.pop()
-        state = State(number, packed_path(folder, number))
+        state = State(number, gzip_path(folder, number))
         lost += state.lost_bytes
         if not state.size and os.path.exists(plain_path(folder, number)):
             state = State(number, plain_path(folder, number))
@@ -263,7 +263,7 @@ class Reader:
 
 def _open_any(folder: str, number: int) -> BufferedIOBase:
     # What is compressed is complete; a plain file may become so between two looks.
-    plain, packed = plain_path(folder, number), packed_path(folder, number)
+    plain, packed = plain_path(folder, number), gzip_path(folder, number)
     for path in (packed, plain, packed):
         with contextlib.suppress(FileNotFoundError):
             return _open(path)

@@ -1,8 +1,7 @@
 """Reads the rings that ranks write; the only part of the agent that knows their layout.
 
-A ring belongs to a process of the user's, so nothing in it is believed beyond its bounds: it is read
-with ``pread`` (a mapping of a file that is cut short would end the agent by SIGBUS), its capacity is
-limited, and what its header says of pids and ranks are numbers.
+A ring belongs to a process of the user's: all in it is bounded, and it is read with ``pread`` (a
+mapping of a file that is cut short would end the agent by SIGBUS).
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """One run's sources (shim, logs, rings, telemetry) into its journal, a batch at a time.
 
-It keeps nothing that a mark or a source cannot give back, so it may be killed at any point. It
-starts and stops no process, except what a dead shim left behind.
+All that it keeps can be had again from a mark or a source, so it may be killed at any point.
 """
 
 from __future__ import annotations

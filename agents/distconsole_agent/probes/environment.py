@@ -22,7 +22,7 @@ _ASKED_FROM: ContextVar[Mapping[str, str] | None] = ContextVar("asked_from", def
 
 
 @contextlib.contextmanager
-def asked_from(environment: Mapping[str, str] | None) -> Iterator[None]:
+def use_environment(environment: Mapping[str, str] | None) -> Iterator[None]:
     """Have ``session_environment`` return ``environment``; None stands for this process's own.
 
     It holds in this thread, and in threads that run in a copy of its context.

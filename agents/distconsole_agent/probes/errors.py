@@ -18,9 +18,9 @@ def bad_arguments(message: str) -> ProbeError:
     return ProbeError(ErrorCode.BAD_REQUEST, message)
 
 
-def timed_out(message: str) -> ProbeError:
+def probe_timeout(message: str) -> ProbeError:
     return ProbeError(ErrorCode.TIMED_OUT, message)
 
 
-def failed(message: str) -> ProbeError:
+def probe_failure(message: str) -> ProbeError:
     return ProbeError(ErrorCode.PROBE_FAILED, message)

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.environment import asked_from
-from distconsole_agent.probes.errors import ProbeError, bad_arguments, failed, timed_out
+from distconsole_agent.probes.environment import use_environment
+from distconsole_agent.probes.errors import ProbeError, bad_arguments, probe_failure, probe_timeout
 from distconsole_agent.probes.gpu import gpus
 from distconsole_agent.probes.host import kernel_log, leftovers, machine, slurm
 from distconsole_agent.probes.network import (
@@ -51,7 +51,7 @@ def run(
         ProbeError: ``bad_request`` for a group or arguments that mean nothing, ``timed_out``,
             ``probe_failed``.
     """
-    with asked_from(environment):
+    with use_environment(environment):
         if group == "many":
             return _many(args, deadline_seconds)
         return _one(group, args, deadline_seconds)
@@ -67,7 +67,7 @@ def _one(group: str, args: Facts, seconds: float) -> Facts:
         raise
     # The guard of all probes: a surprise in one of them is an answer, not the end of the agent.
     except Exception as error:
-        raise failed(f"{type(error).__name__}: {error}"[:500]) from error
+        raise probe_failure(f"{type(error).__name__}: {error}"[:500]) from error
 
 
 def _many(args: Facts, seconds: float) -> Facts:
@@ -91,7 +91,7 @@ def _many(args: Facts, seconds: float) -> Facts:
     for name, due, thread in threads:
         thread.join(max(0.0, due + GRACE_SECONDS - time.monotonic()))
         if thread.is_alive():
-            late = timed_out("the node was still looking when the time was up")
+            late = probe_timeout("the node was still looking when the time was up")
             answers.setdefault(name, {"error": {"code": late.code, "message": late.message}})
     return {"answers": dict(answers)}
 

@@ -45,7 +45,6 @@ def run_program(
     seconds: float,
     *,
     env: Mapping[str, str] | None = None,
-    cwd: str = "/",
     pass_fds: Sequence[int] = (),
     stop: threading.Event | None = None,
     last: bytes = b"",
@@ -64,7 +63,7 @@ def run_program(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=dict(session_environment() if env is None else env),
-        cwd=cwd,
+        cwd="/",
         pass_fds=tuple(pass_fds),
         start_new_session=True,
     ) as process:

@@ -10,12 +10,12 @@ import re
 import sys
 import threading
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.environment import launch_environment
-from distconsole_agent.probes.errors import ProbeError, failed, timed_out
+from distconsole_agent.probes.errors import ProbeError, probe_failure, probe_timeout
 from distconsole_agent.probes.programs import Ended, run_program
 from distconsole_agent.probes.standalone.reporting import FACTS, LAST
 from distconsole_agent.supervisor.spawning import wrap_in_setup
@@ -63,12 +63,14 @@ class Answer(NamedTuple):
         if isinstance(facts, dict):
             return facts
         if self.ended.exit_code is None:
-            raise timed_out(f"{who} did not answer in {self.ended.seconds:.1f} s")
+            raise probe_timeout(f"{who} did not answer in {self.ended.seconds:.1f} s")
         raise self.failure(who)
 
     def failure(self, who: str) -> ProbeError:
         """Return the error of a program that ended without a word."""
-        return failed(f"{who} ended with code {self.ended.exit_code}: {self.ended.last_words}")
+        return probe_failure(
+            f"{who} ended with code {self.ended.exit_code}: {self.ended.last_words}"
+        )
 
 
 def ask_script(
@@ -94,7 +96,7 @@ def ask_script(
     """
     call = f"\nmain({seconds * share!r}, **{dict(job)!a})\n"
     source = script_source(f"standalone.{name}") + call
-    ended = run_script(source, (), seconds, interpreter, stop=stop, last=LAST.encode())
+    ended = run_script(source, seconds, interpreter, stop=stop, last=LAST.encode())
     return Answer(_read_parts(ended.out), ended)
 
 
@@ -116,7 +118,6 @@ def ask_python(
 
 def run_script(
     source: str,
-    arguments: Sequence[str],
     seconds: float,
     interpreter: Interpreter = OWN,
     *,
@@ -132,13 +133,13 @@ def run_script(
     descriptor = os.memfd_create("distconsole-probe")
     try:
         os.write(descriptor, source.encode())
-        argv: tuple[str, ...] = (python, *flags, f"/dev/fd/{descriptor}", *arguments)
+        argv: tuple[str, ...] = (python, *flags, f"/dev/fd/{descriptor}")
         if setup is not None:
             argv = wrap_in_setup(setup, argv)
         fds = (descriptor,)
         return run_program(argv, seconds, env=env, pass_fds=fds, stop=stop, last=last)
     except OSError as error:
-        raise failed(f"{python} cannot be started: {error.strerror or error}") from None
+        raise probe_failure(f"{python} cannot be started: {error.strerror or error}") from None
     finally:
         os.close(descriptor)
 
@@ -160,7 +161,7 @@ def _inline_imports(name: str, there: set[str]) -> str:
     path = name.replace(".", "/")
     source = pkgutil.get_data("distconsole_agent.probes", f"{path}.py")
     if source is None:
-        raise failed(f"{path}.py is missing from the agent")
+        raise probe_failure(f"{path}.py is missing from the agent")
     text = source.decode("utf-8").replace(_FUTURE, "")
     return _IMPORT.sub(lambda found: _inline_imports(found[1], there), text)
 

@@ -1,6 +1,6 @@
 """When what is done once a second is done: on all nodes at the same moment, as far as their clocks agree.
 
-What they tell then arrives together, so that whoever draws it does so once a second, not once for each.
+What they tell then arrives together, so that whoever draws it does so once a second.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from typing import Any
 from distconsole_agent.node_folder.folders import this_program
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.environment import session_environment
-from distconsole_agent.probes.errors import failed
+from distconsole_agent.probes.errors import probe_failure
 from distconsole_agent.probes.programs import Ended
 from distconsole_agent.probes.scripts import Interpreter, ask_script
 from distconsole_agent.system.kernel_files import entries_of, first_line_of
@@ -74,44 +74,30 @@ def _has_library() -> bool:
     return True
 
 
+MAX_WANTED = 64
 MAX_GIVEN_UP = 64
 
+_LOCK = threading.Lock()
+_LOADS: dict[str, threading.Event] = {}
+"""What goes on, by the console's token; the event is set when nobody waits for it any more."""
 
-class Tokens:
-    """The work of one kind that goes on, by token."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running: dict[str, threading.Event] = {}
-        # The question itself may come after its end.
-        self._given_up: deque[str] = deque(maxlen=MAX_GIVEN_UP)
-
-    @contextmanager
-    def going(self, token: str) -> Iterator[threading.Event]:
-        """Let work go on under ``token``; the event is set when nobody waits for it any more.
-
-        Raises ProbeError if it was given up before it began.
-        """
-        stopped = threading.Event()
-        with self._lock:
-            if token in self._given_up:
-                raise failed("it was given up before it began")
-            self._running[token] = stopped
-        try:
-            yield stopped
-        finally:
-            with self._lock:
-                self._running.pop(token, None)
-
-    def give_up(self, token: str) -> threading.Event | None:
-        """Return the event of what goes on under ``token``, to be set; what is yet to come will not begin."""
-        with self._lock:
-            self._given_up.append(token)
-            return self._running.get(token)
+_GIVEN_UP: deque[str] = deque(maxlen=MAX_GIVEN_UP)
+"""The question itself may come after its end."""
 
 
-MAX_WANTED = 64
-_TOKENS = Tokens()
+@contextmanager
+def _going(token: str) -> Iterator[threading.Event]:
+    """Let a load go on under ``token``. Raises ProbeError if it was given up before it began."""
+    stopped = threading.Event()
+    with _LOCK:
+        if token in _GIVEN_UP:
+            raise probe_failure("it was given up before it began")
+        _LOADS[token] = stopped
+    try:
+        yield stopped
+    finally:
+        with _LOCK:
+            _LOADS.pop(token, None)
 
 
 def load(args: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -124,12 +110,12 @@ def load(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         args: ``uuids``: only these GPUs, all if there are none; ``token``, for ``stop``.
     """
     job = {"wanted": read.texts(args, "uuids")[:MAX_WANTED]}
-    with _TOKENS.going(read.text(args, "token", "")) as stopped:
+    with _going(read.text(args, "token", "")) as stopped:
         interpreter = Interpreter(env=library_environment())
         parts, ended = ask_script("load_gpus", job, seconds, interpreter, stop=stopped)
     entries = sorted(parts.values(), key=lambda entry: int(entry["index"]))
     if ended.exit_code and not entries:
-        raise failed(f"the process that copies ended: {ended.last_words}")
+        raise probe_failure(f"the process that copies ended: {ended.last_words}")
     for entry in entries:
         if entry.pop("begun", False):
             entry["error"] = _explain_silence(ended, stopped.is_set())
@@ -139,7 +125,10 @@ def load(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 def stop(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
     """Kill the process that copies for ``token``: nobody waits for it any more."""
-    found = _TOKENS.give_up(read.text(args, "token"))
+    token = read.text(args, "token")
+    with _LOCK:
+        _GIVEN_UP.append(token)
+        found = _LOADS.get(token)
     if found is not None:
         found.set()
     return {"stopping": found is not None}

@@ -74,7 +74,9 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         "hostname": socket.gethostname(),
         "fqdn": slow["fqdn"]["name"],
         "resolution": slow.get("resolution"),
-        "filesystems": {path: _add_mount(path, slow[f"folder {path}"], every) for path in folders},
+        "filesystems": {
+            path: mounts.add_mount(path, slow[f"folder {path}"], every) for path in folders
+        },
         "network_mounts": [
             {**mount.told(), "error": _trouble(slow[f"folder {mount.point}"])} for mount in network
         ],
@@ -106,11 +108,6 @@ def _usual_folders() -> list[str]:
 
 def temporary() -> str:
     return session_environment().get("TMPDIR") or TEMPORARY
-
-
-def _add_mount(path: str, room: dict[str, Any], every: list[mounts.Mount]) -> dict[str, Any]:
-    mount = mounts.mount_of(str(room.get("real") or os.path.abspath(path)), every)
-    return {**room, "mount": None if mount is None else mount.told()}
 
 
 def _trouble(room: dict[str, Any]) -> str:

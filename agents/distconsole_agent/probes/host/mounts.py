@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any, NamedTuple
 
@@ -66,6 +67,12 @@ def mount_of(path: str, mounts: list[Mount]) -> Mount | None:
         if inside and (best is None or len(mount.point) >= len(best.point)):
             best = mount
     return best
+
+
+def add_mount(path: str, facts: dict[str, Any], mounts: list[Mount]) -> dict[str, Any]:
+    """Return what is known of a folder, with the mount that it lies on."""
+    mount = mount_of(str(facts.get("real") or os.path.abspath(path)), mounts)
+    return {**facts, "mount": None if mount is None else mount.told()}
 
 
 def network_mounts(mounts: list[Mount]) -> list[Mount]:

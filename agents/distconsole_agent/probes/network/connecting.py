@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.errors import bad_arguments, failed
+from distconsole_agent.probes.errors import bad_arguments, probe_failure
 from distconsole_agent.probes.network import handshake
 
 MAX_TARGETS = 20_000
@@ -218,9 +218,11 @@ def send(args: dict[str, Any], seconds: float) -> dict[str, Any]:
             # What is still in our buffer is dropped: it would take a slow link seconds.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     except ConversationError as error:
-        raise failed(f"{address}:{port}: not the listener of this check ({error})") from None
+        raise probe_failure(
+            f"{address}:{port}: not the listener of this check ({error})"
+        ) from None
     except OSError as error:
-        raise failed(f"{address}:{port}: {error.strerror or error}") from None
+        raise probe_failure(f"{address}:{port}: {error.strerror or error}") from None
     return {
         "bytes": count,
         "seconds": took,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from distconsole_agent.contract.protocol import ErrorCode
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.errors import ProbeError, failed
+from distconsole_agent.probes.errors import ProbeError, probe_failure
 from distconsole_agent.probes.network import handshake
 from distconsole_agent.system import tcp
 
@@ -66,7 +66,9 @@ def listen(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
         listeners.append(listener)
         report.append({"asked": 0, "port": listener.getsockname()[1], "error": ""})
     if not listeners:
-        raise failed(f"{address}: {report[0]['error'] if report else 'no port was asked for'}")
+        raise probe_failure(
+            f"{address}: {report[0]['error'] if report else 'no port was asked for'}"
+        )
     group = _Group(listeners, key, ttl)
     with _LOCK:
         if len(_OPEN) >= MAX_GROUPS:

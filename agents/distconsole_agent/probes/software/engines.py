@@ -14,7 +14,7 @@ from typing import Any
 
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.environment import home, session_environment
-from distconsole_agent.probes.errors import bad_arguments, failed
+from distconsole_agent.probes.errors import bad_arguments, probe_failure
 from distconsole_agent.probes.programs import run_program
 from distconsole_agent.probes.scripts import ask_python
 from distconsole_agent.probes.software import python_env
@@ -168,5 +168,5 @@ def read_wheel(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
             file.seek(offset)
             data = file.read(MAX_PIECE_BYTES)
     except OSError as error:
-        raise failed(f"{path}: {error.strerror}") from None
+        raise probe_failure(f"{path}: {error.strerror}") from None
     return {"size": size, "data": base64.b64encode(data).decode("ascii")}

@@ -13,7 +13,7 @@ from typing import Any
 from distconsole_agent.node_folder.run_files import is_script
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.environment import launch_environment
-from distconsole_agent.probes.errors import ProbeError, bad_arguments, timed_out
+from distconsole_agent.probes.errors import ProbeError, bad_arguments, probe_timeout
 from distconsole_agent.probes.host import mounts
 from distconsole_agent.probes.scripts import SHARE, Interpreter, ask_script, ranks_interpreter
 
@@ -116,8 +116,7 @@ def _parts(answer: dict[str, Any] | None, job: dict[str, Any]) -> dict[str, Any]
 
 def _add_mount(path: str, found: Any, every: list[mounts.Mount]) -> dict[str, Any]:
     facts = found if isinstance(found, dict) else {"error": "it was not looked at"}
-    mount = mounts.mount_of(str(facts.get("real") or os.path.abspath(path)), every)
-    return {**facts, "mount": None if mount is None else mount.told()}
+    return mounts.add_mount(path, facts, every)
 
 
 def look_whether_there(args: dict[str, Any], seconds: float) -> dict[str, Any]:
@@ -129,14 +128,14 @@ def look_whether_there(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     path = os.path.expanduser(read.text(args, "path"))
     held = _looking.get(path)
     if held is not None and held.is_alive():
-        raise timed_out(f"the filesystem of {path} does not answer")
+        raise probe_timeout(f"the filesystem of {path} does not answer")
     found: dict[str, Any] = {}
     thread = threading.Thread(target=_list_names, args=(path, found), name="script", daemon=True)
     _looking[path] = thread
     thread.start()
     thread.join(seconds)
     if thread.is_alive():
-        raise timed_out(f"the filesystem of {path} does not answer")
+        raise probe_timeout(f"the filesystem of {path} does not answer")
     _looking.pop(path, None)
     return found
 

@@ -144,17 +144,15 @@ def test_a_program_that_floods_is_bounded() -> None:
 
 
 def test_a_script_is_on_no_disk_and_in_no_command_line() -> None:
-    source = (
-        "import sys; print(sys.argv[1:], open('/proc/self/cmdline').read().count('secretword'))"
-    )
-    ended = run_script(source + " # secretword", ["a", "b c"], 10.0)
-    assert ended.out == "['a', 'b c'] 0\n"
+    source = "print(open('/proc/self/cmdline').read().count('secretword'))"
+    ended = run_script(source + " # secretword", 10.0)
+    assert ended.out == "0\n"
 
 
 def test_a_script_runs_after_setup_whatever_setup_prints() -> None:
     setup = "echo noise; export PROBED=yes"
     source = "import os; print(os.environ['PROBED'])"
-    ended = run_script(source, [], 10.0, Interpreter(setup=setup))
+    ended = run_script(source, 10.0, Interpreter(setup=setup))
     assert ended.out.splitlines() == ["noise", "yes"]
 
 
