@@ -252,7 +252,7 @@ def whole(value: Any) -> int | None:
 
 
 def _put(recorder: Recorder, name: str, step: int, value: Any, samples: int) -> None:
-    number = _number(value, step)
+    number = _number(value)
     if isinstance(number, float):
         recorder.metric(name, step, number, samples)
     elif number is not None:
@@ -266,7 +266,7 @@ def _write_late(
         recorder.metric(name, step, value, samples)
 
 
-def _number(value: Any, step: int) -> Any:
+def _number(value: Any) -> Any:
     """Return ``value`` as a float, as a value on its way from a device, or None if it is neither."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
@@ -275,8 +275,8 @@ def _number(value: Any, step: int) -> Any:
         if _Reader.scalars is None:
             from distconsole_training.torch_hook.torch_loss import ScalarReader
 
-            _Reader.scalars = ScalarReader(torch, thinned=False)
-        return _Reader.scalars.read(value.detach(), step)
+            _Reader.scalars = ScalarReader(torch)
+        return _Reader.scalars.read(value.detach())
     if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
         return None
     return float(value)

@@ -9,9 +9,8 @@ from contextlib import suppress
 from typing import Any
 
 from distconsole.config.shortcuts import may_be_line
-from distconsole.model.names import may_be_user
+from distconsole.model.names import RankSpans, may_be_user, parse_ranks
 from distconsole.model.options import Kind
-from distconsole.model.ranks import RankSpans, parse_ranks
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)i?B?", re.IGNORECASE)
 

@@ -13,9 +13,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from distconsole.config.values import convert, size_of
+from distconsole.model.names import parse_ranks
 from distconsole.model.notices import Way
 from distconsole.model.options import Kind, Option
-from distconsole.model.ranks import parse_ranks
 from distconsole.model.time_text import parse_since, span_seconds
 
 Name = TypeVar("Name", bound=StrEnum)

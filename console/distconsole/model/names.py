@@ -1,4 +1,4 @@
-"""Identifiers, each a type of its own, and what each may look like."""
+"""Identifiers, each a type of its own, what each may look like, and ranks as people write them."""
 
 from __future__ import annotations
 
@@ -16,6 +16,12 @@ Rank = NewType("Rank", int)
 
 RUN_ID_PATTERN = re.compile(r"^[a-z0-9][a-z0-9-]{2,39}$")
 
+MAX_RANK = 1_000_000
+RANKS_PATTERN = re.compile(r"[0-9]{1,7}(-[0-9]{1,7})?(,[0-9]{1,7}(-[0-9]{1,7})?)*")
+
+RankSpans = tuple[tuple[int, int], ...]
+"""First and last rank of each span."""
+
 _NO_HOST = re.compile(r"""-|.*[\x00-\x20\x7f'`"$\\;&<>|(){},]""", re.DOTALL)
 _NO_USER = re.compile(r"""-|.*([\x00-\x1f\x7f'`";&<>|(){}]|\s-|\\\Z)""", re.DOTALL)
 
@@ -28,3 +34,24 @@ def may_be_host(text: str) -> bool:
 def may_be_user(text: str) -> bool:
     """Whether a user's name can stand in a shell's command, as OpenSSH 9.6 judges it."""
     return bool(text) and _NO_USER.match(text) is None
+
+
+def parse_ranks(text: str) -> RankSpans:
+    """Return the spans of ``0-3,8``: ``((0, 3), (8, 8))``.
+
+    Raises ValueError if it is not ranks, or a span ends before it begins.
+    """
+    if not RANKS_PATTERN.fullmatch(text):
+        raise ValueError(f"{text!r} is not ranks, such as 3 or 0-3,8")
+    spans: list[tuple[int, int]] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        span = int(first), int(last or first)
+        if span[0] > span[1]:
+            raise ValueError(f"{part!r} ends before it begins")
+        spans.append(span)
+    return tuple(spans)
+
+
+def in_spans(rank: int, spans: RankSpans) -> bool:
+    return any(first <= rank <= last for first, last in spans)

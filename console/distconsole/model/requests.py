@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from distconsole.model.names import RankSpans
 from distconsole.model.options import (
     REQUIRED,
     Kind,
@@ -13,7 +14,6 @@ from distconsole.model.options import (
     needs_trusted_file,
     plain,
 )
-from distconsole.model.ranks import RankSpans
 
 
 class Request:

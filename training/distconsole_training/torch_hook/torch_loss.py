@@ -6,10 +6,10 @@ import ctypes
 import time
 
 from distconsole_training.loss import NOT_LOOKED_AT
-from distconsole_training.process import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
     from distconsole_training.loss import Value
@@ -24,48 +24,52 @@ _NEAR_NS = 30_000_000
 
 
 class ScalarReader:
-    """Reads scalars of ``torch``; ``thinned`` leaves out those on devices that follow too closely.
+    """Reads scalars of ``torch``.
+
+    Args:
+        next_step: Returns the step that a value is of. With it, values on devices that follow too
+            closely are left out.
 
     Attributes:
         functions_active, dispatch_active: Return how many modes of the script are in force, which
             would see what is done to a tensor.
     """
 
-    def __init__(self, torch: Any, *, thinned: bool) -> None:
+    def __init__(self, torch: Any, next_step: Callable[[], int] | None = None) -> None:
         self.tensor = torch.Tensor
         self._plain = (torch.Tensor, torch.nn.Parameter)
         self.functions_active = torch._C._len_torch_function_stack
         self.dispatch_active = torch._C._len_torch_dispatch_stack
         self._no_functions = torch._C.DisableTorchFunction
         self._device = _DeviceReader(torch)
-        self._thinning = _Thinning() if thinned else None
+        self._next_step = next_step
+        self._thinning = _Thinning()
 
-    def read(self, tensor: Any, step: int | None = None) -> Value:
+    def read(self, tensor: Any) -> Value:
         """Return the scalar as a float or as a ``Late``; None where it is none, or not ours to read.
 
         A subclass (a DTensor, a fake) may do anything when it is read, and a dispatch mode of the
-        script would see it. ``step`` is what thinning goes by; without it, the next one.
+        script would see it.
         """
         if type(tensor) not in self._plain or tensor.numel() != 1 or self.dispatch_active():
             return None
         if self.functions_active():
             with self._no_functions():
-                return self._read_plain(tensor, step)
+                return self._read_plain(tensor)
         if tensor.is_cpu:
             # Spelled out: this is every step of a training on the CPU.
             value = tensor.item()
             if type(value) is float:
                 return value
-        return self._read_plain(tensor, step)
+        return self._read_plain(tensor)
 
-    def _read_plain(self, tensor: Any, step: int | None) -> Value:
+    def _read_plain(self, tensor: Any) -> Value:
         if tensor.is_cpu:
             value = tensor.item()
             return None if type(value) is complex else float(value)
-        thinning = self._thinning
         if not tensor.is_cuda:
             return None
-        if thinning is None or thinning.keeps(process.last_step + 1 if step is None else step):
+        if self._next_step is None or self._thinning.keeps(self._next_step()):
             return self._device.read(tensor)
         return None
 

@@ -50,7 +50,7 @@ class TorchSteps:
 
     def __init__(self, torch: Any, emit: Emit | None = None) -> None:
         self._emit = emit or write_step
-        self.reader = ScalarReader(torch, thinned=True)
+        self.reader = ScalarReader(torch, lambda: process.last_step + 1)
         self._step_code = _code_of_step()
         self._repeats = torch.optim.LBFGS
         self.fast = FastPath(Steps(self._emit, self._stepping_calls), self._emit)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from distconsole.model.ranks import RANKS_PATTERN, RankSpans, in_spans, parse_ranks
+from distconsole.model.names import RANKS_PATTERN, RankSpans, in_spans, parse_ranks
 from distconsole.model.time_text import parse_since
 from distconsole.runs.logs.buffer import BufferedLine, Speaker
 from distconsole.runs.logs.levels import LEVEL_WORDS, Level

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.model.ranks import parse_ranks
+from distconsole.model.names import parse_ranks
 from distconsole.model.run_events import LogLine
 from distconsole.model.time_text import parse_since
 from distconsole.runs.logs.buffer import HELD_CHARS, LINE_CHARS, LogBuffer, said_by
