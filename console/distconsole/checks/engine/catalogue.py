@@ -20,7 +20,7 @@ from distconsole.model.requests import Explain, Level
 
 MODULES = (
     *(ssh, names, limits, folders, system, kernel_log, python_env),
-    *(launches, scripts, engines, slurm),
+    *(scripts, launches, engines, slurm),
     *(gpus, gpu_health, gpu_load, interfaces, network, links),
     *(short_jobs, expected),
 )
