@@ -116,7 +116,7 @@ async def test_a_slow_screen_loses_nothing_of_the_picture() -> None:
         await settled(app, stage, pilot)
         task = app.session.shown_run()
         assert task is not None
-        assert len(task.book) == flood
+        assert len(task.log_buffer) == flood
         assert f"line {flood - 1}" in screen_text(app)
     assert posted < flood / 20
 

@@ -219,8 +219,9 @@ class _Comparison:
         stopped = next((run for run in self.runs if run.state is EndState.STOPPED), None)
         failed = any(run.state is EndState.FAILED for run in self.runs)
         state = EndState.FAILED if failed else EndState.SUCCEEDED
-        sizes = ("what", "images", "batch", "epochs", "width", "precision", "rounds")
+        sizes = ("images", "batch", "epochs", "width", "precision", "rounds")
         return BenchEnded(
+            what="strategies",
             hosts=tuple(HostName(host) for host in self.hosts.facts),
             strategies=tuple(
                 strategy_result(
