@@ -14,7 +14,7 @@ SHELL := bash
 .DELETE_ON_ERROR:
 # What is compiled once is not compiled again by each worker and each run.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test campaign check bench screenshots clean horovod system
+.PHONY: help demo test campaign check docs bench screenshots clean horovod system
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -46,6 +46,9 @@ check: $(DONE)/dev ## Format, lint, types, layers
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports
 
+docs: $(DONE)/docs ## Build the documentation as a site: build/docs/index.html
+	$(BIN)/mkdocs build --quiet --strict
+
 bench: system $(DONE)/dev horovod ## Measure: the figures of docs/benchmarks.md
 	PYTHONPATH=tests $(BIN)/python -m benchmarks $(BENCH)
 
@@ -69,6 +72,10 @@ $(DONE)/dev: $(DONE)/venv $(INPUTS)
 	@echo "set-up: installing distconsole, torch and the tools into $(VENV)" >&2
 	@$(PIP) -e '.[training,dev]' </dev/null
 	@touch $@ $(DONE)/demo
+
+$(DONE)/docs: $(DONE)/dev
+	@$(PIP) -e '.[docs]' </dev/null
+	@touch $@
 
 system:
 	@.ci/system-packages

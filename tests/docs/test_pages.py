@@ -1,8 +1,9 @@
-"""README and docs hold together: size, index, links."""
+"""README and docs hold together: size, site, links."""
 
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from distconsole.config.load import load_config
 from suite.pages import README, REPOSITORY, anchors, blocks, inline_code, links, pages
 
 MAX_LINES, MAX_COLUMNS = 150, 140
+DOCS = REPOSITORY / "docs"
 
 
 def _targets(page: Path) -> list[tuple[Path, str]]:
@@ -35,18 +37,41 @@ def test_the_readme_shows_one_picture() -> None:
     ]
 
 
-def test_the_index_names_every_page() -> None:
-    index = {path for path, _ in _targets(README)}
-    internals = {path for path, _ in _targets(REPOSITORY / "docs" / "architecture.md")}
-    reached = index | {path for path in internals if path.parent.name == "internals"}
-    assert [page for page in pages() if page != README and page not in reached] == []
+def test_the_site_names_every_page() -> None:
+    named = re.findall(r"\S+\.md$", (REPOSITORY / "mkdocs.yml").read_text(), flags=re.MULTILINE)
+    there = [page.relative_to(DOCS).as_posix() for page in pages() if page != README]
+    assert sorted(named) == sorted(there)
+
+
+def test_a_page_that_the_source_names_is_there() -> None:
+    roots = [REPOSITORY / name for name in ("console", "agents", "training", "tests")]
+    files = [path for root in roots for path in root.rglob("*.py")]
+    named = {
+        page for path in files for page in re.findall(r"\bdocs/[\w/-]+\.md", path.read_text())
+    }
+    assert named
+    assert sorted(page for page in named if not (REPOSITORY / page).is_file()) == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.name)
+def test_lists_and_tables_are_read_alike_by_github_and_by_the_site(page: Path) -> None:
+    """Python-Markdown wants a blank line before them, and four blanks for what is inside an entry."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    begins = re.compile(r"(?:[*-]|\d+\.) |\|")
+    lost = [
+        line
+        for before, line in pairwise(text.splitlines())
+        if (begins.match(line) and re.match(r"[\w`[]|[*][*]", before) and not begins.match(before))
+        or re.match(r" {1,3}([*-] |\|)", line)
+    ]
+    assert lost == []
 
 
 def test_the_architecture_names_files_that_are_there() -> None:
     roots = [REPOSITORY / name for name in ("console", "agents", "training", "tests")]
     named = [
         code.rpartition("…")[2].strip("/")
-        for code in inline_code((REPOSITORY / "docs" / "architecture.md").read_text())
+        for code in inline_code((DOCS / "architecture.md").read_text())
         if re.fullmatch(r"[\w…/*]+\.py", code)
     ]
     assert named
@@ -66,7 +91,7 @@ def test_a_test_that_a_page_names_is_there() -> None:
 
 
 def test_the_configuration_that_is_shown_is_taken(home: Path, tmp_path: Path) -> None:
-    (shown,) = blocks((REPOSITORY / "docs" / "configuration.md").read_text(), "toml")
+    (shown,) = blocks((DOCS / "reference/configuration.md").read_text(), "toml")
     own = home / ".config" / "distconsole" / "distconsole.toml"
     own.parent.mkdir(parents=True)
     own.write_text(shown)

@@ -14,7 +14,7 @@ import pytest
 
 from distconsole.config.load import trust_as_it_is
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "outputs.md"
+DOCUMENT = Path(__file__).parents[2] / "docs/reference/json-events.md"
 JOB = """\
 import os, time
 from distconsole_training import report

@@ -6,7 +6,7 @@ A script may say of itself what cannot be seen from outside::
 
     report(loss=loss, accuracy=correct / len(batch), samples=len(batch))
 
-and it may be written with what ``docs/training.md`` describes (this needs torch)::
+and it may be written with what ``docs/guide/training.md`` describes (this needs torch)::
 
     from distconsole_training import evaluate, setup, strategy
 """

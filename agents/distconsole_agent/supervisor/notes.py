@@ -45,9 +45,7 @@ def leftover(pids: Sequence[int]) -> Note:
 
 
 def port_stranger(told: str) -> Note:
-    hint = (
-        "start the run again: it takes another port; see docs/security.md for who may listen there"
-    )
+    hint = "start the run again: it takes another port; see docs/site/security.md for who may listen there"
     return fail("run.port", told, hint)
 
 

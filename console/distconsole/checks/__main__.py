@@ -1,4 +1,4 @@
-"""``python -m distconsole.checks`` prints the tables of docs/checks.md."""
+"""``python -m distconsole.checks`` prints the tables of docs/reference/checks.md."""
 
 from __future__ import annotations
 

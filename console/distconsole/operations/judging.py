@@ -68,7 +68,7 @@ class Judge(Generic[Row]):
         if all(answer is None for answer in answers) and (answers or self._always_some):
             raise UnavailableError(
                 f"'{self._fail_if.text}' cannot be judged: of {len(answers)} {self._of} none is known to match or not",
-                "what it asks was not measured; docs/expressions.md says what each field needs",
+                "what it asks was not measured; docs/reference/expressions.md says what each field needs",
             )
         bad = [row for (_, row), answer in zip(wanted, answers, strict=True) if answer]
         verdict = ConditionJudged(

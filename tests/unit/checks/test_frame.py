@@ -43,7 +43,7 @@ from distconsole.model.reports import (
 )
 from distconsole.model.requests import Level
 
-DOCS = Path(__file__).parents[3] / "docs/checks.md"
+DOCS = Path(__file__).parents[3] / "docs/reference/checks.md"
 GROUPS = {
     *("ssh", "os", "python", "torch", "gpu", "mpi", "horovod", "slurm", "net", "coll", "clock"),
     *("fs", "script", "expect"),

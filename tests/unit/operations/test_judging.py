@@ -26,7 +26,7 @@ from distconsole.runs.store.store import RunStore
 from fakes.sessions import no_session
 
 SLOW = "step_ms.p95_run > 1.1 * median(step_ms.p95_run)"
-"""What docs/expressions.md gives for a script."""
+"""What docs/reference/expressions.md gives for a script."""
 
 
 def entries(rank: int, p95: float | None) -> Iterator[dict[str, object]]:

@@ -1,4 +1,4 @@
-"""docs/expressions.md has the fields that there are, and its examples mean something."""
+"""docs/reference/expressions.md has the fields that there are, and its examples mean something."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from distconsole.runs.conditions.load_fields import LOAD_FIELDS
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS
 from distconsole.runs.conditions.summary_fields import summary_fields
 
-PAGE = Path(__file__).parents[3] / "docs" / "expressions.md"
+PAGE = Path(__file__).parents[3] / "docs/reference/expressions.md"
 TABLES = (RANK_FIELDS, CHECK_FIELDS, LOAD_FIELDS, summary_fields())
 
 

@@ -110,7 +110,7 @@ def explain(check: str) -> str:
         near = nearest(check, [each.id for each in CATALOGUE])
         raise UsageError(
             f"there is no check {check}",
-            f"did you mean {near}?" if near else "see docs/checks.md",
+            f"did you mean {near}?" if near else "see docs/reference/checks.md",
         )
     needs = ", ".join(kind.group for kind in rule.needs)
     return "\n".join(
@@ -133,7 +133,7 @@ def explain_check(request: Explain) -> Iterator[Event]:
 
 
 def catalogue_tables() -> str:
-    """Return the tables at the end of docs/checks.md: all checks, a table for each group."""
+    """Return the tables at the end of docs/reference/checks.md: all checks, a table for each group."""
     lines = []
     for group, rules in by_key((rule.group, rule) for rule in CATALOGUE).items():
         lines += [f"## {group}", "", "| id | from level | catches | hint |", "|---|---|---|---|"]

@@ -1,4 +1,4 @@
-"""docs/keys.md has the keys that there are, no key hides another, and help tells them all."""
+"""docs/reference/keys.md has the keys that there are, no key hides another, and help tells them all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from distconsole.tui.prompt.keys import KEYS, REPLAY_KEYS, VIEWS, Key
 from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.views.help import PARTS_WITH_KEYS, help_page, part_keys, place_of
 
-PAGE = (Path(__file__).parents[4] / "docs" / "keys.md").read_text()
+PAGE = (Path(__file__).parents[4] / "docs/reference/keys.md").read_text()
 
 
 def keys_table(keys: tuple[Key, ...]) -> list[str]:
