@@ -31,10 +31,11 @@ def test_the_readme_is_read_in_one_go() -> None:
     assert [line for line in lines if len(line) > MAX_COLUMNS] == []
 
 
-def test_the_readme_shows_one_picture() -> None:
-    assert [link for link in links(README.read_text()) if link.endswith(".svg")] == [
-        "docs/images/run.svg"
-    ]
+@pytest.mark.parametrize("page", [README, DOCS / "index.md"], ids=lambda page: page.name)
+def test_the_picture_is_there_in_dark_and_in_light(page: Path) -> None:
+    shown = re.findall(r'(?:srcset|src)="([^"]+)"', page.read_text())
+    assert [Path(path).name for path in shown] == ["run-dark.svg", "run-light.svg"]
+    assert all((page.parent / path).is_file() for path in shown)
 
 
 def test_the_site_names_every_page() -> None:

@@ -15,9 +15,6 @@ import pytest
 
 import distconsole_training
 from distconsole.config.load import load_config
-from distconsole.grammar.pasting.read import read_command
-from distconsole.grammar.verbs import parse_args
-from distconsole.model import requests as ask
 from suite.pages import (
     CUT,
     INTERRUPTED,
@@ -32,7 +29,6 @@ from testbed import Testbed
 TEXT = README.read_text()
 SHOWN = shown_commands(TEXT)
 ON_HOSTS = "On your own machines"
-STARTERS = ("torchrun", "horovodrun", "mpirun", "srun")
 
 RUN_ID = re.compile(r"\btrain-\d{4}-[0-9a-f]{6}\b")
 
@@ -100,19 +96,6 @@ def type_command(command: str, bed: Testbed, until: str | None = None) -> tuple[
     finally:
         process.kill()
         process.wait()
-
-
-@pytest.mark.parametrize("words", our_words(), ids=" ".join)
-def test_a_command_is_one_of_the_grammar(words: list[str], project: Path) -> None:
-    request = parse_args(words)
-    assert not isinstance(request, ask.ShowHelp)
-
-
-@pytest.mark.parametrize(
-    "command", [c for c in inline_code(TEXT) if c.startswith(STARTERS) and " " in c]
-)
-def test_a_command_of_another_launcher_is_understood(command: str) -> None:
-    assert read_command(words_of(command)).script.startswith("train")
 
 
 @pytest.mark.parametrize("command", [s.command for s in SHOWN if s.command.startswith("make ")])

@@ -31,9 +31,9 @@ def pages() -> list[Path]:
     return [README, *sorted((REPOSITORY / "docs").rglob("*.md"))]
 
 
-def blocks(text: str, language: str) -> list[str]:
-    """Return the contents of the fenced blocks of a language."""
-    return [content for name, content in _FENCED.findall(text) if name == language]
+def blocks(text: str, *languages: str) -> list[str]:
+    """Return the contents of the fenced blocks of these languages; an empty one has none."""
+    return [content for name, content in _FENCED.findall(text) if name in languages]
 
 
 def shown_commands(text: str) -> list[Shown]:

@@ -1,8 +1,8 @@
 """``python tests/tui/screenshots.py [FOLDER]``: the pictures of README and docs, taken of real runs.
 
 Two embedded nodes, real SSH on loopback, a real check and a real training, in which one rank is
-slowed down for the picture of the run. The GPUs of the cluster view are the stand-in NVML's of the
-tests (``fakes.nvml``), because the machine that takes the pictures may have none. It asserts nothing.
+slowed down for the moving picture of the run. The GPUs of the cluster view are the stand-in NVML's of
+the tests (``fakes.nvml``), because the machine that takes the pictures may have none. It asserts nothing.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from distconsole.operations import Control, SessionSource, perform
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
 from distconsole.tui.app import ConsoleApp
+from distconsole.tui.theme.themes import DARK, LIGHT
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from fakes.nvml import build
+from suite.moving_picture import picture_of
 
 SIZE = (132, 36)
 DEADLINE_SECONDS = 240.0
@@ -94,20 +96,54 @@ def take_slow_rank(folder: Path) -> None:
 
 
 async def take_run(app: ConsoleApp, line: str, folder: Path) -> None:
-    """Take the run's view once the headline names a slow rank."""
+    """Take the run's view from its start until some time after the headline names a slow rank."""
+    film = Film(app)
     try:
         async with app.run_test(size=SIZE) as pilot:
             app.main.run_command(line)
             task = app.session.tasks[-1]
-            await reached(app, lambda: any("straggler" in f.check for f in task.run.findings))
+
+            def after(step: int) -> Callable[[], bool]:
+                return lambda: (task.run.steps or 0) > step
+
+            await reached(app, lambda: bool(task.run.ranks))
             app.main.show_view("run")
             app.main.run_command("clear", quiet=True)
-            await reached(app, lambda: (task.run.steps or 0) > 3 * SLOW_FROM_STEP)
-            take(app, folder / "run.svg")
+            await film.shoot(2)
+            for step in (10, SLOW_FROM_STEP // 2, SLOW_FROM_STEP - 20):
+                await reached(app, after(step))
+                await film.shoot(2)
+            await reached(app, lambda: any("straggler" in f.check for f in task.run.findings))
+            await film.shoot(3)
+            app.main.run_command("heat", quiet=True)
+            await film.shoot(3)
+            app.main.run_command("heat", quiet=True)
+            await reached(app, after(3 * SLOW_FROM_STEP))
+            await film.shoot(4)
+            film.write(folder, "run")
             task.control.stop()
             await pilot.pause()
     finally:
         app.session.end()
+
+
+class Film:
+    """Moments of a screen, in a dark and a light theme."""
+
+    def __init__(self, app: ConsoleApp) -> None:
+        self._app = app
+        self._frames: dict[str, list[tuple[str, float]]] = {DARK: [], LIGHT: []}
+
+    async def shoot(self, seconds: float) -> None:
+        """Take the screen as it is now, for so many seconds of the picture."""
+        for theme, frames in self._frames.items():
+            self._app.theme = theme
+            await drawn(self._app)
+            frames.append((self._app.export_screenshot(title="distconsole"), seconds))
+
+    def write(self, folder: Path, name: str) -> None:
+        for theme, frames in self._frames.items():
+            write(folder / f"{name}-{theme}.svg", picture_of(frames))
 
 
 async def take_cluster(folder: Path) -> None:
@@ -137,6 +173,11 @@ async def reached(app: ConsoleApp, ready: Callable[[], bool]) -> None:
         if time.monotonic() > deadline or app.session.tasks[-1].done:
             raise TimeoutError("the demo did not come that far: run 'distconsole demo' to see why")
         await asyncio.sleep(0.1)
+    await drawn(app)
+
+
+async def drawn(app: ConsoleApp) -> None:
+    """Wait until the screen shows what there is."""
     for _ in range(3):
         app.main.redraw()
         await asyncio.sleep(0.3)
@@ -144,7 +185,11 @@ async def reached(app: ConsoleApp, ready: Callable[[], bool]) -> None:
 
 def take(app: ConsoleApp, path: Path) -> None:
     """Write the screen to ``path``."""
-    app.save_screenshot(str(path))
+    write(path, picture_of([(app.export_screenshot(title="distconsole"), 1.0)]))
+
+
+def write(path: Path, picture: str) -> None:
+    path.write_text(picture)
     print(path)
 
 

@@ -1,0 +1,77 @@
+"""Each command of the pages is one that the grammar takes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from distconsole.errors import ConsoleError
+from distconsole.grammar.pasting.read import read_command
+from distconsole.grammar.verbs import VERBS, parse_args
+from suite.pages import README, REPOSITORY, blocks, inline_code, pages
+
+SHELLS = ("", "console", "sh")
+ENDS = ("|", "||", "&&", ";", "&", ">", ">>")
+PLACEHOLDERS = ("VERB", "OPTION", "[", "…")
+"""What stands for something else; such a command is not meant to be typed."""
+MENTIONS = [[verb] for verb in VERBS]
+"""A verb alone, in the middle of a sentence."""
+STARTERS = ("torchrun ", "horovodrun ", "mpirun ", "srun ", "python -m torch.distributed.launch ")
+
+
+def _commands(page: Path) -> Iterator[list[str]]:
+    """Yield what stands behind ``distconsole`` in each command of a page."""
+    text = page.read_text()
+    lines = [line for block in blocks(text, *SHELLS) for line in block.splitlines()]
+    for line in [*lines, *inline_code(text)]:
+        for found in re.finditer(r"(?:^|\$ |&& |\"|^\w+=\S+ )distconsole (.*)", line):
+            behind = found[1].partition('"')[0] if found[0].startswith('"') else found[1]
+            yield _until_the_end(shlex.split(behind, comments=True))
+
+
+def _until_the_end(words: list[str]) -> list[str]:
+    ends = [place for place, word in enumerate(words) if word in ENDS]
+    return words[: min(ends, default=len(words))]
+
+
+COMMANDS = sorted(
+    {
+        (page.relative_to(REPOSITORY).as_posix(), shlex.join(words))
+        for page in pages()
+        if page.name != "contributing.md"  # its commands are of verbs that a reader is to write
+        for words in _commands(page)
+        if words not in MENTIONS
+        and not any(mark in word for word in words for mark in PLACEHOLDERS)
+    }
+)
+
+
+def test_pages_show_commands() -> None:
+    assert len({page for page, _ in COMMANDS}) > 10
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS)
+def test_a_command_is_one_of_the_grammar(page: str, command: str) -> None:
+    try:
+        parse_args(shlex.split(command))
+    except ConsoleError as error:
+        pytest.fail(f"{page}: distconsole {command}: {error.message}")
+
+
+@pytest.mark.parametrize(
+    "command",
+    sorted(
+        {
+            code
+            for page in (README, REPOSITORY / "docs/start/from-torchrun.md")
+            for code in inline_code(page.read_text())
+            if code.startswith(STARTERS) and code.endswith(".py")
+        }
+    ),
+)
+def test_a_command_of_another_launcher_is_understood(command: str) -> None:
+    assert read_command(shlex.split(command)).script.startswith("train")
