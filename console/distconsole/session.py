@@ -171,7 +171,7 @@ class Session:
     def _transport(self, host: Host) -> Transport:
         if host.local:
             if self._local is None:
-                from distconsole.ssh.local_transport import LocalTransport  # noqa: PLC0415
+                from distconsole.ssh.transport import LocalTransport  # noqa: PLC0415
 
                 self._local = LocalTransport()
             return self._local

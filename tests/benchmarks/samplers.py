@@ -15,7 +15,7 @@ Sample = Callable[[], Any]
 
 def ours(pids: list[int]) -> Sample:
     """Host and GPUs, as the agent samples them."""
-    from distconsole_agent.telemetry.host import HostSampler
+    from distconsole_agent.telemetry.sampling import HostSampler
 
     host, gpus = HostSampler(), ours_gpu(pids)
     return lambda: (host.sample(), gpus())

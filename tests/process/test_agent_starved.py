@@ -11,7 +11,7 @@ import pytest
 from distconsole_agent.contract.refusal import Refusal
 from distconsole_agent.node_folder.folders import NodeFolders, open_node_dir, this_program
 from distconsole_agent.node_folder.runs import Runs
-from distconsole_agent.telemetry.watch import Sampling, Telemetry
+from distconsole_agent.telemetry.sampling import Sampling, Telemetry
 from fakes.agents import AgentNode, spec_of
 
 

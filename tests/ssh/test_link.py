@@ -19,7 +19,7 @@ from distconsole.rpc.link import NodeLink
 from distconsole.rpc.pack import agent_pack
 from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
-from distconsole.ssh.local_transport import LocalTransport
+from distconsole.ssh.transport import LocalTransport
 from fakes.sshd import wait_until
 
 

@@ -37,7 +37,7 @@ from distconsole_agent.server.shim_calls import inherit_environment
 from distconsole_agent.system.addresses import local_addresses
 from distconsole_agent.system.kernel_files import boot_id
 from distconsole_agent.system.procfs import user_name
-from distconsole_agent.telemetry.watch import Telemetry, memory_total, watch
+from distconsole_agent.telemetry.sampling import Telemetry, memory_total, watch
 
 _LOG = b'"kind":"log"'
 _KIND_WITHIN = 96

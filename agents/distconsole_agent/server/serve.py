@@ -33,7 +33,7 @@ from distconsole_agent.server.connection import (
 )
 from distconsole_agent.system import unix
 from distconsole_agent.system.descriptors import is_scarce, raise_limit
-from distconsole_agent.telemetry.watch import Sampling, Telemetry
+from distconsole_agent.telemetry.sampling import Sampling, Telemetry
 
 LOCK_SECONDS = 1.0
 """Somebody who only asks whether an agent lives holds its lock for an instant."""

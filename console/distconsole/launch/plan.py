@@ -21,7 +21,7 @@ from distconsole.launch.engines import (
 )
 from distconsole.launch.environment import verify_env
 from distconsole.launch.job import RUN_DIR, Job, PlacedNode, own_text
-from distconsole.launch.launchers import horovod, mpi, single, torch, torchrun
+from distconsole.launch.launchers import horovod, mpi, single, torch
 from distconsole.launch.script import ScriptTraits
 from distconsole.launch.slurm.srun import Allocation, below_slurm, is_one_a_node, plan_tasks
 from distconsole.launch.sync.send import Project
@@ -272,7 +272,7 @@ def _plan_nodes(
         case LauncherName.TORCH:
             return torch.plan_nodes(job), True
         case LauncherName.TORCHRUN:
-            return torchrun.plan_nodes(job), False
+            return torch.plan_torchruns(job), False
         case LauncherName.SINGLE | LauncherName.SLURM:
             return single.plan_nodes(job), not job.traits.spawns
         case LauncherName.HOROVOD:

@@ -12,9 +12,8 @@ from functools import cache
 from distconsole.config.spelling import nearest
 from distconsole.errors import AgentError, ConnectError, LinkLostError, NodeError, ResolveError
 from distconsole.model.cluster import Host
-from distconsole.ssh.known_hosts import KnownHosts, Lookup
+from distconsole.ssh.authentication import KnownHosts, Lookup, load_key, log_in
 from distconsole.ssh.lean_paramiko import paramiko
-from distconsole.ssh.login import load_key, log_in
 from distconsole.ssh.plain import plain_lines, quote
 from distconsole.ssh.sockets import WatchedStream, open_proxy_command, open_tcp
 from distconsole.ssh.ssh_config import SshConfig, SshOptions

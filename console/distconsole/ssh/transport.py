@@ -1,11 +1,20 @@
-"""What the console needs of a way to reach a machine."""
+"""What the console needs of a way to reach a machine, and the way to this one, which needs no SSH."""
 
 from __future__ import annotations
 
+import os
+import selectors
+import signal
+import subprocess
+import threading
+import time
 from collections.abc import Callable
-from typing import Protocol
+from contextlib import suppress
+from typing import IO, Protocol
 
+from distconsole.errors import AgentError, LinkLostError
 from distconsole.model.cluster import Host
+from distconsole.ssh.plain import plain_lines
 
 Clock = Callable[[], float]
 """Monotonic seconds."""
@@ -82,3 +91,144 @@ class Transport(Protocol):
     def close(self) -> None:
         """Close what connections share (jump hosts); does not raise."""
         ...
+
+
+STDERR_TAIL_BYTES = 8192
+END_SECONDS = 2.0
+"""How long a command may take to end once its stdin is closed."""
+
+
+class LocalTransport:
+    """Runs commands here."""
+
+    def connect(self, host: Host) -> LocalConnection:
+        return LocalConnection()
+
+    def close(self) -> None:
+        """Nothing is shared."""
+
+
+class LocalConnection:
+    """See ``Connection``."""
+
+    reached_at = ""
+    alive = True
+
+    def __init__(self) -> None:
+        self._channels: list[LocalChannel] = []
+
+    def open(self, command: str, timeout: float) -> LocalChannel:
+        try:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", command],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=os.path.expanduser("~"),  # noqa: PTH111 - where a login would start
+                start_new_session=True,
+                bufsize=0,
+            )
+        except OSError as error:
+            raise AgentError(f"cannot start a shell here: {error.strerror}") from None
+        channel = LocalChannel(process)
+        self._channels.append(channel)
+        return channel
+
+    def close(self) -> None:
+        for channel in self._channels:
+            channel.close()
+
+
+class LocalChannel:
+    """See ``Channel``."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self._stderr = bytearray()
+        self._closed = False
+        self._stderr_ended = False
+        # The reader closes the pipes itself, so that none is closed under its feet.
+        self._reading = threading.Lock()
+        self._writing = threading.Lock()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._stdin, self._stdout, self._errors = process.stdin, process.stdout, process.stderr
+        for pipe in (self._stdin, self._stdout, self._errors):
+            os.set_blocking(pipe.fileno(), False)
+
+    def recv(self, max_bytes: int, timeout: float) -> bytes:
+        deadline = time.monotonic() + timeout
+        with self._reading:
+            while not self._closed:
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    raise TimeoutError
+                # Short waits, so that a close from another thread is seen.
+                errors = [] if self._stderr_ended else [self._errors]
+                ready = _ready([self._stdout, *errors], selectors.EVENT_READ, min(left, 0.2))
+                if self._errors in ready:
+                    self._take_stderr()
+                if self._stdout in ready:
+                    return os.read(self._stdout.fileno(), max_bytes)
+        raise LinkLostError("the channel is closed")
+
+    def send(self, data: bytes, timeout: float) -> None:
+        deadline = time.monotonic() + timeout
+        rest = memoryview(data)
+        with self._writing:
+            while rest:
+                if self._closed:
+                    raise LinkLostError("the channel is closed")
+                try:
+                    rest = rest[os.write(self._stdin.fileno(), rest) :]
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        raise TimeoutError from None
+                    left = deadline - time.monotonic()
+                    _ready([self._stdin], selectors.EVENT_WRITE, min(left, 0.2))
+                except OSError:
+                    raise LinkLostError("the command has ended") from None
+
+    def stderr_tail(self) -> str:
+        with self._reading:
+            if not self._closed:
+                self._take_stderr()
+        return plain_lines(bytes(self._stderr).decode("utf-8", "replace")).strip()
+
+    def exit_code(self, timeout: float) -> int | None:
+        try:
+            code = self.process.wait(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            return None
+        return code if code >= 0 else 128 - code
+
+    def close(self) -> None:
+        self._closed = True
+        with self._writing, suppress(OSError):
+            self._stdin.close()
+        with self._reading:
+            for pipe in (self._stdout, self._errors):
+                with suppress(OSError):
+                    pipe.close()
+        try:
+            self.process.wait(timeout=END_SECONDS)
+        except subprocess.TimeoutExpired:
+            # Its own session: what it started on purpose to outlive it has left that session.
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def _take_stderr(self) -> None:
+        with suppress(BlockingIOError):
+            data = os.read(self._errors.fileno(), 65536)
+            self._stderr += data
+            self._stderr_ended = not data
+        del self._stderr[:-STDERR_TAIL_BYTES]
+
+
+def _ready(pipes: list[IO[bytes]], event: int, seconds: float) -> list[IO[bytes]]:
+    with selectors.DefaultSelector() as selector:
+        for pipe in pipes:
+            selector.register(pipe, event, pipe)
+        return [key.data for key, _ in selector.select(max(0.0, seconds))]

@@ -8,8 +8,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from distconsole.expression import ExpressionError, Field, Fields, Kind, Value, parse_condition
-from distconsole.expression.parse import MAX_CHARS, MAX_DEPTH
+from distconsole.expression import (
+    MAX_CHARS,
+    MAX_DEPTH,
+    ExpressionError,
+    Field,
+    Fields,
+    Kind,
+    Value,
+    parse_condition,
+)
 from distconsole.expression.units import Measure
 
 

@@ -17,7 +17,7 @@ from distconsole.launch.choose import choose_launcher, finish_choice
 from distconsole.launch.environment import mask_env, read_env_file, user_env
 from distconsole.launch.execute import node_spec
 from distconsole.launch.job import new_run_id
-from distconsole.launch.launchers.torchrun import OWN_LOGS
+from distconsole.launch.launchers.torch import OWN_LOGS
 from distconsole.launch.plan import LaunchHosts, PreparedLaunch, make_plan
 from distconsole.launch.script import ScriptTraits
 from distconsole.launch.show import dry_run_text, plan_event

@@ -21,7 +21,7 @@ from distconsole.operations.attach import attach, follow_run
 from distconsole.operations.control import Control
 from distconsole.operations.stored.history import show
 from distconsole.operations.stored.logs import logs
-from distconsole.runs.store.keeping import EntryWriter, encode_entry
+from distconsole.runs.following.follow import EntryWriter, encode_entry
 from distconsole.runs.store.run_file import RunRecord, StoredEntry
 from distconsole.runs.store.store import RunStore
 

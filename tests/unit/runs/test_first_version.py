@@ -104,7 +104,7 @@ def test_a_file_of_a_newer_version_is_refused_in_words_and_left_as_it_is(store: 
 
 
 def test_how_far_a_journal_is_known_is_kept(tmp_path: Path) -> None:
-    from distconsole.runs.store.keeping import EntryWriter
+    from distconsole.runs.following.follow import EntryWriter
 
     place = Place(63, "A", 37, 64, 100)
     with RunStore(tmp_path).create(RunRecord(RunId("run-1"), hosts=("a",))) as run_file:

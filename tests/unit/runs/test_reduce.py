@@ -23,8 +23,8 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.rpc.frames import JournalEntry
+from distconsole.runs.following.follow import encode_entry
 from distconsole.runs.reduce import RunReducer
-from distconsole.runs.store.keeping import encode_entry
 from distconsole.runs.summary import decode_entry
 
 T0 = 1_000_000.0

@@ -19,7 +19,6 @@ from distconsole.checks.engine.catalogue import (
     needs_of,
     select_rules,
 )
-from distconsole.checks.engine.reaching import connect
 from distconsole.checks.engine.report import make_report, write_files
 from distconsole.checks.engine.rule import Rule, Verdicts, judge
 from distconsole.checks.engine.target import PlanLaunch
@@ -30,19 +29,13 @@ from distconsole.checks.facts.network import BandwidthFacts, NameFacts, ReachFac
 from distconsole.checks.facts.node import Facts, LifeFacts, SshFacts
 from distconsole.checks.facts.script import SpeedFacts
 from distconsole.checks.fixes import proofs
-from distconsole.checks.gather import (
-    engine_jobs,
-    folder_stage,
-    gpu_stage,
-    pair_bandwidth,
-    reachability,
-    slurm_stage,
-)
+from distconsole.checks.gather import engine_jobs, pair_bandwidth, reachability, slurm_stage
 from distconsole.checks.gather.collective import Sweep
 from distconsole.checks.gather.context import CheckContext, expected_of
 from distconsole.checks.gather.engine_jobs import StartJob
+from distconsole.checks.gather.loads import load_gpus, measure_folders
 from distconsole.checks.gather.local_facts import ask_names, local_facts
-from distconsole.checks.gather.losses import leave_out, note_life
+from distconsole.checks.gather.reaching import connect, leave_out, note_life
 from distconsole.checks.rules.network.ssh import REACHING
 from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
 from distconsole.model.reports import CheckReport
@@ -71,8 +64,8 @@ STAGES = (
     Stage("slurm.munge", (MungeFacts,), slurm_stage.exchange),
     Stage("slurm.limits", (StepFacts,), lambda each: slurm_stage.step_limits(each, os.environ)),
     Stage("os.peer_names", (NameFacts,), ask_names),
-    Stage("fs.speed", (SpeedFacts,), folder_stage.measure),
-    Stage("gpu.pcie_load", (GpuLoadFacts,), gpu_stage.measure),
+    Stage("fs.speed", (SpeedFacts,), measure_folders),
+    Stage("gpu.pcie_load", (GpuLoadFacts,), load_gpus),
     REACH,
 )
 """One after the other; then come the jobs, and the bandwidth between pairs."""

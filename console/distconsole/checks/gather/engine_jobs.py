@@ -30,7 +30,7 @@ from distconsole.checks.gather.collective import (
     work_for,
 )
 from distconsole.checks.gather.context import CheckContext, add_answer
-from distconsole.checks.gather.losses import find_dead_links, leave_out_for
+from distconsole.checks.gather.reaching import find_dead_links, leave_out_for
 from distconsole.errors import ConsoleError, NodeError, PlanError
 from distconsole.model.cluster import Host
 from distconsole.model.findings import HostCure

@@ -15,7 +15,7 @@ from distconsole.checks.facts.node import Facts, KernelFacts, SshFacts, convert
 from distconsole.checks.gather.addresses import Endpoint, endpoints, endpoints_in, shared_networks
 from distconsole.checks.gather.context import CheckContext
 from distconsole.checks.gather.listeners import Listeners, Listening
-from distconsole.checks.gather.losses import is_lost, leave_out
+from distconsole.checks.gather.reaching import is_lost, leave_out
 from distconsole.checks.interfaces.panel import plan_untried
 from distconsole.checks.rules.software.ranks import DONE, last_stage
 from distconsole.model import outcome as fan

@@ -1,5 +1,323 @@
 """A run as one page of HTML that asks no network for anything."""
 
-from distconsole.formats.page.page import page_of
+from __future__ import annotations
+
+import base64
+import hashlib
+import statistics
+from collections import Counter
+from collections.abc import Iterator
+from importlib import resources
+from typing import Any, NamedTuple
+
+import jinja2
+from markupsafe import Markup
+from msgspec import UNSET
+
+from distconsole.formats.figures import bytes_text, number_text
+from distconsole.formats.page.heat import heat_map
+from distconsole.formats.page.plots import Plot, plot
+from distconsole.formats.page.words import (
+    findings_of,
+    first_failed_rank,
+    interesting_ranks,
+    verdict_of,
+)
+from distconsole.formats.settings import environment_of, settings_of, without_secrets
+from distconsole.model.run_events import RankState
+from distconsole.model.time_text import duration_text, is_time, utc_text
+from distconsole.runs.rank_view import RankView
+from distconsole.runs.report_data import LineEnds, ReportData
+from distconsole.runs.timeline import PHASE_ORDER, RunTimeline
+from distconsole.ssh.plain import plain_lines
 
 __all__ = ["page_of"]
+
+
+MAX_PLOTS = 12
+MAX_FINDINGS = 60
+MAX_RANKS_OF_LINES = 6
+MAX_HOSTS = 256
+MAX_NAMED_METRICS = 64
+MAX_TEXT_CHARS = 20_000
+"""Of one text on the page: a traceback, a value, an error."""
+PHASE_NAMES = {
+    "interpreter": "Python is up",
+    "import_torch": "torch is imported",
+    "init_process_group": "all ranks have met",
+    "first_step": "first step done",
+}
+
+
+class Column(NamedTuple):
+    """A column of the table of ranks."""
+
+    name: str
+    title: str
+    numeric: bool = True
+
+
+COLUMNS = (
+    Column("Rank", "Global rank"),
+    Column("Host", "Where it ran", numeric=False),
+    Column("GPU", "Its GPU there"),
+    Column("State", "How it ended, or how it is", numeric=False),
+    Column("Exit", "Exit code"),
+    Column("Steps", "Steps that it did"),
+    Column("Step ms", "Mean step time over the run"),
+    Column("Of fastest", "Mean step time over that of the fastest rank"),
+    Column("Data ms", "Waiting for data, in its last second"),
+    Column("Samples/s", "Mean over the run"),
+    Column("GPU %", "Utilisation, last seen"),
+    Column("GPU memory", "Last seen"),
+    Column("First step s", "From its start to the end of its first step"),
+)
+
+
+def page_of(data: ReportData, now: float) -> bytes:
+    """Return the page of a run, in UTF-8.
+
+    Args:
+        data: The run, with ``close`` called.
+        now: UNIX seconds.
+    """
+    style, script = _own("page.css"), _own("page.js")
+    environment = jinja2.Environment(
+        autoescape=True,
+        finalize=_clean,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    template = environment.from_string(_own("page.html"))
+    page = template.render(
+        style=Markup(style),  # noqa: S704 - our own file
+        script=Markup(script),  # noqa: S704 - our own file
+        style_hash=_hash(style),
+        script_hash=_hash(script),
+        **_content(data, now),
+    )
+    return page.encode("utf-8", "replace")
+
+
+def _content(data: ReportData, now: float) -> dict[str, Any]:
+    timeline = data.timeline
+    plan, end = timeline.plan, timeline.end
+    started = timeline.started if timeline.started is not None else now
+    plots = [each for each in _plots(data, started) if each is not None]
+    heat = heat_map(data.heat, started)
+    findings = findings_of(timeline)
+    metrics = sorted(timeline.metric_last)
+    return {
+        "title": timeline.name,
+        "run": timeline.run,
+        "written": utc_text(now),
+        "began": utc_text(started),
+        "ended": utc_text(end.t) if end is not None else "",
+        "verdict": verdict_of(data, now),
+        "findings": findings[:MAX_FINDINGS],
+        "more_findings": max(0, len(findings) - MAX_FINDINGS),
+        "plots": plots,
+        "last_metrics": [
+            (name, number_text(timeline.metric_last[name].value), timeline.metric_last[name].step)
+            for name in metrics[:MAX_NAMED_METRICS]
+        ],
+        "metric_count": len(metrics),
+        "heat": heat,
+        "columns": COLUMNS,
+        "ranks": [_rank(view, data) for view in _worst_first(timeline)],
+        "phases": _phases(timeline),
+        "settings": settings_of(plan) if plan is not None else [],
+        "environment": environment_of(plan) if plan is not None else [],
+        "hosts": list(_hosts(timeline)),
+        "more_hosts": max(0, len(_host_names(timeline)) - MAX_HOSTS),
+        "logs": list(_logs(data)),
+        "line_count": sum(ends.count for ends in data.lines.values()),
+        "records": data.records,
+        "data": {
+            "plots": [each.data() for each in plots],
+            "heat": heat.data() if heat is not None else None,
+        },
+    }
+
+
+def _plots(data: ReportData, started: float) -> Iterator[Plot | None]:
+    timeline = data.timeline
+    marks = [(each.t, f"restart {each.restart}") for each in data.restarts]
+    if timeline.end is not None and timeline.end.first_failure is not UNSET:
+        marks.append((timeline.end.t, "failure"))
+    favoured = [name for name in ("loss", "accuracy", "test_accuracy") if name in timeline.metrics]
+    others = sorted(name for name in timeline.metrics if name not in favoured)
+    for name in [*favoured, *others][: MAX_PLOTS - 3]:
+        series = timeline.metrics[name]
+        last = timeline.metric_last.get(name)
+        over = f"mean of {last.ranks:,} ranks" if last is not None and last.ranks > 1 else ""
+        yield plot(name, series, note=over)
+    until = timeline.last_t if timeline.end is None else timeline.end.t
+    time_axis: dict[str, Any] = {
+        "started": started,
+        "zero": True,
+        "marks": marks,
+        "until": until if is_time((until or 0.0) - started) else None,
+    }
+    ranks = len(timeline.ranks)
+    yield plot(
+        "Throughput", timeline.throughput, note="all ranks together", unit="samples/s", **time_axis
+    )
+    yield plot(
+        "Step time",
+        timeline.step_ms.series,
+        note=f"mean of {ranks:,} ranks",
+        unit="ms",
+        **time_axis,
+    )
+    yield plot(
+        "GPU utilisation",
+        timeline.gpu_use.series,
+        note="mean of the GPUs",
+        unit="%",
+        **time_axis,
+    )
+
+
+def _worst_first(timeline: RunTimeline) -> list[RankView]:
+    """Return the ranks in order, that which failed first and those that failed or stand still before all others."""
+    bad, first = (RankState.FAILED, RankState.STALLED), first_failed_rank(timeline)
+    return sorted(
+        timeline.ranks.values(),
+        key=lambda view: (view.rank != first, view.state not in bad, view.rank),
+    )
+
+
+def _state(view: RankView, timeline: RunTimeline) -> tuple[str, str]:
+    first = view.rank == first_failed_rank(timeline)
+    return "failed first" if first else view.state.value, view.state.value
+
+
+def _rank(view: RankView, data: ReportData) -> list[tuple[str, str]]:
+    """Return a rank's cells: what is shown, and what is sorted by."""
+    fastest = data.timeline.fastest
+    base = fastest.step_ms_run if fastest is not None else None
+    ratio = view.step_ms_run / base if view.step_ms_run is not None and base else None
+    memory = bytes_text(view.gpu_mem_used)
+    if memory and view.gpu_mem_total:
+        memory += f" of {bytes_text(view.gpu_mem_total)}"
+    first_step = view.phases.get("first_step")
+    return [
+        _sort_cell(view.rank),
+        (view.host, view.host),
+        _sort_cell(view.gpu),
+        _state(view, data.timeline),
+        _sort_cell(view.exit_code),
+        _sort_cell(view.steps or None, f"{view.steps:,}"),
+        _sort_cell(view.step_ms_run),
+        _sort_cell(ratio, f"{ratio:.2f}x" if ratio is not None else ""),
+        _sort_cell(view.data_ms),
+        _sort_cell(view.samples_s_run),
+        _sort_cell(view.gpu_util),
+        _sort_cell(view.gpu_mem_used, memory),
+        _sort_cell(first_step),
+    ]
+
+
+def _sort_cell(value: float | None, text: str | None = None) -> tuple[str, str]:
+    if value is None:
+        return "", ""
+    shown = (
+        text if text is not None else str(value) if isinstance(value, int) else number_text(value)
+    )
+    return shown, f"{value:.12g}"
+
+
+def _phases(timeline: RunTimeline) -> list[dict[str, Any]]:
+    """Return each phase of the start with the fastest, the middle and the slowest rank."""
+    found = []
+    longest = max((max(v.phases.values()) for v in timeline.ranks.values() if v.phases), default=0)
+    for phase in PHASE_ORDER:
+        known = [(v.phases[phase], v) for v in timeline.ranks.values() if phase in v.phases]
+        if not known:
+            continue
+        slowest, view = max(known, key=lambda each: (each[0], -each[1].rank))
+        seconds = [each for each, _ in known]
+        found.append(
+            {
+                "name": PHASE_NAMES[phase],
+                "ranks": len(known),
+                "fastest": duration_text(min(seconds)),
+                "middle": duration_text(statistics.median(seconds)),
+                "slowest": duration_text(slowest),
+                "who": f"rank {view.rank} on {view.host}",
+                "from": 100 * min(seconds) / (longest or 1),
+                "to": max(0.5, 100 * (slowest - min(seconds)) / (longest or 1)),
+                "at": 100 * statistics.median(seconds) / (longest or 1),
+            }
+        )
+    return found
+
+
+def _host_names(timeline: RunTimeline) -> list[str]:
+    planned = [each.host for each in timeline.plan.hosts] if timeline.plan is not None else []
+    return list(dict.fromkeys([*planned, *timeline.nodes]))
+
+
+def _hosts(timeline: RunTimeline) -> Iterator[tuple[str, ...]]:
+    ranks = Counter(view.host for view in timeline.ranks.values())
+    gpus: dict[str, list[str]] = {}
+    for gpu in sorted(timeline.gpus.values(), key=lambda each: each.gpu):
+        gpus.setdefault(gpu.host, []).append(gpu.name or "GPU")
+    for host in _host_names(timeline)[:MAX_HOSTS]:
+        node = timeline.nodes.get(host)
+        names = gpus.get(host, [])
+        kinds = ", ".join(f"{names.count(name)} x {name}" for name in dict.fromkeys(names))
+        yield (
+            host,
+            str(ranks[host]),
+            kinds or "none seen",
+            str(node.cpus or "") if node is not None else "",
+            bytes_text(node.mem_total) if node is not None else "",
+        )
+
+
+def _logs(data: ReportData) -> Iterator[dict[str, Any]]:
+    by_rank = {rank: (host, ends) for (rank, host), ends in data.lines.items()}
+    for rank, why in interesting_ranks(data.timeline, MAX_RANKS_OF_LINES):
+        if rank in by_rank:
+            host, ends = by_rank[rank]
+            yield _log(f"Rank {rank} on {host}", why, ends, data)
+    for (of, host), ends in data.lines.items():
+        if of is None:
+            yield _log(f"What started the ranks on {host}", "", ends, data)
+            return
+
+
+def _log(who: str, why: str, ends: LineEnds, data: ReportData) -> dict[str, Any]:
+    started = data.timeline.started or 0.0
+    return {
+        "who": who,
+        "why": why,
+        "first": [(_since(each.t - started), each.stream, each.text) for each in ends.first],
+        "left_out": ends.left_out,
+        "last": [(_since(each.t - started), each.stream, each.text) for each in ends.last],
+    }
+
+
+def _since(seconds: float) -> str:
+    return f"{max(0.0, seconds):.1f} s" if seconds < 600 else duration_text(seconds)
+
+
+def _clean(value: Any) -> Any:
+    """Make text harmless before it is escaped: no control characters, no secret, no endless line."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        if len(value) > MAX_TEXT_CHARS:
+            value = f"{value[:MAX_TEXT_CHARS]} …[{len(value) - MAX_TEXT_CHARS} more characters]"
+        return without_secrets(plain_lines(value))
+    return value
+
+
+def _own(name: str) -> str:
+    return resources.files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")

@@ -1,9 +1,11 @@
-"""env:// ranks that the agents start directly."""
+"""env:// ranks that the agents start directly, and torchrun on every node for jobs that restart their ranks."""
 
 from __future__ import annotations
 
 from distconsole.launch.job import (
     PORT,
+    RANK_NAMES,
+    RUN_DIR,
     Job,
     PlacedNode,
     extra_arguments,
@@ -15,7 +17,7 @@ from distconsole.model.names import Rank
 
 
 def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
-    """Return what each node starts: one process a rank, ranks in the order of hosts.
+    """Return what each node starts of a job without torchrun: one process a rank, ranks in the order of hosts.
 
     The variables are those of torch's ``env://`` initialisation and of torchrun, so that scripts and
     frameworks (Lightning) written for either find what they read.
@@ -52,3 +54,121 @@ def _plan_rank(job: Job, node: PlacedNode, local_rank: int) -> RankPlacement:
         argv=job.command(node.python, extra_arguments(job, rank, job.world_size, local_rank)),
         env={"RANK": str(rank), "LOCAL_RANK": str(local_rank), "ROLE_RANK": str(rank)},
     )
+
+
+PET_NAMES = tuple(
+    f"PET_{name}"
+    for name in (
+        *("NNODES", "NPROC_PER_NODE", "RDZV_BACKEND", "RDZV_ENDPOINT", "RDZV_ID", "RDZV_CONF"),
+        *("STANDALONE", "MAX_RESTARTS", "MONITOR_INTERVAL", "START_METHOD", "ROLE", "MODULE"),
+        *("NO_PYTHON", "RUN_PATH", "LOG_DIR", "REDIRECTS", "TEE", "NODE_RANK", "MASTER_ADDR"),
+        *("MASTER_PORT", "LOCAL_ADDR", "LOCAL_RANKS_FILTER", "LOGS_SPECS", "NUMA_BINDING"),
+    )
+)
+"""torchrun takes the default of every flag from such a variable (torch/distributed/run.py)."""
+
+OWN_LOGS = (
+    'if [ -d "${DISTCONSOLE_RUN_DIR-}/logs" ]; then distconsole_log="$DISTCONSOLE_RUN_DIR/pipes/rank-$RANK"; '
+    '[ -p "$distconsole_log.err" ] || distconsole_log="$DISTCONSOLE_RUN_DIR/logs/rank-$RANK"; '
+    'exec >>"$distconsole_log.out" 2>>"$distconsole_log.err"; fi; exec "$@"'
+)
+"""Gives each rank the pipes, which become log files, that ranks without an engine have, in the same process.
+
+torchrun's own ``--tee`` puts its prefix into the middle of lines, turns ``\\r`` into ``\\n`` and
+mixes the ranks. Where there is no run of ours (a pasted ``--dry-run``) they print as usual.
+"""
+
+
+OWN_STORE = """\
+export MASTER_ADDR="${{MASTER_ADDR#*/}}"
+[ "$MASTER_ADDR" != '{address}' ] || export MASTER_PORT=$(({port} + 1))
+"""
+"""Has the ranks of every round meet at the first node, at a port that its shim keeps for them.
+
+torchrun lets the ranks of all rounds use one store (before torch 2.4 and with
+TORCH_DISABLE_SHARE_RDZV_TCP_STORE: a port that may be taken before it is used), where a round
+reads what an earlier one has left, and keeps the address of the first round's first node
+(dynamic_rendezvous.py of torch 2.13).
+"""
+
+NEW_ROUND = """\
+if [ "$LOCAL_RANK" = 0 ] && [ -d "${DISTCONSOLE_ERRORS-}" ]; then
+mkdir -p "$DISTCONSOLE_ERRORS/past" && mv "$DISTCONSOLE_ERRORS"/*.json "$DISTCONSOLE_ERRORS/past"
+fi 2>/dev/null
+"""
+"""Puts aside what the ranks of the round before have raised: torchrun has dealt with that."""
+
+JOIN_SECONDS = 600
+LAST_CALL_SECONDS = 10
+STORE_SECONDS = 300
+BEAT_SECONDS = 3
+"""Of a dynamic rendezvous: for enough nodes to come; for further ones once there are enough; for the
+first node's torchrun to begin, which imports torch before it does; between two signs of life of a
+node, which is gone after three that are missing."""
+
+
+def plan_torchruns(job: Job) -> tuple[NodePlan, ...]:
+    """Return what each node starts: one torchrun.
+
+    With static rendezvous, so that the ranks are known beforehand and follow the order of hosts;
+    where the job may lose nodes, with the dynamic one, whose every round has ranks of its own.
+    """
+    return tuple(_plan_torchrun(job, node) for node in job.nodes)
+
+
+def _plan_torchrun(job: Job, node: PlacedNode) -> NodePlan:
+    own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"} if job.min_nodes is not None else {}
+    cleared = (*RANK_NAMES, "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", *PET_NAMES)
+    engine = RankPlacement(
+        rank=Rank(node.index), local_rank=0, argv=torchrun_command(job, node), env={}
+    )
+    return node_plan(job, node, (engine,), {**threads_env(node), **own_store}, cleared)
+
+
+def torchrun_command(job: Job, node: PlacedNode) -> tuple[str, ...]:
+    """Return the words of one node's torchrun."""
+    return (
+        *(node.python, "-m", "torch.distributed.run"),
+        *(_static(job, node) if job.min_nodes is None else _dynamic(job, node)),
+        *("--rdzv-id", job.run or "none", "--nproc-per-node", str(node.slots)),
+        *("--max-restarts", str(job.max_restarts), "--monitor-interval", "0.1"),
+        # Without a folder it makes one in /tmp and leaves it there.
+        *("--log-dir", f"{RUN_DIR}/torchrun"),
+        *("--no-python", "sh", "-c", _rank_script(job), "sh", *job.command(node.python)),
+    )
+
+
+def _static(job: Job, node: PlacedNode) -> tuple[str, ...]:
+    return (
+        *("--nnodes", str(len(job.nodes)), "--node-rank", str(node.index)),
+        *("--rdzv-backend", "static"),
+        *("--master-addr", job.master.endpoint.address, "--master-port", PORT),
+        *("--local-addr", node.endpoint.address),
+    )
+
+
+def _dynamic(job: Job, node: PlacedNode) -> tuple[str, ...]:
+    address = job.master.endpoint.address
+    host = f"[{address}]" if ":" in address else address
+    conf = {
+        "is_host": int(node is job.master),
+        "join_timeout": JOIN_SECONDS,
+        "last_call_timeout": LAST_CALL_SECONDS,
+        "read_timeout": STORE_SECONDS,
+        "keep_alive_interval": BEAT_SECONDS,
+    }
+    return (
+        *("--nnodes", f"{job.min_nodes}:{len(job.nodes)}"),
+        *("--rdzv-backend", "c10d", "--rdzv-endpoint", f"{host}:{PORT}"),
+        *("--rdzv-conf", ",".join(f"{name}={value}" for name, value in conf.items())),
+        # Ranks follow the order of these texts: with its number before it, that of the hosts.
+        *("--local-addr", f"{node.index:05d}/{node.endpoint.address}"),
+    )
+
+
+def _rank_script(job: Job) -> str:
+    rounds = NEW_ROUND if job.max_restarts or job.min_nodes is not None else ""
+    if job.min_nodes is None:
+        return rounds + OWN_LOGS
+    address = job.master.endpoint.address
+    return rounds + OWN_STORE.format(address=address, port=PORT) + OWN_LOGS

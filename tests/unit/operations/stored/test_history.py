@@ -31,7 +31,7 @@ from distconsole.operations import perform
 from distconsole.operations.launch.planner import exclude_hosts
 from distconsole.operations.stored.remote_runs import KnownRun, find_known
 from distconsole.rpc.frames import RunKnown
-from distconsole.runs.store.keeping import EntryWriter, encode_entry
+from distconsole.runs.following.follow import EntryWriter, encode_entry
 from distconsole.runs.store.run_file import RunRecord, StoredEntry
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import summarise

@@ -18,9 +18,9 @@ import pytest
 
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import EndState, RunEnded, RunEvents, RunFinding
+from distconsole.runs.following.follow import encode_entry
 from distconsole.runs.replay import recording as recordings
 from distconsole.runs.replay.recording import Recording, RunState, restore
-from distconsole.runs.store.keeping import encode_entry
 from distconsole.runs.store.planned import stored_plan
 from distconsole.runs.store.run_file import RunFile, RunRecord, StoredEntry
 from distconsole.runs.store.store import RunStore

@@ -14,7 +14,7 @@ import pytest
 from distconsole.errors import ConsoleError, RunNotFoundError
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Where
-from distconsole.runs.store.keeping import EntryWriter
+from distconsole.runs.following.follow import EntryWriter
 from distconsole.runs.store.run_file import RunRecord, StoredEntry
 from distconsole.runs.store.store import RunStore, meant
 

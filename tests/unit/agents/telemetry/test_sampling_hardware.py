@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from distconsole_agent.telemetry import host
+from distconsole_agent.telemetry import sampling
 
 
 def interface(root: Path, name: str, *marks: str, kind: int = 1) -> None:
@@ -36,7 +36,7 @@ def test_on_a_host_only_hardware_counts(tmp_path: Path) -> None:
     interface(tmp_path, "docker0", "bridge")
     interface(tmp_path, "veth12ab")
     names = ["lo", "eth0", "eth1", "bond0", "docker0", "veth12ab"]
-    assert host.network_interfaces(names, tmp_path) == {"eth0", "eth1"}
+    assert sampling.network_interfaces(names, tmp_path) == {"eth0", "eth1"}
 
 
 def test_in_a_container_what_is_not_stacked_counts(tmp_path: Path) -> None:
@@ -46,20 +46,20 @@ def test_in_a_container_what_is_not_stacked_counts(tmp_path: Path) -> None:
     interface(tmp_path, "eth0.5", "lower_eth0")
     interface(tmp_path, "br0", "bridge", "lower_eth0")
     names = ["lo", "eth0", "tun0", "eth0.5", "br0", "unknown"]
-    assert host.network_interfaces(names, tmp_path) == {"eth0"}
+    assert sampling.network_interfaces(names, tmp_path) == {"eth0"}
 
 
 def test_ip_over_infiniband_is_left_to_the_port_below(tmp_path: Path) -> None:
     interface(tmp_path, "eth0", "device")
     interface(tmp_path, "ib0", "device", kind=32)
-    assert host.without_infiniband(frozenset({"eth0", "ib0"}), tmp_path) == {"eth0"}
+    assert sampling.without_infiniband(frozenset({"eth0", "ib0"}), tmp_path) == {"eth0"}
 
 
 def test_rdma_ports_are_found_with_their_link_layer(tmp_path: Path) -> None:
     port(tmp_path, "mlx5_0", "InfiniBand", 1, 2)
     port(tmp_path, "mlx5_1", "Ethernet", 3, 4)
     (tmp_path / "class" / "infiniband" / "odd" / "ports" / "1").mkdir(parents=True)
-    ports = host.rdma_ports(tmp_path)
+    ports = sampling.rdma_ports(tmp_path)
     assert [one.infiniband for one in ports] == [True, False]
     assert [one.received.read_text() for one in ports] == ["1\n", "3\n"]
 
@@ -71,11 +71,11 @@ def test_disks_are_counted_once_below_volumes_and_partitions(tmp_path: Path) -> 
     disk(tmp_path, "md127")
     disk(tmp_path, "loop0")
     names = ["nvme0n1", "nvme0n1p1", "sda", "sda1", "dm-0", "md127", "loop0"]
-    assert host.whole_disks(names, tmp_path) == {"nvme0n1", "sda"}
+    assert sampling.whole_disks(names, tmp_path) == {"nvme0n1", "sda"}
 
 
 def test_disks_without_a_device_link_count_where_there_are_no_others(tmp_path: Path) -> None:
     disk(tmp_path, "vda")
     disk(tmp_path, "loop0")
     disk(tmp_path, "dm-0")
-    assert host.whole_disks(["vda", "vda1", "loop0", "dm-0"], tmp_path) == {"vda"}
+    assert sampling.whole_disks(["vda", "vda1", "loop0", "dm-0"], tmp_path) == {"vda"}

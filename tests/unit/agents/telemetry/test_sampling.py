@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from distconsole_agent.contract.protocol import NODE_FIELDS
-from distconsole_agent.telemetry.host import SURVEY_SECONDS, HostSampler
+from distconsole_agent.telemetry.sampling import SURVEY_SECONDS, HostSampler
 
 
 class Clock:

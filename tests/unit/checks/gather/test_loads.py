@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from distconsole.checks.facts.evidence import Outcome
 from distconsole.checks.facts.gpu import Gpu, GpuFacts, GpuLoadFacts
-from distconsole.checks.gather import gpu_stage
 from distconsole.checks.gather.context import CheckContext
+from distconsole.checks.gather.loads import load_gpus
 from distconsole.config.schema import Config
 from distconsole.errors import NodeError
 from distconsole.model.cluster import Cluster, Host
@@ -75,7 +75,7 @@ def test_a_suspect_is_measured_again_and_its_better_reading_counts() -> None:
     links = {"a": Link(first, [entry(1, rate=24.0)]), "b": Link([entry(0)])}
     context = context_of(links, {"a": ("U-0", "U-1"), "b": ("V-0",)})
 
-    assert sorted(gpu_stage.measure(context)) == ["a", "b"]
+    assert sorted(load_gpus(context)) == ["a", "b"]
     assert [args["uuids"] for _, args in links["a"].asked] == [[], ["U-1"]]
     assert len(links["b"].asked) == 1
     well, suspect = loads(context)["a"].gpus
@@ -87,7 +87,7 @@ def test_a_suspect_that_is_in_use_by_then_stays_as_it_was() -> None:
     used = {"index": 0, "uuid": "U-0", "skipped": "in use"}
     links = {"a": Link([entry(0, rate=12.0, width=8)], [used])}
     context = context_of(links, {"a": ("U-0",)})
-    list(gpu_stage.measure(context))
+    list(load_gpus(context))
     assert [(gpu.width, gpu.skipped) for gpu in loads(context)["a"].gpus] == [(8, "")]
 
 
@@ -96,7 +96,7 @@ def test_each_gpu_is_loaded_by_one_host_and_hosts_without_are_not_asked() -> Non
     gpus = {"a": ("U-0",), "b": ("U-0", "U-1"), "c": ("U-1", "U-0"), "d": ()}
     context = context_of(links, gpus)
 
-    list(gpu_stage.measure(context))
+    list(load_gpus(context))
     assert [args["uuids"] for name in "ab" for _, args in links[name].asked] == [[], ["U-1"]]
     assert missing(context, "c") == (Outcome.SKIPPED, "they are the GPUs of b")
     assert missing(context, "d") == (Outcome.SKIPPED, "no GPU")
@@ -106,7 +106,7 @@ def test_each_gpu_is_loaded_by_one_host_and_hosts_without_are_not_asked() -> Non
 def test_a_host_that_does_not_answer_costs_the_others_nothing() -> None:
     links = {"a": Link(NodeError("a: the connection is lost")), "b": Link([entry(0)])}
     context = context_of(links, {"a": ("U-0",), "b": ("V-0",)})
-    assert sorted(gpu_stage.measure(context)) == ["a", "b"]
+    assert sorted(load_gpus(context)) == ["a", "b"]
     assert missing(context, "a") == (Outcome.COULD_NOT_RUN, "a: the connection is lost")
     assert loads(context)["b"].gpus[0].measured
 
@@ -114,7 +114,7 @@ def test_a_host_that_does_not_answer_costs_the_others_nothing() -> None:
 def test_no_gpu_is_loaded_when_the_budget_is_over() -> None:
     links = {"a": Link()}
     context = context_of(links, {"a": ("U-0",)}, budget_seconds=2.0)
-    assert list(gpu_stage.measure(context)) == []
+    assert list(load_gpus(context)) == []
     assert missing(context, "a") == (Outcome.TIMED_OUT, "the budget was over")
     assert not links["a"].asked
 
@@ -133,7 +133,7 @@ def test_hosts_that_still_load_are_told_to_stop_when_nobody_waits() -> None:
 
     links = {"a": Link(once_the_other_has_begun), "b": Link(for_long)}
     context = context_of(links, {"a": ("U-0",), "b": ("V-0",)})
-    stage = gpu_stage.measure(context)
+    stage = load_gpus(context)
     assert next(stage) == "a"
     stage.close()  # type: ignore[attr-defined]
     over.set()
