@@ -1,33 +1,38 @@
-"""The hosts of one operation, and a link to each that it asks for."""
+"""The hosts of one operation, a link to each that it asks for, and the same thing asked of several at once."""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from distconsole.config.hosts import resolve_cluster
 from distconsole.config.load import load_config
 from distconsole.config.schema import Config
-from distconsole.errors import ConsoleError, UsageError
+from distconsole.errors import ConsoleError, UnreachableError, UsageError
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
-from distconsole.model.outcome import Failed, Outcome
+from distconsole.model.outcome import Failed, Ok, Outcome, failed
 from distconsole.model.requests import Where
-from distconsole.rpc.fanout import iter_outcomes
+from distconsole.rpc.fanout import fan_out, iter_outcomes
 from distconsole.ssh.transport import Connection, Transport
 
 if TYPE_CHECKING:
     from distconsole.rpc.link import NodeLink
 
+T = TypeVar("T")
+
 CONNECT_SECONDS = 120.0
 """Each node's deadline for everything up to the hand-shake, the push of the agent included."""
+
+NAMED_FAILURES = 8
+"""Hosts that an error names one by one."""
 
 
 class Session:
@@ -231,3 +236,50 @@ class SessionAhead:
         """Close the session unless it was lent."""
         if self._session is not None:
             self._session.close()
+
+
+def on_every(
+    session: Session,
+    hosts: Sequence[HostName],
+    act: Callable[[NodeLink], T],
+    seconds: float | None = None,
+) -> list[Outcome[T]]:
+    """Return what ``act`` gave on each host, in order; a link that is down is connected first.
+
+    ``act`` is done on a thread of its own for each host, and raises ``NodeError`` where the node
+    cannot; ``seconds`` is each node's deadline, and None leaves it to ``act``.
+    """
+    wanted = [host for name in hosts if (host := session.cluster.host(name)) is not None]
+
+    def act_on(host: Host) -> T:
+        link = session.link(host.name)
+        link.connect()
+        return act(link)
+
+    return fan_out(wanted, act_on, seconds=seconds)
+
+
+def require_all(outcomes: Sequence[Outcome[T]], doing: str) -> list[T]:
+    """Return the values if every node succeeded.
+
+    Raises UnreachableError, naming the nodes that did not, and why.
+    """
+    failures = failed(outcomes)
+    if failures:
+        raise UnreachableError(f"{doing}: {_name_failures(failures)}", _hints(failures))
+    return [outcome.value for outcome in outcomes if isinstance(outcome, Ok)]
+
+
+def _name_failures(failures: Sequence[Failed]) -> str:
+    # Some errors name their host already; once is enough.
+    named = [
+        f"{each.host}: {each.error.message.removeprefix(f'{each.host}: ')}"
+        for each in failures[:NAMED_FAILURES]
+    ]
+    more = len(failures) - len(named)
+    return "; ".join(named) + (f"; and {more} more hosts" if more else "")
+
+
+def _hints(failures: Sequence[Failed]) -> str:
+    hints = (each.error.hint for each in failures[:NAMED_FAILURES])
+    return "\n".join(dict.fromkeys(hint for hint in hints if hint))

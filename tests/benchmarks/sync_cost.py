@@ -22,13 +22,12 @@ from typing import Any
 from benchmarks.alone import run_alone
 from benchmarks.measure import Spread, alternate
 from distconsole.config.schema import Config
-from distconsole.launch.everywhere import on_every
 from distconsole.launch.sync.kept_code import KeptCode
 from distconsole.launch.sync.send import bring, gather
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.requests import Run
-from distconsole.session import Session
+from distconsole.session import Session, on_every
 from testbed import Testbed
 
 TARGET_SECONDS = 1.0

@@ -7,8 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from distconsole.formats.figures import ranks_text
-from distconsole.grammar.secrets import IN_URL, TOKEN
-from distconsole.launch.environment import HIDDEN, SECRET_NAME, mask_env
+from distconsole.grammar.secrets import HIDDEN, IN_URL, TOKEN, mask_env, may_be_secret
 from distconsole.model.requests import Run
 from distconsole.model.run_events import PlanMade
 
@@ -79,7 +78,7 @@ def _mask_line(line: str) -> str:
     hide_next = False
     for word in words:
         name, equals, value = word.partition("=")
-        secret = bool(SECRET_NAME.search(name.lstrip("-").replace("-", "_")))
+        secret = may_be_secret(name)
         if hide_next and not word.startswith("-"):
             shown.append(HIDDEN)
         elif equals and value and secret:
@@ -182,9 +181,7 @@ def _request_settings(request: Run) -> dict[str, str]:
 def _mask_arguments(arguments: Mapping[str, str]) -> dict[str, str]:
     """Return arguments without what their name, or they themselves, say is secret."""
     return {
-        name: HIDDEN
-        if SECRET_NAME.search(name.lstrip("-").replace("-", "_"))
-        else without_secrets(value)
+        name: HIDDEN if may_be_secret(name) else without_secrets(value)
         for name, value in arguments.items()
     }
 

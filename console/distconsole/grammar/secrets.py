@@ -1,13 +1,21 @@
-"""Which words of a line look like secrets, and the line with them masked."""
+"""Which names and words look like secrets, and lines and variables with them masked."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from distconsole.grammar.words import open_line, quote_word
 
 MASK = "•••"
 """Stands where a secret stood; a line with it is not done."""
+
+HIDDEN = "***"
+"""Stands for a value in what others may read: plans, pages, files."""
+
+_PERHAPS = re.compile(
+    r"(?i)token(?!s|i[sz])|secret|passw|passphrase|credential|private|api_?key|access_?key|auth|_key$|_pat$"
+)
 
 _ALWAYS = {
     *("secret", "secrets", "password", "passwd", "passphrase", "pwd", "credential", "credentials"),
@@ -46,6 +54,18 @@ def is_secret_name(name: str) -> bool:
     if low[-1:] == ["key"]:
         return before in _OF_KEY or (bool(before) and name.isupper())
     return False
+
+
+def may_be_secret(name: str) -> bool:
+    """Whether a variable or an option of this name may hold a secret: what others read hides more than a typed line."""
+    return bool(_PERHAPS.search(name.lstrip("-").replace("-", "_"))) or is_secret_name(name)
+
+
+def mask_env(env: Mapping[str, str]) -> dict[str, str]:
+    """Return ``env`` with the values hidden whose names say that they may be secret."""
+    return {
+        name: HIDDEN if value and may_be_secret(name) else value for name, value in env.items()
+    }
 
 
 def mask_secrets(line: str) -> str:

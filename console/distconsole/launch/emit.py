@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distconsole.errors import PlanError, UnavailableError
+from distconsole.grammar.secrets import may_be_secret
 from distconsole.launch.choose import Choice
-from distconsole.launch.environment import SECRET_NAME
 from distconsole.launch.job import OUTPUT_ENV, Job, option_pairs
 from distconsole.launch.launchers.single import fill_place
 from distconsole.launch.plan import PreparedLaunch
@@ -242,7 +242,7 @@ def _title(what: _Source) -> str:
 def _exports(what: _Source) -> str:
     lines = []
     for name, value in {**OUTPUT_ENV, **what.launch.env}.items():
-        if value and SECRET_NAME.search(name):
+        if value and may_be_secret(name):
             lines.append(f': "${{{name}:?is not written here: set it before}}"\nexport {name}')
         else:
             lines.append(f"export {name}={shlex.quote(value)}")

@@ -1,23 +1,16 @@
-"""The variables that a user gives to a job, from ``--env`` and ``--env-file``, and which hide."""
+"""The variables that a user gives to a job, from ``--env`` and ``--env-file``."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
 from pathlib import Path
 
 from distconsole.errors import ConfigError, UsageError
 from distconsole.model.requests import Run
 
 NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
-SECRET_NAME = re.compile(
-    r"(?i)(token|secret|passw|passphrase|credential|private|api_?key|access_?key|auth|_key$|_pat$)"
-)
-HIDDEN = "***"
 MAX_FILE_BYTES = 1024 * 1024
-VERIFY = "DISTCONSOLE_VERIFY"
-"""Tells the hook every how many steps a rank checks itself (``distconsole_training.records``)."""
 
 
 def user_env(request: Run) -> dict[str, str]:
@@ -32,11 +25,6 @@ def user_env(request: Run) -> dict[str, str]:
             raise UsageError(f"--env {name}=… is not a variable's name", "letters, digits and _")
         env[name] = value
     return env
-
-
-def verify_env(request: Run) -> dict[str, str]:
-    """Return the variable that has the ranks check themselves, where it is asked for."""
-    return {} if request.verify_sync is None else {VERIFY: str(request.verify_sync)}
 
 
 def read_env_file(path: Path) -> dict[str, str]:
@@ -73,14 +61,6 @@ def read_env_file(path: Path) -> dict[str, str]:
             raise ConfigError(f"{path}:{number}: not NAME=value", "one variable a line")
         env[name.strip()] = _unquote(value.strip(), path, number)
     return env
-
-
-def mask_env(env: Mapping[str, str]) -> dict[str, str]:
-    """Return ``env`` with the values hidden whose names say that they are secret."""
-    return {
-        name: HIDDEN if value and SECRET_NAME.search(name) else value
-        for name, value in env.items()
-    }
 
 
 def _unquote(value: str, path: Path, number: int) -> str:

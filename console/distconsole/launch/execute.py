@@ -11,14 +11,13 @@ from typing import Any
 
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, PlanError, RequestError, UnreachableError
-from distconsole.launch.everywhere import on_every, require_all
 from distconsole.launch.slurm.srun import step_command
 from distconsole.model.job import LaunchPlan
 from distconsole.model.names import HostName
 from distconsole.model.outcome import Outcome, failed
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.wire import NO_SCRIPT
-from distconsole.session import Session
+from distconsole.session import Session, on_every, require_all
 
 PREPARE_SECONDS = START_SECONDS = 60.0
 SLURM_SECONDS = 90.0

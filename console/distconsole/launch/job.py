@@ -14,7 +14,7 @@ from distconsole.launch.script import ScriptTraits
 from distconsole.model.cluster import Host
 from distconsole.model.job import NodePlan, RankPlacement
 from distconsole.model.names import Rank, RunId
-from distconsole.model.requests import PassArgs
+from distconsole.model.requests import PassArgs, Run
 
 MAX_STEM = 20
 _PLACEHOLDER = re.compile(r"(\{+)(port|run_dir)(\}+)")
@@ -35,6 +35,9 @@ FOREIGN_LAUNCHERS = (
 )
 """Removed from every rank's environment: a console started below torchrun would hand them on, and
 ``TORCHELASTIC_USE_AGENT_STORE`` keeps rank 0 from opening the store that the others wait for."""
+
+VERIFY = "DISTCONSOLE_VERIFY"
+"""Tells the hook every how many steps a rank checks itself (``distconsole_training.records``)."""
 
 RANK_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 
@@ -158,6 +161,11 @@ def network_env(node: PlacedNode) -> dict[str, str]:
 def threads_env(node: PlacedNode) -> dict[str, str]:
     """Return how many threads each rank may use: the machine's processors over its ranks."""
     return {"OMP_NUM_THREADS": str(max(1, node.facts.cpus // max(1, node.neighbours)))}
+
+
+def verify_env(request: Run) -> dict[str, str]:
+    """Return the variable that has the ranks check themselves, where it is asked for."""
+    return {} if request.verify_sync is None else {VERIFY: str(request.verify_sync)}
 
 
 def node_plan(

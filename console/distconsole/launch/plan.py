@@ -19,8 +19,7 @@ from distconsole.launch.engines import (
     refuse_mpi,
     refuse_own_name,
 )
-from distconsole.launch.environment import verify_env
-from distconsole.launch.job import RUN_DIR, Job, PlacedNode, own_text
+from distconsole.launch.job import RUN_DIR, Job, PlacedNode, own_text, verify_env
 from distconsole.launch.launchers import horovod, mpi, single, torch
 from distconsole.launch.script import ScriptTraits
 from distconsole.launch.slurm.srun import Allocation, below_slurm, is_one_a_node, plan_tasks

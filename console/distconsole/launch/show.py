@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from distconsole.launch.environment import mask_env
+from distconsole.grammar.secrets import mask_env
 from distconsole.launch.job import PORT, RUN_DIR, fill
 from distconsole.launch.launchers.horovod import AGENT
 from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement

@@ -17,14 +17,13 @@ from distconsole.errors import (
     UnknownHostKeyError,
     UsageError,
 )
-from distconsole.launch.everywhere import on_every, require_all
 from distconsole.model.cluster import Cluster
 from distconsole.model.events import Narration
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName
 from distconsole.model.outcome import failed
 from distconsole.model.requests import Where
-from distconsole.session import Session
+from distconsole.session import Session, on_every, require_all
 
 _NOT_REACHED = (
     ResolveError,

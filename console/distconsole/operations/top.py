@@ -10,7 +10,6 @@ from queue import Empty, Full, Queue
 from typing import TypeAlias
 
 from distconsole.errors import NodeError, UnreachableError
-from distconsole.launch.everywhere import on_every
 from distconsole.model.events import Event, HostStatus
 from distconsole.model.names import HostName
 from distconsole.model.outcome import failed, succeeded
@@ -23,7 +22,7 @@ from distconsole.rpc.frames import SampleBody
 from distconsole.rpc.wire import decode_as
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow, load_rows
 from distconsole.runs.samples import load_events
-from distconsole.session import Session
+from distconsole.session import Session, on_every
 
 News: TypeAlias = list[NodeSample | GpuSample] | HostStatus
 """The load of a host, or its state."""

@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from distconsole.errors import ConfigError, PlanError, UsageError
+from distconsole.grammar.secrets import mask_env
 from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.choose import choose_launcher, finish_choice
-from distconsole.launch.environment import mask_env, read_env_file, user_env
+from distconsole.launch.environment import read_env_file, user_env
 from distconsole.launch.execute import node_spec
 from distconsole.launch.job import new_run_id
 from distconsole.launch.launchers.torch import OWN_LOGS
@@ -426,8 +427,9 @@ def test_a_variable_name_that_is_none_is_refused() -> None:
 
 
 def test_names_that_sound_secret_are_hidden_and_empty_ones_shown() -> None:
-    shown = mask_env({"WANDB_API_KEY": "x", "PASSWORD": "", "PATH": "/bin", "MASTER_PORT": "1"})
-    assert shown == {"WANDB_API_KEY": "***", "PASSWORD": "", "PATH": "/bin", "MASTER_PORT": "1"}
+    shown = {"PASSWORD": "", "PATH": "/bin", "MASTER_PORT": "1", "TOKENIZERS_PARALLELISM": "false"}
+    hidden = dict.fromkeys(("WANDB_API_KEY", "HF_TOKEN", "--auth-header", "DB_PWD"), "x")
+    assert mask_env({**shown, **hidden}) == {**shown, **dict.fromkeys(hidden, "***")}
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distconsole.errors import AgentError, PlanError
-from distconsole.launch.everywhere import on_every, require_all
 from distconsole.launch.job import RUN_DIR
 from distconsole.launch.sync.code import Code, collect, project_root
 from distconsole.launch.sync.kept_code import KeptCode
@@ -25,7 +24,7 @@ from distconsole.model.requests import Run
 from distconsole.rpc.frames import Synced
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.wire import MAX_PIECES_BYTES, decode_as
-from distconsole.session import Session
+from distconsole.session import Session, on_every, require_all
 
 SYNC_SECONDS = 120.0
 """How long a node may take for one request."""

@@ -19,7 +19,6 @@ from distconsole.config.spelling import nearest
 from distconsole.errors import ConfigError, ConsoleError, PlanError, RunNotFoundError, UsageError
 from distconsole.launch.choose import choose_launcher
 from distconsole.launch.emit import emit
-from distconsole.launch.everywhere import on_every
 from distconsole.launch.execute import start
 from distconsole.launch.plan import LaunchHosts, PreparedLaunch
 from distconsole.launch.show import dry_run_text, plan_event
@@ -49,7 +48,7 @@ from distconsole.operations.watching import watch_run
 from distconsole.rpc.link import NodeLink
 from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
-from distconsole.session import Session
+from distconsole.session import Session, on_every
 
 SCRIPT_SECONDS = 3.0
 """A filesystem that does not say by then whether the script is there leaves it open."""

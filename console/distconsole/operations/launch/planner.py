@@ -20,7 +20,6 @@ from distconsole.launch.choose import (
 )
 from distconsole.launch.engines import Engines, engines_of
 from distconsole.launch.environment import user_env
-from distconsole.launch.everywhere import on_every, require_all
 from distconsole.launch.job import new_run_id
 from distconsole.launch.plan import LaunchHosts, PreparedLaunch, make_plan
 from distconsole.launch.slurm.srun import Allocation, below_slurm, inside
@@ -43,7 +42,7 @@ from distconsole.operations.launch.code_sync import (
 from distconsole.operations.sessions import connect_all
 from distconsole.operations.slurm.job import fit_to_job
 from distconsole.rpc.link import NodeLink
-from distconsole.session import Session
+from distconsole.session import Session, on_every, require_all
 
 PROBE_SECONDS = 30.0
 """A Python on a cold network disk takes its time."""

@@ -16,7 +16,6 @@ from distconsole.checks.facts.jobs import RankReport
 from distconsole.checks.gather.engine_jobs import EngineAnswer, EngineJob
 from distconsole.errors import NodeError
 from distconsole.launch.choose import choose_launcher
-from distconsole.launch.everywhere import on_every
 from distconsole.launch.execute import start, undo
 from distconsole.launch.plan import PreparedLaunch
 from distconsole.launch.script import ScriptTraits
@@ -28,7 +27,7 @@ from distconsole.rpc.frames import EndEntry, Entries, JournalEntry, LogEntry, St
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.pack import rank_script
 from distconsole.rpc.wire import decode_as
-from distconsole.session import Session
+from distconsole.session import Session, on_every
 
 WORKER = "distconsole-rank"
 """Stands for the ranks' script in the plan, as if it were a module."""

@@ -15,8 +15,9 @@ from typing import Any
 
 from distconsole.checks.engine.target import HostLaunch, Launch, LaunchNeeds, LaunchPath
 from distconsole.errors import ConsoleError, NodeError, PlanError
+from distconsole.grammar.secrets import HIDDEN, may_be_secret
 from distconsole.launch.choose import Choice, choose_launcher
-from distconsole.launch.environment import HIDDEN, SECRET_NAME, user_env
+from distconsole.launch.environment import user_env
 from distconsole.launch.job import PORT, RUN_DIR
 from distconsole.launch.plan import PreparedLaunch
 from distconsole.launch.script import ScriptTraits
@@ -261,7 +262,7 @@ def _hide_secrets(word: str) -> str:
     """Return a word of the command with the values hidden of variables that may be secret."""
 
     def shown(found: re.Match[str]) -> str:
-        return f"{found[1]}={HIDDEN}" if SECRET_NAME.search(found[1]) else found[0]
+        return f"{found[1]}={HIDDEN}" if may_be_secret(found[1]) else found[0]
 
     return ASSIGNED.sub(shown, word)
 

@@ -23,7 +23,6 @@ from typing import Any
 
 from distconsole.errors import ConsoleError, PlanError, UsageError
 from distconsole.launch.engines import engines_of
-from distconsole.launch.everywhere import on_every, require_all
 from distconsole.model.events import Event, Narration
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName
@@ -44,7 +43,7 @@ from distconsole.operations.setup.plan import (
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.wire import decode_as
 from distconsole.runs.store.store import RunStore
-from distconsole.session import Session
+from distconsole.session import Session, on_every, require_all
 
 PROBE_SECONDS = 30.0
 DOWNLOAD_SECONDS = 120.0

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from distconsole.errors import RunNotFoundError
-from distconsole.launch.everywhere import on_every
 from distconsole.model.names import RUN_ID_PATTERN, HostName, RunId
 from distconsole.model.outcome import Failed, failed, succeeded
 from distconsole.model.requests import Where
@@ -16,7 +15,7 @@ from distconsole.rpc.wire import decode_as
 from distconsole.runs.store.place import Place
 from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import meant
-from distconsole.session import Session
+from distconsole.session import Session, on_every
 
 RUNS_SECONDS = 15.0
 STATES = {"prepared": "running", "lost": "failed"}

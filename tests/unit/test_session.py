@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from distconsole.errors import PythonError, UnreachableError
-from distconsole.launch.everywhere import require_all
 from distconsole.model.names import HostName
 from distconsole.model.outcome import Failed
+from distconsole.session import require_all
 
 
 @pytest.mark.parametrize("message", ["gpu1: no python3", "no python3"])
