@@ -15,7 +15,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from distconsole.checks.engine.baseline import Passports
+from distconsole.checks.engine.baseline import Baselines
 from distconsole.checks.engine.run import run_check
 from distconsole.checks.gather.engine_jobs import EngineAnswer, EngineJob
 from distconsole.cli.main import exit_code_of, perform_headless
@@ -149,9 +149,9 @@ class Told:
         return next(line for line in self.text.splitlines() if line.split(":")[0] in heads)
 
 
-def go(way: Way, folder: Path, tmp_path: Path) -> tuple[Told, Passports]:
+def go(way: Way, folder: Path, tmp_path: Path) -> tuple[Told, Baselines]:
     """Make the check of ``way`` and let happen what is to happen."""
-    passports = Passports(tmp_path / "passports")
+    baselines = Baselines(tmp_path / "baselines")
     request = Check(
         level=way.level,
         only=way.only,
@@ -168,10 +168,10 @@ def go(way: Way, folder: Path, tmp_path: Path) -> tuple[Told, Passports]:
         if way.before is not None:
             way.before(going)
         events = run_check(
-            request, session, clock=going.clock, passports=passports, start=short_run
+            request, session, clock=going.clock, baselines=baselines, start=short_run
         )
         seen = list(followed(events, way, going))
-    return told_by(request, seen), passports
+    return told_by(request, seen), baselines
 
 
 def followed(events: Iterator[Event], way: Way, going: Going) -> Iterator[Event]:
@@ -219,7 +219,7 @@ def printed(request: Request, seen: list[Event]) -> str:
 def test_every_end_of_a_check_says_the_same_outcome(
     way: Way, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, home: Path
 ) -> None:
-    told, passports = go(way, tmp_path_factory.mktemp("e"), tmp_path)
+    told, baselines = go(way, tmp_path_factory.mktemp("e"), tmp_path)
     words = {"healthy": "healthy", "failed": "not healthy", "incomplete": "incomplete"}
     assert told.headline.split(":")[0] == words[way.outcome], told.text
     assert words[way.outcome] in told.screen
@@ -231,7 +231,7 @@ def test_every_end_of_a_check_says_the_same_outcome(
     assert any(bad.values()) == (way.outcome != "healthy")
     assert bool(bad["error"]) == (way.outcome == "incomplete")
     assert set(told.hostfile) <= set(way.passed), told.report.findings
-    assert all((passports.read(name) is None) == (way.outcome != "healthy") for name in BOTH)
+    assert all((baselines.read(name) is None) == (way.outcome != "healthy") for name in BOTH)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

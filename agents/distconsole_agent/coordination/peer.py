@@ -326,9 +326,7 @@ class Peer:
         offset_ns = there_ns - (sent_ns + round_trip_ns // 2)
         if round_trip_ns >= 0 and (self._best is None or round_trip_ns < self._best[0]):
             self._best = (round_trip_ns, offset_ns)
-            self._conversation.tell(
-                {"op": "clock", "offset_ns": offset_ns, "rtt_ns": round_trip_ns}
-            )
+            self._conversation.tell({"op": "clock", "offset_ns": offset_ns})
         if self._pings_left > 0:
             self._ping()
         elif not self._measured:

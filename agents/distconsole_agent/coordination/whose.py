@@ -10,6 +10,7 @@ import os
 import socket
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, Callable, NamedTuple
 
 from distconsole_agent.coordination.channel import LinkError
@@ -29,6 +30,7 @@ _QUESTION = struct.Struct("=BBBBI2s2s16s16sIII")
 _ANSWER = struct.Struct("=BBBB2s2s44xIIIII")
 """struct inet_diag_req_v2 and inet_diag_msg of linux/inet_diag.h (sock_diag(7))."""
 _ANY_STATE = _NO_COOKIE = 0xFFFFFFFF
+_PROTOCOL = socket.IPPROTO_TCP
 _SECONDS = 2.0
 
 End = tuple[str, int]
@@ -134,15 +136,29 @@ def _holder(near: End, far: End) -> Holder | None:
     family = socket.AF_INET if len(packed[0]) == 4 else socket.AF_INET6
     ports = [port.to_bytes(2, "big") for _address, port in (near, far)]
     try:
-        return _ask_kernel(family, ports, packed)
+        holder = _ask_kernel(family, ports, packed)
+        if holder is not None or _has_inet_diag():
+            return holder
     except OSError:
-        return _read_table(family, ports, packed)
+        pass
+    return _read_table(family, ports, packed)
+
+
+@lru_cache(maxsize=1)
+def _has_inet_diag() -> bool:
+    """Whether this kernel knows TCP sockets by sock_diag: one without says of ours, too, that there is none."""
+    with socket.socket() as own:
+        own.bind(("127.0.0.1", 0))
+        own.listen(1)
+        port = own.getsockname()[1].to_bytes(2, "big")
+        addresses = [_pack_address("127.0.0.1"), bytes(4)]
+        return _ask_kernel(socket.AF_INET, [port, bytes(2)], addresses) is not None
 
 
 def _ask_kernel(family: int, ports: list[bytes], addresses: list[bytes]) -> Holder | None:
     """Ask by sock_diag(7). Raises OSError where the kernel cannot answer."""
     question = _QUESTION.pack(
-        *(family, socket.IPPROTO_TCP, 0, 0, _ANY_STATE, *ports, *addresses),
+        *(family, _PROTOCOL, 0, 0, _ANY_STATE, *ports, *addresses),
         *(0, _NO_COOKIE, _NO_COOKIE),
     )
     header = _HEADER.pack(_HEADER.size + len(question), _SOCK_DIAG_BY_FAMILY, _REQUEST, 0, 0)

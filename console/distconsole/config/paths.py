@@ -36,7 +36,7 @@ def state_dir() -> Path:
     return Path(platformdirs.user_state_dir(APP))
 
 
-def passports_dir() -> Path:
+def baselines_dir() -> Path:
     """Return the folder of what hosts looked like when they last passed a check."""
     return state_dir() / "passports"
 

@@ -11,6 +11,8 @@ from distconsole.config.paths import config_dir, replace_file
 from distconsole.errors import ConfigError
 
 MAX_LINE_CHARS = 8192
+"""A longer line is not kept, and the prompt takes none."""
+
 MAX_STARTUP_LINES = 200
 ALIASES_HEAD = "# What the verb 'alias' keeps: NAME = LINE\n"
 

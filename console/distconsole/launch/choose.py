@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from distconsole.errors import PlanError
 from distconsole.launch.engines import MPI, Engines, has_gloo
-from distconsole.launch.script import ScriptTraits
+from distconsole.model.job import ScriptTraits
 from distconsole.model.names import HostName
 from distconsole.model.requests import LauncherName, PassArgs, Run
 

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from distconsole.launch.addresses import Endpoint, NodeFacts
-from distconsole.launch.script import ScriptTraits
 from distconsole.model.cluster import Host
-from distconsole.model.job import NodePlan, RankPlacement
+from distconsole.model.job import NodePlan, RankPlacement, ScriptTraits
 from distconsole.model.names import Rank, RunId
 from distconsole.model.requests import PassArgs, Run
 

@@ -21,11 +21,10 @@ from distconsole.launch.engines import (
 )
 from distconsole.launch.job import RUN_DIR, Job, PlacedNode, own_text, verify_env
 from distconsole.launch.launchers import horovod, mpi, single, torch
-from distconsole.launch.script import ScriptTraits
 from distconsole.launch.slurm.srun import Allocation, below_slurm, is_one_a_node, plan_tasks
 from distconsole.launch.sync.send import Project
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.job import LaunchPlan, NodePlan
+from distconsole.model.job import LaunchPlan, NodePlan, ScriptTraits
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import LauncherName, PassArgs, Run, count_of_hosts
 

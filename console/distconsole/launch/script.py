@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from pathlib import Path
 
+from distconsole.model.job import ScriptTraits
 from distconsole.model.requests import Run
 
 MAX_SOURCE_BYTES = 4 * 1024 * 1024
@@ -15,45 +15,6 @@ DISTRIBUTED_MODELS = {"DistributedDataParallel", "FullyShardedDataParallel", "fu
 NOT_READ = ("sys.stdin.isatty", "sys.stdin.fileno", "sys.stdin.close")
 """What is done with standard input without reading it."""
 SLURM_NAMES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NODEID")
-
-
-@dataclass(frozen=True, slots=True)
-class ScriptTraits:
-    """What was found in a script; options are as it declares them, and empty where it does not.
-
-    Attributes:
-        readable: Whether the source could be read and parsed here; nothing else holds if not.
-        elastic: It uses elastic Horovod (``hvd.elastic``).
-        torch: It imports torch, or something that is built on it.
-        distributed: It initialises torch.distributed, or uses a library that does.
-        data_parallel: It wraps a model in ``nn.DataParallel`` (one process, all GPUs of a node), and opens no process group.
-        spawns: It starts its own ranks (``mp.spawn``).
-        spawn_flag: The flag without which it does not.
-        slurm: It reads ``SLURM_PROCID`` or the like.
-        backend: The backend of its process group where the source fixes it, in lower case.
-    """
-
-    readable: bool = False
-    horovod: bool = False
-    elastic: bool = False
-    mpi: bool = False
-    torch: bool = False
-    distributed: bool = False
-    data_parallel: bool = False
-    spawns: bool = False
-    spawn_flag: str = ""
-    slurm: bool = False
-    local_rank: str = ""
-    init_method: str = ""
-    rank: str = ""
-    world_size: str = ""
-    stdin: bool = False
-    backend: str = ""
-
-    @property
-    def meets_by_arguments(self) -> bool:
-        """Whether it declares all that ranks need to meet."""
-        return bool(self.init_method and self.rank and self.world_size)
 
 
 def find_traits(request: Run) -> ScriptTraits:

@@ -1,10 +1,49 @@
-"""A job as asked for and as placed: values that the planner makes and the executor reads."""
+"""A job as its script wants it and as placed: values that the planner makes and the executor reads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from distconsole.model.names import HostName, Rank, RunId
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptTraits:
+    """What was found in a script; options are as it declares them, and empty where it does not.
+
+    Attributes:
+        readable: Whether the source could be read and parsed here; nothing else holds if not.
+        elastic: It uses elastic Horovod (``hvd.elastic``).
+        torch: It imports torch, or something that is built on it.
+        distributed: It initialises torch.distributed, or uses a library that does.
+        data_parallel: It wraps a model in ``nn.DataParallel`` (one process, all GPUs of a node), and opens no process group.
+        spawns: It starts its own ranks (``mp.spawn``).
+        spawn_flag: The flag without which it does not.
+        slurm: It reads ``SLURM_PROCID`` or the like.
+        backend: The backend of its process group where the source fixes it, in lower case.
+    """
+
+    readable: bool = False
+    horovod: bool = False
+    elastic: bool = False
+    mpi: bool = False
+    torch: bool = False
+    distributed: bool = False
+    data_parallel: bool = False
+    spawns: bool = False
+    spawn_flag: str = ""
+    slurm: bool = False
+    local_rank: str = ""
+    init_method: str = ""
+    rank: str = ""
+    world_size: str = ""
+    stdin: bool = False
+    backend: str = ""
+
+    @property
+    def meets_by_arguments(self) -> bool:
+        """Whether it declares all that ranks need to meet."""
+        return bool(self.init_method and self.rank and self.world_size)
 
 
 @dataclass(frozen=True, slots=True)

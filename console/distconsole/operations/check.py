@@ -8,12 +8,12 @@ from pathlib import Path
 
 import msgspec
 
-from distconsole.checks.engine.baseline import Passports
+from distconsole.checks.engine.baseline import Baselines
 from distconsole.checks.engine.catalogue import explain_check
 from distconsole.checks.engine.run import run_check
 from distconsole.checks.fixes.cures import exports, mca_env
 from distconsole.config.load import needs_no_trust, project_file, trust_as_it_is
-from distconsole.config.paths import PROJECT_FILE, passports_dir
+from distconsole.config.paths import PROJECT_FILE, baselines_dir
 from distconsole.config.schema import Config
 from distconsole.config.writing import Entry, add_entries
 from distconsole.errors import ConfigError, UsageError
@@ -36,9 +36,9 @@ def check(request: Check, sessions: SessionSource, began: float | None = None) -
     began = time.monotonic() if began is None else began
     plan = make_planner(request, request.target) if request.target is not None else None
     with sessions(request.where) as session:
-        passports = Passports(passports_dir())
+        baselines = Baselines(baselines_dir())
         events = run_check(
-            request, session, passports=passports, start=short_run, plan=plan, began=began
+            request, session, baselines=baselines, start=short_run, plan=plan, began=began
         )
         if request.write_profile is None:
             yield from events

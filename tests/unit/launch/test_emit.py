@@ -11,8 +11,7 @@ from distconsole.errors import PlanError, UnavailableError
 from distconsole.launch.choose import choose_launcher
 from distconsole.launch.emit import emit
 from distconsole.launch.plan import PreparedLaunch
-from distconsole.launch.script import ScriptTraits
-from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement
+from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement, ScriptTraits
 from distconsole.model.names import HostName, Rank, RunId
 from distconsole.model.requests import EmitKind, LauncherName, PassArgs, Run, Where
 

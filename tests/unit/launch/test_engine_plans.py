@@ -18,11 +18,10 @@ from distconsole.launch.engines import Engines, MpiBuild
 from distconsole.launch.execute import node_spec
 from distconsole.launch.launchers.mpi import AS_RANK, TORCH_NAMES
 from distconsole.launch.plan import LaunchHosts, PreparedLaunch, make_plan
-from distconsole.launch.script import ScriptTraits
 from distconsole.launch.show import dry_run_text, plan_event
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.job import LaunchPlan
+from distconsole.model.job import LaunchPlan, ScriptTraits
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import LauncherName, Run
 

@@ -19,7 +19,7 @@ from distconsole.launch.engines import (
     refuse_mpi,
     refuse_own_name,
 )
-from distconsole.launch.script import ScriptTraits
+from distconsole.model.job import ScriptTraits
 from distconsole.model.names import HostName
 from distconsole.model.requests import LauncherName
 

@@ -20,11 +20,10 @@ from distconsole.launch.execute import node_spec
 from distconsole.launch.job import new_run_id
 from distconsole.launch.launchers.torch import OWN_LOGS
 from distconsole.launch.plan import LaunchHosts, PreparedLaunch, make_plan
-from distconsole.launch.script import ScriptTraits
 from distconsole.launch.show import dry_run_text, plan_event
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.job import LaunchPlan
+from distconsole.model.job import LaunchPlan, ScriptTraits
 from distconsole.model.names import RUN_ID_PATTERN, HostName, RunId
 from distconsole.model.requests import LauncherName, PassArgs, Run
 from distconsole_agent.supervisor.processes import fill

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from distconsole.launch.choose import choose_launcher, settle_controller
-from distconsole.launch.script import ScriptTraits, read_traits, traits_of
+from distconsole.launch.script import read_traits, traits_of
+from distconsole.model.job import ScriptTraits
 from distconsole.model.requests import LauncherName, PassArgs, Run
 
 

@@ -195,7 +195,9 @@ def test_a_stream_that_ended_while_paused_is_read_to_its_end(
     assert rest() == [1, 2, 3, 4]
 
 
-def test_bytes_bound_a_stream_too(talk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_is_paused_also_when_too_many_bytes_wait(
+    talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(streams, "MAX_BYTES", 1000)
     conversation, channel = talk
     stream = conversation.stream("follow", {"run": "r", "after": 0})

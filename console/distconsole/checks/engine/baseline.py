@@ -77,7 +77,7 @@ FactGroups = Mapping[str, Mapping[str, object]]
 """A host's facts, group by group, as in ``check --json``."""
 
 
-class Passport(msgspec.Struct, frozen=True, kw_only=True):
+class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """One host at its last green check, at ``t`` in UNIX seconds.
 
     Attributes:
@@ -138,9 +138,9 @@ def _name(item: object, index: int) -> str:
     return next((str(named[key]) for key in NAMED_BY if named.get(key)), str(index))
 
 
-def differences(host: str, passport: Passport, facts: FactGroups) -> tuple[ChangeReport, ...]:
+def differences(host: str, baseline: Baseline, facts: FactGroups) -> tuple[ChangeReport, ...]:
     """Return what differs where both looked; ``was`` or ``now`` is empty where it is new or gone."""
-    was, now, looked = passport.marks, marks_of(facts), set(passport.fields)
+    was, now, looked = baseline.marks, marks_of(facts), set(baseline.fields)
     both = [
         field
         for field in fields_of(facts)
@@ -158,8 +158,8 @@ def _within(field: str, mark: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Passports:
-    """The passports in ``folder``, which need not exist.
+class Baselines:
+    """The baselines in ``folder``, which need not exist.
 
     Attributes:
         launch: Of hosts as they were for this launch, with its variables; empty for the hosts by themselves.
@@ -168,11 +168,11 @@ class Passports:
     folder: Path
     launch: str = ""
 
-    def read(self, host: str) -> Passport | None:
-        """Return a host's passport; None where there is none that can be read."""
+    def read(self, host: str) -> Baseline | None:
+        """Return a host's baseline; None where there is none that can be read."""
         try:
             with self._path(host).open("rb") as file:
-                return msgspec.json.decode(file.read(MAX_BYTES), type=threadsafe(Passport))
+                return msgspec.json.decode(file.read(MAX_BYTES), type=threadsafe(Baseline))
         except (OSError, msgspec.DecodeError):
             return None
 
@@ -181,7 +181,7 @@ class Passports:
 
         A disk that is full costs the next comparison and nothing else.
         """
-        known = self.read(host) or Passport(t=t, marks={})
+        known = self.read(host) or Baseline(t=t, marks={})
         seen = fields_of(facts)
         rest = {
             mark: told
@@ -189,9 +189,9 @@ class Passports:
             if not any(_within(field, mark) for field in seen)
         }
         fields = [field for field in known.fields if field not in seen]
-        passport = Passport(t=t, marks={**rest, **marks_of(facts)}, fields=(*fields, *seen))
+        baseline = Baseline(t=t, marks={**rest, **marks_of(facts)}, fields=(*fields, *seen))
         with contextlib.suppress(OSError):
-            self._write(self._path(host), msgspec.json.encode(passport))
+            self._write(self._path(host), msgspec.json.encode(baseline))
 
     def _write(self, path: Path, text: bytes) -> None:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -229,17 +229,17 @@ class Passports:
         return self.folder / f"{name}.json"
 
 
-def compare_passports(report: CheckReport, passports: Passports) -> CheckReport:
+def compare_with_baselines(report: CheckReport, baselines: Baselines) -> CheckReport:
     """Return ``report`` with what has changed since the last one that was green."""
     facts = {name: host.facts for name, host in report.hosts.items() if host.reachable}
     if report.target is not None:
-        passports = Passports(passports.folder, f"{report.target.launcher} {report.target.script}")
+        baselines = Baselines(baselines.folder, f"{report.target.launcher} {report.target.script}")
         if report.target.refused:  # nothing is known of the variables that it would set
             facts = {name: {**each, "env": {}} for name, each in facts.items()}
     if report.ok:
         for name in facts:
-            passports.keep(name, facts[name], time.time())
+            baselines.keep(name, facts[name], time.time())
         return report
     failed = [host for finding in report.findings for host in finding.hosts]
-    last_passed, changes = passports.since(facts, failed)
+    last_passed, changes = baselines.since(facts, failed)
     return msgspec.structs.replace(report, changes=changes, last_passed=last_passed)

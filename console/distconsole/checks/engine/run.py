@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from distconsole.checks.engine.baseline import Passports, compare_passports
+from distconsole.checks.engine.baseline import Baselines, compare_with_baselines
 from distconsole.checks.engine.catalogue import (
     CATALOGUE,
     at_level,
@@ -76,17 +76,17 @@ def run_check(
     request: Check,
     session: Session,
     clock: Callable[[], float] = time.monotonic,
-    passports: Passports | None = None,
+    baselines: Baselines | None = None,
     start: StartJob | None = None,
     sweep: Sweep | None = None,
     plan: PlanLaunch | None = None,
     began: float | None = None,
 ) -> Iterator[Event]:
-    """Judge the hosts of ``session``, and compare them with their ``passports``.
+    """Judge the hosts of ``session``, and compare them with their ``baselines``.
 
     Args:
         clock: Monotonic seconds.
-        passports: What the hosts were when they last passed; None compares with nothing.
+        baselines: What the hosts were when they last passed; None compares with nothing.
         start: How a short job is started; without it there is none.
         sweep: What collective jobs do instead of what the level says.
         plan: Plans the launch that is to be checked; None where there is none.
@@ -111,7 +111,9 @@ def run_check(
     except KeyboardInterrupt as interrupt:
         yield from checking.conclude_early()
         report = yield from checking.conclude(interrupt)
-    yield CheckEnded(report=report if passports is None else compare_passports(report, passports))
+    yield CheckEnded(
+        report=report if baselines is None else compare_with_baselines(report, baselines)
+    )
 
 
 class _Job(NamedTuple):

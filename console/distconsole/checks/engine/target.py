@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from distconsole.model.cluster import Host
+from distconsole.model.job import ScriptTraits
 from distconsole.model.reports import TargetHost, TargetReport
 from distconsole.session import Session
 
@@ -34,22 +35,6 @@ class HostLaunch:
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchNeeds:
-    """What the script itself says it needs, as far as it can be read here.
-
-    Attributes:
-        backend: ``gloo`` or ``nccl`` where it fixes one.
-    """
-
-    readable: bool = False
-    horovod: bool = False
-    mpi: bool = False
-    torch: bool = False
-    distributed: bool = False
-    backend: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class LaunchPath:
     """A path among the script's arguments, the option that gives it, and whether it is written to."""
 
@@ -67,6 +52,7 @@ class Launch:
         path: The script on the hosts, or a module's name.
         root: Where its imports begin.
         auto: Whether the launcher was chosen and not asked for.
+        traits: What the script itself says, as far as it can be read here.
         port: The rendezvous port that is fixed; None where ``run`` finds one that is free.
         fixed_by: What fixes it.
         address: Where ranks are told to meet, if they are; in the words of the user.
@@ -86,7 +72,7 @@ class Launch:
     launcher: str = ""
     why: str = ""
     auto: bool = True
-    needs: LaunchNeeds = LaunchNeeds()
+    traits: ScriptTraits = field(default_factory=ScriptTraits)
     hosts: Mapping[str, HostLaunch] = field(default_factory=dict)
     port: int | None = None
     fixed_by: str = ""
@@ -121,7 +107,7 @@ class Launch:
         engine = check.partition(".")[0]
         if self.refused or not self.launcher:
             return ""
-        horovod = self.launcher == "horovod" or self.needs.horovod
+        horovod = self.launcher == "horovod" or self.traits.horovod
         if engine == "horovod" and not horovod:
             return "the launch uses no Horovod"
         by_mpi = self.launcher == "mpi" and "mpi" not in check
@@ -129,7 +115,11 @@ class Launch:
             return "the launch uses Horovod by mpirun"
         if engine == "mpi" and self.launcher != "mpi":
             return "the launch uses no MPI"
-        if engine == "coll" and self.launcher in ("horovod", "mpi") and not self.needs.distributed:
+        if (
+            engine == "coll"
+            and self.launcher in ("horovod", "mpi")
+            and not self.traits.distributed
+        ):
             return f"the launch uses {self.launcher}, not torch's process group"
         return ""
 

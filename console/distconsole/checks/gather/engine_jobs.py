@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from distconsole.checks.engine.target import LaunchNeeds
 from distconsole.checks.facts.evidence import HostEvidence, Outcome
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.jobs import (
@@ -270,8 +269,8 @@ def _backend(context: CheckContext, hosts: tuple[Host, ...]) -> str:
     """Return what torch's ranks talk by: NCCL where each has a GPU of its own, unless the launch says Gloo."""
     view = context.view()
     gpus, torches = view.of(GpuFacts), view.of(TorchFacts)
-    needs = context.launch.needs if context.launch is not None else LaunchNeeds()
-    nccl = needs.backend != "gloo" and all(
+    fixed = context.launch.traits.backend if context.launch is not None else ""
+    nccl = fixed != "gloo" and all(
         host.name in gpus
         and gpus[host.name].count >= (host.slots or 1)
         and torches[host.name].cuda is not None

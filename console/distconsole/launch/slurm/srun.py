@@ -17,9 +17,8 @@ from distconsole.errors import PlanError
 from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.choose import Choice, choose_by_traits
 from distconsole.launch.job import Job
-from distconsole.launch.script import ScriptTraits
 from distconsole.model.cluster import Cluster
-from distconsole.model.job import NodePlan
+from distconsole.model.job import NodePlan, ScriptTraits
 from distconsole.model.names import HostName
 from distconsole.model.requests import LauncherName, Run
 

@@ -16,7 +16,6 @@ from distconsole.errors import ConsoleError, PlanError
 from distconsole.launch.choose import Choice
 from distconsole.launch.engines import MPI, refuse_horovod
 from distconsole.launch.plan import LaunchHosts, PreparedLaunch
-from distconsole.launch.script import ScriptTraits
 from distconsole.model.events import (
     BenchEnded,
     BenchProgress,
@@ -28,6 +27,7 @@ from distconsole.model.events import (
     Spread,
 )
 from distconsole.model.findings import Severity
+from distconsole.model.job import ScriptTraits
 from distconsole.model.names import HostName
 from distconsole.model.requests import Bench, LauncherName, Run, StrategyName
 from distconsole.model.run_events import (

@@ -13,7 +13,6 @@ from distconsole.config.paths import code_dir
 from distconsole.errors import PlanError, UsageError
 from distconsole.launch.script import (
     MAX_SOURCE_BYTES,
-    ScriptTraits,
     find_traits,
     module_files,
     traits_of,
@@ -30,7 +29,7 @@ from distconsole.launch.sync.send import (
 )
 from distconsole.model.cluster import Cluster
 from distconsole.model.events import Narration
-from distconsole.model.job import LaunchPlan
+from distconsole.model.job import LaunchPlan, ScriptTraits
 from distconsole.model.names import RunId
 from distconsole.model.requests import Run
 from distconsole.operations.control import Control

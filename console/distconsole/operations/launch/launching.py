@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 from msgspec import UNSET
 
-from distconsole.checks.engine.baseline import Passports
-from distconsole.config.paths import passports_dir
+from distconsole.checks.engine.baseline import Baselines
+from distconsole.config.paths import baselines_dir
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConfigError, ConsoleError, PlanError, RunNotFoundError, UsageError
 from distconsole.launch.choose import choose_launcher
@@ -330,10 +330,10 @@ def _make_record(request: Run, asked: Run, planned: PlanMade, session: Session) 
 
 def _encode_host_facts(links: Iterable[NodeLink]) -> bytes:
     """Return host -> fact -> value as JSON: what the agents say, and what the last check found."""
-    passports = Passports(passports_dir())
+    baselines = Baselines(baselines_dir())
     facts: dict[str, dict[str, str]] = {}
     for link in links:
-        known = passports.read(link.host.name)
+        known = baselines.read(link.host.name)
         told = {
             name: v
             for name, v in (known.marks if known else {}).items()

@@ -18,9 +18,8 @@ from distconsole.errors import NodeError
 from distconsole.launch.choose import choose_launcher
 from distconsole.launch.execute import start, undo
 from distconsole.launch.plan import PreparedLaunch
-from distconsole.launch.script import ScriptTraits
 from distconsole.model.findings import HostCure
-from distconsole.model.job import LaunchPlan, NodePlan
+from distconsole.model.job import LaunchPlan, NodePlan, ScriptTraits
 from distconsole.model.requests import LauncherName, Run
 from distconsole.operations.launch.planner import ask_engines, collect_facts, plan_launch
 from distconsole.rpc.frames import EndEntry, Entries, JournalEntry, LogEntry, StateEntry

@@ -13,18 +13,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from distconsole.checks.engine.target import HostLaunch, Launch, LaunchNeeds, LaunchPath
+from distconsole.checks.engine.target import HostLaunch, Launch, LaunchPath
 from distconsole.errors import ConsoleError, NodeError, PlanError
 from distconsole.grammar.secrets import HIDDEN, may_be_secret
 from distconsole.launch.choose import Choice, choose_launcher
 from distconsole.launch.environment import user_env
 from distconsole.launch.job import PORT, RUN_DIR
 from distconsole.launch.plan import PreparedLaunch
-from distconsole.launch.script import ScriptTraits
 from distconsole.launch.slurm.srun import inside
 from distconsole.launch.sync.send import Project, script_path
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.job import LaunchPlan, NodePlan
+from distconsole.model.job import LaunchPlan, NodePlan, ScriptTraits
 from distconsole.model.requests import Check, LauncherName, Run, Target, count_of_hosts
 from distconsole.operations.launch.code_sync import (
     collect_project,
@@ -43,9 +42,6 @@ MAX_SOURCES, MAX_SOURCE_CHARS = 300, 512 * 1024
 """Files, and characters of them all, that travel for a check of code that ``--sync`` would bring."""
 
 ENGINE_SECONDS = 6.0
-NEEDS = ("readable", "horovod", "mpi", "torch", "distributed", "backend")
-"""What a check judges of what the script says about itself."""
-
 ASKED_FOR = "asked for"
 """The reason for a launcher that was named (``choose_launcher``)."""
 
@@ -199,7 +195,7 @@ class Targeting:
             launcher=launcher,
             why=why,
             auto=run.launcher is LauncherName.AUTO,
-            needs=LaunchNeeds(*(getattr(known.traits, name) for name in NEEDS)),
+            traits=known.traits,
             hosts={host.name: self._host(host, nodes.get(host.name), session) for host in hosts},
             **self._rendezvous(run),
             nic=run.nic,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from distconsole.config.hostfile import NamedHost, host_text, read_list
 from distconsole.config.ranges import RangeError
+from distconsole.config.shortcuts import MAX_LINE_CHARS
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, NodeError, UnreachableError
 from distconsole.grammar.drafts import (
@@ -19,7 +20,6 @@ from distconsole.grammar.drafts import (
 from distconsole.grammar.options import NAMES_OF_HOSTS
 from distconsole.model.cluster import Host
 from distconsole.tui.launch_form.plan_preview import PlanPreview
-from distconsole.tui.prompt.history import MAX_LINE_CHARS
 from distconsole.tui.terminal.sanitize import one_line
 
 QUIET_BEATS = 3

@@ -7,12 +7,11 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from distconsole.config.shortcuts import MAX_LINE_CHARS
 from distconsole.grammar.secrets import mask_secrets
 from distconsole.tui.terminal.sanitize import one_line
 
 MAX_HISTORY = 1000
-MAX_LINE_CHARS = 8192
-"""A longer line is not kept, and the prompt takes none."""
 
 MAX_READ_BYTES = 4 << 20
 

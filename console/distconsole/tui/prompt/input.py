@@ -12,9 +12,10 @@ from textual.message import Message
 from textual.suggester import Suggester
 from textual.widgets import Input
 
+from distconsole.config.shortcuts import MAX_LINE_CHARS
 from distconsole.grammar import Completion
 from distconsole.tui.prompt.completer import LineCompleter
-from distconsole.tui.prompt.history import MAX_LINE_CHARS, History
+from distconsole.tui.prompt.history import History
 from distconsole.tui.terminal.sanitize import one_line
 from distconsole.tui.widgets.offer_list import Offer, OfferList
 

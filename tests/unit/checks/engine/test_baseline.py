@@ -7,8 +7,8 @@ import pytest
 
 from distconsole.checks.engine.baseline import (
     MAX_CHANGES,
-    Passport,
-    Passports,
+    Baseline,
+    Baselines,
     differences,
     marks_of,
 )
@@ -67,11 +67,11 @@ def test_what_lasts_is_kept_and_what_changes_by_itself_is_not() -> None:
 
 
 def test_a_change_names_what_was_and_what_is(tmp_path: Path) -> None:
-    passports = Passports(tmp_path / "passports")
+    baselines = Baselines(tmp_path / "baselines")
     for host in ("a", "b"):
-        passports.keep(host, facts(), T0)
+        baselines.keep(host, facts(), T0)
     older = facts(torch={"present": True, "version": "2.12.1"}, python={"packages": {"timm": "1"}})
-    t, changes = passports.since({"a": facts(), "b": older})
+    t, changes = baselines.since({"a": facts(), "b": older})
     assert t == T0
     assert changes == (
         ChangeReport(host="b", what="python.packages.numpy", was="2.4.6", now=""),
@@ -81,34 +81,34 @@ def test_a_change_names_what_was_and_what_is(tmp_path: Path) -> None:
 
 
 def test_what_was_not_looked_at_is_neither_a_change_nor_forgotten(tmp_path: Path) -> None:
-    passports = Passports(tmp_path)
-    passports.keep("a", facts(), T0)
+    baselines = Baselines(tmp_path)
+    baselines.keep("a", facts(), T0)
     quick = {"os": facts()["os"]}
-    assert passports.since({"a": quick})[1] == ()
-    passports.keep("a", quick, T0 + 9)
-    assert passports.since({"a": facts()})[1] == ()
-    assert passports.since({"a": facts(torch={"version": "3"})})[0] == T0 + 9
+    assert baselines.since({"a": quick})[1] == ()
+    baselines.keep("a", quick, T0 + 9)
+    assert baselines.since({"a": facts()})[1] == ()
+    assert baselines.since({"a": facts(torch={"version": "3"})})[0] == T0 + 9
 
 
 def test_what_a_quicker_level_does_not_ask_is_neither_a_change_nor_forgotten(
     tmp_path: Path,
 ) -> None:
-    passports = Passports(tmp_path)
+    baselines = Baselines(tmp_path)
     loaded = {"present": True, "version": "0.28.1", "built": {"mpi": True, "gloo": True}}
-    passports.keep("a", facts(horovod=loaded), T0)
+    baselines.keep("a", facts(horovod=loaded), T0)
     quick = facts(horovod={"present": True, "version": "0.28.1"})
-    assert passports.since({"a": quick})[1] == ()
-    passports.keep("a", quick, T0 + 9)
+    assert baselines.since({"a": quick})[1] == ()
+    baselines.keep("a", quick, T0 + 9)
     without = facts(horovod={**loaded, "built": {"mpi": False, "gloo": True}})
-    assert [change.what for change in passports.since({"a": without})[1]] == ["horovod.built.mpi"]
+    assert [change.what for change in baselines.since({"a": without})[1]] == ["horovod.built.mpi"]
 
 
 def test_launches_are_compared_with_themselves_however_long_their_names(tmp_path: Path) -> None:
     script = "/shared/" + "project/" * 30 + "train.py"
     for launcher in ("mpi", "torchrun"):
-        of_launch = Passports(tmp_path, f"{launcher} {script}")
+        of_launch = Baselines(tmp_path, f"{launcher} {script}")
         of_launch.keep("a", {"env": {"variables": {"FOR": launcher}}}, T0)
-    mpi = Passports(tmp_path, f"mpi {script}")
+    mpi = Baselines(tmp_path, f"mpi {script}")
     assert mpi.since({"a": {"env": {"variables": {"FOR": "mpi"}}}})[1] == ()
 
 
@@ -119,57 +119,57 @@ def test_a_full_disk_leaves_no_halves_behind(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "replace", full)
-    Passports(tmp_path).keep("a", facts(), T0)
+    Baselines(tmp_path).keep("a", facts(), T0)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_hosts_that_failed_come_first_and_one_that_was_set_up_anew_is_bounded(
     tmp_path: Path,
 ) -> None:
-    passports = Passports(tmp_path)
+    baselines = Baselines(tmp_path)
     for host in ("a", "b"):
-        passports.keep(host, facts(), T0)
+        baselines.keep(host, facts(), T0)
     many = facts(python={"packages": {f"p{index}": "1" for index in range(500)}})
-    changes = passports.since({"a": many, "b": many}, ["b"])[1]
+    changes = baselines.since({"a": many, "b": many}, ["b"])[1]
     assert [change.host for change in changes] == ["b"] * MAX_CHANGES + ["a"] * MAX_CHANGES
 
 
 def test_a_variable_is_new_where_there_was_none_before(tmp_path: Path) -> None:
-    passports = Passports(tmp_path)
-    passports.keep("a", facts(env={"variables": {}}), T0)
+    baselines = Baselines(tmp_path)
+    baselines.keep("a", facts(env={"variables": {}}), T0)
     now = facts(env={"variables": {"NCCL_DEBUG": "INFO"}})
-    assert [change.what for change in passports.since({"a": now})[1]] == [
+    assert [change.what for change in baselines.since({"a": now})[1]] == [
         "env.variables.NCCL_DEBUG"
     ]
 
 
-def test_what_an_older_passport_knew_nothing_of_has_not_changed() -> None:
-    older = Passport(t=T0, marks={"os.kernel": "6.1", "python.packages.numpy": "2.4.6"})
+def test_what_an_older_baseline_knew_nothing_of_has_not_changed() -> None:
+    older = Baseline(t=T0, marks={"os.kernel": "6.1", "python.packages.numpy": "2.4.6"})
     now = facts(python={"packages": {"numpy": "2.5"}, "executable": "/usr/bin/python3"})
     assert [change.what for change in differences("a", older, now)] == ["python.packages.numpy"]
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b'{"t": "x"}', b"[1]"])
-def test_a_broken_passport_is_none(tmp_path: Path, text: bytes) -> None:
+def test_a_broken_baseline_is_none(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "a.json").write_bytes(text)
-    passports = Passports(tmp_path)
-    assert passports.read("a") is None
-    assert passports.since({"a": facts()}) == (None, ())
+    baselines = Baselines(tmp_path)
+    assert baselines.read("a") is None
+    assert baselines.since({"a": facts()}) == (None, ())
 
 
 def test_a_host_has_a_file_of_its_own_whatever_it_is_called(tmp_path: Path) -> None:
-    passports = Passports(tmp_path)
-    passports.keep("../x/y", {"os": {"kernel": "1"}}, T0)
+    baselines = Baselines(tmp_path)
+    baselines.keep("../x/y", {"os": {"kernel": "1"}}, T0)
     assert [path.name for path in tmp_path.iterdir()] == ["..%2Fx%2Fy.json"]
-    (change,) = passports.since({"../x/y": {"os": {"kernel": "2"}}})[1]
+    (change,) = baselines.since({"../x/y": {"os": {"kernel": "2"}}})[1]
     assert (change.what, change.was, change.now) == ("os.kernel", "1", "2")
 
 
 def test_a_folder_that_cannot_be_made_costs_nothing_else(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("somebody's")
-    passports = Passports(tmp_path / "file" / "below")
-    passports.keep("a", facts(), T0)
-    assert passports.read("a") is None
+    baselines = Baselines(tmp_path / "file" / "below")
+    baselines.keep("a", facts(), T0)
+    assert baselines.read("a") is None
     assert (tmp_path / "file").read_text() == "somebody's"
 
 

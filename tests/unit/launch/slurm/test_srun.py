@@ -12,7 +12,6 @@ from distconsole.launch.choose import choose_launcher
 from distconsole.launch.engines import Engines, MpiBuild
 from distconsole.launch.execute import node_spec
 from distconsole.launch.plan import LaunchHosts, PreparedLaunch, make_plan
-from distconsole.launch.script import ScriptTraits
 from distconsole.launch.slurm.srun import (
     Allocation,
     JobState,
@@ -24,7 +23,7 @@ from distconsole.launch.slurm.srun import (
 )
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.job import LaunchPlan
+from distconsole.model.job import LaunchPlan, ScriptTraits
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import LauncherName, Run
 

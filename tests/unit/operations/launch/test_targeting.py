@@ -96,7 +96,7 @@ def test_a_script_is_planned_as_run_does_it(folder: Path) -> None:
     launch = launch_of("check --env NCCL_DEBUG=INFO train.py --data ./train.py")
     assert (launch.launcher, launch.auto, launch.world_size) == ("torch", True, 4)
     assert (launch.path, launch.workdir) == (str(folder / "train.py"), str(folder))
-    assert (launch.needs.backend, launch.needs.distributed) == ("nccl", True)
+    assert (launch.traits.backend, launch.traits.distributed) == ("nccl", True)
     first = launch.hosts["a"]
     assert (first.address, first.interface, first.ranks) == ("10.0.0.1", "eth0", (0, 1))
     assert first.env["NCCL_SOCKET_IFNAME"] == "=eth0"

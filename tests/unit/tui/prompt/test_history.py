@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from distconsole.config.shortcuts import MAX_LINE_CHARS
 from distconsole.grammar.secrets import MASK
-from distconsole.tui.prompt.history import MAX_HISTORY, MAX_LINE_CHARS, History
+from distconsole.tui.prompt.history import MAX_HISTORY, History
 from distconsole.tui.terminal.sanitize import one_line
 
 

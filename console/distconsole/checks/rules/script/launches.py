@@ -67,7 +67,7 @@ def _launcher(host: HostView) -> RuleResults:
     """A script that lies on the hosts alone, so that `auto` cannot see that it needs Horovod or MPI."""
     launch, modules = get_launch(host.view), host.of(ScriptFacts).modules or {}
     found = [each for module, each in LAUNCHER_OF.items() if module in modules]
-    if found and launch.auto and not launch.needs.readable:
+    if found and launch.auto and not launch.traits.readable:
         launcher, name = found[0]
         yield warn(
             f"{launch.name} imports {name}, and would be started without it: it cannot be read here",
@@ -170,10 +170,10 @@ def _ranks(host: HostView) -> RuleResults:
     count, have = len(planned.ranks), gpus
     if (chosen := planned.env.get("CUDA_VISIBLE_DEVICES")) is not None:
         have = min(gpus, sum(word.strip() not in ("", "-1") for word in chosen.split(",")))
-    if "nccl" in launch.needs.backend and count > have:
+    if "nccl" in launch.traits.backend and count > have:
         yield fail(
             f"{_count(count, 'rank')} by NCCL on {_count(have, 'GPU')} of {HERE}",
-            seen=f"init_process_group({launch.needs.backend!r}) in {launch.name}; NVML counts {gpus}",
+            seen=f"init_process_group({launch.traits.backend!r}) in {launch.name}; NVML counts {gpus}",
             expected="a GPU for each rank, or another backend",
             hint="--nproc gpu" if have else "a script that falls back on gloo, or hosts with GPUs",
         )

@@ -73,7 +73,7 @@ def _bring(view: View, trouble: str) -> str:
         )
     if trouble != MISSING:
         return f"give the script itself; on {lacking[0]}: ls -ld {path}"
-    if len(lacking) == len(scripts) and not launch.needs.readable:
+    if len(lacking) == len(scripts) and not launch.traits.readable:
         return f"it is not here either: is {launch.path} its name? --workdir names its folder"
     return f"distconsole run --sync brings it; or: for h in {hosts}; do rsync -a {path} $h:{path}; done"
 
