@@ -27,8 +27,8 @@ from distconsole_agent.coordination.link import (
     SHIM_GONE,
     LinkEvents,
     read_failure_message,
+    read_grace,
     read_integer,
-    read_seconds,
     read_stop_message,
 )
 from distconsole_agent.coordination.restarts import Restart, Restarts
@@ -180,7 +180,7 @@ class Coordinator:
         elif op == "failed":
             self.failed(read_failure_message(message, node, self._spec))
         elif op == "stopping":
-            self.stopping(read_stop_message(message, node), read_seconds(message, "grace"))
+            self.stopping(read_stop_message(message, node), read_grace(message))
         elif op in ("idle", "command_ended", OUTLIVED):
             self._heard_below_engine(node, message)
         elif op == "ended":

@@ -28,8 +28,8 @@ from distconsole_agent.coordination.link import (
     OUTLIVED,
     LinkEvents,
     read_again_message,
+    read_grace,
     read_integer,
-    read_seconds,
     read_verdict_message,
 )
 from distconsole_agent.coordination.restarts import Restart
@@ -246,7 +246,7 @@ class Peer:
         if op == "pong":
             self._take_pong(read_integer(message, "t0"), read_integer(message, "t1"))
         elif op == "stop":
-            self._events.stop(str(message.get("reason")), read_seconds(message, "grace"))
+            self._events.stop(str(message.get("reason")), read_grace(message))
         elif op == "command":
             self._events.command(str(message.get("name")), str(message.get("command")))
         elif op == "node_lost":

@@ -69,7 +69,6 @@ class HostStatus(msgspec.Struct, frozen=True, kw_only=True):
     host: str
     reachable: bool
     detail: str = ""
-    rtt_ms: float | None = None
     error_kind: str = ""
     hint: str = ""
 

@@ -41,14 +41,14 @@ than half of a short stream. Pairs that were not slow are too, right after it: w
 meanwhile, on busy machines, is no fault of the pair's."""
 
 
-def rounds_of(names: Sequence[str], shuffle: random.Random | None = None) -> list[list[Pair]]:
+def rounds_of(names: Sequence[str]) -> list[list[Pair]]:
     """Return rounds of disjoint pairs in which everybody meets everybody once (circle method).
 
-    Beyond ``MAX_FULL`` names only ``MATCHINGS`` rounds are returned, of an order that ``shuffle`` makes.
+    Beyond ``MAX_FULL`` names only ``MATCHINGS`` rounds are returned, of a random order.
     """
     around: list[str | None] = list(names)
     if len(around) > MAX_FULL:
-        (shuffle or random.SystemRandom()).shuffle(around)
+        random.SystemRandom().shuffle(around)
     if len(around) % 2:
         around.append(None)
     rounds = []

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from distconsole.checks.facts.node import Who
 from distconsole.model.time_text import age_text
 
-MAX_LISTED = 8
+MAX_NAMED, MAX_LISTED = 6, 8
 KIB, MIB, GIB, TIB = 1024, 1024**2, 1024**3, 1024**4
 
 
-def name_hosts(hosts: Sequence[str], limit: int = 6) -> str:
-    """Return hosts as text, at most ``limit`` of them: ``a, b and 5 more``."""
-    if len(hosts) <= limit:
+def name_hosts(hosts: Sequence[str]) -> str:
+    """Return hosts as text, so many as can be read at a glance: ``a, b and 5 more``."""
+    if len(hosts) <= MAX_NAMED:
         return ", ".join(hosts)
-    return f"{', '.join(hosts[: limit - 1])} and {len(hosts) - limit + 1} more"
+    return f"{', '.join(hosts[: MAX_NAMED - 1])} and {len(hosts) - MAX_NAMED + 1} more"
 
 
 def these_have(hosts: Sequence[str]) -> str:
@@ -23,10 +23,10 @@ def these_have(hosts: Sequence[str]) -> str:
     return f"{name_hosts(hosts)} {'has' if len(hosts) == 1 else 'have'}"
 
 
-def list_some(lines: Sequence[str], most: int = MAX_LISTED) -> str:
+def list_some(lines: Sequence[str]) -> str:
     """Return the first lines, and in another line how many more there are."""
-    more = len(lines) - most
-    return "\n".join([*lines[:most], *([f"and {more} more"] if more > 0 else [])])
+    more = len(lines) - MAX_LISTED
+    return "\n".join([*lines[:MAX_LISTED], *([f"and {more} more"] if more > 0 else [])])
 
 
 def join_some(parts: Iterable[str], separator: str = ", ") -> str:

@@ -32,7 +32,7 @@ WORKER = "distconsole-rank"
 """Stands for the ranks' script in the plan, as if it were a module."""
 
 MARK = "distconsole-rank "
-"""Begins the lines that are for us (``collective_values``)."""
+"""Begins the lines that are for us (``collectives.worker`` of the agent)."""
 
 KILLED = "killed"
 """The state of a rank that ended because the run was stopped (``distconsole_agent.contract.protocol``)."""
