@@ -22,7 +22,7 @@ MAX_ERROR_FILE_BYTES = 64 * 1024
 
 MAX_ERROR_FILES = 4096
 PAST = "past"
-"""Where the ranks of a new round of torchrun put what those before them have left (launch/launchers/torchrun.py)."""
+"""Where the ranks of a new round of torchrun put what those before them have left (launch/launchers/torch.py)."""
 
 TAIL_BYTES = 64 * 1024
 TAIL_LINES = 20

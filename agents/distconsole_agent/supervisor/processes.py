@@ -182,7 +182,7 @@ class Places(NamedTuple):
 def make_places(spec: RunSpec, run_dir: str, output: RankOutput) -> Places:
     """Return the places of a run's ranks, made where they were not there.
 
-    Ranks below an engine open their pipes themselves (``launch/launchers/mpi.py``, ``launch/launchers/torchrun.py``);
+    Ranks below an engine open their pipes themselves (``launch/launchers/mpi.py``, ``launch/launchers/torch.py``);
     which ranks will be here is not known where the engine numbers them anew.
 
     Raises OSError when they cannot be made.
