@@ -6,6 +6,7 @@ sockets, runs and processes for their own.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 
@@ -69,13 +70,13 @@ def _hold(part: str, *, take: bool = False) -> int | None:
     held = _open(part, os.O_RDWR | os.O_CREAT)
     try:
         if take:
-            _take(held, part)
+            # Who works in it may be ours, and have taken it a moment ago.
+            with contextlib.suppress(BlockingIOError):
+                _take(held, part)
         fcntl.flock(held, fcntl.LOCK_SH)
         # Read once it is held: a lock that changes its kind may be somebody else's in between.
         if os.pread(held, 4096, 0).startswith(os.fsencode(this_host())):
             return held
-    except BlockingIOError:
-        pass
     except BaseException:
         os.close(held)
         raise

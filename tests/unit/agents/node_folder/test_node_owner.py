@@ -58,6 +58,15 @@ def test_each_host_has_a_part_and_finds_it_again(kernel: Kernel) -> None:
     assert (kernel.path / "host-2").stat().st_mode & 0o777 == 0o700
 
 
+def test_programs_of_one_host_that_race_for_a_new_folder_get_one_part(
+    kernel: Kernel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel.take("a")
+    # What the second saw before the first took it.
+    monkeypatch.setattr(node_owner, "_is_ours", lambda _part: False)
+    assert kernel.take("a") == "."
+
+
 def test_a_host_of_the_same_name_does_not_take_what_somebody_works_in(kernel: Kernel) -> None:
     assert [kernel.take("vm.1"), kernel.take("vm.2")] == [".", "host-2"]
 
