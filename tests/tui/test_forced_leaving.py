@@ -149,7 +149,7 @@ def test_who_asks_twice_leaves_a_screen_that_is_stuck(
                 if asked is first:
                     wait_for({b"stuck\n"}, told, process.stdout)
             # Where nothing says that the first is heard of, both may come at once, in any order.
-            assert process.wait(10) in ((130, 143) if exit_code is None else (exit_code,))
+            assert process.wait(30) in ((130, 143) if exit_code is None else (exit_code,))
             if not keys:  # the kernel itself resets the terminal of a session that is over
                 assert termios.tcgetattr(terminal.slave) == terminal.before
         finally:
