@@ -28,6 +28,8 @@ LOOK_SECONDS = 0.05
 PATIENCE_SECONDS = 5 * SECONDS
 PARTS = {"console": "distconsole run", "agent": "agent", "shim": "shim"}
 
+OF_RANK = re.compile(rb"^\[0 \w+\] (?:(\d+) and|\[distconsole: ([\d,]+) lines )", re.MULTILINE)
+
 SCRIPT = """\
 import sys
 
@@ -43,6 +45,20 @@ def peak_bytes(pid: int) -> int:
         if found := re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE):
             return int(found[1]) * 1024
     return 0
+
+
+def count_lines(output: bytes) -> tuple[int, int]:
+    """Return how many lines of the rank are accounted for, and how many of these are in ``output``.
+
+    A line that comes faster than the console takes it is counted by words in its place; -1 where a number is missing.
+    """
+    received = shown = 0
+    for number, counted in re.findall(OF_RANK, output):
+        if number and int(number) != received:
+            return -1, shown
+        received += 1 if number else int(counted.replace(b",", b""))
+        shown += bool(number)
+    return received, shown
 
 
 @dataclass
@@ -61,6 +77,7 @@ class Floods:
     def __init__(self, bed: Testbed, folder: Path, lines: int) -> None:
         self.peaks = Peaks()
         self.received: list[int] = []
+        self.shown: list[int] = []
         self._bed = bed
         self._folder = folder
         self._lines = lines
@@ -81,9 +98,9 @@ class Floods:
         words = (str(self._script), str(self._lines))
         command = distconsole(self._bed, "run", *words, hosts=self._host.name)
         seconds, output = self._timed(command, self._watch)
-        numbers = [int(n) for n in re.findall(rb"^\[0 \w+\] (\d+) and", output, re.MULTILINE)]
-        in_order = numbers == list(range(len(numbers)))
-        self.received.append(len(numbers) if in_order else -1)
+        received, shown = count_lines(output)
+        self.received.append(received)
+        self.shown.append(shown)
         return seconds
 
     @property
@@ -137,6 +154,7 @@ def measure(rounds: int, lines: int) -> dict[str, Any]:
         "rounds": rounds,
         "lines": lines,
         "received": floods.received,
+        "shown": floods.shown,
         "peak_rss_bytes": floods.peaks.highest,
         "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
         "ratio": asdict(ratios(found["ours"], found["ssh"])),
@@ -155,6 +173,7 @@ def report(figures: dict[str, Any]) -> str:
         peak = figures["peak_rss_bytes"].get(part, 0)
         lines.append(f"{'peak memory, ' + part:22} {peak / MIB:.1f} MiB ({label})")
     lines.append(f"lines received: {received}: {'exact' if exact else 'NOT EXACT'}")
+    lines.append(f"of these shown, others counted: {figures['shown']}")
     return "\n".join(lines)
 
 

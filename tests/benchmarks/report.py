@@ -182,7 +182,7 @@ def memory_rows(figures: Mapping[str, Any]) -> list[Row]:
         Row(
             f"{lines:,} lines: received",
             ", ".join(f"{count:,}" for count in received),
-            "",
+            f"shown {', '.join(f'{count:,}' for count in figures['shown'])}, the others counted",
             f"{lines:,}",
             all(count == lines for count in received),
         ),

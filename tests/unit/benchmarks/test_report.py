@@ -61,6 +61,7 @@ def test_a_missing_line_misses_the_target() -> None:
     figures = {
         "lines": 10,
         "received": [10, 9],
+        "shown": [10, 8],
         "peak_rss_bytes": {"console": 2**20},
         "seconds": {"ours": spread(2.0)},
         "ratio": spread(2.0),
