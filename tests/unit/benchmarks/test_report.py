@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.memory import count_lines
 from benchmarks.report import (
     QUICK,
     ROWS,
@@ -121,3 +122,22 @@ def test_what_lies_there_is_shown_without_measuring(
     (tmp_path / "start.json").write_text(json.dumps(document))
     assert main(["--no-run", "--out", str(tmp_path)]) == 0
     assert "start, warm" in capsys.readouterr().out
+
+
+def line(number: int) -> bytes:
+    return b"[0 node1] %d and more\n" % number
+
+
+@pytest.mark.parametrize(
+    ("output", "narration", "counts"),
+    [
+        (line(0) + line(1), b"", (2, 2)),
+        (line(0) + b"[0 node1] [distconsole: 1,200 lines (9 characters)\n" + line(1201), b"", (1202, 2)),
+        (line(0) + line(8), b"warn 7 lines (99 bytes) of rank 0 are not shown: it", (9, 2)),
+        (line(0) + line(8), b"", (-1, 1)),
+    ],
+)  # fmt: skip
+def test_a_line_counts_that_is_shown_or_named_as_missing(
+    output: bytes, narration: bytes, counts: tuple[int, int]
+) -> None:
+    assert count_lines(output, narration) == counts
