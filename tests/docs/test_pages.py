@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 from pathlib import Path
+from typing import get_args
 
+import msgspec
 import pytest
 
 from distconsole.config.load import load_config
+from distconsole.model.run_events import RunEvents
 from suite.pages import README, REPOSITORY, anchors, blocks, inline_code, links, pages
 
 MAX_LINES, MAX_COLUMNS = 150, 140
@@ -111,3 +114,25 @@ def test_a_link_leads_somewhere(page: Path) -> None:
         or (anchor and path.suffix == ".md" and anchor not in anchors(path.read_text()))
     ]
     assert lost == []
+
+
+def test_the_events_of_the_page_have_the_fields_of_the_program() -> None:
+    text = (DOCS / "reference/json-events.md").read_text()
+    shown = re.findall(r"^\| `(\w+)` \| (`\w+`(?: `\w+`)*) \|", text, flags=re.MULTILINE)
+    assert {event: re.findall(r"\w+", names) for event, names in shown} == {
+        kind.__struct_config__.tag: [
+            field.encode_name
+            for field in msgspec.structs.fields(kind)
+            if field.name not in ("t", "run")
+        ]
+        for kind in get_args(RunEvents)
+    }
+
+
+def test_a_variable_that_a_page_names_is_known_to_the_source() -> None:
+    roots = [REPOSITORY / name for name in ("console", "agents", "training")]
+    source = "".join(path.read_text() for root in roots for path in root.rglob("*.py"))
+    named = {
+        name for page in pages() for name in re.findall(r"DISTCONSOLE_[A-Z]\w*", page.read_text())
+    }
+    assert sorted(name for name in named if name not in source) == []

@@ -53,7 +53,9 @@ digits.main()
 
 
 def main() -> None:
-    """Take all pictures."""
+    """Take all pictures, with all colours whatever terminal this runs in."""
+    os.environ |= {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
+    os.environ.pop("NO_COLOR", None)
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("docs/images")
     folder.mkdir(parents=True, exist_ok=True)
     asyncio.run(take_check(folder))
@@ -109,7 +111,7 @@ async def take_run(app: ConsoleApp, line: str, folder: Path) -> None:
             await reached(app, lambda: bool(task.run.ranks))
             app.main.show_view("run")
             app.main.run_command("clear", quiet=True)
-            await film.shoot(2)
+            await film.shoot(1)
             for step in (10, SLOW_FROM_STEP // 2, SLOW_FROM_STEP - 20):
                 await reached(app, after(step))
                 await film.shoot(2)
