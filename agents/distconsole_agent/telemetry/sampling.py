@@ -39,6 +39,19 @@ ARPHRD_INFINIBAND = 32
 _VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md", "nbd", "sr", "fd")
 
 
+AHEAD_SECONDS, MOST_AHEAD_SECONDS = 0.1, 0.4
+"""A sample begins so long before the whole second, and the time the last one took, the second at most."""
+
+
+DRIVER_SECONDS = 5.0
+"""How long ``hello`` waits for the first answer of a GPU driver."""
+
+Sample = dict[str, Any]
+
+Target = tuple[list[dict[str, Any]], Callable[[Sample], None]]
+"""The rank processes of a run, and what takes its sample."""
+
+
 class HostSampler:
     """Samples this host; rates are the differences to the sample before.
 
@@ -223,18 +236,6 @@ def _is_lowest(interface: Path) -> bool:
     if any((interface / mark).exists() for mark in ("bridge", "bonding", "tun_flags")):
         return False
     return not any(interface.glob("lower_*"))
-
-
-AHEAD_SECONDS, MOST_AHEAD_SECONDS = 0.1, 0.4
-"""A sample begins so long before the whole second, and the time the last one took, the second at most."""
-
-DRIVER_SECONDS = 5.0
-"""How long ``hello`` waits for the first answer of a GPU driver."""
-
-
-Sample = dict[str, Any]
-Target = tuple[list[dict[str, Any]], Callable[[Sample], None]]
-"""The rank processes of a run, and what takes its sample."""
 
 
 class Telemetry:

@@ -1,23 +1,70 @@
-"""A plan as people and programs read it: the ``plan`` event and the text of ``--dry-run``."""
+"""A plan in writing: the ``plan`` event, the text of ``--dry-run``, and files for sbatch, torchrun and mpirun.
+
+The files name the variables that may be secret, and leave their values to whoever runs them.
+"""
 
 from __future__ import annotations
 
+import posixpath
 import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from distconsole.grammar.secrets import mask_env
-from distconsole.launch.job import PORT, RUN_DIR, fill
+from distconsole.errors import PlanError, UnavailableError
+from distconsole.grammar.secrets import mask_env, may_be_secret
+from distconsole.launch.choose import Choice
+from distconsole.launch.job import OUTPUT_ENV, PORT, RUN_DIR, Job, fill, option_pairs
 from distconsole.launch.launchers.horovod import AGENT
+from distconsole.launch.launchers.single import fill_place
+from distconsole.launch.plan import PreparedLaunch
+from distconsole.launch.slurm.submit import read_options, words_of
 from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement
+from distconsole.model.requests import EmitKind, LauncherName, PassArgs, Run
 from distconsole.model.run_events import PlanMade, PlannedHost
 
 SHOWN_PORT = "29500"
-"""Stands in the text of ``--dry-run``, where no port has been found yet; torch's own default."""
+"""Stands where no port has been found yet, and where a file says it that a person may change; torch's own default."""
 
 SHOWN_RUN_DIR = "distconsole-run"
-"""Stands there for the run's folder, which only a run of ours has."""
+"""Stands in the text of ``--dry-run`` for the run's folder, which only a run of ours has."""
 
 SHOWN_AGENT = "distconsole-agent"
 """Stands there for our own program on a node."""
+
+
+FIRST_PORT, PORTS = 15000, 15000
+"""A job's rendezvous port is taken from here by its number, below the ports that kernels lend."""
+
+_TASKS = ("-n", "--ntasks", "--ntasks-per-node")
+
+TORCH_NAMES = {
+    EmitKind.SBATCH: {
+        "RANK": "$SLURM_PROCID",
+        "LOCAL_RANK": "$SLURM_LOCALID",
+        "WORLD_SIZE": "$SLURM_NTASKS",
+        "GROUP_RANK": "$SLURM_NODEID",
+    },
+    EmitKind.MPIRUN: {
+        "RANK": "$OMPI_COMM_WORLD_RANK",
+        "LOCAL_RANK": "$OMPI_COMM_WORLD_LOCAL_RANK",
+        "WORLD_SIZE": "$OMPI_COMM_WORLD_SIZE",
+        "LOCAL_WORLD_SIZE": "$OMPI_COMM_WORLD_LOCAL_SIZE",
+    },
+}
+"""Where each engine says what torch's ``env://`` reads."""
+
+
+NODE_NAMES = {
+    EmitKind.SBATCH: {"NODE_RANK": "$SLURM_NODEID", "NNODES": "$SLURM_NNODES"},
+    EmitKind.MPIRUN: {
+        "NODE_RANK": "$OMPI_COMM_WORLD_RANK",
+        "NNODES": "$OMPI_COMM_WORLD_SIZE",
+    },
+}
+"""The same for one process a node, which spawns its ranks."""
+
+PLACE_NAMES = ("NODE_RANK", "NNODES", "MASTER_ADDR", "MASTER_PORT")
+END = "RANK_SCRIPT_ENDS"
 
 
 def plan_event(plan: LaunchPlan, t: float) -> PlanMade:
@@ -107,3 +154,235 @@ def _fill_shown(text: str) -> str:
 def _fill_names(text: str) -> str:
     """Return a text with our own names left in, and the user's as the user wrote it."""
     return fill(text, PORT, RUN_DIR)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What a file is written from; without a plan for a job whose nodes Slurm chooses."""
+
+    launch: PreparedLaunch
+    folder: str
+    plan: LaunchPlan | None
+
+    @property
+    def request(self) -> Run:
+        return self.launch.request
+
+    @property
+    def choice(self) -> Choice:
+        return self.launch.choice
+
+    @property
+    def one_a_node(self) -> bool:
+        return self.choice.launcher is LauncherName.SINGLE
+
+    @property
+    def python(self) -> str:
+        planned = "python3" if self.plan is None else self.plan.nodes[0].ranks[0].argv[0]
+        return self.request.where.python or planned
+
+
+def emit(kind: EmitKind, launch: PreparedLaunch, folder: str, plan: LaunchPlan | None) -> str:
+    """Return the file's text, for a script that starts in ``folder``; without hosts there is no plan.
+
+    Raises UnavailableError if that starter cannot start the script; PlanError if it cannot place
+    the ranks so.
+    """
+    what = _Source(launch, folder, plan)
+    ours = (LauncherName.TORCH, LauncherName.TORCHRUN, LauncherName.SINGLE, LauncherName.SLURM)
+    if what.choice.launcher not in ours and kind is not EmitKind.MPIRUN:
+        raise UnavailableError(
+            f"--emit {kind} writes torch ranks; the launcher is {what.choice.launcher} ({what.choice.why})",
+            "--emit mpirun can",
+        )
+    match kind:
+        case EmitKind.SBATCH:
+            return _sbatch(what)
+        case EmitKind.MPIRUN:
+            return _mpirun(what)
+        case EmitKind.TORCHRUN:
+            return _torchrun(what)
+
+
+def _sbatch(what: _Source) -> str:
+    options = "\n".join(f"#SBATCH {option}" for option in _sbatch_options(what))
+    return f"""#!/bin/bash
+# {_title(what)}
+# Submit it with: sbatch FILE
+{options}
+
+{_exports(what)}
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+MASTER_PORT=$(({FIRST_PORT} + SLURM_JOB_ID % {PORTS}))
+export MASTER_ADDR MASTER_PORT
+
+{_rank_script(what, EmitKind.SBATCH)}
+srun --kill-on-bad-exit=1 --mpi=none bash -c "$rank_script"
+"""
+
+
+def _sbatch_options(what: _Source) -> list[str]:
+    request, plan = what.request, what.plan
+    name = request.name or posixpath.basename(request.script).removesuffix(".py")
+    options = [f"--job-name={shlex.quote(name)}"]
+    if plan is not None:
+        counts = {len(node.world_ranks) for node in plan.nodes}
+        if len(counts) > 1 and not what.one_a_node:
+            raise PlanError(
+                "sbatch starts as many ranks on every node", "give the hosts equal slots"
+            )
+        options += [f"--nodes={len(plan.nodes)}", f"--ntasks-per-node={counts.pop()}"]
+        if request.where.hosts is not None:
+            options.append(f"--nodelist={','.join(node.host for node in plan.nodes)}")
+    words = words_of(request.slurm or "")
+    options += _lines_of_options(words)
+    if plan is None and not any(word.startswith(_TASKS) for word in words):
+        options.append(f"--ntasks-per-node={_ranks_a_node(what, words)}")
+    return options
+
+
+def _lines_of_options(words: Sequence[str]) -> list[str]:
+    """Return each option with its value as one line, as sbatch reads them."""
+    lines: list[list[str]] = []
+    for word in words:
+        if word.startswith("-") or not lines:
+            lines.append([])
+        lines[-1].append(word)
+    return [shlex.join(line) for line in lines]
+
+
+def _ranks_a_node(what: _Source, words: Sequence[str]) -> int:
+    if what.one_a_node:
+        return 1
+    if what.request.nproc not in (None, "gpu"):
+        return int(str(what.request.nproc))
+    return read_options(words).gpus_a_node or 1
+
+
+def _torchrun(what: _Source) -> str:
+    plan = _require_plan(what, EmitKind.TORCHRUN)
+    if what.one_a_node:
+        raise UnavailableError(
+            f"torchrun would start ranks, and {what.choice.why}", "--emit mpirun or sbatch can"
+        )
+    cases = "\n".join(
+        f"    {shlex.quote(node.host)} | {index})"
+        f" node_rank={index} ranks={len(node.world_ranks)} address={node.address}{_nic(node.nic)} ;;"
+        for index, node in enumerate(plan.nodes)
+    )
+    hosts = " ".join(node.host for node in plan.nodes)
+    body = _rank_script(what, EmitKind.TORCHRUN)
+    return f"""#!/bin/bash
+# {_title(what)}
+# Run it on every host, at about the same time: bash FILE [HOST or node rank]
+case "${{1:-$(hostname -s)}}" in
+{cases}
+    *) echo "usage: bash $0 [HOST or node rank]; the hosts are: {hosts}" >&2; exit 2 ;;
+esac
+
+{_exports(what)}
+{body}
+exec {shlex.quote(what.python)} -m torch.distributed.run --rdzv-backend static \\
+    --nnodes {len(plan.nodes)} --node-rank "$node_rank" --nproc-per-node "$ranks" \\
+    --master-addr {plan.nodes[0].address} --master-port {SHOWN_PORT} --local-addr "$address" \\
+    --max-restarts {what.request.max_restarts} --no-python bash -c "$rank_script"
+"""
+
+
+def _nic(nic: str | None) -> str:
+    return f"; export GLOO_SOCKET_IFNAME={nic} NCCL_SOCKET_IFNAME=={nic}" if nic else ""
+
+
+def _mpirun(what: _Source) -> str:
+    plan = _require_plan(what, EmitKind.MPIRUN)
+    counts = [1 if what.one_a_node else len(node.world_ranks) for node in plan.nodes]
+    hosts = ",".join(f"{node.host}:{n}" for node, n in zip(plan.nodes, counts, strict=True))
+    nics = {node.nic for node in plan.nodes}
+    nic = nics.pop() if len(nics) == 1 else None
+    named = ["MASTER_ADDR", "MASTER_PORT", *OUTPUT_ENV, *what.launch.env]
+    interface = ""
+    if nic is not None:
+        interface = f"    --mca oob_tcp_if_include {nic} --mca btl_tcp_if_include {nic} \\\n"
+        named += ["GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"]
+    interfaces = f"export {_nic(nic).partition('export ')[2]}\n" if nic else ""
+    passed = " ".join(f"-x {name}" for name in dict.fromkeys(named))
+    return f"""#!/bin/bash
+# {_title(what)}
+# Run it on {plan.nodes[0].host}, which must reach the other hosts by ssh without a password.
+{_exports(what)}
+export MASTER_ADDR={plan.nodes[0].address} MASTER_PORT={SHOWN_PORT}
+{interfaces}if [ "$(id -u)" = 0 ]; then
+    export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+fi
+
+{_rank_script(what, EmitKind.MPIRUN)}
+exec mpirun -np {sum(counts)} --host {hosts} --bind-to none \\
+{interface}    {passed} \\
+    bash -c "$rank_script"
+"""
+
+
+def _require_plan(what: _Source, kind: EmitKind) -> LaunchPlan:
+    if what.plan is None:
+        raise PlanError(
+            f"--emit {kind} needs hosts, and with --slurm there are none yet",
+            "leave --slurm out, or --emit sbatch",
+        )
+    return what.plan
+
+
+def _title(what: _Source) -> str:
+    request = what.request
+    words = shlex.join((request.script, *request.arguments)).replace("\n", " ")
+    return f"Written by distconsole run --emit for: {words}"
+
+
+def _exports(what: _Source) -> str:
+    lines = []
+    for name, value in {**OUTPUT_ENV, **what.launch.env}.items():
+        if value and may_be_secret(name):
+            lines.append(f': "${{{name}:?is not written here: set it before}}"\nexport {name}')
+        else:
+            lines.append(f"export {name}={shlex.quote(value)}")
+    return "\n".join(lines)
+
+
+def _rank_script(what: _Source, kind: EmitKind) -> str:
+    """Return the shell text that keeps what every rank runs in ``rank_script``."""
+    names = (NODE_NAMES if what.one_a_node else TORCH_NAMES).get(kind, {})
+    sets = [
+        f'export {name}="{value}"' for name, value in names.items() if name not in what.launch.env
+    ]
+    setup = what.request.where.setup if what.plan is None else what.plan.nodes[0].setup
+    start = [f"cd {shlex.quote(what.folder)} || exit", *filter(None, [setup])]
+    text = "\n".join([*sets, *start, f"exec {_command(what)}"])
+    return f"read -r -d '' rank_script << '{END}' || true\n{text}\n{END}"
+
+
+def _command(what: _Source) -> str:
+    request = what.request
+    job = Job(
+        nodes=(),
+        script=request.script if request.module else posixpath.join(what.folder, request.script),
+        arguments=request.arguments,
+        module=request.module,
+    )
+    words = [shlex.quote(word) for word in job.command(what.python)]
+    fixed = len(words) - len(request.arguments)
+    place = {name: f"'\"${name}\"'" for name in PLACE_NAMES} if what.one_a_node else {}
+    given = [fill_place(word, place) for word in words[fixed:]]
+    return " ".join([*words[:fixed], *_extra_words(what), *given])
+
+
+def _extra_words(what: _Source) -> list[str]:
+    rank, world = ("NODE_RANK", "NNODES") if what.one_a_node else ("RANK", "WORLD_SIZE")
+    values = {
+        "local_rank": "$LOCAL_RANK",
+        "init_method": "tcp://$MASTER_ADDR:$MASTER_PORT",
+        "rank": f"${rank}",
+        "world_size": f"${world}",
+    }
+    kind = what.choice.pass_args
+    joint = "=" if kind is PassArgs.TORCH_LAUNCH else " "
+    pairs = option_pairs(kind, what.launch.traits, what.request.arguments, values)
+    return [f'{option}{joint}"{value}"' for option, value in pairs]

@@ -26,6 +26,10 @@ _ALGORITHMS = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 """What to ask a server for so that it shows a key of this type; the type itself where not named."""
 
 
+AGENT_SECONDS = 5.0
+Load = Callable[[str], paramiko.PKey | str]
+
+
 @dataclass(frozen=True, slots=True)
 class KnownKey:
     """One line."""
@@ -180,11 +184,6 @@ def _hash_matches(hashed: str, name: str) -> bool:
     except (ValueError, binascii.Error):
         return False
     return hmac.compare_digest(actual.digest(), expected)
-
-
-AGENT_SECONDS = 5.0
-
-Load = Callable[[str], paramiko.PKey | str]
 
 
 class _Agent(paramiko.agent.AgentSSH):

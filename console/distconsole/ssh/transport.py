@@ -20,6 +20,12 @@ Clock = Callable[[], float]
 """Monotonic seconds."""
 
 
+STDERR_TAIL_BYTES = 8192
+
+END_SECONDS = 2.0
+"""How long a command may take to end once its stdin is closed."""
+
+
 class Channel(Protocol):
     """One running command and its three streams."""
 
@@ -91,11 +97,6 @@ class Transport(Protocol):
     def close(self) -> None:
         """Close what connections share (jump hosts); does not raise."""
         ...
-
-
-STDERR_TAIL_BYTES = 8192
-END_SECONDS = 2.0
-"""How long a command may take to end once its stdin is closed."""
 
 
 class LocalTransport:

@@ -29,12 +29,17 @@ from distconsole.checks.facts.network import BandwidthFacts, NameFacts, ReachFac
 from distconsole.checks.facts.node import Facts, LifeFacts, SshFacts
 from distconsole.checks.facts.script import SpeedFacts
 from distconsole.checks.fixes import proofs
-from distconsole.checks.gather import engine_jobs, pair_bandwidth, reachability, slurm_stage
+from distconsole.checks.gather import engine_jobs, pair_bandwidth, reachability
 from distconsole.checks.gather.collective import Sweep
 from distconsole.checks.gather.context import CheckContext, expected_of
 from distconsole.checks.gather.engine_jobs import StartJob
 from distconsole.checks.gather.loads import load_gpus, measure_folders
-from distconsole.checks.gather.local_facts import ask_names, local_facts
+from distconsole.checks.gather.local_facts import (
+    ask_names,
+    exchange_credentials,
+    local_facts,
+    step_limits,
+)
 from distconsole.checks.gather.reaching import connect, leave_out, note_life
 from distconsole.checks.rules.network.ssh import REACHING
 from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
@@ -61,8 +66,8 @@ REACH = Stage("net.reach_tcp", (ReachFacts,), reachability.reach)
 BANDWIDTH = Stage("net.bw_pair", (BandwidthFacts,), pair_bandwidth.measure)
 STAGES = (
     Stage("local facts", (), local_facts),
-    Stage("slurm.munge", (MungeFacts,), slurm_stage.exchange),
-    Stage("slurm.limits", (StepFacts,), lambda each: slurm_stage.step_limits(each, os.environ)),
+    Stage("slurm.munge", (MungeFacts,), exchange_credentials),
+    Stage("slurm.limits", (StepFacts,), lambda each: step_limits(each, os.environ)),
     Stage("os.peer_names", (NameFacts,), ask_names),
     Stage("fs.speed", (SpeedFacts,), measure_folders),
     Stage("gpu.pcie_load", (GpuLoadFacts,), load_gpus),

@@ -15,6 +15,59 @@ from distconsole.launch.job import (
 from distconsole.model.job import NodePlan, RankPlacement
 from distconsole.model.names import Rank
 
+PET_NAMES = tuple(
+    f"PET_{name}"
+    for name in (
+        *("NNODES", "NPROC_PER_NODE", "RDZV_BACKEND", "RDZV_ENDPOINT", "RDZV_ID", "RDZV_CONF"),
+        *("STANDALONE", "MAX_RESTARTS", "MONITOR_INTERVAL", "START_METHOD", "ROLE", "MODULE"),
+        *("NO_PYTHON", "RUN_PATH", "LOG_DIR", "REDIRECTS", "TEE", "NODE_RANK", "MASTER_ADDR"),
+        *("MASTER_PORT", "LOCAL_ADDR", "LOCAL_RANKS_FILTER", "LOGS_SPECS", "NUMA_BINDING"),
+    )
+)
+"""torchrun takes the default of every flag from such a variable (torch/distributed/run.py)."""
+
+
+OWN_LOGS = (
+    'if [ -d "${DISTCONSOLE_RUN_DIR-}/logs" ]; then distconsole_log="$DISTCONSOLE_RUN_DIR/pipes/rank-$RANK"; '
+    '[ -p "$distconsole_log.err" ] || distconsole_log="$DISTCONSOLE_RUN_DIR/logs/rank-$RANK"; '
+    'exec >>"$distconsole_log.out" 2>>"$distconsole_log.err"; fi; exec "$@"'
+)
+"""Gives each rank the pipes, which become log files, that ranks without an engine have, in the same process.
+
+torchrun's own ``--tee`` puts its prefix into the middle of lines, turns ``\\r`` into ``\\n`` and
+mixes the ranks. Where there is no run of ours (a pasted ``--dry-run``) they print as usual.
+"""
+
+
+OWN_STORE = """\
+export MASTER_ADDR="${{MASTER_ADDR#*/}}"
+[ "$MASTER_ADDR" != '{address}' ] || export MASTER_PORT=$(({port} + 1))
+"""
+"""Has the ranks of every round meet at the first node, at a port that its shim keeps for them.
+
+torchrun lets the ranks of all rounds use one store (before torch 2.4 and with
+TORCH_DISABLE_SHARE_RDZV_TCP_STORE: a port that may be taken before it is used), where a round
+reads what an earlier one has left, and keeps the address of the first round's first node
+(dynamic_rendezvous.py of torch 2.13).
+"""
+
+
+NEW_ROUND = """\
+if [ "$LOCAL_RANK" = 0 ] && [ -d "${DISTCONSOLE_ERRORS-}" ]; then
+mkdir -p "$DISTCONSOLE_ERRORS/past" && mv "$DISTCONSOLE_ERRORS"/*.json "$DISTCONSOLE_ERRORS/past"
+fi 2>/dev/null
+"""
+"""Puts aside what the ranks of the round before have raised: torchrun has dealt with that."""
+
+JOIN_SECONDS = 600
+LAST_CALL_SECONDS = 10
+STORE_SECONDS = 300
+
+BEAT_SECONDS = 3
+"""Of a dynamic rendezvous: for enough nodes to come; for further ones once there are enough; for the
+first node's torchrun to begin, which imports torch before it does; between two signs of life of a
+node, which is gone after three that are missing."""
+
 
 def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
     """Return what each node starts of a job without torchrun: one process a rank, ranks in the order of hosts.
@@ -54,57 +107,6 @@ def _plan_rank(job: Job, node: PlacedNode, local_rank: int) -> RankPlacement:
         argv=job.command(node.python, extra_arguments(job, rank, job.world_size, local_rank)),
         env={"RANK": str(rank), "LOCAL_RANK": str(local_rank), "ROLE_RANK": str(rank)},
     )
-
-
-PET_NAMES = tuple(
-    f"PET_{name}"
-    for name in (
-        *("NNODES", "NPROC_PER_NODE", "RDZV_BACKEND", "RDZV_ENDPOINT", "RDZV_ID", "RDZV_CONF"),
-        *("STANDALONE", "MAX_RESTARTS", "MONITOR_INTERVAL", "START_METHOD", "ROLE", "MODULE"),
-        *("NO_PYTHON", "RUN_PATH", "LOG_DIR", "REDIRECTS", "TEE", "NODE_RANK", "MASTER_ADDR"),
-        *("MASTER_PORT", "LOCAL_ADDR", "LOCAL_RANKS_FILTER", "LOGS_SPECS", "NUMA_BINDING"),
-    )
-)
-"""torchrun takes the default of every flag from such a variable (torch/distributed/run.py)."""
-
-OWN_LOGS = (
-    'if [ -d "${DISTCONSOLE_RUN_DIR-}/logs" ]; then distconsole_log="$DISTCONSOLE_RUN_DIR/pipes/rank-$RANK"; '
-    '[ -p "$distconsole_log.err" ] || distconsole_log="$DISTCONSOLE_RUN_DIR/logs/rank-$RANK"; '
-    'exec >>"$distconsole_log.out" 2>>"$distconsole_log.err"; fi; exec "$@"'
-)
-"""Gives each rank the pipes, which become log files, that ranks without an engine have, in the same process.
-
-torchrun's own ``--tee`` puts its prefix into the middle of lines, turns ``\\r`` into ``\\n`` and
-mixes the ranks. Where there is no run of ours (a pasted ``--dry-run``) they print as usual.
-"""
-
-
-OWN_STORE = """\
-export MASTER_ADDR="${{MASTER_ADDR#*/}}"
-[ "$MASTER_ADDR" != '{address}' ] || export MASTER_PORT=$(({port} + 1))
-"""
-"""Has the ranks of every round meet at the first node, at a port that its shim keeps for them.
-
-torchrun lets the ranks of all rounds use one store (before torch 2.4 and with
-TORCH_DISABLE_SHARE_RDZV_TCP_STORE: a port that may be taken before it is used), where a round
-reads what an earlier one has left, and keeps the address of the first round's first node
-(dynamic_rendezvous.py of torch 2.13).
-"""
-
-NEW_ROUND = """\
-if [ "$LOCAL_RANK" = 0 ] && [ -d "${DISTCONSOLE_ERRORS-}" ]; then
-mkdir -p "$DISTCONSOLE_ERRORS/past" && mv "$DISTCONSOLE_ERRORS"/*.json "$DISTCONSOLE_ERRORS/past"
-fi 2>/dev/null
-"""
-"""Puts aside what the ranks of the round before have raised: torchrun has dealt with that."""
-
-JOIN_SECONDS = 600
-LAST_CALL_SECONDS = 10
-STORE_SECONDS = 300
-BEAT_SECONDS = 3
-"""Of a dynamic rendezvous: for enough nodes to come; for further ones once there are enough; for the
-first node's torchrun to begin, which imports torch before it does; between two signs of life of a
-node, which is gone after three that are missing."""
 
 
 def plan_torchruns(job: Job) -> tuple[NodePlan, ...]:

@@ -18,10 +18,9 @@ from distconsole.config.paths import baselines_dir
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConfigError, ConsoleError, PlanError, RunNotFoundError, UsageError
 from distconsole.launch.choose import choose_launcher
-from distconsole.launch.emit import emit
 from distconsole.launch.execute import start
 from distconsole.launch.plan import LaunchHosts, PreparedLaunch
-from distconsole.launch.show import dry_run_text, plan_event
+from distconsole.launch.show import dry_run_text, emit, plan_event
 from distconsole.launch.slurm.srun import Allocation
 from distconsole.model.decoding import threadsafe
 from distconsole.model.events import Event, LaunchersJudged, Narration, ScriptSought, TextMade

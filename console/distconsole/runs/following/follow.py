@@ -37,6 +37,16 @@ KEPT_SECONDS = 14 * 86400.0
 """Hosts forget a run so long after its end (``KEEP_RUN_SECONDS`` of the agent)."""
 
 
+BATCH_ENTRIES = 4096
+"""So many may wait for the disk; then the feed waits, and behind it the node's journal."""
+
+BATCH_SECONDS = 0.25
+PRINTED = b'"kind":"log"'
+
+FLUSH_SECONDS = 30.0
+"""How long entries that are to be known again may take to the disk."""
+
+
 def follow(
     store: RunStore,
     record: RunRecord,
@@ -191,14 +201,6 @@ def fetch_late(
             run_file.write_end(msgspec.json.encode(timeline.end))
         keep_whole(run_file, timeline)
     return away
-
-
-BATCH_ENTRIES = 4096
-"""So many may wait for the disk; then the feed waits, and behind it the node's journal."""
-BATCH_SECONDS = 0.25
-PRINTED = b'"kind":"log"'
-FLUSH_SECONDS = 30.0
-"""How long entries that are to be known again may take to the disk."""
 
 
 class Keeping:

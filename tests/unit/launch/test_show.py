@@ -9,8 +9,8 @@ import pytest
 
 from distconsole.errors import PlanError, UnavailableError
 from distconsole.launch.choose import choose_launcher
-from distconsole.launch.emit import emit
 from distconsole.launch.plan import PreparedLaunch
+from distconsole.launch.show import emit
 from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement, ScriptTraits
 from distconsole.model.names import HostName, Rank, RunId
 from distconsole.model.requests import EmitKind, LauncherName, PassArgs, Run, Where
