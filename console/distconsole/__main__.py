@@ -66,13 +66,13 @@ def run(words: list[str]) -> int:
     ``distconsole run`` must not pay for the screen.
     """
     from distconsole.config.load import load_config  # noqa: PLC0415
-    from distconsole.errors import ConsoleError, UntrustedError  # noqa: PLC0415
+    from distconsole.errors import ConfigError, ConsoleError  # noqa: PLC0415
     from distconsole.grammar import parse_args, parse_untrusted  # noqa: PLC0415
 
     try:
         try:
             config = load_config()
-        except UntrustedError as error:
+        except ConfigError as error:
             return _headless(parse_untrusted(words, error))
         request = parse_args(_without_alias(words, config), defaults=config.verbs)
         if not wants_screen(request):

@@ -116,7 +116,20 @@ class ConnectError(NodeError):
 
 
 class UnknownHostKeyError(NodeError):
+    """A key that a person may yet trust.
+
+    Args:
+        shown: The host and its key, as a person compares them.
+        file: The known_hosts to which ``line`` is added then.
+    """
+
     kind = "host_key_unknown"
+
+    def __init__(
+        self, message: str, hint: str = "", *, shown: str = "", file: str = "", line: str = ""
+    ) -> None:
+        super().__init__(message, hint)
+        self.shown, self.file, self.line = shown, file, line
 
 
 class ChangedHostKeyError(NodeError):

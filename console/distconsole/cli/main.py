@@ -78,7 +78,10 @@ def perform_headless(
     streams = streams or Streams.standard()
     show = show_for(request, streams)
     code: int = ExitCode.OK
-    control = Control(partial(_confirm, streams.say) if sys.stdin.isatty() else None, began)
+    control = Control(began=began)
+    if sys.stdin.isatty():
+        control.ask = partial(_ask, streams.say)
+        control.confirm = partial(_confirm, streams.say)
     left = LeftBehind()
     last = LastResort(left.words, control.leave)
     notifier = None
@@ -141,13 +144,20 @@ def _close(streams: Streams, code: int) -> int:
 
 
 def _confirm(say: Callable[[str], None], question: str) -> bool:
-    """Ask on the terminal; Ctrl-C there ends the program, since nothing goes on yet."""
-    say(f"{question} [y/N]")
+    return _ask(say, f"{question} [y/N]").lower() in ("y", "yes")
+
+
+def _ask(say: Callable[[str], None], question: str) -> str:
+    """Ask on the terminal; Ctrl-C and Ctrl-D there end the program, since nothing goes on yet."""
+    say(question)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        return sys.stdin.readline().strip().lower() in ("y", "yes")
+        line = sys.stdin.readline()
     finally:
         signal.signal(signal.SIGINT, before)
+    if not line:
+        raise KeyboardInterrupt
+    return line.strip()
 
 
 def tell_error(error: ConsoleError, streams: Streams) -> None:

@@ -79,14 +79,17 @@ def project_file(start: Path) -> Path | None:
     return next((path for path in project_config_files(start.resolve()) if path != user), None)
 
 
-def trust_as_it_is(path: Path) -> str:
+def trust_as_it_is(path: Path, place: Path | None = None) -> str:
     """Trust a file as it is now, and return its keys that can have something executed.
+
+    Args:
+        place: Where it will stand, in the same folder; None if it stands there already.
 
     Raises ConfigError if it cannot be read or understood, or that it is trusted cannot be kept.
     """
     reader = _Reader(path)
     reader.config()
-    trust(path, reader.digest)
+    trust(place or path, reader.digest)
     return reader.names_of_keys()
 
 

@@ -30,7 +30,7 @@ class Entry:
 
     @property
     def place(self) -> str:
-        return f"[{'.'.join(map(_bare, self.table))}] {_bare(self.key)}"
+        return f"[{'.'.join(map(bare_key, self.table))}] {bare_key(self.key)}"
 
 
 def add_entries(path: Path, entries: Iterable[Entry]) -> list[Entry]:
@@ -123,13 +123,14 @@ def _set(document: Any, entry: Entry) -> Any:
     return found if made else None
 
 
-def _bare(name: str) -> str:
+def bare_key(name: str) -> str:
+    """Return ``name`` as TOML has it in a key."""
     return name if BARE.fullmatch(name) else json.dumps(name)
 
 
 def in_config(path: Sequence[str], value: str) -> str:
     """Return where to put a key and the line for it, whole by itself: ``hosts.gpu1.nic = "eth1"``."""
-    key = ".".join(map(_bare, path))
+    key = ".".join(map(bare_key, path))
     return f"at the top of {PROJECT_FILE}: {key} = {json.dumps(value, ensure_ascii=False)}"
 
 

@@ -30,7 +30,7 @@ def params_of(kind: type) -> dict[str, click.Parameter]:
         name: _option(by_name[name], option) for name, option in options_of(kind).items()
     }
     if "where" in by_name:
-        found |= params_of(ask.Where)
+        found = params_of(ask.Where) | found
     if issubclass(kind, ask.OfRun):
         found["run"] = click.Argument(["run"], type=RUN)
     return found

@@ -6,13 +6,14 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
 from distconsole.config.spelling import nearest
-from distconsole.errors import UntrustedError, UsageError
+from distconsole.errors import ConfigError, UsageError
 from distconsole.grammar.asking import (
     DIVIDED,
     PROGRAM,
@@ -114,6 +115,13 @@ def _top(context: click.Context, given: Given) -> ask.Request:
     return _request(ask.Top, context, given)
 
 
+def _init(context: click.Context, given: Given) -> ask.Request:
+    """Take ``--cluster`` as a name to give, not as that of hosts which are configured already."""
+    name = given.pop("cluster")
+    found = where(context, given)
+    return ask.Init(cluster=found.cluster or name, where=replace(found, cluster=None), **given)
+
+
 _OF_FORMAT = {"table": ask.ExportFormat.CSV, "listen": ask.ExportFormat.PROMETHEUS}
 """Options that one format alone has."""
 
@@ -203,6 +211,8 @@ VERB_COMMANDS: tuple[click.Command, ...] = (
         params=params_of(ask.Bench) | params_of(ask.BenchCollectives),
     ),
     _verb(ask.Prepare, "Bring what the hosts lack."),
+    _verb(ask.Init, "Set up hosts, keys and Python, once.", build=_init),
+    _verb(ask.Doctor, "This installation on one page, for a ticket."),
     _verb(
         ask.Notify,
         "How you are told what becomes of a run.",
@@ -338,10 +348,10 @@ def parse_line(
     return parse_args(words, vocabulary, defaults)
 
 
-def parse_untrusted(words: Sequence[str], error: UntrustedError) -> ask.Request:
-    """Return what ``words`` ask for where that is done whatever a project's file says.
+def parse_untrusted(words: Sequence[str], error: ConfigError) -> ask.Request:
+    """Return what ``words`` ask for where that is done whatever a file of ours says.
 
-    Raises UntrustedError ``error``, where they ask for anything else.
+    Raises ConfigError ``error``, where they ask for anything else.
     """
     with suppress(UsageError):
         request = parse_args(words)

@@ -461,6 +461,34 @@ class Prepare(OnHosts, Request):
 
 
 @dataclass(frozen=True)
+class Init(OnHosts, Request):
+    """Set this folder up for your hosts: their keys, their Python, and a distconsole.toml.
+
+    Asks for what is not given. Shows the file before it is written, and checks the hosts at the end.
+    """
+
+    cluster: str = act(
+        "lab", "What the file calls the hosts.  [default: lab]", Kind.TEXT, metavar="NAME"
+    )
+    yes: bool = needs_trust(
+        False,
+        "Ask nothing but whether to trust a key, or to replace a file.",
+        Kind.FLAG,
+        "--yes",
+        "-y",
+    )
+
+
+@dataclass(frozen=True)
+class Doctor(OnHosts, Printed, Request):
+    """Show this installation on one page, to paste into a ticket: it has no secrets.
+
+    Versions, files, keys, terminal, completion and kept runs; with hosts given also those. Exits with 1 if
+    something is broken.
+    """
+
+
+@dataclass(frozen=True)
 class Runs(OnHosts, Printed, Conditional, Request):
     """List the runs that this machine knows.
 

@@ -175,6 +175,8 @@ VERBS: Mapping[type, Verb] = {
         "bench collectives", "bench.collectives.bench_collectives", ("sessions",), interrupt=Interrupt.END_WORK
     ),
     ask.Prepare: Verb("setup", "setup.installation.prepare", FULL, interrupt=Interrupt.STOP_WORK),
+    ask.Init: Verb("init", "init.init.init", ("control",), interrupt=Interrupt.REPORT),
+    ask.Doctor: Verb("doctor", "doctor.doctor", ("sessions", "store"), trusts=False),
     ask.Notify: Verb("notify", "notifying.notify"),
     ask.Trust: Verb("trust", "console_verbs.trust", trusts=False),
     ask.Foresee: Verb("", "launch.launching.foresee", ("sessions", "control")),

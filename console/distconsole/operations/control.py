@@ -77,13 +77,13 @@ class Control:
 
     Attributes:
         confirm: Asks the person a question, for yes or no; None where nobody can be asked.
+        ask: Asks for a line of text, in a shell alone; None where that cannot be.
         began: When the person began to wait, in monotonic seconds; as a rule when this was made.
     """
 
-    def __init__(
-        self, confirm: Callable[[str], bool] | None = None, began: float | None = None
-    ) -> None:
-        self.confirm = confirm
+    def __init__(self, began: float | None = None) -> None:
+        self.confirm: Callable[[str], bool] | None = None
+        self.ask: Callable[[str], str] | None = None
         self.began = time.monotonic() if began is None else began
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
         self._asked: Command | None = None

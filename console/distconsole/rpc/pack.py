@@ -11,6 +11,7 @@ from functools import cached_property, lru_cache
 from importlib import resources, util
 from importlib.resources.abc import Traversable
 from pathlib import Path
+from types import ModuleType
 
 import distconsole_agent
 import distconsole_training
@@ -165,15 +166,25 @@ def agent_pack() -> Pack:
 @lru_cache(maxsize=1)
 def rank_script() -> str:
     """Return the Python text that is a rank of a check's collective job (``collective_worker``)."""
-    from distconsole_agent.probes.scripts import worker_script  # noqa: PLC0415 - with all probes
+    return str(_scripts().worker_script())
 
-    return worker_script()
+
+@lru_cache(maxsize=1)
+def python_script() -> str:
+    """Return the Python text that says what its interpreter has: a line with the JSON pair of ``facts``."""
+    return str(_scripts().script_source("standalone.inspect_python"))
 
 
 @lru_cache(maxsize=1)
 def joining_script() -> bytes:
     """Return the Python text that copies bytes to and from an agent that runs already."""
     return resources.files(distconsole_agent).joinpath("server", "joining.py").read_bytes()
+
+
+def _scripts() -> ModuleType:
+    from distconsole_agent.probes import scripts  # noqa: PLC0415 - with all probes
+
+    return scripts
 
 
 def pack(members: dict[str, bytes]) -> Pack:

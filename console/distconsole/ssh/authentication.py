@@ -10,13 +10,20 @@ import base64
 import binascii
 import hashlib
 import hmac
+import os
 import shlex
 import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from distconsole.errors import AuthError, ChangedHostKeyError, ConnectError, UnknownHostKeyError
+from distconsole.errors import (
+    AuthError,
+    ChangedHostKeyError,
+    ConfigError,
+    ConnectError,
+    UnknownHostKeyError,
+)
 from distconsole.ssh.lean_paramiko import paramiko
 from distconsole.ssh.ssh_config import SshOptions, matches_list
 
@@ -98,6 +105,9 @@ class Lookup:
         return UnknownHostKeyError(
             f"{self.name} is not in known_hosts; its {kind} key is {fingerprint(blob)}",
             f"compare that fingerprint with the host's own, then: {self._adding(kind, blob)}",
+            shown=f"{self.name}  {kind}  {fingerprint(blob)}",
+            file=self.file,
+            line=self._line(kind, blob),
         )
 
     def _changed(self, kind: str, blob: bytes, known: Sequence[KnownKey]) -> ChangedHostKeyError:
@@ -116,9 +126,12 @@ class Lookup:
 
     def _adding(self, kind: str, blob: bytes) -> str:
         """Return the shell line that adds this very key, not whatever a second look would fetch."""
-        line = shlex.quote(f"{self.name} {kind} {base64.b64encode(blob).decode()}")
+        line = shlex.quote(self._line(kind, blob))
         folder = shlex.quote(str(Path(self.file).parent))
         return f"mkdir -p -m 700 {folder} && echo {line} >> {shlex.quote(self.file)}"
+
+    def _line(self, kind: str, blob: bytes) -> str:
+        return f"{self.name} {kind} {base64.b64encode(blob).decode()}"
 
 
 class KnownHosts:
@@ -145,6 +158,24 @@ def fingerprint(blob: bytes) -> str:
     """Return the fingerprint as ``ssh-keygen -l`` prints it."""
     digest = base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
     return f"SHA256:{digest}"
+
+
+def add_line(file: str, line: str) -> None:
+    """Add a line to a known_hosts file, which is made if it is not there; other lines stay.
+
+    Raises ConfigError if it cannot be written.
+    """
+    path = Path(file).expanduser()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        ended = not path.is_file() or path.read_bytes()[-1:] in (b"", b"\n")
+        descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:  # in one call, so that no half of it is ever there
+            os.write(descriptor, f"{'' if ended else chr(10)}{line}\n".encode())
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror}") from None
 
 
 def _read(file: str) -> Iterable[KnownKey]:
@@ -302,6 +333,24 @@ def _add_certificate(path: str, certificate: str) -> paramiko.PKey | None:
     except (paramiko.SSHException, ValueError, TypeError, OSError, paramiko.pkey.UnknownKeyType):
         return None
     return key
+
+
+def describe_keys(hosts: Sequence[SshOptions]) -> tuple[list[str] | None, dict[str, str]]:
+    """Return the kinds of keys that the first host's agent holds, and by file that of its key, or why it has none.
+
+    The agent's are None where there is no agent; files that are not there are left out.
+    """
+    held = None
+    if hosts[0].identity_agent:
+        agent = _Agent(hosts[0].identity_agent)
+        held = [key.get_name() for key in agent.get_keys()]
+        agent.close()
+    files = {path: load_key(path) for options in hosts for path in options.identity_files}
+    return held, {
+        path: found if isinstance(found, str) else found.get_name()
+        for path, found in files.items()
+        if found != "absent"
+    }
 
 
 def _public(path: str) -> bytes | None:

@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import Future
 from contextlib import suppress
+from copy import copy
 from functools import cache
 
 from distconsole.config.spelling import nearest
@@ -127,7 +128,9 @@ class ParamikoTransport:
             try:
                 shared.set_result(self._connect(self._hop_options(hops), via=hops[:-1]))
             except NodeError as error:
-                told = type(error)(f"by way of {hops[-1]}: {error.message}", error.hint)
+                told = copy(error)
+                told.message = f"by way of {hops[-1]}: {error.message}"
+                told.args = (told.message,)
                 shared.set_exception(told)
             except BaseException as error:
                 # Whoever waits for us must not wait for ever.

@@ -105,6 +105,13 @@ CASES = [
         ),
     ),
     ("report r1 -o x.html", ask.ReportPage(run="r1", output="x.html")),
+    ("init", ask.Init()),
+    (
+        "init --hosts a,b --cluster gpus --python /opt/python --yes",
+        ask.Init(where=ask.Where(hosts="a,b", python="/opt/python"), cluster="gpus", yes=True),
+    ),
+    ("--cluster gpus init", ask.Init(cluster="gpus")),
+    ("doctor --hosts a --json", ask.Doctor(where=ask.Where(hosts="a"), json=True)),
     ("bench collectives", ask.BenchCollectives()),
     (
         "bench collectives --hosts a,b --launcher mpi --ops all_reduce,send_recv --sizes 4,64K,1MiB "

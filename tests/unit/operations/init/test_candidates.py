@@ -1,0 +1,48 @@
+"""Claims about where ``init`` finds hosts: the machines that train, not those beside them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from distconsole.operations.init.candidates import find_candidates, hosts_text
+
+SSH_CONFIG = """\
+Host github.com
+    User git
+Host jump
+    HostName jump.example.com
+Host gpu1 gpu2
+    ProxyJump me@jump:22
+Host *
+    ServerAliveInterval 30
+"""
+
+
+def test_hosts_come_of_the_allocation_the_host_file_ssh_config_and_sinfo(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    (tmp_path / "hostfile").write_text("a slots=4\nb slots=4\n")
+    (tmp_path / "config").write_text(SSH_CONFIG)
+    sinfo = tmp_path / "sinfo"
+    sinfo.write_text("#!/bin/sh\necho 'c[1-3]'\n")
+    sinfo.chmod(0o755)
+    found = [(place, hosts_text(hosts)) for hosts, place in find_candidates(tmp_path / "config")]
+    assert found == [
+        ("the Slurm allocation", "n1,n2"),
+        ("./hostfile", "a:4,b:4"),
+        (str(tmp_path / "config"), "gpu1,gpu2"),
+        ("Slurm: sinfo", "c1,c2,c3"),
+    ]
+
+
+def test_nothing_is_found_where_there_is_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert [hosts for hosts, _ in find_candidates(None) if hosts] == []

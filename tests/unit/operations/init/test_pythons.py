@@ -1,0 +1,67 @@
+"""Claims about what a node says of its interpreters: the first that ranks need, and nothing that is not ours."""
+
+from __future__ import annotations
+
+import json
+
+from distconsole.model.names import HostName
+from distconsole.operations.init.pythons import MARK, Looked, Python, rank_pythons, read_answer
+
+BARE = Python("3.12.1", is_default=True)
+CPU = Python("3.11.4", "2.4.0")
+CUDA = Python("3.11.4", "2.4.0 for CUDA 12.1", has_gpus=True)
+
+
+def told(path: str, version: str, torch: str = "", prefix: str = "", word: str = "other") -> str:
+    python = {"version": version, "prefix": prefix or path}
+    found = {"present": bool(torch), "version": torch, "cuda": "12.1" if "+cu" in torch else None}
+    return f"{MARK}\t{word}\t{path}\n" + json.dumps(["facts", {"python": python, "torch": found}])
+
+
+def test_an_interpreter_is_read_with_its_torch_and_once_by_its_first_name() -> None:
+    answer = "\n".join(
+        [
+            "Welcome to gpu1!",
+            f"{MARK}\tgpus\t8",
+            told("/usr/bin/python3", "3.12.1", prefix="/usr", word="default"),
+            told("/usr/bin/python3.12", "3.12.1", prefix="/usr"),
+            told("/opt/env/bin/python", "3.11.4", "2.4.0+cu121"),
+        ]
+    )
+    looked = read_answer(answer)
+    assert looked == Looked(
+        8,
+        {
+            "/usr/bin/python3": BARE,
+            "/opt/env/bin/python": Python("3.11.4", "2.4.0+cu121 for CUDA 12.1", has_gpus=True),
+        },
+    )
+
+
+def test_what_is_too_old_or_no_fact_is_left_out_and_escapes_are_taken_off() -> None:
+    answer = "\n".join(
+        [
+            f"{MARK}\tgpus\tmany",
+            told("/old", "3.6.8"),
+            told("/odd\x1b[2J", "3.11.4"),
+            told("/words", "three"),
+            f'{MARK}\tother\t/broken\n["facts", {{"python": 1}}]\n["facts"]\n["facts", 7]',
+            told("/good", "3.11.4", "2.4.0\x1b[31m"),
+        ]
+    )
+    assert read_answer(answer) == Looked(0, {"/good": CPU})
+
+
+def test_a_node_that_says_nothing_of_ours_is_told_apart() -> None:
+    assert read_answer("This account is not available.\n") is None
+
+
+def test_torch_on_most_hosts_goes_first_then_a_build_for_what_the_hosts_have() -> None:
+    found = {
+        HostName("a"): Looked(8, {"/usr": BARE, "/cpu": CPU, "/cuda": CUDA}),
+        HostName("b"): Looked(8, {"/usr": BARE, "/cpu": CPU, "/cuda": CUDA, "/own": CUDA}),
+    }
+    assert [path for path, _ in rank_pythons(found)] == ["/cuda", "/cpu", "/own", "/usr"]
+    assert dict(rank_pythons(found))["/own"] == ["b"]
+    without = {HostName("a"): Looked(0, {"/cuda": CUDA, "/cpu": CPU})}
+    assert [path for path, _ in rank_pythons(without)] == ["/cpu", "/cuda"]
