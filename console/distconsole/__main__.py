@@ -75,6 +75,12 @@ def run(words: list[str]) -> int:
         except ConfigError as error:
             return _headless(parse_untrusted(words, error))
         request = parse_args(_without_alias(words, config), defaults=config.verbs)
+        if getattr(request, "run", None) == "":
+            from distconsole.operations.stored.newest import name_run  # noqa: PLC0415
+
+            request, told = name_run(request)
+            if told and not wants_screen(request):
+                _print(notes=(told,))
         if not wants_screen(request):
             return _headless(request, config)
         from distconsole.tui import open_screen  # noqa: PLC0415

@@ -22,6 +22,7 @@ MAX_SLOTS = 1024
 
 SETTINGS = ("slots", "max_slots", "user", "port")
 
+LINE = "one host a line, such as: gpu01 slots=4"
 _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[A-Za-z0-9_.-]+)?")
 _IGNORED = {"max_slots", "max-slots", "slots_max", "ifhn", "binding", "user_name"}
@@ -74,7 +75,7 @@ def read_hostfile(path: Path) -> list[NamedHost]:
         try:
             named = _read_line(line.split("#", 1)[0].strip())
         except RangeError as error:
-            raise ConfigError(f"{path}:{number}: {error}") from None
+            raise ConfigError(f"{path}:{number}: {error}", LINE) from None
         for host in named:
             if host.name in lines:
                 raise ConfigError(
@@ -84,7 +85,7 @@ def read_hostfile(path: Path) -> list[NamedHost]:
             lines[host.name] = number
             hosts.append(host)
     if not hosts:
-        raise ConfigError(f"{path}: names no host")
+        raise ConfigError(f"{path}: names no host", LINE)
     return hosts
 
 

@@ -18,6 +18,8 @@ from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName, may_be_host
 from distconsole.model.requests import Where
 
+LIST = "such as: gpu[01-08],admin@gpu9:4 (users, ranges and slots may stand there)"
+
 
 @dataclass(frozen=True, slots=True)
 class _Found:
@@ -65,12 +67,12 @@ def _from_list(text: str, flag: str) -> list[NamedHost]:
     try:
         hosts = read_list(text)
     except RangeError as error:
-        raise UsageError(f"{flag}: {error}") from None
+        raise UsageError(f"{flag}: {error}", LIST) from None
     twice = _repeated_name(hosts)
     if twice is not None:
         raise UsageError(f"{flag} names {twice} twice", f"for more ranks on it: {twice}:N")
     if not hosts:
-        raise UsageError(f"{flag} names no host")
+        raise UsageError(f"{flag} names no host", f"a variable that is not set? {LIST}")
     return hosts
 
 
@@ -79,18 +81,21 @@ def _from_config(name: str, config: Config, what: str) -> _Found:
     files = ", ".join(str(file) for file in config.files) or "no distconsole.toml was found"
     if cluster is None:
         near = nearest(name, config.clusters)
-        known = ", ".join(sorted(config.clusters)) or "none"
-        hint = f"did you mean '{near}'?" if near else f"known are: {known}"
+        known = ", ".join(sorted(config.clusters))
+        known = f"known are: {known}" if known else "[clusters.NAME] with hosts = […] makes one"
+        hint = f"did you mean '{near}'?" if near else known
         raise ConfigError(f"{what}: there is no [clusters.{name}] ({files})", hint)
     if cluster.hostfile is not None:
         return _Found(read_hostfile(cluster.hostfile), cluster, name)
     try:
         hosts = [host for text in cluster.hosts for host in read_list(text)]
     except RangeError as error:
-        raise ConfigError(f"[clusters.{name}]: {error}") from None
+        raise ConfigError(f"{files}: [clusters.{name}]: {error}", LIST) from None
     twice = _repeated_name(hosts)
     if twice is not None:
-        raise ConfigError(f"[clusters.{name}] names {twice} twice")
+        raise ConfigError(
+            f"{files}: [clusters.{name}] names {twice} twice", f"for more ranks: {twice}:N"
+        )
     return _Found(hosts, cluster, name)
 
 
@@ -135,6 +140,10 @@ def _ssh_config(
 ) -> str | None:
     configured = (cluster.ssh_config if cluster is not None else None) or config.ssh_config
     file = ssh_config_file(where.ssh_config, configured, environ)
+    if where.ssh_config and file is not None and not file.exists():
+        raise ConfigError(
+            f"--ssh-config {file}: there is no such file", "leave it out for ssh's own"
+        )
     return None if file is None else str(file)
 
 

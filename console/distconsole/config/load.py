@@ -155,7 +155,8 @@ class _Reader:
         try:
             self.table: dict[str, Any] = tomllib.loads(self.text)
         except tomllib.TOMLDecodeError as error:
-            raise ConfigError(f"{path}: not TOML: {error}") from None
+            cure = 'such as: cluster = "lab"; texts need quotes, and tables begin with [name]'
+            raise ConfigError(f"{path}: not TOML: {error}", cure) from None
         self.keys = [key for key, _ in keys_to_trust(self.table)]
 
     @property
@@ -302,9 +303,9 @@ class _Reader:
         where = ("clusters", name)
         values = self._table(where, _without_expect(value), CLUSTER_KEYS)
         if ("hosts" in values) == ("hostfile" in values):
-            raise self._error(
-                ("clusters",), name, f"cluster '{name}' needs one of 'hosts' and 'hostfile'"
-            )
+            message = f"cluster '{name}' needs one of 'hosts' and 'hostfile'"
+            cure = "leave one out" if "hosts" in values else 'such as: hosts = ["gpu[01-08]"]'
+            raise self._error(("clusters",), name, message, cure)
         return ClusterSettings(
             hosts=values.get("hosts", ()),
             hostfile=values.get("hostfile"),
@@ -337,6 +338,8 @@ class _Reader:
         table = f" in [{'.'.join(where)}]" if where else ""
         near = nearest(canonical, keys)
         hint = f"did you mean '{near}'?" if near else f"known are: {', '.join(sorted(keys))}"
+        tables = [f"[{verb}]" for verb, of in VERB_KEYS.items() if not where and canonical in of]
+        hint = f"it stands below {' or '.join(tables[:3])}" if tables else hint
         raise self._error(where, name, f"unknown key '{name}'{table}", hint)
 
     def _value(self, where: tuple[str, ...], name: str, value: Any, key: Option) -> Any:

@@ -28,7 +28,7 @@ LIKENESS = 0.5
 def mend_line(line: str, said: str) -> str | None:
     """Return ``line`` with the word that is meant in place of the wrong one; None if that is not clear."""
     match = MEANT.search(said)
-    if match is None:
+    if match is None or "`" in match[2]:
         return None
     listed = match[2].split(",") if match[1] else [match[2].partition(",")[0]]
     best: tuple[float, int, int, str] = (LIKENESS, 0, 0, "")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
+from click.shell_completion import CompletionItem
 
 from distconsole import __version__
+from distconsole.grammar.help import write_end, write_options
+from distconsole.grammar.pasting.starters import foreign_word
+from distconsole.model.verbs import Group
 
 PROGRAM = "distconsole"
 
@@ -34,11 +40,78 @@ def help_option() -> click.Option:
     )
 
 
+def dash_words(word: str) -> str:
+    """Return an option as ours are written: torchrun takes ``--max_restarts``, too."""
+    return word.replace("_", "-")
+
+
+class NamedOption(click.Option):
+    """An option that other launchers call by other names, which no help shows.
+
+    Args:
+        also: These names.
+    """
+
+    def __init__(self, flags: list[str], *, also: tuple[str, ...] = (), **more: Any) -> None:
+        super().__init__([*flags[:-1], *also, flags[-1]], **more)
+        self.also = frozenset(also)
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        every, self.opts = self.opts, [each for each in self.opts if each not in self.also]
+        try:
+            return super().get_help_record(ctx)
+        finally:
+            self.opts = every
+
+    def get_error_hint(self, _ctx: click.Context | None) -> str:
+        """Return the option as messages name it."""
+        return f"'{next((each for each in self.opts if each.startswith('--')), self.opts[0])}'"
+
+
 class Verb(click.Command):
-    """A command whose help is handed to the caller instead of being printed."""
+    """A command whose help is handed to the caller instead of being printed.
+
+    Args:
+        of_run: Whether its exit code may be that of a run.
+    """
+
+    def __init__(
+        self,
+        *words: Any,
+        group: Group = Group.MANAGE,
+        examples: tuple[str, ...] = (),
+        of_run: bool = False,
+        **more: Any,
+    ) -> None:
+        super().__init__(*words, **more)
+        self.context_settings["token_normalize_func"] = dash_words
+        self.group, self.examples, self.of_run = group, examples, of_run
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse; a word such as ``-np`` is one option that is not ours, whatever its letters are."""
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except (click.UsageError, HelpRequested) as error:
+            if word := foreign_word(given):
+                raise click.NoSuchOption(word, ctx=ctx) from None
+            if isinstance(error, click.UsageError):
+                error.ctx = error.ctx or ctx
+            raise
 
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         return help_option()
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_options(self.get_params(ctx), ctx, formatter)
+        write_end(PROGRAM, self.examples, formatter, of_run=self.of_run)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Return what ``incomplete`` may become; names that are understood, and not ours, are left out."""
+        options = (each for each in self.params if isinstance(each, NamedOption))
+        others = frozenset[str]().union(*(each.also for each in options))
+        found = super().shell_complete(ctx, incomplete)
+        return [each for each in found if each.value not in others]
 
 
 DIVIDED = "distconsole.divided"

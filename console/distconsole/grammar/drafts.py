@@ -15,8 +15,9 @@ from typing import Any
 
 import click
 
+from distconsole.grammar.mistakes import usage_error
 from distconsole.grammar.options import HOST_OPTIONS, NAMES_OF_HOSTS, metavar_of
-from distconsole.grammar.verbs import line_words, parse_line, root, usage_error
+from distconsole.grammar.verbs import line_words, parse_line, root
 from distconsole.model import requests as ask
 from distconsole.model.options import Kind, Option, options_of
 

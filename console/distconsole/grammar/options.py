@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from distconsole.grammar.asking import NamedOption
 from distconsole.grammar.values import RUN, type_of
 from distconsole.model import requests as ask
 from distconsole.model.options import Kind, Option, options_of
@@ -32,7 +33,7 @@ def params_of(kind: type) -> dict[str, click.Parameter]:
     if "where" in by_name:
         found = params_of(ask.Where) | found
     if issubclass(kind, ask.OfRun):
-        found["run"] = click.Argument(["run"], type=RUN)
+        found["run"] = click.Argument(["run"], type=RUN, required=False, default=None)
     return found
 
 
@@ -57,8 +58,9 @@ def _option(of: Field[Any], option: Option) -> click.Option:
     elif option.kind in (Kind.PAIRS, Kind.HOST_LIST):
         value["multiple"] = True
     shown = (option.choices or option.kind in METAVARS) and "[default" not in option.help
-    return click.Option(
+    return NamedOption(
         [*flags, of.name],
+        also=option.also,
         default=str(default) if option.choices and default else default,
         show_default=bool(shown and default),
         required=of.default is MISSING,

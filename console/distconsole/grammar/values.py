@@ -271,6 +271,30 @@ def _read_limit(text: str) -> int:
     return int(size)
 
 
+def _whole(least: int, most: int | None) -> Value:
+    """Return the type of a whole number from ``least`` to ``most``."""
+    to = "" if most is None else f" to {most:,}"
+
+    def read(text: str) -> int:
+        if not re.fullmatch(r"\d{1,12}", text) or not least <= int(text) <= (most or int(text)):
+            raise ValueError(f"{text!r} is not a whole number from {least}{to}")
+        return int(text)
+
+    return Value("integer", read)
+
+
+def _read_groups(text: str) -> tuple[str, ...]:
+    if not split_words(text):
+        raise ValueError("it is empty; groups are " + " ".join(CHECK_GROUPS))
+    return split_words(text)
+
+
+def _read_run(text: str) -> str:
+    if not text:
+        raise ValueError("it is empty: a variable that is not set?")
+    return text
+
+
 def _read_sizes(text: str) -> tuple[int, ...]:
     sizes = []
     for part in split_words(text):
@@ -283,7 +307,7 @@ def _read_sizes(text: str) -> tuple[int, ...]:
 
 
 HOSTS = Value("LIST", offers=lambda known: known.hosts, is_list=True)
-RUN = Value("run", offers=lambda known: ("last", *known.runs))
+RUN = Value("run", _read_run, offers=lambda known: ("last", *known.runs))
 CHECK = Value("ID", offers=lambda known: [each for each in known.checks if "." in each])
 TYPES: Mapping[Kind, click.ParamType] = {  # type: ignore[type-arg]
     Kind.FILE: click.Path(dir_okay=False),
@@ -298,7 +322,7 @@ TYPES: Mapping[Kind, click.ParamType] = {  # type: ignore[type-arg]
     Kind.SINCE: Value("TIME", _read_since),
     Kind.MOMENT: MomentValue(),
     Kind.CONDITION: ConditionValue(),
-    Kind.GROUPS: Value("GROUP,…", split_words, lambda known: known.checks, is_list=True),
+    Kind.GROUPS: Value("GROUP,…", _read_groups, lambda known: known.checks, is_list=True),
     Kind.PAIRS: Value("K=V", _read_assignment),
     Kind.NPROC: Value(
         "N|gpu", _reader_of(Kind.NPROC), lambda _: ("gpu", "1", "2", "4", "8"), NOTHING
@@ -319,7 +343,7 @@ def type_of(option: Option) -> click.ParamType:  # type: ignore[type-arg]
         case Kind.TEXT if option.choices:
             return Choice(option.choices)
         case Kind.COUNT | Kind.POSITIVE:
-            return click.IntRange(min=int(option.kind is Kind.POSITIVE), max=option.most)
+            return _whole(int(option.kind is Kind.POSITIVE), option.most)
         case Kind.SECONDS:
             return seconds(option.least)
         case _:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -12,7 +11,6 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from distconsole.config.spelling import nearest
 from distconsole.errors import ConfigError, UsageError
 from distconsole.grammar.asking import (
     DIVIDED,
@@ -21,8 +19,11 @@ from distconsole.grammar.asking import (
     HelpRequested,
     Verb,
     ask_for_version,
+    dash_words,
     help_option,
 )
+from distconsole.grammar.help import write_end, write_options, write_verbs
+from distconsole.grammar.mistakes import answer_for, hosts_meant, meant_verb, usage_error
 from distconsole.grammar.options import (
     HOST_OPTIONS,
     LAUNCH_OPTIONS,
@@ -46,6 +47,8 @@ def _request(kind: type[ask.Request], context: click.Context, given: Given) -> a
         given |= opening(context, given)
     if issubclass(kind, ask.OnHosts):
         given["where"] = where(context, given)
+    if issubclass(kind, ask.OfRun):
+        given["run"] = given["run"] or ""
     return kind(**given)
 
 
@@ -56,6 +59,7 @@ def _verb(
     build: Callable[[click.Context, Given], ask.Request] | None = None,
     params: dict[str, click.Parameter] | None = None,
     hidden: bool = False,
+    examples: tuple[str, ...] = (),
 ) -> click.Command:
     """Return the verb that makes a kind of request.
 
@@ -63,13 +67,15 @@ def _verb(
         arguments: What stands behind its options.
         build: Makes the request of what was given; None for one that holds just that.
         params: In place of those of the request.
+        examples: Of other requests that the verb makes.
     """
 
     @click.pass_context
     def callback(context: click.Context, /, **given: Any) -> ask.Request:
         return build(context, given) if build is not None else _request(kind, context, given)
 
-    name = table.VERBS[kind].name.split()[0]
+    row = table.VERBS[kind]
+    name = row.name.split()[0]
     options = (params_of(kind) if params is None else params).values()
     with_script = kind in (ask.Check, ask.Run)
     return (DividedVerb if with_script else Verb)(
@@ -81,6 +87,9 @@ def _verb(
         hidden=hidden,
         options_metavar="[OPTIONS] [--]" if with_script else "[OPTIONS]",
         context_settings={"allow_interspersed_args": not with_script},
+        group=row.group,
+        examples=(*row.examples, *examples),
+        of_run=row.role in (table.RunRole.RECORDS, table.RunRole.FOLLOWS),
     )
 
 
@@ -88,6 +97,9 @@ def _check(context: click.Context, given: Given) -> ask.Request:
     if check := given.pop("explain"):
         return ask.Explain(check=check)
     asked = where(context, given)
+    said = asked.names_hosts or given["module"] or context.meta.get(DIVIDED)
+    if not said and (cure := hosts_meant(given["command"])):
+        raise UsageError(f"there is no script {given['command'][0]} here", cure)
     target, named = take_target(context, given)
     return ask.Check(where=asked.over(named), target=target, **given)
 
@@ -97,6 +109,10 @@ def _run(context: click.Context, given: Given) -> ask.Request:
         fewest, most = ask.count_of_hosts(given["nnodes"]) or (0, 0)
         given["max_restarts"] = most - fewest
     divided = bool(context.meta.get(DIVIDED))
+    if given["dry_run"] and given["script"].isdigit():
+        raise UsageError(
+            f"there is no script {given['script']}: -n of run is --dry-run", answer_for("-n")
+        )
     return ask.Run(divided=divided, where=where(context, given), **given)
 
 
@@ -132,7 +148,7 @@ def _export(context: click.Context, given: Given) -> ask.Request:
         if getattr(asked, option) is not None and asked.format is not wanted:
             raise click.UsageError(f"--{option} goes with --format {wanted}.", context)
     if asked.run is None and asked.format is not ask.ExportFormat.PROMETHEUS:
-        raise click.UsageError("Missing argument 'RUN'.", context)
+        asked = replace(asked, run="")
     if asked.format is ask.ExportFormat.TENSORBOARD and asked.output is None:
         raise click.UsageError("--format tensorboard writes a folder: name it with -o.", context)
     if asked.listen is not None and asked.output is not None:
@@ -209,6 +225,7 @@ VERB_COMMANDS: tuple[click.Command, ...] = (
         click.Argument(["what"], type=click.Choice(list(BENCHES))),
         build=_bench,
         params=params_of(ask.Bench) | params_of(ask.BenchCollectives),
+        examples=table.VERBS[ask.BenchCollectives].examples,
     ),
     _verb(ask.Prepare, "Bring what the hosts lack."),
     _verb(ask.Init, "Set up hosts, keys and Python, once.", build=_init),
@@ -238,13 +255,19 @@ class _Root(click.Group):
     def get_help_option(self, ctx: click.Context) -> click.Option | None:
         return help_option()
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        write_verbs(self.commands, formatter)
+        write_options(self.get_params(ctx), ctx, formatter)
+        examples = (*table.VERBS[ask.Check].examples[:1], *table.VERBS[ask.Run].examples[:1])
+        write_end(PROGRAM, examples, formatter, of_run=True)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
         known = self.get_command(ctx, name) is not None or name.startswith("-")
         if not known and not ctx.resilient_parsing:
-            near = nearest(name, VERBS)
+            near = meant_verb(name, VERBS)
             hint = f" Did you mean {near!r}?" if near else ""
             raise click.UsageError(f"There is no verb {name!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
@@ -280,7 +303,7 @@ root = _Root(
         *params_of(ask.Where).values(),
         *params_of(ask.Opening).values(),
         click.Option(
-            ["--version"],
+            ["--version", "-V"],
             is_flag=True,
             is_eager=True,
             expose_value=False,
@@ -289,7 +312,9 @@ root = _Root(
         ),
     ],
     help=_open.__doc__,
-    epilog="Without a verb the console opens. RUN is an id, a unique prefix, a name, or 'last'.",
+    epilog="Without a verb the console opens. RUN is an id, a unique prefix, a name, or 'last'. "
+    "'distconsole help VERB' has the options of a verb.",
+    context_settings={"token_normalize_func": dash_words},
 )
 
 VERBS: dict[str, str] = {
@@ -307,8 +332,11 @@ def parse_args(
 ) -> ask.Request:
     """Return what ``words`` (without the program's name) ask for.
 
-    Raises UsageError if they mean nothing; the hint says where help is.
+    ``help``, ``help VERB`` and ``version`` ask as ``--help`` and ``--version`` do. Raises UsageError if they
+    mean nothing; the hint says what was meant, or where help is.
     """
+    if words[:1] in (["help"], ["version"]):
+        words = [*words[1:2], "--help"] if words[0] == "help" else ["--version"]
     try:
         request = root.main(
             list(words),
@@ -336,15 +364,14 @@ def parse_line(
     vocabulary: Vocabulary | None = None,
     defaults: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> ask.Request:
-    """Return what a line of the prompt asks for; ``help [VERB]`` works there too.
+    """Return what a line of the prompt asks for.
 
     Raises UsageError if the line is empty, its quotes do not match, or it means nothing.
     """
     words = line_words(line)
     if not words:
         raise UsageError("nothing was asked", "type a verb, or 'help'")
-    if words[0] in ("help", "?"):
-        words = [*words[1:2], "--help"]
+    words = ["help", *words[1:]] if words[0] == "?" else words
     return parse_args(words, vocabulary, defaults)
 
 
@@ -377,21 +404,3 @@ def line_words(line: str) -> list[str]:
 def shell_complete(vocabulary: Vocabulary | None = None) -> None:
     """Answer a shell's completion request (``_DISTCONSOLE_COMPLETE`` is set) and exit."""
     root.main(prog_name=PROGRAM, obj=vocabulary or Vocabulary())
-
-
-def usage_error(error: click.UsageError) -> UsageError:
-    context = error.ctx
-    path = context.command_path if context is not None else PROGRAM
-    made = UsageError(error.format_message(), _meant(error) or f"see '{path} --help'")
-    if isinstance(error, click.BadParameter) and error.param is not None:
-        made.option = str(error.param.name)
-    return made
-
-
-def _meant(error: click.UsageError) -> str:
-    kind = error.param.type if isinstance(error, click.BadParameter) and error.param else None
-    typed = re.match(r"'([^']*)'", error.message)
-    if not isinstance(kind, click.Choice) or typed is None:
-        return ""
-    near = nearest(typed[1], kind.choices)
-    return f"did you mean {near}?" if near else ""

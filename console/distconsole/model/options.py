@@ -68,6 +68,38 @@ class Trust(Enum):
     """It is an act or a question, and no setting."""
 
 
+class Heading(StrEnum):
+    """What options stand under in the help, in its order."""
+
+    OPTIONS = "options"
+    HOSTS = "hosts"
+    RANKS = "ranks"
+    CODE = "code"
+    SLURM = "Slurm"
+    RESTARTS = "end and restarts"
+    OUTPUT = "output"
+    CONSOLE = "console"
+
+
+HEADINGS = {
+    Heading.HOSTS: "hosts hostfile cluster ssh_config python setup nnodes nic exclude",
+    Heading.RANKS: "launcher nproc env env_file pass_args watch verify_sync",
+    Heading.CODE: "module workdir sync",
+    Heading.SLURM: "slurm slurm_login",
+    Heading.RESTARTS: "max_restarts grace_seconds lost_after_seconds",
+    Heading.OUTPUT: "name detach dry_run json details junit emit_hostfile write_profile emit output "
+    "format table follow listen notify log_limit store_limit help version",
+    Heading.CONSOLE: "theme startup headless",
+}
+"""By heading, the names of the fields that stand there in every request; the others are plain options."""
+
+
+def heading_of(name: str) -> Heading:
+    """Return what the option of a field called ``name`` stands under."""
+    found = (each for each, names in HEADINGS.items() if name in names.split())
+    return next(found, Heading.OPTIONS)
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
     """One option and key.
@@ -79,6 +111,7 @@ class Option:
         secret: Whether no message may show the value.
         least, most: Of a number.
         parameter: The field's name.
+        also: What other launchers call it, where that means the same; no help names it.
     """
 
     kind: Kind
@@ -91,6 +124,7 @@ class Option:
     least: float = 0
     most: int | None = None
     parameter: str = ""
+    also: tuple[str, ...] = ()
 
     def flag(self, name: str) -> str:
         """Return the option as it is typed, of a field called ``name``."""

@@ -7,7 +7,6 @@ from enum import StrEnum
 
 from distconsole.model.names import RankSpans
 from distconsole.model.options import (
-    REQUIRED,
     Kind,
     act,
     needs_trust,
@@ -115,17 +114,27 @@ class Where:
     """Which hosts, as given on the command line; ``config.hosts`` turns it into a ``Cluster``."""
 
     hosts: str | None = act(
-        None, "Hosts: [user@]host[:slots][/port],… with ranges such as gpu[01-08,12].", Kind.HOSTS
+        None,
+        "Hosts: [user@]host[:slots][/port],… with ranges such as gpu[01-08,12].  [default: those of "
+        "the Slurm job, or of 'cluster' in distconsole.toml; else this machine]",
+        Kind.HOSTS,
+        also=("-H",),
     )
     hostfile: str | None = act(
         None,
         "Hosts from a file (Open MPI, Horovod, DeepSpeed, MPICH, Slurm or one a line).",
         Kind.FILE,
+        also=("--machinefile",),
     )
     cluster: str | None = act(None, "Hosts of a cluster in distconsole.toml.", Kind.CLUSTER)
-    ssh_config: str | None = act(None, "Read this instead of ~/.ssh/config.", Kind.FILE)
+    ssh_config: str | None = act(
+        None, "OpenSSH's configuration.  [default: ~/.ssh/config]", Kind.FILE
+    )
     python: str | None = act(
-        None, "The nodes' interpreter, for agent, checks and ranks.", Kind.TEXT, metavar="PATH"
+        None,
+        "The nodes' interpreter, for agent, checks and ranks.  [default: python3]",
+        Kind.TEXT,
+        metavar="PATH",
     )
     setup: str | None = act(
         None, "Run by the node's shell before the interpreter.", Kind.TEXT, metavar="CMD"
@@ -170,7 +179,8 @@ def count_of_hosts(nnodes: str | None) -> tuple[int, int] | None:
 LOST_AFTER_SECONDS = 120.0
 """A node that was not heard of for so long is lost, unless ``--lost-after`` says otherwise."""
 
-NPROC_HELP = "Ranks on each host (slots in the host list win)."
+NPROC_HELP = "Ranks on each host; slots in the host list win.  [default: one a GPU, else 1]"
+NPROC_ALSO = ("--nproc-per-node", "--ntasks-per-node", "--npernode")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +193,9 @@ class Opening:
     """Opens the console on a terminal."""
 
     theme: str | None = act(
-        None, "Of the console: dark, light, contrast, terminal, or Textual's.", Kind.THEME
+        None,
+        "Of the console: dark, light, contrast, terminal, or Textual's.  [default: the last one]",
+        Kind.THEME,
     )
     startup: bool | None = act(
         None, "Do the lines of the console's start-up file first.  [default: startup]"
@@ -216,11 +228,13 @@ class Conditional:
 
 @dataclass(frozen=True, kw_only=True)
 class PerHost:
-    nproc: str | None = plain(None, NPROC_HELP, Kind.NPROC)
+    nproc: str | None = plain(None, NPROC_HELP, Kind.NPROC, also=NPROC_ALSO)
 
 
 @dataclass(frozen=True)
 class OfRun:
+    """Attributes: run: an id, a unique prefix, a name or ``last``; empty where none was named."""
+
     run: str
 
 
@@ -228,8 +242,8 @@ class OfRun:
 class Run(OnHosts, Printed, Noticed, Request):
     """Launch SCRIPT with ARGS on every host and follow it to its end.
 
-    The exit code is that of the rank that failed first. Ctrl-C stops the job on every host; a
-    second one kills it, and ends this within 5 seconds. Everything behind SCRIPT is the script's own.
+    Ctrl-C stops the job on every host; a second one kills it, and ends this within 5 seconds.
+    Everything behind SCRIPT is the script's own.
     """
 
     script: str
@@ -238,10 +252,11 @@ class Run(OnHosts, Printed, Noticed, Request):
         LauncherName.AUTO,
         "What the ranks are. torch: env:// ranks; single: one process a node; slurm: torch or single.",
     )
-    nproc: str | None = plain(None, NPROC_HELP, Kind.NPROC)
+    nproc: str | None = plain(None, NPROC_HELP, Kind.NPROC, also=NPROC_ALSO)
     nnodes: str | None = plain(
         None,
-        "Hosts of the job; with MIN:MAX it goes on while MIN are left (torchrun, elastic Horovod).",
+        "Hosts of the job; with MIN:MAX it goes on while MIN are left (torchrun, elastic Horovod).  "
+        "[default: all]",
         Kind.NNODES,
     )
     module: bool = plain(
@@ -253,15 +268,24 @@ class Run(OnHosts, Printed, Noticed, Request):
     env_file: str | None = needs_trusted_file(
         None, "K=V lines, set in every rank; values never appear in argv.", Kind.FILE
     )
-    workdir: str | None = needs_trust(None, "Where the ranks start on the nodes.", Kind.FOLDER)
-    sync: bool | None = plain(None, "Bring the code to the nodes first.")
+    workdir: str | None = needs_trust(
+        None,
+        "Where the ranks start on the nodes.  [default: this folder]",
+        Kind.FOLDER,
+        also=("--chdir",),
+    )
+    sync: bool | None = plain(None, "Bring the code to the nodes first.  [default: no-sync]")
     pass_args: PassArgs | None = plain(
         None,
         "Add --local_rank, or --init_method --rank --world_size, to the arguments.",
         PassArgs,
     )
     nic: str | None = plain(
-        None, "The training interface on every host.", Kind.TEXT, metavar="NAME|auto"
+        None,
+        "The training interface on every host.  [default: auto]",
+        Kind.TEXT,
+        metavar="NAME|auto",
+        also=("--network-interface",),
     )
     max_restarts: int = plain(
         0,
@@ -269,7 +293,9 @@ class Run(OnHosts, Printed, Noticed, Request):
         Kind.COUNT,
         most=1000,
     )
-    verify_sync: int | None = plain(None, "Every N steps, check that ranks agree.", Kind.POSITIVE)
+    verify_sync: int | None = plain(
+        None, "Every N steps, check that ranks agree.  [default: never]", Kind.POSITIVE
+    )
     log_limit: int | None = plain(
         None,
         "The most that the ranks' output may take on each host; what is more is dropped.  [default: 1GiB]",
@@ -287,13 +313,16 @@ class Run(OnHosts, Printed, Noticed, Request):
         metavar="OPTIONS",
     )
     slurm_login: str | None = plain(
-        None, "The host that has Slurm's commands, if not this one.", Kind.HOSTS, metavar="HOST"
+        None,
+        "The host that has Slurm's commands.  [default: this one]",
+        Kind.HOSTS,
+        metavar="HOST",
     )
     emit: EmitKind | None = plain(
         None, "Write the plan as a file for this starter, and stop.", EmitKind
     )
     output: str | None = needs_trust(
-        None, "Where --emit writes to; stdout if not given.", Kind.FILE, "--output", "-o"
+        None, "Where --emit writes to.  [default: stdout]", Kind.FILE, "--output", "-o"
     )
     name: str | None = plain(None, "A name to find the run by.", Kind.TEXT, metavar="NAME")
     grace_seconds: float = plain(
@@ -399,9 +428,13 @@ class Check(OnHosts, Printed, Request):
     """
 
     level: Level = plain(Level.STANDARD, "How deep.")
-    only: tuple[str, ...] = plain((), "Only these groups or check ids, by prefix.", Kind.GROUPS)
+    only: tuple[str, ...] = plain(
+        (), "Only these groups or check ids, by prefix.  [default: all]", Kind.GROUPS
+    )
     skip: tuple[str, ...] = plain((), "All but these.", Kind.GROUPS)
-    budget_seconds: float | None = plain(None, "At most this long, for all of it.", Kind.SECONDS)
+    budget_seconds: float | None = plain(
+        None, "At most this long, for all of it.  [default: no limit]", Kind.SECONDS
+    )
     strict: bool = plain(False, "Warnings fail.")
     details: bool = plain(False, "Also what was seen, whole hints, and the interfaces taken.")
     junit: str | None = needs_trust(None, "Also write a JUnit report.", Kind.FILE)
@@ -417,7 +450,7 @@ class Check(OnHosts, Printed, Request):
         metavar="[FILE]",
     )
     """Empty for the project's own."""
-    nproc: int | None = plain(None, NPROC_HELP, Kind.NPROC)
+    nproc: int | None = plain(None, NPROC_HELP, Kind.NPROC, also=NPROC_ALSO)
     target: Target | None = None
     """The launch that is checked; None checks the hosts for any."""
 
@@ -501,17 +534,12 @@ class Runs(OnHosts, Printed, Conditional, Request):
 
 @dataclass(frozen=True)
 class Show(OnHosts, Printed, Conditional, OfRun, Request):
-    """Show how RUN went; with a condition those of its ranks that match.
-
-    \b
-    --fail-if 'step_ms.p95_run > 1.1 * median(step_ms.p95_run)'
-    exits with 1 if any rank is a tenth slower than the middle one.
-    """
+    """Show how RUN went; with a condition those of its ranks that match."""
 
 
 @dataclass(frozen=True)
 class Attach(OnHosts, Opening, Printed, Noticed, OfRun, Request):
-    """Follow RUN from its beginning; ends with the run's exit code. Leaving it never stops it."""
+    """Follow RUN from its beginning to its end. Leaving it never stops it."""
 
 
 @dataclass(frozen=True)
@@ -575,13 +603,16 @@ class Export(OnHosts, Request):
     format: ExportFormat = plain(ExportFormat.JSONL, "What to write.")
     output: str | None = needs_trust(
         None,
-        "File, or folder for tensorboard and the tables of csv; stdout if not given.",
+        "File, or folder for tensorboard and the tables of csv.  [default: stdout]",
         Kind.PATH,
         "--output",
         "-o",
     )
     table: ExportTable | None = plain(
-        None, "csv: this table alone; numbers is every number of the run, one a row.", ExportTable
+        None,
+        f"csv: this table alone, of {', '.join(ExportTable)} (every number of the run, one a row).",
+        ExportTable,
+        metavar="TABLE",
     )
     follow: bool = plain(False, "Go on with a run until it ends.", Kind.FLAG, "--follow", "-f")
     listen: tuple[str, int] | None = needs_trust(
@@ -605,7 +636,9 @@ class Export(OnHosts, Request):
 class ReportPage(OnHosts, OfRun, Request):
     """Write RUN, over or going on, as one HTML page that needs no network."""
 
-    output: str = needs_trust(REQUIRED, "The page to write.", Kind.FILE, "--output", "-o")
+    output: str | None = needs_trust(
+        None, "The page to write.  [default: RUN.html, here]", Kind.FILE, "--output", "-o"
+    )
 
 
 @dataclass(frozen=True)
@@ -673,7 +706,7 @@ class OpenConsole(Opening, OnHosts, Request):
 class Demo(Printed, Opening, Request):
     """Start an embedded cluster on this machine, check it, and train on it."""
 
-    nodes: int = plain(2, "Nodes to embed.", Kind.POSITIVE, most=16)
+    nodes: int = plain(2, "Nodes to embed, at most 16.", Kind.POSITIVE, most=16)
     headless: bool = plain(False, "Lines instead of the console.")
 
 

@@ -44,12 +44,22 @@ class Opens(Enum):
     ALWAYS = "it cannot be done without"
 
 
+class Group(Enum):
+    """What verbs stand under in the help, in its order."""
+
+    START = "start"
+    WATCH = "watch"
+    PAST = "past runs"
+    MANAGE = "manage"
+
+
 @dataclass(frozen=True, slots=True)
 class Verb:
     """One kind of request.
 
     Attributes:
         name: How it is typed; empty where the program alone asks.
+        examples: Lines of it, as the help shows them.
         operation: ``module.function`` in ``operations``; imported when it is first done.
         needs: What the function takes besides the request: ``sessions`` (hosts), ``control``, ``store``, ``began``.
         view: Where the screen shows it; empty where it is seen wherever one is.
@@ -76,6 +86,8 @@ class Verb:
     outlives: bool = True
     trusts: bool = True
     of: Callable[[Verb, Any], Verb] | None = None
+    group: Group = Group.MANAGE
+    examples: tuple[str, ...] = ()
 
 
 def _check_row(verb: Verb, request: ask.Check) -> Verb:
@@ -129,56 +141,104 @@ def _files(*files: str | None) -> tuple[str, ...]:
 
 VERBS: Mapping[type, Verb] = {
     ask.Check: Verb(
-        "check", "check.check", ("sessions", "began"), "check", interrupt=Interrupt.REPORT, of=_check_row
+        "check", "check.check", ("sessions", "began"), "check", interrupt=Interrupt.REPORT, of=_check_row,
+        group=Group.START,
+        examples=("check --hosts gpu1,gpu2", "check --hosts gpu1,gpu2 -- torchrun --nproc-per-node 4 train.py"),
     ),
     ask.Explain: Verb("", "check.explain", trusts=False),
     ask.Run: Verb(
-        "run", "launch.launching.run", FULL, "run", live=True, role=RunRole.RECORDS, interrupt=Interrupt.STOP_RUN,
-        of=_run_row,
+        "run", "launch.launching.run", FULL, "run", live=True, role=RunRole.RECORDS,
+        interrupt=Interrupt.STOP_RUN, of=_run_row, group=Group.START,
+        examples=("run --hosts gpu1:4,gpu2:4 --sync train.py --epochs 3",
+                  'run --slurm "-N2 --gres=gpu:4 -t 1:00:00" train.py'),
     ),
     ask.Rerun: Verb(
         "rerun", "launch.launching.rerun", FULL, "run", live=True, role=RunRole.RECORDS,
-        interrupt=Interrupt.STOP_RUN, of=_rerun_row,
+        interrupt=Interrupt.STOP_RUN, of=_rerun_row, group=Group.START,
+        examples=("rerun last", "rerun last --exclude gpu2"),
     ),
     ask.Attach: Verb(
         "attach", "attach.attach", FULL, "run", live=True, role=RunRole.FOLLOWS, interrupt=Interrupt.LEAVE_RUN,
-        opens=Opens.ON_TERMINAL, of=_opening_row,
+        opens=Opens.ON_TERMINAL, of=_opening_row, group=Group.WATCH,
+        examples=("attach", "attach last --json"),
     ),
     ask.Replay: Verb(
-        "replay", "stored.history.replay", ("store",), "run", live=True, role=RunRole.REPLAYS, opens=Opens.ALWAYS
+        "replay", "stored.history.replay", ("store",), "run", live=True, role=RunRole.REPLAYS,
+        opens=Opens.ALWAYS, group=Group.PAST,
+        examples=("replay last", "replay last --at 40%"),
     ),
     ask.Demo: Verb(
         "demo", "demo.demo", ("control", "store"), "check", live=True, role=RunRole.RECORDS,
-        interrupt=Interrupt.STOP_RUN, opens=Opens.ON_TERMINAL, outlives=False, of=_opening_row,
+        interrupt=Interrupt.STOP_RUN, opens=Opens.ON_TERMINAL, outlives=False, of=_opening_row, group=Group.START,
+        examples=("demo", "demo --nodes 4 --headless"),
     ),
     ask.Stop: Verb(
-        "stop", "stopping.stop", FULL, view="", of=lambda verb, request: replace(verb, asks=not request.yes)
+        "stop", "stopping.stop", FULL, view="", of=lambda verb, request: replace(verb, asks=not request.yes),
+        group=Group.WATCH,
+        examples=("stop last", "stop train-1123-89c0dd --grace 60"),
     ),
     ask.Top: Verb(
         "top", "top.top", ("sessions", "control"), "cluster", live=True, opens=Opens.ON_TERMINAL, prints="load",
-        of=_top_row,
+        of=_top_row, group=Group.WATCH,
+        examples=("top --hosts gpu1,gpu2", "top --cluster lab --once --fail-if 'util<10'"),
     ),
-    ask.Runs: Verb("runs", "stored.history.runs", ("sessions", "store"), "runs"),
-    ask.Show: Verb("show", "stored.history.show", ("sessions", "store")),
-    ask.Compare: Verb("compare", "stored.compare.compare_runs", ("store",), "compare"),
-    ask.Logs: Verb("logs", "stored.logs.logs", FULL, prints="logs"),
-    ask.Export: Verb("export", "stored.export.export", FULL, of=_export_row),
+    ask.Runs: Verb(
+        "runs", "stored.history.runs", ("sessions", "store"), "runs", group=Group.PAST,
+        examples=("runs", "runs --where 'state=failed and age<1d'"),
+    ),
+    ask.Show: Verb(
+        "show", "stored.history.show", ("sessions", "store"), group=Group.PAST,
+        examples=("show last", "show last --fail-if 'step_ms > 1.1 * median(step_ms)'"),
+    ),
+    ask.Compare: Verb(
+        "compare", "stored.compare.compare_runs", ("store",), "compare", group=Group.PAST,
+        examples=("compare last train-1123-89c0dd", "compare big small --json"),
+    ),
+    ask.Logs: Verb(
+        "logs", "stored.logs.logs", FULL, prints="logs", group=Group.WATCH,
+        examples=("logs last --errors", "logs last --rank 0-3 --follow"),
+    ),
+    ask.Export: Verb(
+        "export", "stored.export.export", FULL, of=_export_row, group=Group.PAST,
+        examples=("export last --format csv -o metrics.csv",
+                  "export last --format prometheus --listen 127.0.0.1:9400"),
+    ),
     ask.ReportPage: Verb(
         "report", "stored.export.report", ("sessions", "store"),
-        of=lambda verb, request: replace(verb, writes=(request.output,)),
+        of=lambda verb, request: replace(verb, writes=_files(request.output)), group=Group.PAST,
+        examples=("report", "report train-1123-89c0dd -o ~/run.html"),
     ),
-    ask.Why: Verb("why", "console_verbs.why"),
+    ask.Why: Verb("why", "console_verbs.why", group=Group.WATCH),
     ask.Bench: Verb(
-        "bench strategies", "bench.comparison.bench", FULL, interrupt=Interrupt.STOP_WORK, outlives=False
+        "bench strategies", "bench.comparison.bench", FULL, interrupt=Interrupt.STOP_WORK, outlives=False,
+        group=Group.START,
+        examples=("bench strategies --hosts gpu1:2,gpu2:2",),
     ),
     ask.BenchCollectives: Verb(
-        "bench collectives", "bench.collectives.bench_collectives", ("sessions",), interrupt=Interrupt.END_WORK
+        "bench collectives", "bench.collectives.bench_collectives", ("sessions",), interrupt=Interrupt.END_WORK,
+        group=Group.START,
+        examples=("bench collectives --hosts gpu1,gpu2",),
     ),
-    ask.Prepare: Verb("setup", "setup.installation.prepare", FULL, interrupt=Interrupt.STOP_WORK),
-    ask.Init: Verb("init", "init.init.init", ("control",), interrupt=Interrupt.REPORT),
-    ask.Doctor: Verb("doctor", "doctor.doctor", ("sessions", "store"), trusts=False),
-    ask.Notify: Verb("notify", "notifying.notify"),
-    ask.Trust: Verb("trust", "console_verbs.trust", trusts=False),
+    ask.Prepare: Verb(
+        "setup", "setup.installation.prepare", FULL, interrupt=Interrupt.STOP_WORK,
+        examples=("setup --hosts gpu1,gpu2", "setup --hosts gpu1,gpu2 --dry-run"),
+    ),
+    ask.Notify: Verb(
+        "notify", "notifying.notify",
+        examples=("notify", "notify test"),
+    ),
+    ask.Trust: Verb(
+        "trust", "console_verbs.trust", trusts=False,
+        examples=("trust", "trust ~/project --revoke"),
+    ),
+    ask.Init: Verb(
+        "init", "init.init.init", ("control",), interrupt=Interrupt.REPORT, group=Group.START,
+        examples=("init", "init --hosts gpu1,gpu2"),
+    ),
+    ask.Doctor: Verb(
+        "doctor", "doctor.doctor", ("sessions", "store"), trusts=False,
+        examples=("doctor", "doctor --hosts gpu1,gpu2"),
+    ),
     ask.Foresee: Verb("", "launch.launching.foresee", ("sessions", "control")),
     ask.Launches: Verb("", "stored.history.launches", ("store",)),
     ask.OpenConsole: Verb("", "console_verbs.open_console", opens=Opens.ALWAYS),

@@ -129,7 +129,7 @@ def find_record(
     except RunNotFoundError as error:
         if where == Where() and not at_hand(sessions):
             near = meant(wanted, store.words())
-            hint = f"{near}give --hosts … for a run that was started elsewhere"
+            hint = f"{near or error.hint + '; '}--hosts … finds a run that was started elsewhere"
             raise RunNotFoundError(error.message, hint) from None
         return None
     with store.open(run) as run_file:

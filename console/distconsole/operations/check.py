@@ -25,7 +25,7 @@ from distconsole.model.requests import Check, Explain
 from distconsole.operations.control import interrupt
 from distconsole.operations.launch.short_run import short_run
 from distconsole.operations.launch.targeting import make_planner
-from distconsole.operations.sessions import SessionSource
+from distconsole.operations.sessions import SessionSource, narrate, say_alone
 from distconsole.session import Session
 
 ENV = ("run", "env")
@@ -36,6 +36,7 @@ def check(request: Check, sessions: SessionSource, began: float | None = None) -
     began = time.monotonic() if began is None else began
     plan = make_planner(request, request.target) if request.target is not None else None
     with sessions(request.where) as session:
+        yield from narrate(say_alone(sessions, request.where, session.cluster))
         baselines = Baselines(baselines_dir())
         events = run_check(
             request, session, baselines=baselines, start=short_run, plan=plan, began=began

@@ -48,7 +48,10 @@ def trust(request: Trust) -> Iterator[Event]:
         return
     path = project_file(folder) if folder.is_dir() else None
     if path is None:
-        raise UsageError(f"there is no {PROJECT_FILE} to trust in {folder}, or above it")
+        raise UsageError(
+            f"there is no {PROJECT_FILE} to trust in {folder}, or above it",
+            "where there is none, nothing need be trusted; another folder: distconsole trust FOLDER",
+        )
     keys = trust_as_it_is(path)
     yield TextMade(text=f"trusted as it is now: {path}")
     yield TextMade(text=f"  can have something executed: {keys or 'nothing in it'}")

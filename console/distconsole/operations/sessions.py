@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from distconsole.errors import (
     AuthError,
@@ -54,7 +55,27 @@ def at_hand(sessions: SessionSource) -> bool:
 
 def lend(session: Session) -> SessionSource:
     """Return a source that lends ``session``, whatever hosts are named, and leaves it open."""
-    return lambda _where: nullcontext(session)
+    return _Lent(session)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lent:
+    session: Session
+    at_hand: ClassVar[bool] = True
+
+    def __call__(self, _where: Where, /) -> AbstractContextManager[Session]:
+        return nullcontext(self.session)
+
+
+def say_alone(sessions: SessionSource, where: Where, cluster: Cluster) -> list[str]:
+    """Return that it is about this machine alone where nobody said which hosts; else nothing."""
+    named = where.names_hosts or at_hand(sessions) or "SLURM_JOB_ID" in os.environ
+    named = named or not all(host.local for host in cluster.hosts)
+    return (
+        []
+        if named
+        else ["without --hosts this is about this machine only; such as: --hosts gpu1,gpu2"]
+    )
 
 
 def connect_all(session: Session, cluster: Cluster | None = None) -> None:
@@ -67,7 +88,8 @@ def connect_all(session: Session, cluster: Cluster | None = None) -> None:
     failures = failed(outcomes)
     reached = any(not isinstance(each.error, _NOT_REACHED) for each in failures)
     what = "used" if reached else "reached"
-    require_all(outcomes, f"{len(failures)} of {len(hosts)} hosts cannot be {what}")
+    noun = "host" if len(hosts) == 1 else "hosts"
+    require_all(outcomes, f"{len(failures)} of {len(hosts)} {noun} cannot be {what}")
 
 
 def hosts_of_run(session: Session, hosts: Sequence[str]) -> list[HostName]:

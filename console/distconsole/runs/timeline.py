@@ -28,7 +28,7 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.runs.compare.best import take_best
-from distconsole.runs.detectors.conclusions import NODE_LOST, RANK_LOST, is_unsound
+from distconsole.runs.detectors.conclusions import FIRST_FAILURE, NODE_LOST, RANK_LOST, is_unsound
 from distconsole.runs.detectors.stragglers import StragglerWatch
 from distconsole.runs.pace import is_fresh
 from distconsole.runs.rank_view import RankView
@@ -207,8 +207,15 @@ class RunTimeline:
                 view.host = host.host
                 view.local_rank = local_rank
 
+    def is_told(self, finding: RunFinding) -> bool:
+        """Whether it blames a host that is lost, of which another finding says so already."""
+        if finding.check != FIRST_FAILURE or finding.rank is not UNSET:
+            return False
+        lost = (each for each in self.findings if each.check == NODE_LOST)
+        return any((Severity.FAIL, finding.hosts) == (each.severity, each.hosts) for each in lost)
+
     def _finding(self, event: RunFinding) -> None:
-        if len(self.findings) < MAX_FINDINGS:
+        if len(self.findings) < MAX_FINDINGS and not self.is_told(event):
             self.findings.append(event)
         if self.unsound is None and is_unsound(event):
             self.unsound = event

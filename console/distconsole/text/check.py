@@ -34,6 +34,13 @@ OUTCOME_WORDS = {
     CheckOutcome.FAILED: ("not healthy", "red"),
     CheckOutcome.INCOMPLETE: ("incomplete", "yellow"),
 }
+OTHERWISE = {
+    "fail": "failed",
+    "warn": "warned",
+    "could_not_run": "could not run",
+    "timed_out": "timed out",
+    "skipped": "skipped",
+}
 HOW_TO_SEE_MORE = (
     "what was seen, whole hints and the interfaces taken: --details; what a check is: --explain ID"
 )
@@ -212,13 +219,11 @@ def _show_collectives(output: Output, report: CheckReport) -> None:
 
 def _show_summary(output: Output, report: CheckReport) -> None:
     paint = output.paint_out
-    outcomes = Counter(outcome for cells in report.cells.values() for outcome in cells.values())
     lost = {host for found in report.findings if found.check == LOST for host in found.hosts}
     reachable = sum(host.reachable and name not in lost for name, host in report.hosts.items())
-    counts = [f"{count} {outcome.replace('_', ' ')}" for outcome, count in outcomes.most_common()]
     parts = ["cancelled"] if report.cancelled else []
-    parts.append(f"{reachable} of {len(report.hosts)} hosts reachable")
-    parts += [*(counts or ["nothing checked"]), f"{report.seconds:.1f} s"]
+    parts.append(f"{reachable} of {count_text(len(report.hosts), 'host')} reachable")
+    parts += [made_text(report), f"{report.seconds:.1f} s"]
     output.data("")
     tell(output, f"{paint(*OUTCOME_WORDS[report.outcome], 'bold')}: {', '.join(parts)}", 2)
     if report.uncovered:
@@ -226,6 +231,15 @@ def _show_summary(output: Output, report: CheckReport) -> None:
     if report.profile is not None:
         for line in profile_text(report.profile):
             output.data(line)
+
+
+def made_text(report: CheckReport) -> str:
+    """Return how many checks passed of how many there are, and what became of the others, worst first."""
+    counts = Counter(outcome for cells in report.cells.values() for outcome in cells.values())
+    told = [f"{counts['pass']:,} of {count_text(counts.total(), 'check')} passed"]
+    for outcome, words in OTHERWISE.items():
+        told += [f"{counts[outcome]:,} {words}"] if counts[outcome] else []
+    return ", ".join(told)
 
 
 def profile_text(profile: ProfileReport) -> list[str]:

@@ -9,7 +9,7 @@ from distconsole.model.comparison import ComparedRun, Comparison, Figure
 from distconsole.model.events import RunsCompared
 from distconsole.model.time_text import date_text, duration_text
 from distconsole.text.output import Output
-from distconsole.text.tables import table
+from distconsole.text.tables import count_text, table
 
 VALUE_CHARS = 60
 
@@ -42,7 +42,8 @@ def run_words(run: ComparedRun) -> str:
     name = f" ({summary.name})" if summary.name not in ("", summary.run) else ""
     parts = [f"{run.letter}  {summary.run}{name}", summary.state, date_text(summary.started)]
     parts.append(duration_text(summary.seconds))
-    parts.append(f"{summary.world_size} ranks on {len(summary.hosts)} hosts, {summary.launcher}")
+    ranks, hosts = count_text(summary.world_size, "rank"), count_text(len(summary.hosts), "host")
+    parts.append(f"{ranks} on {hosts}, {summary.launcher}")
     return "  ".join(part for part in parts if part)
 
 

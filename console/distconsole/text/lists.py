@@ -59,10 +59,18 @@ GPU_COLUMNS: list[Column[GpuSample]] = [
 ]
 """What a shell and the screen show of hosts and GPUs beside their names."""
 
+
+def state_text(run: RunSummary) -> str:
+    """Return the state, of a run that failed with its exit code."""
+    return (
+        f"{run.state} ({run.exit_code})" if run.state == "failed" and run.exit_code else run.state
+    )
+
+
 RUN_COLUMNS: list[Column[RunSummary]] = [
     Column("run", 24, lambda run: run.run),
     Column("name", 14, lambda run: run.name),
-    Column("state", 11, lambda run: run.state),
+    Column("state", 12, state_text),
     Column("started", 16, lambda run: date_text(run.started)),
     Column("time", 7, lambda run: duration_text(run.seconds), right=True),
     Column("ranks", 5, lambda run: str(run.world_size), right=True),

@@ -90,7 +90,7 @@ class RunText:
 
     def _rank(self, event: RankChanged) -> None:
         bad = event.state in (RankState.FAILED, RankState.KILLED, RankState.STALLED)
-        if bad:
+        if bad or (event.state is RankState.EXITED and event.exit_code):
             detail = f" with exit code {event.exit_code}" if event.exit_code is not UNSET else ""
             colour = "yellow" if event.state is RankState.STALLED else "red"
             mark = self._output.paint_err(event.state.value, colour)
@@ -119,6 +119,8 @@ class RunText:
         (self._output.say if err else self._output.data)(line)
 
     def _finding(self, event: RunFinding) -> None:
+        if self._timeline.is_told(event):
+            return
         say = self._output.say
         say(f"{self._output.paint_err.severity(event.severity)} {event.summary}")
         for line in event.seen.splitlines():

@@ -25,6 +25,7 @@ from distconsole.model.events import Event
 from distconsole.model.verbs import RunRole, verb_of
 from distconsole.operations import Control, perform
 from distconsole.operations.judging import my_names
+from distconsole.operations.stored.newest import name_run
 from distconsole.runs.conditions.condition_fields import condition_fields
 from distconsole.session import Session, open_session
 from distconsole.text.ringing import notifier_for
@@ -154,7 +155,20 @@ class ConsoleSession:
             configured = load_config().verbs
         except UntrustedError as error:
             return parse_untrusted(line_words(line), error)
-        return parse_line(line, self.vocabulary(), configured)
+        return self._about_shown(parse_line(line, self.vocabulary(), configured))
+
+    def _about_shown(self, request: ask.Request) -> ask.Request:
+        """Return ``request`` about the run that is shown, else the newest, where it names none; raises ConsoleError."""
+        if getattr(request, "run", None) != "":
+            return request
+        shown, about = self.shown_run(), request
+        if isinstance(request, ask.Rerun) or shown is None or not shown.run.run:
+            about, told = name_run(request)
+            if told:
+                self.transcript.say(told)
+        elif isinstance(request, ask.OfRun | ask.Export):
+            about = replace(request, run=shown.run.run)
+        return about
 
     def repeat(self, check: str) -> RequestTask | None:
         """Make one check of the check that is shown again; None while there is none, or it goes on."""

@@ -223,11 +223,17 @@ def test_an_unknown_cluster_is_told_with_the_nearest_one() -> None:
     assert "did you mean 'lab'" in caught.value.hint
 
 
-def test_the_ssh_config_comes_from_the_flag_then_the_environment_then_the_file() -> None:
+def test_the_ssh_config_comes_from_the_flag_then_the_environment_then_the_file(
+    tmp_path: Path,
+) -> None:
     config = Config(ssh_config=Path("/c/ssh"))
     environ = {"DISTCONSOLE_SSH_CONFIG": "/e/ssh"}
-    flag = Where(hosts="a", ssh_config="/f/ssh")
-    assert resolve_cluster(flag, config, environ).ssh_config == "/f/ssh"
+    own = tmp_path / "ssh"
+    flag = Where(hosts="a", ssh_config=str(own))
+    with pytest.raises(ConfigError, match="no such file"):
+        resolve_cluster(flag, config, environ)
+    own.touch()
+    assert resolve_cluster(flag, config, environ).ssh_config == str(own)
     assert resolve_cluster(Where(hosts="a"), config, environ).ssh_config == "/e/ssh"
     assert resolve_cluster(Where(hosts="a"), config, {}).ssh_config == "/c/ssh"
     assert resolve_cluster(Where(hosts="a"), Config(), {}).ssh_config is None

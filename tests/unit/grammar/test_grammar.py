@@ -210,7 +210,7 @@ def test_hosts_given_with_the_verb_replace_a_cluster_given_before() -> None:
         ("bench collectives --rounds 2", "bench collectives has no --rounds"),
         ("bench collectives --ops allreduce", "'allreduce' is no collective"),
         ("bench collectives --sizes 4,2G", "'2G' is no size"),
-        ("export", "RUN"),
+        ("export ''", "it is empty"),
         ("export r1 --listen 0.0.0.0:9400 --format prometheus", "this machine's own"),
         ("export r1 --listen 127.0.0.1:99999 --format prometheus", "127.0.0.1:9400"),
         ("export r1 --listen 127.0.0.1:9400", "--format prometheus"),

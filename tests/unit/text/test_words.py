@@ -242,7 +242,7 @@ def test_a_report_in_words_has_the_culprit_the_evidence_the_cure_and_what_it_doe
         "       expected: an address of node1",
         "       hint: edit /etc/hosts",
     ]
-    assert "not healthy: 1 of 1 hosts reachable, 1 fail, 1.2 s" in out
+    assert "not healthy: 1 of 1 host reachable, 0 of 1 check passed, 1 failed, 1.2 s" in out
     assert "not covered: GPUs: there are none" in out
 
 

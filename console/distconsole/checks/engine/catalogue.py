@@ -110,7 +110,9 @@ def explain(check: str) -> str:
         near = nearest(check, [each.id for each in CATALOGUE])
         raise UsageError(
             f"there is no check {check}",
-            f"did you mean {near}?" if near else "see docs/reference/checks.md",
+            f"did you mean {near}?"
+            if near
+            else f"groups are: {', '.join(dict.fromkeys(each.group for each in CATALOGUE))}",
         )
     needs = ", ".join(kind.group for kind in rule.needs)
     return "\n".join(

@@ -75,7 +75,7 @@ def make_report(
     if left_out and request.budget_seconds is not None and not sweeping:
         unmade.append(
             warn(
-                f"{len(left_out)} collectives could not be measured: the budget was over",
+                f"collectives could not be measured ({len(left_out)}): the budget was over",
                 seen=join_some(left_out),
                 hint="give more time with --budget",
                 check=INCOMPLETE,

@@ -11,7 +11,7 @@ from distconsole.formats.figures import number_text
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import EndState, RankState, RunFinding
 from distconsole.model.time_text import duration_text
-from distconsole.runs.detectors.conclusions import STRAGGLER
+from distconsole.runs.detectors.conclusions import FIRST_FAILURE, NODE_LOST, STRAGGLER
 from distconsole.runs.health import health_line, restarts_text
 from distconsole.runs.report_data import ReportData
 from distconsole.runs.timeline import RunTimeline
@@ -49,7 +49,8 @@ def verdict_of(data: ReportData, now: float) -> Verdict:
     timeline = data.timeline
     end = timeline.end
     first = None if end is None or end.first_failure is UNSET else end.first_failure
-    told = next((f for f in timeline.findings if f.check == "run.first_failure"), None)
+    bad = {each.check: each for each in timeline.findings if each.severity is Severity.FAIL}
+    told = bad.get(FIRST_FAILURE) or bad.get(NODE_LOST)
     figures = _figures(data, now)
     if end is None:
         when = timeline.last_t or now

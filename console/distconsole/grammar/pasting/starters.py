@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -163,6 +163,17 @@ STARTERS = {
     "srun": SRUN,
 }
 """By the program's name."""
+
+
+def foreign_word(words: Sequence[str]) -> str:
+    """Return the first of ``words`` that mpirun or horovodrun takes as one option, and we as several letters."""
+    for word in words:
+        name = word.lstrip("-").replace("-", "_")
+        if re.fullmatch(r"-[A-Za-z][\w-]+", word) and any(
+            name in each.options for each in STARTERS.values() if not each.dashes
+        ):
+            return word
+    return ""
 
 
 @dataclass(frozen=True, slots=True)

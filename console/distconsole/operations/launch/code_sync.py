@@ -10,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from distconsole.config.paths import code_dir
+from distconsole.config.spelling import nearest
 from distconsole.errors import PlanError, UsageError
+from distconsole.grammar.mistakes import hosts_meant
 from distconsole.launch.script import (
     MAX_SOURCE_BYTES,
     find_traits,
@@ -116,13 +118,30 @@ def refuse_missing_script(request: Run, cluster: Cluster) -> None:
     """
     path = _path(request)
     runnable = path.is_file() or (path / "__main__.py").is_file()
+    if runnable and not request.module and _is_program(path):
+        cure = "a script that starts it can be launched: subprocess.run([…])"
+        raise PlanError(f"{path} is a program and no Python script", cure)
     if request.module or runnable or not all(host.local for host in cluster.hosts):
         return
     folder = Path(request.workdir or ".").expanduser()
     if not folder.is_dir():
         raise PlanError(f"the folder {folder} of --workdir does not exist", "give one that does")
+    if not request.script:
+        raise UsageError("SCRIPT is empty", "a variable that is not set?")
     what = "is a folder without __main__.py" if path.is_dir() else "does not exist"
-    raise PlanError(f"the script {path} {what}", "give its path, or --module with a module's name")
+    near = nearest(path.name, (each.name for each in path.parent.glob("*.py")), 0.6)
+    meant = f"did you mean {Path(request.script).parent / near}? " if near else ""
+    cure = "" if request.divided else hosts_meant((request.script, *request.arguments))
+    cure = cure or f"{meant}give its path, or --module with a module's name"
+    raise PlanError(f"the script {path} {what}", cure)
+
+
+def _is_program(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(4) == b"\x7fELF"
+    except OSError:
+        return False
 
 
 def refuse_our_flags(request: Run, verb: str = "run") -> None:

@@ -40,7 +40,7 @@ from distconsole.operations.launch.planner import (
     reach_hosts,
     read_launch,
 )
-from distconsole.operations.sessions import SessionSource, lasting, narrate
+from distconsole.operations.sessions import SessionSource, lasting, narrate, say_alone
 from distconsole.operations.slurm.dry_run import show_submission
 from distconsole.operations.slurm.submitted import submit_and_run
 from distconsole.operations.watching import watch_run
@@ -108,7 +108,8 @@ def _run_on_hosts(
             return
         planned = plan_event(plan, time.time())
         yield planned
-        yield from narrate(plan.notes)
+        alone = say_alone(sessions, request.where, session.cluster) if again is None else []
+        yield from narrate([*alone, *plan.notes])
         if request.dry_run:
             yield from show_dry_run(launch, plan)
             return
@@ -304,7 +305,10 @@ def _emit(launch: PreparedLaunch, plan: LaunchPlan | None) -> Iterator[Event]:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"--output {path} cannot be written: {error.strerror}") from None
+        raise UsageError(
+            f"--output {path} cannot be written: {error.strerror}",
+            "name a file that you may write",
+        ) from None
     yield Narration(text=f"wrote {path}")
 
 

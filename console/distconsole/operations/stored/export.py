@@ -133,6 +133,6 @@ def report(request: ReportPage, sessions: SessionSource, store: RunStore) -> Ite
             yield event
     data.close()
     page = page_of(data, time.time())
-    path = Path(request.output).expanduser()
+    path = Path(request.output or f"{data.timeline.run}.html").expanduser()
     write_whole(path, page)
     yield Narration(text=f"{path} written ({len(page) / 1024:,.0f} KiB); any browser opens it")

@@ -73,6 +73,9 @@ def runs(request: Runs, sessions: SessionSource, store: RunStore) -> Iterator[Ev
     for summary in rows:
         yield RunListed(summary=summary)
     yield from verdict
+    if not summaries:
+        text = f"no runs yet (they are kept in {store.folder}): distconsole run SCRIPT makes one"
+        yield Narration(text=text)
 
 
 def _ask_hosts(

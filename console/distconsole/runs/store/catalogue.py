@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
+
+from distconsole.errors import ConsoleError
 
 NAME = ".catalogue"
 BUSY_SECONDS = 0.3
@@ -35,10 +37,13 @@ class Listed(NamedTuple):
 
 
 def stamps_in(folder: Path) -> dict[str, str]:
-    """Return by run what its file is like now, newest first: when it was written last, and its size."""
+    """Return by run what its file is like now, newest first: when it was written last, and its size.
+
+    A folder that is not there has none. Raises ConsoleError if it cannot be read.
+    """
     found: dict[str, tuple[int, str]] = {}
     logs: dict[str, str] = {}
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+    with _reading(folder), os.scandir(folder) as entries:
         for entry in entries:
             stem, dot, kind = entry.name.rpartition(".")
             if not dot or kind not in ("db", "db-wal"):
@@ -53,6 +58,19 @@ def stamps_in(folder: Path) -> dict[str, str]:
     return {run: stamp + logs.get(run, "") for run, (_, stamp) in newest}
 
 
+@contextlib.contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise ConsoleError(
+            f"the folder of runs, {folder}, cannot be read: {error.strerror}",
+            "make it yours again (ls -ld says whose it is); on Linux XDG_DATA_HOME names another place",
+        ) from None
+
+
 class Catalogue:
     """The file in ``folder``, which need not be there."""
 
@@ -61,16 +79,16 @@ class Catalogue:
 
     def read(self) -> dict[str, Listed]:
         """Return what is kept of runs, also of such as have changed since, or are gone."""
-        if not self._path.exists():
-            return {}
         try:
+            if not self._path.exists():
+                return {}
             with contextlib.closing(self._open()) as db:
                 rows = db.execute("SELECT run, stamp, name, started, summary, whole FROM runs_1")
                 return {
                     run: Listed(run, stamp, name, started, summary, bool(whole))
                     for run, stamp, name, started, summary, whole in rows
                 }
-        except sqlite3.OperationalError:  # locked, or of another version
+        except (sqlite3.OperationalError, OSError):  # locked, closed, or of another version
             return {}
         except sqlite3.DatabaseError:
             with contextlib.suppress(OSError):

@@ -30,8 +30,9 @@ class RunStore:
     def create(self, record: RunRecord) -> RunFile:
         """Begin a run's file (0600, in a folder of 0700), or go on with it; raises ConsoleError if the disk refuses."""
         path = self._path(record.run)
-        known = path.exists()
+        known = True
         try:
+            known = path.exists()
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             path.touch(mode=0o600)
             lay_out(path)
@@ -51,11 +52,11 @@ class RunStore:
     def open(self, run: RunId) -> RunFile:
         """Return the file of a run; raises RunNotFoundError if there is none, ConsoleError if it cannot be read."""
         path = self._path(run)
-        if not path.exists():
-            raise _not_found(run)
         try:
+            if not path.exists():
+                raise _not_found(run)
             return RunFile(path)
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             raise _disk_error(path, error) from None
 
     def remove(self, run: RunId) -> None:
@@ -126,9 +127,7 @@ class RunStore:
         return [word for _, name, run in self.names() for word in (run, name) if word]
 
     def _files(self) -> list[Path]:
-        if not self.folder.is_dir():
-            return []
-        return [path for path in self.folder.glob("*.db") if RUN_ID_PATTERN.match(path.stem)]
+        return [self._path(run) for run in stamps_in(self.folder) if RUN_ID_PATTERN.match(run)]
 
     def _path(self, run: str) -> Path:
         if not RUN_ID_PATTERN.match(run):

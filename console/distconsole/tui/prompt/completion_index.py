@@ -66,7 +66,10 @@ class CompletionIndex:
     def _runs(self, about: dict[str, str]) -> tuple[str, ...]:
         store = RunStore(runs_dir())
         found: dict[str, None] = {}
-        for at, run in enumerate(islice(stamps_in(store.folder), MAX_RUNS)):
+        stamps: dict[str, str] = {}
+        with contextlib.suppress(ConsoleError):  # `runs` says why
+            stamps = stamps_in(store.folder)
+        for at, run in enumerate(islice(stamps, MAX_RUNS)):
             found[run] = None
             if at >= MAX_LOOKED_INTO:
                 continue

@@ -111,7 +111,12 @@ def test_the_project_wins_over_the_user(tmp_path: Path) -> None:
             "begins with 'chek', which is no verb",
             "did you mean 'check'",
         ),
-        ('[keys]\nf11 = "check --leval full"', 2, "No such option '--leval'", "check --help"),
+        (
+            '[keys]\nf11 = "check --leval full"',
+            2,
+            "check has no option --leval",
+            "did you mean --level?",
+        ),
         ('[keys]\nf11 = "stop {rn}"', 2, "{rn}, which stands for nothing", "{run}"),
         ("[keys]\nf11 = 3", 2, "'f11' must be a line", ""),
         ('[keys]\nf11 = {lin = "check"}', 2, "there is no view 'f11'", "known are"),

@@ -174,7 +174,7 @@ def _route(view: View) -> RuleResults:
         cure = Cure(hosts={name: HostCure(nic=one)}) if one else None
         look = f"on {name}: ip route get ADDRESS"
         yield warn(
-            f"{name} sends to {len(wrong)} peers by another interface than {own.interface}",
+            f"{name} sends to {len(wrong)} {'peer' if len(wrong) == 1 else 'peers'} by another interface than {own.interface}",
             (name,),
             seen=join_some(f"{peer} by {way}" for peer, way in wrong.items()),
             expected=f"everything from {own.address} ({own.interface})",

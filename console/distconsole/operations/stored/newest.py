@@ -1,0 +1,58 @@
+"""Which run is meant where a line names none."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from distconsole.config.paths import runs_dir
+from distconsole.errors import UsageError
+from distconsole.model import requests as ask
+from distconsole.model.names import RunId
+from distconsole.model.time_text import age_text
+from distconsole.model.verbs import verb_of
+from distconsole.runs.store.store import RunStore
+
+AnyRequest = TypeVar("AnyRequest", bound=ask.Request)
+MAX_LISTED = 5
+MAX_OPENED = 50
+"""Runs that are looked into for such as have no end."""
+
+
+def name_run(request: AnyRequest) -> tuple[AnyRequest, str]:
+    """Return ``request`` about the newest run, and which that is, where it names none.
+
+    Raises UsageError for a verb that changes something: its run has to be named.
+    """
+    found: Any = request
+    if not isinstance(request, ask.OfRun | ask.Export) or request.run != "":
+        return request, ""
+    store = RunStore(runs_dir())
+    known = sorted(store.names(), reverse=True)
+    if isinstance(found, ask.Stop | ask.Rerun):
+        verb = verb_of(found).name
+        raise UsageError(f"{verb} needs a RUN", _choices(verb, known, store))
+    if not known:
+        return replace(found, run="last"), ""
+    started, name, run = known[0]
+    called = f" ({name})" if name else ""
+    ago = age_text(max(0.0, time.time() - started))
+    return replace(found, run=run), f"the newest run: {run}{called}, started {ago} ago"
+
+
+def _choices(verb: str, known: list[tuple[float, str, RunId]], store: RunStore) -> str:
+    """Return lines that name a run each: for ``stop`` those without an end."""
+    lines = []
+    for started, _, run in known[:MAX_OPENED]:
+        if verb == "stop":
+            with store.open(run) as run_file:
+                if run_file.record().end:
+                    continue
+        ago = age_text(max(0.0, time.time() - started))
+        lines.append(f"distconsole {verb} {run}  (started {ago} ago)")
+    none = f"{'every run' if known else 'none'} that was started from here is over"
+    return (
+        "\n".join(lines[:MAX_LISTED])
+        or f"{none if known else 'there is none yet'}; distconsole runs lists all"
+    )
