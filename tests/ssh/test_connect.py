@@ -24,6 +24,7 @@ from distconsole.errors import (
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
 from distconsole.ssh import paramiko_transport
+from distconsole.ssh.authentication import add_line
 from distconsole.ssh.paramiko_transport import ParamikoTransport, SshConnection
 from distconsole.ssh.transport import Channel, Connection
 
@@ -391,6 +392,18 @@ def test_an_unknown_key_behind_a_jump_is_added_without_keyscan(make_server) -> N
     assert isinstance(error, UnknownHostKeyError)
     line = error.hint[error.hint.index("echo") :]
     subprocess.run(line, shell=True, check=True, timeout=20)
+    with connected(config) as connection:
+        assert succeeds(connection)
+
+
+def test_an_unknown_key_of_a_jump_host_is_one_to_trust(make_server) -> None:
+    first, last = make_server(), make_server()
+    config = jump_config(first, last)
+    first.known_hosts.write_text("")
+    error = failure(config)
+    assert isinstance(error, UnknownHostKeyError)
+    assert error.message.startswith("by way of hop: ")
+    add_line(error.file, error.line)
     with connected(config) as connection:
         assert succeeds(connection)
 

@@ -19,9 +19,9 @@ from fakes.sshd import SshServer
 
 
 class Person:
-    """Answers by the beginning of a question: yes, no, or a text; keeps what was asked."""
+    """Answers by a question's first word, in turns, and then by Enter; keeps what was asked."""
 
-    def __init__(self, **answers: str) -> None:
+    def __init__(self, **answers: list[str]) -> None:
         self.asked: list[str] = []
         self._answers = answers
         self.control = Control()
@@ -30,7 +30,8 @@ class Person:
 
     def _answer(self, question: str) -> str:
         self.asked.append(question)
-        return self._answers.get(question.split()[0], "")
+        answers = self._answers.get(question.split()[0])
+        return answers.pop(0) if answers else ""
 
 
 @pytest.fixture
@@ -77,7 +78,7 @@ def until_checked(events: Iterator[Event]) -> list[Event]:
 def test_a_new_user_with_two_unknown_hosts_has_a_file_that_is_checked(
     new_user: Path, python: str
 ) -> None:
-    person = Person(Trust="yes")
+    person = Person(Trust=["yes"], Which=["1", "/no/python"])
     request = Init(where=Where(python=python), cluster="lab")
     events = until_checked(perform(request, no_session, person.control))
     told = "\n".join(event.text for event in events if isinstance(event, Narration))
@@ -92,16 +93,13 @@ def test_a_new_user_with_two_unknown_hosts_has_a_file_that_is_checked(
     assert cluster.hosts == ("gpu1", "gpu2")
     assert config.settings("gpu1", cluster).python == python
     assert isinstance(events[-1], CheckProgress)
-    assert [question.split()[0] for question in person.asked] == [
-        "Which",
-        "Trust",
-        "Which",
-        "Write",
-    ]
+    assert "/no/python is no Python 3.9 or newer there" in told
+    asked = [question.split()[0] for question in person.asked]
+    assert asked == ["Which", "Trust", "Which", "Which", "Write"]
 
 
 def test_a_key_that_is_refused_leaves_nothing(new_user: Path) -> None:
-    person = Person(Trust="no")
+    person = Person(Trust=["no"])
     events: list[Event] = []
     with pytest.raises(UnreachableError, match="gpu1, gpu2 cannot be used; nothing was written"):
         events.extend(perform(Init(), no_session, person.control))

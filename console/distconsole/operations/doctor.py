@@ -42,7 +42,6 @@ COMPLETION = {
     ),
 }
 """By shell the file below the home and the line in it that completes."""
-SSH_SECONDS = 5.0
 MOST_HOSTS = 50
 """Of ssh_config whose keys are looked at."""
 
@@ -118,10 +117,9 @@ def _versions() -> Lines:
         yield Line(name, found)
     ssh = "not here; only a ProxyCommand needs it"
     with suppress(OSError, subprocess.TimeoutExpired):
-        words = ["ssh", "-V"]  # which says it on stderr
-        ssh = subprocess.run(
-            words, capture_output=True, text=True, timeout=SSH_SECONDS, check=False
-        ).stderr.strip()
+        words = ["ssh", "-V"]
+        asked = subprocess.run(words, capture_output=True, text=True, timeout=5, check=False)
+        ssh = asked.stderr.strip()
     yield Line("OpenSSH", ssh)
 
 
@@ -167,11 +165,7 @@ def _ssh(given: str | None) -> Lines:
     path = file or own_ssh_config()
     config, names = SshConfig(file), ssh_names(path)
     options = [config.lookup(name) for name in ("localhost", *names[:MOST_HOSTS])]
-    yield Line(
-        "ssh_config", f"{path}: {len(names)} hosts" if path.exists() else f"{path}: not there"
-    )
-    for known in map(Path, options[0].user_known_hosts[:1]):
-        yield Line("known_hosts", f"{known}: {'there' if known.exists() else 'not there'}")
+    yield Line("ssh_config", f"{path}: {f'{len(names)} hosts' if path.exists() else 'not there'}")
     held, files = describe_keys(options)
     yield Line("agent", "none runs" if held is None else ", ".join(held) or "holds no key")
     yield from (Line("key", f"{name}: {kind}") for name, kind in files.items())
@@ -183,12 +177,7 @@ def _ssh(given: str | None) -> Lines:
 def _terminal() -> Lines:
     env, seen = os.environ.get, os.isatty(1)
     columns, rows = shutil.get_terminal_size()
-    small = (
-        ("warn", "the console wants 60x15 at least")
-        if seen and (columns < 60 or rows < 15)
-        else ()
-    )
-    yield Line("size", f"{columns}x{rows}" if seen else "stdout is no terminal", *small)
+    yield Line("size", f"{columns}x{rows}" if seen else "stdout is no terminal")
     deep = env("COLORTERM") in ("truecolor", "24bit")
     depth = "24 bit" if deep else "256" if "256" in env("TERM", "") else "16"
     depth = "none by NO_COLOR" if env("NO_COLOR") else depth

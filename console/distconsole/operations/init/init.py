@@ -19,6 +19,7 @@ from distconsole.config.writing import bare_key
 from distconsole.errors import ConfigError, UnknownHostKeyError, UnreachableError, UsageError
 from distconsole.model.cluster import Cluster
 from distconsole.model.events import CheckEnded, Event, HostStatus, Narration, TextMade
+from distconsole.model.findings import Severity
 from distconsole.model.names import HostName
 from distconsole.model.outcome import failed, succeeded
 from distconsole.model.requests import Check, Init, Where
@@ -54,6 +55,8 @@ def init(request: Init, control: Control) -> Iterator[Event]:
         raise UsageError("init --yes does not guess hosts", IN_A_SCRIPT)
     if path.exists() and control.confirm is None:
         raise UsageError(f"{path} is there already", "move it away, or answer init in a terminal")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"{path.parent} cannot be written", "go to the folder of your project")
     where = request.where
     if not where.names_hosts:
         where = yield from _ask_hosts(where, control)
@@ -92,7 +95,7 @@ def _ask_hosts(given: Where, control: Control) -> Generator[Event, None, Where]:
 def _look_at(cluster: Cluster, control: Control) -> Generator[Event, None, Found]:
     """Reach the hosts, have unknown keys confirmed, and return what those have that let us in."""
     found, added, waiting = Found(), set[str](), cluster.hosts
-    yield Narration(text=f"looking for Python on {join_some(host.name for host in waiting)} …")
+    yield Narration(text=f"looking for Python on {join_some(host.name for host in waiting)}")
     while waiting:
         transport = ParamikoTransport(cluster.ssh_config)
         try:
@@ -127,7 +130,7 @@ def _ask_trust(
     for name, error in keys.items():
         hosts.setdefault(error.shown, []).append(name)
     yield from narrate([f"  {shown}  ({join_some(names)})" for shown, names in hosts.items()])
-    yield Narration(text="  (there: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub)")
+    yield Narration(text="  (there: cat /etc/ssh/ssh_host_*.pub | ssh-keygen -lf -)")
     files = ", ".join(dict.fromkeys(_short(each.file) for each in keys.values()))
     return control.confirm(f"Trust them, and add them to {files}?")
 
@@ -136,14 +139,21 @@ def _ask_python(
     request: Init, cluster: Cluster, found: Found, control: Control
 ) -> Generator[Event, None, str]:
     """Show the interpreters that there are, and return the path of the one that the person chose."""
-    ranked = _ranked(found)
+    ranked = rank_pythons(found)[:SHOWN]
+    if not ranked:
+        raise UsageError(
+            f"no Python 3.9 or newer was found on {join_some(found)}",
+            "name one with --python PATH, or activate an environment with --setup CMD",
+        )
     for number, (path, hosts) in enumerate(ranked, 1):
         about = " / ".join(dict.fromkeys(found[host].pythons[path].text for host in hosts))
         where = "" if len(hosts) == len(found) else f"  on {join_some(hosts)}"
         yield Narration(text=f"  {number}  {path}  ({about}){where}")
-    counts = sorted({each.gpus for each in found.values()})
-    having = {n: join_some(host for host in found if found[host].gpus == n) for n in counts}
-    yield Narration(text=f"     GPUs: {'; '.join(f'{n} on {on}' for n, on in having.items())}")
+    gpus: dict[int, list[str]] = {}
+    for name, looked in found.items():
+        gpus.setdefault(looked.gpus, []).append(name)
+    told = (f"{count} on {join_some(names)}" for count, names in sorted(gpus.items()))
+    yield Narration(text=f"     GPUs: {'; '.join(told)}")
     if request.yes or control.ask is None:
         return ranked[0][0]
     said = control.ask("Which Python starts the ranks? A number, or a path:  [1]")
@@ -151,18 +161,13 @@ def _ask_python(
     if chosen is not None:
         return ranked[chosen][0]
     hosts_left = [replace(host, python=said) for host in cluster.hosts if host.name in found]
-    found |= yield from _look_at(replace(cluster, hosts=tuple(hosts_left)), control)
-    return _ranked(found)[0][0]
-
-
-def _ranked(found: Found) -> list[tuple[str, list[HostName]]]:
-    ranked = rank_pythons(found)[:SHOWN]
-    if not ranked:
-        raise UsageError(
-            f"no Python 3.9 or newer was found on {join_some(found)}",
-            "name one with --python PATH, or activate an environment with --setup CMD",
-        )
-    return ranked
+    named = yield from _look_at(replace(cluster, hosts=tuple(hosts_left)), control)
+    having = {name: looked for name, looked in named.items() if looked.pythons}
+    if not having:
+        yield Narration(text=f"{said} is no Python 3.9 or newer there", severity=Severity.WARN)
+        return (yield from _ask_python(request, cluster, found, control))
+    found |= having
+    return next(path for looked in having.values() for path in looked.pythons)
 
 
 def file_text(request: Init, cluster: Cluster, found: Found, python: str) -> str:
