@@ -85,6 +85,48 @@ for epoch in range(2):
         assert math.isclose((after - before) / 1e9, seconds, rel_tol=1e-3)
 
 
+MARKED = """
+from distconsole_training import mark_step, report
+for number in range(3):
+    with mark_step(samples=4) as step:
+        step.begin("data")
+        step.begin("forward")
+        TRAIN
+        step.begin("optimizer")
+        step.begin("forward")
+        report(loss=number / 2)
+    report(rest=number)
+try:
+    with mark_step():
+        raise KeyError
+except KeyError:
+    pass
+"""
+
+
+@pytest.mark.parametrize("with_torch", [False, True])
+def test_steps_that_a_script_marks_are_its_steps_and_no_others(
+    with_torch: bool, runner: Runner
+) -> None:
+    train = "loss_of(next(iter(DataLoader(data, batch_size=6)))).backward(); optimizer.step()"
+    script = MARKED.replace("TRAIN", train if with_torch else "pass")
+    if with_torch:
+        ring = run(runner, script)[1]
+    else:
+        ring = runner.watched(script, env={"RANK": "1", "WORLD_SIZE": "2"}).ring
+    assert ring.column("step") == [0, 1, 2]
+    assert ring.column("samples") == [4, 4, 4]
+    assert ring.metrics == [
+        (name, step, value, 0)
+        for step in range(3)
+        for name, value in (("loss", step / 2), ("rest", step))
+    ]
+    for step in ring.steps:
+        assert 0 < step["data"] + step["forward"] + step["optimizer"] <= step["seconds"]
+        assert math.isnan(step["backward"])
+    assert ring.is_alone is with_torch
+
+
 def test_a_loss_that_is_nan_or_infinite_is_told_as_such(runner: Runner) -> None:
     _, ring = run(
         runner,

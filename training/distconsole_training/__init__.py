@@ -6,7 +6,8 @@ A script may say of itself what cannot be seen from outside::
 
     report(loss=loss, accuracy=correct / len(batch), samples=len(batch))
 
-and it may be written with what ``docs/guide/training.md`` describes (this needs torch)::
+It may mark its own steps where the hook sees none (``mark_step``), and be written with what
+``docs/guide/training.md`` describes (this needs torch)::
 
     from distconsole_training import evaluate, setup, strategy
 """
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from distconsole_training.api.collectives import reduce_sum as reduce_sum
     from distconsole_training.api.evaluation import evaluate as evaluate
     from distconsole_training.api.loading import Batches as Batches
+    from distconsole_training.api.marked_steps import mark_step as mark_step
     from distconsole_training.api.placement import SetupError as SetupError
     from distconsole_training.api.strategies import Strategy as Strategy
     from distconsole_training.api.strategies import strategy as strategy
@@ -43,6 +45,7 @@ _WHERE = {
     "World": "world",
     "barrier": "collectives",
     "evaluate": "evaluation",
+    "mark_step": "marked_steps",
     "reduce_mean": "collectives",
     "reduce_sum": "collectives",
     "setup": "world",

@@ -52,6 +52,7 @@ class Process:
         made: The ring, once it was made.
         grouped: Whether Horovod was initialised.
         late: Values on their way from a device, and where they go.
+        marked_step: The step that the script has marked last (``mark_step``); -1 where it marks none.
     """
 
     def __init__(self) -> None:
@@ -64,7 +65,7 @@ class Process:
         self.identity: Identity | None = None
         self.grouped = False
         self.next_step = count().__next__
-        self.last_step = -1
+        self.last_step = self.marked_step = -1
         # A child of the script inherits its parent's variables, and so a rank that is not its own.
         self._trusts_environment = not is_child
         self._pid = os.getpid()
@@ -283,6 +284,8 @@ def _number(value: Any) -> Any:
 
 
 def _current_step() -> int:
+    if process.marked_step >= 0:
+        return process.marked_step
     patches = sys.modules.get("distconsole_training.torch_hook.torch_patches")
     watching = getattr(patches, "watching", ())
     return watching[0].current_step() if watching else process.last_step

@@ -60,7 +60,9 @@ def _is_alone() -> bool:
     if process.grouped or "mpi4py.MPI" in sys.modules:
         return False
     distributed = sys.modules.get("torch.distributed")
-    if distributed is None or not distributed.is_available():
+    if distributed is None:
+        return process.marked_step < 0  # a script without torch meets the others in its own way
+    if not distributed.is_available():
         return True
     calls = sys.modules.get("torch.distributed.rpc")
     by_calls = getattr(calls, "_is_current_rpc_agent_set", bool)

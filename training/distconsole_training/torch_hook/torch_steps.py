@@ -34,6 +34,10 @@ _CHANNELS = (1, 3, 4)
 _number_of_source = count(1).__next__
 
 
+def _drop(*_step: Any) -> None:
+    """Take a step that nobody wants."""
+
+
 class _OtherThread(threading.local):
     def __init__(self, emit: Emit, stepping_calls: Callable[[], int]) -> None:
         self.steps = Steps(emit, stepping_calls)
@@ -50,6 +54,7 @@ class TorchSteps:
 
     def __init__(self, torch: Any, emit: Emit | None = None) -> None:
         self._emit = emit or write_step
+        self._taken_by: Emit | None = None
         self.reader = ScalarReader(torch, lambda: process.last_step + 1)
         self._step_code = _code_of_step()
         self._repeats = torch.optim.LBFGS
@@ -67,6 +72,13 @@ class TorchSteps:
         self.fast.__init__(steps, self._emit)  # type: ignore[misc]
         self._others = _OtherThread(self._emit, self._stepping_calls)
         self._in_backward = None
+
+    def leave_to_script(self) -> Emit:
+        """Emit no step any more, as the script marks its own; return what takes those."""
+        if self._taken_by is None:
+            self._taken_by, self._emit = self._emit, _drop
+            self.forget()
+        return self._taken_by
 
     def next_step(self) -> int:
         """Return the index of the step for which a batch that arrives now is most likely used."""
