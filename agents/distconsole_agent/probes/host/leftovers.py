@@ -46,6 +46,9 @@ _GPU = re.compile(r"/dev/nvidia(\d+)$")
 _CUDA = "/dev/nvidia-uvm"
 """What a process with a CUDA context has open, and one that only asks NVML has not."""
 
+EMBEDDED = "DISTCONSOLE_EMBEDDED"
+"""Set by a console that embeds nodes in its own machine: what carries another value is not of this node."""
+
 MAX_ENTRIES = 4096
 MAX_TOLD = 64
 MAX_MAPS_BYTES = 1 << 22
@@ -83,6 +86,8 @@ def look_at_processes(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     ports = {port for port in read.items(args, "ports")[:MAX_PORTS] if isinstance(port, int)}
     every = all_processes()
     others = [each for each in every.values() if not each.kernel and each.pid > 1]
+    if EMBEDDED in os.environ:
+        others = [each for each in others if _is_of_this_node(each.pid)]
     holding = _Holding(os.getuid(), ports, time.monotonic() + SHARE * (ends - time.monotonic()))
     found = [
         facts
@@ -153,6 +158,11 @@ def _interesting(
         "run_state": state,
         "orphan": _is_orphan(every.get(process.ppid)),
     }
+
+
+def _is_of_this_node(pid: int) -> bool:
+    mark = os.fsencode(f"{EMBEDDED}={os.environ[EMBEDDED]}")
+    return mark in read_head(f"/proc/{pid}/environ", MAX_ENVIRON_BYTES).split(b"\0")
 
 
 def _is_orphan(parent: Process | None) -> bool:

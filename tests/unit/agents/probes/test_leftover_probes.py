@@ -12,7 +12,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,26 @@ def test_a_process_of_a_run_says_whether_the_run_is_over(
     assert 0 <= found["age_seconds"] < 60
     assert "secretword" not in json.dumps(facts)
     assert "train" not in found["name"]
+
+
+def test_an_embedded_node_has_only_what_it_started_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(leftovers.EMBEDDED, "m-node1")
+    marks = [
+        {leftovers.EMBEDDED: "m-node1"},
+        {leftovers.EMBEDDED: "m-node2"},
+        {leftovers.EMBEDDED: ""},
+    ]
+    folder = str(tmp_path / "run-7")
+    with ExitStack() as stack:
+        own, *others = [
+            stack.enter_context(child("import time", DISTCONSOLE_RUN_DIR=folder, **mark))
+            for mark in marks
+        ]
+        facts = probes.run("proc", {}, 10.0)
+    assert of_pid(facts, own) is not None
+    assert [of_pid(facts, pid) for pid in others] == [None, None]
 
 
 def test_the_agent_itself_is_no_leftover(tmp_path: Path) -> None:
