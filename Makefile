@@ -32,7 +32,7 @@ help: ## Show this
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  make \1\t\2/p' Makefile | expand -t 20
 
 demo: $(DONE)/demo ## Check two embedded nodes, then watch them train
-	@$(BIN)/distconsole demo $(ARGS)
+	@$(BIN)/distconsole demo --torch $(ARGS)
 
 test: system $(DONE)/dev horovod ## Run every test; what this machine lacks is skipped by name
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --reruns $(RERUNS) $(TESTS)

@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import pytest
 
-from distconsole.errors import UsageError
-from distconsole.model.events import CheckEnded, Narration, RunShown
+from distconsole.config.paths import baselines_dir
+from distconsole.model.events import CheckEnded, DemoEnded, DemoStep, Narration, RunShown
 from distconsole.model.requests import Demo
-from distconsole.model.run_events import Metric, RunEnded, Window
-from distconsole.operations import perform
+from distconsole.model.run_events import Metric, RunEnded, RunFinding, Window
 from fakes.sessions import no_session
 from suite.driving import Operator
 
 
-@pytest.mark.torch_ranks
-def test_the_demo_checks_trains_live_and_ends_with_the_exact_accuracy() -> None:
+def test_the_demo_finds_its_slow_rank_and_its_failure_and_leaves_only_its_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     with Operator(Demo(headless=True), no_session) as demo:
+        demo.finish(150)
+    assert [step.title for step in demo.of(DemoStep)] == [
+        "check", "training", "slow rank", "failure"
+    ]  # fmt: skip
+    (report,) = [event.report for event in demo.of(CheckEnded)]
+    assert report.ok, report.findings
+    found = {finding.check: finding for finding in demo.of(RunFinding)}
+    assert found["run.straggler"].rank == 2, demo.lines()
+    assert "the forward part" in found["run.straggler"].summary
+    assert found["run.first_failure"].rank == 1
+    assert "ValueError: could not convert string to float" in found["run.first_failure"].seen
+    assert set(found) == {"run.straggler", "run.first_failure"}
+    (end,) = demo.of(DemoEnded)
+    assert (end.run, end.exit_code) == (demo.run, 0)
+    assert not any(tmp_path.iterdir())
+    assert not baselines_dir().exists()
+
+
+@pytest.mark.torch_ranks
+def test_the_demo_with_torch_trains_live_and_ends_with_the_exact_accuracy() -> None:
+    with Operator(Demo(headless=True, torch=True), no_session) as demo:
         demo.see(CheckEnded, seconds=90)
         demo.see(Window, lambda window: window.rank == 1 and window.steps > 0, seconds=90)
         demo.finish(150)
@@ -32,8 +57,3 @@ def test_the_demo_checks_trains_live_and_ends_with_the_exact_accuracy() -> None:
     printed = next(line for line in demo.lines() if line.startswith("test accuracy"))
     told = next(n.text for n in demo.of(Narration) if n.text.startswith("test accuracy"))
     assert printed.split("%")[0] == told.split("%")[0]
-
-
-def test_a_demo_of_more_nodes_than_a_machine_can_play_is_refused() -> None:
-    with pytest.raises(UsageError, match="--nodes 99"):
-        list(perform(Demo(nodes=99), no_session))

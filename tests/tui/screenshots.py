@@ -66,7 +66,7 @@ def main() -> None:
 
 async def take_check(folder: Path) -> None:
     """Take the check of the demo when its report is there."""
-    app = ConsoleApp(ask.Demo())
+    app = ConsoleApp(ask.Demo(torch=True))
     try:
         async with app.run_test(size=SIZE) as pilot:
             task = app.session.tasks[0]
@@ -150,7 +150,7 @@ class Film:
 
 async def take_cluster(folder: Path) -> None:
     """Take the hosts while they train."""
-    app = ConsoleApp(ask.Demo())
+    app = ConsoleApp(ask.Demo(torch=True))
     try:
         async with app.run_test(size=SIZE):
             task = app.session.tasks[0]

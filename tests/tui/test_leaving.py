@@ -18,7 +18,7 @@ from distconsole.config.paths import user_config_file
 from distconsole.config.schema import Config
 from distconsole.errors import UsageError
 from distconsole.model import requests as ask
-from distconsole.model.events import Event
+from distconsole.model.events import DemoEnded, DemoStep, Event
 from distconsole.operations.control import Wish
 from distconsole.tui import open_screen
 from distconsole.tui.app import ConsoleApp
@@ -80,8 +80,10 @@ async def test_the_exit_code_of_attach_is_that_of_the_run() -> None:
 
 async def test_the_demo_goes_from_its_check_to_its_run_by_itself() -> None:
     def demo() -> Iterator[Event]:
+        yield DemoStep(number=1, of=2, title="check", look="what is found")
         yield from scenes.checked(ok=True)
         yield from scenes.succeeded()
+        yield DemoEnded(run="demo-7", exit_code=0, torch_lacks=("sklearn",))
 
     request = ask.Demo()
     app, stage = staged({ask.Demo: demo}, request=request)
@@ -92,6 +94,22 @@ async def test_the_demo_goes_from_its_check_to_its_run_by_itself() -> None:
         await typed(app, stage, pilot, "view check")
         assert app.main.view == "check"
         assert "✓ healthy" in screen_text(app)
+        assert "the demo is over" in screen_text(app)
+    words = "\n".join(app.session.demo_words())
+    assert "the run demo-7 is kept" in words
+    assert "distconsole report last -o demo.html" in words
+    assert "needs sklearn:" in words
+
+
+async def test_the_demo_says_what_to_look_at_above_its_view() -> None:
+    def demo() -> Iterator[Event]:
+        yield DemoStep(number=1, of=2, title="check", look="what is found")
+        yield from scenes.checked(ok=True)
+
+    app, stage = staged({ask.Demo: demo}, request=ask.Demo())
+    async with on_screen(app, stage, SMALL) as pilot:
+        await settled(app, stage, pilot)
+        assert screen_text(app).splitlines()[1].strip() == "1 of 2 · check: look at what is found"
 
 
 async def test_a_slow_screen_loses_nothing_of_the_picture() -> None:

@@ -27,6 +27,7 @@ from distconsole.model.events import (
     CheckEnded,
     CollectivesMeasured,
     ConditionJudged,
+    DemoEnded,
     Event,
 )
 from distconsole.model.run_events import RunEnded
@@ -56,7 +57,7 @@ def exit_code_of(event: Event) -> int | None:
     match event:
         case RunEnded() if event.error is not UNSET:
             return None  # the error that follows does
-        case RunEnded() | BenchEnded() | CollectivesMeasured() | ConditionJudged():
+        case RunEnded() | BenchEnded() | CollectivesMeasured() | ConditionJudged() | DemoEnded():
             return event.exit_code
         case CheckEnded():
             return exit_code_of_check(event.report)

@@ -247,7 +247,7 @@ VERB_COMMANDS: tuple[click.Command, ...] = (
             metavar="[FOLDER]",
         ),
     ),
-    _verb(ask.Demo, "An embedded cluster on this machine: check, then train."),
+    _verb(ask.Demo, "Two nodes on this machine: see a check, a slow rank, a failure."),
 )
 
 

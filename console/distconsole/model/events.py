@@ -149,6 +149,28 @@ class ConditionJudged(msgspec.Struct, frozen=True, kw_only=True):
         return 1 if self.matched else 0
 
 
+class DemoStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of the demo begins: which of how many, and what to look at."""
+
+    number: int
+    of: int
+    title: str
+    look: str
+
+
+class DemoEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """The demo is over, and nothing of it is left but its run.
+
+    Attributes:
+        run: Empty if no rank was started.
+        torch_lacks: Packages that ``demo --torch`` would need besides those that are installed.
+    """
+
+    run: str
+    exit_code: int
+    torch_lacks: tuple[str, ...]
+
+
 class TextMade(msgspec.Struct, frozen=True, kw_only=True):
     """Data for stdout (an export, a log line, help)."""
 
@@ -274,6 +296,8 @@ Event: TypeAlias = (
     | RankListed
     | RunsCompared
     | ConditionJudged
+    | DemoStep
+    | DemoEnded
     | TextMade
     | BenchProgress
     | BenchRun

@@ -704,9 +704,13 @@ class OpenConsole(Opening, OnHosts, Request):
 
 @dataclass(frozen=True)
 class Demo(Printed, Opening, Request):
-    """Start an embedded cluster on this machine, check it, and train on it."""
+    """Start an embedded cluster on this machine, check it, and train on it.
 
-    nodes: int = plain(2, "Nodes to embed, at most 16.", Kind.POSITIVE, most=16)
+    A rank becomes slow and another fails, and the console finds both. The ranks need Python alone.
+    """
+
+    nodes: int = plain(2, "Nodes to embed, at most 8.", Kind.POSITIVE, most=8)
+    torch: bool = plain(False, "Train a real network with torch, which must be installed.")
     headless: bool = plain(False, "Lines instead of the console.")
 
 

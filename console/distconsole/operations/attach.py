@@ -10,7 +10,13 @@ from distconsole.model.findings import Severity
 from distconsole.model.names import HostName
 from distconsole.model.requests import Attach, Where
 from distconsole.operations.control import Control
-from distconsole.operations.sessions import SessionSource, at_hand, hosts_of_run, lasting
+from distconsole.operations.sessions import (
+    SessionSource,
+    at_hand,
+    hosts_of,
+    hosts_of_run,
+    lasting,
+)
 from distconsole.operations.stored.remote_runs import ask_runs, find_known, record_of
 from distconsole.operations.watching import journal_opener, watch_run
 from distconsole.runs.following.follow import fetch_late, hosts_to_ask
@@ -143,5 +149,5 @@ def ask_record(session: Session, wanted: str, where: Where, store: RunStore) -> 
 
 
 def where_of(record: RunRecord | None, asked: Where) -> Where:
-    """Return the hosts to ask: those named, else those of the run."""
-    return asked if record is None else asked.over(record.where)
+    """Return the hosts to ask: those named, else those of the run; raises RunNotFoundError if these are gone."""
+    return asked if record is None else hosts_of(record.run, record.where, asked)

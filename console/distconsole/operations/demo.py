@@ -8,66 +8,107 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
 
+from msgspec import UNSET
+
+from distconsole.checks.engine.run import run_check
 from distconsole.config.load import load_config
 from distconsole.errors import UnavailableError, UsageError
-from distconsole.model.events import Event, Narration, RunShown
-from distconsole.model.requests import Check, Demo, LauncherName, Run
-from distconsole.model.run_events import RunEvent
-from distconsole.operations.check import check
+from distconsole.model.events import DemoEnded, DemoStep, Event, Narration, RunShown
+from distconsole.model.requests import Check, Demo, LauncherName, Level, Run
+from distconsole.model.run_events import RunEvent, RunEvents, RunFinding, Window
 from distconsole.operations.control import Control
 from distconsole.operations.launch import launching
+from distconsole.operations.launch.short_run import short_run
 from distconsole.operations.sessions import lend
+from distconsole.runs.detectors.conclusions import FIRST_FAILURE, STRAGGLER
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import summarise
 from distconsole.runs.timeline import RunTimeline
 from distconsole.session import Session
 
-NAME = "digits"
 MAX_NODES = 8
+RANKS_A_NODE = 2
+SLOW_FROM = 75
+"""The step from which a rank is slow: by then the ranks are compared (``pace.WARM_UP_WINDOWS``)."""
+DAMAGED_RANK = 1
+"""It reads a damaged line some seconds later."""
+
 NEEDED = ("torch", "sklearn", "numpy")
+"""What the training of ``--torch`` imports."""
+
+CHECK = ("check", "what is found on nodes of this machine, over SSH")
+TRAINING = ("training", "the ranks, which wait for each other in every step")
+SLOW = ("slow rank", "which rank is named, since when, and in which part")
+FAILURE = ("failure", "which rank failed first, and its traceback")
+DIGITS = ("training", "loss and accuracy; ranks learn handwritten digits")
 
 
 def demo(request: Demo, control: Control, store: RunStore) -> Iterator[Event]:
-    """Check embedded nodes, then train a small network on handwritten digits over them.
+    """Check embedded nodes, then train over them, with a slow rank and a failure or with torch.
 
-    Raises UnavailableError if torch or scikit-learn is not installed beside the console; UsageError
+    Raises UnavailableError if what ``--torch`` needs is not installed beside the console; UsageError
     for a number of nodes that one machine cannot play.
     """
     _require(request)
+    steps = _Steps((CHECK, DIGITS) if request.torch else (CHECK, TRAINING, SLOW, FAILURE))
+    timeline = RunTimeline()
     with ExitStack() as stack:
-        yield Narration(
-            text=f"{request.nodes} nodes on this machine, each reached by real SSH on loopback"
-        )
+        yield steps.next()
         session = stack.enter_context(_start_nodes(request.nodes, stack))
-        for event in check(Check(json=request.json), lend(session)):
+        for event in run_check(_make_check(request), session, start=short_run):
             yield event
             if control.asked is not None:
                 break
-        run = Run(
-            script=str(_recipe()),
-            launcher=LauncherName.AUTO,
-            nproc="1",
-            name=NAME,
-            json=request.json,
-        )
-        timeline = RunTimeline()
-        for event in launching.run(run, lend(session), control, store):
+        yield steps.next()
+        for event in launching.run(_make_run(request), lend(session), control, store):
             if isinstance(event, RunEvent):
+                if steps.is_due(event):
+                    yield steps.next()
                 timeline.apply(event)
             yield event
-    if not request.json and timeline.end is not None and timeline.plan is not None:
+    if request.torch and not request.json and timeline.end and timeline.plan:
         yield from _conclusion(timeline, store)
+    yield DemoEnded(
+        run=timeline.run if timeline.ranks else "",
+        exit_code=_exit_code(timeline, request),
+        torch_lacks=_find_missing(),
+    )
 
 
 def _require(request: Demo) -> None:
     if not 1 <= request.nodes <= MAX_NODES:
         raise UsageError(f"--nodes {request.nodes}: this machine plays 1 to {MAX_NODES} nodes")
-    missing = [name for name in NEEDED if find_spec(name) is None]
+    missing = _find_missing() if request.torch else ()
     if missing:
         raise UnavailableError(
-            f"the demo trains, and {', '.join(missing)} is not installed beside the console",
-            "pip install 'distconsole[training]'",
+            f"demo --torch trains, and {', '.join(missing)} is not installed beside the console",
+            "pip install 'distconsole[training]'; distconsole demo needs none of it",
         )
+
+
+def _find_missing() -> tuple[str, ...]:
+    return tuple(name for name in NEEDED if find_spec(name) is None)
+
+
+class _Steps:
+    """The parts of the demo, each announced once when it begins."""
+
+    def __init__(self, titles: tuple[tuple[str, str], ...]) -> None:
+        self._titles = titles
+        self._begun = 0
+
+    def next(self) -> DemoStep:
+        title, look = self._titles[self._begun]
+        self._begun += 1
+        return DemoStep(number=self._begun, of=len(self._titles), title=title, look=look)
+
+    def is_due(self, event: RunEvents) -> bool:
+        """Whether ``event`` begins the next part."""
+        if self._begun == len(self._titles):
+            return False
+        if self._titles[self._begun] is SLOW:
+            return isinstance(event, Window) and event.step >= SLOW_FROM
+        return isinstance(event, RunFinding) and event.check in (STRAGGLER, FIRST_FAILURE)
 
 
 def _start_nodes(nodes: int, stack: ExitStack) -> Session:
@@ -82,18 +123,51 @@ def _start_nodes(nodes: int, stack: ExitStack) -> Session:
     return Session(load_config(), cluster.cluster)
 
 
-def _recipe() -> Path:
+def _make_check(request: Demo) -> Check:
+    """Return a check of what the training needs, and not of what others have left in /dev/shm."""
+    unused = ("horovod", "mpi", "slurm", "shm")
+    if request.torch:
+        return Check(json=request.json, skip=unused)
+    return Check(json=request.json, level=Level.QUICK, skip=("torch", *unused))
+
+
+def _make_run(request: Demo) -> Run:
+    if request.torch:
+        return Run(script=_recipe("digits"), nproc="1", name="digits", json=request.json)
+    slow = RANKS_A_NODE * (request.nodes - 1)
+    troubles = f"--slow-rank {slow} --slow-from {SLOW_FROM} --damaged-rank {DAMAGED_RANK}"
+    return Run(
+        script=_recipe("without_torch"),
+        arguments=tuple(troubles.split()),
+        launcher=LauncherName.TORCH,
+        nproc=str(RANKS_A_NODE),
+        name="demo",
+        json=request.json,
+    )
+
+
+def _recipe(name: str) -> str:
     """Return the script, without importing it or what it imports."""
     spec = find_spec("distconsole_training")
     if spec is None or spec.origin is None:
         raise UnavailableError(
             "distconsole_training is not installed", "install distconsole again"
         )
-    return Path(spec.origin).parent / "recipes" / "digits.py"
+    return str(Path(spec.origin).parent / "recipes" / f"{name}.py")
+
+
+def _exit_code(timeline: RunTimeline, request: Demo) -> int:
+    """Return the run's exit code; a failure that the demo is about is none of the program's."""
+    end = timeline.end
+    if end is None:
+        return 0
+    first = None if end.first_failure is UNSET else end.first_failure
+    meant = not request.torch and first is not None and first.rank == DAMAGED_RANK
+    return 0 if meant else end.exit_code
 
 
 def _conclusion(timeline: RunTimeline, store: RunStore) -> Iterator[Event]:
-    """Yield the summary, and in one line what it comes to."""
+    """Yield the summary, and in one line what a training that went well comes to."""
     with store.open(store.resolve(timeline.run)) as run_file:
         summary = summarise(run_file.record(), timeline)
     yield RunShown(summary=summary)
@@ -106,4 +180,3 @@ def _conclusion(timeline: RunTimeline, store: RunStore) -> Iterator[Event]:
     if summary.step_ms_spread is not None:
         parts.append(f"slowest rank {summary.step_ms_spread:.2f} x the fastest")
     yield Narration(text=", ".join(parts))
-    yield Narration(text=f"once more, from the store: distconsole replay {timeline.run}")

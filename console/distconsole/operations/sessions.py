@@ -15,6 +15,7 @@ from distconsole.errors import (
     ConnectError,
     LinkLostError,
     ResolveError,
+    RunNotFoundError,
     UnknownHostKeyError,
     UsageError,
 )
@@ -123,6 +124,27 @@ def lasting(where: Where, cluster: Cluster) -> Where:
     if cluster.name is not None:
         return replace(kept, cluster=cluster.name)
     return replace(kept, hosts=",".join(host.name for host in cluster.hosts))
+
+
+EMBEDDED = "embedded"
+"""What the cluster of a demo is called (``ssh.embedded``)."""
+
+
+def hosts_of(run: str, kept: Where, asked: Where) -> Where:
+    """Return the hosts asked for, else those ``kept`` of ``run``.
+
+    Raises RunNotFoundError if these were the nodes of a demo, of which nothing is left.
+    """
+    ssh_config = kept.ssh_config if kept.cluster == EMBEDDED else None
+    if ssh_config is None or Path(ssh_config).exists():
+        return asked.over(kept)
+    if asked.names_hosts:
+        return asked
+    raise RunNotFoundError(
+        f"{run} ran on the nodes of a demo, which have ended with it",
+        f"distconsole demo starts new ones; distconsole replay {run} shows what is kept; "
+        f"distconsole rerun {run} --hosts HOST1,HOST2 runs its script on other hosts",
+    )
 
 
 def narrate(texts: Sequence[str], severity: Severity = Severity.INFO) -> Iterator[Narration]:

@@ -16,6 +16,8 @@ from distconsole.model.events import (
     CheckProgress,
     CollectivesMeasured,
     ConditionJudged,
+    DemoEnded,
+    DemoStep,
     Event,
     FindingMade,
     HostStatus,
@@ -42,6 +44,7 @@ from distconsole.text.bench import (
 )
 from distconsole.text.check import show_progress, show_report, show_rounds, show_way_to_details
 from distconsole.text.compare import show_comparison
+from distconsole.text.demo import demo_lines
 from distconsole.text.lists import (
     RUN_COLUMNS,
     count_matches,
@@ -88,8 +91,8 @@ class JsonShow:
         match event:
             case ConditionJudged():
                 self._output.say(count_matches(event))
-            case Narration():
-                narrate(self._output, event)
+            case Narration() | DemoStep() | DemoEnded():
+                PRINTERS[type(event)](self._output, event)
             case TextMade():
                 self._output.data(event.text)
             case CheckProgress() | PairProgress() | FindingMade() | HostStatus():
@@ -225,8 +228,16 @@ def _show_run(output: Output, shown: RunShown) -> None:
     show_summary(output, shown.summary)
 
 
+def _show_demo(output: Output, event: DemoStep | DemoEnded) -> None:
+    title, *rest = demo_lines(event)
+    for line in (output.paint_err(title, "bold"), *rest):
+        output.say(line)
+
+
 PRINTERS: Mapping[type, Callable[[Output, Any], None]] = {
     Narration: narrate,
+    DemoStep: _show_demo,
+    DemoEnded: _show_demo,
     CheckProgress: show_progress,
     PairProgress: show_rounds,
     HostStatus: _show_host,

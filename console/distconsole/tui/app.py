@@ -123,12 +123,17 @@ class ConsoleApp(LowOverheadApp[int]):
         with app.leaving():
             try:
                 code = app.run() or 0
+                # Before a demo that goes on is stopped: to leave it is no failure.
+                code = code if session.first is None else session.first.exit_code
             finally:
                 going = session.end()
         with contextlib.suppress(OSError):  # the terminal is gone
-            for run in going:
-                print(f"{run} goes on without the console: distconsole attach {run}", flush=True)  # noqa: T201
-        return app.return_code or (session.first.exit_code if session.first is not None else code)
+            lines = [
+                f"{run} goes on without the console: distconsole attach {run}" for run in going
+            ]
+            for line in (*lines, *session.demo_words()):
+                print(line, flush=True)  # noqa: T201
+        return app.return_code or code
 
     def get_default_screen(self) -> Screen[object]:
         return self.main

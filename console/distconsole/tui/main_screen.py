@@ -19,6 +19,7 @@ from distconsole.errors import ConsoleError
 from distconsole.model import requests as ask
 from distconsole.model.verbs import verb_of
 from distconsole.runs.conditions.load_fields import LoadRow
+from distconsole.text.demo import demo_lines
 from distconsole.tui.chrome import (
     PRESSES,
     TimeBar,
@@ -45,12 +46,15 @@ from distconsole.tui.views.run import RunView
 from distconsole.tui.views.runs import RunsView
 from distconsole.tui.views.transcript import TranscriptView
 from distconsole.tui.watches import Watches
-from distconsole.tui.widgets.lines import Said, Words
+from distconsole.tui.widgets.lines import Line, Said, Words
 from distconsole.tui.widgets.offer_list import OfferList
 
 TICKS_PER_SECOND = 10
 SHORT_LINES = 30
 """A screen of fewer lines gives the transcript's tail less."""
+
+
+DEMO_OVER = "the demo is over and its nodes are gone; its run stays here to be looked at"
 
 
 class ConsoleScreen(PunctualScreen):
@@ -92,6 +96,7 @@ class ConsoleScreen(PunctualScreen):
 
     def compose(self) -> ComposeResult:
         yield self._title_line
+        yield Line(id="demo")
         yield self.views
         yield TimeBar(id="time")
         with Vertical(id="bottom"):
@@ -238,11 +243,13 @@ class ConsoleScreen(PunctualScreen):
         message.do()
 
     def _follow_demo(self) -> None:
-        """Go on from the demo's check to its run by itself, once."""
-        task = self.session.first
-        if task is None or not isinstance(task.request, ask.Demo) or self.view != "check":
+        """Say what to look at in the demo; go on from its check to its run by itself, once."""
+        task, line = self.session.first, self.query_one("#demo", Line)
+        line.display = task is not None and task.demo_step is not None
+        if task is None or task.demo_step is None:
             return
-        if task.run.plan is not None and not task.followed:
+        line.show(DEMO_OVER if task.demo_end else demo_lines(task.demo_step)[0])
+        if self.view == "check" and task.run.plan is not None and not task.followed:
             task.followed = True
             self.show_view("run")
 

@@ -28,6 +28,7 @@ from distconsole.operations.judging import my_names
 from distconsole.operations.stored.newest import name_run
 from distconsole.runs.conditions.condition_fields import condition_fields
 from distconsole.session import Session, open_session
+from distconsole.text.demo import demo_lines
 from distconsole.text.ringing import notifier_for
 from distconsole.tui.launch_form.plan_preview import PlanPreview
 from distconsole.tui.prompt.completion_index import CompletionIndex, checks_by_id
@@ -98,6 +99,11 @@ class ConsoleSession:
         self._open.close()
         left = [task for task in going if task.verb.outlives]
         return list(dict.fromkeys(task.run.run for task in left if task.run.run))
+
+    def demo_words(self) -> list[str]:
+        """Return what is said of the demo that ended last, in lines."""
+        ends = [task.demo_end for task in self.tasks if task.demo_end is not None]
+        return demo_lines(ends[-1]) if ends else []
 
     def left_behind(self) -> list[str]:
         """Return what may go on when the program ends at once, in lines."""

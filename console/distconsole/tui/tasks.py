@@ -18,6 +18,8 @@ from distconsole.model.check_outcome import exit_code_of_check
 from distconsole.model.events import (
     CheckEnded,
     ConditionJudged,
+    DemoEnded,
+    DemoStep,
     Event,
     LaunchKept,
     RunListed,
@@ -32,6 +34,7 @@ from distconsole.operations.notifying import Notifier
 from distconsole.runs.logs.buffer import LogBuffer
 from distconsole.runs.rank_history import RankHistory
 from distconsole.runs.timeline import RunTimeline
+from distconsole.text.demo import demo_lines
 from distconsole.text.run import NOTED, note_text
 from distconsole.text.show import Show, show_for
 from distconsole.tui.terminal.input_priority import InputPriority
@@ -57,6 +60,8 @@ class RequestTask:
     """Whether its run's end was seen, or said where it was not."""
     followed = False
     """Whether the screen has gone on from a demo's check to its run."""
+    demo_step: DemoStep | None = None
+    demo_end: DemoEnded | None = None
     jumps = 0
     """How often something else altogether came to be shown: that is drawn at once."""
     _left = False
@@ -158,6 +163,10 @@ class RequestTask:
             match event:
                 case RunEnded() | ConditionJudged():
                     self.exit_code = event.exit_code
+                case DemoStep():
+                    self.demo_step = event
+                case DemoEnded():
+                    self.demo_end, self.exit_code = event, event.exit_code
                 case CheckEnded() if not self.is_run:
                     self.exit_code = exit_code_of_check(event.report)
                 case RunsCompared():
@@ -196,16 +205,22 @@ class RequestTask:
             self.fold(event)
             if self.notifier is not None:
                 self.notifier.see(event)
-            if show is None:
-                continue
-            if not (self.verb.live and isinstance(event, RunEvent)):
-                show.event(event)
-            elif self.is_run and isinstance(event, NOTED):
-                self._note(event)
+            if show is not None:
+                self._tell(event, show)
         if show is not None:
             show.finish()
         if self._left:
             self.voice.say(f"cancelled: {mask_secrets(self.line)}")
+
+    def _tell(self, event: Event, show: Show) -> None:
+        """Say what happened, but for what a view shows: that stands in the transcript alone, or not at all."""
+        if isinstance(event, DemoStep | DemoEnded):
+            for line in demo_lines(event):
+                self.voice.note(line)
+        elif not (self.verb.live and isinstance(event, RunEvent)):
+            show.event(event)
+        elif self.is_run and isinstance(event, NOTED):
+            self._note(event)
 
     def _conclude(self, events: Iterator[Event], show: Show | None) -> None:
         """Let an operation clear away what it began; a check tells what it has found so far."""

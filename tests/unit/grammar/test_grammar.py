@@ -145,6 +145,7 @@ CASES = [
     ("setup --hosts a", ask.Prepare(where=ask.Where(hosts="a"))),
     ("setup --rebuild -y", ask.Prepare(yes=True, rebuild=True)),
     ("demo --nodes 3 --headless", ask.Demo(nodes=3, headless=True)),
+    ("demo --torch", ask.Demo(torch=True)),
     ("notify test", ask.Notify(test=True)),
     ("trust", ask.Trust()),
     ("trust clone --revoke", ask.Trust(folder="clone", revoke=True)),

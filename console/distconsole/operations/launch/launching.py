@@ -16,7 +16,7 @@ from msgspec import UNSET
 from distconsole.checks.engine.baseline import Baselines
 from distconsole.config.paths import baselines_dir
 from distconsole.config.spelling import nearest
-from distconsole.errors import ConfigError, ConsoleError, PlanError, RunNotFoundError, UsageError
+from distconsole.errors import ConsoleError, PlanError, RunNotFoundError, UsageError
 from distconsole.launch.choose import choose_launcher
 from distconsole.launch.execute import start
 from distconsole.launch.plan import LaunchHosts, PreparedLaunch
@@ -40,7 +40,13 @@ from distconsole.operations.launch.planner import (
     reach_hosts,
     read_launch,
 )
-from distconsole.operations.sessions import SessionSource, lasting, narrate, say_alone
+from distconsole.operations.sessions import (
+    SessionSource,
+    hosts_of,
+    lasting,
+    narrate,
+    say_alone,
+)
 from distconsole.operations.slurm.dry_run import show_submission
 from distconsole.operations.slurm.submitted import submit_and_run
 from distconsole.operations.watching import watch_run
@@ -53,9 +59,6 @@ SCRIPT_SECONDS = 3.0
 """A filesystem that does not say by then whether the script is there leaves it open."""
 
 ENGINES = ("horovod", "mpi")
-
-EMBEDDED = "embedded"
-"""What the cluster of a demo is called (``ssh.embedded``)."""
 
 COMPARED_FACTS = re.compile(
     r"torch\.(version|cuda|hip|nccl)|horovod\.version|mpi\.(family|version)|python\.version"
@@ -191,24 +194,15 @@ def rerun(
             "distconsole show says its script and hosts",
         )
     again = msgspec.json.decode(record.request, type=threadsafe(Run))
-    where = request.where.over(again.where)
     again = replace(
         again,
-        where=where,
+        where=hosts_of(record.run, again.where, request.where),
         json=request.json,
         detach=request.detach,
         dry_run=False,
         notify=request.notify,
     )
-    try:
-        yield from run(again, sessions, control, store, request.exclude, record.run)
-    except ConfigError as error:
-        if f"[clusters.{EMBEDDED}]" not in error.message:
-            raise
-        raise RunNotFoundError(
-            f"{record.run} ran on the nodes of a demo, which have ended with it",
-            "distconsole demo starts new ones; --hosts names other hosts for the same run",
-        ) from None
+    yield from run(again, sessions, control, store, request.exclude, record.run)
 
 
 def foresee(request: Foresee, sessions: SessionSource, control: Control) -> Iterator[Event]:

@@ -27,7 +27,7 @@ def test_what_a_demo_ran_cannot_run_again_and_what_to_do_is_said(
 
     store, journal = RunStore(runs_dir()), Journal(seconds=3)
     journal.write(store)
-    where = ask.Where(cluster="embedded")
+    where = ask.Where(cluster="embedded", ssh_config=str(tmp_path / "gone"))
     request = msgspec.json.encode(ask.Run("t.py", where=where))
     with store.open(RunId(journal.run)) as run_file:
         run_file.write_record(replace(run_file.record(), where=where, request=request))

@@ -1,0 +1,37 @@
+"""What the demo refuses, and what it says of itself."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from distconsole.errors import UnavailableError, UsageError
+from distconsole.model.events import DemoStep
+from distconsole.model.requests import Demo
+from distconsole.operations import demo, perform
+from distconsole.text.demo import demo_lines
+from fakes.sessions import no_session
+
+
+def test_a_demo_of_more_nodes_than_a_machine_can_play_is_refused() -> None:
+    with pytest.raises(UsageError, match="--nodes 99"):
+        list(perform(Demo(nodes=99), no_session))
+
+
+def test_only_the_demo_that_trains_with_torch_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(UnavailableError, match="torch is not installed") as raised:
+        next(perform(Demo(torch=True), no_session))
+    assert "distconsole[training]" in raised.value.hint
+    events = perform(Demo(), no_session)
+    assert isinstance(next(events), DemoStep)
+    events.close()
+
+
+@pytest.mark.parametrize(
+    "title", [demo.CHECK, demo.TRAINING, demo.SLOW, demo.FAILURE, demo.DIGITS], ids=lambda t: t[0]
+)
+def test_what_to_look_at_fits_into_a_small_terminal(title: tuple[str, str]) -> None:
+    (line,) = demo_lines(DemoStep(number=1, of=4, title=title[0], look=title[1]))
+    assert len(line) <= 78
