@@ -497,7 +497,8 @@ class Prepare(OnHosts, Request):
 class Init(OnHosts, Request):
     """Set this folder up for your hosts: their keys, their Python, and a distconsole.toml.
 
-    Asks for what is not given. Shows the file before it is written, and checks the hosts at the end.
+    Hosts and a Python that are not given are looked for and asked for. The file is shown before it is
+    written, and the hosts are checked at the end.
     """
 
     cluster: str = act(
@@ -516,8 +517,8 @@ class Init(OnHosts, Request):
 class Doctor(OnHosts, Printed, Request):
     """Show this installation on one page, to paste into a ticket: it has no secrets.
 
-    Versions, files, keys, terminal, completion and kept runs; with hosts given also those. Exits with 1 if
-    something is broken.
+    Versions, files, keys, terminal, completion and kept runs; hosts only where some are given. Exits with 1
+    if something is broken.
     """
 
 

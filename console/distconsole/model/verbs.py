@@ -233,7 +233,7 @@ VERBS: Mapping[type, Verb] = {
     ),
     ask.Init: Verb(
         "init", "init.init.init", ("control",), interrupt=Interrupt.REPORT, group=Group.START,
-        examples=("init", "init --hosts gpu1,gpu2"),
+        examples=("init", "init --hosts gpu1,gpu2 --yes"),
     ),
     ask.Doctor: Verb(
         "doctor", "doctor.doctor", ("sessions", "store"), trusts=False,
