@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import get_native_id
 
 import platformdirs
 
@@ -62,24 +63,31 @@ def project_config_files(start: Path) -> Iterator[Path]:
 
 
 def replace_file(
-    path: Path, content: bytes, mode: int = 0o600, check: Callable[[Path], object] | None = None
+    path: Path,
+    content: bytes,
+    mode: int = 0o600,
+    check: Callable[[Path], object] | None = None,
+    *,
+    sync: bool = True,
 ) -> None:
-    """Replace a file at once: nobody reads half of it, and after a power cut it is the old or the new one.
+    """Replace a file at once: nobody reads half of it.
 
     Args:
         mode: Of a new file, less the umask; one that was there keeps what it has of it.
         check: Is called with the new file beside the old one; what it raises leaves the old one.
+        sync: After a power cut, too, it is the old or the new one; one of many files need not be.
 
     Raises OSError if it cannot be written.
     """
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    aside = path.with_name(f".{path.name}.{os.getpid()}.{get_native_id()}")
     aside.unlink(missing_ok=True)  # what waits there may be a link of somebody else's
     try:
         with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:  # noqa: PTH123
             if path.exists():
                 os.fchmod(file.fileno(), path.stat().st_mode & mode)
             file.write(content)
-            os.fsync(file.fileno())
+            if sync:
+                os.fsync(file.fileno())
         if check is not None:
             check(aside)
         aside.replace(path)

@@ -7,9 +7,7 @@ limits, interfaces, variables.
 from __future__ import annotations
 
 import contextlib
-import os
 import re
-import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,6 +17,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from distconsole.config.paths import replace_file
 from distconsole.model.decoding import threadsafe
 from distconsole.model.reports import ChangeReport, CheckReport
 
@@ -191,18 +190,8 @@ class Baselines:
         fields = [field for field in known.fields if field not in seen]
         baseline = Baseline(t=t, marks={**rest, **marks_of(facts)}, fields=(*fields, *seen))
         with contextlib.suppress(OSError):
-            self._write(self._path(host), msgspec.json.encode(baseline))
-
-    def _write(self, path: Path, text: bytes) -> None:
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=self.folder)
-        aside = Path(name)
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(text)
-            aside.replace(path)
-        finally:
-            aside.unlink(missing_ok=True)
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            replace_file(self._path(host), msgspec.json.encode(baseline), sync=False)
 
     def since(
         self, facts: Mapping[str, FactGroups], first: Iterable[str] = ()
@@ -229,7 +218,7 @@ class Baselines:
         return self.folder / f"{name}.json"
 
 
-def compare_with_baselines(report: CheckReport, baselines: Baselines) -> CheckReport:
+def add_changes(report: CheckReport, baselines: Baselines) -> CheckReport:
     """Return ``report`` with what has changed since the last one that was green."""
     facts = {name: host.facts for name, host in report.hosts.items() if host.reachable}
     if report.target is not None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from distconsole.checks.engine.baseline import Baselines, compare_with_baselines
+from distconsole.checks.engine.baseline import Baselines, add_changes
 from distconsole.checks.engine.catalogue import (
     CATALOGUE,
     at_level,
@@ -116,9 +116,7 @@ def run_check(
     except KeyboardInterrupt as interrupt:
         yield from checking.conclude_early()
         report = yield from checking.conclude(interrupt)
-    yield CheckEnded(
-        report=report if baselines is None else compare_with_baselines(report, baselines)
-    )
+    yield CheckEnded(report=report if baselines is None else add_changes(report, baselines))
 
 
 class _Job(NamedTuple):

@@ -9,6 +9,7 @@ import os
 import time
 from pathlib import Path
 
+from distconsole.config.paths import replace_file
 from distconsole.errors import ConsoleError, RunNotFoundError
 from distconsole.launch.sync.code import Code, CodeFile
 from distconsole.model.names import RunId
@@ -42,11 +43,7 @@ class KeptCode:
                     return sha256
             self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             path.parent.mkdir(exist_ok=True, mode=0o700)
-            aside = path.with_name(f"{path.name}.{os.getpid()}")
-            fd = os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            with os.fdopen(fd, "wb") as out:
-                out.write(data)
-            aside.replace(path)
+            replace_file(path, data, sync=False)
         except OSError as error:
             raise ConsoleError(
                 f"the code cannot be kept in {self.folder}: {error.strerror}",
