@@ -137,19 +137,17 @@ class Walk:
                 self.files[name] = why(error)
                 continue
             self.bytes += len(source)
-            self.files[name] = self.noted(path, source)
-            waiting += self.led_to(path, source, needed)
+            self.files[name] = self.identify(path, source)
+            waiting += self.follow_imports(path, source, needed)
 
-    def noted(self, path: str, source: bytes) -> dict[str, Any]:
-        """What tells this file from another host's."""
-        modified = 0.0
-        if self.table is None:
-            modified = os.stat(path).st_mtime
+    def identify(self, path: str, source: bytes) -> dict[str, Any]:
+        """Return what tells this file from another host's."""
+        modified = os.stat(path).st_mtime if self.table is None else 0.0
         digest = hashlib.sha256(source).hexdigest()
         return {"sha256": digest, "size": len(source), "modified": modified, "error": ""}
 
-    def led_to(self, path: str, source: bytes, needed: bool) -> list[Any]:
-        """The sources that a file imports, and whether each is needed; other modules are noted."""
+    def follow_imports(self, path: str, source: bytes, needed: bool) -> list[Any]:
+        """Return the sources that a file imports, and whether each is needed; note the other modules."""
         try:
             tree: Any = compile(source, path, "exec", ast.PyCF_ONLY_AST, True)
             compile(tree, path, "exec", 0, True)
@@ -162,15 +160,15 @@ class Walk:
         self.own_path = self.own_path or found.own_path
         led = []
         for level, module, names, light in found.seen:
-            for target, full in self.meant(path, level, module, names):
+            for target, full in self.find_targets(path, level, module, names):
                 if target:
                     led.append((target, needed and not light))
                 elif full and len(self.modules) < MAX_MODULES:
                     self.modules[full] = self.modules.get(full, False) or (needed and not light)
         return led
 
-    def meant(self, path: str, level: int, module: str, names: list[str]) -> list[Any]:
-        """Files of ours that an import leads to, and the first name of one that is not ours."""
+    def find_targets(self, path: str, level: int, module: str, names: list[str]) -> list[Any]:
+        """Return files of ours that an import leads to, and the first name of one that is not ours."""
         if level:
             base = os.path.dirname(path)
             for _ in range(level - 1):
@@ -180,25 +178,27 @@ class Walk:
         else:
             base = self.root
             first = module.partition(".")[0]
-            if not self.ours(first):
+            if not self.is_ours(first):
                 return [("", first)]
         found = []
         place = base
         for part in module.split(".") if module else []:
             place = os.path.join(place, part)
-            found += self.at(place)
+            found += self.files_at(place)
         for name in names:
-            found += self.at(os.path.join(place, name))
+            found += self.files_at(os.path.join(place, name))
         return [(target, "") for target in dict.fromkeys(found)]
 
-    def ours(self, first: str) -> bool:
+    def is_ours(self, first: str) -> bool:
         """Whether a module of this name is found in our folder before anywhere else."""
         if first in sys.builtin_module_names:
             return False
         place = os.path.join(self.root, first)
-        return bool(self.at(place)) or (is_folder(place, self.table) and locate(first) is None)
+        return bool(self.files_at(place)) or (
+            is_folder(place, self.table) and locate(first) is None
+        )
 
-    def at(self, place: str) -> list[str]:
+    def files_at(self, place: str) -> list[str]:
         inside = os.path.join(place, "__init__.py")
         found = [path for path in (inside, place + ".py") if is_file(path, self.table)]
         return found[:1]
@@ -240,7 +240,7 @@ class Imports(ast.NodeVisitor):
         names = [alias.name for alias in node.names if alias.name != "*"]
         self.seen.append((node.level, node.module or "", names, self.light > 0))
 
-    def lightly(self, nodes: Any) -> None:
+    def visit_lightly(self, nodes: Any) -> None:
         self.light += 1
         for node in nodes:
             self.visit(node)
@@ -248,7 +248,7 @@ class Imports(ast.NodeVisitor):
 
     def visit(self, node: ast.AST) -> None:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
-            self.lightly(ast.iter_child_nodes(node))
+            self.visit_lightly(ast.iter_child_nodes(node))
         else:
             super().visit(node)
 
@@ -256,11 +256,11 @@ class Imports(ast.NodeVisitor):
         if any(isinstance(x, ast.Constant) and x.value == "__main__" for x in ast.walk(node.test)):
             self.generic_visit(node)
         else:
-            self.lightly([*node.body, *node.orelse])
+            self.visit_lightly([*node.body, *node.orelse])
 
     def visit_Try(self, node: ast.Try) -> None:
         if any(catches(handler) for handler in node.handlers):
-            self.lightly([*node.body, *node.handlers])
+            self.visit_lightly([*node.body, *node.handlers])
         else:
             for each in (*node.body, *node.handlers):
                 self.visit(each)
