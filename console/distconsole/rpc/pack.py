@@ -165,7 +165,7 @@ def agent_pack() -> Pack:
 
 @lru_cache(maxsize=1)
 def rank_script() -> str:
-    """Return the Python text that is a rank of a check's collective job (``collective_worker``)."""
+    """Return the Python text that is a rank of a check's collective job (``collectives.worker``)."""
     return str(_scripts().worker_script())
 
 

@@ -36,7 +36,7 @@ def notifier_for(
 ) -> Notifier | None:
     """Return what tells of the run of ``request``; None where nobody is to be told. A trial rings at once.
 
-    Raises ConfigError if the configuration cannot be read, UsageError if a way was asked for that is not usual_ways.
+    Raises ConfigError if the configuration cannot be read, UsageError if a way was asked for that is not configured.
     """
     is_trial = isinstance(request, ask.Notify) and request.test
     if not is_trial and verb_of(request).role in (RunRole.NONE, RunRole.REPLAYS):

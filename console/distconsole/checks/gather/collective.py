@@ -67,7 +67,7 @@ def work_for(
     world: int,
     timed: tuple[int, ...] = TIMED,
 ) -> dict[str, Any]:
-    """Return what the ranks do (``collective_worker``): a few cases, or at level full a sweep.
+    """Return what the ranks do (``collectives.worker``): a few cases, or at level full a sweep.
 
     Args:
         timed: Elements of the all-reduces that are timed where there is no sweep.
