@@ -87,7 +87,7 @@ def look(transport: Transport, host: Host) -> Looked:
     connection = transport.connect(host)
     try:
         channel = connection.open("exec sh -s", LOOK_SECONDS)
-        channel.send(_script(host).encode(), LOOK_SECONDS)
+        channel.send(script_for(host).encode(), LOOK_SECONDS)
         out, ends = bytearray(), time.monotonic() + LOOK_SECONDS
         while len(out) < MAX_BYTES:
             try:
@@ -108,7 +108,8 @@ def look(transport: Transport, host: Host) -> Looked:
     return looked
 
 
-def _script(host: Host) -> str:
+def script_for(host: Host) -> str:
+    """Return what ``sh`` reads there: the setup command, then a look at the Python that is named, or at all places."""
     program = f"{python_script()}\nmain({EACH_SECONDS}, load=False, controllers=False)\n"
     setup = f"{{ {host.setup}\n}} </dev/null >&2 || exit 1\n" if host.setup else ""
     given = f'look other "$(command -v {shlex.quote(host.python)})"\n' if host.python else PLACES

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
+from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
-from distconsole.operations.init.pythons import MARK, Looked, Python, rank_pythons, read_answer
+from distconsole.operations.init.pythons import (
+    MARK,
+    Looked,
+    Python,
+    rank_pythons,
+    read_answer,
+    script_for,
+)
 
 BARE = Python("3.12.1", is_default=True)
 CPU = Python("3.11.4", "2.4.0")
@@ -16,6 +28,30 @@ def told(path: str, version: str, torch: str = "", prefix: str = "", word: str =
     python = {"version": version, "prefix": prefix or path}
     found = {"present": bool(torch), "version": torch, "cuda": "12.1" if "+cu" in torch else None}
     return f"{MARK}\t{word}\t{path}\n" + json.dumps(["facts", {"python": python, "torch": found}])
+
+
+def test_a_shell_finds_the_environment_that_has_torch(home: Path) -> None:
+    folder = home / "my conda" / "envs" / "train"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    (torch,) = folder.glob("lib/python*/site-packages")
+    (torch / "torch").mkdir()
+    (torch / "torch" / "__init__.py").touch()
+    (torch / "torch" / "version.py").write_text("__version__ = '9.9'\ncuda: str = '13.0'\n")
+    script = script_for(Host(HostName("a"), setup="export PATH=/usr/bin:/bin; echo loaded"))
+    shell = subprocess.run(
+        ["sh", "-s"],
+        input=script,
+        text=True,
+        capture_output=True,
+        env=dict(os.environ),
+        check=True,
+    )
+    looked = read_answer(shell.stdout)
+    assert looked is not None
+    found = looked.pythons[str(folder / "bin" / "python")]
+    assert (found.torch, found.has_gpus, found.is_default) == ("9.9 for CUDA 13.0", True, False)
+    assert rank_pythons({HostName("a"): looked})[0][0] == str(folder / "bin" / "python")
+    assert shell.stderr == "loaded\n"
 
 
 def test_an_interpreter_is_read_with_its_torch_and_once_by_its_first_name() -> None:
