@@ -20,7 +20,7 @@ import pytest
 import distconsole_training
 from distconsole_agent.journal.rings import Header
 from distconsole_training import records
-from suite.warm import Warm
+from suite.warm import Script, Warm
 
 PACKAGE = Path(distconsole_training.__file__).parent
 SECONDS = 150
@@ -158,9 +158,8 @@ class Runner:
         state = self._state("forked")
         out, err = state / "out", state / "err"
         assert self._warm is not None
-        code = self._warm().run(
-            self.script(text), {**self._hooked(state), **(env or {})}, out, err
-        )
+        script, environment = self.script(text), {**self._hooked(state), **(env or {})}
+        (code,) = self._warm().run(Script(script, script.parent, environment, out, err))
         return self._outcome(code, out.read_text(), err.read_text(), state)
 
     def both(self, text: str, *options: str, **more: Any) -> tuple[Outcome, Outcome]:

@@ -182,9 +182,13 @@ def test_execv_keeps_the_pid_and_gets_a_ring_of_its_own(runner: Runner) -> None:
     assert [ring.header["flags"] for ring in ended.rings] == [0, 1]
 
 
-def test_the_hook_can_be_switched_off(runner: Runner) -> None:
-    ended = runner.unchanged(TRAINS + "raise ValueError", env={"DISTCONSOLE_HOOK": "0"})
-    assert (ended.rings, ended.errors) == ([], [])
+def test_the_hook_can_be_switched_off(trained: Outcome, runner: Runner) -> None:
+    ended = runner.watched(TRAINS, env=OFF)
+    assert (ended.seen, ended.rings) == (trained.seen, [])
+    assert runner.unchanged("raise ValueError", env=OFF).errors == []
+
+
+OFF = {"DISTCONSOLE_HOOK": "0"}
 
 
 @pytest.fixture(scope="module")
@@ -281,13 +285,107 @@ FAILS_INSIDE = {
 }
 
 
-def test_no_frame_of_ours_is_in_a_traceback(runner: Runner) -> None:
-    ended = runner.unchanged(
-        f"import torch, torch.utils.data, traceback\nfor where, text in {FAILS_INSIDE!r}.items():\n"
-        "    try:\n        exec(compile(text, where, 'exec'))\n"
-        "    except Exception:\n        traceback.print_exc()\n"
-    )
-    assert [where for where in FAILS_INSIDE if f'File "{where}", line' not in ended.err] == []
+NO_FRAME = "no frame of ours is in a traceback"
+LINE = "warnings name the line of the script"
+SEEN = {
+    "loaders and specs are the ones of the import system": """
+import importlib.util, inspect
+spec = importlib.util.find_spec("torch")
+print(type(spec.loader), spec.origin)
+import torch
+print(type(torch.__loader__), sorted(vars(torch.__loader__)), type(torch.__spec__.loader))
+print(len(inspect.getsource(torch.utils.data.dataloader._BaseDataLoaderIter.__next__)))
+print(inspect.signature(torch.autograd.backward), torch.autograd.backward.__module__)
+""",
+    NO_FRAME: f"""
+import torch, torch.utils.data, traceback
+for where, text in {FAILS_INSIDE!r}.items():
+    try:
+        exec(compile(text, where, "exec"))
+    except Exception:
+        traceback.print_exc()
+""",
+    LINE: """
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+
+class Longer(IterableDataset):
+    def __len__(self): return 2
+    def __repr__(self): return "Longer"
+    def __iter__(self): return iter(torch.ones(6, 1))
+
+loader = DataLoader(Longer(), batch_size=2)
+len(loader)
+for batch in loader:
+    print(batch.shape)
+""",
+    "the stack below a data set": """
+import torch, traceback
+from torch.utils.data import DataLoader, Dataset
+
+class Looks(Dataset):
+    def __len__(self): return 1
+    def __getitem__(self, index):
+        traceback.print_stack()
+        return index
+
+for batch in DataLoader(Looks()): pass
+""",
+    "nothing of ours is pickled or saved": """
+import io, pickle, pickletools, torch
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.Adam(model.parameters())
+loader = DataLoader(TensorDataset(torch.ones(4, 2)), batch_size=2)
+scaler = torch.amp.GradScaler("cpu")
+for (batch,) in loader:
+    loss = model(batch).mean()
+    scaler.scale(loss).backward()
+    scaler.step(optimizer); scaler.update()
+for thing in (optimizer, loader, scaler, model, torch.autograd.backward):
+    pickled = pickle.dumps(thing)
+    print(type(thing).__name__, len(pickled), b"distconsole" in pickled)
+saved = io.BytesIO()
+torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, saved)
+saved.seek(0)
+print(sorted(torch.load(saved, weights_only=True)))
+print(b"distconsole" in saved.getvalue())
+print([name for name in vars(loss)], sorted(vars(optimizer)), sorted(vars(loader)))
+""",
+}
+"""What a script can find out, and how; in one process, because torch's import costs more than all of it."""
+
+
+@pytest.fixture(scope="module")
+def seen(standing_runner: Runner) -> dict[str, list[tuple[str, str]]]:
+    """For each part, output and errors without the hook, and with it."""
+    script = f"""
+import sys
+for what, text in {SEEN!r}.items():
+    for stream in sys.stdout, sys.stderr:
+        print("PART", file=stream, flush=True)
+    exec(compile(text, what, "exec"), {{"__name__": "__main__"}})
+"""
+    both = standing_runner.both(script)
+    assert [ended.code for ended in both] == [0, 0], both[1].err
+    parts = [
+        zip(*(text.split("PART\n")[1:] for text in each.seen[1:]), strict=True) for each in both
+    ]
+    return dict(zip(SEEN, map(list, zip(*parts, strict=True)), strict=True))
+
+
+@pytest.mark.parametrize("what", SEEN)
+def test_a_script_that_looks_at_torch_finds_nothing_of_ours(
+    what: str, seen: dict[str, list[tuple[str, str]]]
+) -> None:
+    bare, watched = seen[what]
+    assert watched == bare
+    assert "".join(watched)
+    if what == NO_FRAME:
+        assert [where for where in FAILS_INSIDE if f'File "{where}", line' not in watched[1]] == []
+    if what == LINE:
+        assert f"{LINE}:12: " in watched[1]
 
 
 def test_a_torch_that_cannot_be_imported(runner: Runner, tmp_path: Path) -> None:
@@ -298,81 +396,3 @@ def test_a_torch_that_cannot_be_imported(runner: Runner, tmp_path: Path) -> None
     )
     for line in ("import torch", "import importlib\nimportlib.import_module('torch')"):
         runner.unchanged(line, path=str(own.parent))
-
-
-def test_warnings_name_the_line_of_the_script(runner: Runner) -> None:
-    ended = runner.unchanged(
-        """
-        import torch
-        from torch.utils.data import DataLoader, IterableDataset
-
-        class Longer(IterableDataset):
-            def __len__(self): return 2
-            def __repr__(self): return "Longer"
-            def __iter__(self): return iter(torch.ones(6, 1))
-
-        loader = DataLoader(Longer(), batch_size=2)
-        len(loader)
-        for batch in loader:
-            print(batch.shape)
-        """
-    )
-    assert "train.py:12" in ended.err
-
-
-def test_what_the_data_set_finds_on_the_stack(runner: Runner) -> None:
-    runner.unchanged(
-        """
-        import torch, traceback
-        from torch.utils.data import DataLoader, Dataset
-
-        class Looks(Dataset):
-            def __len__(self): return 1
-            def __getitem__(self, index):
-                traceback.print_stack()
-                return index
-
-        for batch in DataLoader(Looks()): pass
-        """
-    )
-
-
-def test_nothing_of_ours_is_pickled_or_saved(runner: Runner) -> None:
-    runner.unchanged(
-        """
-        import io, pickle, pickletools, torch
-        from torch.utils.data import DataLoader, TensorDataset
-        torch.manual_seed(0)
-        model = torch.nn.Linear(2, 1)
-        optimizer = torch.optim.Adam(model.parameters())
-        loader = DataLoader(TensorDataset(torch.ones(4, 2)), batch_size=2)
-        scaler = torch.amp.GradScaler("cpu")
-        for (batch,) in loader:
-            loss = model(batch).mean()
-            scaler.scale(loss).backward()
-            scaler.step(optimizer); scaler.update()
-        for thing in (optimizer, loader, scaler, model, torch.autograd.backward):
-            pickled = pickle.dumps(thing)
-            print(type(thing).__name__, len(pickled), b"distconsole" in pickled)
-        saved = io.BytesIO()
-        torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, saved)
-        saved.seek(0)
-        print(sorted(torch.load(saved, weights_only=True)))
-        print(b"distconsole" in saved.getvalue())
-        print([name for name in vars(loss)], sorted(vars(optimizer)), sorted(vars(loader)))
-        """
-    )
-
-
-def test_loaders_and_specs_are_the_ones_of_the_import_system(runner: Runner) -> None:
-    runner.unchanged(
-        """
-        import importlib.util, inspect
-        spec = importlib.util.find_spec("torch")
-        print(type(spec.loader), spec.origin)
-        import torch
-        print(type(torch.__loader__), sorted(vars(torch.__loader__)), torch.__spec__.loader)
-        print(len(inspect.getsource(torch.utils.data.dataloader._BaseDataLoaderIter.__next__)))
-        print(inspect.signature(torch.autograd.backward), torch.autograd.backward.__module__)
-        """.replace("torch.__spec__.loader)", "type(torch.__spec__.loader))")
-    )

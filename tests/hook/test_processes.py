@@ -360,8 +360,9 @@ train()
     assert len(ended.ring.steps) == 6
 
 
+@pytest.mark.usefixtures("warm")
 def test_no_descriptor_beyond_the_ring_stays_open(runner: Runner) -> None:
-    ended = runner.watched(
+    ended = runner.forked(
         TRAIN
         + "train(); print([os.readlink(f'/proc/self/fd/{n}') for n in os.listdir('/proc/self/fd')"
         " if n.isdigit() and os.path.exists(f'/proc/self/fd/{n}')])"

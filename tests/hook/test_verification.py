@@ -84,8 +84,9 @@ train(model)
     assert again == found
 
 
+@pytest.mark.usefixtures("warm")
 def test_without_being_asked_nothing_of_it_is_loaded(runner: Runner) -> None:
-    ended = runner.watched(
+    ended = runner.forked(
         PREAMBLE
         + """
 import sys

@@ -55,7 +55,9 @@ def told(home: Path, **variables: str) -> str:
 
 def found(home: Path, **variables: str) -> set[str]:
     """Return which checks find something in a session that has ``variables``."""
-    report = json.loads(said(home, "check", "--only", "env", "--json", **variables))
+    report = json.loads(
+        said(home, "check", "--level", "quick", "--only", "env", "--json", **variables)
+    )
     return {finding["check"] for finding in report["findings"]}
 
 

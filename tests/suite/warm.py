@@ -1,4 +1,4 @@
-"""An interpreter that has torch and the hook, and forks itself for each script; it judges nothing.
+"""An interpreter that has torch, and forks itself for each script; it judges nothing.
 
 A start of torch costs two seconds of a processor, its end one more, and most scripts here are about what
 happens in between. A fork of a process is watched as a process of its own (``test_processes``), and goes
@@ -8,9 +8,12 @@ through its exit handlers; who needs a fresh interpreter says so.
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 PROGRAM = """\
@@ -19,12 +22,17 @@ import torch
 torch.optim.SGD([torch.zeros(1)], lr=0.1)  # which imports the compiler
 job = None
 for line in sys.stdin:
-    job = json.loads(line)
-    child = os.fork()
-    if not child:
-        break
-    job = None
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    children = []
+    for job in json.loads(line):
+        children.append(os.fork())
+        if not children[-1]:
+            break
+    else:
+        job = None
+        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        print(json.dumps(codes), flush=True)
+        continue
+    break
 if job is not None:
     for number, name in enumerate((os.devnull, job["out"], job["err"])):
         file = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
@@ -32,8 +40,8 @@ if job is not None:
         os.close(file)
     os.environ.update(job["environment"])
     os.chdir(job["folder"])
-    sys.argv[:] = [job["script"]]
-    sys.path.insert(0, job["folder"])
+    sys.argv[:] = [job["script"], *job["words"]]
+    sys.path.insert(0, os.path.dirname(job["script"]))
     code = 0
     try:
         runpy.run_path(job["script"], run_name="__main__")
@@ -49,6 +57,18 @@ if job is not None:
 """
 
 
+@dataclass(frozen=True)
+class Script:
+    """One process to be: what it runs, what its environment has more, and where its output goes."""
+
+    path: Path
+    folder: Path
+    environment: Mapping[str, str]
+    out: Path
+    err: Path
+    words: Sequence[str] = ()
+
+
 class Warm:
     """The interpreter; ``environment`` is what all its scripts have."""
 
@@ -59,23 +79,34 @@ class Warm:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
 
-    def run(self, script: Path, environment: Mapping[str, str], out: Path, err: Path) -> int:
-        """Run a script in a process of its own; return its exit code."""
+    def run(self, *scripts: Script) -> list[int]:
+        """Run scripts at the same time, in a process each; return their exit codes."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        job = {
-            "script": str(script),
-            "folder": str(script.parent),
-            "out": str(out),
-            "err": str(err),
-            "environment": dict(environment),
-        }
-        self._process.stdin.write(json.dumps(job) + "\n")
+        jobs = [
+            {
+                "script": str(script.path),
+                "folder": str(script.folder),
+                "out": str(script.out),
+                "err": str(script.err),
+                "environment": dict(script.environment),
+                "words": list(script.words),
+            }
+            for script in scripts
+        ]
+        self._process.stdin.write(json.dumps(jobs) + "\n")
         self._process.stdin.flush()
-        return int(self._process.stdout.readline())
+        codes: list[int] = json.loads(self._process.stdout.readline())
+        return codes
 
     def close(self) -> None:
-        """End it."""
-        self._process.communicate(timeout=30)
+        """End it; what still runs after a test that was given up ends too."""
+        try:
+            self._process.communicate(timeout=30)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.communicate()
+            raise

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from suite.warm import Script, Warm
+
 SCRIPTS = Path(__file__).parent / "scripts"
 LIMIT_SECONDS = 150
 PEACEFUL = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "TORCH_CPP_LOG_LEVEL": "ERROR"}
@@ -31,33 +33,49 @@ class Ended:
 class Starter:
     """Starts processes and waits for them; each writes its answer to ``RESULTS/RANK.json``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, warm: Warm) -> None:
         self.folder = folder
+        self._warm = warm
 
-    def ranks(self, script: Path, world_size: int, *words: str, **extra: str) -> list[Any]:
+    def ranks(self, script: Path, world_size: int, *words: str) -> list[Any]:
         """Return what the ranks of ``script`` said, started with env:// variables."""
-        ended = self.ended(script, world_size, *words, **extra)
-        assert [one.code for one in ended] == [0] * world_size, "\n".join(one.err for one in ended)
-        return self.answers(world_size)
+        return self.answers(self.forked(script, world_size, *words))
 
-    def ended(self, script: Path, world_size: int, *words: str, **extra: str) -> list[Ended]:
+    def forked(self, script: Path, world_size: int, *words: str) -> list[Ended]:
+        """Return how the ranks ended, each in a fork of an interpreter that has torch already."""
+        scripts = [
+            Script(
+                script,
+                self.folder,
+                {"RESULTS": str(self.folder), **environment},
+                self.folder / f"{rank}.out",
+                self.folder / f"{rank}.err",
+                words,
+            )
+            for rank, environment in enumerate(self._meeting(world_size))
+        ]
+        return [
+            Ended(code, one.out.read_text(), one.err.read_text())
+            for code, one in zip(self._warm.run(*scripts), scripts, strict=True)
+        ]
+
+    def ended(self, script: Path, world_size: int, *words: str) -> list[Ended]:
+        """Return how the ranks ended, each in an interpreter of its own, whose end is its own too."""
+        command = [sys.executable, str(script), *words]
+        return self.together([(command, place) for place in self._meeting(world_size)])
+
+    def _meeting(self, world_size: int) -> list[dict[str, str]]:
+        """Return each rank's variables for env://."""
         port = str(self.free_port())
         common = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(world_size)}
-        return self.together(
-            [
-                (
-                    [sys.executable, str(script), *words],
-                    {**common, "RANK": str(rank), "LOCAL_RANK": str(rank), **extra},
-                )
-                for rank in range(world_size)
-            ]
-        )
+        return [
+            {**common, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(world_size)
+        ]
 
     def launched(self, launcher: Sequence[str], world_size: int, *words: str) -> list[Any]:
         """Return what the ranks said that ``launcher`` started from ``words``."""
         (ended,) = self.together([([*launcher, sys.executable, *words], {})])
-        assert ended.code == 0, ended.err + ended.out
-        return self.answers(world_size)
+        return self.answers([ended] * world_size)
 
     def together(self, commands: Sequence[tuple[Sequence[str], Mapping[str, str]]]) -> list[Ended]:
         started = [
@@ -82,9 +100,11 @@ class Starter:
             for process, (out, err) in zip(started, said, strict=True)
         ]
 
-    def answers(self, world_size: int) -> list[Any]:
+    def answers(self, ended: Sequence[Ended]) -> list[Any]:
+        """Return what the ranks said, which must have ended well."""
+        assert {one.code for one in ended} == {0}, "\n".join(one.err + one.out for one in ended)
         return [
-            json.loads((self.folder / f"{rank}.json").read_text()) for rank in range(world_size)
+            json.loads((self.folder / f"{rank}.json").read_text()) for rank in range(len(ended))
         ]
 
     def free_port(self) -> int:
@@ -93,9 +113,17 @@ class Starter:
             return int(probe.getsockname()[1])
 
 
+@pytest.fixture(scope="session")
+def warm_ranks() -> Iterator[Warm]:
+    """One interpreter with torch for all ranks that need no start of their own."""
+    made = Warm({**os.environ, **PEACEFUL})
+    yield made
+    made.close()
+
+
 @pytest.fixture
-def starter(tmp_path: Path) -> Starter:
-    return Starter(tmp_path)
+def starter(tmp_path: Path, warm_ranks: Warm) -> Starter:
+    return Starter(tmp_path, warm_ranks)
 
 
 @pytest.fixture(scope="session")

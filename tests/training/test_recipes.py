@@ -31,11 +31,7 @@ def test_before_and_after_learn_the_same(
     pytest.importorskip("sklearn")
     before.main(str(tmp_path / "before.pt"))
     after.main(str(tmp_path / "alone.pt"))
-    script = [sys.executable, str(RECIPES / "after.py"), str(tmp_path / "two.pt")]
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(starter.free_port())}
-    two = starter.together(
-        [(script, {**meeting, "WORLD_SIZE": "2", "RANK": str(rank)}) for rank in range(2)]
-    )
+    two = starter.forked(RECIPES / "after.py", 2, str(tmp_path / "two.pt"))
     said = capsys.readouterr().out.splitlines() + two[0].out.splitlines()
     assert re.fullmatch(r"test accuracy 0\.9\d{5}", said[0])
     assert said == [said[0]] * 3
@@ -53,12 +49,8 @@ def test_resnet_learns_on_two_ranks_and_goes_on_alone(
 ) -> None:
     options = ["--limit", "320", "--width", "8", "--lr", "0.4", "--epochs", "6"]
     options += ["--checkpoints", str(tmp_path / "kept"), "--result", str(tmp_path / "result")]
-    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(starter.free_port())}
-    module = [sys.executable, "-m", cifar10.__name__, *options]
-    part = [*module, "--strategy", "ddp", "--batch", "16", "--precision", "bf16"]
-    ended = starter.together(
-        [(part, {**meeting, "WORLD_SIZE": "2", "RANK": str(rank)}) for rank in range(2)]
-    )
+    part = [*options, "--strategy", "ddp", "--batch", "16", "--precision", "bf16"]
+    ended = starter.forked(RECIPES / "cifar10.py", 2, *part)
     assert [one.code for one in ended] == [0, 0], ended[0].err + ended[1].err
     found = json.loads((tmp_path / "result").read_text())
     assert (found["world_size"], found["strategy"], found["epoch"]) == (2, "ddp", 6)

@@ -26,7 +26,7 @@ def test_two_ranks_meet_in_every_way_and_reduce_alike(
     starter: Starter, scripts: Path, tmp_path: Path
 ) -> None:
     port, shared = str(starter.free_port()), str(tmp_path / "store")
-    both = starter.ranks(scripts / "worlds.py", 2, port, shared)
+    both = starter.answers(starter.ended(scripts / "worlds.py", 2, port, shared))
     launchers = {
         "env": "env",
         "file": "arguments",
