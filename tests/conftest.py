@@ -24,6 +24,9 @@ SERIAL = ("testbed", "torch_ranks", "horovod", "mpi", "slurm", "benchmark")
 They share hosts there, and wait more than they work; which worker takes a file is found as it goes.
 """
 
+SHARED = ("warm", "warm_verifying", "warm_ranks")
+"""Fixtures that each worker would make again, for seconds: all tests that take one are a worker's."""
+
 LONG = (
     "test_every_launcher",
     "test_laboratory",
@@ -72,8 +75,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for marker in CONDITIONAL:
             if item.get_closest_marker(marker) and (reason := obstacle(marker)):
                 item.add_marker(pytest.mark.skip(reason=reason))
-        if parallel and any(item.get_closest_marker(marker) for marker in SERIAL):
-            item.add_marker(pytest.mark.xdist_group(_group(item)))
+        if parallel and (group := _group(item)):
+            item.add_marker(pytest.mark.xdist_group(group))
     if parallel:  # the long ones first, beside each other; the short ones fill in
         items.sort(key=_place)
 
@@ -83,12 +86,16 @@ def _is_for_campaign(item: pytest.Item) -> bool:
     is_permutation = getattr(getattr(item, "module", None), "is_permutation", None)
     params = getattr(getattr(item, "callspec", None), "params", {})
     return item.get_closest_marker("campaign") is not None or (
-        is_permutation is not None and is_permutation(params)
+        is_permutation is not None and is_permutation(item.name, params)
     )
 
 
 def _group(item: pytest.Item) -> str:
-    """Return the file's name, with the launcher where a file has hosts for each launcher."""
+    """Return the fixture that is shared, or the file's name, with the launcher where it has hosts for each."""
+    if shared := set(SHARED).intersection(getattr(item, "fixturenames", ())):
+        return shared.pop()
+    if not any(item.get_closest_marker(marker) for marker in SERIAL):
+        return ""
     params = getattr(getattr(item, "callspec", None), "params", {})
     launcher = getattr(params.get("place"), "name", "")
     return "-".join(filter(None, (item.path.stem.removeprefix("test_"), launcher)))
