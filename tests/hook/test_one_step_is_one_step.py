@@ -590,7 +590,7 @@ for batch in DataLoader(data, batch_size=4):
     [
         ("num_workers=2", False),
         ("num_workers=1, persistent_workers=True", False),
-        ("num_workers=1, multiprocessing_context='spawn'", True),
+        ("num_workers=1, multiprocessing_context='spawn', persistent_workers=True", True),
     ],
 )
 def test_workers_do_not_write(runner: Runner, options: str, fresh: bool) -> None:

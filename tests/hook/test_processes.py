@@ -87,7 +87,11 @@ if __name__ == "__main__":
 
 
 @pytest.mark.torch_ranks
-@pytest.mark.parametrize("method", ["fork", "forkserver"])
+@pytest.mark.parametrize(
+    "method",
+    # A fork of a server is a fork, and a server is what spawned ranks have for a parent.
+    ["fork", pytest.param("forkserver", marks=pytest.mark.campaign)],
+)
 def test_forked_ranks_have_rings_of_their_own(runner: Runner, method: str) -> None:
     ended = runner.watched(
         TRAIN

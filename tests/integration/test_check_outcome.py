@@ -149,7 +149,33 @@ class Told:
         return next(line for line in self.text.splitlines() if line.split(":")[0] in heads)
 
 
-def go(way: Way, folder: Path, tmp_path: Path) -> tuple[Told, Baselines]:
+@pytest.fixture(scope="module")
+def standing_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    """Two nodes for all checks that do not cut their power."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        with EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as nodes:
+            yield nodes
+
+
+@pytest.fixture
+def nodes(
+    request: pytest.FixtureRequest,
+    standing_nodes: EmbeddedCluster,
+    tmp_path_factory: pytest.TempPathFactory,
+    home: Path,
+) -> Iterator[EmbeddedCluster]:
+    """Two nodes, which are the test's own if it cuts their power."""
+    params = request.node.callspec.params
+    way = params.get("way", Way("", "", 0, deed=params.get("deed")))
+    if not {way.before, way.deed} & {Going.cut_power, Going.cut_all_power}:
+        yield standing_nodes
+        return
+    with EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as own:
+        yield own
+
+
+def go(way: Way, nodes: EmbeddedCluster, tmp_path: Path) -> tuple[Told, Baselines]:
     """Make the check of ``way`` and let happen what is to happen."""
     baselines = Baselines(tmp_path / "baselines")
     request = Check(
@@ -160,10 +186,7 @@ def go(way: Way, folder: Path, tmp_path: Path) -> tuple[Told, Baselines]:
         junit=str(tmp_path / "junit.xml"),
         emit_hostfile=str(tmp_path / "hosts"),
     )
-    with (
-        EmbeddedCluster(2, folder=folder) as nodes,
-        Session(Config(expect=way.expected), nodes.cluster) as session,
-    ):
+    with Session(Config(expect=way.expected), nodes.cluster) as session:
         going = Going(nodes, session)
         if way.before is not None:
             way.before(going)
@@ -217,9 +240,9 @@ def printed(request: Request, seen: list[Event]) -> str:
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.name)
 def test_every_end_of_a_check_says_the_same_outcome(
-    way: Way, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, home: Path
+    way: Way, tmp_path: Path, nodes: EmbeddedCluster
 ) -> None:
-    told, baselines = go(way, tmp_path_factory.mktemp("e"), tmp_path)
+    told, baselines = go(way, nodes, tmp_path)
     words = {"healthy": "healthy", "failed": "not healthy", "incomplete": "incomplete"}
     assert told.headline.split(":")[0] == words[way.outcome], told.text
     assert words[way.outcome] in told.screen
@@ -236,13 +259,10 @@ def test_every_end_of_a_check_says_the_same_outcome(
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_has_a_check_say_what_was_found_so_far(
-    number: signal.Signals, code: int, tmp_path_factory: pytest.TempPathFactory, home: Path
+    number: signal.Signals, code: int, nodes: EmbeddedCluster
 ) -> None:
     config, out = Config(expect=Expectation(gpus=99)), io.StringIO()
-    with (
-        EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as nodes,
-        Session(config, nodes.cluster) as session,
-    ):
+    with Session(config, nodes.cluster) as session:
         streams = Signalled(out, io.StringIO(), number)
         request = Check(level=Level.QUICK, only=("expect", "net"))
         assert perform_headless(request, streams, lend(session)) == code
@@ -264,11 +284,10 @@ def test_a_dead_agent_is_not_taken_for_a_dead_host(
     said: str,
     hint: str,
     tmp_path: Path,
-    tmp_path_factory: pytest.TempPathFactory,
-    home: Path,
+    nodes: EmbeddedCluster,
 ) -> None:
     way = Way("", "incomplete", 1, ("os",), deed=deed)
-    told, _ = go(way, tmp_path_factory.mktemp("e"), tmp_path)
+    told, _ = go(way, nodes, tmp_path)
     (found,) = (each for each in told.report.findings if each.check == "ssh.lost")
     assert found.summary.startswith(said)
     assert hint in found.hint

@@ -147,7 +147,7 @@ def trouble(report: CheckReport) -> list[Found]:
 
 
 def check_for(laboratory: Laboratory, fault: Fault) -> CheckReport:
-    return check(laboratory, level=Level(fault.level), only=fault.only, skip=fault.skip)
+    return check(laboratory, level=Level(fault.level), only=fault.only)
 
 
 def assert_exactly(report: CheckReport, fault: Fault, laboratory: Laboratory) -> None:

@@ -29,16 +29,13 @@ pytestmark = [pytest.mark.testbed, pytest.mark.horovod]
 
 STEPS, COMMIT, BREAKS = 16, 4, 6
 
-TRAIN = f"""
+SCRIPT = f"""
 import os, signal, time
 import torch
 import horovod.torch as hvd
 hvd.init()
 began = hvd.rank()
-model = torch.nn.Linear(4, 1)
-optimizer = hvd.DistributedOptimizer(
-    torch.optim.SGD(model.parameters(), lr=0.01), named_parameters=model.named_parameters()
-)
+{{make}}
 
 @hvd.elastic.run
 def train(state):
@@ -46,9 +43,7 @@ def train(state):
     while state.step < {STEPS}:
         if (state.step, began) == ({BREAKS}, 1):
             {{how}}
-        optimizer.zero_grad()
-        torch.nn.functional.mse_loss(model(torch.ones(8, 4)), torch.ones(8, 1)).backward()
-        optimizer.step()
+        make_step()
         state.done = [*state.done, state.step]
         state.step += 1
         time.sleep(0.05)
@@ -56,8 +51,29 @@ def train(state):
             state.commit()
     print("done", *state.done, flush=True)
 
-train(hvd.elastic.TorchState(model=model, optimizer=optimizer, step=0, done=[]))
+train(hvd.elastic.TorchState(**kept, step=0, done=[]))
 """
+
+LEARNING = """
+model = torch.nn.Linear(4, 1)
+optimizer = hvd.DistributedOptimizer(
+    torch.optim.SGD(model.parameters(), lr=0.01), named_parameters=model.named_parameters()
+)
+kept = {"model": model, "optimizer": optimizer}
+
+def make_step():
+    optimizer.zero_grad()
+    torch.nn.functional.mse_loss(model(torch.ones(8, 4)), torch.ones(8, 1)).backward()
+    optimizer.step()
+"""
+
+SUMMING = """
+kept = {}
+
+def make_step():
+    hvd.allreduce(torch.ones(1), name="sum")
+"""
+"""For what does not depend on the steps' figures: an optimizer imports for a second in each rank."""
 
 ALL_STEPS_ONCE = f"done {' '.join(map(str, range(STEPS)))}"
 RESTORED = BREAKS // COMMIT * COMMIT
@@ -73,10 +89,16 @@ def three_hosts() -> Iterator[Testbed]:
 
 
 def request(
-    bed: Testbed, folder: Path, how: str, slots: str = "1", nnodes: str | None = None
+    bed: Testbed,
+    folder: Path,
+    how: str,
+    *,
+    make: str = SUMMING,
+    slots: str = "1",
+    nnodes: str | None = None,
 ) -> Run:
     path = folder / "train.py"
-    path.write_text(TRAIN.format(how=how))
+    path.write_text(SCRIPT.format(how=how, make=make))
     first, *others = (host.name for host in bed.hosts)
     hosts = ",".join([first, f"{others[0]}:{slots}", *others[1:]])
     where = Where(ssh_config=str(bed.ssh_config), hosts=hosts)
@@ -94,7 +116,7 @@ def test_a_rank_that_is_killed_leaves_the_others_training(
 ) -> None:
     """Horovod gives up the host, so the rank beside the one that died goes too."""
     name = three_hosts.hosts[1].name
-    asked = request(three_hosts, tmp_path, KILL, slots="2")
+    asked = request(three_hosts, tmp_path, KILL, make=LEARNING, slots="2")
     with Operator(asked, open_session) as run:
         end = run.end()
         run.finish()
@@ -159,7 +181,7 @@ def test_with_too_few_hosts_left_the_rank_that_failed_first_is_blamed(
 
 def test_a_run_that_is_stopped_leaves_nothing(three_hosts: Testbed, tmp_path: Path) -> None:
     with Operator(request(three_hosts, tmp_path, "time.sleep(300)"), open_session) as run:
-        run.see(Window, lambda window: window.rank == 1)
+        run.see(LogLine, lambda line: line.line == "from 0 as 1 of 3")
         run.control.stop(StopReason.INTERRUPT)
         end = run.end(30)
         run.finish()

@@ -23,7 +23,7 @@ import torch.distributed as dist
 dist.init_process_group("gloo")
 torch.manual_seed(0)
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.0005)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.005)
 data = torch.randn(256, 8)
 wanted = data.sum(1, keepdim=True)
 while True:
@@ -31,7 +31,7 @@ while True:
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-    time.sleep(0.02)
+    time.sleep(0.2)
 """
 
 

@@ -469,6 +469,7 @@ def test_beds_run_side_by_side_on_networks_of_their_own(healed: Testbed) -> None
         assert healed.ssh("node1", "hostname").stdout == "node1\n"
 
 
+@pytest.mark.campaign  # sixteen come up together in test_laboratory
 def test_ten_hosts_come_up_together() -> None:
     with Testbed(hosts=10) as bed:
         assert bed.ssh("node10", "getent hosts node1").stdout.split()[0] == bed.hosts[0].address

@@ -96,7 +96,6 @@ class Fault:
         culprit: The number of the host, from 1, unless another is asked for.
         level: From which level on it is found.
         only: The groups that are looked at; all if empty. It keeps a test short.
-        skip: Those that are not.
         needs: What the machine must have: ``torch``, ``horovod``, ``slurm``, or nothing of it.
         in_allocation: Whether the check must stand in an allocation of Slurm's.
     """
@@ -108,15 +107,13 @@ class Fault:
     culprit: int = 2
     level: str = "quick"
     only: tuple[str, ...] = ()
-    skip: tuple[str, ...] = ()
     needs: str = ""
     in_allocation: bool = False
 
     def words(self) -> list[str]:
         """Return the options of ``check`` that find it."""
         options = ["--level", self.level]
-        options += ["--only", ",".join(self.only)] if self.only else []
-        return [*options, "--skip", ",".join(self.skip)] if self.skip else options
+        return [*options, "--only", ",".join(self.only)] if self.only else options
 
     def found(self, laboratory: Laboratory, culprit: int | None = None) -> list[Found]:
         """Return all that a check of the laboratory must find, in order."""
@@ -279,7 +276,7 @@ FAULTS: tuple[Fault, ...] = (
         (Expected("warn", "os.peer_names", words=("/etc/hosts",)),),
         culprit=1,
         level="standard",
-        skip=("coll",),
+        only=("ssh", "os", "env"),
     ),
     Fault(
         "torch-older",
@@ -294,7 +291,7 @@ FAULTS: tuple[Fault, ...] = (
         within(partial(injecting.other_packages, change=injecting.horovod_without_mpi)),
         (Expected("fail", "horovod.build", words=("mpi",)),),
         level="standard",
-        skip=("coll",),
+        only=("python", "torch", "horovod.build", "horovod.torch"),
         needs="horovod",
     ),
     Fault(
@@ -303,7 +300,7 @@ FAULTS: tuple[Fault, ...] = (
         within(partial(injecting.other_packages, change=injecting.horovod_for_another_torch)),
         (Expected("fail", "horovod.torch", words=("built against torch 2.1.0",)),),
         level="standard",
-        skip=("coll",),
+        only=("python", "torch", "horovod"),
         needs="horovod",
     ),
     Fault(
@@ -357,7 +354,7 @@ FAULTS: tuple[Fault, ...] = (
         lambda lab, n: injecting.little_locked_memory_in_jobs(lab.running_slurm, lab.host(n)),
         (Expected("warn", "slurm.limits", words=("LimitMEMLOCK",)),),
         level="standard",
-        skip=("coll",),
+        only=("ssh", "os", "lim", "slurm"),
         needs="slurm",
         in_allocation=True,
     ),

@@ -149,12 +149,16 @@ def kill(pid: int) -> None:
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = GONE_SECONDS) -> bool:
-    """Poll until ``condition`` holds or ``seconds`` have passed; return whether it held."""
-    deadline = time.monotonic() + seconds
+    """Poll until ``condition`` holds or ``seconds`` have passed; return whether it held.
+
+    The longer it takes, the longer are the pauses: what is asked may cost more than what is waited for.
+    """
+    began = time.monotonic()
     while not condition():
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > seconds:
             return False
-        time.sleep(0.003)
+        time.sleep(min(0.003 + waited / 10, 0.1))
     return True
 
 
