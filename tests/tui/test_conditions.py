@@ -45,30 +45,28 @@ def ranks(app: object) -> list[int]:
     return [row.view.rank for row in table.rows]  # type: ignore[attr-defined]
 
 
+MATCHING: dict[str, list[tuple[str, int]]] = {
+    "filter util<10": [("node2", 2)],
+    "filter host~de2 and name~A100": [("node2", 2), ("node2", 3)],
+    "filter user!=me": [("node2", 1)],
+    "filter util<0": [],
+    "filter util < 0.1 * median(util)": [("node2", 2)],
+}
+
+
 @pytest.mark.parametrize("size", [SMALL, LARGE], ids=str)
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("filter util<10", [("node2", 2)]),
-        ("filter host~de2 and name~A100", [("node2", 2), ("node2", 3)]),
-        ("filter user!=me", [("node2", 1)]),
-        ("filter util<0", []),
-        ("filter util < 0.1 * median(util)", [("node2", 2)]),
-    ],
-)
-async def test_the_cluster_shows_what_matches(
-    line: str, expected: list[tuple[str, int]], size: tuple[int, int]
-) -> None:
+async def test_the_cluster_shows_what_matches(size: tuple[int, int]) -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage, size) as pilot:
-        await typed(app, stage, pilot, line)
-        assert gpus(app) == expected
-        assert f"{line}  {len(expected)} of 8" in screen_text(app)
-        hosts = [row.name for row in app.query_one("#hosts", LineTable).rows]
-        assert hosts == (["node2"] if expected else [])
-        assert ("'filter' alone shows all" in screen_text(app)) == (not expected)
-        await typed(app, stage, pilot, "filter")
-        assert len(gpus(app)) == 8
+        for line, expected in MATCHING.items():
+            await typed(app, stage, pilot, line)
+            assert gpus(app) == expected, line
+            assert f"{line}  {len(expected)} of 8" in screen_text(app)
+            hosts = [row.name for row in app.query_one("#hosts", LineTable).rows]
+            assert hosts == (["node2"] if expected else []), line
+            assert ("'filter' alone shows all" in screen_text(app)) == (not expected), line
+            await typed(app, stage, pilot, "filter")
+            assert len(gpus(app)) == 8, line
 
 
 async def test_a_stranger_on_our_gpu_is_marked_on_a_small_screen() -> None:
@@ -109,37 +107,35 @@ async def test_gpus_are_grouped_with_a_line_for_each_group() -> None:
         assert len(gpus(app)) == 8
 
 
+FOUND: dict[str, tuple[list[str], list[str]]] = {
+    "filter outcome=fail": (["os.hostname_bindable"], ["os.hostname_bindable"]),
+    "filter node2 hostname": (["os.hostname_bindable"], ["os.hostname_bindable"]),
+    "filter 127.0.1.1": (["os.hostname_bindable"], ["os.hostname_bindable"]),
+    "filter host=node1 and check~python": (["python.version"], ["python.version"]),
+    "filter outcome=skipped": ([], ["torch.version"]),
+    "filter finding~infiniband": ([], []),
+}
+
+
 @pytest.mark.parametrize("size", [SMALL, LARGE], ids=str)
-@pytest.mark.parametrize(
-    ("line", "found", "checks"),
-    [
-        ("filter outcome=fail", ["os.hostname_bindable"], ["os.hostname_bindable"]),
-        ("filter node2 hostname", ["os.hostname_bindable"], ["os.hostname_bindable"]),
-        ("filter 127.0.1.1", ["os.hostname_bindable"], ["os.hostname_bindable"]),
-        ("filter host=node1 and check~python", ["python.version"], ["python.version"]),
-        ("filter outcome=skipped", [], ["torch.version"]),
-        ("filter finding~infiniband", [], []),
-    ],
-)
-async def test_a_check_shows_the_findings_and_cells_that_match(
-    line: str, found: list[str], checks: list[str], size: tuple[int, int]
-) -> None:
+async def test_a_check_shows_the_findings_and_cells_that_match(size: tuple[int, int]) -> None:
     app, stage = staged({ask.Check: scenes.checked})
     async with on_screen(app, stage, size) as pilot:
         await typed(app, stage, pilot, "check")
-        await typed(app, stage, pilot, line)
-        assert app.main.view == "check"
-        assert [each.check for each in app.query_one("#findings", LineTable).rows] == found
-        grid = app.query_one("#grid", LineTable).rows
-        assert [row.check for row in grid] == checks
-        text = screen_text(app)
-        assert f"{line}  {len(found)} of 2 findings, {len(checks)} of 5 checks" in text
-        assert ("'filter' alone shows all" in text) == (not found)
-        if "hostname" in line:
-            assert grid[0].cells == ("", "fail"), "the other host is not asked for"
-        await typed(app, stage, pilot, "filter")
-        assert len(app.query_one("#findings", LineTable).rows) == 2
-        assert len(app.query_one("#grid", LineTable).rows) == 5
+        for line, (found, checks) in FOUND.items():
+            await typed(app, stage, pilot, line)
+            assert app.main.view == "check"
+            assert [each.check for each in app.query_one("#findings", LineTable).rows] == found
+            grid = app.query_one("#grid", LineTable).rows
+            assert [row.check for row in grid] == checks, line
+            text = screen_text(app)
+            assert f"{line}  {len(found)} of 2 findings, {len(checks)} of 5 checks" in text
+            assert ("'filter' alone shows all" in text) == (not found), line
+            if "hostname" in line:
+                assert grid[0].cells == ("", "fail"), "the other host is not asked for"
+            await typed(app, stage, pilot, "filter")
+            assert len(app.query_one("#findings", LineTable).rows) == 2, line
+            assert len(app.query_one("#grid", LineTable).rows) == 5, line
 
 
 async def test_a_filter_of_a_check_that_means_nothing_is_answered_and_changes_nothing() -> None:

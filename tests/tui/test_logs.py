@@ -44,32 +44,31 @@ async def test_what_several_ranks_say_is_one_line_and_each_keeps_its_order() -> 
         assert any("all 4" in line and "rank # loss" in line for line in digits)
 
 
-@pytest.mark.parametrize(
-    ("wanted", "there", "gone"),
-    [
-        ("0-1", ["rank 1 loss"], ["rank 2 loss", "Traceback"]),
-        ("2", ["rank 2 loss", "Traceback"], ["rank 1 loss"]),
-        ("host:node2", ["rank 3 loss"], ["rank 0 loss"]),
-        ("errors", ["Traceback", "RuntimeError"], ["loss 0.", "epoch"]),
-        ("err", ["Traceback"], ["epoch"]),
-        (r"/loss 0\.[01]2/", ["rank 0 loss", "rank 1 loss"], ["rank 2 loss", "epoch"]),
-        ("-loss -epoch", ["Traceback"], ["rank 2", "epoch"]),
-        ("since:5s", ["Traceback"], ["epoch"]),
-        ("LOSS 3", ["rank 3 loss"], ["rank 1 loss"]),
-    ],
-)
-async def test_a_filter_shows_what_fits_and_nothing_else(
-    wanted: str, there: list[str], gone: list[str]
-) -> None:
+FILTERS = {
+    "0-1": (["rank 1 loss"], ["rank 2 loss", "Traceback"]),
+    "2": (["rank 2 loss", "Traceback"], ["rank 1 loss"]),
+    "host:node2": (["rank 3 loss"], ["rank 0 loss"]),
+    "errors": (["Traceback", "RuntimeError"], ["loss 0.", "epoch"]),
+    "err": (["Traceback"], ["epoch"]),
+    r"/loss 0\.[01]2/": (["rank 0 loss", "rank 1 loss"], ["rank 2 loss", "epoch"]),
+    "-loss -epoch": (["Traceback"], ["rank 2", "epoch"]),
+    "since:5s": (["Traceback"], ["epoch"]),
+    "LOSS 3": (["rank 3 loss"], ["rank 1 loss"]),
+}
+"""What is kept and what is not."""
+
+
+async def test_a_filter_shows_what_fits_and_nothing_else() -> None:
     app, stage = staged({ask.Attach: scenes.talking, ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "view logs")
-        await typed(app, stage, pilot, f"filter {wanted}")
-        text = "\n".join((await shown(app, pilot))[1:])
-        assert all(words in text for words in there)
-        assert not any(words in text for words in gone)
-        await typed(app, stage, pilot, "filter")
-        assert "epoch 2" in "\n".join(await shown(app, pilot))
+        for wanted, (there, gone) in FILTERS.items():
+            await typed(app, stage, pilot, f"filter {wanted}")
+            text = "\n".join((await shown(app, pilot))[1:])
+            assert all(words in text for words in there), wanted
+            assert not any(words in text for words in gone), wanted
+            await typed(app, stage, pilot, "filter")
+            assert "epoch 2" in "\n".join(await shown(app, pilot)), wanted
 
 
 async def test_a_filter_that_cannot_be_read_says_so_and_changes_nothing() -> None:

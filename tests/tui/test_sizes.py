@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from textual.geometry import Size
@@ -36,7 +36,11 @@ SCENES: dict[type, Scene] = {
     ask.Foresee: scenes.foreseen,
     ask.Launches: scenes.launches,
 }
-RUNS: dict[str, Scene] = {"4": scenes.straggling, "2048": scenes.large}
+RUNS: dict[str, tuple[Scene, Sequence[str]]] = {
+    "4": (scenes.straggling, [*VIEWS, "heat"]),
+    "2048": (scenes.large, ["run", "heat"]),
+}
+"""Runs, and views that are looked at: how many ranks there are is the same to the others."""
 LINES = {
     "check": "check",
     "compare": "compare digits-1121-000 digits-1121-a3f9",
@@ -61,9 +65,10 @@ def told(app: ConsoleApp) -> str:
 
 @pytest.mark.parametrize("ranks", RUNS)
 async def test_a_view_is_the_same_again_when_its_size_is(ranks: str) -> None:
-    app, stage = staged(SCENES | {ask.Attach: RUNS[ranks]}, request=ATTACH)
+    scene, views = RUNS[ranks]
+    app, stage = staged(SCENES | {ask.Attach: scene}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        for view in [*VIEWS, "heat"]:
+        for view in views:
             app.main.run_command(LINES.get(view, f"view {view}"), quiet=True)
             await settled(app, stage, pilot)
             if view == "launch":
