@@ -150,7 +150,7 @@ def _folders(store: RunStore) -> Lines:
             yield Line(name, f"{folder} cannot be used", "fail", hint)
     runs, readable = stamps_in(store.folder), {run for _, _, run in store.names()}
     size = sum(path.stat().st_size for path in store.folder.glob("*"))
-    yield Line("runs", f"{len(runs)}, {bytes_text(size)} bytes")
+    yield Line("runs", f"{len(runs)}, {bytes_text(size)}B")
     broken = [run for run in runs if run not in readable]
     if broken:
         hint = f"distconsole show {broken[0]} says why"

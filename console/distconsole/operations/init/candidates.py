@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from distconsole.config.hostfile import NamedHost, host_text, read_hostfile, read_list
+from distconsole.config.hostfile import NamedHost, read_hostfile, read_list
 from distconsole.config.ranges import RangeError
 from distconsole.config.ssh_names import own_ssh_config, ssh_names
 from distconsole.errors import ConfigError
@@ -52,8 +52,3 @@ def _machines(file: Path | None) -> list[NamedHost]:
     jumps = {parse_hop(hop)[1] for each in options.values() for hop in each.proxy_jump}
     left = [name for name, each in options.items() if name not in jumps and each.user != "git"]
     return _read(",".join(left))
-
-
-def hosts_text(hosts: list[NamedHost]) -> str:
-    """Return ``hosts`` as ``--hosts`` takes them."""
-    return ",".join(map(host_text, hosts))

@@ -25,7 +25,7 @@ from distconsole.model.outcome import failed, succeeded
 from distconsole.model.requests import Check, Init, Where
 from distconsole.operations import check
 from distconsole.operations.control import Control
-from distconsole.operations.init.candidates import find_candidates, hosts_text
+from distconsole.operations.init.candidates import find_candidates
 from distconsole.operations.init.pythons import Looked, look, rank_pythons
 from distconsole.operations.sessions import narrate
 from distconsole.rpc.fanout import fan_out
@@ -89,7 +89,9 @@ def _ask_hosts(given: Where, control: Control) -> Generator[Event, None, Where]:
             "no host was named", "this machine alone needs no file: distconsole check"
         )
     chosen = _chosen(said, len(candidates))
-    return Where(hosts=said if chosen is None else hosts_text(candidates[chosen][0])).over(given)
+    if chosen is not None:
+        said = ",".join(map(host_text, candidates[chosen][0]))
+    return Where(hosts=said).over(given)
 
 
 def _look_at(cluster: Cluster, control: Control) -> Generator[Event, None, Found]:
@@ -149,11 +151,8 @@ def _ask_python(
         about = " / ".join(dict.fromkeys(found[host].pythons[path].text for host in hosts))
         where = "" if len(hosts) == len(found) else f"  on {join_some(hosts)}"
         yield Narration(text=f"  {number}  {path}  ({about}){where}")
-    gpus: dict[int, list[str]] = {}
-    for name, looked in found.items():
-        gpus.setdefault(looked.gpus, []).append(name)
-    told = (f"{count} on {join_some(names)}" for count, names in sorted(gpus.items()))
-    yield Narration(text=f"     GPUs: {'; '.join(told)}")
+    gpus = join_some(f"{looked.gpus} on {name}" for name, looked in found.items())
+    yield Narration(text=f"     GPUs: {gpus}")
     if request.yes or control.ask is None:
         return ranked[0][0]
     said = control.ask("Which Python starts the ranks? A number, or a path:  [1]")

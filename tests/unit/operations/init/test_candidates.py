@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.operations.init.candidates import find_candidates, hosts_text
+from distconsole.config.hostfile import host_text
+from distconsole.operations.init.candidates import find_candidates
 
 SSH_CONFIG = """\
 Host github.com
@@ -31,7 +32,8 @@ def test_hosts_come_of_the_allocation_the_host_file_ssh_config_and_sinfo(
     sinfo = tmp_path / "sinfo"
     sinfo.write_text("#!/bin/sh\necho 'c[1-3]'\n")
     sinfo.chmod(0o755)
-    found = [(place, hosts_text(hosts)) for hosts, place in find_candidates(tmp_path / "config")]
+    candidates = find_candidates(tmp_path / "config")
+    found = [(place, ",".join(map(host_text, hosts))) for hosts, place in candidates]
     assert found == [
         ("the Slurm allocation", "n1,n2"),
         ("./hostfile", "a:4,b:4"),
