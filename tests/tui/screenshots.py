@@ -32,7 +32,7 @@ from suite.moving_picture import picture_of
 
 SIZE = (132, 36)
 DEADLINE_SECONDS = 240.0
-SLOW_RANK, SLOW_FROM_STEP, SLOW_SECONDS = 2, 150, 0.03
+SLOW_RANK, SLOW_FROM_STEP, SLOW_SECONDS = 2, 240, 0.03
 SLOW_TRAINING = f"""
 import os, time
 from itertools import count
@@ -112,7 +112,7 @@ async def take_run(app: ConsoleApp, line: str, folder: Path) -> None:
             app.main.show_view("run")
             app.main.run_command("clear", quiet=True)
             await film.shoot(1)
-            for step in (10, SLOW_FROM_STEP // 2, SLOW_FROM_STEP - 20):
+            for step in (10, SLOW_FROM_STEP // 3, 2 * SLOW_FROM_STEP // 3):
                 await reached(app, after(step))
                 await film.shoot(2)
             await reached(app, lambda: any("straggler" in f.check for f in task.run.findings))
@@ -120,7 +120,8 @@ async def take_run(app: ConsoleApp, line: str, folder: Path) -> None:
             app.main.run_command("heat", quiet=True)
             await film.shoot(3)
             app.main.run_command("heat", quiet=True)
-            await reached(app, after(3 * SLOW_FROM_STEP))
+            app.main.run_command("clear", quiet=True)
+            await reached(app, after(2 * SLOW_FROM_STEP))
             await film.shoot(4)
             film.write(folder, "run")
             task.control.stop()
