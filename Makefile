@@ -48,6 +48,7 @@ check: $(DONE)/dev ## Format, lint, types, layers
 	$(BIN)/lint-imports
 
 docs: $(DONE)/docs ## Build the documentation as a site: build/docs/index.html
+	PYTHONPATH=tests $(BIN)/python -m suite.cli_page
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: system $(DONE)/dev horovod ## Measure: the figures of docs/benchmarks.md

@@ -75,5 +75,5 @@ def test_a_target_of_make_that_a_page_names_exists() -> None:
         for line in [*blocks(page.read_text(), *SHELLS), *inline_code(page.read_text())]
         for target in re.findall(r"^(?:\$ )?make (\w+)", line, flags=re.MULTILINE)
     }
-    assert named > {"demo", "docs", "test"}
+    assert named > {"docs", "test"}
     assert sorted(named - set(targets)) == []
