@@ -86,10 +86,15 @@ def run(words: list[str]) -> int:
         from distconsole.tui import open_screen  # noqa: PLC0415
 
         return open_screen(request, config)
-    except ConsoleError as error:
+    except (ConsoleError, OSError) as error:
         from distconsole.cli.main import tell_error  # noqa: PLC0415
         from distconsole.cli.streams import Streams  # noqa: PLC0415
 
+        if not isinstance(error, ConsoleError):
+            if error.filename is None:
+                raise
+            cure = f"see who may: ls -ld {os.path.split(error.filename)[0] or '.'}"
+            error = ConsoleError(f"{error.filename}: {error.strerror}", cure)
         tell_error(error, Streams.standard())
         return error.exit_code
 

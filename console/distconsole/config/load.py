@@ -58,7 +58,13 @@ def load_config(start: Path | None = None, *, refuse: bool = True) -> Config:
     """
     user = user_config_file()
     config, passed = Config(), []
-    for path in project_config_files((start or Path.cwd()).resolve()):
+    try:
+        start, has_own = (start or Path.cwd()).resolve(), user.is_file()
+    except OSError as error:
+        where = error.filename or "the folder that you are in"
+        cure = f"see who may: ls -ld {user.parent}" if error.filename else "cd to another"
+        raise ConfigError(f"{where}: {error.strerror}", cure) from None
+    for path in project_config_files(start):
         if path == user.resolve():
             break
         foreign = why_foreign(path)
@@ -68,7 +74,7 @@ def load_config(start: Path | None = None, *, refuse: bool = True) -> Config:
             break
         way_out = f"to take it as it is: {command_for(path)}"
         passed.append(f"{path} is not read: {foreign}; {way_out}")
-    if user.is_file():
+    if has_own:
         config = config.over(read_config(user))
     return replace(config, passed=tuple(passed)) if passed else config
 

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
-from distconsole.model.options import Heading, heading_of
+from distconsole.model.options import HEADINGS, Heading, heading_of
 from distconsole.model.verbs import Group
 
 EXIT_CODES = (
     ("0", "Healthy; the job succeeded."),
     ("1", "A check found a failure, or something here went wrong."),
-    ("2", "What was typed or configured means nothing."),
-    ("3", "Hosts cannot be reached: none, or one that the job needs."),
+    ("2", "A wrong line or configuration: the message says what, and where."),
+    ("3", "No host can be reached, or one that the job needs cannot."),
     ("130, 143", "Stopped by Ctrl-C, by SIGTERM."),
 )
 OF_A_RUN = ("N", "Of a run: that of the rank that failed first, 128+S after signal S.")
@@ -22,9 +22,10 @@ OF_A_RUN = ("N", "Of a run: that of the rank that failed first, 128+S after sign
 def write_options(
     options: Iterable[click.Parameter], context: click.Context, to: click.HelpFormatter
 ) -> None:
-    """Write ``options`` under their headings."""
+    """Write ``options`` under their headings, in the order that ``HEADINGS`` has."""
     rows: dict[Heading, list[tuple[str, str]]] = {each: [] for each in Heading}
-    for option in options:
+    places = {name: at for at, name in enumerate(" ".join(HEADINGS.values()).split())}
+    for option in sorted(options, key=lambda each: places.get(str(each.name), 0)):
         record = option.get_help_record(context) if isinstance(option, click.Option) else None
         if record is not None:
             rows[heading_of(str(option.name))].append(record)
@@ -34,9 +35,12 @@ def write_options(
 def write_verbs(commands: Mapping[str, click.Command], to: click.HelpFormatter) -> None:
     """Write the verbs that work with what they do, in groups."""
     rows: dict[Group, list[tuple[str, str]]] = {each: [] for each in Group}
+    width = max(map(len, commands))
     for name, command in commands.items():
         if not command.hidden:
-            rows[getattr(command, "group", Group.MANAGE)].append((name, str(command.short_help)))
+            rows[getattr(command, "group", Group.MANAGE)].append(
+                (name.ljust(width), str(command.short_help))
+            )
     _write_tables({each.value.capitalize(): rows[each] for each in Group}, to)
 
 

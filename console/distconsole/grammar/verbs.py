@@ -275,7 +275,11 @@ class _Root(click.Group):
 
 @click.pass_context
 def _open(context: click.Context, /, **given: Any) -> ask.Request | None:
-    """Check, launch and watch distributed training on machines that you reach over SSH."""
+    """Check, launch and watch distributed training on machines that you reach over SSH.
+
+    Without a verb the console opens. 'distconsole help VERB' has the options of a verb. RUN is an
+    id, a unique prefix, a name, or 'last'.
+    """
     verb = context.invoked_subcommand
     if verb is None:
         return ask.OpenConsole(**opening(context, given), where=where(context, given))
@@ -311,9 +315,8 @@ root = _Root(
             help="Show the version and stop.",
         ),
     ],
-    help=_open.__doc__,
-    epilog="Without a verb the console opens. RUN is an id, a unique prefix, a name, or 'last'. "
-    "'distconsole help VERB' has the options of a verb.",
+    help=inspect.getdoc(_open),
+    subcommand_metavar="[VERB] [ARGS]...",
     context_settings={"token_normalize_func": dash_words},
 )
 

@@ -4,11 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from distconsole.config.schema import Config
 from distconsole.model import requests as ask
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.requests import Where
-from distconsole.operations.sessions import lasting
+from distconsole.operations.sessions import lasting, lend, say_alone
+from distconsole.session import Session, open_session
 from distconsole.tui.session import ConsoleSession
 
 
@@ -37,6 +39,20 @@ def test_what_is_kept_with_a_run_means_its_hosts_elsewhere_too(
     where: Where, on: Cluster, kept: Where
 ) -> None:
     assert lasting(where, on) == kept
+
+
+def test_this_machine_alone_is_said_where_nobody_named_hosts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    here = cluster("here", local="here")
+    (told,) = say_alone(open_session, Where(), here)
+    assert "this machine only" in told
+    assert "--hosts" in told
+    assert say_alone(open_session, Where(hosts="here"), here) == []
+    assert say_alone(open_session, Where(), cluster("a", "b", name="lab")) == []
+    assert say_alone(lend(Session(Config(), here)), Where(), here) == []
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert say_alone(open_session, Where(), here) == []
 
 
 def test_files_are_kept_by_their_whole_name(

@@ -44,6 +44,7 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.model.run_summary import FirstFailure
+from distconsole.text.check import made_text
 from distconsole.text.run import note_text
 from distconsole.text.show import show_for
 from distconsole.text.tables import table
@@ -138,6 +139,47 @@ def test_a_finding_shows_its_traceback_and_its_hint() -> None:
         "       line 1",
         "     hint: look here",
     ]
+
+
+def test_a_lost_host_that_ends_the_run_is_one_finding() -> None:
+    lost = RunFinding(
+        t=2.0,
+        run=RUN,
+        check="run.node_lost",
+        severity=Severity.FAIL,
+        summary="node node2 has not answered for 120 s; the run was stopped",
+        hosts=("node2",),
+        seen="",
+        expected="",
+        hint="see whether node2 is up",
+    )
+    first = msgspec.structs.replace(
+        lost, check="run.first_failure", summary="node node2 lost", hint="logs"
+    )
+    _, err = Pipes().show(ask.Run(script="t.py"), plan(), lost, first)
+    assert [line for line in err.splitlines() if line.startswith("FAIL")] == [
+        f"FAIL {lost.summary}"
+    ]
+    of_rank = msgspec.structs.replace(first, rank=1, summary="rank 1 failed")
+    _, err = Pipes().show(ask.Run(script="t.py"), plan(), lost, of_rank)
+    assert "FAIL rank 1 failed" in err
+
+
+def test_a_rank_that_exits_with_a_code_is_marked() -> None:
+    where = {"host": "node1", "local_rank": 0, "pid": 1}
+    ends = [
+        RankChanged(t=2.0, run=RUN, rank=rank, state=RankState.EXITED, exit_code=code, **where)
+        for rank, code in ((0, 0), (1, 2))
+    ]
+    _, err = Pipes().show(ask.Run(script="t.py"), plan(), *ends)
+    assert err.splitlines()[-1] == "rank 1 on node1: exited with exit code 2"
+    assert "rank 0 on" not in err
+
+
+def test_a_check_says_how_many_checks_passed_of_how_many() -> None:
+    cells = {"a": {"x.a": "pass", "x.b": "skipped"}, "b": {"x.a": "warn", "x.b": "timed_out"}}
+    told = made_text(msgspec.structs.replace(report(ok=True), cells=cells))
+    assert told == "1 of 4 checks passed, 1 warned, 1 timed out, 1 skipped"
 
 
 def test_a_restart_is_told_and_so_is_when_all_ranks_run_again() -> None:
