@@ -14,7 +14,7 @@ HIDDEN = "***"
 """Stands for a value in what others may read: plans, pages, files."""
 
 _PERHAPS = re.compile(
-    r"(?i)token(?!s|i[sz])|secret|passw|passphrase|credential|private|api_?key|access_?key|auth|_key$|_pat$"
+    r"(?i)token(?!s|i[sz])|secret|passw|passphrase|credential|private|api_?key|access_?key|auth(?!or(?!i))|_key$|_pat$"
 )
 
 _ALWAYS = {

@@ -427,7 +427,8 @@ def test_a_variable_name_that_is_none_is_refused() -> None:
 
 def test_names_that_sound_secret_are_hidden_and_empty_ones_shown() -> None:
     shown = {"PASSWORD": "", "PATH": "/bin", "MASTER_PORT": "1", "TOKENIZERS_PARALLELISM": "false"}
-    hidden = dict.fromkeys(("WANDB_API_KEY", "HF_TOKEN", "--auth-header", "DB_PWD"), "x")
+    shown["GIT_AUTHOR_NAME"] = "me"
+    hidden = dict.fromkeys(("WANDB_API_KEY", "HF_TOKEN", "--auth-header", "AUTHORIZATION"), "x")
     assert mask_env({**shown, **hidden}) == {**shown, **dict.fromkeys(hidden, "***")}
 
 
