@@ -281,8 +281,8 @@ def _sweep_row(entry: CollectiveReport) -> tuple[str, ...]:
 
 
 def bandwidth_text(gbs: float) -> str:
-    """Return 1e9 bytes a second to a thousandth."""
-    return f"{gbs:.3f}" if gbs >= LEAST_GBS else f"< {LEAST_GBS}"
+    """Return 1e9 bytes a second to a thousandth; none where nothing crosses a link, as with one rank."""
+    return f"{gbs:.3f}" if gbs >= LEAST_GBS or not gbs else f"< {LEAST_GBS}"
 
 
 def size_text(count: int) -> str:

@@ -23,7 +23,7 @@ from distconsole.model.reports import (
 )
 from distconsole.model.requests import BenchCollectives, LauncherName
 from distconsole.operations.bench.collectives import CHECKS, measure_report
-from distconsole.text.check import size_text
+from distconsole.text.check import bandwidth_text, size_text
 from distconsole.text.show import show_for
 
 
@@ -87,6 +87,10 @@ def test_a_table_an_operation_and_what_else_there_is_to_tell() -> None:
     assert "int64 (1003 values): exact: all_reduce, broadcast" in text
     assert "not there: reduce bfloat16 (MPI has none)" in text
     assert "no time for mpi send_recv of 16777216 float32" in text
+
+
+def test_one_rank_alone_has_no_bus_bandwidth() -> None:
+    assert [bandwidth_text(gbs) for gbs in (0.0, 0.0004, 1.5)] == ["0.000", "< 0.001", "1.500"]
 
 
 def test_json_has_the_fields_of_a_check() -> None:
