@@ -158,3 +158,30 @@ def test_who_asks_twice_leaves_a_screen_that_is_stuck(
     assert "\x1b[?1049h" in screen
     assert f"not every host has said that {scenes.RUN} is over" in words
     assert f"distconsole stop {scenes.RUN}" in words
+
+
+def test_a_console_whose_terminal_is_closed_ends(home: Path, tmp_path: Path) -> None:
+    program = tmp_path / "console.py"
+    program.write_text(STUCK)
+    master, slave = os.openpty()
+    with (
+        subprocess.Popen(["cat"], stdin=master, stdout=subprocess.DEVNULL) as window,
+        subprocess.Popen(
+            [sys.executable, str(program), "nowhere", "keys"],
+            stdin=slave,
+            stdout=subprocess.PIPE,
+            stderr=slave,
+            start_new_session=True,
+            env={**os.environ, "TERM": "xterm-256color", "PYTHONPATH": "tests"},
+        ) as process,
+    ):
+        os.close(master)
+        os.close(slave)
+        try:
+            assert process.stdout is not None
+            wait_for({b"ready\n", b"seen\n"}, set(), process.stdout)
+            window.kill()
+            assert process.wait(30) == 128 + signal.SIGHUP
+        finally:
+            window.kill()
+            process.kill()

@@ -41,7 +41,7 @@ from distconsole.tui.theme.themes import LOOKS
 from distconsole.tui.view_models.hosts import Clocks
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-STDIN = 0
+STDIN, STDOUT = 0, 1
 LFLAG = 3
 
 NO_KEY_PROTOCOL = "\x1b[=0u"
@@ -231,6 +231,8 @@ class Leaving:
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         # First, for the next signal may come within this one.
         asked, self._asked = self._asked, True
+        if number == signal.SIGHUP:
+            mute_lost_terminal()
         if asked or self._is_leaving():
             self._last.begin(128 + number)
         else:
@@ -243,6 +245,17 @@ class Leaving:
             termios.tcsetattr(STDIN, termios.TCSANOW, self._attributes)
         if select.select([], [STDERR], [], WRITE_SECONDS)[1]:  # where Textual draws
             os.write(STDERR, AS_BEFORE)
+
+
+def mute_lost_terminal() -> None:
+    """Have what is written to a terminal that is gone go nowhere, or Textual's writer ends and is waited for in vain."""
+    for stream in (STDOUT, STDERR):
+        try:
+            os.write(stream, b"")
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream)
+            os.close(nowhere)
 
 
 def let_keys_signal() -> None:
