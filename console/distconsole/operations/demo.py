@@ -33,8 +33,8 @@ SLOW_FROM = 75
 DAMAGED_RANK = 1
 """It reads a damaged line some seconds later."""
 
-NEEDED = ("torch", "sklearn", "numpy")
-"""What the training of ``--torch`` imports."""
+NEEDED = {"torch": "torch", "sklearn": "scikit-learn", "numpy": "numpy"}
+"""What the training of ``--torch`` imports, and what brings it."""
 
 CHECK = ("check", "what is found on nodes of this machine, over SSH")
 TRAINING = ("training", "the ranks, which wait for each other in every step")
@@ -81,13 +81,13 @@ def _require(request: Demo) -> None:
     missing = _find_missing() if request.torch else ()
     if missing:
         raise UnavailableError(
-            f"demo --torch trains, and {', '.join(missing)} is not installed beside the console",
+            f"demo --torch needs {', '.join(missing)}, not installed beside the console",
             "pip install 'distconsole[training]'; distconsole demo needs none of it",
         )
 
 
 def _find_missing() -> tuple[str, ...]:
-    return tuple(name for name in NEEDED if find_spec(name) is None)
+    return tuple(package for name, package in NEEDED.items() if find_spec(name) is None)
 
 
 class _Steps:

@@ -21,7 +21,7 @@ def test_a_demo_of_more_nodes_than_a_machine_can_play_is_refused() -> None:
 
 def test_only_the_demo_that_trains_with_torch_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(UnavailableError, match="torch is not installed") as raised:
+    with pytest.raises(UnavailableError, match="needs torch, not installed") as raised:
         next(perform(Demo(torch=True), no_session))
     assert "distconsole[training]" in raised.value.hint
     events = perform(Demo(), no_session)
