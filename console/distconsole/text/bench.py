@@ -81,7 +81,7 @@ def _row(each: BenchResult) -> tuple[str, ...]:
         _spread(each.seconds, number_text),
         _spread(each.samples_s, number_text),
         _spread(each.speedup, number_text),
-        _spread(each.efficiency, _percent),
+        _spread(each.efficiency, "{:.0%}".format).replace("%", ""),
         _spread(each.loss, "{:.4f}".format),
         _spread(each.accuracy, "{:.2%}".format).replace("%", ""),
         _spread(each.gpu_util, "{:.0f}".format),
@@ -107,10 +107,6 @@ def _spread(figure: Spread | None, text: Callable[[float], str]) -> str:
         return ""
     middle, low, high = text(figure.median), text(figure.lowest), text(figure.highest)
     return middle if low == high else f"{middle} [{low}-{high}]"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f}"
 
 
 def show_collectives(output: Output, measured: CollectivesMeasured) -> None:

@@ -220,14 +220,6 @@ def _show_host(output: Output, status: HostStatus) -> None:
         output.say(f"     {output.paint_err('hint:', 'cyan')} {status.hint}")
 
 
-def _show_text(output: Output, made: TextMade) -> None:
-    output.data(made.text)
-
-
-def _show_run(output: Output, shown: RunShown) -> None:
-    show_summary(output, shown.summary)
-
-
 def _show_demo(output: Output, event: DemoStep | DemoEnded) -> None:
     title, *rest = demo_lines(event)
     for line in (output.paint_err(title, "bold"), *rest):
@@ -241,9 +233,9 @@ PRINTERS: Mapping[type, Callable[[Output, Any], None]] = {
     CheckProgress: show_progress,
     PairProgress: show_rounds,
     HostStatus: _show_host,
-    RunShown: _show_run,
+    RunShown: lambda output, shown: show_summary(output, shown.summary),
     RunsCompared: show_comparison,
-    TextMade: _show_text,
+    TextMade: lambda output, made: output.data(made.text),
     BenchProgress: show_bench_progress,
     BenchRun: show_bench_run,
     BenchEnded: show_bench,

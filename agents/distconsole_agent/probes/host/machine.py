@@ -63,7 +63,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         args: ``paths``: folders whose room is of interest, besides the usual ones;
             ``patience_seconds``: how long a filesystem may take to answer.
     """
-    folders = [*read.texts(args, "paths")[:MAX_PATHS], *_usual_folders()]
+    folders = [*read.texts(args, "paths")[:MAX_PATHS], SHARED_MEMORY, temporary(), home()]
     every = mounts.read_mounts()
     network = mounts.network_mounts(every)
     asked = dict.fromkeys([*folders, *(mount.point for mount in network)])
@@ -100,10 +100,6 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         "ends_at_logout": ends_at_logout(user_name(), seconds),
         "containerised": os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv"),
     }
-
-
-def _usual_folders() -> list[str]:
-    return [SHARED_MEMORY, temporary(), home()]
 
 
 def temporary() -> str:

@@ -72,7 +72,7 @@ def heat_map(history: RankHistory, started: float) -> HeatMap | None:
     begins = history.started - started
     return HeatMap(
         picture=_base64(png(shown, low, high)),
-        cells=_base64(_little_endian(cells)),
+        cells=_base64(struct.pack(f"<{len(cells)}H", *cells)),
         unit_ms=unit,
         ranks=tuple(ranks),
         per_row=per_row,
@@ -139,10 +139,6 @@ def _slowest(rows: Sequence[Sequence[float]]) -> list[float]:
 
 def _quantise(value: float, unit: float) -> int:
     return min(UNKNOWN - 1, round(max(0.0, value) / unit)) if math.isfinite(value) else UNKNOWN
-
-
-def _little_endian(cells: array[int]) -> bytes:
-    return struct.pack(f"<{len(cells)}H", *cells)
 
 
 def _base64(content: bytes) -> str:

@@ -55,7 +55,7 @@ def verdict_of(data: ReportData, now: float) -> Verdict:
     if end is None:
         when = timeline.last_t or now
         line = _capital(health_line(timeline, now))
-        says = f"{_sentence(line)} Its last word is {_ago(now - when)} old."
+        says = f"{_sentence(line)} Its last word is {duration_text(max(0.0, now - when))} old."
         return Verdict("open", "Without an end so far", says, "", "", figures)
     tone = "good" if end.state is EndState.SUCCEEDED else "bad"
     says = f"After {duration_text(end.seconds)}, with exit code {end.exit_code}"
@@ -150,7 +150,3 @@ def _sentence(text: str) -> str:
 
 def _hosts(count: int) -> str:
     return "1 host" if count == 1 else f"{count:,} hosts"
-
-
-def _ago(seconds: float) -> str:
-    return duration_text(max(0.0, seconds))

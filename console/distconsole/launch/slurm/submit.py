@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distconsole.errors import UsageError
+
+REQUEUE = ("--requeue", "--no-requeue")
 
 UNUSED_SECONDS = 300
 """A job whose console never says what to start is given back after so long."""
@@ -100,7 +102,7 @@ def read_options(words: Sequence[str]) -> Options:
         tasks_a_node=tasks,
         cpus=_count(_value(words, "-c", "--cpus-per-task")) or 1,
         gpus_a_node=gpus,
-        requeue=_last_of(words, ("--requeue", "--no-requeue")) == "--requeue",
+        requeue=[word for word in words if word in REQUEUE][-1:] == ["--requeue"],
     )
 
 
@@ -115,10 +117,6 @@ def _value(words: Sequence[str], *names: str) -> str | None:
             elif word.startswith(f"{name}=" if long else name):
                 found = word.removeprefix(name).removeprefix("=")
     return found
-
-
-def _last_of(words: Iterable[str], names: Sequence[str]) -> str | None:
-    return next((word for word in reversed([*words]) if word in names), None)
 
 
 def _count(value: str | None) -> int | None:
