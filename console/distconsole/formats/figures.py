@@ -1,4 +1,4 @@
-"""Figures as people read them: as text, and as colours."""
+"""Figures and lists as people read them: as text, and as colours."""
 
 from __future__ import annotations
 
@@ -32,6 +32,12 @@ def number_text(value: float | None, unit: str = "") -> str:
         return f"{value:.3g}{unit}"
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
     return f"{value:.{digits}f}{unit}"
+
+
+def first_of(words: Sequence[str], most: int, separator: str = ", ") -> str:
+    """Return the first ``most`` words in one line, and how many more there are."""
+    more = len(words) - most
+    return separator.join(words[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def ranks_text(ranks: Sequence[int]) -> str:

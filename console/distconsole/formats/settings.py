@@ -6,7 +6,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-from distconsole.formats.figures import ranks_text
+from distconsole.formats.figures import first_of, ranks_text
 from distconsole.grammar.secrets import HIDDEN, IN_URL, TOKEN, mask_env, may_be_secret
 from distconsole.model.requests import Run
 from distconsole.model.run_events import PlanMade
@@ -42,7 +42,7 @@ def settings_of(plan: PlanMade) -> list[tuple[str, str]]:
         "launcher": plan.launcher,
         "why": plan.why,
         "ranks": str(plan.world_size),
-        "hosts": _first_of(hosts),
+        "hosts": first_of(hosts, MAX_HOSTS),
         "command": "\n".join(list(commands)[:4]),
     }
     return [(name, value) for name, value in settings.items() if value]
@@ -148,7 +148,7 @@ def _plan_settings(plan: PlanMade) -> dict[str, str]:
     found = {
         "script": plan.script,
         "launcher": plan.launcher,
-        "hosts": _first_of(hosts),
+        "hosts": first_of(hosts, MAX_HOSTS),
         "ranks": str(plan.world_size),
         "ranks per host": per_host,
     }
@@ -192,11 +192,6 @@ def _host_settings(facts: Facts) -> dict[str, str]:
         name: _together([marks[name] for marks in facts.values() if name in marks])
         for name in names
     }
-
-
-def _first_of(hosts: Sequence[str]) -> str:
-    more = f" and {len(hosts) - MAX_HOSTS} more" if len(hosts) > MAX_HOSTS else ""
-    return ", ".join(hosts[:MAX_HOSTS]) + more
 
 
 def _together(values: Sequence[str]) -> str:

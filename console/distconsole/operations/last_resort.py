@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
+from distconsole.formats.figures import first_of
 from distconsole.model.events import Event
 from distconsole.model.run_events import PlanMade, RankChanged, RankState, RunEnded
 
@@ -54,7 +55,7 @@ class LeftBehind:
         for rank, (host, pid) in sorted(self._living.copy().items()):
             by_host.setdefault(host, []).append(f"rank {rank}" + (f" (pid {pid})" if pid else ""))
         lines = [
-            f"    {host}: {_join_some(ranks) or 'nothing is known of its ranks'}"
+            f"    {host}: {first_of(ranks, MAX_RANKS_NAMED) or 'nothing is known of its ranks'}"
             for host, ranks in list(by_host.items())[:MAX_HOSTS_NAMED]
         ]
         if len(by_host) > MAX_HOSTS_NAMED:
@@ -125,8 +126,3 @@ def write_stderr(lines: list[str]) -> None:
     if lines and select.select([], [STDERR], [], WRITE_SECONDS)[1]:
         text = "\r\x1b[K" * os.isatty(STDERR) + "".join(f"{line}\n" for line in lines)
         os.write(STDERR, text.encode(errors="backslashreplace")[: select.PIPE_BUF])
-
-
-def _join_some(words: list[str]) -> str:
-    more = f" and {len(words) - MAX_RANKS_NAMED} more" if len(words) > MAX_RANKS_NAMED else ""
-    return ", ".join(words[:MAX_RANKS_NAMED]) + more

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from distconsole.formats.figures import number_text
+from distconsole.formats.figures import first_of, number_text
 from distconsole.model.events import (
     BenchEnded,
     BenchProgress,
@@ -21,6 +21,7 @@ from distconsole.text.output import Output
 from distconsole.text.tables import bar_text, table
 
 CHART_CELLS = 40
+MAX_NAMED = 4
 
 HEADER = (
     *("strategy", "ranks", "time, s", "samples/s", "speed-up"),
@@ -121,8 +122,7 @@ def show_collectives(output: Output, measured: CollectivesMeasured) -> None:
     _show_exactness(output, measured)
     if measured.left_out:
         what = "no time for" if measured.collectives else "not measured:"
-        more = f" and {len(measured.left_out) - 4} more" if len(measured.left_out) > 4 else ""
-        output.data(f"{what} {'; '.join(measured.left_out[:4])}{more}")
+        output.data(f"{what} {first_of(measured.left_out, MAX_NAMED, '; ')}")
     for finding in measured.findings:
         show_finding(output, finding)
 
@@ -141,6 +141,4 @@ def _show_exactness(output: Output, measured: CollectivesMeasured) -> None:
     for what, ops in exact.items():
         output.data(f"{what}: {', '.join(dict.fromkeys(ops))}")
     for why, cases in lacking.items():
-        names = list(dict.fromkeys(cases))
-        more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-        output.data(f"not there: {', '.join(names[:4])}{more} ({why})")
+        output.data(f"not there: {first_of(list(dict.fromkeys(cases)), MAX_NAMED)} ({why})")

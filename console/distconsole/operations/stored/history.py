@@ -12,6 +12,7 @@ import msgspec
 
 from distconsole.config.paths import runs_dir
 from distconsole.errors import ConsoleError, RunNotFoundError
+from distconsole.formats.figures import first_of
 from distconsole.model.decoding import threadsafe
 from distconsole.model.events import Event, LaunchKept, Narration, RankListed, RunListed, RunShown
 from distconsole.model.findings import Severity
@@ -252,9 +253,7 @@ def _say_unreadable(store: RunStore, summaries: Mapping[RunId, RunSummary]) -> I
     """Say which files cannot be read at all."""
     broken = [run for run in stamps_in(store.folder) if run not in summaries]
     if broken:
-        named, left = ", ".join(broken[:MAX_NAMED]), len(broken) - MAX_NAMED
-        named += f" and {left} more" if left > 0 else ""
-        text = f"{named} cannot be read and {'is' if len(broken) == 1 else 'are'} not listed"
+        text = f"{first_of(broken, MAX_NAMED)} cannot be read and {'is' if len(broken) == 1 else 'are'} not listed"
         yield Narration(text=f"{store.folder}: {text}", severity=Severity.WARN)
 
 
