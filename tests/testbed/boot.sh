@@ -29,10 +29,10 @@ stage="$files/stage"
 mkdir -p "$stage"
 mount -t tmpfs -o "mode=1777,size=$tmp_bytes" host-tmp "$stage"
 printf '%s\n' "$shared" | while IFS= read -r folder; do
-    mkdir "$stage/$folder"
-    # Others' folders come and go.
-    mount --bind "/tmp/$folder" "$stage/$folder" 2>/dev/null || rmdir "$stage/$folder"
-done
+    printf '/tmp/%s %s/%s none bind,X-mount.mkdir,nofail 0 0\n' "$folder" "$stage" "$folder"
+done > "$files/fstab"
+# All by one process, of however many there are. Others' folders come and go.
+mount --all --fstab "$files/fstab" 2>/dev/null || :
 mount --move "$stage" /tmp
 
 mount -t tmpfs -o "mode=1777,size=$tmp_bytes" host-shm /dev/shm

@@ -201,13 +201,13 @@ def cut_power(machines: Sequence[Machine]) -> None:
 
 
 def shared_folders(bed_folder: Path) -> list[str]:
-    """Return the folders of /tmp that every host sees, as on a network filesystem.
+    """Return the folders of /tmp that every host sees, as on a network filesystem, as fstab(5) has names.
 
     They are those that are there when the host is switched on, because a clone, a virtual
     environment or a test's folder may lie there; what hosts make in /tmp is their own.
     """
     return [
-        entry.name
+        entry.name.replace("\\", "\\134").replace(" ", "\\040").replace("\t", "\\011")
         for entry in FOLDERS.iterdir()
         if entry.is_dir() and not entry.is_symlink()
         if entry == bed_folder or not entry.name.startswith(PRIVATE_TMP_PREFIXES)
