@@ -31,6 +31,22 @@ def sessions(cluster: EmbeddedCluster) -> Iterator[SessionSource]:
         yield lambda _where: nullcontext(session)
 
 
+@pytest.fixture(scope="module")
+def standing_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
+    """Two embedded nodes that stay up through all tests of a file which do them no harm."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        with EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as nodes:
+            yield nodes
+
+
+@pytest.fixture
+def standing_sessions(standing_nodes: EmbeddedCluster, home: Path) -> Iterator[SessionSource]:
+    """A session of the test's own on those nodes; the runs of the tests before are known there."""
+    with Session(Config(), standing_nodes.cluster) as session:
+        yield lambda _where: nullcontext(session)
+
+
 @pytest.fixture(scope="session")
 def session_slurm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Slurm]:
     """A Slurm that lives as long as the session; tests take ``slurm``."""

@@ -17,10 +17,12 @@ pytestmark = pytest.mark.torch_ranks
 TINY = {"rounds": 1, "images": 32, "batch": 8, "width": 2}
 
 
-def test_two_strategies_are_compared_by_two_ordinary_runs(sessions: SessionSource) -> None:
+def test_two_strategies_are_compared_by_two_ordinary_runs(
+    standing_sessions: SessionSource,
+) -> None:
     only = (StrategyName.SINGLE, StrategyName.DP, StrategyName.DDP)
     request = Bench(only=only, epochs=2, **TINY)
-    with Operator(request, sessions) as bench:
+    with Operator(request, standing_sessions) as bench:
         events = bench.finish(120)
     ended = events[-1]
     assert isinstance(ended, BenchEnded)
@@ -54,11 +56,11 @@ def test_two_strategies_are_compared_by_two_ordinary_runs(sessions: SessionSourc
 
 
 def test_a_stop_ends_the_run_that_goes_on_and_all_that_were_to_come(
-    sessions: SessionSource,
+    standing_sessions: SessionSource,
 ) -> None:
     only = (StrategyName.DDP,)
     request = Bench(only=only, epochs=100_000, **{**TINY, "rounds": 3})
-    with Operator(request, sessions) as bench:
+    with Operator(request, standing_sessions) as bench:
         bench.see(BenchProgress, lambda progress: progress.step)
         bench.control.stop()
         ended = bench.finish()[-1]

@@ -149,15 +149,6 @@ class Told:
         return next(line for line in self.text.splitlines() if line.split(":")[0] in heads)
 
 
-@pytest.fixture(scope="module")
-def standing_nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedCluster]:
-    """Two nodes for all checks that do not cut their power."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
-        with EmbeddedCluster(2, folder=tmp_path_factory.mktemp("e")) as nodes:
-            yield nodes
-
-
 @pytest.fixture
 def nodes(
     request: pytest.FixtureRequest,

@@ -111,10 +111,10 @@ def test_hosts_at_hand_are_asked_for_a_run_that_was_started_elsewhere(
 
 
 def test_the_first_failure_ends_every_rank_and_is_blamed(
-    sessions: SessionSource, tmp_path: Path
+    standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     text = f"if rank == 1:\n    time.sleep(0.5)\n    raise ValueError('boom')\n{HANG}"
-    with Operator(Run(script(tmp_path, text), nproc="1"), sessions) as run:
+    with Operator(Run(script(tmp_path, text), nproc="1"), standing_sessions) as run:
         end = run.end()
     assert (end.state, end.exit_code) == (EndState.FAILED, 1)
     assert end.first_failure.rank == 1  # type: ignore[union-attr]
@@ -128,9 +128,9 @@ def test_the_first_failure_ends_every_rank_and_is_blamed(
     ("reason", "exit_code"), [(StopReason.INTERRUPT, 130), (StopReason.TERMINATE, 143)]
 )
 def test_a_run_that_hangs_is_stopped(
-    sessions: SessionSource, tmp_path: Path, reason: StopReason, exit_code: int
+    standing_sessions: SessionSource, tmp_path: Path, reason: StopReason, exit_code: int
 ) -> None:
-    with Operator(Run(script(tmp_path, HANG), nproc="1"), sessions) as run:
+    with Operator(Run(script(tmp_path, HANG), nproc="1"), standing_sessions) as run:
         run.see(LogLine, lambda line: line.line == "up")
         run.control.stop(reason)
         end = run.end()
@@ -138,11 +138,11 @@ def test_a_run_that_hangs_is_stopped(
 
 
 def test_a_run_that_ignores_the_stop_is_killed_by_the_second_wish(
-    sessions: SessionSource, tmp_path: Path
+    standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     text = f"signal.signal(signal.SIGTERM, lambda *_: print('not me', flush=True))\n{HANG}"
     request = Run(script(tmp_path, text), nproc="1", grace_seconds=200)
-    with Operator(request, sessions) as run:
+    with Operator(request, standing_sessions) as run:
         run.see(LogLine, lambda line: line.line == "up" and line.rank == 0)
         run.see(LogLine, lambda line: line.line == "up" and line.rank == 1)
         run.control.stop()
@@ -152,17 +152,17 @@ def test_a_run_that_ignores_the_stop_is_killed_by_the_second_wish(
 
 
 def test_a_run_that_was_left_goes_on_and_is_stopped_by_name(
-    sessions: SessionSource, tmp_path: Path
+    standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     text = "for number in range(10000):\n    print(number, flush=True)\n    time.sleep(0.01)"
-    with Operator(Run(script(tmp_path, text), nproc="1", name="long"), sessions) as run:
+    with Operator(Run(script(tmp_path, text), nproc="1", name="long"), standing_sessions) as run:
         run.see(LogLine, lambda line: line.line == "20")
         run.control.leave()
         run.finish()
-    with Operator(Attach("long"), sessions) as attached:
+    with Operator(Attach("long"), standing_sessions) as attached:
         attached.see(LogLine, lambda line: line.line == "120" and line.rank == 0)
         attached.see(LogLine, lambda line: line.line == "120" and line.rank == 1)
-        with Operator(Stop("long"), sessions) as stop:
+        with Operator(Stop("long"), standing_sessions) as stop:
             stop.finish()
         end = attached.end()
     assert (end.state, end.exit_code) == (EndState.STOPPED, 143)
@@ -190,49 +190,51 @@ def test_a_detached_run_is_found_on_its_hosts_from_elsewhere(
     assert [(each.run, each.state) for each in listed] == [(run.run, "succeeded")]
 
 
-def test_logs_are_filtered_cut_and_followed(sessions: SessionSource, tmp_path: Path) -> None:
+def test_logs_are_filtered_cut_and_followed(
+    standing_sessions: SessionSource, tmp_path: Path
+) -> None:
     text = f"for n in range(5): print(rank, n, flush=True)\nif rank == 1:\n    {HANG[24:]}"
     request = Run(script(tmp_path, text), nproc="1", name="chatty", detach=True)
-    with Operator(request, sessions) as run:
+    with Operator(request, standing_sessions) as run:
         run.finish()
-    with Operator(Logs("chatty", follow=True), sessions) as followed:
+    with Operator(Logs("chatty", follow=True), standing_sessions) as followed:
         followed.see(LogLine, lambda line: line.line == "1 4")
         followed.see(LogLine, lambda line: line.line == "0 4")
-        with Operator(Logs("chatty", ranks=((1, 1),), tail=2), sessions) as tail:
+        with Operator(Logs("chatty", ranks=((1, 1),), tail=2), standing_sessions) as tail:
             tail.finish()
         assert tail.lines() == ["1 3", "1 4"]
-        with Operator(Stop("chatty"), sessions) as stop:
+        with Operator(Stop("chatty"), standing_sessions) as stop:
             stop.finish()
         followed.finish()
     assert sorted(followed.lines()) == sorted(f"{r} {n}" for r in (0, 1) for n in range(5))
-    with Operator(Logs("chatty", host="node1"), sessions) as stored:
+    with Operator(Logs("chatty", host="node1"), standing_sessions) as stored:
         stored.finish()
     assert stored.lines() == [f"0 {number}" for number in range(5)]
 
 
-def test_a_run_is_exported_and_run_again(sessions: SessionSource, tmp_path: Path) -> None:
+def test_a_run_is_exported_and_run_again(standing_sessions: SessionSource, tmp_path: Path) -> None:
     text = (
         "from distconsole_training import report\n"
         "for step in range(30):\n    report(loss=10 - step / 10 + rank, step=step, samples=4)\n"
         "time.sleep(1.5)"
     )
-    with Operator(Run(script(tmp_path, text), nproc="1"), sessions) as run:
+    with Operator(Run(script(tmp_path, text), nproc="1"), standing_sessions) as run:
         run.end()
         run.finish()
     metrics = [metric for metric in run.of(Metric) if metric.name == "loss"]
     assert metrics[-1].ranks == 2
     assert metrics[-1].value == pytest.approx(10 - metrics[-1].step / 10 + 0.5)
-    with Operator(Export("last"), sessions) as jsonl:
+    with Operator(Export("last"), standing_sessions) as jsonl:
         texts = [e.text for e in jsonl.finish() if isinstance(e, TextMade)]
     assert '"event":"plan"' in texts[0]
     assert '"event":"end"' in texts[-1]
     target = tmp_path / "out.csv"
-    with Operator(Export("last", ExportFormat.CSV, str(target)), sessions) as table:
+    with Operator(Export("last", ExportFormat.CSV, str(target)), standing_sessions) as table:
         table.finish()
     rows = target.read_text().splitlines()
     assert rows[0] == "t,event,host,rank,gpu,step,name,value"
     assert any(",metric," in row and ",loss," in row for row in rows)
-    with Operator(Rerun("last", exclude=("node2",)), sessions) as again:
+    with Operator(Rerun("last", exclude=("node2",)), standing_sessions) as again:
         assert again.end().exit_code == 0
         (plan,) = again.of(PlanMade)
     assert [host.host for host in plan.hosts] == ["node1"]
@@ -313,14 +315,14 @@ def test_code_that_cannot_be_brought_ends_the_stream(
     assert str(run.end().error).startswith("the code cannot")
 
 
-def test_top_shows_every_host_once(sessions: SessionSource) -> None:
-    with Operator(Top(once=True, interval_seconds=0.2), sessions) as top:
+def test_top_shows_every_host_once(standing_sessions: SessionSource) -> None:
+    with Operator(Top(once=True, interval_seconds=0.2), standing_sessions) as top:
         events = top.finish()
     assert {e.host for e in events if isinstance(e, NodeSample)} == {"node1", "node2"}
 
 
 def test_a_job_that_fails_is_restarted_with_its_last_checkpoint(
-    sessions: SessionSource, tmp_path: Path
+    standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     text = (
         "import pathlib\n"
@@ -333,7 +335,7 @@ def test_a_job_that_fails_is_restarted_with_its_last_checkpoint(
         "    (pathlib.Path(os.environ['DISTCONSOLE_RUN_DIR']) / 'checkpoint').write_text(str(path))\n"
         "    sys.exit(0 if before and 'step-2' in before else 5)"
     )
-    with Operator(Run(script(tmp_path, text), max_restarts=4), sessions) as run:
+    with Operator(Run(script(tmp_path, text), max_restarts=4), standing_sessions) as run:
         end = run.end()
     assert (end.state, end.exit_code, end.restarts) == (EndState.SUCCEEDED, 0, 2)
     told = [each.summary for each in run.of(RunFinding) if each.check == "run.restart"]
@@ -349,7 +351,7 @@ def test_a_job_that_fails_is_restarted_with_its_last_checkpoint(
         "from step-1.pt",
         "from step-2.pt",
     ]
-    with Operator(Logs(end.run, ranks=((0, 0),), tail=2), sessions) as logs:
+    with Operator(Logs(end.run, ranks=((0, 0),), tail=2), standing_sessions) as logs:
         told = [
             each.line if isinstance(each, LogLine) else each.text
             for each in logs.finish()

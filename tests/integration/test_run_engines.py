@@ -38,10 +38,12 @@ print("to stderr", file=sys.stderr)
 """
 
 
-def test_lines_of_torchruns_ranks_have_their_rank(sessions: SessionSource, tmp_path: Path) -> None:
+def test_lines_of_torchruns_ranks_have_their_rank(
+    standing_sessions: SessionSource, tmp_path: Path
+) -> None:
     before = left_by_torchrun()
     request = Run(script(tmp_path, SPEAK), nproc="2", launcher=LauncherName.TORCHRUN)
-    with Operator(request, sessions) as run:
+    with Operator(request, standing_sessions) as run:
         assert run.end(150).exit_code == 0, run.lines()
     for rank in range(4):
         lines = [e for e in run.of(LogLine) if e.rank == rank and not e.transient]
@@ -64,9 +66,9 @@ print("done")
 
 
 def test_a_data_parallel_script_is_one_process_a_node(
-    sessions: SessionSource, tmp_path: Path
+    standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
-    with Operator(Run(script(tmp_path, PARALLEL)), sessions) as run:
+    with Operator(Run(script(tmp_path, PARALLEL)), standing_sessions) as run:
         assert run.end(150).exit_code == 0, run.lines()
     assert sorted((e.host, e.rank, e.line) for e in run.of(LogLine) if e.line == "done") == [
         ("node1", 0, "done"),

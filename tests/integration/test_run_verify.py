@@ -78,10 +78,10 @@ def findings(run: Operator) -> list[RunFinding]:
 
 
 def test_a_loss_that_is_nan_in_one_step_is_found_and_kept(
-    sessions: SessionSource, tmp_path: Path
+    standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     request = Run(script(tmp_path, NAN_ON_ONE_RANK), nproc="1", name="diverges")
-    with Operator(request, sessions) as run:
+    with Operator(request, standing_sessions) as run:
         assert run.end(150).state is EndState.SUCCEEDED, run.lines()
         run.finish()
     (finding,) = findings(run)
@@ -89,7 +89,7 @@ def test_a_loss_that_is_nan_in_one_step_is_found_and_kept(
     assert finding.summary == "loss is nan at step 7 on rank 1"
     unlike = [metric.step for metric in run.of(Metric) if metric.value != metric.value]
     assert unlike in ([7], [])  # thinned away where the steps came faster than they can be shown
-    with Operator(Attach("diverges"), sessions) as again:
+    with Operator(Attach("diverges"), standing_sessions) as again:
         again.finish()
     assert findings(again) == [finding]
 
@@ -117,10 +117,13 @@ def test_a_loss_that_is_nan_in_one_step_is_found_and_kept(
     ids=["healthy", "no broadcast, no epoch", "no sampler, bad gradient"],
 )
 def test_two_ranks_that_check_themselves(
-    sessions: SessionSource, tmp_path: Path, faults: tuple[str, ...], found: dict[str, str]
+    standing_sessions: SessionSource,
+    tmp_path: Path,
+    faults: tuple[str, ...],
+    found: dict[str, str],
 ) -> None:
     request = Run(script(tmp_path, DATA_PARALLEL), faults, nproc="1", verify_sync=2, name="v")
-    with Operator(request, sessions) as run:
+    with Operator(request, standing_sessions) as run:
         assert run.end(150).state is EndState.SUCCEEDED, run.lines()
         run.finish()
     seen = findings(run)
@@ -131,7 +134,7 @@ def test_two_ranks_that_check_themselves(
         told = [finding.summary for finding in seen if finding.check == "run.not_finite"]
         assert any("the gradient of 2.weight is not finite" in summary for summary in told)
         assert any("loss is nan" in summary for summary in told)
-    with Operator(Attach("v"), sessions) as again:
+    with Operator(Attach("v"), standing_sessions) as again:
         again.finish()
     # Of ranks that tell the same, the first is another one in the order of the stored entries.
     assert {finding.check for finding in findings(again)} == set(found)

@@ -52,9 +52,9 @@ def found(run: Operator, check: str) -> list[RunFinding]:
 
 
 def test_copies_that_train_alone_are_not_one_training(
-    sessions: SessionSource, tmp_path: Path
+    standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
-    with Operator(Run(script(tmp_path, COPIES), nproc="1"), sessions) as run:
+    with Operator(Run(script(tmp_path, COPIES), nproc="1"), standing_sessions) as run:
         assert run.end(150).state is EndState.SUCCEEDED, run.lines()
         run.finish()
     (finding,) = found(run, "run.alone")
@@ -66,9 +66,9 @@ def test_copies_that_train_alone_are_not_one_training(
 
 
 def test_a_world_that_is_not_the_plans_is_told_while_the_ranks_wait_for_it(
-    sessions: SessionSource, tmp_path: Path
+    standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
-    with Operator(Run(script(tmp_path, OTHER_WORLD), nproc="1"), sessions) as run:
+    with Operator(Run(script(tmp_path, OTHER_WORLD), nproc="1"), standing_sessions) as run:
         run.end(150)
         run.finish()
     (finding,) = found(run, "run.world")
@@ -98,10 +98,10 @@ if rank == 0:
 
 
 def test_under_single_a_rank_has_the_number_of_its_process_group(
-    sessions: SessionSource, tmp_path: Path
+    standing_sessions: SessionSource, tmp_path: Path
 ) -> None:
     request = Run(script(tmp_path, OWN_NUMBERS), launcher=LauncherName.SINGLE)
-    with Operator(request, sessions) as run:
+    with Operator(request, standing_sessions) as run:
         end = run.end(150)
         run.finish()
     assert end.first_failure is not UNSET

@@ -273,24 +273,26 @@ WRONG = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("what", WRONG)
-async def test_what_is_wrong_stands_at_its_field_and_nothing_starts(what: str) -> None:
-    line, scene, name, words = WRONG[what]
-    app, stage = staged(SCENES | {ask.Foresee: scene})
+async def test_what_is_wrong_stands_at_its_field_and_nothing_starts() -> None:
+    app, stage = staged(SCENES)
     async with on_screen(app, stage, MIDDLE) as pilot:
-        await opened(app, stage, pilot, line)
-        assert words in " ".join(screen_text(app).split())
-        wrong = [each.field.name for each in app.query(FieldRow) if each.has_class("-wrong")]
-        assert wrong == ([name] if name else [])
-        if name:
-            assert field(app, name).region.height == 2, "a folded field opens for its mistake"
-        assert app.query_one("#launch-start", Button).disabled
-        await pilot.press("ctrl+s")
-        await planned(app, stage, pilot)
-        assert app.main.view == "launch"
-        assert launched(stage) == []
-        assert "not started" in screen_text(app)
-        assert app.query_one(Prompt).value == line
+        for what, (line, scene, name, words) in WRONG.items():
+            stage.scenes[ask.Foresee] = scene
+            app.main.run_command("clear", quiet=True)
+            await opened(app, stage, pilot, line)
+            assert words in " ".join(screen_text(app).split()), what
+            assert "not started" not in screen_text(app)
+            wrong = [each.field.name for each in app.query(FieldRow) if each.has_class("-wrong")]
+            assert wrong == ([name] if name else []), what
+            if name:
+                assert field(app, name).region.height == 2, "a folded field opens for its mistake"
+            assert app.query_one("#launch-start", Button).disabled, what
+            await pilot.press("ctrl+s")
+            await planned(app, stage, pilot)
+            assert app.main.view == "launch"
+            assert launched(stage) == [], what
+            assert "not started" in screen_text(app), what
+            assert app.query_one(Prompt).value == line
 
 
 async def test_a_host_that_is_away_is_said_at_once_and_left_out_by_a_key() -> None:

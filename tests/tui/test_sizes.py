@@ -27,7 +27,7 @@ from fakes.stage import (
     typed,
 )
 
-HUGE, TINY = (300, 100), (60, 15)
+HUGE, TINY = (220, 70), (60, 15)
 SCENES: dict[type, Scene] = {
     ask.Top: scenes.hosts,
     ask.Check: scenes.checked,
