@@ -214,7 +214,7 @@ def told_by(request: Check, seen: list[Event]) -> Told:
         json.loads(printed(replace(request, json=True), seen)),
         ElementTree.parse(request.junit).getroot(),  # noqa: S314 - our own text
         [line.split()[0] for line in Path(request.emit_hostfile).read_text().splitlines()],
-        check_line(picture, 1, done=True, cancelled=False).plain,
+        check_line(picture, done=True, cancelled=False).plain,
         exit_code_of(ended),
     )
 

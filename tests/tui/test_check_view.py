@@ -346,7 +346,7 @@ def test_a_check_again_that_reaches_no_host_leaves_nothing_healthy() -> None:
     assert (whole.outcome, whole.ok, whole.findings) == ("incomplete", False, (gone,))
     picture = CheckModel(report=before).repeat("python.version")
     picture.fold(CheckEnded(report=after))
-    line = check_line(picture, 5, done=True, cancelled=False).plain
+    line = check_line(picture, done=True, cancelled=False).plain
     assert line.startswith(
         "python.version: could not be made again on every host  ? incomplete  1 host not reached"
     )

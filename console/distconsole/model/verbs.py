@@ -170,7 +170,7 @@ VERBS: Mapping[type, Verb] = {
     ask.Demo: Verb(
         "demo", "demo.demo", ("control", "store"), "check", live=True, role=RunRole.RECORDS,
         interrupt=Interrupt.STOP_RUN, opens=Opens.ON_TERMINAL, outlives=False, of=_opening_row, group=Group.START,
-        examples=("demo", "demo --nodes 4 --headless"),
+        examples=("demo", "demo --torch --nodes 4"),
     ),
     ask.Stop: Verb(
         "stop", "stopping.stop", FULL, view="", of=lambda verb, request: replace(verb, asks=not request.yes),

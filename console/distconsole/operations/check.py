@@ -36,7 +36,7 @@ def check(request: Check, sessions: SessionSource, began: float | None = None) -
     began = time.monotonic() if began is None else began
     plan = make_planner(request, request.target) if request.target is not None else None
     with sessions(request.where) as session:
-        yield from narrate(say_alone(sessions, request.where, session.cluster))
+        yield from narrate(say_alone("checks", sessions, request.where, session.cluster))
         baselines = Baselines(baselines_dir())
         events = run_check(
             request, session, baselines=baselines, start=short_run, plan=plan, began=began

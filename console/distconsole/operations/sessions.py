@@ -68,14 +68,14 @@ class _Lent:
         return nullcontext(self.session)
 
 
-def say_alone(sessions: SessionSource, where: Where, cluster: Cluster) -> list[str]:
-    """Return that it is about this machine alone where nobody said which hosts; else nothing."""
+def say_alone(does: str, sessions: SessionSource, where: Where, cluster: Cluster) -> list[str]:
+    """Return what a verb ``does`` to this machine alone, where nobody said which hosts; else nothing."""
     named = where.names_hosts or at_hand(sessions) or "SLURM_JOB_ID" in os.environ
     named = named or not all(host.local for host in cluster.hosts)
     return (
         []
         if named
-        else ["without --hosts this is about this machine only; such as: --hosts gpu1,gpu2"]
+        else [f"{does} this machine only, as no hosts are named; such as: --hosts gpu1,gpu2"]
     )
 
 

@@ -87,7 +87,7 @@ OPTIONS = [
     ("bench strategies --only fsdp", "'fsdp' is no strategy; there are: single, dp", HELP),
     ("bench collectives --sizes 2G", "'2G' is no size from 4 to 1G", HELP),
     ("bench collectives --rounds 2", "bench collectives has no --rounds", HELP),
-    ("demo --nodes 99", "'99' is not a whole number from 1 to 16", HELP),
+    ("demo --nodes 99", "'99' is not a whole number from 1 to 8", HELP),
     ("notify tset", "'tset' is not 'test'", "did you mean test?"),
     ("trust folder", "no distconsole.toml to trust in", "nothing need be trusted"),
     ("trust train.py", "'train.py' is a file", HELP),

@@ -45,14 +45,14 @@ def test_this_machine_alone_is_said_where_nobody_named_hosts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here = cluster("here", local="here")
-    (told,) = say_alone(open_session, Where(), here)
+    (told,) = say_alone("runs on", open_session, Where(), here)
     assert "this machine only" in told
     assert "--hosts" in told
-    assert say_alone(open_session, Where(hosts="here"), here) == []
-    assert say_alone(open_session, Where(), cluster("a", "b", name="lab")) == []
-    assert say_alone(lend(Session(Config(), here)), Where(), here) == []
+    assert say_alone("runs on", open_session, Where(hosts="here"), here) == []
+    assert say_alone("runs on", open_session, Where(), cluster("a", "b", name="lab")) == []
+    assert say_alone("runs on", lend(Session(Config(), here)), Where(), here) == []
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    assert say_alone(open_session, Where(), here) == []
+    assert say_alone("runs on", open_session, Where(), here) == []
 
 
 def test_files_are_kept_by_their_whole_name(

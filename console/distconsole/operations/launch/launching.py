@@ -111,7 +111,9 @@ def _run_on_hosts(
             return
         planned = plan_event(plan, time.time())
         yield planned
-        alone = say_alone(sessions, request.where, session.cluster) if again is None else []
+        alone = (
+            say_alone("runs on", sessions, request.where, session.cluster) if again is None else []
+        )
         yield from narrate([*alone, *plan.notes])
         if request.dry_run:
             yield from show_dry_run(launch, plan)

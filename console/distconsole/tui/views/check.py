@@ -177,7 +177,7 @@ class CheckView(Vertical):
             findings, count = match_findings(model, self.condition)
             grid = grid_rows(model, self.condition)
             checks = len(grid if self.condition is None else grid_rows(model))
-            line = check_line(model, checks, done=task.done, cancelled=task.is_cancelled)
+            line = check_line(model, done=task.done, cancelled=task.is_cancelled)
             self._report, self._pairs = model.report, model.pairs
             choices, self._rounds = model.choices, model.rounds
             self._done, known = task.done, list(model.findings)

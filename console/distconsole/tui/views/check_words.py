@@ -13,7 +13,7 @@ from distconsole.model.check_outcome import UNKNOWN
 from distconsole.model.findings import Cure, Finding, Severity
 from distconsole.model.reports import CheckOutcome, CheckReport, ChoiceReport
 from distconsole.runs.conditions.check_fields import CheckRow
-from distconsole.text.check import changes_text, cure_lines, proof_text
+from distconsole.text.check import changes_text, cure_lines, passed_text, proof_text
 from distconsole.text.choices import RED, panel_lines
 from distconsole.text.tables import Column, count_text
 from distconsole.tui.view_models.check import (
@@ -144,7 +144,7 @@ OUTCOME_WORDS = {
 }
 
 
-def check_line(model: CheckModel, checks: int, *, done: bool, cancelled: bool) -> Text:
+def check_line(model: CheckModel, *, done: bool, cancelled: bool) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     report = model.report
     running = model.running() if not done else []
@@ -165,7 +165,7 @@ def check_line(model: CheckModel, checks: int, *, done: bool, cancelled: bool) -
     for severity, word in ((Severity.FAIL, "failure"), (Severity.WARN, "warning")):
         if counts[severity]:
             parts.append(count_text(counts[severity], word))
-    parts.append(f"{count_text(checks, 'check')} on {count_text(len(report.hosts), 'host')}")
+    parts.append(f"{passed_text(report)} on {count_text(len(report.hosts), 'host')}")
     if report.target is not None:
         parts.append(f"for {report.target.script.rpartition('/')[2]}")
     return text.append(f"  {', '.join(parts)}, {report.seconds:.1f} s")
