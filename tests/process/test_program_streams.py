@@ -35,6 +35,20 @@ def test_a_closed_stream_is_no_traceback(tmp_path: Path, redirect: str) -> None:
     assert "code 2" in said
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "redirect"),
+    [("COLUMNS", "40", "| head -c 9"), ("PYTHONIOENCODING", "ascii", ""), ("TERM", "dumb", "")],
+)
+def test_help_is_read_in_any_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, redirect: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    said = distconsole(tmp_path, redirect, "run", "--help")
+    assert said.startswith("Usage: di")
+    assert "Traceback" not in said
+    assert said.endswith("code 0\n")
+
+
 def test_what_the_locale_cannot_say_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii"))

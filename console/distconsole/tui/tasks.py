@@ -25,7 +25,7 @@ from distconsole.model.events import (
     RunListed,
     RunsCompared,
 )
-from distconsole.model.run_events import LogLine, RunEnded, RunEvent, RunEvents
+from distconsole.model.run_events import LogLine, RunEnded, RunEvent, RunEvents, RunFinding
 from distconsole.model.run_summary import RunSummary
 from distconsole.model.verbs import Interrupt, RunRole, verb_of
 from distconsole.operations import Control, SessionSource, interrupt, perform
@@ -238,6 +238,9 @@ class RequestTask:
         if self.verb.role is not RunRole.REPLAYS:
             with self.lock:
                 steps = self.run.steps
+                told = isinstance(event, RunFinding) and self.run.is_told(event)
+            if told:
+                return
             if line := note_text(event, None if steps is None else steps + 1):
                 self.voice.note(line)
 

@@ -62,7 +62,7 @@ OPTIONS = [
     ("run --nproc two train.py", "'two' is not a whole number", HELP),
     ("run --nproc_per_node x train.py", "'--nproc': 'x' is not a whole number", HELP),
     ("run --nnodes 3:2 train.py", "'3:2' is not a whole number from 1, or 'MIN:MAX'", HELP),
-    ("run --nnodes 3 train.py", "--nnodes 3 means 3 hosts, and there are 1", "give --hosts"),
+    ("run --nnodes 3 train.py", "--nnodes 3 means 3 hosts, and there is 1", "name 3 with --hosts"),
     ("run --env FOO train.py", "'FOO' must be given as NAME=VALUE", HELP),
     ("run --env-file missing train.py", "--env-file missing cannot be read", "NAME=value lines"),
     ("run --env-file variables train.py", "variables:2: not NAME=value", "one variable a line"),

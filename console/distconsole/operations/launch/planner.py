@@ -248,8 +248,9 @@ def refuse_other_number(session: Session, cluster: Cluster, request: Run) -> Non
     most = wanted[1]
     if most != named:
         raise PlanError(
-            f"--nnodes {request.nnodes} means {most} hosts, and there are {named}",
-            "give --hosts as many as the larger number, or another --nnodes",
+            f"--nnodes {request.nnodes} means {most} {'host' if most == 1 else 'hosts'}, "
+            f"and there {'is' if named == 1 else 'are'} {named}",
+            f"name {most} with --hosts, or leave --nnodes out",
         )
 
 
