@@ -13,6 +13,7 @@ from distconsole.config.ranges import RangeError
 from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
 from distconsole.grammar.asking import PROGRAM
+from distconsole.grammar.pasting.read import is_command
 from distconsole.grammar.pasting.starters import HOROVODRUN, MPIRUN, SRUN, TORCHRUN
 
 MEETING = "leave it out: the ranks meet on the first host, at a free port"
@@ -167,7 +168,9 @@ def may_name_hosts(word: str) -> bool:
 
 def hosts_meant(words: Sequence[str]) -> str:
     """Return the cure where hosts stand in place of the script, to the end or to the script; else nothing."""
-    named = list(takewhile(may_name_hosts, words))
+    if not words:
+        return ""
+    named = [] if is_command(words[0]) else list(takewhile(may_name_hosts, words))
     rest = words[len(named) :]
     if not named or (rest and not (rest[0].endswith(".py") or Path(rest[0]).is_file())):
         return ""

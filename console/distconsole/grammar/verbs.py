@@ -97,7 +97,7 @@ def _check(context: click.Context, given: Given) -> ask.Request:
     if check := given.pop("explain"):
         return ask.Explain(check=check)
     asked = where(context, given)
-    said = asked.names_hosts or given["module"] or context.meta.get(DIVIDED)
+    said = asked.names_hosts or given["module"] or given["workdir"] or context.meta.get(DIVIDED)
     if not said and (cure := hosts_meant(given["command"])):
         raise UsageError(f"there is no script {given['command'][0]} here", cure)
     target, named = take_target(context, given)

@@ -45,6 +45,16 @@ SCRIPTS = [
     ("run --workdir /no/such train.py", "the folder /no/such of --workdir does not exist", "one"),
     ("run --emit sbatch -o /no/such/x train.py", "cannot be written: No such file", "name a file"),
     ("check -- torchrun", "torchrun without a script", "such as: torchrun train.py"),
+    (
+        "check run train.py",
+        "run is no command that is known here",
+        "did you mean distconsole run?",
+    ),
+    (
+        "check deepspeed train.py",
+        "what deepspeed would start is not known",
+        "the command below it",
+    ),
     ("check -- bash train.sh", "what bash would start is not known", "the command below it"),
     ("check -- python -c 'print(1)'", "has no script to check", "put the text into a file"),
     ("check -- 'torchrun \"a'", "cannot be split", "close the quote"),

@@ -84,6 +84,12 @@ def test_hosts_of_the_command_count_where_none_are_given() -> None:
     assert target_of(f"check --hosts c {command}")[0].where.hosts == "c"
 
 
+@pytest.mark.parametrize("starter", ["python", "python3.11", "torchrun", "srun", "nohup python"])
+def test_a_command_without_options_is_no_list_of_hosts(starter: str) -> None:
+    _, target = target_of(f"check {starter} train.py")
+    assert (target.run.script, target.run.arguments) == ("train.py", ())
+
+
 def test_a_run_of_ours_is_read_by_its_own_grammar() -> None:
     line = "check -- distconsole run --hosts a,b --nproc 2 --env A=1 t.py --x"
     request, target = target_of(line, {"nic": "eth1"})
