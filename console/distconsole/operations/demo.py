@@ -59,19 +59,19 @@ def demo(request: Demo, control: Control, store: RunStore) -> Iterator[Event]:
             yield event
             if control.asked is not None:
                 break
-        yield steps.next()
-        for event in launching.run(_make_run(request), lend(session), control, store):
-            if isinstance(event, RunEvent):
-                if steps.is_due(event):
-                    yield steps.next()
-                timeline.apply(event)
-            yield event
-    if request.torch and not request.json and timeline.end and timeline.plan:
+        if control.asked is None:
+            yield steps.next()
+            for event in launching.run(_make_run(request), lend(session), control, store):
+                if isinstance(event, RunEvent):
+                    if steps.is_due(event):
+                        yield steps.next()
+                    timeline.apply(event)
+                yield event
+    run = timeline.run if any(view.pid is not None for view in timeline.ranks.values()) else ""
+    if run and request.torch and not request.json:
         yield from _conclusion(timeline, store)
     yield DemoEnded(
-        run=timeline.run if timeline.ranks else "",
-        exit_code=_exit_code(timeline, request),
-        torch_lacks=_find_missing(),
+        run=run, exit_code=_exit_code(timeline, request, control), torch_lacks=_find_missing()
     )
 
 
@@ -133,7 +133,10 @@ def _make_check(request: Demo) -> Check:
 
 def _make_run(request: Demo) -> Run:
     if request.torch:
-        return Run(script=_recipe("digits"), nproc="1", name="digits", json=request.json)
+        one_thread = (("OMP_NUM_THREADS", "1"),)  # all nodes share this machine's processors
+        return Run(
+            script=_recipe("digits"), nproc="1", name="digits", env=one_thread, json=request.json
+        )
     slow = RANKS_A_NODE * (request.nodes - 1)
     troubles = f"--slow-rank {slow} --slow-from {SLOW_FROM} --damaged-rank {DAMAGED_RANK}"
     return Run(
@@ -156,11 +159,11 @@ def _recipe(name: str) -> str:
     return str(Path(spec.origin).parent / "recipes" / f"{name}.py")
 
 
-def _exit_code(timeline: RunTimeline, request: Demo) -> int:
+def _exit_code(timeline: RunTimeline, request: Demo, control: Control) -> int:
     """Return the run's exit code; a failure that the demo is about is none of the program's."""
     end = timeline.end
     if end is None:
-        return 0
+        return 0 if control.asked is None else control.asked.reason.exit_code
     first = None if end.first_failure is UNSET else end.first_failure
     meant = not request.torch and first is not None and first.rank == DAMAGED_RANK
     return 0 if meant else end.exit_code

@@ -7,9 +7,9 @@ import sys
 import pytest
 
 from distconsole.errors import UnavailableError, UsageError
-from distconsole.model.events import DemoStep
+from distconsole.model.events import DemoEnded, DemoStep
 from distconsole.model.requests import Demo
-from distconsole.operations import demo, perform
+from distconsole.operations import Control, demo, perform
 from distconsole.text.demo import demo_lines
 from fakes.sessions import no_session
 
@@ -27,6 +27,16 @@ def test_only_the_demo_that_trains_with_torch_needs_it(monkeypatch: pytest.Monke
     events = perform(Demo(), no_session)
     assert isinstance(next(events), DemoStep)
     events.close()
+
+
+def test_a_demo_that_is_stopped_in_its_check_starts_no_run_and_claims_none() -> None:
+    control = Control()
+    control.stop()
+    events = list(perform(Demo(), no_session, control))
+    assert [event.title for event in events if isinstance(event, DemoStep)] == ["check"]
+    (end,) = [event for event in events if isinstance(event, DemoEnded)]
+    assert (end.run, end.exit_code) == ("", 130)
+    assert any("the whole demo" in line for line in demo_lines(end))
 
 
 @pytest.mark.parametrize(
