@@ -68,13 +68,13 @@ def lacks(pattern: str) -> Callable[[str], object]:
     return lambda text: not re.search(pattern, text, re.MULTILINE)
 
 
-F4, F5, ESCAPE, HOME, END = b"\x1bOS", b"\x1b[15~", b"\x1b", b"\x1b[H", b"\x1b[F"
+F4, F5, HOME, END = b"\x1bOS", b"\x1b[15~", b"\x1b[H", b"\x1b[F"
 LAST_RANK = rf"^\W*{WORLD - 1} +node\d+ +\d"
 WAYS = {
     "textual": Way((), (b"\x1b[1;5F", has(LAST_RANK)), (b"\x1b[1;5H", lacks(LAST_RANK))),
-    "run": Way((F4, ESCAPE), (END, has(LAST_RANK)), (HOME, lacks(LAST_RANK))),
-    "heat map": Way((F4, ESCAPE, b"h"), (HOME, has(r"node1 \+5 +◆[▀█]")), (END, has("[▀█]◆ "))),
-    "logs": Way((F5, ESCAPE), (b"g", has(FIRST)), (b"G", lacks(FIRST))),
+    "run": Way((F4,), (END, has(LAST_RANK)), (HOME, lacks(LAST_RANK))),
+    "heat map": Way((F4, b"h"), (HOME, has(r"node1 \+5 +◆[▀█]")), (END, has("[▀█]◆ "))),
+    "logs": Way((F5,), (b"g", has(FIRST)), (b"G", lacks(FIRST))),
 }
 
 

@@ -58,7 +58,6 @@ async def test_a_script_is_launched_from_the_form_and_ends_well_and_again_from_t
         script = app.query_one("#field-script", FieldRow)
         await until(pilot, lambda: "did you mean" in screen_text(app))
         assert script.has_class("-wrong")
-        await pilot.press("escape")
         await pilot.press("shift+home")
         await paste(pilot, "train.py")
         await pilot.press("tab")

@@ -106,8 +106,8 @@ class Terminal:
         return found[0]
 
     def type(self, line: str) -> None:
-        """Type ``line`` and press Enter."""
-        self._server.ask(self._name, "send-keys", "-l", line)
+        """Type ``line`` at the prompt and press Enter."""
+        self._server.ask(self._name, "send-keys", "-l", f":{line}")
         self.press("Enter")
 
     def press(self, *keys: str) -> None:

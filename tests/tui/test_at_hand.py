@@ -79,7 +79,7 @@ async def test_a_key_saves_every_screen_as_a_picture_that_needs_no_network(
     app, stage = staged(SCENES, request=ATTACH)
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, f"view {view}")
-        await pilot.press("escape", "S")
+        await pilot.press("S")
         await settled(app, stage, pilot)
         (picture,) = tmp_path.glob(f"distconsole-{view}-*.svg")
         assert f"saved {picture.name} in" in screen_text(app)

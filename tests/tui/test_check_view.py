@@ -221,7 +221,7 @@ async def test_a_finding_opens_in_full_and_closes(by: str) -> None:
         await checked(app, stage, pilot)
         match by:
             case "keys":
-                await pilot.press("escape", "enter")
+                await pilot.press("enter")
             case "mouse":
                 await pilot.click("#findings", offset=(10, 1), times=2)
             case _:
@@ -253,7 +253,7 @@ async def test_the_panel_marks_where_hosts_do_not_meet() -> None:
     app, stage = staged_pairs()
     async with on_screen(app, stage, SMALL) as pilot:
         await checked(app, stage, pilot)
-        await pilot.press("escape", "i")
+        await pilot.press("i")
         await settled(app, stage, pilot)
         text = screen_text(app)
         assert "eth0 · ✗lo" in text
@@ -307,7 +307,7 @@ async def test_r_makes_one_check_again_and_leaves_the_rest_as_it_was() -> None:
     async with app.run_test(size=SMALL) as pilot:
         app.main.run_command("check --level full --strict --junit out.xml")
         assert "✗ not healthy  1 failure, 1 warning" in await performed(app, pilot)
-        await pilot.press("escape", "r")
+        await pilot.press("r")
         text = await performed(app, pilot)
         first, second = again.asked
         assert second == replace(first, only=("os.hostname_bindable",), junit=None)
@@ -386,7 +386,7 @@ async def test_x_cancels_the_check_that_goes_on() -> None:
         app.main.redraw()
         await pilot.pause()
         assert "checking: coll.init" in screen_text(app)
-        await pilot.press("escape", "r")  # nothing is repeated meanwhile
+        await pilot.press("r")  # nothing is repeated meanwhile
         await pilot.press("x")
         assert endless.closed.wait(10)
         assert "cancelled" in await performed(app, pilot)

@@ -145,7 +145,7 @@ async def test_a_filter_of_a_check_that_means_nothing_is_answered_and_changes_no
         await typed(app, stage, pilot, "filter hots=node1")
         assert "checks have no field 'hots', at character 1" in screen_text(app)
         assert len(app.query_one("#findings", LineTable).rows) == 2
-        await pilot.press("escape", "f")
+        await pilot.press("f")
         assert app.query_one(Prompt).value == "filter "
 
 
@@ -167,7 +167,7 @@ async def test_a_run_shows_the_ranks_that_match() -> None:
 async def test_the_log_of_a_rank_is_still_a_key_away() -> None:
     app, stage = staged(SCENES, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        await pilot.press("escape", "l")
+        await pilot.press("l")
         await settled(app, stage, pilot)
         assert app.main.view == "logs"
         assert "filter '3' shows" in screen_text(app)

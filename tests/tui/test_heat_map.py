@@ -122,7 +122,7 @@ def test_the_scale_stands_any_figure(value: float) -> None:
 async def test_2048_ranks_on_a_small_screen_tell_which_one_and_since_when() -> None:
     app, stage = staged({ask.Attach: scenes.large}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        await pilot.press("escape", "h")
+        await pilot.press("h")
         await settled(app, stage, pilot)
         text = screen_text(app)
         assert "step time of 2,048 ranks" in text
@@ -147,7 +147,7 @@ async def test_2048_ranks_on_a_small_screen_tell_which_one_and_since_when() -> N
 async def test_keys_change_what_is_shown_and_lead_to_the_ranks_log() -> None:
     app, stage = staged({ask.Attach: partial(scenes.large, 16, slow=5)}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        await pilot.press("escape", "h", "v")
+        await pilot.press("h", "v")
         await settled(app, stage, pilot)
         assert "wait for data of 16 ranks" in screen_text(app)
         await pilot.press("t")

@@ -23,6 +23,7 @@ from distconsole.model.events import Event, LaunchKept, ScriptSought
 from distconsole.model.run_events import PlanMade
 from distconsole.operations import Control
 from distconsole.tui.app import ConsoleApp
+from distconsole.tui.chrome import Mode
 from distconsole.tui.launch_form.model import MOST_LOOKS, QUIET_BEATS, LaunchFormModel
 from distconsole.tui.launch_form.plan_preview import PlanPreview
 from distconsole.tui.prompt.input import Prompt
@@ -84,8 +85,8 @@ async def test_what_is_typed_at_the_prompt_fills_the_form_in_and_back() -> None:
         assert field(app, "module").query_one(Checkbox).value is True
         assert field(app, "script").query_one(Input).value == "pkg.train"
         assert field(app, "arguments").query_one(Input).value == "--lr 3"
-        await pilot.press("escape")
         assert field(app, "script").editor.has_focus
+        assert app.main.mode is Mode.FORM
         await write(pilot, "2")
         await pilot.press("tab")
         await write(pilot, " -v")
@@ -155,7 +156,6 @@ async def test_the_plan_follows_what_is_typed() -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage) as pilot:
         await opened(app, stage, pilot)
-        await pilot.press("escape")
         await write(pilot, "train")
         await planned(app, stage, pilot)
         assert looked(stage)[-1].script == "train"
@@ -374,6 +374,7 @@ async def test_a_start_starts_exactly_the_line_and_only_once(way: str) -> None:
             elif way == "button":
                 app.query_one("#launch-start", Button).press()
             else:
+                app.query_one(Prompt).focus()
                 await pilot.press("enter")
         await settled(app, stage, pilot)
         assert app.main.view == "run"
@@ -385,7 +386,7 @@ async def test_a_start_starts_exactly_the_line_and_only_once(way: str) -> None:
             "where": None
         }
         assert app.query_one(Prompt).value == ""
-        await pilot.press("up")
+        await pilot.press(":", "up")
         assert app.query_one(Prompt).value == line, "the history has it"
 
 
@@ -407,7 +408,7 @@ async def test_a_start_waits_for_the_plan_and_an_edit_takes_it_back() -> None:
             assert "starts when the plan stands" in " ".join(screen_text(app).split())
             assert launched(stage) == []
             if change:
-                await pilot.press("escape", "x")
+                await pilot.press("x")
                 await pilot.pause(0.1)
                 assert "starts when the plan stands" not in " ".join(screen_text(app).split())
         held.set()
@@ -497,12 +498,13 @@ async def test_another_verb_at_the_prompt_is_no_launch_and_stays() -> None:
         app.query_one(Prompt).offer("check --level")
         await pilot.pause()
         assert field(app, "script").text == "train.py"
-        await pilot.press("escape")
+        await pilot.press("escape", "tab")
+        field(app, "script").editor.focus()
         await write(pilot, "2")
         await pilot.pause()
         assert app.query_one(Prompt).value == "check --level"
         app.query_one(Prompt).offer("")
-        await pilot.press("escape")
+        field(app, "script").editor.focus()
         await write(pilot, "3")
         await pilot.pause()
         assert app.query_one(Prompt).value == "run train.py23"

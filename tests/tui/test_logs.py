@@ -36,7 +36,7 @@ async def test_what_several_ranks_say_is_one_line_and_each_keeps_its_order() -> 
         for number in range(4):
             own = [line for line in lines if f"rank {number} loss" in line]
             assert [line.split()[-1] for line in own] == [f"0.{number}{e}" for e in range(3)]
-        await pilot.press("escape", "o")
+        await pilot.press("o")
         unfolded = await shown(app, pilot)
         assert sum("epoch 2" in line for line in unfolded) == 4
         await pilot.press("d")
@@ -87,7 +87,7 @@ async def test_a_search_finds_while_it_is_typed_counts_and_goes_on() -> None:
     app, stage = staged({ask.Attach: many, ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "view logs")
-        await pilot.press("escape", "g", "slash", *"Step", "space", "3", "0")
+        await pilot.press("g", "slash", *"Step", "space", "3", "0")
         assert app.query_one(Prompt).value == "find Step 30"
         text = "\n".join(await shown(app, pilot))
         assert "'Step 30': 0" in text  # a capital letter counts
@@ -118,7 +118,7 @@ async def test_the_first_error_is_the_first_by_time_not_by_arrival() -> None:
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "view logs")
         tail = app.query_one("#log-lines", LogTail)
-        await pilot.press("escape", "x")
+        await pilot.press("x")
         assert "it began here" in "\n".join(await shown(app, pilot))
         assert not tail.follows
         await pilot.press("E")
@@ -189,7 +189,7 @@ async def test_whatever_is_printed_is_shown_harmless_and_in_its_place(
     async with on_screen(app, stage, size) as pilot:
         await typed(app, stage, pilot, "view logs")
         seen = ""
-        await pilot.press("escape", "g")
+        await pilot.press("g")
         for _ in range(30):
             seen += "\n".join(await shown(app, pilot))
             await pilot.press("down")
@@ -210,7 +210,7 @@ async def test_a_line_is_copied_as_plain_text() -> None:
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "view logs")
         await typed(app, stage, pilot, "filter 1 loss")
-        await pilot.press("escape", "up", "y")
+        await pilot.press("up", "y")
         assert app.clipboard == "rank 1 loss 0.11"
 
 
@@ -226,9 +226,9 @@ async def test_a_million_lines_later_the_first_ones_are_read_back() -> None:
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "view logs")
         assert f"line {count - 1} of many" in "\n".join(await shown(app, pilot))
-        await pilot.press("escape", "g")
+        await pilot.press("g")
         assert "line 0 of many" in "\n".join(await shown(app, pilot))
         await typed(app, stage, pilot, "lines at 31s")
         assert "line 31000 of many" in "\n".join(await shown(app, pilot))
-        await pilot.press("escape", "w", "end")
+        await pilot.press("w", "end")
         assert f"line {count - 1} of many" in "\n".join(await shown(app, pilot))

@@ -72,7 +72,7 @@ PAGES = {
     "hosts": Page({ask.Top: troubled_hosts}, {"hosts": (), "grouped": ("group host",)}),
     "empty": Page({}, {"empty": ()}, request=ask.OpenConsole()),
     "check": Page({ask.Check: scenes.checked}, {"check": ("check",)}),
-    "finding": Page({ask.Check: scenes.checked}, {"finding": ("check", "press escape enter")}),
+    "finding": Page({ask.Check: scenes.checked}, {"finding": ("check", "press enter")}),
     "checking": Page({ask.Check: half_checked}, {"checking": ("check",)}, going=[ask.Check]),
     "pairs": Page({ask.Check: partial(scenes.paired, dead=1)}, {"pairs": ("check", "pairs")}),
     "interfaces": Page(
@@ -96,11 +96,11 @@ PAGES = {
     "heat-64": attached(partial(scenes.large, 64, slow=62), **{"heat-64": ("heat",)}),
     "heat-2048": attached(
         scenes.large,
-        **{"heat-2048": ("press escape h",), "heat-rank": ("press enter enter enter",)},
+        **{"heat-2048": ("press h",), "heat-rank": ("press enter enter enter",)},
     ),
     "logs": Page(
         {ask.Attach: partial(scenes.talking, 6)},
-        {"logs": (f"attach {scenes.RUN}", "view logs", "press escape x", "find loss 0.1")},
+        {"logs": (f"attach {scenes.RUN}", "view logs", "press x", "find loss 0.1")},
     ),
     "runs": Page({ask.Runs: scenes.past_runs}, {"runs": ("view runs",)}),
     "compare": Page(
@@ -117,12 +117,17 @@ PAGES = {
         {ask.Check: half_checked, ask.Attach: scenes.straggling, ask.Top: scenes.hosts},
         {
             "stop": (f"attach {scenes.RUN}", "stop last?"),
-            "completion": ("press n", "type r", "press tab tab"),
-            "history": ("press ctrl+u", "offer check --only gpu", "press enter ctrl+r", "type c"),
-            "jobs": ("press escape ctrl+u", "view jobs"),
+            "completion": ("press n", "type :r", "press tab tab"),
+            "history": (
+                "press ctrl+u",
+                "offer check --only gpu",
+                "press enter : ctrl+r",
+                "type c",
+            ),
+            "jobs": ("press escape escape", "view jobs"),
             "transcript": ("view transcript",),
             "palette": ("view run", "press ctrl+p", "type sort"),
-            "help": ("press escape", "help"),
+            "help": ("press escape", "view run", "help"),
         },
         before=keep_run,
         going=[ask.Check],

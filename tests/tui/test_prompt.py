@@ -10,6 +10,7 @@ from textual.events import Key
 
 from distconsole.grammar import Vocabulary
 from distconsole.model import requests as ask
+from distconsole.tui.chrome import Mode
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt.question import REST_SECONDS, Question, RestOfAnswer
 from distconsole.tui.theme.themes import NAMES
@@ -34,7 +35,7 @@ SCENES = {ask.Attach: scenes.training, ask.Top: scenes.hosts, ask.Check: scenes.
 async def test_a_typed_verb_is_asked_for_and_its_view_is_shown(end: str) -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage) as pilot:
-        await pilot.press(*"check", "space", *"--only", "space", *"os", end)
+        await pilot.press(*":check", "space", *"--only", "space", *"os", end)
         await settled(app, stage, pilot)
         assert ask.Check(only=("os",)) in stage.asked
         assert app.main.view == "check"
@@ -70,25 +71,25 @@ async def test_a_wrong_verb_is_answered_with_the_nearest_one() -> None:
         assert [type(request) for request in stage.asked] == [ask.Top]
 
 
-async def test_the_prompt_keeps_the_focus_after_a_verb() -> None:
+async def test_the_view_has_the_focus_again_after_a_verb() -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "check")
-        assert isinstance(app.focused, Prompt)
-        assert app.focused.value == ""
+        assert app.main.mode is Mode.VIEW
+        assert app.query_one(Prompt).value == ""
 
 
 async def test_tab_completes_a_verb_as_far_as_it_is_certain() -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage) as pilot:
-        await pilot.press("c", "h", "tab")
+        await pilot.press(*":ch", "tab")
         assert app.query_one(Prompt).value == "check "
 
 
 async def test_tab_shows_what_is_possible_where_there_are_several_ways() -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage) as pilot:
-        await pilot.press("r", "tab")
+        await pilot.press(*":r", "tab")
         await pilot.pause()
         text = screen_text(app)
         assert all(verb in text for verb in ("run", "runs", "rerun", "replay"))
@@ -97,7 +98,7 @@ async def test_tab_shows_what_is_possible_where_there_are_several_ways() -> None
 async def test_tab_completes_verbs_of_the_screen_and_their_words() -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage) as pilot:
-        await pilot.press(*"sort", "space", *"wo", "tab")
+        await pilot.press(*":sort", "space", *"wo", "tab")
         assert app.query_one(Prompt).value == "sort worst "
 
 
@@ -122,7 +123,7 @@ async def test_a_run_that_is_followed_completes_by_its_name() -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, f"attach {scenes.RUN}")
-        await pilot.press(*"stop", "space", "d", "tab")
+        await pilot.press(*":stop", "space", "d", "tab")
         assert app.query_one(Prompt).value.strip() == f"stop {scenes.RUN}"
 
 
@@ -140,7 +141,7 @@ async def test_up_brings_back_the_line_typed_in_an_earlier_sitting(tmp_path: Pat
     path.write_text("check --level full\nruns\n")
     app, stage = staged(SCENES, history=path)
     async with on_screen(app, stage) as pilot:
-        await pilot.press("c", "up")
+        await pilot.press(*":c", "up")
         assert app.query_one(Prompt).value == "check --level full"
         await pilot.press("down")
         assert app.query_one(Prompt).value == "c"
@@ -169,7 +170,7 @@ async def test_f8_asks_before_it_stops_a_run_and_says_what_it_will_do() -> None:
         await pilot.press("enter")
         await settled(app, stage, pilot)
         assert ask.Stop(run=scenes.RUN) in stage.asked
-        assert isinstance(app.focused, Prompt)
+        assert app.main.mode is Mode.VIEW
 
 
 @pytest.mark.parametrize("no", ["escape", "n"])
@@ -198,6 +199,9 @@ async def test_the_end_of_a_line_that_was_typed_ahead_is_no_answer() -> None:
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "stop last")
         await asked(app, stage, pilot)
+        await pilot.press("x")
+        assert app.main.mode is Mode.ASK, "no line was begun: what is no answer is nothing"
+        app.query_one(Question)._before = app.query_one(Prompt)
         for each in (*"top --once --where any", "enter"):
             name = {" ": "space", "-": "minus"}.get(each, each)
             app.post_message(Key(name, each if len(each) == 1 else None))
@@ -227,8 +231,8 @@ async def test_an_answer_typed_in_full_leaves_nothing_behind(
     keep_run()
     app, stage = staged(SCENES, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        if where == "view":
-            app.main.focus_view()
+        if where == "prompt":
+            app.query_one(Prompt).focus()
         app.main.run_command("stop last")
         await asked(app, stage, pilot)
         rest = [after] if after == "enter" else [*after]
@@ -243,7 +247,7 @@ async def test_an_answer_typed_in_full_leaves_nothing_behind(
             assert app.query_one(Prompt).value == ("" if after == "enter" else after)
         elif not after or after == "enter":
             assert app.query_one(Prompt).value == ""
-            assert app.main.views.has_focus_inside
+            assert app.main.mode is Mode.VIEW
 
 
 async def test_what_comes_long_after_an_answer_is_another_line() -> None:
@@ -275,7 +279,7 @@ async def test_ctrl_c_stops_nothing_and_says_what_does() -> None:
 async def test_ctrl_c_gives_up_a_line() -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage) as pilot:
-        await pilot.press(*"stop", "ctrl+c")
+        await pilot.press(*":stop", "ctrl+c")
         assert app.query_one(Prompt).value == ""
 
 

@@ -70,7 +70,6 @@ async def test_keys_move_by_seconds_and_marks_and_play_faster() -> None:
     app, stage = staged({}, request=REPLAY)
     app.session.clocks = Clocks(unix=lambda: START, monotonic=clock)
     async with on_screen(app, stage) as pilot:
-        await pilot.press("escape")
         await pilot.press("left_square_bracket", "left_square_bracket")
         await settled(app, stage, pilot)
         mark = shown(app).moment_t
@@ -141,5 +140,5 @@ async def test_where_no_past_run_is_shown_nothing_moves() -> None:
     async with on_screen(app, stage, LARGE) as pilot:
         await typed(app, stage, pilot, "at 10s")
         assert "replay RUN shows one" in screen_text(app)
-        await pilot.press("escape", "space")
+        await pilot.press("space")
         assert app.query_one(Prompt).value == ""

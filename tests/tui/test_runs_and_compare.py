@@ -78,7 +78,7 @@ async def test_runs_are_marked_and_compared_by_two_keys() -> None:
     async with on_screen(app, stage, SMALL) as pilot:
         await pilot.press("f6")
         await settled(app, stage, pilot)
-        await pilot.press("escape", "down", "m", "down", "m", "m", "c")
+        await pilot.press("down", "m", "down", "m", "m", "c")
         await settled(app, stage, pilot)
         asked = next(each for each in stage.asked if isinstance(each, ask.Compare))
         assert asked.runs == ("digits-1121-003", "digits-1121-002"), "the mark, and the cursor"
@@ -99,7 +99,7 @@ async def test_curves_turn_to_another_axis_and_to_others() -> None:
         assert "samples/s" in text
         assert "torch.version" in text
         assert "2.3.0" in text
-        await pilot.press("escape", "a")
+        await pilot.press("a")
         await settled(app, stage, pilot)
         assert app.query_one(CompareView).axis == "seconds"
         assert "1m04s" in screen_text(app)

@@ -14,6 +14,7 @@ from distconsole.config.paths import runs_dir
 from distconsole.model import requests as ask
 from distconsole.runs.store.store import RunStore
 from distconsole.tui.app import ConsoleApp
+from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.theme.themes import CONTRAST, DARK, LIGHT, LOOKS, NAMES, TERMINAL, first_theme
 from fakes import scenes
 from fakes.journals import Journal
@@ -80,9 +81,10 @@ async def test_everything_written_can_be_read(theme: str) -> None:
         stage.scenes[ask.Attach] = scenes.failing
         for line in LINES:
             await typed(app, stage, pilot, line)
-            for _ in range(2):  # from the prompt, and inside with its cursor
+            for focus in (app.query_one(Prompt).focus, app.main.focus_view):
+                focus()
                 app.main.redraw()
-                await pilot.press("escape")
+                await pilot.pause()
                 pale |= {
                     (line, segment.text.strip(), system.name, round(seen, 2))
                     for segment in written(app)
@@ -142,7 +144,6 @@ async def test_sixteen_colours_are_the_terminals_own(monkeypatch: pytest.MonkeyP
         assert app.theme == TERMINAL
         for line in LINES:
             await typed(app, stage, pilot, line)
-            await pilot.press("escape")
             await settled(app, stage, pilot)
             styles = [segment.style for segment in drawn(app) if segment.style is not None]
             kinds = {
@@ -154,7 +155,6 @@ async def test_sixteen_colours_are_the_terminals_own(monkeypatch: pytest.MonkeyP
             assert kinds <= {ColorType.DEFAULT, ColorType.STANDARD}, line
             if "view" not in line or line in ("view run", "view cluster", "view runs"):
                 assert any(style.reverse for style in styles), line
-            await pilot.press("escape")
 
 
 async def test_without_colours_nothing_is_coloured_and_the_cursor_is_seen(
@@ -165,13 +165,11 @@ async def test_without_colours_nothing_is_coloured_and_the_cursor_is_seen(
     async with on_screen(app, stage, MIDDLE) as pilot:
         for line in ("view run", "heat", "heat", "view cluster", "check", "pairs"):
             await typed(app, stage, pilot, line)
-            await pilot.press("escape")
             await settled(app, stage, pilot)
             styles = [segment.style for segment in drawn(app) if segment.style is not None]
             colours = {colour for style in styles for colour in (style.color, style.bgcolor)}
             assert {each.type for each in colours if each} == {ColorType.DEFAULT}, line
             assert any(style.reverse for style in styles), line
-            await pilot.press("escape")
         await typed(app, stage, pilot, "theme light")
         assert "without colours, because NO_COLOR is set" in screen_text(app)
 

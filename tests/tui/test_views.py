@@ -16,6 +16,7 @@ from distconsole.model.events import Event, RunListed
 from distconsole.model.run_events import Metric, RankState, Window
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.store.store import RunStore
+from distconsole.tui.chrome import Mode
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt.keys import VIEWS
 from distconsole.tui.views.ranks import RankRow, mark_of, rank_rows
@@ -173,7 +174,7 @@ async def test_curves_are_chosen_by_a_key_or_by_name_and_stay_chosen() -> None:
     app, stage = staged(SCENES, request=ATTACH)
     async with on_screen(app, stage) as pilot:
         assert "loss 0.103" in screen_text(app)
-        await pilot.press("escape", "c")
+        await pilot.press("c")
         await settled(app, stage, pilot)
         text = screen_text(app)
         assert "accuracy" in text
@@ -273,7 +274,7 @@ async def test_the_rank_that_was_found_to_hold_up_the_others_is_first_though_all
 async def test_the_cursor_stays_on_its_rank_when_the_order_changes() -> None:
     app, stage = staged(SCENES, request=ATTACH)
     async with on_screen(app, stage, MIDDLE) as pilot:
-        await pilot.press("escape", "down", "down")
+        await pilot.press("down", "down")
         table: LineTable[RankRow] = app.query_one("#ranks", LineTable)
         table.show(list(reversed(table.rows)))
         row = table.row_under_cursor()
@@ -281,17 +282,27 @@ async def test_the_cursor_stays_on_its_rank_when_the_order_changes() -> None:
         assert row.view.rank == 1
 
 
-async def test_escape_goes_into_the_view_and_back() -> None:
+async def test_the_view_has_the_keys_first_and_escape_goes_back_to_it_and_to_views_before() -> (
+    None
+):
     app, stage = staged(SCENES, request=ATTACH)
     async with on_screen(app, stage) as pilot:
-        await pilot.press("escape")
         assert app.focused is app.query_one("#ranks")
         await pilot.press("l")
         await settled(app, stage, pilot)
         assert app.main.view == "logs"
         assert "filter '3' shows" in screen_text(app)
-        await pilot.press("escape")
+        await pilot.press(*":half")
         assert isinstance(app.focused, Prompt)
+        assert app.focused.value == "half"
+        await pilot.press("escape")
+        assert app.main.mode is Mode.VIEW
+        await pilot.press(":", "tab")
+        assert app.query_one(Prompt).value == "half"
+        await pilot.press("escape", "escape")
+        assert app.main.view == "run"
+        await pilot.press("escape")
+        assert app.main.view == "run", "Escape never leaves the console"
 
 
 async def test_a_click_chooses_a_rank_and_a_heading_sorts() -> None:
@@ -319,7 +330,7 @@ async def test_enter_on_a_past_run_replays_it() -> None:
     async with on_screen(app, stage) as pilot:
         await pilot.press("f6")
         await settled(app, stage, pilot)
-        await pilot.press("escape", "down", "enter")
+        await pilot.press("down", "enter")
         await settled(app, stage, pilot)
         assert app.main.view == "run"
         assert app.session.tasks[-1].request == ask.Replay(run="digits-1121-003")
@@ -346,7 +357,7 @@ async def test_moving_through_past_runs_opens_none() -> None:
     async with on_screen(app, stage) as pilot:
         await pilot.press("f6")
         await settled(app, stage, pilot)
-        await pilot.press("escape", "down", "down", "up")
+        await pilot.press("down", "down", "up")
         await settled(app, stage, pilot)
         assert app.main.view == "runs"
         assert not any(isinstance(request, ask.Replay | ask.Attach) for request in stage.asked)
@@ -383,7 +394,7 @@ async def test_long_log_lines_can_be_read_to_their_end() -> None:
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "view logs")
         assert "THE END" not in screen_text(app)
-        await pilot.press("escape", "right", "right")
+        await pilot.press("right", "right")
         await settled(app, stage, pilot)
         assert "THE END" in screen_text(app)
 
@@ -395,7 +406,7 @@ async def test_a_task_that_errors_shows_its_error_and_its_hint() -> None:
     app, _ = staged({ask.Top: scenes.hosts, ask.Attach: broken})
     app.session.begin()
     async with app.run_test(size=SMALL) as pilot:
-        await pilot.press(*"attach", "space", "x", "enter")
+        await pilot.press(*":attach", "space", "x", "enter")
         await app.workers.wait_for_complete()
         app.session.tasks[-1].join(5)
         app.main.redraw()
@@ -413,7 +424,7 @@ async def test_a_verb_that_breaks_leaves_the_screen_standing() -> None:
     app, _ = staged({ask.Top: scenes.hosts, ask.Attach: broken})
     app.session.begin()
     async with app.run_test(size=SMALL) as pilot:
-        await pilot.press(*"attach", "space", "x", "enter")
+        await pilot.press(*":attach", "space", "x", "enter")
         app.session.tasks[-1].join(5)
         app.main.redraw()
         await pilot.pause()

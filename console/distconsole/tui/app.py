@@ -30,6 +30,7 @@ from distconsole.config.shortcuts import startup_file
 from distconsole.model import requests as ask
 from distconsole.operations import perform
 from distconsole.operations.last_resort import STDERR, WRITE_SECONDS, LastResort
+from distconsole.tui.chrome import Mode
 from distconsole.tui.main_screen import SHORT_LINES, ConsoleScreen
 from distconsole.tui.prompt.keys import PROMPT_VERBS
 from distconsole.tui.prompt.shortcuts import Shortcuts, user_shortcuts
@@ -68,12 +69,12 @@ class ConsoleApp(LowOverheadApp[int]):
 
     CSS_PATH = "app.tcss"
     TITLE = "distconsole"
-    AUTO_FOCUS: ClassVar[str | None] = "#prompt"
+    AUTO_FOCUS: ClassVar[str | None] = None
     VERTICAL_BREAKPOINTS = [(0, "-short"), (SHORT_LINES, "-tall")]  # noqa: RUF012 - as App has it
     BINDINGS: ClassVar[list[BindingType]] = [
         # Textual's own would leave at once, also where the key was given another meaning.
         Binding("ctrl+q", "press('ctrl+q')", "Quit", show=False, priority=True),
-        Binding("escape", "screen.swap_focus", "Prompt/view", show=False),
+        Binding("escape", "screen.step_back", "Back", show=False),
         Binding("ctrl+c", "screen.interrupt", "Cancel", show=False, system=True),
     ]
 
@@ -142,9 +143,13 @@ class ConsoleApp(LowOverheadApp[int]):
         """Take what happened; the rest of an answer goes nowhere else."""
         if isinstance(event, events.Key) and not event.is_forwarded:
             for key in self.main.question.rest.take(event):
-                await super().on_event(key)
-        else:
-            await super().on_event(event)
+                self.hurry()
+                if len(self.screen_stack) > 1 or not self.main.take_key(key):
+                    await super().on_event(key)
+            return
+        if isinstance(event, events.Paste) and self.main.mode is Mode.VIEW:
+            self.main.prompt.focus()
+        await super().on_event(event)
 
     def on_mount(self) -> None:
         self._screen_loop = asyncio.get_running_loop()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from enum import StrEnum
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
@@ -30,6 +32,26 @@ PRESSES = "presses"
 
 
 MAX_LABEL = 24
+
+
+class Mode(StrEnum):
+    """Who gets the keys that are pressed."""
+
+    VIEW = "VIEW"
+    PROMPT = "PROMPT"
+    FORM = "FORM"
+    ASK = "ASK"
+
+
+WAYS = {
+    Mode.VIEW: (),
+    Mode.PROMPT: (("escape", "Esc", "view"), ("tab", "Tab", "complete")),
+    Mode.FORM: (("escape", "Esc", "view"), ("tab", "Tab", "next"), ("space", "Space", "choose")),
+    Mode.ASK: (("enter", "Enter", "yes"), ("escape", "Esc", "no")),
+}
+"""What the line of keys begins with, besides keys that type lines: what a click presses, name, label."""
+FIRST = ("help", "", "back")
+"""Lines whose keys come next: the way to everything that there is no room for, and out."""
 HEAT_KEYS = ("heat", "lines filter")
 """How the lines of keys begin that are about the heat map."""
 EDGE = 1
@@ -83,45 +105,51 @@ def small_content(size: Size) -> Content | None:
 def keys_content(
     keymap: Keymap,
     view: str,
+    mode: Mode,
     *,
-    inside: bool,
     width: int,
     replayed: bool = False,
     goes_on: bool = True,
     heat: bool = False,
+    outermost: bool = True,
 ) -> Content:
-    """Return the keys that help in ``view``, where letters work only ``inside``; with ``heat`` those of the map first."""
+    """Return the mode, and the keys that help in it in ``view``; with ``heat`` those of the map come first."""
     tabs = {tab.line for tab in keymap.tabs}
     able = [key for key in keymap.keys if key.line not in tabs]
     shown = [key for key in able if not key.views or view in key.views]
     shown = [key for key in shown if goes_on or not key.line.startswith("stop ")]
-    # There is always room for the way to everything that there is no room for.
-    shown.sort(key=lambda key: key.line != "help")
     if heat:
         shown.sort(key=lambda key: not key.line.startswith(HEAT_KEYS))
     letters = [*(keymap.moving if replayed else ()), *(key for key in shown if key.inside)]
     others = [key for key in shown if not key.inside]
-    if inside:
-        others[1:1] = letters
-    else:
-        others += letters
-    where = "to the prompt" if inside else "into the view"
-    content = _clickable("escape", f" [$text-accent]Esc[/] {where} ")
-    for key in others:
-        entry = _entry(key, usable=inside or not key.inside)
+    keys = {Mode.VIEW: [*letters, *others], Mode.ASK: []}.get(mode, others)
+    keys.sort(key=lambda key: key.line not in FIRST)
+    once: dict[str, Key] = {}
+    for key in keys:
+        once.setdefault(key.line, key)
+    if outermost and "back" in once:
+        once["back"] = replace(once["back"], label="leave")
+    entries = [_named(*way) for way in WAYS[mode]] + [_entry(key) for key in once.values()]
+    if mode is Mode.PROMPT and letters:
+        entries.append(Content.styled(" │ in the view:", "$text-muted"))
+        entries += [Content.styled(f" {key.shown} {key.label} ", "$text-muted") for key in letters]
+    content = Content.from_markup(f"[$text-accent][bold reverse] {mode} [/][/] ")
+    for entry in entries:
         if content.cell_length + entry.cell_length > width:
             break
         content = Content.assemble(content, entry)
     return content
 
 
-def _entry(key: Key, *, usable: bool) -> Content:
-    name, label = key.shown.replace("[", r"\["), key.label
+def _entry(key: Key) -> Content:
     # The label may be anybody's.
-    label = label if len(label) <= MAX_LABEL else f"{label[: MAX_LABEL - 1]}…"
-    label = label.replace("[", r"\[")
-    colours = ("$text-accent", "$foreground") if usable else ("$text-muted", "$text-muted")
-    return _clickable(key.key, f" [{colours[0]}]{name}[/] [{colours[1]}]{label}[/] ")
+    label = key.label if len(key.label) <= MAX_LABEL else f"{key.label[: MAX_LABEL - 1]}…"
+    return _named(key.key, key.shown, label)
+
+
+def _named(key: str, name: str, label: str) -> Content:
+    name, label = name.replace("[", r"\["), label.replace("[", r"\[")
+    return _clickable(key, f" [$text-accent]{name}[/] {label} ")
 
 
 class TimeBar(Words):

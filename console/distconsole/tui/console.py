@@ -33,6 +33,9 @@ class Console(Protocol):
     def show_view(self, name: str) -> None:
         """Put the view called ``name`` on the screen."""
 
+    def step_back(self) -> bool:
+        """Go to what was shown before this page or view; return whether there was anything."""
+
     def redraw(self) -> None:
         """Draw at once, whatever was drawn before."""
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from textual import events, on
 from textual.app import App, ComposeResult
-from textual.containers import Vertical
+from textual.containers import Horizontal, Vertical
+from textual.widget import Widget
 
 from distconsole.config.paths import state_dir
 from distconsole.errors import ConsoleError
@@ -22,6 +23,7 @@ from distconsole.runs.conditions.load_fields import LoadRow
 from distconsole.text.demo import demo_lines
 from distconsole.tui.chrome import (
     PRESSES,
+    Mode,
     TimeBar,
     keys_content,
     small_content,
@@ -41,7 +43,10 @@ from distconsole.tui.terminal.low_overhead import PunctualScreen
 from distconsole.tui.theme.appearance import Appearance
 from distconsole.tui.verbs import CommandDispatcher
 from distconsole.tui.view_switcher import ViewSwitcher
+from distconsole.tui.views.check import CheckView
 from distconsole.tui.views.cluster import ClusterView, load_rows_of
+from distconsole.tui.views.launch import HostTable
+from distconsole.tui.views.launch_fields import FieldRow
 from distconsole.tui.views.run import RunView
 from distconsole.tui.views.runs import RunsView
 from distconsole.tui.views.transcript import TranscriptView
@@ -52,6 +57,10 @@ from distconsole.tui.widgets.offer_list import OfferList
 TICKS_PER_SECOND = 10
 SHORT_LINES = 30
 """A screen of fewer lines gives the transcript's tail less."""
+SIGN = "\u276f"
+"""Stands before the prompt."""
+UNVISITED = ("help", "launch")
+"""Views to which one does not go back."""
 
 
 DEMO_OVER = "the demo is over and its nodes are gone; its run stays here to be looked at"
@@ -93,6 +102,8 @@ class ConsoleScreen(PunctualScreen):
         self.dispatcher = CommandDispatcher(self)
         self._title_line = Words(id="title")
         self._around: tuple[object, ...] = ()
+        self._trail: list[str] = []
+        """The views to which one goes back, the last one first."""
 
     def compose(self) -> ComposeResult:
         yield self._title_line
@@ -101,7 +112,9 @@ class ConsoleScreen(PunctualScreen):
         yield TimeBar(id="time")
         with Vertical(id="bottom"):
             yield Said(id="said")
-            yield from (self._offers, self.question, self.prompt, Words(id="keys"))
+            yield from (self._offers, self.question)
+            yield Horizontal(Words(SIGN, id="prompt-sign"), self.prompt, id="prompt-line")
+            yield Words(id="keys")
 
     def on_mount(self) -> None:
         self._appearance.begin(self.redraw)
@@ -114,7 +127,8 @@ class ConsoleScreen(PunctualScreen):
         if not isinstance(request, ask.Demo | ask.Replay):
             # What it needs is loaded while the first screen stands there already.
             self.call_after_refresh(self.session.look_at_hosts)
-        self.prompt.focus()
+        self._trail.clear()
+        self.call_after_refresh(self.focus_view)
         self.set_interval(1 / TICKS_PER_SECOND, self.tick)
         self.call_after_refresh(self.dispatcher.prompt_verbs.begin, self._startup)
 
@@ -122,8 +136,48 @@ class ConsoleScreen(PunctualScreen):
     def view(self) -> str:
         return self.views.view
 
+    @property
+    def mode(self) -> Mode:
+        """Who gets the keys that are pressed."""
+        focused = self.focused
+        if focused is self.prompt:
+            return Mode.PROMPT
+        if focused is self.question:
+            return Mode.ASK
+        in_field = focused is not None and any(
+            isinstance(each, FieldRow) for each in focused.ancestors
+        )
+        return Mode.FORM if in_field else Mode.VIEW
+
+    @property
+    def focus_chain(self) -> list[Widget]:
+        """Tab goes through the panels of the view; the prompt has a key of its own."""
+        shown = self.views.shown
+        return [each for each in super().focus_chain if shown in each.ancestors_with_self]
+
     def show_view(self, name: str) -> None:
-        inside = self.views.has_focus_inside
+        before = self.view
+        if name != before:
+            again = (name, before, *UNVISITED)
+            self._trail = [each for each in self._trail if each not in again]
+            self._trail += [] if before in UNVISITED else [before]
+        self._turn_to(name)
+
+    def step_back(self) -> bool:
+        """Go to what was shown before this page or view; return whether there was anything."""
+        check, run = self.query_one(CheckView), self.query_one(RunView)
+        if self.view == "check" and check.step_back():
+            return True
+        if self.view == "run" and run.shows_heat:
+            self.run_command("heat", quiet=True)
+            return True
+        if self._trail:
+            self._turn_to(self._trail.pop())
+            return True
+        return False
+
+    def _turn_to(self, name: str) -> None:
+        inside = self.mode in (Mode.VIEW, Mode.FORM)
         self.views.turn_to(name)
         self.views.forget_drawn()
         if name == "runs":
@@ -138,7 +192,7 @@ class ConsoleScreen(PunctualScreen):
         """Let keys go into the view, where they do not go there already."""
         if self.focused is not None and self.views.shown in self.focused.ancestors_with_self:
             return  # such as to a list that was asked for while the view was not on the screen yet
-        self.set_focus(self.views.first_focusable() or self.prompt)
+        self.set_focus(self.views.first_focusable())
 
     def redraw(self) -> None:
         self.views.forget_drawn()
@@ -183,40 +237,55 @@ class ConsoleScreen(PunctualScreen):
             self.dispatcher.press(key)
         return key is not None
 
+    def take_key(self, event: events.Key) -> bool:
+        """Do what a key means in the view before the next one comes, which may be meant for the prompt then."""
+        mode = self.mode
+        if mode is Mode.PROMPT:
+            self.prompt.keys_to_come += 1
+        return mode is Mode.VIEW and self.press(event.key)
+
     def on_key(self, event: events.Key) -> None:
-        if self.press(event.key, letters=self.views.has_focus_inside):
+        if self.press(event.key, letters=False):
             event.stop()
             event.prevent_default()
 
     @on(events.Click, "#title, #keys")
     def press_clicked(self, event: events.Click) -> None:
         key = event.style.meta.get(PRESSES)
-        if key == "escape":
-            self.action_swap_focus()
-        elif key:
-            self.press(key)
+        if key:
+            self.app.simulate_key(key)
 
-    def action_swap_focus(self) -> None:
-        if self.focused is self.prompt:
+    def action_step_back(self) -> None:
+        """Leave the prompt, else the field, else the page or the view; never the console."""
+        if self.mode is Mode.PROMPT:
+            if self.view != "launch":
+                self.prompt.give_up()
             self.focus_view()
-        else:
-            self.prompt.focus()
+        elif self.mode is Mode.FORM:
+            self.query_one(HostTable).focus()
+        elif not self.step_back():
+            self.prompt.tell("nothing to go back to: q leaves distconsole")
 
     @on(OfferList.Chosen)
     def take_offer(self, event: OfferList.Chosen) -> None:
         self.prompt.choose(event.index)
 
     @on(Question.Over)
-    def back_to_prompt(self) -> None:
-        """Where nothing has the focus, the prompt has."""
-        if self.focused is None:
-            self.prompt.focus()
+    def back_to_view(self) -> None:
+        """Give the keys to what is on the screen: another view may be than when the question came."""
+        if self.mode is Mode.VIEW:
+            self.focus_view()
 
     @on(Prompt.Entered)
     def run_typed(self, event: Prompt.Entered) -> None:
-        if event.value.strip():
-            self.prompt.keep(event.value)
-            self.run_command(event.value.strip())
+        line = event.value.strip().lstrip(":").lstrip()
+        if not (self.prompt.value or self.prompt.keys_to_come):
+            self.focus_view()
+        if line:
+            self.prompt.keep(line)
+            self.run_command(line)
+            if self.prompt.meant:
+                self.prompt.focus()
 
     @on(Prompt.Changed, "#prompt")
     def follow_prompt(self, event: Prompt.Changed) -> None:
@@ -251,7 +320,7 @@ class ConsoleScreen(PunctualScreen):
         line.show(DEMO_OVER if task.demo_end else demo_lines(task.demo_step)[0])
         if self.view == "check" and task.run.plan is not None and not task.followed:
             task.followed = True
-            self.show_view("run")
+            self._turn_to("run")
 
     def _look(self) -> None:
         """Say what has come of the conditions that are watched, and ring for it."""
@@ -279,18 +348,30 @@ class ConsoleScreen(PunctualScreen):
         past = shown if isinstance(shown, ReplayTask) else None
         self.query_one(TimeBar).show_past(past)
         task, hosts, going = session.load_task, session.hosts, len(session.going)
-        inside, told = self.views.has_focus_inside, task.version if task else -1
+        mode, told = self.mode, task.version if task else -1
         stoppable = bool(session.shown_run_name())
         heat = view == "run" and self.query_one(RunView).shows_heat
-        seen = (view, inside, size, going, len(hosts), told, bool(past), stoppable, heat)
+        seen = (
+            view,
+            mode,
+            size,
+            going,
+            len(hosts),
+            told,
+            bool(past),
+            stoppable,
+            heat,
+            *self._trail,
+        )
         if seen == self._around:
             return
         self._around = seen
         lost = sum(1 for host in hosts if task is not None and task.load.lost_because(host))
         keymap = self.shortcuts.keymap
         self._title_line.show(title_content(keymap, view, len(hosts), lost, going, size.width))
-        about = {"inside": inside, "replayed": bool(past), "goes_on": stoppable, "heat": heat}
-        keys = keys_content(keymap, view, width=size.width, **about)
+        about = {"replayed": bool(past), "goes_on": stoppable, "heat": heat}
+        about["outermost"] = not self._trail
+        keys = keys_content(keymap, view, mode, width=size.width, **about)
         self.query_one("#keys", Words).show(small_content(size) or keys)
 
 

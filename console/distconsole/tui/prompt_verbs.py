@@ -132,6 +132,30 @@ class PromptVerbs:
             self._cancel(job)
         return job is not None
 
+    def ask_to_leave(self) -> None:
+        """Leave; while something goes on say what becomes of it, and ask first."""
+        console = self._console
+        details = [
+            f"{task.run.run or task.line} "
+            + (
+                "goes on; 'distconsole attach' shows it again"
+                if task.verb.outlives
+                else "is stopped"
+            )
+            for task in console.session.going
+        ]
+        runs = [job for job in self.jobs if job.task.is_run]
+        details += [f"[{job.number}] {job.line} is ended" for job in self.jobs if job not in runs]
+        if details:
+            danger = Danger("Leave distconsole?", tuple(dict.fromkeys(details)), "leave")
+            console.query_one(Question).ask(Asked(danger, self._leave_if))
+        else:
+            console.leave()
+
+    def _leave_if(self, yes: bool) -> None:
+        if yes:
+            self._console.leave()
+
     def now_text(self, width: int) -> str:
         """What goes on in ``width`` cells, with the way out; how it was asked for gives way first, then what it is at."""
         able = [job for job in self.jobs if job.ending is not Ending.NOT]

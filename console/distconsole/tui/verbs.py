@@ -93,6 +93,8 @@ class CommandDispatcher:
         line = self._filled(key.line)
         if line is None:
             self._say(f"{key.shown} ({key.label}): nothing here to do that to")
+        elif not line:
+            console.query_one(Prompt).focus()
         elif key.asks:
             console.query_one(Prompt).offer(line)
         else:
@@ -137,6 +139,10 @@ class CommandDispatcher:
         match words:
             case ["quit"]:
                 console.leave()
+            case ["back"] if console.step_back():
+                pass
+            case ["back"] | ["back", "all"]:
+                self.prompt_verbs.ask_to_leave()
             case ["view", name] if name in VIEWS:
                 console.show_view(name)
             case ["view", name] if console.session.choose_run(name) is not None:

@@ -69,12 +69,6 @@ class ViewSwitcher(ContentSwitcher):
         return self.query_one(f"#{self.view}")
 
     @property
-    def has_focus_inside(self) -> bool:
-        """Whether keys go into the view, and not to the prompt or a question."""
-        focused = self.screen.focused
-        return focused is not None and self in focused.ancestors
-
-    @property
     def is_replayed(self) -> bool:
         return isinstance(self.shown_task, ReplayTask)
 

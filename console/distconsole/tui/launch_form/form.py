@@ -66,6 +66,8 @@ class LaunchForm(LaunchView):
             self._mirrored = self._prompt.value
         else:
             self._mirror_model()
+        if not self.lists_last:
+            self.rows()[0].editor.focus()
         self.draw()
 
     def tick(self) -> None:

@@ -20,6 +20,7 @@ from distconsole.tui.terminal.sanitize import one_line
 from distconsole.tui.widgets.offer_list import Offer, OfferList
 
 INVITATION = "a verb, such as: check, run train.py, demo, help"
+WAY_HERE = ": types a verb, such as: check, run train.py, demo, help"
 SEARCHING = "words of a line that was typed before"
 MAX_FOUND = 500
 
@@ -75,11 +76,14 @@ class Prompt(Input):
     class FilesCame(Message):
         """A folder that was slow has answered."""
 
+    keys_to_come = 0
+    """So many were pressed for it that it has not taken yet."""
     _walk: _Walk | None = None
     _put_there = ""
     _place: int | None = None
     _typed = ""
-    _meant = ""
+    meant = ""
+    """The line that Tab takes where there is none."""
     _awaited: str | None = None
     """The line for which a folder was asked that had not answered."""
     _noted: str | None = None
@@ -93,7 +97,7 @@ class Prompt(Input):
         id: str | None = None,  # noqa: A002
     ) -> None:
         super().__init__(
-            placeholder=INVITATION,
+            placeholder=WAY_HERE,
             suggester=_Ghost(history, completer),
             select_on_focus=False,
             id=id,
@@ -110,6 +114,7 @@ class Prompt(Input):
         As bindings they would be done when they have gone up to the application: behind letters
         that were typed later, or, with priority, before those that were typed earlier.
         """
+        self.keys_to_come = max(0, self.keys_to_come - 1)
         actions: dict[str, Callable[[], None]] = {
             "tab": self.action_complete,
             "shift+tab": self.action_back,
@@ -144,16 +149,29 @@ class Prompt(Input):
 
     def mean(self, line: str) -> None:
         """Say that ``line`` was meant: Tab takes it."""
-        self._meant = line
+        self.meant = line
         self._invite()
 
     def tell(self, words: str) -> None:
-        self._meant = ""
+        self.meant = ""
         self.placeholder = words
+
+    def give_up(self) -> None:
+        """Empty the line; what it said is a Tab away."""
+        line = self.value
+        self.action_empty()
+        if line.strip():
+            self.mean(line)
+
+    def on_focus(self) -> None:
+        self._invite()
+
+    def on_blur(self) -> None:
+        self._invite()
 
     def keep(self, line: str) -> None:
         self._history.add(line)
-        self._meant = ""
+        self.meant = ""
         self._invite()
 
     def choose(self, index: int) -> None:
@@ -176,8 +194,8 @@ class Prompt(Input):
         if self._walk is not None:
             self._step(1)
             return
-        if not self.value and self._meant:
-            self.offer(self._meant)
+        if not self.value and self.meant:
+            self.offer(self.meant)
             return
         before, after = self.value[: self.cursor_position], self.value[self.cursor_position :]
         found = self._completer.complete(before)
@@ -232,8 +250,8 @@ class Prompt(Input):
 
     def action_cursor_right(self, select: bool = False) -> None:
         """Go right; behind the end take what is suggested."""
-        if not self.value and self._meant:
-            self.offer(self._meant)
+        if not self.value and self.meant:
+            self.offer(self.meant)
             return
         super().action_cursor_right(select)
 
@@ -312,7 +330,11 @@ class Prompt(Input):
             self._note(f"one line at a time: {len(lines) - 1} more were not pasted")
 
     def _invite(self) -> None:
-        self.placeholder = f"Tab: {self._meant}" if self._meant else INVITATION
+        here = self.has_focus
+        if self.meant:
+            self.placeholder = f"{'' if here else ': and '}Tab: {self.meant}"
+        else:
+            self.placeholder = INVITATION if here else WAY_HERE
 
     def _put(self, line: str, cursor: int | None = None) -> None:
         line = self.validate_value(line)

@@ -23,6 +23,8 @@ CHARACTERS = {
     "dollar_sign": "$",
     "at": "@",
     "slash": "/",
+    "colon": ":",
+    "question_mark": "?",
 }
 """Names that Textual has for keys, as people write them."""
 
@@ -122,6 +124,10 @@ KEYS: tuple[Key, ...] = (
     Key("f10", "theme", "theme", views=("help",)),
     Key("x", "cancel {job}", "cancel", views=("jobs",), inside=True),
     Key("ctrl+q", "quit", "quit"),
+    Key("colon", "", "prompt", views=VIEWS, inside=True),
+    Key("question_mark", "help", "help", views=VIEWS, inside=True),
+    Key("q", "back", "back", views=VIEWS, inside=True),
+    Key("Q", "back all", "leave", views=VIEWS, inside=True),
     Key("S", "screenshot", "screenshot", views=VIEWS, inside=True),
 )
 
@@ -173,6 +179,7 @@ SCREEN_VERBS = {
     "no": "the answer to the question above the prompt",
     "screenshot": "save the screen as an SVG file, in this folder if no FILE is said",
     "theme": "dark, light, contrast or terminal (its own sixteen colours), or any of Textual's; alone takes the next; kept",
+    "back": "to what was shown before; from the first view out of the console, which asks while something goes on; back all: out of it from any view",
     "quit": "leave; a run goes on without the console",
 }
 """Verbs that are about the screen alone and exist only at the prompt."""
@@ -180,7 +187,7 @@ SCREEN_VERBS = {
 PROMPT_VERBS: Mapping[str, str] = {**VERBS, **SCREEN_VERBS}
 """All that the prompt takes, with what each is for: palette, completion and help read it."""
 
-ALIASES = {"exit": "quit", "q": "quit", ":q": "quit", "?": "help"}
+ALIASES = {**dict.fromkeys(("exit", "q", ":q", "q!", "wq", "qa"), "quit"), "?": "help"}
 """What fingers type by themselves."""
 
 SORTS = ("worst", "rank", "ms", "data", "step")

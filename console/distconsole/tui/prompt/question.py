@@ -15,7 +15,7 @@ from textual.content import Content
 from textual.message import Message
 from textual.style import Style
 from textual.widget import Widget
-from textual.widgets import Static
+from textual.widgets import Input, Static
 
 from distconsole.tui.confirmations import Danger
 from distconsole.tui.terminal.sanitize import one_line
@@ -126,7 +126,7 @@ class Question(Static, can_focus=True):
             _keep(event)
 
     def _take(self, event: events.Key) -> None:
-        """Take the answer; give way to letters that are none: a line was begun before the question stood there.
+        """Take the answer; give way to letters that are none where a line was begun before the question stood there.
 
         Its Enter, or a y in it, must not be taken for one: the question waits for ``yes`` at the prompt. All of
         this is done here, in the order in which keys were pressed: a binding comes when others were pressed since.
@@ -138,6 +138,8 @@ class Question(Static, can_focus=True):
             self.answer(event.key in YES)
         elif asked is None or not at_once:
             self._pass_on(event)
+        elif event.is_printable and not isinstance(self._before, Input):
+            self.app.bell()
         elif event.is_printable:
             asked.at_once = False
             self._draw()

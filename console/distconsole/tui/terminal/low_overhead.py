@@ -86,8 +86,12 @@ class LowOverheadApp(App[Result]):
 
     async def on_event(self, event: events.Event) -> None:
         if _is_press(event):
-            self._hurried_until = time.monotonic() + HURRY_SECONDS
+            self.hurry()
         await super().on_event(event)
+
+    def hurry(self) -> None:
+        """Draw at once what comes of a key."""
+        self._hurried_until = time.monotonic() + HURRY_SECONDS
 
     def on_ready(self) -> None:
         """Spare the collector what was made for good, which is most of it: a search of all takes 50 ms and more."""

@@ -156,6 +156,16 @@ class CheckView(Vertical):
         self._lay_out()
         self.call_after_refresh(self._focus_page)
 
+    def step_back(self) -> bool:
+        """Leave the page that stands in place of the findings; return whether there was one."""
+        if self.page is Page.FINDING:
+            self.leave_page()
+        elif self.page is not Page.FINDINGS and not self.is_wide:
+            self.turn_to(Page.FINDINGS)
+        else:
+            return False
+        return True
+
     def _focus_page(self) -> None:
         self.screen.set_focus(self.query_one(f"#{self.page}", Widget))
 

@@ -23,7 +23,8 @@ def keys_table(keys: tuple[Key, ...]) -> list[str]:
     """Return the rows of a table in Markdown: key, label, line, place."""
     rows = ["| key | | types | works |", "|---|---|---|---|"]
     for key in keys:
-        line = f"`{key.line.strip()}`" + (" …" if key.asks else "")
+        line = f"`{key.line.strip()}`" if key.line else "(opens it)"
+        line += " …" if key.asks else ""
         rows.append(f"| `{key.shown}` | {key.label} | {line} | {place_of(key)} |")
     return rows
 
