@@ -70,12 +70,15 @@ async def test_whatever_fingers_type_to_leave_leaves(word: str) -> None:
         assert not app.is_running
 
 
-async def test_the_exit_code_of_attach_is_that_of_the_run() -> None:
+async def test_the_exit_code_of_attach_is_that_of_the_run_and_its_end_is_said() -> None:
     app, stage = staged(SCENES | {ask.Attach: scenes.failing}, request=ATTACH)
     async with on_screen(app, stage):
         pass
     assert app.session.first is not None
     assert app.session.first.exit_code == 1
+    (farewell,) = app.session.farewell()
+    assert farewell.startswith(f"{scenes.RUN} failed")
+    assert farewell.endswith(f"; distconsole report {scenes.RUN}")
 
 
 async def test_the_demo_goes_from_its_check_to_its_run_by_itself() -> None:

@@ -10,6 +10,7 @@ from textual.events import Key
 
 from distconsole.grammar import Vocabulary
 from distconsole.model import requests as ask
+from distconsole.operations.control import Command, StopReason, Wish
 from distconsole.tui.chrome import Mode
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt.question import REST_SECONDS, Question, RestOfAnswer
@@ -171,6 +172,21 @@ async def test_f8_asks_before_it_stops_a_run_and_says_what_it_will_do() -> None:
         await settled(app, stage, pilot)
         assert ask.Stop(run=scenes.RUN) in stage.asked
         assert app.main.mode is Mode.VIEW
+
+
+async def test_a_run_of_this_console_is_stopped_by_its_own_task_which_knows_its_hosts() -> None:
+    keep_run()
+    app, stage = staged(SCENES | {ask.Run: scenes.training})
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "run train.py")
+        control = stage.controls[-1]
+        await pilot.press("f8")
+        await asked(app, stage, pilot)
+        await pilot.press("enter")
+        await until(pilot, lambda: control.asked is not None)
+        assert control.asked == Command(Wish.STOP, StopReason.STOP)
+        assert not any(isinstance(request, ask.Stop) for request in stage.asked)
+        assert f"stopping {scenes.RUN}" in app.session.transcript.text()
 
 
 @pytest.mark.parametrize("no", ["escape", "n"])

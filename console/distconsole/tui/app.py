@@ -54,6 +54,7 @@ AS_BEFORE = (
 )
 """No mouse, no pasting, no sizes and no focus are told, lines wrap; keys, screen and cursor as they were."""
 
+SUSPENDED = "distconsole is suspended; runs go on without it; 'fg' brings it back"
 FINDING = "a verb, a key, or words of what it does; Enter takes it, Escape goes back"
 
 
@@ -75,6 +76,7 @@ class ConsoleApp(LowOverheadApp[int]):
         # Textual's own would leave at once, also where the key was given another meaning.
         Binding("ctrl+q", "press('ctrl+q')", "Quit", show=False, priority=True),
         Binding("escape", "screen.step_back", "Back", show=False),
+        Binding("ctrl+z", "suspend_process", show=False, priority=True),
         Binding("ctrl+c", "screen.interrupt", "Cancel", show=False, system=True),
     ]
 
@@ -129,10 +131,8 @@ class ConsoleApp(LowOverheadApp[int]):
             finally:
                 going = session.end()
         with contextlib.suppress(OSError):  # the terminal is gone
-            lines = [
-                f"{run} goes on without the console: distconsole attach {run}" for run in going
-            ]
-            for line in (*lines, *session.demo_words()):
+            stay = (f"{run} goes on without the console: distconsole attach {run}" for run in going)
+            for line in (*stay, *session.demo_words(), *session.farewell()):
                 print(line, flush=True)  # noqa: T201
         return app.return_code or code
 
@@ -148,7 +148,7 @@ class ConsoleApp(LowOverheadApp[int]):
                     await super().on_event(key)
             return
         if isinstance(event, events.Paste) and self.main.mode is Mode.VIEW:
-            self.main.prompt.focus()
+            self.main.prompt.open()
         await super().on_event(event)
 
     def on_mount(self) -> None:
@@ -156,7 +156,7 @@ class ConsoleApp(LowOverheadApp[int]):
 
     def on_resize(self) -> None:
         """Draw anew: what fits depends on the size. A screen is told of its size by each layout, too."""
-        self.main.call_after_refresh(self.main.redraw)
+        self.main.settle()
 
     def leaving(self) -> Leaving:
         """Leave when told to end, or when the terminal is closed, and restore it; asked again, at any price."""
@@ -186,6 +186,19 @@ class ConsoleApp(LowOverheadApp[int]):
 
     def action_press(self, pressed: str) -> None:
         self.main.press(pressed)
+
+    def action_suspend_process(self) -> None:
+        """Give the terminal back to the shell until that goes on with it."""
+        driver, say = self._driver, self.session.transcript.say
+        if driver is None or not driver.can_suspend or os.getpgrp() == os.getsid(0):
+            say("Ctrl+Z: there is no shell to go back to; Ctrl+Q leaves, and runs go on")
+            return
+        with self.suspend():
+            sys.stdout.write(f"{SUSPENDED}\n")
+            sys.stdout.flush()
+            os.killpg(0, signal.SIGTSTP)
+        self.action_draw_anew()
+        say("the console goes on; runs did so meanwhile")
 
     def action_command_palette(self) -> None:
         if len(self.screen_stack) == 1:

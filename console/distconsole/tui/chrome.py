@@ -50,7 +50,7 @@ WAYS = {
     Mode.ASK: (("enter", "Enter", "yes"), ("escape", "Esc", "no")),
 }
 """What the line of keys begins with, besides keys that type lines: what a click presses, name, label."""
-FIRST = ("help", "", "back")
+FIRST = ("help", "", "back", "stop {run}")
 """Lines whose keys come next: the way to everything that there is no room for, and out."""
 HEAT_KEYS = ("heat", "lines filter")
 """How the lines of keys begin that are about the heat map."""

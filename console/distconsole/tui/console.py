@@ -36,6 +36,9 @@ class Console(Protocol):
     def step_back(self) -> bool:
         """Go to what was shown before this page or view; return whether there was anything."""
 
+    def find(self, words: str, step: int = 1) -> None:
+        """Go to the next place on the screen that has ``words``, those of before if empty; raises ConsoleError if there is none."""
+
     def redraw(self) -> None:
         """Draw at once, whatever was drawn before."""
 

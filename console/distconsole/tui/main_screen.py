@@ -13,7 +13,6 @@ from typing import Any
 from textual import events, on
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal, Vertical
-from textual.widget import Widget
 
 from distconsole.config.paths import state_dir
 from distconsole.errors import ConsoleError
@@ -29,6 +28,8 @@ from distconsole.tui.chrome import (
     small_content,
     title_content,
 )
+from distconsole.tui.finding import Finder
+from distconsole.tui.keyboard import KeyScreen
 from distconsole.tui.later import CallOnUiThread, RunLine
 from distconsole.tui.launch_form.form import LaunchForm
 from distconsole.tui.prompt.completer import LineCompleter
@@ -39,19 +40,19 @@ from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.replaying import ReplayTask
 from distconsole.tui.session import ConsoleSession
 from distconsole.tui.tasks import RequestTask
-from distconsole.tui.terminal.low_overhead import PunctualScreen
 from distconsole.tui.theme.appearance import Appearance
 from distconsole.tui.verbs import CommandDispatcher
 from distconsole.tui.view_switcher import ViewSwitcher
 from distconsole.tui.views.check import CheckView
 from distconsole.tui.views.cluster import ClusterView, load_rows_of
 from distconsole.tui.views.launch import HostTable
-from distconsole.tui.views.launch_fields import FieldRow
 from distconsole.tui.views.run import RunView
 from distconsole.tui.views.runs import RunsView
 from distconsole.tui.views.transcript import TranscriptView
 from distconsole.tui.watches import Watches
-from distconsole.tui.widgets.lines import Line, Said, Words
+from distconsole.tui.widgets.line_table import LineTable
+from distconsole.tui.widgets.lines import Line, Words
+from distconsole.tui.widgets.messages import Messages
 from distconsole.tui.widgets.offer_list import OfferList
 
 TICKS_PER_SECOND = 10
@@ -66,7 +67,7 @@ UNVISITED = ("help", "launch")
 DEMO_OVER = "the demo is over and its nodes are gone; its run stays here to be looked at"
 
 
-class ConsoleScreen(PunctualScreen):
+class ConsoleScreen(KeyScreen):
     """The console, as a person sees it."""
 
     def __init__(
@@ -102,6 +103,7 @@ class ConsoleScreen(PunctualScreen):
         self.dispatcher = CommandDispatcher(self)
         self._title_line = Words(id="title")
         self._around: tuple[object, ...] = ()
+        self._finder = Finder()
         self._trail: list[str] = []
         """The views to which one goes back, the last one first."""
 
@@ -111,14 +113,13 @@ class ConsoleScreen(PunctualScreen):
         yield self.views
         yield TimeBar(id="time")
         with Vertical(id="bottom"):
-            yield Said(id="said")
+            yield Messages(id="said")
             yield from (self._offers, self.question)
             yield Horizontal(Words(SIGN, id="prompt-sign"), self.prompt, id="prompt-line")
             yield Words(id="keys")
 
     def on_mount(self) -> None:
         self._appearance.begin(self.redraw)
-        self.query_one(Said).forget()
         self.query_one(ClusterView).me = self.session.my_names
         request = self._request
         if verb_of(request).live and not isinstance(request, ask.Top):
@@ -128,32 +129,13 @@ class ConsoleScreen(PunctualScreen):
             # What it needs is loaded while the first screen stands there already.
             self.call_after_refresh(self.session.look_at_hosts)
         self._trail.clear()
-        self.call_after_refresh(self.focus_view)
+        self.call_after_refresh(self.back_to_view)
         self.set_interval(1 / TICKS_PER_SECOND, self.tick)
         self.call_after_refresh(self.dispatcher.prompt_verbs.begin, self._startup)
 
     @property
     def view(self) -> str:
         return self.views.view
-
-    @property
-    def mode(self) -> Mode:
-        """Who gets the keys that are pressed."""
-        focused = self.focused
-        if focused is self.prompt:
-            return Mode.PROMPT
-        if focused is self.question:
-            return Mode.ASK
-        in_field = focused is not None and any(
-            isinstance(each, FieldRow) for each in focused.ancestors
-        )
-        return Mode.FORM if in_field else Mode.VIEW
-
-    @property
-    def focus_chain(self) -> list[Widget]:
-        """Tab goes through the panels of the view; the prompt has a key of its own."""
-        shown = self.views.shown
-        return [each for each in super().focus_chain if shown in each.ancestors_with_self]
 
     def show_view(self, name: str) -> None:
         before = self.view
@@ -184,15 +166,19 @@ class ConsoleScreen(PunctualScreen):
             listing = ask.Runs(where=self.session.where, as_found=True)
             self.session.start(listing, "runs", quiet=True)
         if inside:
-            self.call_after_refresh(self.focus_view)
-        # A view has no size before it was laid out, and what fits depends on it.
-        self.call_after_refresh(self.redraw)
+            self.call_after_refresh(self.back_to_view)
+        self.settle()
 
     def focus_view(self) -> None:
         """Let keys go into the view, where they do not go there already."""
         if self.focused is not None and self.views.shown in self.focused.ancestors_with_self:
             return  # such as to a list that was asked for while the view was not on the screen yet
         self.set_focus(self.views.first_focusable())
+
+    def settle(self) -> None:
+        """Draw twice, once there is room: what a first drawing lays out, a second one fills."""
+        self.call_after_refresh(self.redraw)
+        self.call_after_refresh(self.call_after_refresh, self.redraw)
 
     def redraw(self) -> None:
         self.views.forget_drawn()
@@ -221,33 +207,16 @@ class ConsoleScreen(PunctualScreen):
     def save_screenshot(self, path: str | None) -> str:
         return save_screenshot(self.app, self.view, path)
 
+    def find(self, words: str, step: int = 1) -> None:
+        panel = self.views.panel
+        if panel is not None:
+            self.prompt.tell(self._finder.find(panel, words, step))
+
     def candidates(self, verb: str) -> Iterable[str]:
         return self.completer.candidates(verb) or ()
 
     def leave(self) -> None:
         self.app.exit()
-
-    def press(self, pressed: str, *, letters: bool = True) -> bool:
-        """Type the line of a key, if it has one; ``letters`` says whether those of the view mean something."""
-        keymap = self.shortcuts.keymap
-        key = keymap.of(pressed, self.view)
-        if key is None and letters:
-            key = keymap.inside(pressed, self.view, replayed=self.views.is_replayed)
-        if key is not None:
-            self.dispatcher.press(key)
-        return key is not None
-
-    def take_key(self, event: events.Key) -> bool:
-        """Do what a key means in the view before the next one comes, which may be meant for the prompt then."""
-        mode = self.mode
-        if mode is Mode.PROMPT:
-            self.prompt.keys_to_come += 1
-        return mode is Mode.VIEW and self.press(event.key)
-
-    def on_key(self, event: events.Key) -> None:
-        if self.press(event.key, letters=False):
-            event.stop()
-            event.prevent_default()
 
     @on(events.Click, "#title, #keys")
     def press_clicked(self, event: events.Click) -> None:
@@ -273,7 +242,7 @@ class ConsoleScreen(PunctualScreen):
     @on(Question.Over)
     def back_to_view(self) -> None:
         """Give the keys to what is on the screen: another view may be than when the question came."""
-        if self.mode is Mode.VIEW:
+        if self.mode in (Mode.VIEW, Mode.FORM):
             self.focus_view()
 
     @on(Prompt.Entered)
@@ -285,7 +254,7 @@ class ConsoleScreen(PunctualScreen):
             self.prompt.keep(line)
             self.run_command(line)
             if self.prompt.meant:
-                self.prompt.focus()
+                self.prompt.open()
 
     @on(Prompt.Changed, "#prompt")
     def follow_prompt(self, event: Prompt.Changed) -> None:
@@ -300,6 +269,14 @@ class ConsoleScreen(PunctualScreen):
     @on(Prompt.Interrupted)
     def action_interrupt(self) -> None:
         self.dispatcher.interrupt()
+
+    @on(LineTable.Chosen)
+    def open_row(self) -> None:
+        """Open what a view has no page for."""
+        if self.view == "run":
+            self.press("l")
+        elif self.view == "cluster":
+            self.prompt.tell("c checks this host; :filter, :sort and :group choose the rows")
 
     @on(RunsView.Opened)
     def open_run(self, event: RunsView.Opened) -> None:
@@ -343,7 +320,8 @@ class ConsoleScreen(PunctualScreen):
             self.query_one(TranscriptView).add(lines)
         room = 2 if size.height < SHORT_LINES else 3
         now = self.dispatcher.prompt_verbs.now_text(size.width - 2)
-        self.query_one(Said).add(session.transcript.newest(), now, room)
+        said = session.transcript.newest() if view != "transcript" else []
+        self.query_one(Messages).add(said, now, room, session.clocks.monotonic())
         shown = self.views.shown_task
         past = shown if isinstance(shown, ReplayTask) else None
         self.query_one(TimeBar).show_past(past)

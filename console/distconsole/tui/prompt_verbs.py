@@ -28,7 +28,7 @@ from distconsole.tui.tasks import RequestTask
 from distconsole.tui.terminal.sanitize import one_line
 from distconsole.tui.views.jobs import JobsView
 from distconsole.tui.views.transcript import TranscriptView
-from distconsole.tui.widgets.lines import Said
+from distconsole.tui.widgets.messages import Messages
 
 MIN_LINE_CELLS = 24
 """How it was asked for is never shorter than this."""
@@ -57,7 +57,7 @@ class PromptVerbs:
             case ["save", *rest] if len(set(rest) - {"--yes", "-y"}) <= 1:
                 self._save([word for word in rest if word not in ("--yes", "-y")], rest)
             case ["clear"]:
-                self._console.query_one(Said).forget()
+                self._console.query_one(Messages).forget()
                 self._console.query_one(TranscriptView).forget()
                 self._console.session.transcript.forget()
             case ["screenshot"]:
@@ -102,7 +102,7 @@ class PromptVerbs:
         place, verb = self._console.session.transcript.place, verb_of(request)
         if getattr(request, "json", False) and verb.live:
             self._say("the screen shows it; --json is for programs: 'export RUN' prints the same")
-        if not (verb.asks or verb.writes):
+        if not (verb.asks or verb.writes or isinstance(request, ask.Stop)):
             then(self._console.session.start(request, line))
             return
 
@@ -111,10 +111,17 @@ class PromptVerbs:
                 meant, danger = assess(request, self._console.session.clocks.unix())
             except ConsoleError as error:
                 return partial(self.fail, line, error, place)
-            start = self._console.session.start
-            return partial(self._if_wanted, danger, lambda: then(start(meant, line)))
+            danger = danger if verb.asks or verb.writes else None
+            return partial(self._if_wanted, danger, lambda: self._begin(meant, line, then))
 
         run_in_thread(self._console.post_message, work, "weigh")
+
+    def _begin(self, request: ask.Request, line: str, then: Callable[[RequestTask], None]) -> None:
+        if isinstance(request, ask.Stop) and self._console.session.stop_own(request):
+            doing = "killing" if request.grace_seconds == 0 else "stopping"
+            self._say(f"{doing} {request.run}")
+        else:
+            then(self._console.session.start(request, line))
 
     def fail(self, line: str, error: ConsoleError, place: str = "") -> None:
         """Say what is wrong with ``line``, which may stand at ``place`` in a file, and have the right one ready."""

@@ -23,13 +23,14 @@ from distconsole.model import requests as ask
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import Event
 from distconsole.model.verbs import RunRole, verb_of
-from distconsole.operations import Control, perform
+from distconsole.operations import Control, StopReason, perform
 from distconsole.operations.judging import my_names
 from distconsole.operations.stored.newest import name_run
 from distconsole.runs.conditions.condition_fields import condition_fields
 from distconsole.session import Session, open_session
 from distconsole.text.demo import demo_lines
 from distconsole.text.ringing import notifier_for
+from distconsole.text.run import note_text
 from distconsole.tui.launch_form.plan_preview import PlanPreview
 from distconsole.tui.prompt.completion_index import CompletionIndex, checks_by_id
 from distconsole.tui.prompt.keys import ALIASES, SCREEN_VERBS
@@ -274,6 +275,30 @@ class ConsoleSession:
         """Return the run that is shown if it goes on, else nothing."""
         task = self.shown_run()
         return task.run.run if task is not None and task.goes_on else ""
+
+    def stop_own(self, request: ask.Stop) -> bool:
+        """Stop the run if it was started here: its own task knows the way to its hosts. Return whether it was."""
+        for task in self.going:
+            if task.verb.role is RunRole.RECORDS and task.run.run == request.run:
+                if request.grace_seconds == 0:
+                    task.control.kill(StopReason.STOP)
+                else:
+                    task.control.stop(StopReason.STOP, request.grace_seconds)
+                return True
+        return False
+
+    def farewell(self) -> list[str]:
+        """Return what became of the runs that were followed to their end, in lines."""
+        return [
+            f"{words}; distconsole report {task.run.run}"
+            for task in self.live_runs
+            if task.run.end is not None
+            and (
+                words := note_text(
+                    task.run.end, None if task.run.steps is None else task.run.steps + 1
+                )
+            )
+        ]
 
     def look_at_hosts(self) -> None:
         self.start(ask.Top(where=self.where), "top", quiet=True)

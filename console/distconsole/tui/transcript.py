@@ -14,7 +14,7 @@ from distconsole.tui.terminal.sanitize import one_line
 MAX_SHOWN_LINES = 2000
 MAX_KEPT_LINES = 20_000
 """So many can be saved."""
-MAX_NEWEST_LINES = 10
+MAX_NEWEST = 10
 
 HELP_IN_SHELL = re.compile(r"see 'distconsole( [a-z]+)? --help'")
 COLOURS = re.compile(r"\x1b\[[0-9;:]*m")
@@ -46,10 +46,11 @@ class Voice:
 
     def error(self, error: ConsoleError) -> None:
         place = f"{self.place}: " if self.place else ""
-        self.say(f"{self.paint_err('error:', 'red', 'bold')} {place}{error.message}")
+        words = f"{self.paint_err('error:', 'red', 'bold')} {place}{error.message}"
         if error.hint:
             hint = HELP_IN_SHELL.sub(lambda found: f"see 'help{found[1] or ''}'", error.hint)
-            self.say(f"{self.paint_err('hint:', 'cyan')} {hint}")
+            words += f"\n{self.paint_err('hint:', 'cyan')} {hint}"
+        self.say(words)
 
     def status(self, line: str, *, old_after: float | None = None) -> None:
         self.now = line
@@ -65,7 +66,7 @@ class Transcript(Voice):
         super().__init__(self)
         self._lock = threading.Lock()
         self._fresh: deque[str] = deque(maxlen=MAX_SHOWN_LINES)
-        self._newest: deque[str] = deque(maxlen=MAX_NEWEST_LINES)
+        self._newest: deque[str] = deque(maxlen=MAX_NEWEST)
         self._kept: deque[str] = deque(maxlen=MAX_KEPT_LINES)
         self._speaker: Voice = self
 
@@ -80,7 +81,7 @@ class Transcript(Voice):
         """Add what ``voice`` says; not among the newest lines if it is not ``shown`` there."""
         with self._lock:
             if voice.title and voice is not self._speaker:
-                self._put([f"\x1b[2m{voice.title}\x1b[0m"], shown=shown)
+                self._put([f"\x1b[2m{voice.title}\x1b[0m"], shown=False)
             if voice.title:
                 self._speaker = voice
             self._put(lines, shown=shown)
@@ -94,7 +95,7 @@ class Transcript(Voice):
             self._newest.append(line)
 
     def newest(self) -> list[str]:
-        """Return those that came since the last call and are shown below every view."""
+        """Return the messages, of a line or more, that came since the last call and are shown below every view."""
         return self._take(self._newest)
 
     def _take(self, queue: deque[str]) -> list[str]:
@@ -117,6 +118,6 @@ class Transcript(Voice):
     def _put(self, lines: Iterable[str], *, shown: bool) -> None:
         lines = list(lines)
         if shown:
-            self._newest.extend(lines)
+            self._newest.append("\n".join(lines))
         self._fresh.extend(lines)
         self._kept.extend(lines)

@@ -10,6 +10,7 @@ from distconsole.expression import ExpressionError
 from distconsole.grammar import VERBS
 from distconsole.grammar.secrets import mask_secrets
 from distconsole.model import requests as ask
+from distconsole.operations.control import Wish
 from distconsole.tui.console import Console
 from distconsole.tui.launch_form.form import LaunchForm
 from distconsole.tui.prompt.input import Prompt
@@ -25,10 +26,17 @@ from distconsole.tui.views.jobs import JobsView
 from distconsole.tui.views.logs import LogsView
 from distconsole.tui.views.run import RunView
 from distconsole.tui.views.runs import RunsView
+from distconsole.tui.widgets.messages import SHOWN_SECONDS
+
+RUN_LINES = ("run", "logs")
+"""Views in which the lines of the run are searched, not what is on the screen."""
 
 
 class CommandDispatcher:
     """Does lines and keys on ``console``."""
+
+    _interrupted = float("-inf")
+    """When Ctrl-C was pressed last while there was nothing to interrupt."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -36,7 +44,7 @@ class CommandDispatcher:
 
     def run_command(self, line: str, *, quiet: bool = False) -> None:
         if not quiet:
-            self._say(f"\x1b[1m> {mask_secrets(line)}\x1b[0m")
+            self._console.session.transcript.note(f"\x1b[1m> {mask_secrets(line)}\x1b[0m")
         try:
             line = self._console.shortcuts.expand(line)
             if not self._run_on_screen(line):
@@ -94,7 +102,7 @@ class CommandDispatcher:
         if line is None:
             self._say(f"{key.shown} ({key.label}): nothing here to do that to")
         elif not line:
-            console.query_one(Prompt).focus()
+            console.query_one(Prompt).open()
         elif key.asks:
             console.query_one(Prompt).offer(line)
         else:
@@ -117,10 +125,16 @@ class CommandDispatcher:
         if self.prompt_verbs.interrupt():
             return
         console = self._console
+        before, self._interrupted = self._interrupted, console.session.clocks.monotonic()
+        if self._interrupted - before < SHOWN_SECONDS:
+            console.leave()
+            return
         run, keys = console.session.shown_run_name(), console.shortcuts.keymap.keys
         key = next((key for key in keys if key.line == "stop {run}"), None)
         stop = f"{key.shown if key else 'stop RUN'} stops {run} on every host; " if run else ""
-        leave = "Ctrl+Q leaves, and the run goes on" if run else "Ctrl+Q leaves"
+        task = console.session.shown_run()
+        lives = "goes on" if task is None or task.verb.outlives else "is stopped"
+        leave = f"Ctrl+C once more leaves{f', and the run {lives}' if run else ''}"
         self._say(f"nothing was interrupted: {stop}{leave}")
 
     def _show_where_it_belongs(self, task: RequestTask) -> None:
@@ -137,12 +151,8 @@ class CommandDispatcher:
     def _do(self, words: list[str]) -> bool:  # noqa: C901  (one case a verb, nothing nested)
         console = self._console
         match words:
-            case ["quit"]:
-                console.leave()
-            case ["back"] if console.step_back():
-                pass
-            case ["back"] | ["back", "all"]:
-                self.prompt_verbs.ask_to_leave()
+            case ["quit"] | ["back"] | ["back", "all"]:
+                self._go_back(words)
             case ["view", name] if name in VIEWS:
                 console.show_view(name)
             case ["view", name] if console.session.choose_run(name) is not None:
@@ -175,6 +185,12 @@ class CommandDispatcher:
                 return False
         console.redraw()
         return True
+
+    def _go_back(self, words: list[str]) -> None:
+        if words == ["quit"]:
+            self._console.leave()
+        elif words == ["back", "all"] or not self._console.step_back():
+            self.prompt_verbs.ask_to_leave()
 
     def _plots(self, names: list[str]) -> None:
         """Swap curves and error, or choose which curves are shown."""
@@ -236,11 +252,17 @@ class CommandDispatcher:
         if task is None:
             self._say("a check goes on, or there was none: cancel ends it")
             return
-        self._say(f"\x1b[1m> {task.line}\x1b[0m")
+        self._console.session.transcript.note(f"\x1b[1m> {task.line}\x1b[0m")
         self._console.show_view("check")
 
     def _do_lines(self, verb: str, words: list[str]) -> None:
         console, logs = self._console, self._console.query_one(LogsView)
+        if console.view not in RUN_LINES and verb == "find":
+            console.find(" ".join(words))
+            return
+        if console.view not in RUN_LINES and words in (["next"], ["previous"]):
+            console.find("", 1 if words == ["next"] else -1)
+            return
         if verb == "lines" and words[:1] == ["filter"]:
             verb, words = "filter", words[1:]
         task = console.session.shown_run()
@@ -282,9 +304,11 @@ class CommandDispatcher:
 
     def _once_more(self, line: str) -> str:
         """Return ``line``; of a run that is being stopped already it kills what is left."""
-        requests = (task.request for task in self._console.session.tasks if not task.done)
-        stops = (f"stop {request.run}" for request in requests if isinstance(request, ask.Stop))
-        return f"{line} --grace 0" if line in stops else line
+        session = self._console.session
+        requests = (task.request for task in session.tasks if not task.done)
+        stopping = {request.run for request in requests if isinstance(request, ask.Stop)}
+        stopping |= {task.run.run for task in session.going if _stops(task)}
+        return f"{line} --grace 0" if line in {f"stop {run}" for run in stopping} else line
 
     def _run_for(self, line: str) -> str:
         """The run that a key is about: only one that goes on can be stopped."""
@@ -294,3 +318,7 @@ class CommandDispatcher:
             return self._console.query_one(RunsView).run_under_cursor()
         task = self._console.session.shown_run()
         return task.run.run if task is not None else ""
+
+
+def _stops(task: RequestTask) -> bool:
+    return task.control.asked is not None and task.control.asked.wish is Wish.STOP

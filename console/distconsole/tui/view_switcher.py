@@ -23,6 +23,7 @@ from distconsole.tui.views.run import RunView
 from distconsole.tui.views.runs import RunsView
 from distconsole.tui.views.transcript import TranscriptView
 from distconsole.tui.widgets.line_table import LineTable
+from distconsole.tui.widgets.log_tail import LogTail
 
 AGE_SECONDS = 1.0
 """Ages and silences are drawn anew this often, even if nothing came."""
@@ -89,17 +90,28 @@ class ViewSwitcher(ContentSwitcher):
         full = [node for node in usable if not isinstance(node, LineTable) or node.rows]
         return next(iter(full or usable), None)
 
-    def page(self, direction: int) -> None:
-        """Scroll the view by a page, back (-1) or on (1)."""
+    @property
+    def panel(self) -> Widget | None:
+        """What has the keys in the view, or would have them."""
+        focused = self.screen.focused
+        inside = focused is not None and self.shown in focused.ancestors_with_self
+        return focused if inside else self.first_focusable()
+
+    def page(self, direction: int, share: float = 1.0) -> None:
+        """Scroll the panel that has the keys, else the longest, by a page or a share of it, back (-1) or on (1)."""
         inside = self.shown.walk_children(Widget, with_self=True)
         scrolling = [node for node in inside if node.display and node.max_scroll_y > 0]
-        main = max(scrolling, key=lambda node: node.virtual_size.height, default=None)
-        if main is None:
+        longest = max(scrolling, key=lambda node: node.virtual_size.height, default=None)
+        panel = self.panel if self.panel in scrolling else longest or self.panel
+        if panel is None:
             return
-        if hasattr(main, "action_page"):
-            main.action_page(direction)
+        rows = direction * max(1, int((panel.size.height - 2) * share))
+        if isinstance(panel, LineTable):
+            panel.action_move(rows)
+        elif isinstance(panel, LogTail):
+            panel.action_line(rows)
         else:
-            main.scroll_relative(y=direction * main.size.height, animate=False)
+            panel.scroll_relative(y=rows, animate=False)
 
     def forget_drawn(self) -> None:
         self._drawn.clear()

@@ -145,7 +145,7 @@ class Prompt(Input):
     def offer(self, line: str) -> None:
         self._close()
         self._put(line)
-        self.focus()
+        self.open()
 
     def mean(self, line: str) -> None:
         """Say that ``line`` was meant: Tab takes it."""
@@ -156,6 +156,10 @@ class Prompt(Input):
         self.meant = ""
         self.placeholder = words
 
+    def open(self) -> None:
+        """Take the keys at once: the next one is the prompt's."""
+        self.screen.set_focus(self)
+
     def give_up(self) -> None:
         """Empty the line; what it said is a Tab away."""
         line = self.value
@@ -164,10 +168,11 @@ class Prompt(Input):
             self.mean(line)
 
     def on_focus(self) -> None:
-        self._invite()
+        self._invite(here=True)
 
     def on_blur(self) -> None:
-        self._invite()
+        if self.placeholder in (INVITATION, f"Tab: {self.meant}"):  # else what was told since stays
+            self._invite(here=False)
 
     def keep(self, line: str) -> None:
         self._history.add(line)
@@ -329,8 +334,8 @@ class Prompt(Input):
         if len(lines) > 1:
             self._note(f"one line at a time: {len(lines) - 1} more were not pasted")
 
-    def _invite(self) -> None:
-        here = self.has_focus
+    def _invite(self, *, here: bool | None = None) -> None:
+        here = self.has_focus if here is None else here
         if self.meant:
             self.placeholder = f"{'' if here else ': and '}Tab: {self.meant}"
         else:

@@ -73,6 +73,9 @@ TABS = (
 )
 """Keys that the title shows."""
 
+SEARCHED = tuple(view for view in VIEWS if view not in ("run", "check"))
+"""Views in which ``n`` goes on with a search; the others have marks to go to."""
+
 KEYS: tuple[Key, ...] = (
     *TABS,
     Key("f1", "help", "help"),
@@ -101,9 +104,9 @@ KEYS: tuple[Key, ...] = (
     Key(
         "e", "export {run} --format csv -o {run}.csv", "export", True, ("run", "runs"), inside=True
     ),
-    Key("slash", "find ", "find", True, ("logs",), inside=True),
-    Key("n", "lines next", "next", views=("logs",), inside=True),
-    Key("N", "lines previous", "before", views=("logs",), inside=True),
+    Key("slash", "find ", "find", True, VIEWS, inside=True),
+    Key("n", "lines next", "next", views=SEARCHED, inside=True),
+    Key("N", "lines previous", "before", views=SEARCHED, inside=True),
     Key("f", "filter ", "filter", True, ("logs",), inside=True),
     Key("x", "lines first-error", "first error", views=("logs",), inside=True),
     Key("e", "lines error", "error", views=("logs",), inside=True),
@@ -164,7 +167,7 @@ SCREEN_VERBS = {
     "jobs": "what goes on, for how long, and how it can be ended",
     "cancel": "end what goes on, never a run that has begun: cancel (the foremost), cancel NUMBER, cancel all",
     "filter": "on cluster, run and runs only what matches: filter util<10 and host~gpu0, filter state=failed and age<1d; on a check findings and grid: filter node3 net, filter outcome=fail and host~gpu0; in the logs only lines: 0-3,8 host:gpu* out err errors since:10m /regex/ -without word; alone shows all",
-    "find": "search the lines of the run: words, or a regular expression; n and N go on",
+    "find": "search what is on the screen; in the run and its logs, their lines: words, or a regular expression; n and N go on",
     "lines": "in the logs: error error-before first-error next previous end fold digits wrap times copy, at TIME",
     "mark": "a run in the list, to be compared with others: mark RUN; once more takes the mark away",
     "axis": "what the curves of compared runs lie along: step, time, samples; alone the next",

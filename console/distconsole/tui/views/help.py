@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import zip_longest
 
 from rich.text import Text
 from textual.app import ComposeResult
@@ -48,7 +49,19 @@ PARTS_WITH_KEYS: tuple[tuple[str, type[Widget]], ...] = (
 )
 """Parts of the screen that have keys of their own while they have the focus."""
 
+Sections = list[tuple[str, list[tuple[str, str]]]]
+"""Titles, and under each keys or words with what they mean."""
 NAMES = {"pageup": "Page Up", "pagedown": "Page Down", "ctrl+c": "^C"}
+
+
+KEY_CELLS = 13
+WORDY = 120
+"""From so many cells on keys stand with the lines that they type."""
+INTRO = (
+    "The view has the keys first. : opens the prompt, Escape gives the keys back; q and Escape go to what was shown before.\n"
+    "At the prompt Tab completes, Up and Down go through what was typed before, and ^R searches it. ^P finds everything by name.\n"
+    "^C cancels what goes on (jobs lists it), never a run: 'stop RUN' does. Leaving never stops a run. 'help VERB' says all about a verb.\n"
+)
 
 
 class HelpView(VerticalScroll):
@@ -61,29 +74,39 @@ class HelpView(VerticalScroll):
         """The view from which help was asked for: its keys come first."""
 
     def compose(self) -> ComposeResult:
-        yield Words(help_page(self._shortcuts, self.about))
+        yield Words()
 
     def on_show(self) -> None:
-        self.query_one(Words).show(help_page(self._shortcuts, self.about))
+        self._show()
+
+    def on_resize(self) -> None:
+        self._show()
+
+    def _show(self) -> None:
+        width = self.scrollable_content_region.width
+        if width:
+            self.query_one(Words).show(help_page(self._shortcuts, self.about, width))
 
 
-def help_page(shortcuts: Shortcuts, about: str) -> Text:
-    text = Text()
-    text.append("Type a verb at the prompt, or press a key. ", style="bold")
-    text.append(
-        "Tab completes; Up and Down go through what was typed before, ^R searches it; Page Up and Page Down scroll the view; "
-        "^C gives up the line, or cancels what goes on (jobs lists it), never a run; Escape goes into the view (arrows, Enter, letters: those that work 'inside' it) and back; ^P finds everything by name.\n"
-        "Quitting never stops a run; 'stop RUN' does. 'help VERB' says everything about a verb.\n"
-    )
+def help_page(shortcuts: Shortcuts, about: str, width: int) -> Text:
+    """Return all keys, in two columns with those of the view ``about`` first, and all verbs, in ``width`` cells."""
+    text = Text(INTRO)
     keymap = shortcuts.keymap
     here = keys_here(keymap.keys, about)
-    if here:
-        rows = [(key.shown, f"{key.label}: {_meaning(key, here=True)}") for key in here]
-        _section(text, f"On the screen '{about}'", rows)
-    for title, keys in (("Keys", keymap.keys), ("Keys while a past run is shown", keymap.moving)):
-        _section(text, title, [(key.shown, _meaning(key)) for key in keys])
-    for title, part in PARTS_WITH_KEYS:
-        _section(text, f"Keys in {title}", part_keys(part))
+    anywhere = [key for key in keymap.keys if not (key.inside or key.only)]
+    any_view = [key for key in keymap.keys if key.views == VIEWS]
+    told = {*here, *anywhere, *any_view}
+    others = [key for key in keymap.keys if key not in told]
+    wordy = width >= WORDY
+    left = [
+        (f"On the screen '{about}'", _rows(here, wordy=wordy)),
+        ("In any view", _rows(any_view, wordy=wordy)),
+        ("Anywhere", _rows([key for key in anywhere if key not in here], wordy=wordy)),
+        ("While a past run is shown", _rows(keymap.moving, wordy=wordy)),
+    ]
+    right = [(f"In {title}", part_keys(part)) for title, part in PARTS_WITH_KEYS]
+    right.insert(0, ("In other views", _rows(others, wordy=wordy, place=True)))
+    _two_columns(text, left, right, width)
     if shortcuts.aliases:
         lines = [(alias.name, mask_secrets(alias.line)) for alias in shortcuts.aliases.values()]
         _section(text, "Aliases", lines)
@@ -105,9 +128,36 @@ def help_page(shortcuts: Shortcuts, about: str) -> Text:
     return text
 
 
-def _meaning(key: Key, *, here: bool = False) -> str:
-    where = "" if here or not (key.inside or key.only) else f"  ({place_of(key)})"
-    return f"{key.line}{'…' if key.asks else ''}{where}"
+def _rows(keys: Iterable[Key], *, wordy: bool, place: bool = False) -> list[tuple[str, str]]:
+    return [
+        (
+            key.shown,
+            key.label
+            + (f" ({', '.join(key.views)})" if place else "")
+            + (f": {key.line}{'…' if key.asks else ''}" if wordy and key.line else ""),
+        )
+        for key in keys
+    ]
+
+
+def _two_columns(text: Text, left: Sections, right: Sections, width: int) -> None:
+    cells = (width - 2) // 2
+    for one, other in zip_longest(_column(left), _column(right), fillvalue=Text()):
+        one.truncate(cells, overflow="ellipsis", pad=True)
+        other.truncate(cells, overflow="ellipsis")
+        text.append_text(Text("\n")).append_text(one).append("  ").append_text(other)
+    text.append("\n")
+
+
+def _column(sections: Sections) -> list[Text]:
+    """Return the lines of a column."""
+    lines = []
+    for title, rows in sections:
+        if rows:
+            lines += [Text(), Text(title, style="bold underline")]
+        for name, words in rows:
+            lines.append(Text.assemble((f"{name:<{KEY_CELLS}}", "note"), words))
+    return lines
 
 
 def _section(text: Text, title: str, rows: list[tuple[str, str]]) -> None:

@@ -124,6 +124,9 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
         places = (place for place, row in enumerate(rows) if self._same(row) == wanted)
         return next(places, min(self.cursor, last))
 
+    def words_of(self, row: Row) -> str:
+        return " ".join(str(column.cell(row)) for column in self._columns)
+
     def row_under_cursor(self) -> Row | None:
         return self.rows[self.cursor] if 0 <= self.cursor < len(self.rows) else None
 

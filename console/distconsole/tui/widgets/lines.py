@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
-
 from rich.text import Text
 from textual.content import Content
 from textual.widgets import Static
@@ -34,26 +32,3 @@ class Line(Words):
     """One line; what there is no room for is cut."""
 
     DEFAULT_CSS = "Line { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }"
-
-
-class Said(Words):
-    """The newest lines that verbs said, and what goes on right now."""
-
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self._lines: deque[str] = deque(maxlen=3)
-
-    def add(self, lines: list[str], now: str, room: int) -> None:
-        """Add ``lines``; show the newest ``room`` of all, ``now`` among them."""
-        self._lines.extend(line for line in lines if line.strip())
-        shown = [Text.from_ansi(line, end="") for line in self._lines]
-        if now:
-            shown.append(Text(now, style="note", end=""))
-        for line in shown:
-            line.no_wrap, line.overflow = True, "ellipsis"
-        self.show(Text("\n", no_wrap=True, overflow="ellipsis").join(shown[-room:]))
-        self.display = bool(shown)
-
-    def forget(self) -> None:
-        self._lines.clear()
-        self.add([], "", 1)

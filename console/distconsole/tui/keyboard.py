@@ -1,0 +1,111 @@
+"""Who gets a key that is pressed, and what it does in the view: its line, or what it does in other programs."""
+
+from __future__ import annotations
+
+from textual import events
+from textual.widget import Widget
+from textual.widgets import Input
+
+from distconsole.tui.chrome import Mode
+from distconsole.tui.prompt.input import Prompt
+from distconsole.tui.prompt.keys import Key
+from distconsole.tui.prompt.question import Question
+from distconsole.tui.prompt.shortcuts import Shortcuts
+from distconsole.tui.terminal.low_overhead import PunctualScreen
+from distconsole.tui.verbs import CommandDispatcher
+from distconsole.tui.view_switcher import ViewSwitcher
+from distconsole.tui.views.launch_fields import FieldRow
+
+PAGES = {
+    **dict.fromkeys(("space", "ctrl+f", "f"), (1, 1.0)),
+    **dict.fromkeys(("ctrl+b", "b"), (-1, 1.0)),
+    **dict.fromkeys(("ctrl+d", "d"), (1, 0.5)),
+    **dict.fromkeys(("ctrl+u", "u"), (-1, 0.5)),
+}
+"""Keys that scroll in vim and less: which way, and what share of a page."""
+SAME = {"j": "down", "k": "up", "h": "left", "l": "right", "g": "home", "G": "end"}
+"""What letters of vim mean where they mean nothing else."""
+
+
+class KeyScreen(PunctualScreen):
+    """A screen on which a view has the keys, unless the prompt, a field or a question has."""
+
+    shortcuts: Shortcuts
+    prompt: Prompt
+    views: ViewSwitcher
+    dispatcher: CommandDispatcher
+    _pressed = ""
+    """The key before."""
+
+    @property
+    def mode(self) -> Mode:
+        """Who gets the keys that are pressed."""
+        focused = self.focused
+        if focused is self.prompt:
+            return Mode.PROMPT
+        if isinstance(focused, Question):
+            return Mode.ASK
+        around = focused.ancestors if focused is not None else ()
+        return Mode.FORM if any(isinstance(each, FieldRow) for each in around) else Mode.VIEW
+
+    @property
+    def focus_chain(self) -> list[Widget]:
+        """Tab goes through the panels of the view; the prompt has a key of its own."""
+        shown = self.views.shown
+        return [each for each in super().focus_chain if shown in each.ancestors_with_self]
+
+    def take_key(self, event: events.Key) -> bool:
+        """Do what a key means in the view before the next one comes, which may be meant for the prompt then."""
+        mode, key = self.mode, event.key
+        before, self._pressed = self._pressed, key
+        if mode is Mode.PROMPT:
+            self.prompt.keys_to_come += 1
+        if mode is Mode.FORM and key == "ctrl+c" and not self._copies:
+            self.dispatcher.interrupt()
+            return True
+        if mode is Mode.VIEW and key == before == "Z":
+            self.dispatcher.run_command("quit", quiet=True)
+        return mode is Mode.VIEW and self.press(key)
+
+    def on_key(self, event: events.Key) -> None:
+        """Do what a key means that nobody wanted who has the focus."""
+        if self.press(event.key, letters=False) or self._press_by_habit(event.key):
+            event.stop()
+            event.prevent_default()
+
+    def press(self, pressed: str, *, letters: bool = True) -> bool:
+        """Type the line of a key, if it has one; ``letters`` says whether those of the view mean something."""
+        keymap, view = self.shortcuts.keymap, self.views.view
+        key = keymap.of(pressed, view)
+        if key is None and letters:
+            key = keymap.inside(pressed, view, replayed=self.views.is_replayed)
+        if key is not None:
+            self.dispatcher.press(key)
+        return key is not None
+
+    @property
+    def _copies(self) -> bool:
+        """Whether Ctrl-C has something to copy in a field."""
+        return isinstance(self.focused, Input) and not self.focused.selection.is_empty
+
+    def _press_by_habit(self, key: str) -> bool:
+        """Do in the view what a key does in other programs, or say that it does nothing."""
+        if self.mode is not Mode.VIEW or key in self.active_bindings:
+            return False
+        if SAME.get(key) in self.active_bindings:
+            self.app.simulate_key(SAME[key])
+        elif key in PAGES:
+            self.views.page(*PAGES[key])
+        elif key in ("left", "h"):
+            self.focus_previous()
+        elif key in ("right", "l"):
+            self.focus_next()
+        elif key == "ctrl+r":
+            self.prompt.open()
+            self.prompt.action_search()
+        elif key == "Z":
+            self.prompt.tell("Z once more leaves")
+        elif not (key.isdecimal() and self.press(f"f{key}")):
+            name = Key(key, "", "").shown
+            self.prompt.tell(f"{name} does nothing here: ? lists the keys, : types a verb")
+        return True

@@ -1,0 +1,74 @@
+"""The newest messages, for as long as it takes to read them, and what goes on right now."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.text import Text
+
+from distconsole.tui.widgets.lines import Words
+
+SHOWN_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Message:
+    text: Text
+    since: float
+    more: int
+    """Lines of it that stand in the transcript alone."""
+
+
+class Messages(Words):
+    """A message is gone after ten seconds; one that had to give way before is counted until then."""
+
+    def __init__(self, id: str) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._messages: list[_Message] = []
+
+    def add(self, said: Sequence[str], now: str, room: int, t: float) -> None:
+        """Add what was ``said`` at ``t`` seconds; show in ``room`` lines the newest, and what goes on ``now``."""
+        self._messages += [_read(words, t) for words in said if words.strip()]
+        if not (self._messages or now):
+            self.show("")
+            return
+        self._messages = [each for each in self._messages if t - each.since < SHOWN_SECONDS]
+        shown, left = self._lay_out(room - bool(now))
+        if left and shown:
+            mark = f"  +{left} F9"
+            last = shown[-1]
+            last.truncate(max(1, self._cells - len(mark)), overflow="ellipsis")
+            last.append(mark, style="accent")
+        if now:
+            shown.append(Text(now, style="note", no_wrap=True, end=""))
+        self.show(Text("\n").join(shown))
+
+    def forget(self) -> None:
+        self._messages.clear()
+        self.show("")
+
+    @property
+    def _cells(self) -> int:
+        return max(1, self.content_size.width or self.app.size.width - 2)
+
+    def _lay_out(self, room: int) -> tuple[list[Text], int]:
+        """Return the newest messages as lines, and how many messages and lines there is no room for."""
+        shown: list[Text] = []
+        left = 0
+        for message in reversed(self._messages):
+            lines = list(message.text.wrap(self.app.console, self._cells))
+            if shown and len(shown) + len(lines) > room:
+                left += 1
+                continue
+            left += message.more + max(0, len(lines) - room)
+            shown[:0] = lines[:room]
+        return shown, left
+
+
+def _read(words: str, t: float) -> _Message:
+    """Return a message: an error with what to do, or the first line of what was said."""
+    first, *others = [line for line in words.split("\n") if line.strip()]
+    hint = others[:1] if "hint:" in "".join(others[:1]) else []
+    text = Text.from_ansi("  ".join([first, *hint]), end="")
+    return _Message(text, t, len(others) - len(hint))

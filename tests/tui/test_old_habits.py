@@ -1,0 +1,182 @@
+"""What users of k9s, lazygit, htop, vim, nvitop and less press first: each key does something sensible, or says that it does nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from distconsole.model import requests as ask
+from distconsole.tui.app import ConsoleApp
+from distconsole.tui.chrome import Mode
+from distconsole.tui.prompt.input import Prompt
+from distconsole.tui.prompt.question import Question
+from fakes import scenes
+from fakes.stage import ATTACH, asked, on_screen, screen_text, settled, staged, typed, until
+
+SCENES = {
+    ask.Attach: scenes.talking,
+    ask.Top: scenes.hosts,
+    ask.Check: scenes.checked,
+    ask.Runs: scenes.past_runs,
+}
+MOVES = [
+    "j",
+    "k",
+    "up",
+    "down",
+    "g",
+    "G",
+    "home",
+    "end",
+    "pageup",
+    "pagedown",
+    "ctrl+d",
+    "ctrl+u",
+    "ctrl+f",
+    "ctrl+b",
+    "space",
+    "u",
+    "b",
+    "h",
+    "l",
+    "tab",
+    "shift+tab",
+]
+TYPES = [
+    "colon",
+    "question_mark",
+    "slash",
+    "q",
+    "Q",
+    "f1",
+    "f2",
+    "f7",
+    "f9",
+    "f10",
+    "ctrl+o",
+    "ctrl+q",
+    "2",
+    "4",
+    "9",
+    "S",
+]
+SAYS = [
+    "X",
+    "z",
+    "Z",
+    "plus",
+    "minus",
+    "asterisk",
+    "circumflex_accent",
+    "0",
+    "dollar_sign",
+    "percent_sign",
+    "K",
+    "J",
+    "D",
+    "I",
+    "A",
+    "delete",
+    "ctrl+k",
+    "ctrl+w",
+    "f12",
+]
+"""Where a view has a line for a key, that is done; else this is what comes of it."""
+
+
+def press(app: ConsoleApp, key: str) -> str:
+    """Return what comes of a key in the view, without doing what moves its cursor."""
+    main = app.main
+    main.prompt.tell("")
+    keymap, view = main.shortcuts.keymap, main.view
+    if keymap.inside(key, view, replayed=False) or keymap.of(key, view):
+        return "types"
+    if key in main.active_bindings:
+        return "moves"
+    assert main._press_by_habit(key)
+    assert main.mode is Mode.VIEW
+    told = main.prompt.placeholder
+    said = "does nothing here: ? lists the keys" in told or "Z once more" in told
+    return "says" if said else "types" if told else "moves"
+
+
+@pytest.mark.parametrize("view", ["cluster", "run", "logs", "check", "runs", "help", "transcript"])
+async def test_every_key_of_other_programs_gets_an_answer(view: str) -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "check" if view == "check" else f"view {view}")
+        assert app.main.mode is Mode.VIEW
+        given = {key: press(app, key) for key in (*MOVES, *TYPES, *SAYS)}
+        wanted = {**dict.fromkeys(MOVES, "moves"), **dict.fromkeys(TYPES, "types")}
+        wanted |= dict.fromkeys(SAYS, "says")
+        own = {
+            key: "types"
+            for key in given
+            if app.main.shortcuts.keymap.inside(key, view, replayed=False)
+        }
+        assert given == wanted | own
+        assert app.focused in app.main.focus_chain
+        await pilot.pause()
+
+
+async def test_words_and_lines_on_the_screen_are_found() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press("/")
+        await pilot.press(*"node2", "enter")
+        await settled(app, stage, pilot)
+        assert app.query_one("#prompt", Prompt).placeholder == "'node2': 1 of 1"
+        await pilot.press("n")
+        await typed(app, stage, pilot, "find nowhere")
+        assert "nothing here has 'nowhere'" in screen_text(app)
+
+
+async def test_who_leaves_a_run_is_asked_and_told_that_it_goes_on() -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press("f2", "q")
+        assert app.main.view == "run"
+        await pilot.press("q")
+        await asked(app, stage, pilot)
+        assert f"{scenes.RUN} goes on" in screen_text(app)
+        assert "ASK" in screen_text(app)
+        await pilot.press("n", "q")
+        assert app.query_one(Question).waits
+        await pilot.press("y")
+        await pilot.pause()
+        assert not app.is_running
+
+
+@pytest.mark.parametrize(
+    "keys", [["q"], ["Q"], ["Z", "Z"], ["ctrl+c", "ctrl+c"], [*":wq", "enter"]]
+)
+async def test_every_way_out_of_other_programs_leaves_where_nothing_goes_on(
+    keys: list[str],
+) -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press(*keys)
+        await pilot.pause()
+        assert not app.is_running
+
+
+async def test_ctrl_z_without_a_shell_says_so() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press("ctrl+z")
+        await settled(app, stage, pilot)
+        assert "no shell to go back to" in screen_text(app)
+
+
+async def test_a_message_goes_after_ten_seconds_and_one_that_gives_way_is_counted() -> None:
+    app, stage = staged(SCENES)
+    moment = 1000.0
+    app.session.clocks = type(app.session.clocks)(monotonic=lambda: moment)
+    async with on_screen(app, stage) as pilot:
+        for number in range(4):
+            app.session.transcript.say(f"news {number}")
+        app.main.redraw()
+        await until(pilot, lambda: "news 3  +2 F9" in screen_text(app))
+        assert "news 2" in screen_text(app)
+        moment += 10
+        app.main.redraw()
+        await until(pilot, lambda: "news" not in screen_text(app))
