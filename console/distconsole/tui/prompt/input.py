@@ -171,7 +171,10 @@ class Prompt(Input):
         self._invite(here=True)
 
     def on_blur(self) -> None:
-        if self.placeholder in (INVITATION, f"Tab: {self.meant}"):  # else what was told since stays
+        if self.placeholder in (
+            INVITATION,
+            f"Tab: {self.meant}",
+        ):  # else what was told since stays
             self._invite(here=False)
 
     def keep(self, line: str) -> None:
