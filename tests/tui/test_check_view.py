@@ -318,7 +318,8 @@ async def test_r_makes_one_check_again_and_leaves_the_rest_as_it_was() -> None:
         assert [row.check for row in table.rows] == ["python.version"]  # type: ignore[attr-defined]
         grid: LineTable[object] = app.query_one("#grid", LineTable)
         assert len(grid.rows) == 5
-        assert "> check --only os.hostname_bindable --level full" in text
+        said = app.session.transcript.text()
+        assert "> check --only os.hostname_bindable --level full" in said
     app.session.end()
 
 

@@ -145,7 +145,7 @@ async def test_a_filter_of_a_check_that_means_nothing_is_answered_and_changes_no
         await typed(app, stage, pilot, "filter hots=node1")
         assert "checks have no field 'hots', at character 1" in screen_text(app)
         assert len(app.query_one("#findings", LineTable).rows) == 2
-        await pilot.press("f")
+        await pilot.press("escape", "f")
         assert app.query_one(Prompt).value == "filter "
 
 

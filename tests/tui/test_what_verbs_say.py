@@ -121,7 +121,7 @@ async def test_a_run_that_there_is_not_leaves_the_run_before_on_the_screen() -> 
         await until(pilot, lambda: app.session.shown_run() is before)
         assert app.main.view == "run"
         assert "there is no run trian" in app.session.transcript.text()
-        assert app.query_one(Prompt).placeholder == f"Tab: attach {scenes.RUN}"
+        assert app.query_one(Prompt).placeholder == f": and Tab: attach {scenes.RUN}"
 
 
 async def test_the_way_out_is_seen_however_long_the_line_is() -> None:

@@ -131,7 +131,9 @@ class ConsoleApp(LowOverheadApp[int]):
             finally:
                 going = session.end()
         with contextlib.suppress(OSError):  # the terminal is gone
-            stay = (f"{run} goes on without the console: distconsole attach {run}" for run in going)
+            stay = (
+                f"{run} goes on without the console: distconsole attach {run}" for run in going
+            )
             for line in (*stay, *session.demo_words(), *session.farewell()):
                 print(line, flush=True)  # noqa: T201
         return app.return_code or code

@@ -21,7 +21,7 @@ from distconsole.runs.replay.recording import Mark
 from distconsole.text.tables import count_text
 from distconsole.tui.later import RunLine
 from distconsole.tui.prompt.keymap import Keymap
-from distconsole.tui.prompt.keys import Key
+from distconsole.tui.prompt.keys import SEARCHED, VIEWS, Key
 from distconsole.tui.replaying import ReplayTask
 from distconsole.tui.widgets.lines import Words
 
@@ -50,7 +50,7 @@ WAYS = {
     Mode.ASK: (("enter", "Enter", "yes"), ("escape", "Esc", "no")),
 }
 """What the line of keys begins with, besides keys that type lines: what a click presses, name, label."""
-FIRST = ("help", "", "back", "stop {run}")
+FIRST = ("help", "", "back", "stop {run}", "find ")
 """Lines whose keys come next: the way to everything that there is no room for, and out."""
 HEAT_KEYS = ("heat", "lines filter")
 """How the lines of keys begin that are about the heat map."""
@@ -123,7 +123,8 @@ def keys_content(
     letters = [*(keymap.moving if replayed else ()), *(key for key in shown if key.inside)]
     others = [key for key in shown if not key.inside]
     keys = {Mode.VIEW: [*letters, *others], Mode.ASK: []}.get(mode, others)
-    keys.sort(key=lambda key: key.line not in FIRST)
+    everywhere = (VIEWS,) if view == "logs" else (VIEWS, SEARCHED)
+    keys.sort(key=lambda key: (key.line not in FIRST, key.views in everywhere))
     once: dict[str, Key] = {}
     for key in keys:
         once.setdefault(key.line, key)

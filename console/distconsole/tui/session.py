@@ -289,16 +289,13 @@ class ConsoleSession:
 
     def farewell(self) -> list[str]:
         """Return what became of the runs that were followed to their end, in lines."""
-        return [
-            f"{words}; distconsole report {task.run.run}"
-            for task in self.live_runs
-            if task.run.end is not None
-            and (
-                words := note_text(
-                    task.run.end, None if task.run.steps is None else task.run.steps + 1
-                )
-            )
-        ]
+        lines = []
+        for task in self.live_runs:
+            end, steps = task.run.end, task.run.steps
+            if end is not None and task.demo_end is None:  # a demo has words of its own
+                words = note_text(end, None if steps is None else steps + 1)
+                lines.append(f"{words}; distconsole report {end.run}")
+        return lines
 
     def look_at_hosts(self) -> None:
         self.start(ask.Top(where=self.where), "top", quiet=True)

@@ -65,7 +65,7 @@ INTRO = (
 
 
 class HelpView(VerticalScroll):
-    DEFAULT_CSS = "HelpView { padding: 0 1; }"
+    DEFAULT_CSS = "HelpView { padding: 0 1; scrollbar-gutter: stable; }"
 
     def __init__(self, shortcuts: Shortcuts, id: str | None = None) -> None:  # noqa: A002
         super().__init__(id=id)

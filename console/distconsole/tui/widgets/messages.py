@@ -14,10 +14,12 @@ SHOWN_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _Message:
-    text: Text
+    parts: Sequence[Text]
     since: float
     more: int
     """Lines of it that stand in the transcript alone."""
+    whole: bool
+    """Whether it is shown to its end: an error is."""
 
 
 class Messages(Words):
@@ -57,18 +59,27 @@ class Messages(Words):
         shown: list[Text] = []
         left = 0
         for message in reversed(self._messages):
-            lines = list(message.text.wrap(self.app.console, self._cells))
-            if shown and len(shown) + len(lines) > room:
+            lines = self._lines_of(message)
+            kept = lines[: room if message.whole else 1]
+            if shown and len(shown) + len(kept) > room:
                 left += 1
                 continue
-            left += message.more + max(0, len(lines) - room)
-            shown[:0] = lines[:room]
+            left += message.more + len(lines) - len(kept)
+            shown[:0] = kept
         return shown, left
+
+    def _lines_of(self, message: _Message) -> list[Text]:
+        """Return an error and what to do side by side, else below each other."""
+        side_by_side = Text("  ").join(message.parts)
+        if side_by_side.cell_len <= self._cells:
+            return [side_by_side]
+        console, cells = self.app.console, self._cells
+        return [line for part in message.parts for line in part.wrap(console, cells)]
 
 
 def _read(words: str, t: float) -> _Message:
     """Return a message: an error with what to do, or the first line of what was said."""
     first, *others = [line for line in words.split("\n") if line.strip()]
     hint = others[:1] if "hint:" in "".join(others[:1]) else []
-    text = Text.from_ansi("  ".join([first, *hint]), end="")
-    return _Message(text, t, len(others) - len(hint))
+    parts = [Text.from_ansi(each, end="") for each in (first, *hint)]
+    return _Message(parts, t, len(others) - len(hint), whole="error:" in first)
