@@ -50,7 +50,7 @@ WAYS = {
     Mode.ASK: (("enter", "Enter", "yes"), ("escape", "Esc", "no")),
 }
 """What the line of keys begins with, besides keys that type lines: what a click presses, name, label."""
-FIRST = ("help", "", "back", "stop {run}", "find ")
+FIRST = ("", "help", "back", "find ", "stop {run}")
 """Lines whose keys come next: the way to everything that there is no room for, and out."""
 HEAT_KEYS = ("heat", "lines filter")
 """How the lines of keys begin that are about the heat map."""
@@ -124,7 +124,11 @@ def keys_content(
     others = [key for key in shown if not key.inside]
     keys = {Mode.VIEW: [*letters, *others], Mode.ASK: []}.get(mode, others)
     everywhere = (VIEWS,) if view == "logs" else (VIEWS, SEARCHED)
-    keys.sort(key=lambda key: (key.line not in FIRST, key.views in everywhere))
+    keys.sort(
+        key=lambda key: (
+            FIRST.index(key.line) if key.line in FIRST else len(FIRST) + (key.views in everywhere)
+        )
+    )
     once: dict[str, Key] = {}
     for key in keys:
         once.setdefault(key.line, key)
