@@ -7,12 +7,12 @@ an unfinished line may go on. click lives here and nowhere else.
 from distconsole.grammar.completion.complete import Completion, Vocabulary, complete_line
 from distconsole.grammar.verbs import (
     VERBS,
-    line_words,
     parse_args,
     parse_line,
     parse_untrusted,
     shell_complete,
 )
+from distconsole.grammar.words import line_words
 
 __all__ = [
     "VERBS",

@@ -17,7 +17,8 @@ import click
 
 from distconsole.grammar.mistakes import usage_error
 from distconsole.grammar.options import HOST_OPTIONS, NAMES_OF_HOSTS, metavar_of
-from distconsole.grammar.verbs import line_words, parse_line, root
+from distconsole.grammar.verbs import parse_line, root
+from distconsole.grammar.words import line_words
 from distconsole.model import requests as ask
 from distconsole.model.options import Kind, Option, options_of
 

@@ -34,7 +34,7 @@ from distconsole.grammar.options import (
 )
 from distconsole.grammar.pasting.read import take_target
 from distconsole.grammar.values import CHECK, RUN, Vocabulary
-from distconsole.grammar.words import words_of
+from distconsole.grammar.words import line_words
 from distconsole.model import requests as ask
 from distconsole.model import verbs as table
 
@@ -388,20 +388,6 @@ def parse_untrusted(words: Sequence[str], error: ConfigError) -> ask.Request:
         if not table.verb_of(request).trusts:
             return request
     raise error
-
-
-def line_words(line: str) -> list[str]:
-    """Return the words of a line of the prompt, without the program's name; none for an empty one.
-
-    Raises UsageError if its quotes do not match.
-    """
-    try:
-        words = words_of(line)
-    except ValueError as error:
-        raise UsageError(
-            f"cannot split the line: {error}", "close the quote, or escape it"
-        ) from None
-    return words[1:] if words[:1] == [PROGRAM] else words
 
 
 def shell_complete(vocabulary: Vocabulary | None = None) -> None:

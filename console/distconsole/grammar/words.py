@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from distconsole.errors import UsageError
+from distconsole.grammar.asking import PROGRAM
+
 BARE = re.compile(r"[^\s'\"\\#;&|<>()$`!*?{}]+")
 """What needs no quote; a word that begins with # is a comment."""
 
@@ -69,6 +72,20 @@ def words_of(line: str) -> list[str]:
     if found.comment or found.start == len(line):
         return list(found.words)
     return [*found.words, found.text]
+
+
+def line_words(line: str) -> list[str]:
+    """Return the words of a line of the prompt, without the program's name; none for an empty one.
+
+    Raises UsageError if its quotes do not match.
+    """
+    try:
+        words = words_of(line)
+    except ValueError as error:
+        raise UsageError(
+            f"cannot split the line: {error}", "close the quote, or escape it"
+        ) from None
+    return words[1:] if words[:1] == [PROGRAM] else words
 
 
 def quote_word(text: str, quote: str = "") -> str:
