@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-import distconsole_training
 from distconsole.config.load import load_config
 from suite.pages import (
     CUT,
@@ -61,14 +60,27 @@ def hosts() -> Iterator[Testbed]:
         yield bed
 
 
+TRAIN = """
+import os, sys, time
+from distconsole_training import report
+
+if not os.environ.get("RANK"):
+    import torch.distributed  # by which the launcher is chosen
+for epoch in range(int(sys.argv[2])):
+    report(loss=1.0, step=epoch)
+    time.sleep(0.2 if epoch else 5.0)  # by then all are known to train
+    if os.environ["RANK"] == "0":
+        print(f"epoch {epoch + 1}: 261 of 360 right after 1.4 s", flush=True)
+if os.environ["RANK"] == "0":
+    print("test accuracy 94.44 % (340 of 360)")
+"""
+"""Says what the recipe says, without the seconds in which each rank imports torch; the demo runs the recipe."""
+
+
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with the README's two scripts, in which the operator stands."""
-    recipe = Path(distconsole_training.__file__).parent / "recipes" / "digits.py"
-    # 4,000 epochs that leave the processor to the commands.
-    loop = "for epoch in range(options.epochs):\n"
-    text = recipe.read_text().replace(loop, f"{loop}        time.sleep(0.2)\n")
-    (tmp_path / "train.py").write_text(text)
+    (tmp_path / "train.py").write_text(TRAIN)
     (tmp_path / "train_hvd.py").write_text("import horovod.torch as hvd\nhvd.init()\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
