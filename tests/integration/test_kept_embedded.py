@@ -13,6 +13,7 @@ from distconsole.model.requests import Export, ExportFormat, ReportPage, Run
 from distconsole.model.run_events import Window
 from distconsole.operations import SessionSource
 from suite.browser import browser
+from suite.descent import DESCENT
 from suite.driving import Operator
 
 SCRIPT = """\
@@ -90,13 +91,12 @@ def test_the_hosts_are_told_of_without_a_run(sessions: SessionSource, tmp_path: 
     assert first.value > 1e8
 
 
-FAILING = """\
+FAILING = """
 import os, time
-import torch
 from distconsole_training import report
 
 weight = torch.nn.Parameter(torch.zeros(4))
-optimizer = torch.optim.SGD([weight], lr=0.1)
+optimizer = Descent([weight], lr=0.1)
 for step in range(10_000):
     loss = ((weight - 1) ** 2).sum()
     optimizer.zero_grad()
@@ -115,7 +115,7 @@ def test_a_run_is_reported_while_it_goes_on_and_when_it_has_failed(
     sessions: SessionSource, tmp_path: Path
 ) -> None:
     job, path = tmp_path / "job.py", tmp_path / "run.html"
-    job.write_text(FAILING.format(fail=tmp_path / "fail"))
+    job.write_text(DESCENT + FAILING.format(fail=tmp_path / "fail"))
     with browser(tmp_path / "profile") as page:
         with Operator(Run(str(job), ("--token", "hunter2"), nproc="1"), sessions) as run:
             run.see(Window)

@@ -21,11 +21,11 @@ from distconsole.runs.replay.recording import Recording
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.timeline import RunTimeline
 from distconsole.ssh.embedded import EmbeddedCluster
+from suite.descent import DESCENT
 from suite.driving import Operator
 
-SCRIPT = """\
+SCRIPT = f"""{DESCENT}
 import sys, time
-import torch
 from torch.utils.data import DataLoader
 from distconsole_training import report
 
@@ -39,7 +39,7 @@ class Slow(torch.utils.data.Dataset):
         return torch.ones(4)
 
 weight = torch.nn.Parameter(torch.zeros(4))
-optimizer = torch.optim.SGD([weight], lr=0.05)
+optimizer = Descent([weight], lr=0.05)
 for step, batch in enumerate(DataLoader(Slow(), batch_size=1)):
     loss = ((weight - batch) ** 2).sum()
     optimizer.zero_grad()

@@ -21,6 +21,7 @@ from distconsole.model.run_events import (
 )
 from distconsole.operations.control import StopReason
 from distconsole.session import open_session
+from suite.descent import DESCENT
 from suite.driving import Operator
 from suite.remains import gone
 from testbed import Testbed
@@ -54,12 +55,12 @@ def train(state):
 train(hvd.elastic.TorchState(**kept, step=0, done=[]))
 """
 
-LEARNING = """
+LEARNING = f"""{DESCENT}
 model = torch.nn.Linear(4, 1)
 optimizer = hvd.DistributedOptimizer(
-    torch.optim.SGD(model.parameters(), lr=0.01), named_parameters=model.named_parameters()
+    Descent(model.parameters()), named_parameters=model.named_parameters()
 )
-kept = {"model": model, "optimizer": optimizer}
+kept = dict(model=model, optimizer=optimizer)
 
 def make_step():
     optimizer.zero_grad()

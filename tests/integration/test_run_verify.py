@@ -9,16 +9,17 @@ import pytest
 from distconsole.model.requests import Attach, Run
 from distconsole.model.run_events import EndState, Metric, RunFinding
 from distconsole.operations import SessionSource
+from suite.descent import DESCENT
 from suite.driving import Operator
 
 pytestmark = pytest.mark.torch_ranks
 
-NAN_ON_ONE_RANK = """
-import time, torch, torch.distributed as dist
+NAN_ON_ONE_RANK = f"""{DESCENT}
+import time, torch.distributed as dist
 dist.init_process_group("gloo")
 rank = dist.get_rank()
 model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+optimizer = Descent(model.parameters())
 for step in range(40):
     loss = model(torch.ones(8, 4)).square().mean()
     if rank == 1 and step == 7:

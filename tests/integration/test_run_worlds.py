@@ -18,15 +18,16 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.operations import SessionSource
+from suite.descent import DESCENT
 from suite.driving import Operator
 
 pytestmark = pytest.mark.torch_ranks
 
-COPIES = """
+COPIES = f"""{DESCENT}
 import torch, torch.distributed
 from torch.utils.data.distributed import DistributedSampler
 model = torch.nn.DataParallel(torch.nn.Linear(4, 1))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+optimizer = Descent(model.parameters())
 for step in range(20):
     optimizer.zero_grad()
     model(torch.ones(8, 4)).square().mean().backward()

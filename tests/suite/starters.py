@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from suite.console import Console
+from suite.descent import DESCENT
 
 MARKED = 2
 """The rank that breaks, on node2."""
@@ -197,6 +198,7 @@ if __name__ == "__main__":
 HOROVOD = (
     HEAD
     + TORCH
+    + DESCENT
     + """
 import horovod.torch as hvd
 
@@ -204,7 +206,7 @@ def reduce():
     hvd.allreduce(torch.ones(1))
 
 def wrap(model):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimizer = Descent(model.parameters())
     named = model.named_parameters()
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     return model, hvd.DistributedOptimizer(optimizer, named_parameters=named)
