@@ -64,7 +64,7 @@ UNVISITED = ("help", "launch")
 """Views to which one does not go back."""
 
 
-DEMO_OVER = "the demo is over and its nodes are gone; its run stays here to be looked at"
+DEMO_OVER = "the demo is over and its nodes are gone; look around: q leaves"
 
 
 class ConsoleScreen(KeyScreen):
