@@ -58,7 +58,7 @@ WORDS = {
     "compare": ["no runs are compared: mark two in the list"],
     "transcript": ["> check"],
     "jobs": ["1 going on", "attach digits-1121"],
-    "help": ["Quitting never stops a run", "Page Up"],
+    "help": ["The view has the keys first", "In other views"],
 }
 
 

@@ -87,8 +87,8 @@ class ViewSwitcher(ContentSwitcher):
         """Return what takes the keys inside the view: at best a table with rows."""
         inside = self.shown.walk_children(Widget, with_self=True)
         usable = [node for node in inside if node.focusable and node.display]
-        full = [node for node in usable if not isinstance(node, LineTable) or node.rows]
-        return next(iter(full or usable), None)
+        tables = [node for node in usable if isinstance(node, LineTable)]
+        return next(iter([table for table in tables if table.rows] or tables or usable), None)
 
     @property
     def panel(self) -> Widget | None:

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import takewhile
 
 from textual import events
 from textual.message import Message
-from textual.suggester import Suggester
 from textual.widgets import Input
 
 from distconsole.config.shortcuts import MAX_LINE_CHARS
 from distconsole.grammar import Completion
 from distconsole.tui.prompt.completer import LineCompleter
 from distconsole.tui.prompt.history import History
+from distconsole.tui.prompt.walk import Ghost, Walk, common_beginning
 from distconsole.tui.terminal.sanitize import one_line
 from distconsole.tui.widgets.offer_list import Offer, OfferList
 
@@ -23,34 +22,6 @@ INVITATION = "a verb, such as: check, run train.py, demo, help"
 WAY_HERE = ": types a verb, such as: check, run train.py, demo, help"
 SEARCHING = "words of a line that was typed before"
 MAX_FOUND = 500
-
-
-class _Ghost(Suggester):
-    """Shows the newest line of the history, else the first completion, behind the cursor."""
-
-    def __init__(self, history: History, completer: LineCompleter) -> None:
-        super().__init__(use_cache=False, case_sensitive=True)
-        self._history = history
-        self._completer = completer
-
-    async def get_suggestion(self, value: str) -> str | None:
-        if not value.strip():
-            return None
-        place = self._history.before(value, len(self._history.lines))
-        if place is not None:
-            return self._history.lines[place]
-        return next((found.line for found in self._completer.glance(value)), None)
-
-
-@dataclass(slots=True)
-class _Walk:
-    """A walk through a list; ``searching`` where it is what was found, and the line what is looked for."""
-
-    typed: str
-    cursor: int
-    offers: Sequence[Offer]
-    searching: bool = False
-    at: int | None = None
 
 
 class Prompt(Input):
@@ -78,7 +49,7 @@ class Prompt(Input):
 
     keys_to_come = 0
     """So many were pressed for it that it has not taken yet."""
-    _walk: _Walk | None = None
+    _walk: Walk | None = None
     _put_there = ""
     _place: int | None = None
     _typed = ""
@@ -98,7 +69,7 @@ class Prompt(Input):
     ) -> None:
         super().__init__(
             placeholder=WAY_HERE,
-            suggester=_Ghost(history, completer),
+            suggester=Ghost(history, completer),
             select_on_focus=False,
             id=id,
         )
@@ -210,7 +181,7 @@ class Prompt(Input):
         if not found:
             self._note_waiting()
             return
-        common = _common_beginning([completion.line for completion in found])
+        common = common_beginning([completion.line for completion in found])
         if len(found) == 1 and not found[0].goes_on and not after.startswith(" "):
             common += " "
         if len(common) > len(before):
@@ -227,7 +198,7 @@ class Prompt(Input):
             return
         self._close()
         self._history.refresh()
-        self._walk = _Walk(self.value, self.cursor_position, (), searching=True)
+        self._walk = Walk(self.value, self.cursor_position, (), searching=True)
         self.add_class("-searching")
         self.placeholder = SEARCHING
         self._find()
@@ -352,7 +323,7 @@ class Prompt(Input):
 
     def _list(self, found: Sequence[Completion]) -> None:
         after = self.value[self.cursor_position :]
-        self._walk = _Walk(
+        self._walk = Walk(
             typed=self.value,
             cursor=self.cursor_position,
             offers=[
@@ -378,10 +349,7 @@ class Prompt(Input):
     def _draw_list(self) -> None:
         walk = self._walk
         assert walk is not None
-        place = f"{walk.at + 1} of " if walk.at is not None else ""
-        what, way = ("history: ", "^R older") if walk.searching else ("", "Tab, arrows choose")
-        note = f"{what}{place}{len(walk.offers)}  ·  {way}  ·  Enter takes  ·  Esc back"
-        self._offers.show(walk.offers, walk.at, note)
+        self._offers.show(walk.offers, walk.at, walk.note)
 
     def _note_waiting(self) -> None:
         waiting = self._completer.waiting
@@ -396,11 +364,7 @@ class Prompt(Input):
         walk = self._walk
         if walk is None or not walk.offers:
             return
-        last = len(walk.offers) - 1
-        at = by if walk.at is None else walk.at + by
-        if walk.at is None or (around and not 0 <= at <= last):
-            at = 0 if by > 0 else last
-        self._show_choice(max(0, min(last, at)))
+        self._show_choice(walk.place_after(by, around=around))
 
     def _show_choice(self, at: int) -> None:
         walk = self._walk
@@ -433,8 +397,3 @@ class Prompt(Input):
         if self.has_class("-searching"):
             self.remove_class("-searching")
             self._invite()
-
-
-def _common_beginning(lines: Sequence[str]) -> str:
-    pairs = zip(min(lines), max(lines), strict=False)
-    return "".join(letter for letter, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

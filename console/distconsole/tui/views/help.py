@@ -60,7 +60,7 @@ WORDY = 120
 INTRO = (
     "The view has the keys first. : opens the prompt, Escape gives the keys back; q and Escape go to what was shown before.\n"
     "At the prompt Tab completes, Up and Down go through what was typed before, and ^R searches it. ^P finds everything by name.\n"
-    "^C cancels what goes on (jobs lists it), never a run: 'stop RUN' does. Leaving never stops a run. 'help VERB' says all about a verb.\n"
+    "^C cancels what goes on (jobs lists it), never a run: 'stop RUN' does. Leaving never stops a run. 'help VERB' says all about a verb."
 )
 
 
@@ -134,7 +134,11 @@ def _rows(keys: Iterable[Key], *, wordy: bool, place: bool = False) -> list[tupl
             key.shown,
             key.label
             + (f" ({', '.join(key.views)})" if place else "")
-            + (f": {key.line}{'…' if key.asks else ''}" if wordy and key.line else ""),
+            + (
+                f": {key.line}{'…' if key.asks else ''}"
+                if wordy and key.line.strip() not in ("", key.label)
+                else ""
+            ),
         )
         for key in keys
     ]
@@ -154,7 +158,7 @@ def _column(sections: Sections) -> list[Text]:
     lines = []
     for title, rows in sections:
         if rows:
-            lines += [Text(), Text(title, style="bold underline")]
+            lines += [Text(), Text.assemble((title, "bold underline"))]
         for name, words in rows:
             lines.append(Text.assemble((f"{name:<{KEY_CELLS}}", "note"), words))
     return lines
