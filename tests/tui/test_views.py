@@ -447,8 +447,11 @@ async def test_a_screen_that_is_resized_draws_what_fits() -> None:
     async with on_screen(app, stage, LARGE) as pilot:
         assert "data ms" in screen_text(app)
         await pilot.resize_terminal(*SMALL)
-        await settled(app, stage, pilot)
+        await pilot.pause()
+        await pilot.pause()
         text = screen_text(app)
+        await settled(app, stage, pilot)
+        assert text == screen_text(app), "it has settled at once"
         assert "data ms" not in text
         assert "ms/step" in text
         assert max(len(line) for line in text.splitlines()) <= 80
