@@ -36,7 +36,7 @@ while True:
 
 
 def loss_on(screen: Terminal) -> float:
-    return float(screen.see(r"loss (\d+\.?\d*(?:e-?\d+)?)")[1])
+    return float(screen.see(r"loss [─ ]+(\d+\.?\d*(?:e-?\d+)?)")[1])
 
 
 def test_a_run_is_launched_followed_twice_and_stopped_from_terminals(
@@ -50,11 +50,11 @@ def test_a_run_is_launched_followed_twice_and_stopped_from_terminals(
         first = terminals.open("first", [*program, *hosts], **data)
         first.see("2 hosts", "node1 .*● connected", "node2 .*● connected")
         first.type(f"run --name falling {tmp_path}/train.py")
-        first.see("healthy: 2 ranks", r"0 node1", r"1 node2")
+        first.see("HEALTHY  2 ranks", r"0 node1", r"1 node2")
         began = loss_on(first)
 
         second = terminals.open("second", [*program, "attach", *hosts, "falling"], **data)
-        second.see("healthy: 2 ranks", r"0 node1", r"1 node2")
+        second.see("HEALTHY  2 ranks", r"0 node1", r"1 node2")
         assert wait_for(lambda: loss_on(first) < began and loss_on(second) < began, 30)
 
         second.press("C-q")
@@ -62,7 +62,7 @@ def test_a_run_is_launched_followed_twice_and_stopped_from_terminals(
         assert second.exit_code() == 0
 
         third = terminals.open("third", [*program, "attach", *hosts, "falling"], **data)
-        third.see("healthy: 2 ranks", r"0 node1")
+        third.see("HEALTHY  2 ranks", r"0 node1")
         third.end_program(signal.SIGTERM)
         third.see("goes on without the console: distconsole attach falling")
         assert third.exit_code() == 128 + signal.SIGTERM

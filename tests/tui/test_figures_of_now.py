@@ -21,7 +21,10 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.model.time_text import clock_text
+from distconsole.tui.app import ConsoleApp
 from distconsole.tui.widgets.plot import Plot
+from distconsole.tui.widgets.plots import PlotPanel
+from distconsole.tui.widgets.tiles import Tile
 from fakes import scenes
 from fakes.stage import ATTACH, LARGE, on_screen, screen_text, staged, typed
 
@@ -62,49 +65,63 @@ def over() -> Iterator[Event]:
     yield RunEnded(t=CUT + 1, run=scenes.RUN, state=EndState.SUCCEEDED, exit_code=0, seconds=31.0)
 
 
-def footing(text: str) -> str:
-    """The line below the curves."""
-    (line,) = (line for line in text.splitlines() if "seconds" in line)
-    return line
+def titles(app: ConsoleApp) -> list[str]:
+    """What stands above the curves."""
+    panels = [panel for panel in app.query(PlotPanel) if panel.display]
+    return [re.sub("[ ─]+", " ", panel.title_text) for panel in panels]
 
 
-def titles(text: str) -> str:
-    """The line above them."""
-    (line,) = (line for line in text.splitlines() if "step ms" in line)
-    return re.sub(r" +", " ", line)
+def tiles(app: ConsoleApp) -> dict[str, str]:
+    """The figures of the run, by name."""
+    return {tile.data.title: tile.data.value for tile in app.query(Tile) if tile.data is not None}
+
+
+def ends(app: ConsoleApp) -> list[float | None]:
+    """Where the axes of time end, in seconds of the run."""
+    shown = [plot.data for plot in app.query(Plot) if plot.data is not None]
+    return [data.until for data in shown if not data.x_label]
 
 
 async def test_in_a_stall_the_screen_has_no_figure_of_before_as_if_it_were_of_now() -> None:
     app, stage = staged({ask.Attach: stalled}, request=ATTACH)
     async with on_screen(app, stage, LARGE):
         text = screen_text(app)
-        assert "no rank has finished a step for 30 s: 4 ranks, 0 samples/s, step –" in text
-        assert "step –, loss 0.483 30 s ago" in text
-        assert titles(text) == "loss 0.483 30 s ago samples/s 0 accuracy 0.882 30 s ago step ms –"
-        assert footing(text).count("seconds 60") == 2, "the axes of time end now"
+        assert "PAUSING  no rank has finished a step for 30 s" in text
+        assert tiles(app) | {"steps": ""} == {
+            "samples/s": "0",
+            "step time": "–",
+            "loss": "0.483",
+            "steps": "",
+            "waiting": "–",
+        }
+        assert "0.483  30 s ago" in text
+        assert titles(app)[:3] == ["loss 0.483 30 s ago", "samples/s 0", "step time –"]
+        assert ends(app) == [60.0, 60.0], "the axes of time end now"
 
 
 async def test_behind_a_cut_nothing_is_known() -> None:
     app, stage = staged({ask.Attach: cut_off}, request=ATTACH)
     async with on_screen(app, stage, LARGE):
         text = screen_text(app)
-        assert "no connection to node1, node2 for 29 s: 4 ranks, – samples/s, step –" in text
-        assert titles(text) == "loss 0.483 30 s ago samples/s – accuracy 0.882 30 s ago step ms –"
-        assert "1714" not in text
+        assert "LOST  no connection to node1, node2 for 29 s" in text
+        assert tiles(app)["samples/s"] == tiles(app)["step time"] == "–"
+        assert titles(app)[:3] == ["loss 0.483 30 s ago", "samples/s –", "step time –"]
+        assert "1,714" not in text
         assert text.count("lost 29 s") == 4
 
 
 async def test_after_the_end_the_last_figures_are_said_to_be_the_last_and_axes_end_there() -> None:
     app, stage = staged({ask.Attach: over}, request=ATTACH)
     async with on_screen(app, stage, LARGE):
-        text = screen_text(app)
-        assert titles(text) == (
-            "loss last 0.483 samples/s last 1714 accuracy last 0.882 step ms last 18.15"
-        )
-        assert footing(text).count("seconds 31") == 2
+        assert titles(app)[:3] == [
+            "loss last 0.483",
+            "samples/s last 1,714",
+            "step time last 18.1",
+        ]
+        assert ends(app) == [31.0, 31.0]
 
 
-async def test_a_title_and_the_line_about_the_run_say_the_same() -> None:
+async def test_a_title_and_the_tile_say_the_same() -> None:
     def uneven() -> Iterator[Event]:
         for event in scenes.training(gpus=False):
             if isinstance(event, Window):
@@ -113,9 +130,9 @@ async def test_a_title_and_the_line_about_the_run_say_the_same() -> None:
 
     app, stage = staged({ask.Attach: uneven}, request=ATTACH)
     async with on_screen(app, stage, LARGE):
-        text = screen_text(app)
-        assert "step 38.8 ms" in text
-        assert "step ms 38.8" in titles(text)
+        assert tiles(app)["step time"] == "38.8 ms"
+        assert "step time 38.8 ms" in titles(app)
+        assert tiles(app)["samples/s"] in titles(app)[1]
 
 
 async def test_a_gap_is_no_decline() -> None:
@@ -128,13 +145,14 @@ async def test_a_gap_is_no_decline() -> None:
 
     app, stage = staged({ask.Attach: interrupted}, request=ATTACH)
     async with on_screen(app, stage, LARGE):
-        plot = app.query_one("#plots-1", Plot)
-        text = [plot.render_line(y).text for y in range(plot.size.height)]
-    assert text[0].startswith("samples/s 60")
-    width = text[-1].index("60") + 2 - 8
-    third = [line[8:][width * 22 // 60 : width * 38 // 60].strip() for line in text[1:-1]]
+        panel = app.query(PlotPanel)[1]
+        text = [panel.plot.render_line(y).text for y in range(panel.plot.size.height)]
+    assert panel.title_text.startswith("samples/s")
+    left = text[-2].index("┼") + 1
+    width = text[-2].rindex("┬") - left
+    third = [line[left:][width * 22 // 60 : width * 38 // 60].strip(" ┈") for line in text[:-2]]
     assert not any(third), "nothing is drawn where nothing was measured"
-    assert text[1][8 : 8 + width // 4].strip()
+    assert any(line[left : left + width // 4].strip(" ┈") for line in text[:-2])
 
 
 async def test_one_long_window_is_cut_off_with_a_mark_and_its_value() -> None:
@@ -146,11 +164,8 @@ async def test_one_long_window_is_cut_off_with_a_mark_and_its_value() -> None:
 
     app, stage = staged({ask.Attach: hiccup}, request=ATTACH)
     async with on_screen(app, stage, LARGE):
-        text = screen_text(app)
-        assert "▲ 4000" in titles(text)
-        assert not re.search(r"^ .* 4000 +[▲⠀-⣿]", text, re.MULTILINE), (
-            "the scale is of the others"
-        )
+        assert "▲ 4,000" in titles(app)[2]
+        assert "4,000 ┤" not in screen_text(app), "the scale is of the others"
 
 
 @pytest.mark.parametrize("words", ["heat", "heat span"])

@@ -158,7 +158,7 @@ async def test_keys_change_what_is_shown_and_lead_to_the_ranks_log() -> None:
         await typed(app, stage, pilot, "heat nonsense")
         assert "nothing called 'nonsense' is known; there is: step, data, rate" in screen_text(app)
         await typed(app, stage, pilot, "heat step")
-        assert app.query_one(HeatMap).rank == 5
+        assert app.query_one("#heat", HeatMap).rank == 5
         await typed(app, stage, pilot, "heat")
         assert "ms/step" in screen_text(app)
 

@@ -44,7 +44,7 @@ def shown(app: ConsoleApp) -> ReplayTask:
 async def test_every_view_is_of_the_moment_that_is_chosen() -> None:
     app, stage = staged({}, request=REPLAY)
     async with on_screen(app, stage, LARGE) as pilot:
-        assert "✗ failed after" in screen_text(app)
+        assert "✗ FAILED  after" in screen_text(app)
         await typed(app, stage, pilot, "at 60s")
         text = screen_text(app)
         assert "‖ past  04:41:00 1m00s of 2m" in text

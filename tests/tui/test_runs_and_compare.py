@@ -87,7 +87,7 @@ async def test_runs_are_marked_and_compared_by_two_keys() -> None:
         assert re.search(
             r"B is 30 % slower per step \(18.* → 23.* ms\): data wait 2 → 7.4 ms", text
         ), text
-        assert "loss  A 0.1" in text
+        assert re.search(r"── loss ─+ A 0.1", text)
 
 
 async def test_curves_turn_to_another_axis_and_to_others() -> None:
@@ -102,9 +102,9 @@ async def test_curves_turn_to_another_axis_and_to_others() -> None:
         await pilot.press("a")
         await settled(app, stage, pilot)
         assert app.query_one(CompareView).axis == "seconds"
-        assert "1m04s" in screen_text(app)
+        assert re.search(r"0:30 +0:45", screen_text(app))
         await typed(app, stage, pilot, "axis samples")
-        assert re.search(r"samples 2\d,\d{3}", screen_text(app))
+        assert re.search(r"10K +15K +20K +samples", screen_text(app))
         await typed(app, stage, pilot, "axis sideways")
         assert "there is no axis 'sideways'" in screen_text(app)
         await typed(app, stage, pilot, "plots GPU")

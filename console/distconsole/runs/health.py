@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
+from math import sqrt
+from statistics import fmean, pvariance
+from typing import NamedTuple
 
 from msgspec import UNSET
 
@@ -17,6 +20,7 @@ from distconsole.runs.present import (
     Sight,
     age_text,
     present,
+    reading_text,
     sights_of,
     slow_ranks,
     standing_ranks,
@@ -35,6 +39,9 @@ PARTS_IN_WORDS = {
 
 LONG_START_SECONDS = 30.0
 """From then on it is said for how long ranks have been on one part of their way to the first step."""
+
+TREND_POINTS = 100
+"""So many points of a curve are compared with as many before them."""
 
 PHASE_WORDS = {
     None: ("starts Python or imports torch", "start Python or import torch"),
@@ -66,10 +73,26 @@ ENDED_TONES = {
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a run goes, in words."""
+    """How a run goes, in words.
+
+    Attributes:
+        word: The state in one word.
+        sentence: What is to be known of it besides, without figures.
+        line: State and figures as one line.
+    """
 
     tone: Tone
+    word: str
+    sentence: str
     line: str
+
+
+class Condition(NamedTuple):
+    """What is to be said first of a run that goes on: how urgent it is, in one word, and in a sentence."""
+
+    tone: Tone
+    word: str
+    sentence: str
 
 
 def health_line(timeline: RunTimeline, now: float) -> str:
@@ -80,7 +103,9 @@ def health_line(timeline: RunTimeline, now: float) -> str:
 def health_of(timeline: RunTimeline, now: float) -> Health:
     """Return how the run of ``timeline`` goes at ``now`` (UNIX seconds)."""
     if (end := timeline.end) is not None:
-        return Health(ENDED_TONES[end.state], _end_line(end))
+        line = _end_line(end)
+        word = line.partition(" ")[0] if end.error is UNSET else "not started"
+        return Health(ENDED_TONES[end.state], word, line.removeprefix(word).lstrip(": "), line)
     parts = [f"{timeline.world:,} ranks" if timeline.world != 1 else "1 rank"]
     sights = sights_of(timeline, now)
     figures = present(timeline, now, sights)
@@ -92,11 +117,12 @@ def health_of(timeline: RunTimeline, now: float) -> Health:
         parts.append(loss)
     if timeline.restart is not None:
         parts.append(f"restart {timeline.restart.restart} of {timeline.restart.of}")
-    tone, condition = _condition(timeline, now, sights)
-    left = _seconds_left(timeline, figures, now) if tone is Tone.GOOD else None
+    tone, word, sentence = _condition(timeline, now, sights)
+    left = seconds_left(timeline, figures, now) if tone is Tone.GOOD else None
     if left is not None:
         parts.append(f"{span_text(left)} left")
-    return Health(tone, f"{condition}: {', '.join(parts)}")
+    begin = word if word == "healthy" else f"{word}{sentence}" if word == "starting" else sentence
+    return Health(tone, word, sentence.lstrip(", "), f"{begin}: {', '.join(parts)}")
 
 
 def _loss(timeline: RunTimeline, figures: Present, now: float) -> str:
@@ -106,35 +132,37 @@ def _loss(timeline: RunTimeline, figures: Present, now: float) -> str:
     age = age_text(newest.t, now, figures.step_ms)
     if not math.isfinite(newest.value):
         return f"loss {newest.value}{age}"
-    trend = "" if age else f" {_trend(loss)}"
-    return f"loss {newest.value:.3g}{age}{trend}".rstrip()
+    trend = "" if age else f" {trend_of(loss)}"
+    return f"loss {reading_text(newest.value)}{age}{trend}".rstrip()
 
 
-def _seconds_left(timeline: RunTimeline, figures: Present, now: float) -> float | None:
+def seconds_left(timeline: RunTimeline, figures: Present, now: float) -> float | None:
+    """Return how long the run will still take at ``now`` (UNIX seconds); None where nobody knows."""
     metrics = {name: metric.value for name, metric in timeline.metric_last.items()}
     return timeline.eta.seconds_left(now, timeline.steps, figures.step_ms, metrics)
 
 
-def _condition(timeline: RunTimeline, now: float, sights: Mapping[int, Sight]) -> tuple[Tone, str]:
+def _condition(timeline: RunTimeline, now: float, sights: Mapping[int, Sight]) -> Condition:
     there = list(timeline.ranks.values())
     if timeline.outlived_hosts:
         # Ranks are numbered anew without it, so the last numbers are nobody's.
         there = [view for view in there if view.rank < timeline.world or view.alive]
         if not any(view.alive for view in there):
             lost = ", ".join(sorted(timeline.outlived_hosts))
-            return Tone.WARN, f"beginning again without {lost}"
+            return Condition(Tone.WARN, "restarting", f"beginning again without {lost}")
     failed = [v for v in there if v.state is RankState.FAILED and v.rank not in timeline.outlived]
     if failed:
-        return Tone.BAD, f"rank {min(view.rank for view in failed)} failed"
+        return Condition(Tone.BAD, "failed", f"rank {min(view.rank for view in failed)} failed")
     if timeline.lost_hosts:
         lost_hosts = timeline.lost_hosts
         since = span_text(now - min(timeline.links[host].t for host in lost_hosts))
         more = _and_more(len(lost_hosts) - 3)
-        return Tone.WARN, f"no connection to {', '.join(lost_hosts[:3])}{more} for {since}"
+        words = f"no connection to {', '.join(lost_hosts[:3])}{more} for {since}"
+        return Condition(Tone.WARN, "lost", words)
     if unheard := _unheard(timeline, there, now, sights):
-        return Tone.WARN, unheard
+        return Condition(Tone.WARN, "silent", unheard)
     if all(view.step is None for view in timeline.ranks.values()):
-        return Tone.NOTE, f"starting{_slowest_start(timeline, now)}"
+        return Condition(Tone.NOTE, "starting", _slowest_start(timeline, now))
     return _condition_of_steps(timeline, there, standing_ranks(timeline, now, sights), sights)
 
 
@@ -143,17 +171,18 @@ def _condition_of_steps(
     there: list[RankView],
     standing: dict[RankView, float],
     sights: Mapping[int, Sight],
-) -> tuple[Tone, str]:
+) -> Condition:
     """Say how the ranks get on; one that has stalled comes before all, a pause after what spoils the result."""
     if any(view.state is RankState.STALLED for view in standing):
-        return Tone.WARN, _standing(there, standing)
+        return Condition(Tone.WARN, "hung", _standing(there, standing))
     if wrong := _wrong(timeline):
-        return Tone.WARN, wrong
+        return Condition(Tone.WARN, "wrong", wrong)
     if standing:
-        return Tone.NOTE, _standing(there, standing)
+        return Condition(Tone.NOTE, "pausing", _standing(there, standing))
     if slow := slow_ranks(timeline, sights):
-        return Tone.WARN, _slow(slow[0], timeline.ranks[slow[0].rank]) + _and_more(len(slow) - 1)
-    return Tone.GOOD, "healthy"
+        words = _slow(slow[0], timeline.ranks[slow[0].rank]) + _and_more(len(slow) - 1)
+        return Condition(Tone.WARN, "slow", words)
+    return Condition(Tone.GOOD, "healthy", "")
 
 
 def _slow(slow: Straggler, view: RankView) -> str:
@@ -251,13 +280,18 @@ def restarts_text(count: int) -> str:
     return "1 restart" if count == 1 else f"{count} restarts"
 
 
-def _trend(series: Series) -> str:
-    """Return an arrow that compares the last tenth of a curve with the tenth before."""
-    count = max(1, len(series) // 10)
-    if len(series) < 2 * count or len(series) < 2:
+def trend_of(series: Series) -> str:
+    """Return an arrow for the last points of a curve against as many before; level where noise explains the difference.
+
+    Two means of n values differ by noise alone by more than three of their standard errors, ``sd * sqrt(2 / n)``,
+    once in 400 times.
+    """
+    count = min(TREND_POINTS, len(series) // 3)
+    if count < 2:
         return ""
-    recent = sum(series.values[-count:]) / count
-    before = sum(series.values[-2 * count : -count]) / count
-    if abs(recent - before) <= 0.005 * max(abs(recent), abs(before), 1e-12):
+    recent, before = series.values[-count:], series.values[-2 * count : -count]
+    change = fmean(recent) - fmean(before)
+    noise = sqrt((pvariance(recent) + pvariance(before)) / count)
+    if abs(change) <= max(3 * noise, 0.005 * abs(fmean(before))):
         return "→"
-    return "↓" if recent < before else "↑"
+    return "↓" if change < 0 else "↑"

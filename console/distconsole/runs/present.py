@@ -146,6 +146,13 @@ def present(
     )
 
 
+def reading_text(value: float | None) -> str:
+    """Return a figure as it is read off a curve: ``0.126``, ``58.4``, ``876,547``; nothing if unknown."""
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:.3g}"
+
+
 def age_text(t: float, now: float, step_ms: float | None = None) -> str:
     """Return how old what was told at ``t`` is, as `` 32 s ago``; nothing where it is of now."""
     return "" if is_fresh(t, now, step_ms) else f" {span_text(now - t)} ago"

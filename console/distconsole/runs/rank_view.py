@@ -54,6 +54,8 @@ class RankView:
     metrics: dict[str, float] = field(default_factory=dict)
     started_at: float | None = None
     """When its process was first heard of."""
+    ended_at: float | None = None
+    """When it was heard that its process is over."""
     phase: str | None = None
     phases: dict[str, float] = field(default_factory=dict)
     """Phase -> seconds since the rank was started."""
@@ -71,7 +73,7 @@ class RankView:
     def begin_again(self) -> None:
         """Forget what its process that has ended had come to: another one starts."""
         self.exit_code = self.signal = self.step = self.phase = None
-        self.stepped_at = self.started_at = self.samples_s = None
+        self.stepped_at = self.started_at = self.ended_at = self.samples_s = None
         self.step_ms_mean = self.step_ms_p95 = self.data_ms = None
         self.forward_ms = self.backward_ms = self.optimizer_ms = None
         self.last_ms = ()

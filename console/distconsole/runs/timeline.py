@@ -27,6 +27,7 @@ from distconsole.model.run_events import (
     RunRestarted,
     Window,
 )
+from distconsole.model.time_text import is_time
 from distconsole.runs.compare.best import take_best
 from distconsole.runs.detectors.conclusions import FIRST_FAILURE, NODE_LOST, RANK_LOST, is_unsound
 from distconsole.runs.detectors.stragglers import StragglerWatch
@@ -135,6 +136,10 @@ class RunTimeline:
         self.step_ms.flush()
         self.gpu_use.flush()
 
+    def until(self, now: float) -> float:
+        """Return where its time ends at ``now`` (UNIX seconds): there, or where it has ended."""
+        return self.end.t if self.end is not None and is_time(self.end.t) else now
+
     @property
     def name(self) -> str:
         """The run's name, else its id."""
@@ -236,6 +241,8 @@ class RunTimeline:
         if event.signal is not UNSET:
             view.signal = event.signal
         if not view.alive:
+            if view.ended_at is None and is_time(event.t):
+                view.ended_at = event.t
             self.stragglers.rank_ended(event.rank)
             self._rate_sum -= view.samples_s or 0.0
             view.samples_s = None

@@ -27,6 +27,9 @@ class Column(Generic[Row]):
         need: 0 is always shown; larger numbers go first when the screen is narrow.
         right: True for figures.
         sort: The order that a click on its heading asks for; empty for none.
+        middle: Whether what is too long is shortened in its middle, as its end tells it from others.
+        fill: Returns what it shows of a row in so many cells: on the screen it takes the room that is left.
+        heading: Returns its heading for the rows and in so many cells; ``title`` if None.
     """
 
     title: str
@@ -35,6 +38,9 @@ class Column(Generic[Row]):
     need: int = 0
     right: bool = False
     sort: str = ""
+    middle: bool = False
+    fill: Callable[[Row, int], Text | str] | None = None
+    heading: Callable[[Sequence[Row], int], str] | None = None
 
     def adapt(self, cell: Callable[[Other], Text | str]) -> Column[Other]:
         return Column(self.title, self.width, cell, self.need, self.right, self.sort)
@@ -70,6 +76,14 @@ def show_columns(output: Output, columns: Sequence[Column[Row]], rows: Sequence[
     right = [place for place, column in enumerate(columns) if column.right]
     cells = [[str(column.cell(row)) for column in columns] for row in rows]
     show_table(output, [column.title for column in columns], cells, right)
+
+
+def shorten_middle(text: str, cells: int) -> str:
+    """Return ``text`` in at most ``cells``, without its middle where it is longer: the end of a name tells it from others."""
+    if len(text) <= cells:
+        return text
+    tail = max(1, (cells - 1) * 2 // 3)
+    return f"{text[: max(0, cells - 1 - tail)]}…{text[-tail:]}"[-cells:]
 
 
 def bar_text(share: float, cells: int, *, plain: bool) -> str:

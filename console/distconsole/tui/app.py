@@ -38,8 +38,9 @@ from distconsole.tui.session import ConsoleSession
 from distconsole.tui.tasks import Perform
 from distconsole.tui.terminal.low_overhead import LowOverheadApp
 from distconsole.tui.theme.appearance import Appearance, no_color, theme_of
-from distconsole.tui.theme.themes import LOOKS
+from distconsole.tui.theme.themes import LOOKS, PICTURES
 from distconsole.tui.view_models.hosts import Clocks
+from distconsole.tui.widgets.panel import RULED_TO
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STDIN, STDOUT = 0, 1
@@ -72,6 +73,7 @@ class ConsoleApp(LowOverheadApp[int]):
     TITLE = "distconsole"
     AUTO_FOCUS: ClassVar[str | None] = None
     VERTICAL_BREAKPOINTS = [(0, "-short"), (SHORT_LINES, "-tall")]  # noqa: RUF012 - as App has it
+    HORIZONTAL_BREAKPOINTS = [(0, "-ruled"), (RULED_TO + 1, "-framed")]  # noqa: RUF012 - likewise
     BINDINGS: ClassVar[list[BindingType]] = [
         # Textual's own would leave at once, also where the key was given another meaning.
         Binding("ctrl+q", "press('ctrl+q')", "Quit", show=False, priority=True),
@@ -180,6 +182,10 @@ class ConsoleApp(LowOverheadApp[int]):
         if self._driver is not None and not self.is_headless:
             let_keys_signal()
             self._driver.write(NO_KEY_PROTOCOL)
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Return the colours of pictures for themes that are Textual's."""
+        return {name: row[0] for name, row in PICTURES.items()}
 
     @property
     def ansi_theme(self) -> TerminalTheme:

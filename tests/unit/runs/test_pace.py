@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -10,12 +11,13 @@ from distconsole.expression import parse_condition
 from distconsole.formats.page.words import interesting_ranks
 from distconsole.model.run_events import RunFinding
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS, ranks_of
-from distconsole.runs.health import Tone, health_line, health_of
+from distconsole.runs.health import Tone, health_line, health_of, trend_of
 from distconsole.runs.pace import TOGETHER_SECONDS
 from distconsole.runs.present import present, sights_of, slow_ranks, standing_ranks
+from distconsole.runs.series import Series
 from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.views.ranks import RANK_COLUMNS, rank_rows
-from distconsole.tui.views.run import troubles_of
+from distconsole.tui.views.run_heat import troubles_of
 from unit.runs.test_reduce import T0, Feed
 
 HOSTS = ("h0", "h1", "h2", "h3")
@@ -138,3 +140,18 @@ def test_what_ranks_do_behind_a_silent_host_is_not_known() -> None:
         assert run.heading(t).startswith("the newest word of the hosts is") is unheard, age
         assert [words.startswith("no word") for words in run.states(t)] == [unheard] * 4
         assert run.troubles(t, "‖") == []
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_noise_turns_no_arrow_and_a_change_does(seed: int) -> None:
+    chance = random.Random(seed)
+
+    def curve(slope: float) -> Series:
+        series = Series()
+        for step in range(600):
+            series.put(step, 2.0 + slope * step / 600 + chance.gauss(0, 0.1))
+        return series
+
+    assert trend_of(curve(0.0)) == "→"
+    assert trend_of(curve(-1.0)) == "↓"
+    assert trend_of(curve(1.0)) == "↑"

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from distconsole.formats.axes import nice_ticks, short_time
 from distconsole.formats.page import page_of
 from distconsole.formats.page.heat import UNKNOWN, heat_map, png
-from distconsole.formats.page.plots import Tick, merge_points, nice_ticks, plot, short_time
+from distconsole.formats.page.plots import Tick, merge_points, plot
 from distconsole.model.run_events import LogLine, Window
 from distconsole.runs.rank_history import STEP, RankHistory
 from distconsole.runs.report_data import (

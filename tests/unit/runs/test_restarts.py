@@ -192,7 +192,7 @@ def test_the_picture_follows_the_ranks_into_the_next_attempt(run: Run) -> None:
     ]
     view = run.timeline.ranks[0]
     assert (view.state, view.exit_code, view.step, view.phases) == ("starting", None, None, {})
-    assert health_line(run.timeline, run.t) == "starting: 2 ranks, loss 1 ↑, restart 1 of 3"
+    assert health_line(run.timeline, run.t) == "starting: 2 ranks, loss 1, restart 1 of 3"
     assert not [each for each in told if isinstance(each, PhaseReached)]
 
 

@@ -227,8 +227,8 @@ def test_a_progress_bar_stands_at_its_rank_until_a_line_follows() -> None:
     [
         ([plan()], "starting: 4 ranks"),
         ([window(0)], "healthy: 1 rank, 100 samples/s, step 10 ms"),
-        ([window(0), metric(0, 2.0), metric(1, 1.0)], "loss 1 ↓"),
-        ([window(0), metric(0, 1.0), metric(1, 1.0)], "loss 1 →"),
+        ([window(0), *(metric(step, 2.0 - step / 8) for step in range(9))], "loss 1 ↓"),
+        ([window(0), *(metric(step, 1.0) for step in range(9))], "loss 1 →"),
         ([window(0), state(1, RankState.FAILED)], "rank 1 failed"),
         ([window(0, T - 31), state(0, RankState.STALLED)], "no step for 31 s"),
         (

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from distconsole.tui.widgets.plot import Curve, columns_of, mean_of
+from distconsole.tui.widgets.curves import Curve, columns_of, mean_of, value_scale
 
 
 def one_by_one(curve: Curve, scale: float) -> list[tuple[int, list[float], float, float]]:
@@ -57,3 +57,25 @@ def test_no_line_leads_across_a_time_in_which_nothing_was_measured() -> None:
             *range(19),
             *range(60, 80),
         }
+
+
+@pytest.mark.parametrize("rows", [3, 4, 8])
+@pytest.mark.parametrize("high", [1e-9, 0.7, 58.4, 961.0, 876_547.0, 3e11])
+def test_an_axis_has_round_ticks_on_whole_rows_and_little_room_to_spare(
+    high: float, rows: int
+) -> None:
+    scale = value_scale(0.9 * high, high, rows, zero=True)
+    step = scale.a_row * scale.tick_rows
+    assert f"{step:.3e}"[0] in "125"
+    assert f"{step:.3e}"[1:5] == ".000"
+    assert scale.foot == 0
+    assert rows * 0.6 - 1 < scale.rows_up(high) <= rows + 0.5
+
+
+def test_only_what_is_no_rate_begins_above_0_and_only_where_its_change_is_small() -> None:
+    assert value_scale(95.0, 100.0, 8, zero=True).foot == 0
+    assert value_scale(80.0, 100.0, 8, zero=False).foot >= 70
+    assert value_scale(95.0, 100.0, 8, zero=False).foot == 0
+    assert value_scale(70.5, 70.5, 8, zero=False).foot == 0
+    assert value_scale(0.2, 2.3, 8, zero=False).foot == 0
+    assert value_scale(-3.0, 5.0, 8, zero=True).foot <= -3

@@ -10,8 +10,9 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from distconsole.formats.axes import short_time
 from distconsole.formats.figures import CIVIDIS, number_text, ranks_text
-from distconsole.formats.page.plots import Tick, short_time
+from distconsole.formats.page.plots import Tick
 from distconsole.runs.rank_history import STEP, RankHistory
 
 MAX_ROWS = 256

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from distconsole.formats.figures import LONG, number_text
+from distconsole.formats.axes import nice_ticks, round_seconds, short_time, tick_text
+from distconsole.runs.present import reading_text
 from distconsole.runs.series import Series, usual_range
 
-LEAST_SPAN = 1e-100
-"""Values less apart are one value."""
 MAX_POINTS = 600
 """Points of a curve on the page; beyond that neighbours are merged, their lowest and highest kept."""
 SIZE = 1000.0
@@ -115,15 +114,15 @@ def plot(
         points=tuple(points),
         ends=ends,
         x_ticks=_x_ticks(ends, time=started is not None),
-        y_ticks=tuple(Tick(100 - place.y(value) / 10, _tick_text(value)) for value in values),
+        y_ticks=tuple(Tick(100 - place.y(value) / 10, tick_text(value)) for value in values),
         marks=tuple(
             Tick(place.x(x - (started or 0.0)) / 10, text)
             for x, text in marks
             if ends[0] <= x - (started or 0.0) <= ends[1]
         ),
-        last=_value_text(series.last),
+        last=reading_text(series.last),
         beyond=tuple(
-            Tick(place.x(x) / 10, f"{_value_text(value)} {unit}".strip()) for x, value in beyond
+            Tick(place.x(x) / 10, f"{reading_text(value)} {unit}".strip()) for x, value in beyond
         ),
     )
 
@@ -142,7 +141,7 @@ def _beyond_text(beyond: Sequence[tuple[float, float]], high: float, unit: str) 
         return ""
     values = [value for _, value in beyond]
     up = max(values) > high
-    farthest = _value_text(max(values) if up else min(values))
+    farthest = reading_text(max(values) if up else min(values))
     return f"{'▲ up' if up else '▼ down'} to {farthest} {unit}".rstrip() + " is beyond the axis"
 
 
@@ -159,55 +158,14 @@ def merge_points(points: Sequence[Point], limit: int) -> list[Point]:
     return found
 
 
-def nice_ticks(low: float, high: float, wanted: int) -> list[float]:
-    """Return about ``wanted`` round values that enclose ``low`` to ``high``."""
-    high = max(low, high)
-    if high - low <= LEAST_SPAN:
-        margin = abs(low) * 0.1 if abs(low) > LEAST_SPAN else 1.0
-        low, high = low - margin if low else 0.0, high + margin
-    raw = (high - low) / wanted
-    power = 10.0 ** math.floor(math.log10(raw))
-    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= raw * 0.999)
-    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
-    return [float(f"{number * step:.12g}") for number in range(first, last + 1)]
-
-
-def _tick_text(value: float) -> str:
-    """Return a round value as short as it can be said."""
-    size = abs(value)
-    if size >= 1e7 or 0 < size < 1e-4:
-        return f"{value:.3g}"
-    return f"{value:,.10f}".rstrip("0").rstrip(".")
-
-
-def _value_text(value: float | None) -> str:
-    whole = value is not None and 1000 <= abs(value) < LONG
-    return f"{value:,.0f}" if whole else number_text(value)
-
-
 def _x_ticks(ends: tuple[float, float], *, time: bool) -> tuple[Tick, ...]:
     low, high = ends
-    values = _round_seconds(high) if time else nice_ticks(low, high, 4)
+    values = round_seconds(high) if time else nice_ticks(low, high, 4)
     return tuple(
         Tick(100 * (value - low) / (high - low), short_time(value) if time else f"{value:,.0f}")
         for value in values
         if low <= value <= high and (time or value == int(value))
     )
-
-
-def _round_seconds(high: float) -> list[float]:
-    spans = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200)
-    step: float = next(
-        (span for span in spans if high / span <= 5), math.ceil(high / 5 / 86400) * 86400
-    )
-    return [number * step for number in range(int(high / step) + 1)]
-
-
-def short_time(seconds: float) -> str:
-    """Return a moment of a run such as ``1:05`` or ``2:00:00``."""
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,13 @@ ROLES = {
     "bad": ("text-error", True),
     "note": ("text-primary", False),
     "accent": ("text-accent", False),
+    "data": ("phase-data", False),
+    "forward": ("phase-forward", False),
+    "backward": ("phase-backward", False),
+    "optimizer": ("phase-optimizer", False),
+    "curve": ("curve", False),
+    "band": ("band", False),
+    "frame": ("frame", False),
 }
 """Meaning -> the variable of Textual's themes and whether it is bold."""
 
@@ -49,7 +56,7 @@ class Look:
 COLOURS: Mapping[str, tuple[str | None, str | None, str | None]] = {
     "primary": ("#0178D4", "#00579E", "#1E6FFF"),
     "secondary": ("#004578", "#0178D4", "#A6C8FF"),
-    "accent": ("#ffa62b", "#B25B00", "#FFE066"),
+    "accent": ("#8FA8FF", "#4046B8", "#B4C0FF"),
     "warning": ("#ffa62b", "#B25B00", "#FFE066"),
     "error": ("#ba3c5b", "#A8001C", "#FFA0A0"),
     "success": ("#4EBF71", "#1B6E2A", "#7CFF9C"),
@@ -65,12 +72,23 @@ COLOURS: Mapping[str, tuple[str | None, str | None, str | None]] = {
 VARIABLES: Mapping[str, tuple[str | None, str, str]] = {
     "text-muted": ("#a0a0a0", "#4A4A4A", "#D8D8D8"),
     "text-primary": ("#57A5E2", "#004578", "#A6C8FF"),
-    "text-accent": ("#FFC473", "#6E4700", "#FFE066"),
+    "text-accent": ("#A9BBFF", "#1C1CA8", "#C4CEFF"),
     "text-success": ("#8AD4A1", "#15561F", "#7CFF9C"),
     "text-warning": ("#FFC473", "#6E4700", "#FFE066"),
     "text-error": ("#E58FA3", "#98001A", "#FFA8A8"),
     "primary-lighten-2": (None, "#00579E", "#A6C8FF"),
 }
+
+PICTURES: Mapping[str, tuple[str, str, str]] = {
+    "frame": ("#4d545c", "#b0b0b0", "#9a9a9a"),
+    "curve": ("#5FD0EE", "#006B85", "#7CF0FF"),
+    "band": ("#2F7C93", "#5E9FB0", "#3FA8BC"),
+    "phase-data": ("#B48EF0", "#6B3FB0", "#D0B4FF"),
+    "phase-forward": ("#3FBFAE", "#006B60", "#5FE0CF"),
+    "phase-backward": ("#5B9BE6", "#0B57A8", "#8FC0FF"),
+    "phase-optimizer": ("#F08AC0", "#A82E78", "#FF9AD0"),
+}
+"""Colours of pictures, which are no verdicts: frames, curves with the band behind them, the parts of a step."""
 
 PRINTED: Mapping[str, tuple[str, str, str]] = {
     "background": ("#121212", "#f5f5f5", "#000000"),
@@ -89,7 +107,8 @@ PRINTED: Mapping[str, tuple[str, str, str]] = {
 def _look(name: str, at: int, faint_share: float) -> Look:
     """Return the look in column ``at`` of the tables."""
     colours: dict[str, Any] = {role: row[at] for role, row in COLOURS.items() if row[at]}
-    variables = {role: colour for role, row in VARIABLES.items() if (colour := row[at])}
+    rows = {**VARIABLES, **PICTURES}
+    variables = {role: colour for role, row in rows.items() if (colour := row[at])}
     back, *eight = (Color.parse(row[at]).rgb for row in PRINTED.values())
     theme = Theme(name, dark=name != LIGHT, variables=variables, **colours)
     return Look(theme, TerminalTheme(back, eight[-1], eight, eight), faint_share)
@@ -104,13 +123,23 @@ _TERMINAL = Look(
         warning="ansi_yellow",
         error="ansi_red",
         success="ansi_green",
-        accent="ansi_yellow",
+        accent="ansi_bright_blue",
         foreground="ansi_default",
         background="ansi_default",
         surface="ansi_default",
         panel="ansi_default",
         boost="ansi_default",
-        variables={"ansi-background": "ansi_black", "ansi-foreground": "ansi_white"},
+        variables={
+            "ansi-background": "ansi_black",
+            "ansi-foreground": "ansi_white",
+            "frame": "ansi_bright_black",
+            "curve": "ansi_cyan",
+            "band": "ansi_cyan",
+            "phase-data": "ansi_magenta",
+            "phase-forward": "ansi_cyan",
+            "phase-backward": "ansi_blue",
+            "phase-optimizer": "ansi_bright_magenta",
+        },
     ),
     None,
 )

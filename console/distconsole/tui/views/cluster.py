@@ -24,7 +24,8 @@ from distconsole.tui.view_models.hosts import LoadModel
 from distconsole.tui.views.row_order import OrderedView
 from distconsole.tui.widgets.bars import level_bar
 from distconsole.tui.widgets.line_table import LineTable
-from distconsole.tui.widgets.lines import Line
+from distconsole.tui.widgets.lines import Verdict
+from distconsole.tui.widgets.panel import Panel
 
 Number = TypeVar("Number", int, float)
 
@@ -71,8 +72,8 @@ def _host_text(row: HostRow, text: str) -> Text:
     return Text(text, style="faint" if row.stale else "")
 
 
-def _cpu_bar(row: HostRow) -> Text:
-    bar = level_bar(row.node.cpu if row.node else None, 10, hot=95)
+def _cpu_bar(row: HostRow, cells: int = 10) -> Text:
+    bar = level_bar(row.node.cpu if row.node else None, cells, hot=95)
     return Text(bar.plain, style="faint") if row.stale else bar
 
 
@@ -91,8 +92,8 @@ def _node_column(column: Column[NodeSample]) -> Column[HostRow]:
 
 _CPU, _LOAD, _MEMORY, *_OTHERS = map(_node_column, NODE_COLUMNS)
 HOST_COLUMNS: list[Column[HostRow]] = [
-    Column("host", 14, lambda row: _host_text(row, row.name), sort="host"),
-    Column("cpu", 10, _cpu_bar, need=3),
+    Column("host", 14, lambda row: _host_text(row, row.name), sort="host", middle=True),
+    Column("cpu", 10, _cpu_bar, need=3, fill=_cpu_bar),
     *(_CPU, _LOAD, _MEMORY),
     Column("gpus", 9, _gpu_use, 2, True),
     *_OTHERS,
@@ -104,8 +105,8 @@ def _gpu_text(row: GpuRow, text: str) -> Text:
     return Text(text, style="strong" if row.head else "faint" if row.stale else "")
 
 
-def _gpu_bar(row: GpuRow) -> Text:
-    bar = level_bar(row.sample.util, 10)
+def _gpu_bar(row: GpuRow, cells: int = 10) -> Text:
+    bar = level_bar(row.sample.util, cells)
     return Text(bar.plain, style="faint") if row.stale else bar
 
 
@@ -149,19 +150,22 @@ GPU_COLUMNS: list[Column[GpuRow]] = [
     Column("host", 12, lambda row: _gpu_text(row, row.sample.host), sort="host"),
     Column("gpu", 5, _gpu_name, right=True, sort="gpu"),
     _NAME,
-    Column("use", 10, _gpu_bar, need=4),
+    Column("use", 10, _gpu_bar, need=4, fill=_gpu_bar),
     *_FIGURES,
     Column("notes", 12, _notes, need=2),
 ]
 
 
+HOST_KEYS = "s sort · f filter · g group · c check this host"
+
+
 class ClusterView(OrderedView[LoadRow]):
-    """Hosts above, GPUs below."""
+    """Hosts above, GPUs below, where there are any."""
 
     DEFAULT_CSS = """
-    ClusterView > #cluster-line { text-style: bold; }
-    ClusterView > #hosts { max-height: 50%; }
-    ClusterView > #gpus { height: 1fr; border-top: solid $panel; }
+    ClusterView > #hosts-panel { height: 1fr; }
+    ClusterView > #gpus-panel { height: 2fr; }
+    ClusterView LineTable { height: 1fr; }
     """
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
@@ -170,9 +174,11 @@ class ClusterView(OrderedView[LoadRow]):
         """Names of the operator; other users of a GPU are marked."""
 
     def compose(self) -> ComposeResult:
-        yield Line("connecting…", id="cluster-line")
-        yield LineTable(HOST_COLUMNS, same=lambda row: row.name, empty="no hosts", id="hosts")
-        yield LineTable(GPU_COLUMNS, same=_gpu_key, empty="no GPUs seen on these hosts", id="gpus")
+        yield Verdict("connecting…", id="cluster-line")
+        with Panel("Hosts", keys=HOST_KEYS, legend="grey: not known now", id="hosts-panel"):
+            yield LineTable(HOST_COLUMNS, same=lambda row: row.name, empty="no hosts", id="hosts")
+        with Panel("GPUs", id="gpus-panel"):
+            yield LineTable(GPU_COLUMNS, same=_gpu_key, id="gpus")
 
     def sort(self, name: str, *, downwards: bool | None = None) -> None:
         super().sort("" if name == "host" else name, downwards=downwards)
@@ -199,11 +205,20 @@ class ClusterView(OrderedView[LoadRow]):
             gpus += [_gpu_row(row, silent) for row in members]
         self.query_one("#gpus", LineTable).show(gpus)
         everything = [_gpu_row(row, silent) for row in loads if row.gpu is not None]
-        line = _line(rows, everything)
-        if self.order.words:
-            left = f"  {len(shown)} of {len(loads)}" if self.order.condition is not None else ""
-            line = Text.assemble((f"{self.order.words}{left}  ", "note"), line)
-        self.query_one("#cluster-line", Line).show(line)
+        left = f"  {len(shown)} of {len(loads)}" if self.order.condition is not None else ""
+        how = f"{self.order.words}{left}" if self.order.words else ""
+        self.query_one("#hosts-panel", Panel).entitle(f"Hosts {len(rows):,}", how)
+        self.query_one("#gpus-panel", Panel).entitle(f"GPUs {len(everything):,}")
+        self.query_one("#cluster-line", Verdict).say(*_verdict(rows, everything))
+        self._share_lines(len(everything), len(hosts))
+
+    def _share_lines(self, gpus: int, hosts: int) -> None:
+        """Give the hosts what they need, at most half where there are GPUs; the GPUs take the rest."""
+        panel = self.query_one("#hosts-panel", Panel)
+        frame = 2 if panel.framed else 1
+        most = (self.size.height - 1) // 2 if gpus else self.size.height - 1
+        panel.styles.height = min(frame + 1 + max(1, hosts), most) if gpus else most
+        self.query_one("#gpus-panel").display = bool(gpus)
 
     @on(LineTable.Moved, "#hosts")
     def show_its_gpus(self, event: LineTable.Moved) -> None:
@@ -292,24 +307,27 @@ def _gpu_row(row: LoadRow, silent: set[str]) -> GpuRow:
     return GpuRow(row.gpu, row.host in silent, other=other)
 
 
-def _line(rows: list[HostRow], gpus: list[GpuRow]) -> Text:
-    text = Text(no_wrap=True, overflow="ellipsis")
+def _verdict(rows: list[HostRow], gpus: list[GpuRow]) -> tuple[str, str, str]:
+    """Return tone, mark and words of how the hosts are, the worst first."""
     connected = sum(1 for row in rows if row.node is not None and not row.stale)
     words = f"{connected} of {count_text(len(rows), 'host')} connected"
     lost = [row.name for row in rows if row.stale]
-    text.append(words, style="warn" if lost else "good" if connected == len(rows) else "note")
     if lost:
         more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
-        text.append(f", without {', '.join(lost[:3])}{more}", style="warn")
+        words += f", without {', '.join(lost[:3])}{more}"
     there = [row for row in gpus if not row.stale]
-    if others := sum(row.other for row in there):
-        text.append(f", !{others} used by others", style="bad")
-    if broken := sum(bool(row.sample.ecc_uncorrected) for row in there):
-        text.append(f", {broken} with ECC errors", style="bad")
-    if slowed := sum(bool(row.sample.throttle) for row in there):
-        text.append(f", {slowed} throttled", style="warn")
+    others = sum(row.other for row in there)
+    broken = sum(bool(row.sample.ecc_uncorrected) for row in there)
+    slowed = sum(bool(row.sample.throttle) for row in there)
+    words += f", !{others} used by others" if others else ""
+    words += f", {broken} with ECC errors" if broken else ""
+    words += f", {slowed} throttled" if slowed else ""
     busy = [row.sample.util for row in there if row.sample.util is not None]
     if there:
         use = f" at {sum(busy) / len(busy):.0f} %" if busy else ""
-        text.append(f", {count_text(len(there), 'GPU')}{use}")
-    return text
+        words += f", {count_text(len(there), 'GPU')}{use}"
+    if others or broken:
+        return "bad", "✗", words
+    if lost or slowed:
+        return "warn", "▲", words
+    return ("good", "●", words) if connected == len(rows) else ("note", "…", words)

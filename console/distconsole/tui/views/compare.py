@@ -16,14 +16,15 @@ from distconsole.model.comparison import (
     Setting,
 )
 from distconsole.model.events import RunsCompared
-from distconsole.model.time_text import duration_text
 from distconsole.runs.compare.statistics import AXES
+from distconsole.runs.present import reading_text
 from distconsole.text.compare import figure_text, ratio_text, run_words, value_text
 from distconsole.text.tables import Column
 from distconsole.tui.tasks import RequestTask
+from distconsole.tui.widgets.curves import Curve, PlotData
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Line, Words
-from distconsole.tui.widgets.plot import Curve, PlotData, Plots, figure
+from distconsole.tui.widgets.plots import Plots
 
 PLOTS = 3
 PLOT_CELLS = 40
@@ -114,15 +115,14 @@ def _plot(shown: ComparedCurves) -> PlotData:
     curves, said = [], []
     for each in shown.curves:
         style = colour_of(each.letter)
-        newest = figure(each.values[-1]) if each.values else "no number"
-        said.append((f"  {each.letter} {newest}", style))
+        newest = reading_text(each.values[-1]) if each.values else "no number"
+        said.append((f"{each.letter} {newest}", style))
         values = each.values
         curves.append(
             Curve(each.xs, values, values, values, each.broken, each.gaps, each.letter, style)
         )
-    if shown.axis == "seconds":
-        return PlotData(shown.title, tuple(curves), tuple(said), x_text=duration_text)
-    return PlotData(shown.title, tuple(curves), tuple(said), shown.axis, x_text="{:,.0f}".format)
+    over = "" if shown.axis == "seconds" else shown.axis
+    return PlotData(shown.title, tuple(curves), tuple(said), over, zero=not over)
 
 
 def colour_of(letter: str) -> str:

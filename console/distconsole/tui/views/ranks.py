@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from operator import itemgetter
+from statistics import median
 from typing import NamedTuple
 
 from rich.text import Text
 
 from distconsole.formats.figures import number_text
 from distconsole.model.run_events import RankState
-from distconsole.model.time_text import span_text
+from distconsole.model.time_text import is_time, ms_text, span_text
 from distconsole.runs.detectors.stragglers import DATA, STEP
 from distconsole.runs.pace import is_fresh
 from distconsole.runs.present import Sight, rate_of, sights_of, slow_ranks, standing_ranks
+from distconsole.runs.rank_history import BROKEN, UNKNOWN, RankHistory
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
 from distconsole.text.lists import share_text
 from distconsole.text.tables import Column
-from distconsole.tui.widgets.bars import PHASES, level_bar, parts_bar, phases_bar
+from distconsole.tui.widgets.bars import PHASES, level_bar, parts_bar, phases_bar, spark_text
 
 STATE_STYLES = {
     RankState.STARTING: "note",
@@ -38,7 +41,11 @@ MARKS = (
 )
 """By trouble: the shape that stands before a rank, and its meaning."""
 
-PARTS_WIDTH, START_WIDTH = 17, 16
+PARTS_WIDTH, START_WIDTH, START_WORDS = 8, 16, 30
+PARTS_TITLE = "░data▒fwd▓bwd█opt"
+RECENT_CELLS = 9
+WAIT_MS, WAIT_SHARE = 1.0, 0.1
+"""A rank is said to wait from so many milliseconds and this share of a step on."""
 START_TITLE = "start: ░python▒torch▓group█first step"
 
 PHASE_WORDS = {phase.name: phase.reached for phase in PHASES}
@@ -49,7 +56,10 @@ class RankRow(NamedTuple):
 
     ``slow`` is the part of its steps in which it is slow; ``lost`` what its host is where nothing is known of it,
     ``lost`` or, with a connection, ``no word``. ``elapsed`` counts seconds since its process was started, None where
-    it was not; ``longest`` is the most that any rank has taken to start.
+    it was not; ``longest`` is the most that any rank has taken to start. ``wait_ms`` is what it waits for others in each step;
+    ``median_ms`` and ``longest_ms`` are step times of all ranks; ``excess_ms`` is what it is slow by, ``slowest``
+    the only rank that is slow; ``recent`` returns a rank's step times of the last minute; ``ended_seconds`` is how long
+    after the first one it ended.
     """
 
     view: RankView
@@ -62,6 +72,13 @@ class RankRow(NamedTuple):
     elapsed: float | None = None
     longest: float = 0.0
     lost_seconds: float | None = None
+    wait_ms: float | None = None
+    median_ms: float = 0.0
+    longest_ms: float = 0.0
+    excess_ms: float = 0.0
+    slowest: int | None = None
+    recent: Callable[[int], Sequence[float | None]] | None = None
+    ended_seconds: float = 0.0
 
     @property
     def trouble(self) -> int:
@@ -77,15 +94,22 @@ class RankRow(NamedTuple):
         return 5 if self.slow else 6
 
 
-def rank_rows(timeline: RunTimeline, order: str, now: float) -> list[RankRow]:
+def rank_rows(
+    timeline: RunTimeline, order: str, now: float, history: RankHistory | None = None
+) -> list[RankRow]:
     """Return the ranks of ``timeline`` at ``now`` (UNIX seconds) in ``order``, one of ``keys.SORTS``."""
     first = first_failure_rank(timeline)
     sights = sights_of(timeline, now)
-    slow = {each.rank: each.part for each in slow_ranks(timeline, sights)}
+    slow = {each.rank: each for each in slow_ranks(timeline, sights)}
     still = {view.rank: age for view, age in standing_ranks(timeline, now, sights).items()}
     views = timeline.ranks.items() if starting(timeline) else ()
     starts = {n: _start_seconds(view, now) for n, view in views if view.started_at}
     longest = max(starts.values(), default=0.0)
+    times = [v.step_ms_mean for v in timeline.ranks.values() if v.step_ms_mean is not None]
+    waits = waits_of([timeline.ranks[n] for n, sight in sights.items() if sight is Sight.MEASURED])
+    recent = None
+    if history is not None:
+        recent = partial(recent_steps, history, until=timeline.until(now))
     rows = []
     for number, view in sorted(timeline.ranks.items(), key=itemgetter(0)):
         sight = sights[number]
@@ -94,7 +118,7 @@ def rank_rows(timeline: RunTimeline, order: str, now: float) -> list[RankRow]:
             RankRow(
                 view,
                 number == first,
-                slow.get(number, ""),
+                slow[number].part if number in slow else "",
                 sight,
                 lost,
                 still.get(number),
@@ -102,9 +126,37 @@ def rank_rows(timeline: RunTimeline, order: str, now: float) -> list[RankRow]:
                 starts.get(number),
                 longest,
                 None if lost_at is None else now - lost_at,
+                waits.get(number),
+                median(times) if times else 0.0,
+                max(times, default=0.0),
+                slow[number].excess_ms if number in slow else 0.0,
+                next(iter(slow)) if len(slow) == 1 else None,
+                recent,
             )
         )
     return sorted(rows, key=SORT_KEYS[order]) if order in SORT_KEYS else rows
+
+
+def waits_of(views: Iterable[RankView]) -> dict[int, float]:
+    """Return rank -> milliseconds of each step in which it waits for others: its backward beyond the shortest one."""
+    known = {view.rank: view.backward_ms for view in views if view.backward_ms is not None}
+    least = min(known.values(), default=0.0)
+    return {rank: backward - least for rank, backward in known.items()}
+
+
+def recent_steps(history: RankHistory, rank: int, *, until: float) -> Sequence[float | None]:
+    """Return step times of ``rank`` in the minute before ``until`` (UNIX seconds), a second each; None where unknown."""
+    track = history.recent
+    if history.started is None or not is_time(until - history.started):
+        return ()
+    last = int((until - history.started) / track.seconds) - track.first
+    if not 0 <= last < track.columns + 60:
+        return ()
+    begin = max(0, last - 59)
+    row = track.row(STEP, rank, begin)[: last - begin + 1]
+    return [None if value in (UNKNOWN, BROKEN) else value for value in row] + [None] * (
+        last - begin + 1 - len(row)
+    )
 
 
 def _lost(timeline: RunTimeline, view: RankView) -> tuple[str, float | None]:
@@ -172,8 +224,17 @@ def _state(row: RankRow) -> Text:
     elif view.state is RankState.STARTING and view.started_at is None:
         words = "not started"
     elif row.slow:
-        words = "slow" if row.slow == STEP else f"slow {row.slow}"
+        part = "slow" if row.slow == STEP else f"slow {row.slow}"
+        words = f"{part} +{ms_text(row.excess_ms)}"
+    elif row.sight is Sight.MEASURED and _waits(row):
+        for_whom = "" if row.slowest is None else f" for rank {row.slowest}"
+        return Text(f"waits {ms_text(row.wait_ms or 0.0)}{for_whom}", style="note")
     return Text(words, style="warn" if row.slow else STATE_STYLES[view.state])
+
+
+def _waits(row: RankRow) -> bool:
+    least = max(WAIT_MS, WAIT_SHARE * (row.view.step_ms_mean or 0.0))
+    return row.wait_ms is not None and row.wait_ms >= least
 
 
 def _name_text(row: RankRow, name: str | int | None) -> Text:
@@ -195,15 +256,44 @@ def _use(row: RankRow) -> Text:
     return bar if row.gpu_known else Text(bar.plain, style="faint")
 
 
-def _parts(row: RankRow) -> Text:
+def _parts(row: RankRow, cells: int = PARTS_WIDTH) -> Text:
     view = row.view
     parts = (view.data_ms, view.forward_ms, view.backward_ms, view.optimizer_ms)
-    bar = parts_bar(parts, view.step_ms_mean, PARTS_WIDTH)
+    bar = parts_bar(parts, view.step_ms_mean, cells, row.longest_ms)
     return bar if row.sight is Sight.MEASURED else Text(bar.plain, style="faint")
 
 
-def _start_up(row: RankRow) -> Text:
-    return phases_bar(row.view.phases, row.elapsed, row.longest, START_WIDTH)
+def _parts_heading(rows: Sequence[RankRow], cells: int) -> str:
+    """Return which shade is which, and how long the whole column is."""
+    longest = ms_text(rows[0].longest_ms) if rows else ""
+    room = cells - len(PARTS_TITLE)
+    if room < 0:
+        return "parts"
+    return PARTS_TITLE + (longest.rjust(room) if len(longest) < room else "")
+
+
+def _versus(row: RankRow) -> Text:
+    own, usual = row.view.step_ms_mean, row.median_ms
+    share = own / usual - 1 if own is not None and usual else None
+    if share is None:
+        return Text("")
+    text = f"{round(100 * share):+} %" if abs(share) < 10 else f"x{share + 1:.0f}"
+    return _step_text(row, text, "warn" if row.slow == STEP else "")
+
+
+def _own_ms(row: RankRow) -> Text:
+    own, wait = row.view.step_ms_mean, row.wait_ms
+    return _step_text(row, "" if own is None or wait is None else number_text(own - wait))
+
+
+def _recent(row: RankRow) -> Text:
+    values = () if row.recent is None else row.recent(row.view.rank)
+    return _step_text(row, spark_text(values, RECENT_CELLS) if values else "", "curve")
+
+
+def _start_up(row: RankRow, cells: int = 0) -> Text:
+    width = max(START_WIDTH, cells - START_WORDS)
+    return phases_bar(row.view.phases, row.elapsed, row.longest, width)
 
 
 def _part_ms(row: RankRow, value: float | None, part: str) -> Text:
@@ -218,6 +308,13 @@ def _rate(row: RankRow) -> Text:
     return _step_text(row, number_text(rate) if rate else "0")
 
 
+def _where(row: RankRow) -> Text:
+    """Say in which step a rank stands still."""
+    if row.still_seconds is None or row.view.step is None:
+        return Text("")
+    return Text(f"in step {row.view.step + 1:,}", style="warn")
+
+
 def _loss(row: RankRow) -> Text:
     loss = row.view.metrics.get("loss")
     return _step_text(row, "" if loss is None else f"{loss:.4g}")
@@ -226,8 +323,8 @@ def _loss(row: RankRow) -> Text:
 RANK_COLUMNS: list[Column[RankRow]] = [
     Column("", 2, lambda row: Text(*mark_of(row)), sort="worst"),
     Column("rank", 5, lambda row: _name_text(row, row.view.rank), right=True, sort="rank"),
-    Column("host", 12, lambda row: _name_text(row, row.view.host)),
-    Column("gpu", 3, lambda row: _name_text(row, row.view.gpu), 4, True),
+    Column("host", 10, lambda row: _name_text(row, row.view.host), middle=True),
+    Column("gpu", 3, lambda row: _name_text(row, row.view.gpu), 7, True),
     Column("use", 8, _use, need=8),
     Column("util%", 5, lambda row: _gpu_text(row, number_text(row.view.gpu_util)), 3, True),
     Column(
@@ -241,15 +338,41 @@ RANK_COLUMNS: list[Column[RankRow]] = [
     Column("power", 6, lambda row: _gpu_text(row, number_text(row.view.power_w, "W")), 9, True),
     Column("step", 7, lambda row: _name_text(row, row.view.step), 0, True, "step"),
     Column("ms/step", 8, lambda row: _part_ms(row, row.view.step_ms_mean, STEP), 0, True, "ms"),
-    Column("p95", 6, lambda row: _step_text(row, number_text(row.view.step_ms_p95)), 5, True),
-    Column("░data▒fwd▓bwd█opt", PARTS_WIDTH, _parts, need=4),
-    Column(START_TITLE, len(START_TITLE), _start_up, need=1),
-    Column("data ms", 8, lambda row: _part_ms(row, row.view.data_ms, DATA), 7, True, "data"),
-    Column("samples/s", 9, _rate, 2, True),
-    Column("loss", 8, _loss, 2, True),
+    Column("vs med", 6, _versus, 7, True),
+    Column("last 60 s", RECENT_CELLS, _recent, 8),
+    Column("p95", 6, lambda row: _step_text(row, number_text(row.view.step_ms_p95)), 9, True),
+    Column("own ms", 6, _own_ms, 7, True),
+    Column(PARTS_TITLE, PARTS_WIDTH, _parts, fill=_parts, heading=_parts_heading),
+    Column(START_TITLE, len(START_TITLE), _start_up, need=1, fill=_start_up),
+    Column("data ms", 8, lambda row: _part_ms(row, row.view.data_ms, DATA), 8, True, "data"),
+    Column("where", 14, _where, 1),
+    Column("samples/s", 9, _rate, 6, True),
+    Column("loss", 8, _loss, 7, True),
     Column("state", 16, _state),
 ]
-STEP_TITLES = ("step", "ms/step", "p95", "░data▒fwd▓bwd█opt", "data ms", "samples/s", "loss")
+STEP_TITLES = (
+    *("step", "ms/step", "vs med", "last 60 s", "p95", "own ms", PARTS_TITLE),
+    *("data ms", "where", "samples/s", "loss"),
+)
 """Columns that say nothing before the first step."""
 GPU_TITLES = ("gpu", "use", "util%", "gpu memory", "temp", "power")
 """Columns that only a run with GPUs has."""
+
+
+def ended_ranks(timeline: RunTimeline, now: float) -> list[RankRow]:
+    """Return the ranks whose processes have ended, the first to end first."""
+    rows = [row for row in rank_rows(timeline, "rank", now) if row.view.ended_at is not None]
+    first = min((row.view.ended_at or 0.0 for row in rows), default=0.0)
+    rows.sort(key=lambda row: (row.view.ended_at or 0.0, row.trouble))
+    return [row._replace(ended_seconds=(row.view.ended_at or 0.0) - first) for row in rows]
+
+
+ENDED_COLUMNS: list[Column[RankRow]] = [
+    Column("", 2, lambda row: Text(*mark_of(row))),
+    Column("rank", 5, lambda row: f"{row.view.rank}", right=True),
+    Column("host", 12, lambda row: row.view.host, middle=True),
+    Column("after", 8, lambda row: f"+{row.ended_seconds:.1f} s", right=True),
+    Column("step", 7, lambda row: "" if row.view.step is None else f"{row.view.step}", 1, True),
+    Column("how", 14, _state),
+]
+"""Who ended when, and how."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from operator import itemgetter
 
-from distconsole.formats.figures import number_text
 from distconsole.model.time_text import is_time
 from distconsole.runs.pace import is_fresh
-from distconsole.runs.present import Present, age_text, present
+from distconsole.runs.present import Present, age_text, present, reading_text
 from distconsole.runs.series import Series
 from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.tasks import RequestTask
-from distconsole.tui.widgets.plot import LABEL, Curve, PlotData, Plots, figure
+from distconsole.tui.widgets.curves import Curve, PlotData
+from distconsole.tui.widgets.plots import Plots
 
-STEP, SECONDS = "step", "seconds"
+STEP, SECONDS = "step", ""
 
 
 def plots_of(task: RequestTask, now: float, plots: Plots) -> list[PlotData]:
@@ -23,53 +23,86 @@ def plots_of(task: RequestTask, now: float, plots: Plots) -> list[PlotData]:
     wanted: list[tuple[str, Series, str]] = [
         *(each for each in metrics if each[0] == "loss"),
         ("samples/s", timeline.throughput, SECONDS),
+        ("step time", timeline.step_ms.series, SECONDS),
         *(each for each in metrics if "acc" in each[0]),
-        ("step ms", timeline.step_ms.series, SECONDS),
         ("GPU %", timeline.gpu_use.series, SECONDS),
         *(each for each in metrics if each[0] != "loss" and "acc" not in each[0]),
     ]
     known = [each for each in wanted if len(each[1]) or each[1].broken]
     figures = present(timeline, now)
-    return [_plot(timeline, each, figures, now) for each in plots.pick(known, itemgetter(0))]
+    shown = plots.pick(known, itemgetter(0))
+    return [
+        _plot(task, each, figures, now, plots.drawn(place, f"{task.number} {each[0]}"))
+        for place, each in enumerate(shown)
+    ]
 
 
 def _plot(
-    timeline: RunTimeline, shown: tuple[str, Series, str], figures: Present, now: float
+    task: RequestTask,
+    shown: tuple[str, Series, str],
+    figures: Present,
+    now: float,
+    drawn: tuple[PlotData, float] | None,
 ) -> PlotData:
+    """Return a curve and its figures of now.
+
+    Args:
+        drawn: What is drawn of it already, and the x that a column of dots stands for: the curve stays as
+            it is until that column is full.
+    """
+    timeline = task.run
     title, series, x = shown
-    start, end = timeline.started or 0.0, timeline.end
-    if x == STEP:
-        said = _metric_text(timeline, title, figures, now)
-        return PlotData(title, (_copy(series, 0.0),), ((f" {said}", LABEL),), x)
-    if end is None:
-        said = _now_text(title, timeline, figures, now)
+    end, metric = timeline.end, x == STEP
+    start = 0.0 if metric else timeline.started or 0.0
+    if metric:
+        said, style = _metric_text(timeline, title, figures, now)
+    elif end is None:
+        said, style = _now_text(title, timeline, figures, now)
     else:
-        said = "" if series.last is None else f"last {figure(series.last)}"
-    until = (now if end is None else end.t) - start
-    words = ((f" {said}", LABEL),) if said else ()
-    axis_end = until if is_time(until) else None
-    return PlotData(title, (_copy(series, start),), words, x, axis_end)
+        said, style = ("" if series.last is None else f"last {reading_text(series.last)}"), "faint"
+    until = None if metric else timeline.until(now) - start
+    until = until if until is not None and is_time(until) else None
+    curves: tuple[Curve, ...] = ()
+    if drawn is not None and end is None:
+        before, x_dot = drawn
+        last = max(series.last_x or start, *series.broken[-1:], start) - start
+        if last - before.newest < x_dot and abs((until or 0.0) - (before.until or 0.0)) < x_dot:
+            curves, until = before.curves, before.until
+    return PlotData(
+        title,
+        curves or (_copy(series, start),),
+        ((said, style),) if said else (),
+        x,
+        until,
+        zero=not metric,
+        smooth=metric,
+        legend="" if metric else "run time",
+        key=f"{task.number} {title}",
+    )
 
 
-def _metric_text(timeline: RunTimeline, name: str, figures: Present, now: float) -> str:
+def _metric_text(
+    timeline: RunTimeline, name: str, figures: Present, now: float
+) -> tuple[str, str]:
     newest = timeline.metric_last[name]
     if timeline.end is not None:
-        return f"last {newest.value:.3g}"
-    return f"{newest.value:.3g}{age_text(newest.t, now, figures.step_ms)}"
+        return f"last {reading_text(newest.value)}", "faint"
+    age = age_text(newest.t, now, figures.step_ms)
+    return f"{reading_text(newest.value)}{age}", "faint" if age else ""
 
 
-def _now_text(title: str, timeline: RunTimeline, figures: Present, now: float) -> str:
-    """What is measured now; the line about the run has the same figures."""
+def _now_text(title: str, timeline: RunTimeline, figures: Present, now: float) -> tuple[str, str]:
+    """What is measured now; the tiles have the same figures."""
     match title:
         case "samples/s":
-            return figures.rate_text.replace(" samples/s", "")
-        case "step ms":
-            return number_text(figures.step_ms) or "–"
+            return figures.rate_text.replace(" samples/s", ""), ""
+        case "step time":
+            return figures.step_text, ""
         case _:
             views = timeline.ranks.values()
             used = [view.gpu_util for view in views if is_fresh(view.gpu_at, now)]
             known = [util for util in used if util is not None]
-            return figure(sum(known) / len(known)) if known else "–"
+            return reading_text(sum(known) / len(known)) if known else "–", ""
 
 
 def _copy(series: Series, start: float) -> Curve:

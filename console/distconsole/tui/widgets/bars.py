@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from rich.text import Text
+from textual.content import Content
 
 from distconsole.text.tables import bar_text
+from distconsole.tui.theme.glyphs import glyphs
 
 
 def level_bar(percent: float | None, width: int, *, hot: float = 101.0) -> Text:
@@ -16,16 +18,35 @@ def level_bar(percent: float | None, width: int, *, hot: float = 101.0) -> Text:
     if percent is None or math.isnan(percent):
         return Text(" " * width)
     share = max(0.0, min(1.0, percent / 100))
-    bar = bar_text(share, width, plain=False)
+    bar = bar_text(share, width, plain=False) if glyphs().braille else "█" * round(share * width)
     meaning = "bad" if percent >= hot else "good" if percent >= 50 else "note"
     return Text(bar.ljust(width, "·"), style=meaning)
 
 
+def spark_text(values: Sequence[float | None], cells: int) -> str:
+    """Return ``values``, the newest last, as levels from 0 to the highest, in ``cells``; None is blank."""
+    levels = glyphs().levels
+    known = [value for value in values if value is not None and math.isfinite(value)]
+    highest = max(known, default=0.0)
+    if cells < 1 or not values:
+        return " " * max(0, cells)
+    each = max(1, math.ceil(len(values) / cells))
+    text = ""
+    for end in range(len(values), 0, -each):
+        part = [v for v in values[max(0, end - each) : end] if v is not None and math.isfinite(v)]
+        if not part:
+            text = " " + text
+            continue
+        share = max(part) / highest if highest > 0 else 0.0
+        text = levels[max(1, min(len(levels) - 1, round(share * (len(levels) - 1))))] + text
+    return text.rjust(cells)
+
+
 PARTS = (
-    ("data", "░", "warn"),
-    ("forward", "▒", "cyan"),
-    ("backward", "▓", "blue"),
-    ("optimizer", "█", "magenta"),
+    ("data", "░", "data"),
+    ("forward", "▒", "forward"),
+    ("backward", "▓", "backward"),
+    ("optimizer", "█", "optimizer"),
 )
 """The parts of a step in order, each with its shade and colour."""
 REST = ("rest", "·", "faint")
@@ -44,27 +65,44 @@ class Phase(NamedTuple):
 
 PHASES = (
     Phase("interpreter", "░", "faint", "python", "python started"),
-    Phase("import_torch", "▒", "cyan", "importing torch", "torch imported"),
-    Phase("init_process_group", "▓", "warn", "waiting for the group", "group formed"),
-    Phase("first_step", "█", "magenta", "first step", "first step"),
+    Phase("import_torch", "▒", "forward", "importing torch", "torch imported"),
+    Phase("init_process_group", "▓", "backward", "waiting for the group", "group formed"),
+    Phase("first_step", "█", "optimizer", "first step", "first step"),
 )
 
 
-def parts_bar(parts: Sequence[float | None], whole: float | None, width: int) -> Text:
-    """Return ``parts`` of a step (milliseconds, as ``PARTS``) as one stacked bar; what they do not explain is a dot."""
+def parts_bar(
+    parts: Sequence[float | None], whole: float | None, width: int, longest: float | None = None
+) -> Text:
+    """Return ``parts`` of a step of ``whole`` milliseconds as one stacked bar; what they do not explain is a dot.
+
+    Args:
+        parts: Milliseconds, as ``PARTS``.
+        longest: Milliseconds that all of ``width`` stand for, so that bars of several ranks have one scale; ``whole`` if None.
+    """
     text = Text()
     parts = [part if part is not None and math.isfinite(part) else None for part in parts]
     if not whole or not math.isfinite(whole) or all(part is None for part in parts):
         return Text(" " * width)
+    scale = width / max(whole, longest or whole)
     used = 0
     total = 0.0
     for part, (_, shade, meaning) in zip(parts, PARTS, strict=True):
         total += part or 0.0
-        end = min(width, round(total / whole * width))
+        end = min(width, round(total * scale))
         text.append(shade * max(0, end - used), style=meaning)
         used = max(used, end)
-    text.append(REST[1] * (width - used), style=REST[2])
+    text.append(REST[1] * (round(whole * scale) - used), style=REST[2])
+    text.append(" " * (width - text.cell_len))
     return text
+
+
+def parts_legend() -> Content:
+    """Return which shade is which part."""
+    shown = [
+        Content.styled(f"{shade} {name}", f"$phase-{meaning}") for name, shade, meaning in PARTS
+    ]
+    return Content("  ").join(shown)
 
 
 def phases_bar(

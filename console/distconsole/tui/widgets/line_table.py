@@ -18,10 +18,12 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from distconsole.text.tables import Column
+from distconsole.text.tables import Column, shorten_middle
 from distconsole.tui.widgets.line_widget import LineWidget
 
 NONE_MATCH = "nothing matches the filter; 'filter' alone shows all"
+MOST_FILLED = 56
+"""A column that takes the room that is left grows by so many cells at most."""
 Row = TypeVar("Row")
 
 
@@ -137,7 +139,7 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
         """Draw line ``y`` of the widget; the first is the heading."""
         if y == 0:
             style = self.get_component_rich_style("table--heading")
-            return self._row_strip([(each, self._title(each)) for each in self._visible()], style)
+            return self._row_strip(None, style)
         index = y - 1 + self.scroll_offset.y
         if index >= len(self.rows):
             why = NONE_MATCH if self.filtered else self._empty
@@ -146,12 +148,13 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
             return self.join([Segment(f" {empty}", style)])
         row = self.rows[index]
         style = self.cursor_row_style() if index == self.cursor else self.rich_style
-        return self._row_strip([(each, each.cell(row)) for each in self._visible()], style)
+        return self._row_strip(row, style)
 
-    def _title(self, column: Column[Row]) -> str:
+    def _title(self, column: Column[Row], room: int) -> str:
+        title = column.title if column.heading is None else column.heading(self.rows, room)
         if not column.sort or column.sort != self.sorted_by:
-            return column.title
-        return f"{column.title[: column.width - 1]}▾"
+            return title
+        return f"{title[: room - 1]}▾"
 
     def _visible(self) -> list[Column[Row]]:
         """The columns that fit, in order; the least needed give way first."""
@@ -163,12 +166,33 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
             columns.remove(least)
         return columns
 
-    def _row_strip(self, cells: Sequence[tuple[Column[Row], Text | str]], style: Style) -> Strip:
-        """Return cells side by side; the last column takes what room is left."""
+    def _rooms(self) -> list[tuple[Column[Row], int]]:
+        """Return the columns that fit with their cells; one that fills takes what is left, then the last one."""
+        columns = self._visible()
+        spare = max(0, self.cells + 1 - sum(column.width + 1 for column in columns))
+        filled = min(spare, MOST_FILLED) if any(column.fill for column in columns) else 0
+        last = columns[-1]
+        return [
+            (
+                column,
+                column.width
+                + (filled if column.fill else 0)
+                + (spare - filled if column is last and not column.right else 0),
+            )
+            for column in columns
+        ]
+
+    def _row_strip(self, row: Row | None, style: Style) -> Strip:
+        """Return the cells of ``row`` side by side, or the headings if it is None."""
         pieces: list[Segment] = []
-        spare = max(0, self.cells + 1 - sum(column.width + 1 for column, _ in cells))
-        for column, cell in cells:
-            room = column.width + (spare if column is cells[-1][0] and not column.right else 0)
+        for column, room in self._rooms():
+            if row is None:
+                cell: Text | str = self._title(column, room)
+            else:
+                cell = column.cell(row) if column.fill is None else column.fill(row, room)
+                if column.middle and len(plain := str(cell)) > room:
+                    style_of = cell.style if isinstance(cell, Text) else ""
+                    cell = Text(shorten_middle(plain, room), style_of)
             pieces += [*self._cell(cell, room, style, right=column.right), Segment(" ", style)]
         return self.join(pieces, style)
 
@@ -241,8 +265,8 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
 
     def _ask_sort(self, x: int) -> None:
         end = 0
-        for column in self._visible():
-            end += column.width + 1
+        for column, room in self._rooms():
+            end += room + 1
             if x < end:
                 if column.sort:
                     self.post_message(self.SortAsked(self, column.sort))

@@ -6,6 +6,8 @@ from rich.text import Text
 from textual.content import Content
 from textual.widgets import Static
 
+from distconsole.tui.theme.glyphs import glyphs
+
 
 class Words(Static):
     """Text that costs nothing while it stays the same; brackets in it mean nothing."""
@@ -32,3 +34,29 @@ class Line(Words):
     """One line; what there is no room for is cut."""
 
     DEFAULT_CSS = "Line { height: 1; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }"
+
+
+class Verdict(Words):
+    """How something goes, in one sentence, with the colour of its tone at the edge; what it is about stands at the right."""
+
+    DEFAULT_CSS = "Verdict { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }"
+
+    def say(self, tone: str, mark: str, sentence: str, about: str = "") -> None:
+        """Show ``sentence``; ``about`` where there is room, cut at its end.
+
+        Args:
+            tone: ``good``, ``note``, ``warn`` or ``bad``.
+            mark: Its shape, for who sees no colours.
+        """
+        line = Text(no_wrap=True, overflow="ellipsis", end="")
+        line.append(f"{glyphs().edge}{mark} {sentence}", style=tone)
+        room = self.app.size.width - line.cell_len - 4
+        if about and room >= LEAST_ABOUT:
+            words = Text(about, style="faint")
+            words.truncate(room, overflow="ellipsis")
+            line.append(" " * (room - words.cell_len + 3)).append_text(words)
+        self.show(line)
+
+
+LEAST_ABOUT = 12
+"""Fewer cells of what a verdict is about say nothing."""

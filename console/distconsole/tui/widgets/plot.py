@@ -1,310 +1,253 @@
-"""Curves in braille dots: one with the ranks' band behind it, or several with their letters."""
+"""Plots: a curve with the ranks' band behind it, or several with their letters, over round axes and a grid.
+
+The upper rows hold the curves; below them lie the axis, which is the least value, and its labels.
+Curves are drawn in braille dots, 4 x 2 a cell, or in half blocks where a terminal has no braille.
+"""
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from itertools import groupby, pairwise, zip_longest
-from typing import ClassVar, TypeVar
+from collections.abc import Collection, Sequence
+from itertools import groupby
 
 from rich.segment import Segment
 from rich.style import Style
-from textual.containers import Horizontal
 from textual.strip import Strip
 
+from distconsole.formats.axes import nice_ticks, round_seconds, short_time, tick_text
+from distconsole.runs.present import reading_text
 from distconsole.runs.series import usual_range
+from distconsole.tui.theme.glyphs import glyphs
+from distconsole.tui.widgets.curves import (
+    Curve,
+    PlotData,
+    Scale,
+    broken_columns,
+    columns_of,
+    round_up,
+    smoothed,
+    value_scale,
+)
 from distconsole.tui.widgets.line_widget import LineWidget
 
 BRAILLE = 0x2800
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """Bit of the dot at (row, column) in a braille cell of 4 x 2 (Unicode 15, block U+2800)."""
+UPPER, LOWER = 0x1B, 0xE4
+"""The bits of both halves of a cell."""
 
-LABEL_WIDTH = 8
-Shown = TypeVar("Shown")
-BROKEN, ABOVE, BELOW = "!", "▲", "▼"
-"""Marks instead of dots: no number, and what lies beyond the scale."""
-CURVE, BAND, LABEL, TITLE = "plot--curve", "plot--band", "plot--label", "plot--title"
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """Points of one curve: rising x, the value, and the lowest and highest rank at each.
-
-    Values were no numbers where it is ``broken``; no line leads across ``gaps``, in which nothing was measured.
-    The ``letter`` stands at its end; the ``style`` is a component class of the plot, or a meaning.
-    """
-
-    xs: Sequence[float]
-    values: Sequence[float]
-    lows: Sequence[float]
-    highs: Sequence[float]
-    broken: Sequence[float] = ()
-    gaps: Sequence[tuple[float, float]] = ()
-    letter: str = ""
-    style: str = CURVE
-
-
-def x_figure(x: float) -> str:
-    """Return a number of steps or seconds."""
-    return f"{x:.0f}" if abs(x) < 1e7 else f"{x:.3g}"
-
-
-@dataclass(frozen=True, slots=True)
-class PlotData:
-    """What a plot shows, and in words what its curves are now.
-
-    ``x_label`` is what x counts, ``x_text`` writes a place on the axis, which ends at ``until``, else at the newest point.
-    """
-
-    title: str
-    curves: tuple[Curve, ...]
-    said: tuple[tuple[str, str], ...] = ()
-    x_label: str = ""
-    until: float | None = None
-    x_text: Callable[[float], str] = x_figure
+AXIS_ROWS = 2
+ON_AXIS = 0.1
+"""A value less than this part of a row above the foot lies on the axis."""
+BROKEN, ABOVE, BELOW, SHADE = "!", "▲", "▼", "░"
+"""Marks instead of dots: no number, what lies beyond the scale; and the band."""
+CURVE, BAND, GRID, LABEL = "curve", "band", "frame", "faint"
 
 
 class Plot(LineWidget):
-    """Curves with their title, their newest values and their scale."""
+    """Curves over their axes; nothing is drawn again until a column of dots is full."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {CURVE, BAND, LABEL, TITLE}
-    DEFAULT_CSS = """
-    Plot { height: 1fr; min-height: 4; }
-    Plot > .plot--curve { color: $accent; }
-    Plot > .plot--band { color: $primary-lighten-2 70%; }
-    Plot > .plot--label { color: $text-muted; }
-    Plot > .plot--title { color: $text; text-style: bold; }
-    """
+    DEFAULT_CSS = "Plot { height: 1fr; min-height: 3; }"
 
     data: PlotData | None = None
-    _low, _high = 0.0, 1.0
-    _x_end, _x_cell = 0.0, 0
-    _beyond = ""
+    beyond = ""
+    """How far values lie beyond the scale."""
+    x_dot = 0.0
+    """What a column of dots stands for, in x, as it was drawn last."""
+    _scale = Scale(0.0, 1.0, 2)
+    _first = _end = 0.0
+    _labels = 0
+    _axis_end = 0
+    _cells: list[list[tuple[int | str, str]]]
+    _axis: dict[int, str]
 
     def show(self, data: PlotData | None) -> None:
-        if data != self.data:
-            self.data = data
+        before, self.data = self.data, data
+        if (
+            data is None
+            or before is None
+            or data.curves is not before.curves
+            or data.until != before.until
+        ):
             self.redraw()
 
+    @property
+    def _columns(self) -> int:
+        return max(0, self.content_size.width - self._labels - 2)
+
     def make_lines(self) -> list[Strip]:
-        width, height = self.content_size
-        columns, rows = max(0, width - LABEL_WIDTH), max(0, height - 2)
-        self._cells: list[list[tuple[int | str, str]]] = [[(0, "")] * columns for _ in range(rows)]
-        self._beyond = ""
-        if self.data is not None and columns and rows:
-            self._draw(self.data, columns, rows)
+        rows = max(0, self.content_size.height - AXIS_ROWS)
+        self._cells, self._axis = [], {}
+        self.beyond, self.x_dot = "", 0.0
+        if self.data is not None and rows:
+            self._draw(self.data, rows)
         return super().make_lines()
 
     def make_line(self, y: int) -> Strip:
-        height = self.content_size.height
-        if self.data is None:
+        up = self.content_size.height - AXIS_ROWS - y
+        if self.data is None or not self._cells:
             return self.join([])
-        if y == 0:
-            return self.join(self._heading(self.data))
-        if y == height - 1:
-            return self.join(self._footing(self.data))
-        return self.join(self._body(self.data, y - 1, height - 2))
+        if up < 0:
+            return self.join([Segment(self._x_labels(self.data), self._style(LABEL))])
+        label = ""
+        if up % self._scale.tick_rows == 0:
+            label = tick_text(float(f"{self._scale.foot + up * self._scale.a_row:.6g}"))
+        foot = "┼" if up == 0 else "┤"
+        segments = [Segment(f"{label:>{self._labels}} {foot}", self._style(LABEL))]
+        cells = self._axis_cells() if up == 0 else self._cells[y]
+        for style, alike in groupby(cells, lambda cell: cell[1]):
+            signs = [sign if isinstance(sign, str) else _dots_sign(sign) for sign, _ in alike]
+            segments.append(Segment("".join(signs), self._style(style)))
+        return self.join(segments)
 
     def _style(self, name: str) -> Style:
-        if name in self.COMPONENT_CLASSES:
-            return self.get_component_rich_style(name)
         return self.rich_style + self.app.console.get_style(name, default="")
 
-    def _heading(self, data: PlotData) -> list[Segment]:
-        said = [*data.said, *([(f"  {self._beyond}", LABEL)] if self._beyond else [])]
-        room = max(1, self.cells - sum(len(words) for words, _ in said) - 1)
-        title = data.title if len(data.title) <= room else f"{data.title[: room - 1]}…"
-        return [
-            Segment(title, self._style(TITLE)),
-            *(Segment(words, self._style(style)) for words, style in said),
-        ]
-
-    def _footing(self, data: PlotData) -> list[Segment]:
-        text = ""
-        if any(len(curve.xs) > 1 for curve in data.curves):
-            first = data.x_text(min(curve.xs[0] for curve in data.curves if curve.xs))
-            last = f" {data.x_label} {data.x_text(self._x_end)}"
-            room = max(0, self._x_cell + 1 - len(first))
-            text = " " * LABEL_WIDTH + first + last.rstrip().rjust(room)
-        return [Segment(text, self._style(LABEL))]
-
-    def _body(self, data: PlotData, row: int, rows: int) -> list[Segment]:
-        text = ""
-        if any(curve.xs for curve in data.curves):
-            ends = {rows - 1: self._low, 0: self._high}
-            text = figure(ends[row]) if row in ends else ""
-        label = text[: LABEL_WIDTH - 1].rjust(LABEL_WIDTH - 1)
-        segments = [Segment(f"{label} ", self._style(LABEL))]
-        cells = self._cells[row] if row < len(self._cells) else []
-        for style, alike in groupby(cells, lambda cell: cell[1]):
-            signs = [sign if isinstance(sign, str) else _braille(sign) for sign, _ in alike]
-            segments.append(Segment("".join(signs), self._style(style)))
-        return segments
-
-    def _draw(self, data: PlotData, columns: int, rows: int) -> None:
+    def _draw(self, data: PlotData, rows: int) -> None:
         """Turn the curves into cells: dots, or a sign, and their style."""
         curves = [curve for curve in data.curves if curve.xs]
+        if curves:
+            self._take_scale(data, curves, rows)
+        self._labels = max(
+            len(tick_text(float(f"{self._scale.foot + up * self._scale.a_row:.6g}")))
+            for up in range(0, rows + 1, self._scale.tick_rows)
+        )
+        self._cells = [[(0, "")] * self._columns for _ in range(rows)]
         if not curves:
             self._mark({0} if any(c.broken for c in data.curves) else (), rows - 1, BROKEN, "bad")
             return
-        self._take_scale(curves)
-        first = min(curve.xs[0] for curve in curves)
-        ends = [max(curve.xs[-1], *curve.broken[-1:], first) for curve in curves]
-        self._x_end = max(data.until or first, *ends)
-        span = _round_up(self._x_end - first)
-        scale = (columns * 2 - 1) / span if span > 0 else 0.0
-        self._x_cell = int((self._x_end - first) * scale) // 2
+        for y in range(rows):
+            if (rows - y) % self._scale.tick_rows == 0:
+                self._cells[y] = [(glyphs().grid, GRID)] * self._columns
+        self._first = min(curve.xs[0] for curve in curves)
+        ends = [max(curve.xs[-1], *curve.broken[-1:], self._first) for curve in curves]
+        self._end = max(data.until or self._first, *ends)
+        span = round_up(self._end - self._first)
+        scale = (self._columns * 2 - 1) / span if span > 0 else 0.0
+        self.x_dot = 1 / scale if scale > 0 else 0.0
+        self._axis_end = int((self._end - self._first) * scale) // 2
         for curve in curves:
-            self._draw_curve(curve, scale, first, rows)
+            self._draw_curve(curve, scale, rows, smooth=data.smooth)
 
-    def _draw_curve(self, curve: Curve, scale: float, first: float, rows: int) -> None:
-        row = column = 0
-        above, below = set(), set()
-        for x, value, bottom, top in columns_of(curve, scale, first):
-            self._dots(x, self._dot(top, rows), self._dot(bottom, rows), BAND)
-            dot = self._dot(value, rows)
-            self._dots(x, dot, dot, curve.style)
-            row, column = dot // 4, x // 2
-            above |= {column} if top > self._high else set()
-            below |= {column} if bottom < self._low else set()
-        marked = "bad" if curve.style == CURVE else curve.style
-        self._mark(above, 0, ABOVE, marked)
-        self._mark(below, rows - 1, BELOW, marked)
-        broken = {each // 2 for each in broken_columns(curve, scale, first)}
-        self._mark(broken, rows - 1, BROKEN, marked)
-        if curve.letter:
-            while column > 0 and self._cells[row][column][1] not in ("", curve.style, BAND):
-                column -= 1  # where curves end at one place their letters stand side by side
-            self._mark({column}, row, curve.letter, curve.style)
-
-    def _take_scale(self, curves: Sequence[Curve]) -> None:
+    def _take_scale(self, data: PlotData, curves: Sequence[Curve], rows: int) -> None:
         ranges = [usual_range(curve.lows, curve.highs) for curve in curves]
         low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
         lowest = min(min(curve.lows) for curve in curves)
         highest = max(max(curve.highs) for curve in curves)
-        above = [f"{ABOVE} {figure(highest)}"] if highest > high else []
-        below = [f"{BELOW} {figure(lowest)}"] if lowest < low else []
-        self._beyond = " ".join([*above, *below])
-        if high - low < 1e-12 * max(1.0, abs(high)):
-            low, high = low - 0.5 * max(abs(low), 1e-9), high + 0.5 * max(abs(high), 1e-9)
-        self._low, self._high = low, high
+        self._scale = value_scale(low, high, rows, zero=data.zero)
+        above = [f"{ABOVE} {reading_text(highest)}"] if highest > high else []
+        below = [f"{BELOW} {reading_text(lowest)}"] if lowest < low else []
+        self.beyond = " ".join([*above, *below])
+
+    def _draw_curve(self, curve: Curve, scale: float, rows: int, *, smooth: bool) -> None:
+        points = columns_of(curve, scale, self._first)
+        top = self._scale.foot + self._scale.a_row * (rows + 0.5)
+        row = column = 0
+        above, below = set(), set()
+        means = smoothed([mean for _, mean, _, _ in points], self._columns * 2 if smooth else 0)
+        before: tuple[int, int] | None = None
+        for x, _, lowest, highest in points:
+            if highest > lowest:
+                self._shade(x // 2, self._dot(highest, rows), self._dot(lowest, rows))
+        for (x, _, lowest, highest), mean in zip(points, means, strict=True):
+            dot, column = self._dot(mean, rows), x // 2
+            joined = before is not None and x - before[0] <= 1
+            last = before[1] if joined and before is not None else dot
+            # A line has no holes where it is steep.
+            self._dots(
+                x, min(dot, last + 1 if last < dot else dot), max(dot, last - 1), curve.style
+            )
+            before = x, dot
+            row = min(rows - 1, dot // 4)
+            above |= {column} if highest > top else set()
+            below |= {column} if lowest < self._scale.foot - self._scale.a_row / 2 else set()
+        marked = "bad" if curve.style == CURVE else curve.style
+        self._mark(above, 0, ABOVE, "warn")
+        self._mark(below, rows - 1, BELOW, "warn")
+        broken = {each // 2 for each in broken_columns(curve, scale, self._first)}
+        self._mark(broken, rows - 1, BROKEN, marked)
+        if curve.letter:
+            while column > 0 and self._cells[row][column][1] not in ("", curve.style, BAND, GRID):
+                column -= 1  # where curves end at one place their letters stand side by side
+            self._mark({column}, row, curve.letter, curve.style)
 
     def _dot(self, value: float, rows: int) -> int:
-        share = (value - self._low) / (self._high - self._low)
-        return min(rows * 4 - 1, max(0, round((1 - share) * (rows * 4 - 1))))
+        """Return the row of dots of ``value``, from the top; ``4 * rows`` is on the axis."""
+        up = self._scale.rows_up(value)
+        if up < ON_AXIS:
+            return rows * 4
+        return min(rows * 4 - 1, max(0, rows * 4 + 1 - math.floor(4 * up)))
 
     def _mark(self, cells: Collection[int], row: int, sign: str, style: str) -> None:
         for cell in cells:
             if cell < len(self._cells[row]):
                 self._cells[row][cell] = (sign, style)
 
+    def _shade(self, column: int, top: int, bottom: int) -> None:
+        for row in range(top // 4, min(bottom // 4, len(self._cells) - 1) + 1):
+            if column < self._columns and self._cells[row][column][0] in (0, glyphs().grid):
+                self._cells[row][column] = (SHADE, BAND)
+
     def _dots(self, x: int, top: int, bottom: int, style: str) -> None:
+        column = x // 2
+        if column >= self._columns:
+            return
         for dot in range(top, bottom + 1):
-            row, column = dot // 4, x // 2
-            bits, before = self._cells[row][column]
+            if dot >= 4 * len(self._cells):
+                self._axis[column] = style
+                continue
+            row = dot // 4
+            bits, _ = self._cells[row][column]
             old = bits if isinstance(bits, int) else 0
-            own = before if style == BAND and before else style  # curves stand before the band
-            self._cells[row][column] = (old | DOTS[dot % 4][x % 2], own)
+            self._cells[row][column] = (old | DOTS[dot % 4][x % 2], style)
+
+    def _axis_cells(self) -> list[tuple[int | str, str]]:
+        """Return the axis up to where it ends, with its ticks and with what lies on it."""
+        places = self._x_ticks()
+        cells: list[tuple[int | str, str]] = []
+        for column in range(self._columns):
+            if column in self._axis:
+                cells.append((glyphs().zero, self._axis[column]))
+            elif column > self._axis_end:
+                cells.append((" ", LABEL))
+            else:
+                cells.append(("┬" if column in places else "─", LABEL))
+        return cells
+
+    def _x_ticks(self) -> dict[int, str]:
+        """Return the columns of round places on the axis, with what stands below them."""
+        data = self.data
+        if data is None or not self.x_dot:
+            return {}
+        span = self._end - self._first
+        if data.x_label:
+            places = nice_ticks(self._first, self._end, max(2, self._columns // 9))
+            texts = [tick_text(place) if place == int(place) else "" for place in places]
+        else:
+            places = round_seconds(span)
+            texts = [short_time(place) for place in places]
+            places = [place if self._first == 0 else self._first + place for place in places]
+        found = {
+            round((place - self._first) / self.x_dot) // 2: text
+            for place, text in zip(places, texts, strict=True)
+            if 0 <= place - self._first <= span and text
+        }
+        return {column: text for column, text in found.items() if column < self._columns}
+
+    def _x_labels(self, data: PlotData) -> str:
+        """Return the labels of the ticks, each below its own; one for which there is no room is left out."""
+        line = ""
+        for column, text in self._x_ticks().items():
+            begin = max(0, self._labels + 2 + column - len(text) // 2)
+            begin = min(begin, self.cells - len(text))
+            if not line or begin > len(line):
+                line = line.ljust(begin) + text
+        room = self.cells - len(line) - 2
+        return f"{line}  {data.x_label}" if data.x_label and room >= len(data.x_label) else line
 
 
-class Plots(Horizontal):
-    """Plots side by side, ``most`` where each has ``least_cells``, of those that were chosen or come next."""
-
-    DEFAULT_CSS = "Plots Plot { width: 1fr; margin-right: 1; }"
-
-    def __init__(self, most: int, least_cells: int, id: str) -> None:  # noqa: A002
-        super().__init__(*(Plot(id=f"{id}-{place}") for place in range(most)), id=id)
-        self._most, self._least_cells = most, least_cells
-        self._chosen: tuple[str, ...] = ()
-        self._page = 0
-
-    def choose(self, names: Sequence[str]) -> None:
-        """Show those whose titles begin with one of ``names`` first; ``next`` goes on to others."""
-        self._page = self._page + 1 if tuple(names) == ("next",) else 0
-        if not self._page:
-            self._chosen = tuple(names)
-
-    def pick(self, known: Sequence[Shown], title: Callable[[Shown], str]) -> list[Shown]:
-        """Return those of ``known`` that are to be shown; after the last come the first again."""
-        room = max(1, min(self._most, self.app.size.width // self._least_cells))
-        found = sorted(known, key=lambda each: not title(each).startswith(self._chosen))
-        if len(found) > room:
-            skip = self._page * room % len(found)
-            found = [*found[skip:], *found[:skip]]
-        return found[:room]
-
-    def show(self, plots: Sequence[PlotData]) -> None:
-        for plot, data in zip_longest(self.query(Plot), plots):
-            plot.display = data is not None
-            plot.show(data)
-
-
-def _braille(bits: int) -> str:
-    return chr(BRAILLE + bits) if bits else " "
-
-
-def _round_up(span: float) -> float:
-    """Return ``span`` rounded up by an eighth at most, so that a growing curve stands still most of the time."""
-    if span <= 0:
-        return 0.0
-    unit = 2.0 ** (math.floor(math.log2(span)) - 3)
-    return math.ceil(span / unit) * unit
-
-
-def broken_columns(curve: Curve, scale: float, first: float) -> set[int]:
-    """Return the dot columns, from ``first`` on, in which values were no numbers."""
-    return {max(0, int((x - first) * scale)) for x in curve.broken}
-
-
-def columns_of(curve: Curve, scale: float, first: float) -> list[tuple[int, float, float, float]]:
-    """Return (dot column, mean, lowest, highest) of the points on each column; gaps are filled where all was measured."""
-    gaps = {int(((begin + end) / 2 - first) * scale) for begin, end in curve.gaps}
-    gaps |= broken_columns(curve, scale, first)
-    found: list[tuple[int, float, float, float]] = []
-    xs, at = curve.xs, 0
-    while at < len(xs):
-        column = int((xs[at] - first) * scale)
-        # Points are many and columns few: those of one are looked up and taken together.
-        end = bisect_right(xs, column, at + 1, key=lambda x: int((x - first) * scale))
-        mean = mean_of(curve.values[at:end])
-        found.append((column, mean, min(curve.lows[at:end]), max(curve.highs[at:end])))
-        at = end
-    return _join_points(found, sorted(gaps))
-
-
-def mean_of(values: Sequence[float]) -> float:
-    """Return the mean of ``values``, also where their sum is more than a float can be."""
-    total = sum(values)
-    return total / len(values) if math.isfinite(total) else sum(v / len(values) for v in values)
-
-
-def _join_points(
-    points: list[tuple[int, float, float, float]], gaps: Sequence[int]
-) -> list[tuple[int, float, float, float]]:
-    """Fill the columns between two points by straight lines, so that few points make a curve too."""
-    joined: list[tuple[int, float, float, float]] = []
-    for here, following in pairwise(points):
-        gap = following[0] - here[0]
-        # Where a value between the two was no number, no line leads across.
-        across = bisect_left(gaps, here[0]) < bisect_right(gaps, following[0])
-        for offset in range(min(gap, 1) if across else gap):
-            mean, low, high = (
-                a + (b - a) * offset / gap for a, b in zip(here[1:], following[1:], strict=True)
-            )
-            joined.append((here[0] + offset, mean, low, high))
-    return [*joined, *points[-1:]]
-
-
-def figure(value: float) -> str:
-    """Return a number in at most seven characters."""
-    if not math.isfinite(value):
-        return str(value)
-    if value == 0:
-        return "0"
-    size = abs(value)
-    if 0.001 <= size < 100000:
-        digits = 0 if size >= 1000 else 1 if size >= 100 else 2 if size >= 10 else 3
-        return f"{value:.{digits}f}"
-    return f"{value:.1e}" if value > 0 else f"{value:.0e}"
+def _dots_sign(bits: int) -> str:
+    """Return a cell of dots, or the halves of it that have some."""
+    if not bits or glyphs().braille:
+        return chr(BRAILLE + bits) if bits else " "
+    return "█" if bits & UPPER and bits & LOWER else "▀" if bits & UPPER else "▄"

@@ -1,0 +1,94 @@
+"""The heat map of a run: which of its figures, over which ranks and times."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+
+from distconsole.model.time_text import span_text
+from distconsole.runs.detectors.stragglers import Straggler
+from distconsole.runs.present import Sight, sights_of, slow_ranks, standing_ranks
+from distconsole.runs.rank_view import RankView
+from distconsole.runs.timeline import RunTimeline
+from distconsole.tui.tasks import RequestTask
+from distconsole.tui.terminal.sanitize import printable_name
+from distconsole.tui.view_models.heat import PACE, heat_of
+from distconsole.tui.widgets.heat_map import HeatMap
+
+MAX_NAMED = 5
+"""Ranks that are listed beside the heat map by their trouble."""
+
+
+class RunHeat(HeatMap):
+    quantity = "step"
+    whole = False
+    _shown_task: RequestTask | None = None
+    _now = 0.0
+
+    @property
+    def about(self) -> str:
+        name = printable_name(self.quantity.removeprefix("metric "))
+        return f"heat map by {name}, {'the whole run' if self.whole else 'the last minutes'}"
+
+    def choose(self, what: str, known: Sequence[str]) -> str:
+        """Show another quantity of ``known`` or another span; return what is wrong with ``what``."""
+        if what == "span":
+            self.whole = not self.whole
+            return ""
+        if not known:
+            return "nothing is known of the ranks yet"
+        now = self.quantity.removeprefix("metric ")
+        if what == "next":
+            place = known.index(now) if now in known else -1
+            what = known[(place + 1) % len(known)]
+        if what not in known:
+            there = printable_name(", ".join(known))
+            return f"nothing called '{what}' is known; there is: {there}"
+        self.quantity = what
+        return ""
+
+    def draw(self, task: RequestTask, now: float) -> None:
+        """Show the run of ``task`` at ``now`` (UNIX seconds)."""
+        if task is not self._shown_task:
+            self._shown_task = task
+            self.zooms.clear()
+        self._now = now
+        with task.lock:
+            history, key = task.history, self.quantity
+            if key not in history.quantities:
+                key = f"metric {key}"
+            going = task.run.end is None
+            sights = sights_of(task.run, now)
+            still = standing_ranks(task.run, now, sights)
+            slow = slow_ranks(task.run, sights)
+            stands = going and Sight.MEASURED not in sights.values()
+            heat = heat_of(
+                history,
+                key,
+                self.zoomed or sorted(task.run.ranks),
+                whole=self.whole,
+                lines=self.rows,
+                width=self.columns,
+                listed=max(1, self.content_size.height - 4),
+                until=now if stands else None,
+            )
+            worst = () if heat is None else heat.worst
+            listed = {each.rank for each in worst if each.quantity in PACE}
+            told = troubles_of(task.run, still, [s for s in slow if s.rank not in listed])
+        self.show(heat, told, {each.rank for each in slow})
+
+    def zoom(self) -> None:
+        if self._shown_task is not None:
+            self.draw(self._shown_task, self._now)
+
+
+def troubles_of(
+    run: RunTimeline, still: Mapping[RankView, float], slow: Sequence[Straggler]
+) -> list[tuple[str, str]]:
+    """Return mark and words of the ranks that stand still, with seconds, and of those that are slow."""
+    first = islice(still.items(), MAX_NAMED)
+    told = [("‖", f"{view.rank} {view.host} no step {span_text(age)}") for view, age in first]
+    if len(still) > MAX_NAMED:
+        told.append(("‖", f"{len(still) - MAX_NAMED:,} more make no step"))
+    slowest = slow[:MAX_NAMED]
+    return told + [("▲", f"{s.rank} {run.ranks[s.rank].host} slow {s.part}") for s in slowest]

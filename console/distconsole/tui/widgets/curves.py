@@ -1,0 +1,157 @@
+"""What a plot is drawn of: curves, the axis that holds them, and their points on columns of dots."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+ROWS_A_TICK = (2, 3, 4)
+SMALL_SHARE = 0.1
+SMOOTH_SHARE = 25
+"""The line is an exponential mean over this part of the columns of dots."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Points of one curve: rising x, the value, and the lowest and highest rank at each.
+
+    Values were no numbers where it is ``broken``; no line leads across ``gaps``, in which nothing was measured.
+    The ``letter`` stands at its end; the ``style`` is its meaning.
+    """
+
+    xs: Sequence[float]
+    values: Sequence[float]
+    lows: Sequence[float]
+    highs: Sequence[float]
+    broken: Sequence[float] = ()
+    gaps: Sequence[tuple[float, float]] = ()
+    letter: str = ""
+    style: str = "curve"
+
+
+@dataclass(frozen=True, slots=True)
+class PlotData:
+    """What a plot shows, and in words what its curves are now.
+
+    Attributes:
+        title: What is measured.
+        said: What its curves are now, with their styles.
+        x_label: What x counts; empty for seconds since the start.
+        until: Where the axis ends; None for the newest point.
+        zero: Whether the axis of values begins at 0, as for rates and times.
+        smooth: Whether the line is the mean over neighbours, with the band behind it.
+        legend: What the line and the band are.
+        key: Tells it from others with the same title, such as those of another run.
+    """
+
+    title: str
+    curves: tuple[Curve, ...]
+    said: tuple[tuple[str, str], ...] = ()
+    x_label: str = ""
+    until: float | None = None
+    zero: bool = False
+    smooth: bool = False
+    legend: str = ""
+    key: str = ""
+
+    @property
+    def newest(self) -> float:
+        """The newest x of its points."""
+        return max(
+            [each[-1] for c in self.curves for each in (c.xs, c.broken) if each], default=0.0
+        )
+
+
+class Scale(NamedTuple):
+    """An axis of values: the value at its foot, what a row stands for, and how many rows lie between two ticks."""
+
+    foot: float
+    a_row: float
+    tick_rows: int
+
+    def rows_up(self, value: float) -> float:
+        """Return how many rows above the foot ``value`` lies."""
+        return (value - self.foot) / self.a_row
+
+
+def value_scale(low: float, high: float, rows: int, *, zero: bool) -> Scale:
+    """Return the finest axis with round ticks on whole rows whose ``rows`` reach ``high``.
+
+    It begins at 0 where that is asked for, where it costs little, and where the change is small: that would look large.
+    """
+    zero = low >= 0 and (zero or not SMALL_SHARE * high < high - low < 0.5 * high)
+    foot = 0.0 if zero else low
+    span = max(high - foot, 1e-9 * max(abs(high), abs(foot)), 1e-300)
+    power = 10.0 ** math.floor(math.log10(span / rows))
+    steps = [factor * 10.0**up * power for up in (0, 1, 2) for factor in (1, 2, 5)]
+    able = sorted((step / each, step, each) for step in steps for each in ROWS_A_TICK)
+    for a_row, step, each in able:
+        begin = 0.0 if zero else math.floor(low / step) * step
+        if begin + a_row * (rows + 0.4) >= high:
+            return Scale(begin, a_row, each)
+    return Scale(foot, span / rows, rows)
+
+
+def smoothed(values: Sequence[float], columns: int) -> list[float]:
+    """Return the exponential mean of ``values``, of which ``columns`` are the whole width; as they are where that is 0."""
+    weight = min(1.0, 2 / (1 + columns / SMOOTH_SHARE)) if columns else 1.0
+    found: list[float] = []
+    for value in values:
+        found.append(found[-1] + weight * (value - found[-1]) if found else value)
+    return found
+
+
+def round_up(span: float) -> float:
+    """Return ``span`` rounded up by an eighth at most, so that a growing curve stands still most of the time."""
+    if span <= 0:
+        return 0.0
+    unit = 2.0 ** (math.floor(math.log2(span)) - 3)
+    return math.ceil(span / unit) * unit
+
+
+def broken_columns(curve: Curve, scale: float, first: float) -> set[int]:
+    """Return the dot columns, from ``first`` on, in which values were no numbers."""
+    return {max(0, int((x - first) * scale)) for x in curve.broken}
+
+
+def columns_of(curve: Curve, scale: float, first: float) -> list[tuple[int, float, float, float]]:
+    """Return (dot column, mean, lowest, highest) of the points on each column; gaps are filled where all was measured."""
+    gaps = {int(((begin + end) / 2 - first) * scale) for begin, end in curve.gaps}
+    gaps |= broken_columns(curve, scale, first)
+    found: list[tuple[int, float, float, float]] = []
+    xs, at = curve.xs, 0
+    while at < len(xs):
+        column = int((xs[at] - first) * scale)
+        # Points are many and columns few: those of one are looked up and taken together.
+        end = bisect_right(xs, column, at + 1, key=lambda x: int((x - first) * scale))
+        mean = mean_of(curve.values[at:end])
+        found.append((column, mean, min(curve.lows[at:end]), max(curve.highs[at:end])))
+        at = end
+    return _join_points(found, sorted(gaps))
+
+
+def mean_of(values: Sequence[float]) -> float:
+    """Return the mean of ``values``, also where their sum is more than a float can be."""
+    total = sum(values)
+    return total / len(values) if math.isfinite(total) else sum(v / len(values) for v in values)
+
+
+def _join_points(
+    points: list[tuple[int, float, float, float]], gaps: Sequence[int]
+) -> list[tuple[int, float, float, float]]:
+    """Fill the columns between two points by straight lines, so that few points make a curve too."""
+    joined: list[tuple[int, float, float, float]] = []
+    for here, following in pairwise(points):
+        gap = following[0] - here[0]
+        # Where a value between the two was no number, no line leads across.
+        across = bisect_left(gaps, here[0]) < bisect_right(gaps, following[0])
+        for offset in range(min(gap, 1) if across else gap):
+            mean, low, high = (
+                a + (b - a) * offset / gap for a, b in zip(here[1:], following[1:], strict=True)
+            )
+            joined.append((here[0] + offset, mean, low, high))
+    return [*joined, *points[-1:]]

@@ -1,0 +1,156 @@
+"""The components that views are composed of, alone on a screen."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from textual.app import App, ComposeResult
+from textual.containers import Vertical
+from textual.widgets import Input
+
+from distconsole.text.tables import Column
+from distconsole.tui.theme.themes import LOOKS, PICTURES
+from distconsole.tui.widgets.bars import spark_text
+from distconsole.tui.widgets.curves import Curve, PlotData
+from distconsole.tui.widgets.line_table import LineTable
+from distconsole.tui.widgets.panel import RULED_TO, Panel
+from distconsole.tui.widgets.plot import Plot
+from distconsole.tui.widgets.plots import Plots
+from distconsole.tui.widgets.tiles import TileData, Tiles
+
+XS = [float(second) for second in range(60)]
+RATE = [1000.0] * 30 + [500.0] * 30
+
+
+class Alone(App[None]):
+    """A screen with one of each, in a theme of ours."""
+
+    CSS = "Screen { layout: vertical; }"
+    HORIZONTAL_BREAKPOINTS = [(0, "-ruled"), (RULED_TO + 1, "-framed")]  # noqa: RUF012
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        return {name: row[0] for name, row in PICTURES.items()}
+
+    def compose(self) -> ComposeResult:
+        yield Tiles(3, id="tiles")
+        with Panel("Ranks 4", keys="s sort", legend="the legend", id="panel"):
+            yield Input()
+        yield Vertical(Plots(2, 36, id="plots"), id="room")
+
+    def on_mount(self) -> None:
+        for look in LOOKS.values():
+            self.register_theme(look.theme)
+        self.theme = "dark"
+        self.query_one("#room").styles.height = 12
+        tile = TileData("samples/s", "961", recent=[1.0, None, 8.0], more=[("p95 64.3", "faint")])
+        self.query_one(Tiles).show([tile, TileData("step", "141")])
+
+    def lines(self) -> list[str]:
+        """Return the screen's lines as text."""
+        return [strip.text for strip in self.screen._compositor.render_strips()]
+
+
+def curve(values: list[float], **more: object) -> Curve:
+    return Curve(XS, values, values, values, **more)  # type: ignore[arg-type]
+
+
+async def test_a_panel_has_a_frame_with_its_words_and_a_rule_where_room_is_scarce() -> None:
+    app = Alone()
+    async with app.run_test(size=(100, 24)) as pilot:
+        app.query_one(Panel).entitle(state="2 of 4 shown")
+        await pilot.pause()
+        lines = app.lines()
+        assert lines[3].startswith("╭─ Ranks 4 ──")
+        assert lines[3].endswith("── 2 of 4 shown ── s sort ─╮")
+        assert any(line.endswith("── the legend ─╯") for line in lines)
+        assert lines[0].startswith("╭─ samples/s ──")
+        assert lines[1].startswith("│ 961  ")
+        assert "p95 64.3" in lines[1]
+        await pilot.resize_terminal(40, 24)
+        await pilot.pause()
+        lines = app.lines()
+        assert lines[0].split() == ["961", "samples/s", "141", "step"]
+        assert lines[1].startswith("── Ranks 4 ──")
+        assert not any("╭" in line or "legend" in line for line in lines)
+
+
+async def test_a_word_on_a_frame_draws_its_line_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    app = Alone()
+    async with app.run_test(size=(100, 24)) as pilot:
+        panel, drawn = app.query_one(Panel), list[object]()
+        monkeypatch.setattr(panel, "_set_dirty", lambda *regions: drawn.extend(regions))
+        panel.entitle(state="2 of 4")
+        panel.entitle(state="2 of 4")
+        await pilot.pause()
+        assert [region.size for region in drawn] == [(100, 1)]  # type: ignore[attr-defined]
+
+
+async def test_a_curve_is_connected_over_a_grid_and_a_gap_stays_a_gap() -> None:
+    app = Alone()
+    async with app.run_test(size=(100, 40)) as pilot:
+        data = PlotData(
+            "samples/s", (curve(RATE, gaps=[(40.0, 50.0)]),), (("500", ""),), zero=True
+        )
+        app.query_one(Plots).show([data])
+        await pilot.pause()
+        plot = app.query_one(Plot)
+        lines = [plot.render_line(y).text for y in range(plot.size.height)]
+        assert lines[-2].startswith("    0 ┼┬──")
+        assert lines[-1].split()[:2] == ["0:00", "0:15"]
+        columns = range(7, lines[-2].rindex("─"))
+        drawn = ["".join(line[at] for line in lines[:-2]).strip(" ┈") for at in columns]
+        holes = [at for at, cells in enumerate(drawn) if not cells]
+        assert holes, "nothing is drawn where nothing was measured"
+        assert holes == list(range(holes[0], holes[-1] + 1)), "and only there"
+        assert 0.6 < holes[0] / len(drawn) < 0.75
+        assert any("500" in line for line in app.lines()), "the figure of now stands in the title"
+
+
+async def test_a_stop_lies_on_the_axis() -> None:
+    app = Alone()
+    async with app.run_test(size=(100, 40)) as pilot:
+        app.query_one(Plots).show([PlotData("rate", (curve([9.0] * 30 + [0.0] * 30),), zero=True)])
+        await pilot.pause()
+        plot = app.query_one(Plot)
+        axis = plot.render_line(plot.size.height - 2).text
+        assert "━━━━━━━━" in axis
+
+
+async def test_the_linux_console_has_no_braille_and_no_round_corners(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "linux")
+    app = Alone()
+    async with app.run_test(size=(100, 40)) as pilot:
+        app.query_one(Plots).show([PlotData("rate", (curve(RATE),), zero=True)])
+        await pilot.pause()
+        text = "\n".join(app.lines())
+        assert "┌─ Ranks 4" in text
+        assert "▀▀▀▀" in text or "▄▄▄▄" in text
+        assert not [sign for sign in text if "⠀" <= sign <= "⣿" or sign in "╭╮╰╯▂▃▅▆▇"]
+
+
+def test_a_sparkline_leaves_blank_what_is_not_known_and_rises_from_0() -> None:
+    assert spark_text([None, 4.0, 8.0, math.nan], 4) == " ▄▇ "
+    assert spark_text([100.0, 96.0], 4) == "  ▇▇", "four percent are no mountain"
+
+
+async def test_a_column_takes_the_room_that_is_left() -> None:
+    columns: list[Column[str]] = [
+        Column("name", 6, lambda row: row),
+        Column(
+            "bar", 3, lambda row: row, fill=lambda row, cells: spark_text([1.0] * cells, cells)
+        ),
+    ]  # type: ignore[list-item]
+
+    class Table(App[None]):
+        def compose(self) -> ComposeResult:
+            yield LineTable(columns)
+
+    app = Table()
+    async with app.run_test(size=(30, 8)) as pilot:
+        table = app.query_one(LineTable)
+        table.show(["a"])
+        await pilot.pause()
+        assert table.render_line(1).text == "a      " + "▇" * 23
