@@ -9,7 +9,8 @@ import select
 import signal
 import sys
 import termios
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -125,7 +126,7 @@ class ConsoleApp(LowOverheadApp[int]):
             session.transcript.say(words)
         if not isinstance(request, ask.Demo):
             session.begin(config)
-        with app.leaving():
+        with Leaving(app):
             try:
                 code = app.run() or 0
                 # Before a demo that goes on is stopped: to leave it is no failure.
@@ -162,14 +163,16 @@ class ConsoleApp(LowOverheadApp[int]):
         """Draw anew: what fits depends on the size. A screen is told of its size by each layout, too."""
         self.main.settle()
 
-    def leaving(self) -> Leaving:
-        """Leave when told to end, or when the terminal is closed, and restore it; asked again, at any price."""
-        return Leaving(self._leave, lambda: self.return_code is not None, self.session.left_behind)
+    @property
+    def stands(self) -> bool:
+        """Whether the screen has begun."""
+        return self._screen_loop is not None
 
-    def _leave(self, code: int) -> None:
-        if self._screen_loop is None:
-            sys.exit(code)
-        self._screen_loop.call_soon_threadsafe(partial(self.exit, return_code=code))
+    def ask_to_leave(self, code: int) -> None:
+        """Leave soon, with ``code``; any thread may ask."""
+        if self._screen_loop is not None:
+            with contextlib.suppress(RuntimeError):  # it is closed: that is left already
+                self._screen_loop.call_soon_threadsafe(partial(self.exit, return_code=code))
 
     def exit(
         self,
@@ -231,19 +234,20 @@ def wants_startup(request: ask.Request, config: Config) -> bool:
 
 
 class Leaving:
-    """What a signal does while the screen stands and is left; ``left_behind`` says in lines what may go on."""
+    """Leave ``app`` when told to end, or when the terminal is closed, and restore it; asked again, at any price.
 
-    def __init__(
-        self,
-        leave: Callable[[int], object],
-        is_leaving: Callable[[], bool],
-        left_behind: Callable[[], list[str]],
-    ) -> None:
-        self._leave, self._is_leaving = leave, is_leaving
+    Signals are heard by a thread: the main one may be what is stuck, and then runs no handler.
+    """
+
+    def __init__(self, app: ConsoleApp) -> None:
+        self._app = app
         self._asked = False
         self._attributes = _attributes()
-        self._last = LastResort(left_behind, restore=self._restore)
-        # Not by the event loop, which may be what is stuck.
+        self._last = LastResort(app.session.left_behind, restore=self._restore)
+        heard, self._hearing = os.pipe()
+        os.set_blocking(self._hearing, False)
+        self._fd_before = signal.set_wakeup_fd(self._hearing, warn_on_full_buffer=False)
+        threading.Thread(target=self._hear, args=(heard,), name="signals", daemon=True).start()
         self._before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
 
     def __enter__(self) -> Leaving:
@@ -252,17 +256,28 @@ class Leaving:
     def __exit__(self, *_error: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(self._fd_before)
+        os.close(self._hearing)
         self._last.close()
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        # First, for the next signal may come within this one.
+        if not self._app.stands:
+            sys.exit(128 + number)
+
+    def _hear(self, heard: int) -> None:
+        with open(heard, "rb", buffering=0) as signals:
+            while number := signals.read(1):
+                if number[0] in SIGNALS:
+                    self._take_signal(number[0])
+
+    def _take_signal(self, number: int) -> None:
         asked, self._asked = self._asked, True
         if number == signal.SIGHUP:
             mute_lost_terminal()
-        if asked or self._is_leaving():
+        if asked or self._app.return_code is not None:
             self._last.begin(128 + number)
         else:
-            self._leave(128 + number)
+            self._app.ask_to_leave(128 + number)
 
     def _restore(self) -> None:
         if self._attributes is None:
