@@ -62,7 +62,7 @@ def _host_state(row: HostRow) -> Text:
         # First for how long: the reason may be cut.
         return Text(f"✗ {age}: {row.lost}" if age else f"✗ {row.lost}", style="bad")
     if row.stale:
-        return Text(f"? silent, last seen {age} ago", style="warn")
+        return Text(f"? silent for {age}", style="warn")
     if row.node is not None:
         return Text("● connected", style="good")
     return Text("… connecting", style="faint")
