@@ -72,8 +72,8 @@ def _host_text(row: HostRow, text: str) -> Text:
     return Text(text, style="faint" if row.stale else "")
 
 
-def _cpu_bar(row: HostRow, cells: int = 10) -> Text:
-    bar = level_bar(row.node.cpu if row.node else None, cells, hot=95)
+def _cpu_bar(row: HostRow) -> Text:
+    bar = level_bar(row.node.cpu if row.node else None, 10, hot=95)
     return Text(bar.plain, style="faint") if row.stale else bar
 
 
@@ -93,7 +93,7 @@ def _node_column(column: Column[NodeSample]) -> Column[HostRow]:
 _CPU, _LOAD, _MEMORY, *_OTHERS = map(_node_column, NODE_COLUMNS)
 HOST_COLUMNS: list[Column[HostRow]] = [
     Column("host", 14, lambda row: _host_text(row, row.name), sort="host", middle=True),
-    Column("cpu", 10, _cpu_bar, need=3, fill=_cpu_bar),
+    Column("cpu", 10, _cpu_bar, need=3),
     *(_CPU, _LOAD, _MEMORY),
     Column("gpus", 9, _gpu_use, 2, True),
     *_OTHERS,
