@@ -85,7 +85,7 @@ async def test_a_script_is_launched_from_the_form_and_ends_well_and_again_from_t
         await until(pilot, lambda: "rank 0 of 1 --lr 3 hello" in screen_text(app))
 
         await pilot.press("ctrl+o")
-        await until(pilot, lambda: "✓ SUCCEEDED" in screen_text(app))
+        await until(pilot, lambda: "✓ succeeded" in screen_text(app))
         await pilot.press("enter")
         await until(pilot, lambda: not app.query_one(LaunchView).lists_last)
         assert app.query_one(Prompt).value == line

@@ -36,7 +36,7 @@ while True:
 
 
 def loss_on(screen: Terminal) -> float:
-    return float(screen.see(r"loss [─ ]+(\d+\.?\d*(?:e-?\d+)?)")[1])
+    return float(screen.see(r"── loss ─+ (\d+\.?\d*(?:e-?\d+)?)")[1])
 
 
 def test_a_run_is_launched_followed_twice_and_stopped_from_terminals(
@@ -75,7 +75,7 @@ def test_a_run_is_launched_followed_twice_and_stopped_from_terminals(
             r"2 ranks on 2 hosts: node1 \(1\), node2 \(1\): SIGTERM",
         )
         first.press("Enter")
-        first.see("stopped after")
+        first.see("STOPPED  after")
         assert gone(*bed.hosts) == []
         first.press("C-q")
         assert first.exit_code() == 0
