@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -9,8 +10,11 @@ import pytest
 
 from distconsole.config.paths import baselines_dir
 from distconsole.model.events import CheckEnded, DemoEnded, DemoStep, Narration, RunShown
-from distconsole.model.requests import Demo
-from distconsole.model.run_events import Metric, RunEnded, RunFinding, Window
+from distconsole.model.requests import Attach, Demo, Run
+from distconsole.model.run_events import EndState, LogLine, Metric, RunEnded, RunFinding, Window
+from distconsole.operations import SessionSource
+from distconsole.session import open_session
+from distconsole.ssh.embedded import EmbeddedCluster
 from fakes.sessions import no_session
 from suite.driving import Operator
 
@@ -36,6 +40,24 @@ def test_the_demo_finds_its_slow_rank_and_its_failure_and_leaves_only_its_run(
     assert (end.run, end.exit_code) == (demo.run, 0)
     assert not any(tmp_path.iterdir())
     assert not baselines_dir().exists()
+
+
+def test_the_run_of_a_demo_is_followed_from_elsewhere_until_the_demo_is_gone(
+    sessions: SessionSource,
+    cluster: EmbeddedCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("distconsole.runs.following.follow.GIVE_UP_SECONDS", 0.0)
+    script = tmp_path / "job.py"
+    script.write_text("import time\nprint('up', flush=True)\ntime.sleep(300)\n")
+    with Operator(Run(str(script), detach=True), sessions) as run:
+        run.finish()
+    with Operator(Attach("last"), open_session) as other:
+        other.see(LogLine, lambda line: line.line == "up")
+        cluster.close()
+        shutil.rmtree(cluster.folder)
+        assert other.end().state is EndState.FAILED
 
 
 @pytest.mark.torch_ranks

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -12,9 +13,9 @@ from distconsole.config.hostfile import NamedHost, read_hostfile, read_list
 from distconsole.config.ranges import RangeError, expand, split_list
 from distconsole.config.schema import ClusterSettings, Config, HostSettings
 from distconsole.config.spelling import nearest
-from distconsole.config.ssh_names import ssh_config_file
+from distconsole.config.ssh_names import ssh_config_file, ssh_names
 from distconsole.errors import ConfigError, UsageError
-from distconsole.model.cluster import Cluster, Host
+from distconsole.model.cluster import EMBEDDED, Cluster, Host
 from distconsole.model.names import HostName, may_be_host
 from distconsole.model.requests import Where
 
@@ -40,10 +41,27 @@ def resolve_cluster(where: Where, config: Config, environ: Mapping[str, str]) ->
     Raises UsageError if the list of hosts means nothing, ConfigError if a file cannot be understood, or names
     no such cluster.
     """
+    demo = where.cluster == EMBEDDED and EMBEDDED not in config.clusters and where.ssh_config
+    if demo and (names := ssh_names(Path(demo))):
+        return demo_cluster(Path(demo), names)
     found = _find(where, config, environ)
     given = HostSettings(python=where.python, setup=where.setup)
     hosts = [_host(named, found, config, given) for named in found.hosts]
     return Cluster(tuple(hosts), _ssh_config(where, found.cluster, config, environ), found.name)
+
+
+def demo_cluster(ssh_config: Path, names: Iterable[str]) -> Cluster:
+    """Return the nodes of a demo on this machine, whose folders lie beside the file that reaches them."""
+    hosts = (
+        Host(
+            HostName(name),
+            python=sys.executable,
+            node_dir=str(ssh_config.parent / name / "node"),
+            address="127.0.0.1",
+        )
+        for name in names
+    )
+    return Cluster(tuple(hosts), ssh_config=str(ssh_config), name=EMBEDDED)
 
 
 def _find(where: Where, config: Config, environ: Mapping[str, str]) -> _Found:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from distconsole.model.names import HostName
+
+EMBEDDED = "embedded"
+"""What the cluster of a demo is called."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,12 @@ class Cluster:
     hosts: tuple[Host, ...]
     ssh_config: str | None = None
     name: str | None = None
+
+    @property
+    def demo_folder(self) -> Path | None:
+        """Where the nodes of a demo lie, which go with it; None of any other cluster."""
+        demo = self.name == EMBEDDED and all(host.node_dir for host in self.hosts)
+        return Path(self.ssh_config).parent if demo and self.ssh_config is not None else None
 
     def host(self, name: str) -> Host | None:
         return next((host for host in self.hosts if host.name == name), None)

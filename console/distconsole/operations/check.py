@@ -13,7 +13,7 @@ from distconsole.checks.engine.catalogue import explain_check
 from distconsole.checks.engine.run import run_check
 from distconsole.checks.fixes.cures import exports, mca_env
 from distconsole.config.load import needs_no_trust, project_file, trust_as_it_is
-from distconsole.config.paths import PROJECT_FILE, baselines_dir
+from distconsole.config.paths import PROJECT_FILE
 from distconsole.config.schema import Config
 from distconsole.config.writing import Entry, add_entries
 from distconsole.errors import ConfigError, UsageError
@@ -37,7 +37,7 @@ def check(request: Check, sessions: SessionSource, began: float | None = None) -
     plan = make_planner(request, request.target) if request.target is not None else None
     with sessions(request.where) as session:
         yield from narrate(say_alone("checks", sessions, request.where, session.cluster))
-        baselines = Baselines(baselines_dir())
+        baselines = Baselines.of(session.cluster)
         events = run_check(
             request, session, baselines=baselines, start=short_run, plan=plan, began=began
         )

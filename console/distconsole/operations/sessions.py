@@ -19,7 +19,7 @@ from distconsole.errors import (
     UnknownHostKeyError,
     UsageError,
 )
-from distconsole.model.cluster import Cluster
+from distconsole.model.cluster import EMBEDDED, Cluster
 from distconsole.model.events import Narration
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName
@@ -124,10 +124,6 @@ def lasting(where: Where, cluster: Cluster) -> Where:
     if cluster.name is not None:
         return replace(kept, cluster=cluster.name)
     return replace(kept, hosts=",".join(host.name for host in cluster.hosts))
-
-
-EMBEDDED = "embedded"
-"""What the cluster of a demo is called (``ssh.embedded``)."""
 
 
 def hosts_of(run: str, kept: Where, asked: Where) -> Where:

@@ -104,11 +104,16 @@ def watch_run(
     hosts = [HostName(host) for host in record.hosts]
     carrier = WishCarrier(control, session, hosts, record.run)
     opener = journal_opener(session, record.run)
+    demo = session.cluster.demo_folder
     timeline = RunTimeline()
+
+    def is_over() -> bool:
+        return over() or (demo is not None and not demo.exists())
+
     try:
         limit = store_limit(record)
         for event in follow(
-            store, record, opener, lambda: carrier.left, until, over, limit, whole=whole
+            store, record, opener, lambda: carrier.left, until, is_over, limit, whole=whole
         ):
             if not isinstance(event, LogLine):
                 timeline.apply(event)

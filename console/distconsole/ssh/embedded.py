@@ -24,8 +24,8 @@ import psutil
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from distconsole.model.cluster import Cluster, Host
-from distconsole.model.names import HostName
+from distconsole.config.hosts import demo_cluster
+from distconsole.model.cluster import Cluster
 from distconsole.ssh.lean_paramiko import paramiko
 from distconsole.ssh.sockets import WatchedStream, end_process
 
@@ -63,16 +63,7 @@ class EmbeddedCluster:
     @property
     def cluster(self) -> Cluster:
         """The nodes as ``Session`` takes them."""
-        hosts = (
-            Host(
-                HostName(name),
-                python=sys.executable,
-                node_dir=str(self.folder / name / "node"),
-                address="127.0.0.1",
-            )
-            for name in self.hosts
-        )
-        return Cluster(tuple(hosts), ssh_config=str(self.ssh_config), name="embedded")
+        return demo_cluster(self.ssh_config, self.hosts)
 
     def open(self) -> None:
         """Start the servers and write what reaches them.

@@ -13,11 +13,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Self
 from urllib.parse import quote
 
 import msgspec
 
-from distconsole.config.paths import replace_file
+from distconsole.config.paths import baselines_dir, replace_file
+from distconsole.model.cluster import Cluster
 from distconsole.model.decoding import threadsafe
 from distconsole.model.reports import ChangeReport, CheckReport
 
@@ -166,6 +168,13 @@ class Baselines:
 
     folder: Path
     launch: str = ""
+
+    @classmethod
+    def of(cls, cluster: Cluster) -> Self:
+        """Return those of ``cluster``'s hosts; a demo's, which may be called as others are, go with it."""
+        return cls(
+            baselines_dir() if cluster.demo_folder is None else cluster.demo_folder / "baselines"
+        )
 
     def read(self, host: str) -> Baseline | None:
         """Return a host's baseline; None where there is none that can be read."""

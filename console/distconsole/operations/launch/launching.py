@@ -14,7 +14,6 @@ import msgspec
 from msgspec import UNSET
 
 from distconsole.checks.engine.baseline import Baselines
-from distconsole.config.paths import baselines_dir
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, PlanError, RunNotFoundError, UsageError
 from distconsole.launch.choose import choose_launcher
@@ -50,7 +49,6 @@ from distconsole.operations.sessions import (
 from distconsole.operations.slurm.dry_run import show_submission
 from distconsole.operations.slurm.submitted import submit_and_run
 from distconsole.operations.watching import watch_run
-from distconsole.rpc.link import NodeLink
 from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
 from distconsole.session import Session, on_every
@@ -323,24 +321,24 @@ def _make_record(request: Run, asked: Run, planned: PlanMade, session: Session) 
         request=msgspec.json.encode(portable),
         plan=msgspec.json.encode(planned),
         where=lasting(request.where, session.cluster),
-        facts=_encode_host_facts(session.link(host) for host in hosts),
+        facts=_encode_host_facts(session, hosts),
     )
 
 
-def _encode_host_facts(links: Iterable[NodeLink]) -> bytes:
+def _encode_host_facts(session: Session, hosts: Iterable[HostName]) -> bytes:
     """Return host -> fact -> value as JSON: what the agents say, and what the last check found."""
-    baselines = Baselines(baselines_dir())
+    baselines = Baselines.of(session.cluster)
     facts: dict[str, dict[str, str]] = {}
-    for link in links:
-        known = baselines.read(link.host.name)
+    for host in hosts:
+        known = baselines.read(host)
         told = {
             name: v
             for name, v in (known.marks if known else {}).items()
             if COMPARED_FACTS.fullmatch(name)
         }
-        hello = link.hello
+        hello = session.link(host).hello
         told |= {"python.version": hello.python_version, "gpu.count": str(hello.gpus)}
         if hello.cpus is not None:
             told["cpus"] = str(hello.cpus)
-        facts[link.host.name] = told
+        facts[host] = told
     return msgspec.json.encode(facts)

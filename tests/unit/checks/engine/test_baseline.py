@@ -12,6 +12,9 @@ from distconsole.checks.engine.baseline import (
     differences,
     marks_of,
 )
+from distconsole.config.hosts import demo_cluster
+from distconsole.model.cluster import Cluster, Host
+from distconsole.model.names import HostName
 from distconsole.model.reports import (
     ChangeReport,
     CheckOutcome,
@@ -64,6 +67,18 @@ def test_what_lasts_is_kept_and_what_changes_by_itself_is_not() -> None:
     for passing in ("free", "available", "boot_id", "state", "mem_used", "processes", "seconds"):
         assert not [mark for mark in marks if mark.endswith(f".{passing}")], passing
     assert not [mark for mark in marks if mark.startswith("clock")]
+
+
+def test_a_real_host_has_nothing_of_the_node_of_a_demo_that_is_called_alike(
+    tmp_path: Path, home: Path
+) -> None:
+    demo, lab = tmp_path / "demo" / "ssh_config", Cluster((Host(HostName("node1")),), name="lab")
+    Baselines.of(demo_cluster(demo, ["node1"])).keep("node1", facts(), T0)
+    assert Baselines.of(lab).read("node1") is None
+    Baselines.of(lab).keep("node1", facts(), T0 + 1)
+    kept = Baselines.of(demo_cluster(demo, ["node1"])).read("node1")
+    assert kept is not None
+    assert kept.t == T0
 
 
 def test_a_change_names_what_was_and_what_is(tmp_path: Path) -> None:
