@@ -14,7 +14,7 @@ SHELL := bash
 .DELETE_ON_ERROR:
 # What is compiled once is not compiled again by each worker and each run.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test campaign check docs bench screenshots clean horovod system
+.PHONY: help demo test campaign check docs bench screenshots gallery clean horovod system
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -56,6 +56,9 @@ bench: system $(DONE)/dev horovod ## Measure: the figures of docs/benchmarks.md
 
 screenshots: $(DONE)/dev ## Take the pictures of README and docs anew, of real runs
 	$(BIN)/python tests/tui/screenshots.py docs/images
+
+gallery: $(DONE)/dev ## Draw every view in every state, size and look: build/gallery/index.html (VIEWS="heat or compare": only these)
+	$(BIN)/python tests/tui/gallery.py $(if $(VIEWS),-k "$(VIEWS)",-n $(WORKERS))
 
 clean: ## Remove what these targets made in this folder
 	rm -rf $(VENV) $(DONE) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

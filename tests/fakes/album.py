@@ -25,7 +25,14 @@ from fakes.stage import (
     write,
 )
 
-SIZES = {"small": SMALL, "large": (160, 50), "tiny": (58, 14)}
+SIZES = {
+    "tiny": (58, 14),
+    "narrow": (60, 15),
+    "small": SMALL,
+    "large": (160, 50),
+    "wide": (220, 60),
+    "huge": (300, 100),
+}
 DARK = {"small": ("dark",), "large": ("dark",)}
 TINY = {"tiny": ("dark",)}
 ALL = {"small": ("dark", "light", "contrast", "terminal"), "large": ("dark", "light")}

@@ -26,6 +26,8 @@ WHOLE_COLUMNS = 240
 CELLS = 500_000
 """Ranks times moments of one quantity over the whole run; with very many ranks moments are longer."""
 MAX_METRICS = 4
+WINDOW_SECONDS = 1.0
+"""What is told at a moment is of so much time before it, and of all the time that its steps took if that is more."""
 SAMPLED_RANKS = 128
 """What is usual at a moment is the median of so many ranks at most."""
 
@@ -85,8 +87,8 @@ class Track:
         rows = {name: _join_rows(rows) for name, rows in self.rows.items()}
         return _split_rows, (self.seconds, self.first, self.columns, rows, self.steps)
 
-    def put(self, name: str, rank: int, column: int, badness: float) -> None:
-        """Take a badness at ``column``, which must be there."""
+    def put(self, name: str, rank: int, column: int, badness: float, since: int) -> None:
+        """Take a badness at ``column``, which must be there, and at those from ``since`` on that have none of their own."""
         rows = self.rows.get(name)
         if rows is None:
             rows = self.rows[name] = {}
@@ -96,7 +98,8 @@ class Track:
         missing = column - len(row)
         if missing >= 0:  # most often the next moment, and nothing between
             if missing:
-                row.extend([UNKNOWN] * missing)
+                covered = max(0, min(missing, column - since))
+                row.extend([UNKNOWN] * (missing - covered) + [badness] * covered)
             row.append(badness)
         elif badness > row[column]:
             row[column] = badness
@@ -228,7 +231,8 @@ class RankHistory:
             quantity = self.quantities.get(key) or self._new_metric(key, name)
             if quantity is not None:
                 values[key] = quantity, value
-        self._put(event.rank, event.t, event.step, values)
+        took = event.steps * (event.step_ms_mean or 0.0) / 1000
+        self._put(event.rank, event.t, event.step, values, took)
 
     def _new_metric(self, key: str, name: str) -> Quantity | None:
         metrics = sum(known.startswith("metric ") for known in self.quantities)
@@ -238,10 +242,17 @@ class RankHistory:
         return quantity
 
     def _put(
-        self, rank: int, t: float, step: int, values: dict[str, tuple[Quantity, float]]
+        self,
+        rank: int,
+        t: float,
+        step: int,
+        values: dict[str, tuple[Quantity, float]],
+        seconds: float = 0.0,
     ) -> None:
+        """Take ``values`` of the ``seconds`` before ``t``."""
         if not math.isfinite(t) or not values:
             return
+        covered = max(WINDOW_SECONDS, seconds) if math.isfinite(seconds) else WINDOW_SECONDS
         if self.started is None:
             self.started = t
         for key, (quantity, _) in values.items():
@@ -252,8 +263,9 @@ class RankHistory:
             if column < 0:
                 continue
             track.reach(column, step)
+            since = column - math.ceil(covered / track.seconds)
             for key, badness in told:
-                track.put(key, rank, column, badness)
+                track.put(key, rank, column, badness, since)
 
     def _column(self, track: Track, t: float, make_room: Callable[[Track, int], bool]) -> int:
         """Return the column of ``t``, which is below 0 where it is too old."""

@@ -72,6 +72,15 @@ def test_where_little_is_bad_the_least_is_kept() -> None:
     assert rate.value(history.recent.row("rate", 0)[0]) == 90.0
 
 
+def test_a_moment_without_a_window_has_that_which_covers_it() -> None:
+    drifting = folded(window(0, T), window(0, T + 0.98, 20.0), window(0, T + 2.01, 30.0))
+    assert list(drifting.recent.row("step", 0)) == [20.0, 30.0, 30.0]
+    long_steps = folded(window(0, T), window(0, T + 4.5, 3400.0), window(0, T + 6.2, 1700.0))
+    assert list(long_steps.recent.row("step", 0)) == [10.0, *[3400.0] * 4, 1700.0, 1700.0]
+    paused = folded(window(0, T), window(0, T + 4))
+    assert list(paused.recent.row("step", 0)) == [10.0, UNKNOWN, UNKNOWN, 10.0, 10.0]
+
+
 def test_a_moment_without_a_window_is_unknown() -> None:
     history = folded(window(0, T), window(1, T + 3))
     assert list(history.recent.row("step", 0)) == [10.0, UNKNOWN, UNKNOWN, UNKNOWN]

@@ -65,7 +65,7 @@ def test_a_rank_that_says_nothing_for_a_while_has_no_colour() -> None:
     found = heat_map(data.heat, 0.0)
     assert found is not None
     cells = struct.unpack("<6H", base64.b64decode(found.cells))
-    assert [cell == UNKNOWN for cell in cells] == [False, False, True, True, True, False]
+    assert [cell == UNKNOWN for cell in cells] == [False, False, True, True, False, False]
     assert png([[10.0, math.nan]], 5.0, 10.0).startswith(b"\x89PNG")
 
 
