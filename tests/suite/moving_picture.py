@@ -14,6 +14,7 @@ ROW_HEIGHT = 24.4
 """Of Rich's export; a row is 20 high to the baseline."""
 
 _SIZE = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
+_WINDOW = re.compile(r'<rect fill="(#\w+)" stroke="[^"]*"[^>]* width="([\d.]+)" height="([\d.]+)"')
 _STYLE = re.compile(r"\.terminal-\d+-(r\d+) \{ (.*?) \}")
 _TITLE = re.compile(r'-title" [^>]*>([^<]*)</text>')
 _RECT = re.compile(
@@ -35,7 +36,7 @@ def picture_of(frames: Sequence[tuple[str, float]]) -> str:
     title = _TITLE.search(first)
     assert size is not None, "an SVG of Textual's"
     width, height = map(float, size.groups())
-    ground = Counter(fill for fill, *_ in _RECT.findall(frames[last][0])).most_common(1)[0][0]
+    ground = _ground(frames[last][0])
     styles: dict[str, str] = {}
     shown: dict[tuple[int, ...], list[str]] = {}
     for row, numbers in _rows([svg for svg, _ in frames], styles, ground):
@@ -59,6 +60,18 @@ def picture_of(frames: Sequence[tuple[str, float]]) -> str:
         f'{lights}<text fill="#888" text-anchor="middle" x="{width / 2:g}" y="28">{title[1] if title else ""}</text>\n'
         f'<g transform="translate(9,41)">{always}{"".join(groups)}</g>\n</svg>\n'
     )
+
+
+def _ground(svg: str) -> str:
+    """Return the colour behind most cells, or the window's own where most have none."""
+    cells = Counter[str]()
+    for fill, place, _ in _RECT.findall(svg):
+        cells[fill] += round(float(place.split('"')[3]))
+    window = _WINDOW.search(svg)
+    assert window is not None, "an SVG of Textual's"
+    fill, width, height = window[1], float(window[2]), float(window[3])
+    cells[fill] += round(width * height / ROW_HEIGHT) - cells.total()
+    return cells.most_common(1)[0][0]
 
 
 def _rows(

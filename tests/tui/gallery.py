@@ -97,7 +97,16 @@ def main() -> int:
     """Take the pictures, those of views that pytest's ``-k`` names, and write the page."""
     if "-k" not in sys.argv:
         shutil.rmtree(FOLDER, ignore_errors=True)
-    asked = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, *sys.argv[1:]]
+    asked = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        __file__,
+        *sys.argv[1:],
+    ]
     code = subprocess.run(asked, cwd=REPOSITORY, check=False).returncode
     taken = [page for page in PAGES if (FOLDER / page).is_dir()]
     (FOLDER / "index.html").write_text("\n".join(page_of(taken)), encoding="utf-8")

@@ -63,7 +63,6 @@ class RunView(Vertical):
     RunView #ranks-panel { width: 3fr; height: 100%; }
     RunView #ranks { height: 1fr; }
     RunView #strip-panel { width: 2fr; height: 100%; display: none; }
-    RunView #strip, RunView #heat { padding: 0; }
     RunView #traceback-panel { width: 3fr; height: 100%; }
     RunView #ended-panel { width: 2fr; height: 100%; }
     RunView #traceback { height: 1fr; }
@@ -177,8 +176,7 @@ class RunView(Vertical):
         words.show(news)
         words.display = bool(news) and self.size.height > 2 * NEWS_LINES
         if self.shows_heat:
-            self.query_one("#heat-panel", Panel).entitle(state=filtered)
-            self.heat.draw(task, now)
+            self.heat.draw(task, now, filtered)
             return
         self._entitle(where, filtered, early=early)
         self._draw_ranks(shown, early=early)

@@ -14,6 +14,7 @@ from distconsole.tui.tasks import RequestTask
 from distconsole.tui.terminal.sanitize import printable_name
 from distconsole.tui.view_models.heat import PACE, heat_of
 from distconsole.tui.widgets.heat_map import HeatMap
+from distconsole.tui.widgets.panel import Panel
 
 MAX_NAMED = 5
 """Ranks that are listed beside the heat map by their trouble."""
@@ -27,8 +28,11 @@ class RunHeat(HeatMap):
 
     @property
     def about(self) -> str:
-        name = printable_name(self.quantity.removeprefix("metric "))
-        return f"heat map by {name}, {'the whole run' if self.whole else 'the last minutes'}"
+        return f"heat map by {printable_name(self.quantity.removeprefix('metric '))}, {self._span}"
+
+    @property
+    def _span(self) -> str:
+        return "the whole run" if self.whole else "the last minutes"
 
     def choose(self, what: str, known: Sequence[str]) -> str:
         """Show another quantity of ``known`` or another span; return what is wrong with ``what``."""
@@ -47,8 +51,8 @@ class RunHeat(HeatMap):
         self.quantity = what
         return ""
 
-    def draw(self, task: RequestTask, now: float) -> None:
-        """Show the run of ``task`` at ``now`` (UNIX seconds)."""
+    def draw(self, task: RequestTask, now: float, also: str = "") -> None:
+        """Show the run of ``task`` at ``now`` (UNIX seconds); its panel says what is shown and ``also`` this."""
         if task is not self._shown_task:
             self._shown_task = task
             self.zooms.clear()
@@ -69,13 +73,18 @@ class RunHeat(HeatMap):
                 whole=self.whole,
                 lines=self.rows,
                 width=self.columns,
-                listed=max(1, self.content_size.height - 4),
+                listed=self.lines,
                 until=now if stands else None,
             )
             worst = () if heat is None else heat.worst
             listed = {each.rank for each in worst if each.quantity in PACE}
             told = troubles_of(task.run, still, [s for s in slow if s.rank not in listed])
         self.show(heat, told, {each.rank for each in slow})
+        title, parts = self.heading()
+        if isinstance(self.parent, Panel):
+            self.parent.entitle(
+                title or self.about, ", ".join(filter(None, [*parts, self._span, also]))
+            )
 
     def zoom(self) -> None:
         if self._shown_task is not None:

@@ -1,14 +1,13 @@
-"""Ranks and times as coloured half blocks, or as shades where there are few colours; the worst stand beside them."""
+"""Ranks and times as coloured blocks, or as shades where there are few colours; the worst stand beside them."""
 
 from __future__ import annotations
 
 import math
 import os
+from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
-from functools import cache
 from typing import ClassVar
 
-from rich.color import Color
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
@@ -16,25 +15,34 @@ from textual import events
 from textual.binding import Binding, BindingType
 from textual.strip import Strip
 
-from distconsole.formats.figures import CIVIDIS, number_text
+from distconsole.formats.figures import number_text
 from distconsole.model.time_text import clock_text, span_text
+from distconsole.text.tables import shorten_middle
 from distconsole.tui.terminal.sanitize import printable_name
 from distconsole.tui.view_models.heat import LEVELS, PACE, Heat, Worst
+from distconsole.tui.widgets.heat_cells import (
+    NOTE,
+    block,
+    ramp,
+    row_name,
+    scale_text,
+    shade,
+    times_text,
+)
 from distconsole.tui.widgets.line_widget import LineWidget
 
-SHADES = "·░▒▓█"
-"""The scale where colours do not count; a space is unknown."""
-LABEL, LIST = 16, 31
-LIST_FROM = 76
-"""Cells of the screen from which on the worst are listed beside the map."""
-AROUND = 4
-"""Lines beside the cells: what it is, the time, the scale, the cursor."""
+NARROW, WIDE = (16, 31), (24, 42)
+"""Cells of a row's name and of the list of the worst: on most screens, and from ``WIDE_FROM`` cells on."""
+LIST_FROM, WIDE_FROM = 72, 130
+"""Cells from which on the worst are listed beside the map."""
+MOST_HIGH, MOST_WIDE = 3, 4
+"""Lines and cells that one moment of a row takes at most."""
 
 
 class HeatMap(LineWidget, can_focus=True):
     """The map. It asks for nothing: ``show`` gives it a view model of ``rows`` rows and ``columns`` cells."""
 
-    DEFAULT_CSS = "HeatMap { height: 1fr; min-height: 6; padding: 0 1; }"
+    DEFAULT_CSS = "HeatMap { height: 1fr; min-height: 5; }"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("up,k", "move(-1, 0)", "Up", show=False),
         Binding("down,j", "move(1, 0)", "Down", show=False),
@@ -71,17 +79,29 @@ class HeatMap(LineWidget, can_focus=True):
         return few or "NO_COLOR" in os.environ or self.app.native_ansi_color
 
     @property
+    def lines(self) -> int:
+        """Lines of the map itself; below it stand the times, the cursor's cell, and the scale if not beside it."""
+        below = 2 if self._lists_worst else 3
+        return max(1, self.content_size.height - below)
+
+    @property
     def rows(self) -> int:
-        lines = max(1, self.content_size.height - AROUND)
-        return lines if self.shaped else 2 * lines
+        return self.lines if self.shaped else 2 * self.lines
 
     @property
     def columns(self) -> int:
-        return max(1, self.cells - LABEL - (LIST if self._lists_worst else 0))
+        label, listed = self._sides
+        return max(1, self.cells - label - listed)
+
+    @property
+    def _sides(self) -> tuple[int, int]:
+        """Cells of a row's name, and of the list of the worst."""
+        label, listed = WIDE if self.cells >= WIDE_FROM else NARROW
+        return label, listed if self._lists_worst else 0
 
     @property
     def _lists_worst(self) -> bool:
-        return self.cells + 2 >= LIST_FROM
+        return self.cells >= LIST_FROM
 
     @property
     def rank(self) -> int | None:
@@ -122,68 +142,102 @@ class HeatMap(LineWidget, can_focus=True):
         heat, last = self.heat, self.content_size.height - 1
         if heat is None:
             return self.strip(Text("no figures of this yet" if y == 0 else "", style="faint"))
-        if y == 0:
-            return self.strip(self._heading(heat))
-        if y == last - 1:
-            return self.strip(self._scale(heat))
         if y == last:
             return self.strip(self._below_cursor(heat))
-        each = 2 if self._paired(heat) else 1
-        rows = range(len(heat.rows))[(y - 1) * each : y * each]
-        if self._row in rows:
-            return self._cell_line(heat, y - 1, rows, each)
-        if y not in self._away:
-            self._away[y] = self._cell_line(heat, y - 1, rows, each)
+        if y == last - 1 and not self._lists_worst:
+            indent = " " * self._sides[0]
+            return self.strip(
+                Text(indent).append_text(self._scale(heat, self.cells - len(indent)))
+            )
+        if self._row in self._rows_at(heat, y):
+            return self._cell_line(heat, y)
+        if (
+            y not in self._away or heat.by_quantity
+        ):  # the scale is that of the row under the cursor
+            self._away[y] = self._cell_line(heat, y)
         return self._away[y]
 
-    def _cell_line(self, heat: Heat, place: int, rows: Sequence[int], each: int) -> Strip:
-        segments: list[Segment] = []
-        if rows:
-            segments = [*self.segments(self._label(heat, rows)), *self._row_cells(heat, rows)]
-        elif place == -(-len(heat.rows) // each):
-            segments = self._times(heat)
-        if self._lists_worst:
-            used = sum(segment.cell_length for segment in segments)
-            segments.append(Segment(" " * (LABEL + self.columns - used + 1), self.rich_style))
-            segments += self.segments(self._listed(heat, place))
-        return self.join(segments)
+    def _rows_at(self, heat: Heat, y: int) -> range:
+        """Return the rows that line ``y`` shows: two where there are more than lines, none below the last."""
+        rows = range(len(heat.rows))
+        return rows[2 * y : 2 * y + 2] if self._paired(heat) else rows[y // self._high(heat) :][:1]
+
+    def _high(self, heat: Heat) -> int:
+        """Lines of a row."""
+        return max(1, min(MOST_HIGH, self.lines // len(heat.rows)))
 
     def _paired(self, heat: Heat) -> bool:
-        return not self.shaped and len(heat.rows) > self.content_size.height - AROUND
+        return not self.shaped and len(heat.rows) > self.lines
 
-    def _heading(self, heat: Heat) -> Text:
-        text = Text()
+    def _edges(self, heat: Heat) -> list[int]:
+        """Return where each moment begins, and where the last one ends, in cells of the screen."""
+        width = min(self.columns, MOST_WIDE * heat.count)
+        return [place * width // heat.count for place in range(heat.count + 1)]
+
+    def _cell_line(self, heat: Heat, y: int) -> Strip:
+        label, listed = self._sides
+        rows, high = self._rows_at(heat, y), self._high(heat)
+        named = self._paired(heat) or y % high == (high - 1) // 2
+        segments: list[Segment] = []
+        if rows:
+            name = self._label(heat, rows) if named else Text(" " * label)
+            segments = [*self.segments(name), *self._row_cells(heat, rows, named=named)]
+        elif y and self._rows_at(heat, y - 1):
+            times = times_text(heat, self._edges(heat))
+            segments = self.segments(Text(" " * label).append(times, style="faint"))
+        if listed:
+            used = sum(segment.cell_length for segment in segments)
+            segments.append(Segment(" " * (label + self.columns - used + 1), self.rich_style))
+            segments += self.segments(self._beside(heat, y))
+        return self.join(segments)
+
+    def _beside(self, heat: Heat, y: int) -> Text:
+        """Return what stands right of the map: the worst, and at its foot the scale."""
+        listed = len(self._troubles) + len(heat.worst)
+        high = 0.5 if self._paired(heat) else self._high(heat)
+        foot = y - min(self.lines, max(listed + 3, math.ceil(len(heat.rows) * high))) + 2
+        if foot < 0:
+            return self._listed(heat, y)
+        room = self._sides[1] - 1
+        return (self._scale(heat, room), Text().append(NOTE, style="faint"), Text())[min(2, foot)]
+
+    def _scale(self, heat: Heat, room: int) -> Text:
+        return scale_text(heat.rows[self._row].scale, room, shaped=self.shaped)
+
+    def heading(self) -> tuple[str, list[str]]:
+        """Return what the map shows, and what its rows and cells are."""
+        heat = self.heat
+        if heat is None:
+            return "", []
+        parts = ["Backspace zooms out"] if self.zooms else []
         most = max(len(row.ranks) for row in heat.rows)
-        if heat.by_quantity:
-            on_host = f" on {printable_name(heat.hosts[0])}" if heat.hosts else ""
-            text.append(f"rank {self.rank}{on_host}", style="strong")
-            parts = [": each on its own scale"]
-        else:
-            text.append(printable_name(heat.quantity.title), style="strong")
-            parts = [f" of {heat.ranks:,} ranks"]
         if most > 1:
             parts.append(f"{most} a row, each cell the worst")
         parts.append(f"{span_text(heat.cell_seconds)} a cell")
-        if self.zooms:
-            parts.append("Backspace zooms out")
-        return text.append(", ".join(parts), style="note")
+        if heat.by_quantity:
+            on_host = f" on {printable_name(heat.hosts[0])}" if heat.hosts else ""
+            return f"rank {self.rank}{on_host}: each on its own scale", parts
+        return f"{printable_name(heat.quantity.title)} of {heat.ranks:,} ranks", parts
 
-    def _row_cells(self, heat: Heat, rows: Sequence[int]) -> Iterator[Segment]:
+    def _row_cells(self, heat: Heat, rows: Sequence[int], *, named: bool) -> Iterator[Segment]:
         levels = [
             [heat.rows[row].scale.level(value) for value in heat.rows[row].cells] for row in rows
         ]
-        cursor = self._cell(heat) if self._row in rows else -1
+        cursor = self._cell(heat) if self._row in rows and named else -1
         base, shaped, bad = self.rich_style, self.shaped, self.app.console.get_style("bad")
-        paired = self._paired(heat)
+        paired, edges = self._paired(heat), self._edges(heat)
         for cell, values in enumerate(zip(*levels, strict=True)):
+            width = edges[cell + 1] - edges[cell]
             if cell == cursor:
-                yield Segment("◆", base + self._cursor_style(max(values), shaped=shaped))
+                mark = "◆".center(width)
+                yield Segment(mark, base + self._cursor_style(max(values), shaped=shaped))
             elif LEVELS in values:
-                yield Segment("!", base + bad)
+                yield Segment("!" * width, base + bad)
             elif shaped:
-                yield Segment(_shade(values[0]), base)
+                yield Segment(shade(values[0]) * width, base)
             else:
-                yield _block(base, values[0], (*values, -1)[1] if paired else values[0])
+                lower = (*values, -1)[1] if paired else values[0]
+                yield block(base, values[0], lower, width)
 
     def _label(self, heat: Heat, rows: Sequence[int]) -> Text:
         if heat.by_quantity:
@@ -194,10 +248,12 @@ class HeatMap(LineWidget, can_focus=True):
             )
         else:
             marked = any(rank in self._slow for row in rows for rank in heat.rows[row].ranks)
-        here = self._row in rows
-        name = heat.rows[self._row if here else rows[0]].label
-        text = Text(printable_name(name), style="strong" if here else "")
-        text.truncate(LABEL - 3, overflow="ellipsis", pad=True)
+        here, cells = self._row in rows, self._sides[0] - 3
+        shown = [heat.rows[self._row].label] if here else [heat.rows[row].label for row in rows]
+        text = Text(printable_name(row_name(shown)), style="strong" if here else "")
+        if text.cell_len > cells:
+            text = Text(shorten_middle(text.plain, cells), text.style)
+        text.truncate(cells, overflow="ellipsis", pad=True)
         label = Text().append("▲ " if marked else "  ", style="warn")
         return label.append_text(text).append(" ")
 
@@ -212,7 +268,7 @@ class HeatMap(LineWidget, can_focus=True):
     def _cursor_style(self, level: int, *, shaped: bool) -> Style:
         if shaped:
             return Style(reverse=True, bold=True) if self.has_focus else Style(underline=True)
-        back = _ramp(level)
+        back = ramp(level)
         bright = back.triplet is not None and sum(back.triplet) > 3 * 128
         colours = Style(color="#000000" if bright else "#ffffff", bgcolor=back)
         return Style(bold=self.has_focus, underline=not self.has_focus) + colours
@@ -234,34 +290,13 @@ class HeatMap(LineWidget, can_focus=True):
         value = number_text(worst.value, worst.quantity.unit) if known else "!"
         since = span_text(max(0.0, heat.time_of(heat.count) - worst.since))
         own = worst.quantity.title if heat.by_quantity else f"{worst.rank} {worst.host}"
-        slow = self._is_slow(worst)
-        tail = f" {value} for {'over ' if worst.always else ''}{since}"
+        slow, room = self._is_slow(worst), self._sides[1] - 1
+        usual = f" not {number_text(worst.usual)}" if known and room > NARROW[1] else ""
+        tail = f" {value}{usual} for {'over ' if worst.always else ''}{since}"
         text = Text(f"{'▲' if slow else '·'} {printable_name(own)}")
-        text.truncate(max(4, LIST - 1 - len(tail)), overflow="ellipsis")
+        text.truncate(max(4, room - len(tail)), overflow="ellipsis")
         text.stylize("warn" if slow else "")
         return text.append(tail)
-
-    def _times(self, heat: Heat) -> list[Segment]:
-        first, last = clock_text(heat.time_of(0)), clock_text(heat.time_of(heat.count))
-        room = heat.count - len(first) - len(last)
-        words = first + (" " * room + last if room > 0 else "")
-        return self.segments(Text(" " * LABEL).append(words, style="note"))
-
-    def _scale(self, heat: Heat) -> Text:
-        text = Text(" " * LABEL)
-        scale = heat.rows[self._row].scale
-        quantity = scale.quantity
-        low, high = (
-            number_text(quantity.value(end), quantity.unit) for end in (scale.low, scale.high)
-        )
-        text.append(f"{low} ", style="note")
-        if self.shaped:
-            text.append(SHADES)
-        else:
-            for level in range(0, LEVELS, 2):
-                text.append("█", Style(color=_ramp(level)))
-        text.append(f" {high} worst", style="note")
-        return text.append("  blank: unknown  ! no number", style="faint")
 
     def _below_cursor(self, heat: Heat) -> Text:
         cell, row = self._cell(heat), heat.rows[self._row]
@@ -329,38 +364,13 @@ class HeatMap(LineWidget, can_focus=True):
         """Show the ranks that are ``zoomed`` to."""
 
     def on_click(self, event: events.Click) -> None:
-        place = event.get_content_offset(self)
-        if place is None or self.heat is None:
+        place, heat = event.get_content_offset(self), self.heat
+        if place is None or heat is None:
             return
-        row = (place.y - 1) * (2 if self._paired(self.heat) else 1)
-        cell = place.x - LABEL
-        if 0 <= row < len(self.heat.rows) and 0 <= cell < self.heat.count:
-            self._row = row
-            self.action_move(0, cell - self._cell(self.heat))
+        rows = self._rows_at(heat, place.y)
+        cell = bisect_right(self._edges(heat), place.x - self._sides[0]) - 1
+        if rows and 0 <= cell < heat.count:
+            self._row = rows[0]
+            self.action_move(0, cell - self._cell(heat))
             if event.chain == 2:
                 self.action_zoom()
-
-
-def _shade(level: int) -> str:
-    return " " if level < 0 else SHADES[min(len(SHADES) - 1, level * len(SHADES) // LEVELS)]
-
-
-@cache
-def _block(base: Style, upper: int, lower: int) -> Segment:
-    """Return one cell of two levels: the upper half in one colour, the lower in another."""
-    if upper == lower:
-        return Segment("█", base + Style(color=_ramp(upper))) if upper >= 0 else Segment(" ", base)
-    if upper < 0:
-        return Segment("▄", base + Style(color=_ramp(lower)))
-    if lower < 0:
-        return Segment("▀", base + Style(color=_ramp(upper)))
-    return Segment("▀", base + Style(color=_ramp(upper), bgcolor=_ramp(lower)))
-
-
-@cache
-def _ramp(level: int) -> Color:
-    """Return a colour of the scale: from dark blue to yellow, told apart without red or green."""
-    place = max(0, min(LEVELS - 1, level)) / (LEVELS - 1) * (len(CIVIDIS) - 1)
-    near = min(int(place), len(CIVIDIS) - 2)
-    mixed = [a + (b - a) * (place - near) for a, b in zip(*CIVIDIS[near : near + 2], strict=True)]
-    return Color.from_rgb(*mixed)
