@@ -18,23 +18,18 @@ SLOW = 0x08 | 0x20 | 0x40 | 0x80
 SECOND_LOOK_SECONDS = 0.25
 
 
-def text(value: Any) -> Any:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-
-
 def ask(call: Callable[..., Any], *args: Any) -> Any:
     """What NVML answers, or None where this device or driver has no answer."""
     try:
-        return text(call(*args))
+        value = call(*args)
     except pynvml.NVMLError:
         return None
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def gpu(index: int) -> dict[str, Any]:
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-    # The second version leaves out what the driver reserves; drivers before 510 have the first only.
-    memory = ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
-    memory = memory or ask(pynvml.nvmlDeviceGetMemoryInfo, handle)
+    memory, _ = memory_of(handle)
     ecc = ask(pynvml.nvmlDeviceGetEccMode, handle)
     mig = ask(pynvml.nvmlDeviceGetMigMode, handle)
     capability = ask(pynvml.nvmlDeviceGetCudaComputeCapability, handle)
@@ -55,6 +50,12 @@ def gpu(index: int) -> dict[str, Any]:
         "persistence": ask(pynvml.nvmlDeviceGetPersistenceMode, handle),
         "processes": [{"pid": p.pid, "mem_used": p.usedGpuMemory} for p in processes[:64]],
     }
+
+
+def memory_of(handle: Any) -> tuple[Any, bool]:
+    """Its memory, None where unknown, and whether what the driver reserves is left out: not before driver 510."""
+    memory = ask(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+    return (memory, True) if memory else (ask(pynvml.nvmlDeviceGetMemoryInfo, handle), False)
 
 
 def instances(handle: Any) -> list[int]:

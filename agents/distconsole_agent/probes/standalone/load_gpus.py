@@ -14,6 +14,12 @@ from typing import Any, Callable
 import pynvml
 
 from distconsole_agent.probes.standalone.cuda_copies import NOT_VISIBLE, Copier, Cuda, CudaError
+from distconsole_agent.probes.standalone.inspect_gpus import (
+    MAX_LINKS,
+    ask,
+    clock_reasons,
+    memory_of,
+)
 from distconsole_agent.probes.standalone.reporting import begin, leave, say
 
 BUFFER_BYTES = 32 << 20
@@ -31,7 +37,6 @@ HELD_BYTES = 512 << 20
 HELD_BYTES_OLD = 1 << 30
 """The same where what the driver reserves counts as used."""
 BUSY_PERCENT = 10
-MAX_LINKS = 36
 CLOCK_BITS = (0x02, 0x08, 0x20, 0x40, 0x80)
 """Of nvmlClocksEventReason: clocks that somebody set, and what no healthy GPU has."""
 ERRORS = ("replays", "recoveries", "flit_errors", "data_errors")
@@ -48,15 +53,6 @@ class GuestError(Exception):
 
 class LateError(Exception):
     """A copy takes too long."""
-
-
-def ask(call: Callable[..., Any], *args: Any) -> Any:
-    """What NVML answers, or None where this device or driver has no answer."""
-    try:
-        value = call(*args)
-    except pynvml.NVMLError:
-        return None
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 class Gpu:
@@ -92,10 +88,8 @@ class Gpu:
 
     def _unseen_use(self) -> str:
         """In a container the processes of others are not to be seen, but their memory is."""
-        version = pynvml.nvmlMemory_v2
-        memory = ask(pynvml.nvmlDeviceGetMemoryInfo, self.handle, version)
-        most = HELD_BYTES if memory else HELD_BYTES_OLD
-        memory = memory or ask(pynvml.nvmlDeviceGetMemoryInfo, self.handle)
+        memory, without_reserved = memory_of(self.handle)
+        most = HELD_BYTES if without_reserved else HELD_BYTES_OLD
         screens = ask(pynvml.nvmlDeviceGetGraphicsRunningProcesses, self.handle) or []
         shown = sum(int(process.usedGpuMemory or 0) for process in screens)
         held = (memory.used if memory else 0) - shown
@@ -110,10 +104,7 @@ class Gpu:
         """Take a reading of the link. Raises GuestError if somebody else uses the GPU now."""
         width = ask(pynvml.nvmlDeviceGetCurrPcieLinkWidth, self.handle)
         generation = ask(pynvml.nvmlDeviceGetCurrPcieLinkGeneration, self.handle)
-        reasons = ask(pynvml.nvmlDeviceGetCurrentClocksEventReasons, self.handle)
-        if reasons is None:
-            reasons = ask(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons, self.handle)
-        self.readings.append((width or 0, generation or 0, int(reasons or 0)))
+        self.readings.append((width or 0, generation or 0, clock_reasons(self.handle) or 0))
         pids = self.users()
         # In a PID namespace of our own one of them is us under another number.
         others = [pid for pid in pids if pid != os.getpid()] if os.getpid() in pids else pids[1:]

@@ -47,8 +47,7 @@ class HostView:
 
     def find(self, kind: type[F]) -> F | None:
         """Return facts that may be missing."""
-        facts = self.evidence.known.get(kind)
-        return facts if isinstance(facts, kind) else None
+        return self.evidence.find(kind)
 
     @property
     def expected(self) -> Expectation:

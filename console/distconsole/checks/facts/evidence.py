@@ -64,8 +64,12 @@ class HostEvidence:
     @property
     def reached(self) -> bool:
         """Whether its agent answered."""
-        ssh = self.known.get(SshFacts)
-        return isinstance(ssh, SshFacts) and not ssh.error_kind
+        ssh = self.find(SshFacts)
+        return ssh is not None and not ssh.error_kind
+
+    def find(self, kind: type[F]) -> F | None:
+        """Return facts that may be missing."""
+        return cast("F | None", self.known.get(kind))
 
     def add_facts(self, facts: Facts, raw: Mapping[str, object] | None = None) -> None:
         """Add a group of facts; ``raw`` is shown in the report as the node gave it."""

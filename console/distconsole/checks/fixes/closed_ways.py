@@ -14,6 +14,7 @@ from distconsole.checks.facts.node import KernelFacts
 from distconsole.checks.fixes.cures import BTL, by_run, offer, on_network
 from distconsole.checks.gather.addresses import endpoints_in
 from distconsole.checks.gather.attribution import Pair
+from distconsole.checks.rules.agreement import by_key
 from distconsole.checks.rules.wording import list_some
 from distconsole.model.findings import Cure, HostCure
 
@@ -82,11 +83,10 @@ def split_neighbours(view: View, matrix: Matrix) -> tuple[Matrix, tuple[Pair, ..
 
 def by_cause(matrix: Matrix, pairs: Iterable[Pair]) -> dict[Cause, list[Pair]]:
     """Return the pairs of each cause: what has one cause is one fault."""
-    found: dict[Cause, list[Pair]] = {}
-    for pair in pairs:
-        edges = (*matrix.edges.get(pair, ()), *matrix.edges.get(pair[::-1], ()))
-        found.setdefault(cause_of(edges), []).append(pair)
-    return found
+    edges = matrix.edges
+    return by_key(
+        (cause_of((*edges.get(pair, ()), *edges.get(pair[::-1], ()))), pair) for pair in pairs
+    )
 
 
 def overflows(view: View, names: Iterable[str]) -> dict[str, str]:
@@ -152,10 +152,8 @@ def _format_edge(edge: Edge) -> str:
 
 def or_elsewhere(view: View, hint: str) -> dict[str, Any]:
     """Return the hint, and as a cure another network that works between all hosts, if there is one."""
-    found = view.of(ReachFacts)
-    edges: dict[str, list[Edge]] = {}
-    for edge in (edge for facts in found.values() for edge in facts.elsewhere):
-        edges.setdefault(edge.network, []).append(edge)
+    found = view.of(ReachFacts).values()
+    edges = by_key((edge.network, edge) for facts in found for edge in facts.elsewhere)
     everyone = len(view.everyone)
     for network, tried in edges.items():
         there = endpoints_in(view, network)

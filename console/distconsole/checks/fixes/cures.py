@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from distconsole.checks.facts.evidence import View
+from distconsole.checks.rules.agreement import by_key
 from distconsole.checks.rules.wording import name_hosts
 from distconsole.config.writing import in_config
 from distconsole.model.findings import Cure, Finding, HostCure, Proof
@@ -30,9 +31,7 @@ def lines_to_type(cure: Cure) -> list[str]:
     if cure.port is not None:
         lines.append(f"MASTER_PORT={cure.port}  # torchrun: --master_port {cure.port}")
     lines += _networks(cure)
-    alike: dict[str, list[str]] = {}
-    for name, change in cure.hosts.items():
-        alike.setdefault("; ".join(_lines_on_host(change)), []).append(name)
+    alike = by_key(("; ".join(_lines_on_host(each)), name) for name, each in cure.hosts.items())
     return lines + [f"on {name_hosts(names)}: {words}" for words, names in alike.items() if words]
 
 

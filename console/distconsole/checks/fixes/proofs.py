@@ -30,6 +30,7 @@ from distconsole.checks.fixes.trying import (
 from distconsole.checks.gather.collective import case
 from distconsole.checks.gather.context import MASTER_PORT, CheckContext
 from distconsole.checks.gather.engine_jobs import EngineJob, StartJob, env_of, python_of
+from distconsole.checks.rules.agreement import by_key
 from distconsole.checks.rules.software.ranks import DONE, NOT_STARTED, last_stage, reason
 from distconsole.errors import ConsoleError
 from distconsole.model.cluster import Host
@@ -66,11 +67,12 @@ def prove(
     The outcome is by place in ``findings`` what the finding has become.
     """
     bad = (Severity.WARN, Severity.FAIL)
-    by_check: dict[str, list[int]] = {}
-    for place in sorted(range(len(findings)), key=lambda at: -findings[at].severity.order):
-        found = findings[place]
-        if found.cure is not None and found.severity in bad and found.check in PROVERS:
-            by_check.setdefault(found.check, []).append(place)
+    worst_first = sorted(enumerate(findings), key=lambda each: -each[1].severity.order)
+    by_check = by_key(
+        (found.check, place)
+        for place, found in worst_first
+        if found.cure is not None and found.severity in bad and found.check in PROVERS
+    )
     for check, places in list(by_check.items())[:MAX_PROOFS]:
         if context.left(TRIAL_SECONDS) < LEAST_SECONDS:
             return

@@ -176,8 +176,7 @@ def _leave_out_broken(context: CheckContext, hosts: list[Host], kind: type[Facts
 
 def slots_of(context: CheckContext, host: Host) -> int:
     """Return how many ranks a host gets."""
-    launch = context.launch
-    planned = launch.hosts.get(host.name) if launch is not None else None
+    planned = context.planned(host)
     if planned is not None and planned.ranks:
         return min(len(planned.ranks), MAX_LOCAL_RANKS)
     gpus = context.view((GpuFacts,)).of(GpuFacts).get(host.name)

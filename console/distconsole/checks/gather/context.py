@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from distconsole.checks.engine.target import Launch
+from distconsole.checks.engine.target import HostLaunch, Launch
 from distconsole.checks.facts.evidence import HostEvidence, Outcome, View
 from distconsole.checks.facts.node import Facts, convert
 from distconsole.errors import NodeError
@@ -92,6 +92,10 @@ class CheckContext:
     def reached(self) -> list[Host]:
         """Return the hosts that have a link, in order."""
         return [evidence.host for name, evidence in self.hosts.items() if name in self.links]
+
+    def planned(self, host: Host) -> HostLaunch | None:
+        """Return what the launch would start on a host; None where there is none."""
+        return self.launch.hosts.get(host.name) if self.launch is not None else None
 
     def mark_missing(self, kinds: tuple[type[Facts], ...], outcome: Outcome, why: str) -> None:
         """Note for every host that lacks one of ``kinds`` why it does."""
@@ -185,8 +189,7 @@ def fixed_port(context: CheckContext) -> int:
 
 def interpreter(context: CheckContext, host: Host) -> dict[str, Any]:
     """Return how a probe starts the interpreter of the ranks, with the launch's variables if there is one."""
-    launch = context.launch
-    planned = launch.hosts.get(host.name) if launch is not None else None
+    planned = context.planned(host)
     if planned is None:
         return {"python": context.links[host.name].python, "setup": host.setup}
     return {

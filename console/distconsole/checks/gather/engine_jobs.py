@@ -132,14 +132,13 @@ class Engine:
 
 
 def _without_torch(evidence: HostEvidence) -> str:
-    torch = evidence.known.get(TorchFacts)
-    there = isinstance(torch, TorchFacts) and torch.present and not torch.error
-    return "" if there else "no torch there"
+    torch = evidence.find(TorchFacts)
+    return "" if torch and torch.present and not torch.error else "no torch there"
 
 
 def _without_horovod(evidence: HostEvidence) -> str:
-    facts = evidence.known.get(HorovodFacts)
-    if not isinstance(facts, HorovodFacts) or not facts.present:
+    facts = evidence.find(HorovodFacts)
+    if facts is None or not facts.present:
         return "no Horovod"
     if facts.torch_library is None or facts.load_error:
         return "a Horovod that does not work with the torch there"
@@ -147,14 +146,14 @@ def _without_horovod(evidence: HostEvidence) -> str:
 
 
 def _without_mpi(evidence: HostEvidence) -> str:
-    facts = evidence.known.get(MpiFacts)
-    return "" if isinstance(facts, MpiFacts) and facts.present else "no mpirun"
+    facts = evidence.find(MpiFacts)
+    return "" if facts and facts.present else "no mpirun"
 
 
 def _without_both(evidence: HostEvidence) -> str:
     """Where Horovod has one controller only, its own job went by that."""
-    facts = evidence.known.get(HorovodFacts)
-    built = facts.built if isinstance(facts, HorovodFacts) else None
+    facts = evidence.find(HorovodFacts)
+    built = facts.built if facts else None
     why = _without_horovod(evidence) or _without_mpi(evidence)
     return why or (
         "" if built and built.get("mpi") and built.get("gloo") else "one controller only"
@@ -291,8 +290,7 @@ def _port_of_launch(context: CheckContext, host: Host) -> int | None:
 
 def python_of(context: CheckContext, host: Host) -> str | None:
     """Return the interpreter that the launch names for a host's ranks, else what it has itself."""
-    launch = context.launch
-    planned = launch.hosts.get(host.name) if launch is not None else None
+    planned = context.planned(host)
     return host.python if planned is None else planned.python
 
 
@@ -372,8 +370,8 @@ def mpirun(context: CheckContext, jobs: int) -> Iterator[str]:
 
 def _names(context: CheckContext, hosts: list[Host]) -> list[str] | None:
     """Return what the first host's ssh calls the hosts; None unless it reaches all of them."""
-    facts = context.hosts[hosts[0].name].known.get(BetweenFacts) if hosts else None
-    if not isinstance(facts, BetweenFacts):
+    facts = context.hosts[hosts[0].name].find(BetweenFacts) if hosts else None
+    if facts is None:
         return None
     reached = {login.target: login.name for login in facts.logins if login.ok}
     own = context.links[hosts[0].name].hello.hostname
@@ -382,12 +380,11 @@ def _names(context: CheckContext, hosts: list[Host]) -> list[str] | None:
 
 
 def _words(context: CheckContext, first: Host, names: list[str]) -> dict[str, Any]:
-    mpi = context.hosts[first.name].known[MpiFacts]
-    assert isinstance(mpi, MpiFacts)
+    mpi = context.hosts[first.name].find(MpiFacts)
     chosen = endpoints(context.view((NetFacts, SshFacts))).values()
     return {
         "hosts": names,
-        "family": mpi.family,
+        "family": mpi.family if mpi else "",
         "networks": list(dict.fromkeys(each.network for each in chosen if each.network)),
         "python": context.links[first.name].python,
         "setup": first.setup,

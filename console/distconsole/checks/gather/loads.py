@@ -88,8 +88,8 @@ def _speed_questions(context: CheckContext, host: Host) -> list[dict[str, Any]]:
 def _writable_folders(context: CheckContext, host: Host) -> list[str]:
     """Return the folders in which a file of ours may be made."""
     launch = context.launch
-    system = context.hosts[host.name].known.get(OsFacts)
-    own = [system.temporary, system.home] if isinstance(system, OsFacts) else []
+    system = context.hosts[host.name].find(OsFacts)
+    own = [system.temporary, system.home] if system else []
     if launch is None:
         return own if context.request.level is Level.FULL else []
     outputs = [each.path for each in launch.paths if each.output]
@@ -101,8 +101,8 @@ def _learn_folders(evidence: HostEvidence, answer: dict[str, Any]) -> None:
     said = believe(evidence, FolderFacts, answer, SpeedFacts)
     if said is None:
         return
-    known = evidence.known.get(SpeedFacts)
-    before = known.folders if isinstance(known, SpeedFacts) else {}
+    known = evidence.find(SpeedFacts)
+    before = known.folders if known else {}
     better = {path: _best_folder(before.get(path), found) for path, found in said.folders.items()}
     evidence.add_facts(SpeedFacts(folders={**before, **better}))
 
@@ -137,8 +137,8 @@ def load_gpus(context: CheckContext) -> Iterator[str]:
 
 
 def _uuids(context: CheckContext, host: Host) -> tuple[str | None, ...]:
-    found = context.hosts[host.name].known.get(GpuFacts)
-    return tuple(gpu.uuid for gpu in found.gpus) if isinstance(found, GpuFacts) else ()
+    found = context.hosts[host.name].find(GpuFacts)
+    return tuple(gpu.uuid for gpu in found.gpus) if found else ()
 
 
 def _gpu_questions(context: CheckContext) -> dict[str, list[str]]:
@@ -188,8 +188,8 @@ def _learn_gpus(evidence: HostEvidence, answer: dict[str, Any]) -> None:
     said = believe(evidence, GpuLoadFacts, answer)
     if said is None:
         return
-    known = evidence.known.get(GpuLoadFacts)
-    before = {gpu.index: gpu for gpu in known.gpus} if isinstance(known, GpuLoadFacts) else {}
+    known = evidence.find(GpuLoadFacts)
+    before = {gpu.index: gpu for gpu in known.gpus} if known else {}
     now = {gpu.index: gpu for gpu in said.gpus}
     both = {**before, **{at: _best_gpu(before.get(at), gpu) for at, gpu in now.items()}}
     facts = GpuLoadFacts(gpus=tuple(both[at] for at in sorted(both)))

@@ -307,9 +307,8 @@ def step_limits(context: CheckContext, environ: Mapping[str, str]) -> Iterator[s
     nodes = _nodes_of(environ.get("SLURM_JOB_NODELIST", ""))
     names: dict[str, str] = {}
     for host in _on_slurm(context, StepFacts):
-        slurm = context.hosts[host.name].known[SlurmFacts]
-        assert isinstance(slurm, SlurmFacts)
-        name = (slurm.node or {}).get("NodeName", "")
+        slurm = context.hosts[host.name].find(SlurmFacts)
+        name = ((slurm and slurm.node) or {}).get("NodeName", "")
         if name in nodes and job.isdigit():
             names[host.name] = name
         else:
@@ -340,10 +339,10 @@ def _on_slurm(context: CheckContext, kind: type[Facts]) -> list[Host]:
     found = []
     for host in context.reached():
         evidence = context.hosts[host.name]
-        slurm = evidence.known.get(SlurmFacts)
-        if isinstance(slurm, SlurmFacts) and slurm.present:
+        slurm = evidence.find(SlurmFacts)
+        if slurm is not None and slurm.present:
             found.append(host)
-        elif isinstance(slurm, SlurmFacts):
+        elif slurm is not None:
             evidence.mark_missing(kind, Outcome.SKIPPED, slurm.why)
     return found
 
