@@ -126,7 +126,6 @@ class Process:
             deliver(value.value())
 
     def finish(self) -> None:
-        """The process goes through its exit handlers."""
         if self._pid != os.getpid():
             return
         for step in self.before_finish:

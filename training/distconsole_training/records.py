@@ -119,7 +119,6 @@ MAX_CHECKED_BYTES = 64 * 1024
 ENV_RUN = "DISTCONSOLE_RUN"
 """The run's id. Leftovers are recognised by ``DISTCONSOLE_RUN_DIR``, the run's folder on the node."""
 ENV_RINGS = "DISTCONSOLE_RINGS"
-"""Where rings go."""
 ENV_ERRORS = "DISTCONSOLE_ERRORS"
 """Where ``<pid>.json`` goes with the first uncaught exception: ``{"pid", "rank", "time_ns",
 "type", "message", "traceback"}``, written aside and renamed."""

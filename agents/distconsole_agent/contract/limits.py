@@ -33,7 +33,6 @@ slower one is that of a run that has printed nothing for ``QUIET_SECONDS``."""
 QUIET_SECONDS = 2.0
 
 WINDOW_SECONDS = 1.0
-"""Length of a window."""
 
 MIN_WATCH_SECONDS, MAX_WATCH_SECONDS = 0.2, 60.0
 """Bounds of the interval that ``watch`` may ask for."""
@@ -82,7 +81,6 @@ MAX_RING_CAPACITY = 1 << 20
 """Records of a ring whose header we believe (64 MiB)."""
 
 RING_SCAN_SECONDS = 1.0
-"""Pace of looking for new rings."""
 
 STALL_SECONDS, STALL_STEPS = 30.0, 10.0
 """A rank has stalled after this long, and this many of its median steps, without a step."""

@@ -60,7 +60,6 @@ class Conversation:
         return None if since is None else self._loop.clock() - since
 
     def attach(self, session: Session) -> None:
-        """Go on over a new connection."""
         if self._session is not None:
             self._session.close()
         self._session = session
@@ -86,7 +85,6 @@ class Conversation:
             self.cut()
 
     def read(self) -> None:
-        """Take what has come over the connection, if there is one."""
         if self._session is None:
             return
         try:

@@ -57,8 +57,6 @@ class Restart(NamedTuple):
 
 
 class Restarts:
-    """Counts the attempts of one run."""
-
     def __init__(self, allowed: int, clock: Callable[[], float]) -> None:
         self._allowed = allowed
         self._clock = clock

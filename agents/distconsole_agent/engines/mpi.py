@@ -151,7 +151,6 @@ class MpiRanks:
                 os.unlink(path)
 
     def remote_ended(self, name: str, exit_code: int) -> None:
-        """Tell mpirun that a command on another host has ended."""
         if self.places is None or not name.isdigit():
             return
         path = os.path.join(self.places.run_dir, SCRATCH, f"{name}.end")
@@ -248,8 +247,6 @@ class MpiRanks:
 
 
 class MpiShim(Shim):
-    """One node of a run by mpirun."""
-
     def _prepare_attempt(self) -> None:
         super()._prepare_attempt()
         self._commands, self._idle = 0, False

@@ -48,8 +48,6 @@ Result = dict[str, Any]
 
 
 class Answers:
-    """The node's answers."""
-
     def __init__(self, node_dir: str, runs: Runs, telemetry: Telemetry) -> None:
         self._node_dir = node_dir
         self._runs = runs

@@ -69,8 +69,6 @@ def serve(node_dir: str, idle_seconds: float | None, lock_fd: int | None) -> int
 
 
 class Agent:
-    """The agent's parts and its main loop."""
-
     def __init__(self, folders: NodeFolders, idle_seconds: float) -> None:
         self._folders = folders
         self._idle_seconds = idle_seconds

@@ -23,12 +23,10 @@ def data_dir() -> Path:
 
 
 def runs_dir() -> Path:
-    """Return the folder with one store a run."""
     return data_dir() / "runs"
 
 
 def code_dir() -> Path:
-    """Return the folder with the code of past runs."""
     return data_dir() / "code"
 
 

@@ -72,8 +72,6 @@ class NewFile:
 
 
 class LineFile(NewFile):
-    """A file of lines."""
-
     def __init__(self, path: Path, lines: Lines, *, live: bool = False) -> None:
         super().__init__(path, live=live)
         self.count = 0
@@ -96,8 +94,6 @@ class LineFile(NewFile):
 
 
 class FileFolder(Generic[File]):
-    """A folder with files by name."""
-
     def __init__(self, folder: Path, *, live: bool = False) -> None:
         self.folder, self.live = folder, live
         self.files: dict[str, File] = {}

@@ -166,7 +166,6 @@ def _logs(event: LogLine) -> Iterator[Row]:
 
 
 def _numbers(event: Window | Metric | GpuSample | NodeSample | PhaseReached) -> Iterator[Row]:
-    """Yield every number of an event as a row of its own."""
     place: Row
     match event:
         case Window():

@@ -73,7 +73,6 @@ class PlacedNode:
 
     @property
     def world_ranks(self) -> tuple[Rank, ...]:
-        """Its global ranks."""
         return tuple(Rank(self.first_rank + local) for local in range(self.slots))
 
 
@@ -106,7 +105,6 @@ class Job:
 
     @property
     def world_size(self) -> int:
-        """Ranks on all nodes."""
         return sum(node.slots for node in self.nodes)
 
     @property

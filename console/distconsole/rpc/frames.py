@@ -30,8 +30,6 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Address(Frame, frozen=True, kw_only=True):
-    """One address of a node's interfaces."""
-
     iface: Name
     address: Name
     prefix: Small | None = None
@@ -66,8 +64,6 @@ class Pong(Frame, frozen=True, kw_only=True):
 
 
 class Coordinator(Frame, frozen=True, kw_only=True):
-    """Where the run's coordinator listens."""
-
     address: Name
     port: Port
 
@@ -123,8 +119,6 @@ class NodeLoad(Frame, frozen=True, kw_only=True):
 
 
 class GpuProcess(Frame, frozen=True, kw_only=True):
-    """One process on a GPU."""
-
     pid: Count
     user: Name | None = None
     command: Text | None = None
@@ -172,8 +166,6 @@ class Entry(Frame, frozen=True, kw_only=True, tag_field="kind"):
 
 
 class StateEntry(Entry, frozen=True, kw_only=True, tag="state"):
-    """A rank's life."""
-
     rank: Small
     local_rank: Small
     pid: Count | None
@@ -184,8 +176,6 @@ class StateEntry(Entry, frozen=True, kw_only=True, tag="state"):
 
 
 class PhaseEntry(Entry, frozen=True, kw_only=True, tag="phase"):
-    """A rank reached a start-up phase."""
-
     rank: Small
     phase: Name
     seconds: Amount
@@ -244,8 +234,6 @@ class CheckEntry(Entry, frozen=True, kw_only=True, tag="check"):
 
 
 class SampleEntry(Entry, frozen=True, kw_only=True, tag="sample"):
-    """Load of the node and its GPUs."""
-
     node: NodeLoad | None = None
     gpus: Annotated[tuple[GpuLoad, ...], Meta(max_length=1024)] = ()
 
@@ -271,8 +259,6 @@ class FailureEntry(Entry, frozen=True, kw_only=True, tag="failure"):
 
 
 class NoteEntry(Entry, frozen=True, kw_only=True, tag="note"):
-    """Something the operator should know."""
-
     check: Name
     severity: Name
     summary: Text
@@ -365,8 +351,6 @@ class Answer(Frame, frozen=True, kw_only=True):
 
 
 class Refused(Frame, frozen=True, kw_only=True):
-    """The body of an error."""
-
     code: Name
     message: Text
     hint: Text = ""

@@ -186,7 +186,6 @@ def _condition_of_steps(
 
 
 def _slow(slow: Straggler, view: RankView) -> str:
-    """Say which rank is how slow."""
     how = unusual_text(slow.own_ms, PARTS_IN_WORDS[slow.part], slow.median_ms)
     return f"rank {slow.rank} on {view.host} is slow, {how}"
 

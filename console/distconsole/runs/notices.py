@@ -23,7 +23,6 @@ from distconsole.model.time_text import span_text
 from distconsole.ssh.plain import plain_text
 
 MAX_CHARS = 400
-"""A text is cut to this."""
 MAX_FINDINGS = 20
 """Of one run so many kinds of findings are told; a run in trouble must not flood anybody."""
 OF_OTHERS = ("run.first_failure", "run.stall", "run.restart")

@@ -113,7 +113,6 @@ class Present:
 
     @property
     def rate_text(self) -> str:
-        """Samples a second in words."""
         rate = "–" if self.samples_s is None else f"{self.samples_s:,.0f}"
         if self.samples_s is None or not self.unseen:
             return f"{rate} samples/s"
@@ -121,7 +120,6 @@ class Present:
 
     @property
     def step_text(self) -> str:
-        """The step time in words."""
         return "–" if self.step_ms is None else ms_text(self.step_ms)
 
 

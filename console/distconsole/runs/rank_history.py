@@ -205,7 +205,6 @@ class RankHistory:
         return built_in + [each.name for each in self.quantities.values() if each not in BUILT_IN]
 
     def apply(self, event: RunEvents) -> None:
-        """Fold one event in."""
         if isinstance(event, Window):
             self._window(event)
         elif isinstance(event, GpuSample) and event.rank is not UNSET and event.util is not None:

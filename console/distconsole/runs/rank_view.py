@@ -91,7 +91,6 @@ class RankView:
 
     @property
     def alive(self) -> bool:
-        """Whether its process is there."""
         return self.state in LIVING
 
 

@@ -37,7 +37,6 @@ class LineEnds:
         self.last: deque[KeptLine] = deque(maxlen=LAST_LINES)
 
     def add(self, line: KeptLine) -> None:
-        """Take the next line."""
         self.count += 1
         if len(self.first) < FIRST_LINES:
             self.first.append(line)
@@ -63,7 +62,6 @@ class ReportData:
         """Steps that all ranks have done together."""
 
     def apply(self, event: RunEvents) -> None:
-        """Fold one event in."""
         self.timeline.apply(event)
         match event:
             case Window():

@@ -97,7 +97,6 @@ class RunTimeline:
         """Ranks that failed, and the run goes on without."""
 
     def apply(self, event: RunEvents) -> None:  # noqa: C901  (one case a class, nothing nested)
-        """Fold one event in."""
         self.run = self.run or event.run
         if self.last_t is None or event.t > self.last_t:
             self.last_t = event.t

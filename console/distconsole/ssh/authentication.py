@@ -39,8 +39,6 @@ Load = Callable[[str], paramiko.PKey | str]
 
 @dataclass(frozen=True, slots=True)
 class KnownKey:
-    """One line."""
-
     patterns: tuple[str, ...]
     kind: str
     blob: bytes

@@ -218,7 +218,6 @@ class _Login(paramiko.ServerInterface):
         return "publickey"
 
     def check_auth_publickey(self, username: str, key: paramiko.PKey) -> int:
-        """Let the one key in."""
         same = secrets.compare_digest(key.asbytes(), self._user_key.asbytes())
         if not same:
             return int(paramiko.common.AUTH_FAILED)

@@ -100,8 +100,6 @@ class Transport(Protocol):
 
 
 class LocalTransport:
-    """Runs commands here."""
-
     def connect(self, host: Host) -> LocalConnection:
         return LocalConnection()
 

@@ -61,7 +61,6 @@ GPU_COLUMNS: list[Column[GpuSample]] = [
 
 
 def state_text(run: RunSummary) -> str:
-    """Return the state, of a run that failed with its exit code."""
     return (
         f"{run.state} ({run.exit_code})" if run.state == "failed" and run.exit_code else run.state
     )

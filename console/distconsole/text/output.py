@@ -27,8 +27,6 @@ MARKS = {"ok": "ok  ", "info": "info", "warn": "warn", "fail": "FAIL"}
 
 @dataclass(frozen=True, slots=True)
 class Paint:
-    """Paints words, or leaves them as they are."""
-
     enabled: bool
 
     @classmethod

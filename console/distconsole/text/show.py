@@ -241,4 +241,3 @@ PRINTERS: Mapping[type, Callable[[Output, Any], None]] = {
     BenchEnded: show_bench,
     CollectivesMeasured: show_collectives,
 }
-"""What prints an event by itself."""

@@ -54,7 +54,6 @@ def main() -> None:
 
 
 def read_options() -> argparse.Namespace:
-    """Return the options of the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--lr", type=float, default=0.02)

@@ -29,7 +29,6 @@ def write_step(
     optimizer: float,
     loss: Value,
 ) -> None:
-    """Write one finished step."""
     step = process.last_step = process.next_step()
     recorder = process.made or process.recorder()
     if recorder is None:

@@ -67,7 +67,6 @@ class TorchSteps:
         self.is_compiling: Callable[[], bool] = getattr(compiler, "is_dynamo_compiling", bool)
 
     def forget(self) -> None:
-        """Begin anew, in a forked child."""
         steps = Steps(self._emit, self._stepping_calls)
         self.fast.__init__(steps, self._emit)  # type: ignore[misc]
         self._others = _OtherThread(self._emit, self._stepping_calls)

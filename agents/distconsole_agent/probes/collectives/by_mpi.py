@@ -124,7 +124,6 @@ class Mpi:
         self.rank, self.world = self._number("MPI_Comm_rank"), self._number("MPI_Comm_size")
 
     def place(self) -> dict[str, Any]:
-        """Return who this rank finds itself to be, and with what."""
         places = {
             key: int(os.environ[name])
             for key, name in (("local_rank", "LOCAL_RANK"), ("local_size", "LOCAL_WORLD_SIZE"))
@@ -184,7 +183,6 @@ class Mpi:
         self.call("MPI_Barrier", self._world)
 
     def greatest(self, seconds: float) -> float:
-        """Return the greatest of all ranks' values."""
         mine, all_ = ctypes.c_double(seconds), ctypes.c_double()
         kind, greatest = self._handle("float64"), self._handle("max")
         pointers = ctypes.byref(mine), ctypes.byref(all_)

@@ -33,7 +33,6 @@ class TensorEngine:
         torch.set_num_threads(1)
 
     def place(self) -> dict[str, Any]:
-        """Return who this rank finds itself to be."""
         cuda = self.device.type == "cuda"
         return {
             "rank": self.rank,

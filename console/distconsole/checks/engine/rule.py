@@ -40,18 +40,15 @@ class HostView:
         return self.evidence.name
 
     def of(self, kind: type[F]) -> F:
-        """Return facts that the check needs."""
         facts = self.find(kind)
         assert facts is not None, kind
         return facts
 
     def find(self, kind: type[F]) -> F | None:
-        """Return facts that may be missing."""
         return self.evidence.find(kind)
 
     @property
     def expected(self) -> Expectation:
-        """What the configuration expects of it."""
         return self.view.expectation(str(self))
 
 
@@ -161,7 +158,6 @@ class Verdicts:
     cells: dict[str, dict[str, Missing]] = field(default_factory=dict)
 
     def cell(self, host: str, check: str, outcome: Outcome, why: str = "") -> None:
-        """Set one cell."""
         self.cells.setdefault(host, {})[check] = Missing(outcome, why)
 
 

@@ -149,7 +149,6 @@ class _Checking:
         return [rule for rule in every if rule.id in reachability.WAYS and rule not in self.chosen]
 
     def stages(self) -> Iterator[Event]:
-        """Go through the stages that the rules need."""
         yield from self._stage("ssh.connect", (), connect(self.context))
         yield from self._tell_of_reach()
         yield from self._plan_launch()

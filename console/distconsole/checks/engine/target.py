@@ -89,7 +89,6 @@ class Launch:
 
     @property
     def world_size(self) -> int:
-        """Ranks on all hosts."""
         return sum(len(host.ranks) for host in self.hosts.values())
 
     @property

@@ -58,7 +58,6 @@ class HostEvidence:
 
     @property
     def name(self) -> HostName:
-        """The host's name."""
         return self.host.name
 
     @property
@@ -120,7 +119,6 @@ class View:
     expected: Mapping[str, Expectation] = field(default_factory=dict)
 
     def expectation(self, name: str) -> Expectation:
-        """Return what the configuration expects of a host."""
         return self.expected.get(name, NOTHING_EXPECTED)
 
     def of(self, kind: type[F]) -> dict[str, F]:

@@ -88,8 +88,6 @@ def _result_of(trial: Future[TrialResult]) -> TrialResult:
 
 @dataclass(frozen=True, slots=True)
 class ProofOnHosts:
-    """A proof, and the hosts that it speaks for."""
-
     proof: Proof
     hosts: tuple[str, ...]
 
@@ -108,7 +106,6 @@ class Bench:
 
     @property
     def seconds(self) -> float:
-        """What a trial may take now."""
         return self.context.left(TRIAL_SECONDS)
 
     def hosts(self, names: Sequence[str], most: int = MAX_RANKS) -> list[Host]:
@@ -123,7 +120,6 @@ class Bench:
         return found
 
     def reached(self, names: Sequence[str]) -> list[Host]:
-        """Return those of these hosts that answer."""
         return [host for host in self.context.reached() if host.name in names]
 
     def ask(self, host: Host, group: str, args: Mapping[str, Any]) -> dict[str, Any]:

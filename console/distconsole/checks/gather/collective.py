@@ -175,7 +175,6 @@ def _leave_out_broken(context: CheckContext, hosts: list[Host], kind: type[Facts
 
 
 def slots_of(context: CheckContext, host: Host) -> int:
-    """Return how many ranks a host gets."""
     planned = context.planned(host)
     if planned is not None and planned.ranks:
         return min(len(planned.ranks), MAX_LOCAL_RANKS)

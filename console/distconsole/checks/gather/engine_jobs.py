@@ -72,7 +72,6 @@ class EngineJob:
 
     @property
     def world_size(self) -> int:
-        """Ranks over all hosts."""
         return sum(host.slots or 1 for host in self.hosts)
 
 

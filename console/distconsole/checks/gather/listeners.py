@@ -27,8 +27,6 @@ class OpenPort(Facts, frozen=True, kw_only=True):
 
 
 class Opened(Facts, frozen=True, kw_only=True):
-    """A node's answer."""
-
     token: str = ""
     ports: tuple[OpenPort, ...] = ()
 

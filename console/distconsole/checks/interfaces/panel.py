@@ -29,8 +29,6 @@ MAX_ROUNDS = 4
 
 
 class Engine(StrEnum):
-    """Who chooses."""
-
     NCCL = "NCCL"
     GLOO = "Gloo"
     HOROVOD = "Horovod"

@@ -50,8 +50,6 @@ PHASE_NAMES = {
 
 
 class Column(NamedTuple):
-    """A column of the table of ranks."""
-
     name: str
     title: str
     numeric: bool = True

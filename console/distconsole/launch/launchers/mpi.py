@@ -44,7 +44,6 @@ echo "exited $RANK $code" 1<>"$run/reports"
 stays, so that the shims end the run, with the grace of the run, before mpirun kills the other ranks."""
 
 AS_RANK = f"{TORCH_NAMES}{REPORTING}"
-"""What mpirun starts for each rank."""
 
 LET_SIGNALS_IN = (
     "import os,signal,sys;signal.pthread_sigmask(signal.SIG_SETMASK,());"

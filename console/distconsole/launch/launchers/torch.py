@@ -128,7 +128,6 @@ def _plan_torchrun(job: Job, node: PlacedNode) -> NodePlan:
 
 
 def torchrun_command(job: Job, node: PlacedNode) -> tuple[str, ...]:
-    """Return the words of one node's torchrun."""
     return (
         *(node.python, "-m", "torch.distributed.run"),
         *(_static(job, node) if job.min_nodes is None else _dynamic(job, node)),

@@ -87,7 +87,6 @@ eval "exec $words"
 
 
 def read_options(words: Sequence[str]) -> Options:
-    """Return what options of sbatch ask for."""
     nodes = _count(_value(words, "-N", "--nodes"))
     tasks = _count(_value(words, "--ntasks-per-node"))
     if tasks is None:

@@ -68,7 +68,6 @@ class Code:
 
     @property
     def size(self) -> int:
-        """Bytes in all files."""
         return sum(file.size for file in self.files)
 
     def manifest(self) -> bytes:

@@ -56,7 +56,6 @@ class Project:
 
     @property
     def description(self) -> str:
-        """The code's size as a person reads it."""
         files, size = len(self.code.files), size_text(self.code.size)
         return f"{files:,} {'file' if files == 1 else 'files'} ({size}) of {self.code.root}"
 

@@ -264,7 +264,6 @@ class RunFigures:
         self._waiting_loads: list[float] = []
 
     def take(self, event: Event) -> None:
-        """Take one event."""
         match event:
             case PlanMade():
                 self.run = event.run

@@ -129,7 +129,6 @@ def _refuse(plan: SetupPlan) -> None:
 
 
 def _consent(request: Prepare, plan: SetupPlan, control: Control) -> None:
-    """Go on only if that is wanted."""
     if request.yes:
         return
     hosts = ", ".join(host for build in plan.builds for host in build.hosts)

@@ -126,7 +126,6 @@ class AskRarely:
         self.yes = False
 
     def __call__(self) -> bool:
-        """Return the answer, as far as it is known."""
         if not self.yes and self._clock() >= self._next:
             self.yes = self._ask()
             self._next = self._clock() + OVER_SECONDS

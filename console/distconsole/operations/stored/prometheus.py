@@ -86,8 +86,6 @@ def _write(request: Export, text: str) -> Event:
 
 
 class RunGauges:
-    """A run so far."""
-
     def __init__(self) -> None:
         self._timeline = RunTimeline()
 
@@ -98,7 +96,6 @@ class RunGauges:
         return isinstance(event, RunEvent)
 
     def page(self) -> Page:
-        """Return it as gauges."""
         return run_page(self._timeline, time.time())
 
 
@@ -134,7 +131,6 @@ class HostGauges:
                 return False
 
     def page(self) -> Page:
-        """Return it as gauges."""
         now = self._clock()
         fresh = [each for each in self._samples.values() if is_fresh(each.t, now, self._fresh_ms)]
         nodes = [each for each in fresh if isinstance(each, NodeSample)]
@@ -215,7 +211,6 @@ class _Server(http.server.ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it answers."""
         address, port = self.server_address[:2]
         shown = f"[{address!s}]" if ":" in str(address) else str(address)
         return f"http://{shown}:{port}/metrics"

@@ -33,8 +33,6 @@ MAX_CURVES = 64
 
 
 class Mean:
-    """A mean with weights."""
-
     def __init__(self) -> None:
         self.total = self.weight = 0.0
 
@@ -84,7 +82,6 @@ class RunStatistics:
         return None if self.first_step_t is None else self.first_step_t - self.start
 
     def apply(self, event: RunEvents) -> None:
-        """Fold one event in."""
         self.timeline.apply(event)
         match event:
             case Window():

@@ -86,8 +86,6 @@ def _both_ways(name: str, wire: str) -> Field[Any]:
 
 
 def _gpu(name: str, about: str, kind: Kind = Kind.NUMBER) -> Field[Any]:
-    """Return a field that only a GPU has."""
-
     def get(row: LoadRow) -> Value:
         value: Value | UnsetType = getattr(row.gpu, name, None)
         return None if value is UNSET else value

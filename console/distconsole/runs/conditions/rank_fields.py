@@ -41,7 +41,6 @@ class RankOfRun:
 
     @property
     def run_seconds(self) -> float | None:
-        """For how long the run has gone on."""
         if self.run.end is not None:
             return self.run.end.seconds
         if self.run.started is None or self.run.last_t is None:

@@ -115,7 +115,6 @@ class Outcome:
 
     @property
     def has_verdict(self) -> bool:
-        """Whether the coordinator's verdict is known."""
         return self._verdict is not None
 
     @property
@@ -147,7 +146,6 @@ class Outcome:
         return self.first_failure()
 
     def ended(self, host: str, entry: frames.EndEntry) -> None:
-        """Take that nothing of the run is left on a host."""
         self._ends[host] = entry
 
     def first_failure(self) -> FirstFailure | None:

@@ -62,7 +62,6 @@ class StragglerWatch:
         self._second = 0
 
     def rank_ended(self, rank: int) -> None:
-        """Forget a rank."""
         for known in (self.slow, self._latest, self._windows, self._streak, self._began):
             known.pop(rank, None)
 
@@ -263,7 +262,6 @@ class StallWatch:
         self._since = 0.0
 
     def stepped(self, window: Window) -> None:
-        """Take a window of a rank that has made steps."""
         self._last[window.rank] = window
 
     def rank_is(self, rank: int, pid: int | None, t: float, *, stalled: bool) -> None:

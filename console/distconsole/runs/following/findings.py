@@ -10,7 +10,6 @@ from distconsole.ssh.plain import plain_text
 
 
 def gap_finding(run: str, host: str, gap: range) -> RunFinding:
-    """Return that entries of a host are missing."""
     return _finding(
         run,
         "run.journal_gap",
@@ -86,7 +85,6 @@ def store_finding(run: str, failure: str) -> RunFinding:
 
 
 def full_finding(run: str, limit_bytes: int) -> RunFinding:
-    """Return that a run has what it may take here."""
     return _finding(
         run,
         "run.store_limit",

@@ -35,7 +35,6 @@ class WaitingLine(NamedTuple):
 
     @property
     def bytes(self) -> int:
-        """What it takes of the room."""
         return ENTRY_BYTES + len(self.text)
 
 
@@ -70,7 +69,6 @@ class WaitingLines:
         return bool(self._sources or self._ends)
 
     def of(self, host: HostName) -> bool:
-        """Whether lines of a host wait."""
         return any(source[0] == host for source in self._sources)
 
     def sift(

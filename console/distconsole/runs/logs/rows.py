@@ -38,7 +38,6 @@ class Marks:
         self.places = array("Q")
 
     def add(self, number: int) -> None:
-        """Add a row after those that are there."""
         self.count += 1
         if len(self.places) < MAX_MARKS:
             self.places.append(number)

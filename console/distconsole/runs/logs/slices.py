@@ -18,7 +18,6 @@ MAX_LIVING_CHARS = 4096
 """A line without an end is shown as it stands if it is no longer than this."""
 
 CUT_MARK = re.compile(r" … ([0-9.]+ MB)$")
-"""That mark."""
 
 _BACK_UP = re.compile(r"(?<!\n)\n++([^\n]*?)(?:\x1b\[[0-9]*A)++")
 """What is written below the line and returns to it: the second bar of nested ones (tqdm's ``moveto``).
@@ -146,8 +145,6 @@ def _last_part(text: str) -> str:
 
 
 class LogLines:
-    """The lines of all ranks of a run, as events."""
-
     def __init__(self, run: str) -> None:
         self._run = run
         self._assemblers: dict[tuple[str, int | None, str], LineAssembler] = {}

@@ -35,7 +35,6 @@ class BlobFile:
 
     @property
     def size(self) -> int:
-        """Bytes in the file."""
         return self._ends[-1]
 
     def append(self, data: bytes) -> None:

@@ -52,7 +52,6 @@ class ReplayClock:
 
     @property
     def at_end(self) -> bool:
-        """Whether there is nothing after it."""
         return self.t >= self.axis.end
 
     def seek(self, t: float) -> None:

@@ -39,7 +39,6 @@ class Place(NamedTuple):
         return self.lost_last > 0
 
     def at(self, seq: int, journal: str) -> Place:
-        """Return the place further on."""
         return self._replace(seq=seq, journal=journal)
 
     def back_to(self, seq: int) -> Place:

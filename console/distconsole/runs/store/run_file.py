@@ -178,7 +178,6 @@ class RunFile:
         self._db.close()
 
     def record(self) -> RunRecord:
-        """Return what is known of the run."""
         rows = dict(self._db.execute("SELECT key, value FROM meta").fetchall())
         fields = msgspec.json.decode(rows.get("record", b"{}"), type=threadsafe(dict[str, Any]))
         started = fields.get("started", 0.0)

@@ -21,8 +21,6 @@ DAMAGED = (sqlite3.SQLITE_ERROR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
 class RunStore:
-    """The folder of runs."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.catalogue = Catalogue(folder)

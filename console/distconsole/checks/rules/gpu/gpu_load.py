@@ -54,7 +54,6 @@ class Loaded(NamedTuple):
 
     @property
     def place(self) -> tuple[str, int]:
-        """Its host and index."""
         return self.host, self.gpu.index
 
 

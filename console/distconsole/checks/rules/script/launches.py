@@ -31,7 +31,6 @@ unless_launch = only_where(lambda host: host.view.launch is not None, "no script
 
 
 def get_launch(view: View) -> Launch:
-    """Return the launch of a check that has one."""
     assert view.launch is not None
     return view.launch
 

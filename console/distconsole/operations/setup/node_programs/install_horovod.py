@@ -21,7 +21,6 @@ print("Horovod", __import__("horovod").__version__, "gloo" if hvd.gloo_built() e
 
 
 def pip(*words: str) -> int:
-    """Run pip and let it say what it does."""
     quiet = ["-q", "--disable-pip-version-check"]
     return subprocess.run(
         [sys.executable, "-m", "pip", "install", *quiet, *words],
