@@ -34,7 +34,7 @@ from distconsole.session import Session
 from distconsole.ssh.embedded import EmbeddedCluster
 from distconsole.text.show import show_for
 from distconsole.tui.view_models.check import CheckModel
-from distconsole.tui.views.check_words import check_line
+from distconsole.tui.views.check_words import check_verdict
 
 
 @dataclass
@@ -214,7 +214,7 @@ def told_by(request: Check, seen: list[Event]) -> Told:
         json.loads(printed(replace(request, json=True), seen)),
         ElementTree.parse(request.junit).getroot(),  # noqa: S314 - our own text
         [line.split()[0] for line in Path(request.emit_hostfile).read_text().splitlines()],
-        check_line(picture, done=True, cancelled=False).plain,
+        check_verdict(picture, done=True, cancelled=False)[2].lower(),
         exit_code_of(ended),
     )
 

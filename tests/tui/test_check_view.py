@@ -14,6 +14,7 @@ from textual.pilot import Pilot
 from distconsole.checks.engine.results import fail
 from distconsole.model import requests as ask
 from distconsole.model.events import CheckEnded, CheckProgress, Event
+from distconsole.model.findings import Finding
 from distconsole.model.reports import HostReport, PairReport
 from distconsole.operations import Control, SessionSource
 from distconsole.tui.app import ConsoleApp
@@ -28,7 +29,8 @@ from distconsole.tui.view_models.pairs import (
     update_pair,
 )
 from distconsole.tui.views.check import CheckView, Page
-from distconsole.tui.views.check_words import check_line, pairs_line
+from distconsole.tui.views.check_words import GridRow, check_verdict, pairs_line
+from distconsole.tui.views.run import RunView
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.pair_matrix import PairMatrix
 from fakes import scenes
@@ -164,8 +166,10 @@ async def test_of_sixty_four_hosts_the_one_in_trouble_is_shown_beside_the_findin
     async with on_screen(app, stage, LARGE) as pilot:
         text = await checked(app, stage, pilot)
         assert "net.reach_tcp" in text
-        assert "interfaces taken" in text
-        last = next(line for line in text.splitlines() if "64 node64" in line)
+        assert "Interfaces taken as `run` starts them" in text
+        (last,) = (
+            line.partition("64 node64 ")[2] for line in text.splitlines() if "64 node64 " in line
+        )
         assert last.count("✗") == 63  # it answers nobody
 
 
@@ -227,14 +231,14 @@ async def test_a_finding_opens_in_full_and_closes(by: str) -> None:
             case _:
                 await typed(app, stage, pilot, "open")
         await settled(app, stage, pilot)
-        page = app.query_one("#finding")
+        view = app.query_one(CheckView)
         words = str(app.query_one("#page-words").render())
-        assert page.display
+        assert view.page is Page.FINDING
         for said in (
             "no TCP connection between node16",
             "node8 -> node16: timeout",
-            "expected: connections to and from",
-            "hint: a firewall",
+            "expected  connections to and from",
+            "do        a firewall",
             "hosts.node16.nic = ",
             "before: timeout (a connection to node16)",
             "after: 0.2 ms: cured",
@@ -245,8 +249,45 @@ async def test_a_finding_opens_in_full_and_closes(by: str) -> None:
         else:
             await pilot.press("escape")
         await settled(app, stage, pilot)
-        assert not page.display
+        assert view.page is Page.FINDINGS
         assert app.focused is app.query_one("#findings")
+
+
+def shown_checks(app: ConsoleApp, table: str) -> list[str]:
+    rows: LineTable[Finding | GridRow] = app.query_one(table, LineTable)
+    return [row.check for row in rows.rows]
+
+
+async def test_sort_on_a_check_orders_its_own_tables() -> None:
+    app, stage = staged({ask.Check: scenes.checked})
+    async with on_screen(app, stage) as pilot:
+        await checked(app, stage, pilot)
+        ranks = app.query_one(RunView).order
+        worst = shown_checks(app, "#findings"), shown_checks(app, "#grid")
+        assert worst[0] == ["os.hostname_bindable", "python.version"]
+        assert worst[1] == ["os", "net", "python", "ssh", "torch"]
+        await typed(app, stage, pilot, "sort check down")
+        assert shown_checks(app, "#findings") == worst[0][::-1]
+        assert shown_checks(app, "#grid") == ["torch", "ssh", "python", "os", "net"]
+        await typed(app, stage, pilot, "sort outcome")
+        assert (shown_checks(app, "#findings"), shown_checks(app, "#grid")) == worst
+        assert app.query_one(RunView).order == ranks
+
+
+async def test_enter_lists_the_checks_of_a_group_and_says_what_became_of_one() -> None:
+    app, stage = staged({ask.Check: scenes.checked})
+    async with on_screen(app, stage) as pilot:
+        await checked(app, stage, pilot, "sort check down")
+        app.query_one("#grid", LineTable).focus()
+        await pilot.press("enter")
+        await settled(app, stage, pilot)
+        assert shown_checks(app, "#grid")[:3] == ["torch", "torch.version", "ssh"]
+        await pilot.press("down", "enter")
+        await settled(app, stage, pilot)
+        assert "- node2: skipped" in screen_text(app)
+        await pilot.press("escape", "g", "enter")
+        await settled(app, stage, pilot)
+        assert shown_checks(app, "#grid")[:2] == ["torch", "ssh"]
 
 
 async def test_the_panel_marks_where_hosts_do_not_meet() -> None:
@@ -306,14 +347,16 @@ async def test_r_makes_one_check_again_and_leaves_the_rest_as_it_was() -> None:
     app.session.begin()
     async with app.run_test(size=SMALL) as pilot:
         app.main.run_command("check --level full --strict --junit out.xml")
-        assert "✗ not healthy  1 failure, 1 warning" in await performed(app, pilot)
+        assert "✗ NOT HEALTHY  1 failure, 1 warning in 8 of 10 checks" in await performed(
+            app, pilot
+        )
         await pilot.press("r")
         text = await performed(app, pilot)
         first, second = again.asked
         assert second == replace(first, only=("os.hostname_bindable",), junit=None)
         assert "os.hostname_bindable: gone" in text
         assert "1 warning" in text  # which --strict still minds
-        assert "not healthy" in text
+        assert "NOT HEALTHY" in text
         table: LineTable[object] = app.query_one("#findings", LineTable)
         assert [row.check for row in table.rows] == ["python.version"]  # type: ignore[attr-defined]
         grid: LineTable[object] = app.query_one("#grid", LineTable)
@@ -347,9 +390,10 @@ def test_a_check_again_that_reaches_no_host_leaves_nothing_healthy() -> None:
     assert (whole.outcome, whole.ok, whole.findings) == ("incomplete", False, (gone,))
     picture = CheckModel(report=before).repeat("python.version")
     picture.fold(CheckEnded(report=after))
-    line = check_line(picture, done=True, cancelled=False).plain
-    assert line.startswith(
-        "python.version: could not be made again on every host  ? incomplete  1 host not reached"
+    tone, mark, words = check_verdict(picture, done=True, cancelled=False)
+    assert (tone, mark) == ("warn", "?")
+    assert words.startswith(
+        "python.version: could not be made again on every host  INCOMPLETE  1 host not reached"
     )
     mended = again_in(whole, before, "python.version")
     assert (mended.outcome, mended.findings) == ("healthy", ())
@@ -386,7 +430,7 @@ async def test_x_cancels_the_check_that_goes_on() -> None:
         assert endless.going.wait(10)
         app.main.redraw()
         await pilot.pause()
-        assert "checking: coll.init" in screen_text(app)
+        assert "CHECKING  0 made: coll.init" in screen_text(app)
         await pilot.press("r")  # nothing is repeated meanwhile
         await pilot.press("x")
         assert endless.closed.wait(10)

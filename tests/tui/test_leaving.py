@@ -96,7 +96,7 @@ async def test_the_demo_goes_from_its_check_to_its_run_by_itself() -> None:
         assert "test_accuracy 0.9739" in screen_text(app)
         await typed(app, stage, pilot, "view check")
         assert app.main.view == "check"
-        assert "✓ healthy" in screen_text(app)
+        assert "✓ HEALTHY  nothing wrong in 8 of 10 checks, 2 not done" in screen_text(app)
         assert "the demo is over" in screen_text(app)
     words = "\n".join(app.session.demo_words())
     assert "the run demo-7 is kept" in words

@@ -40,7 +40,7 @@ async def test_a_typed_verb_is_asked_for_and_its_view_is_shown(end: str) -> None
         await settled(app, stage, pilot)
         assert ask.Check(only=("os",)) in stage.asked
         assert app.main.view == "check"
-        assert "not healthy" in screen_text(app)
+        assert "NOT HEALTHY" in screen_text(app)
 
 
 async def test_what_a_line_leaves_open_the_configuration_says(

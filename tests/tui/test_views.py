@@ -46,7 +46,7 @@ SCENES = {
 }
 WORDS = {
     "cluster": ["1 of 2 hosts connected, without node2", "connection refused", "node1"],
-    "check": ["not healthy", "os.hostname_bindable", "hint: correct /etc/hosts"],
+    "check": ["NOT HEALTHY", "os.hostname_bindable", "correct /etc/hosts on node2"],
     "launch": ["script", "launcher", "Start", "[x] node1", "type a script"],
     "run": [
         "rank 3 on node2 is slow, 9.2 ms for its data",

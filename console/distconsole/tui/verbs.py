@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError
@@ -24,6 +25,7 @@ from distconsole.tui.views.cluster import ClusterView
 from distconsole.tui.views.compare import CompareView
 from distconsole.tui.views.jobs import JobsView
 from distconsole.tui.views.logs import LogsView
+from distconsole.tui.views.row_order import OrderedView
 from distconsole.tui.views.run import RunView
 from distconsole.tui.views.runs import RunsView
 from distconsole.tui.widgets.messages import SHOWN_SECONDS
@@ -204,12 +206,15 @@ class CommandDispatcher:
 
     def _is_condition(self, verb: str) -> bool:
         """Whether what follows ``verb`` is a condition or a field, as the view on the screen has them."""
-        by_view = {"filter": ("cluster", "run", "runs", "check"), "sort": ("cluster", "runs")}
+        by_view = {
+            "filter": ("cluster", "run", "runs", "check"),
+            "sort": ("cluster", "runs", "check"),
+        }
         return verb in ("watch", "unwatch", "group") or self._console.view in by_view.get(verb, ())
 
     def _ask_condition(self, verb: str, rest: str) -> None:
         console, cluster = self._console, self._console.query_one(ClusterView)
-        ordered = console.query_one(RunsView) if console.view == "runs" else cluster
+        ordered = self._ordered_view()
         match verb, rest.split():
             case "watch", []:
                 self._say(console.watches.listed())
@@ -219,18 +224,27 @@ class CommandDispatcher:
                 self._say(console.watches.remove(rest))
             case "filter", _ if console.view == "run":
                 console.query_one(RunView).filter(rest)
-            case "filter", _ if console.view == "check":
-                console.query_one(CheckView).filter(rest)
             case "filter", _:
                 ordered.filter(rest)
-            case "group", _:
+            case "group", _ if console.view == "runs":
                 ordered.group(rest)
-                if ordered is cluster:
-                    console.show_view("cluster")
+            case "group", _:
+                cluster.group(rest)
+                console.show_view("cluster")
             case _, [name, ("up" | "down") as way]:
                 ordered.sort(name, downwards=way == "down")
             case _:
                 ordered.sort(rest)
+
+    def _ordered_view(self) -> OrderedView[Any]:
+        console = self._console
+        match console.view:
+            case "runs":
+                return console.query_one(RunsView)
+            case "check":
+                return console.query_one(CheckView)
+            case _:
+                return console.query_one(ClusterView)
 
     def _heat(self, what: str) -> None:
         console = self._console

@@ -90,7 +90,7 @@ KEYS: tuple[Key, ...] = (
     Key("c", "compare {runs}", "compare", views=("runs",), inside=True),
     Key("a", "axis next", "step/time/samples", views=("compare",), inside=True),
     Key("c", "plots next", "other plots", views=("compare",), inside=True),
-    Key("s", "sort ", "sort", True, ("cluster", "runs"), inside=True),
+    Key("s", "sort ", "sort", True, ("cluster", "runs", "check"), inside=True),
     Key("f", "filter ", "filter", True, ("cluster", "run", "runs"), inside=True),
     Key("g", "group ", "group", True, ("cluster", "runs"), inside=True),
     Key("r", "report {run} -o {run}.html", "report", True, ("runs",), inside=True),
@@ -154,7 +154,7 @@ REPLAY_KEYS: tuple[Key, ...] = (
 SCREEN_VERBS = {
     "launch": "a form for run, filled in with the line that is being typed; launch last: what was launched before; launch start, launch copy",
     "view": "show one of: cluster check launch run logs runs compare transcript jobs help; or a run: view RUN",
-    "sort": "ranks by: worst rank ms data step; 'sort' alone takes the next; on the cluster and in the list of runs by any field: sort util, sort loss up",
+    "sort": "ranks by: worst rank ms data step; 'sort' alone takes the next; on the cluster, on a check and in the list of runs by any field: sort util, sort loss up",
     "group": "GPUs on the cluster screen, or runs in their list, by a field: host name user rank, script state; none ends it",
     "watch": "say when a condition comes true and when it ends: watch state=failed; alone lists",
     "unwatch": "end a watch: its number, or all",

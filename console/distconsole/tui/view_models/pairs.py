@@ -88,6 +88,19 @@ class Pairs:
         return tuple(name for name in self.hosts if name in found)
 
     @cached_property
+    def are_rated(self) -> bool:
+        """Whether the bandwidth of any pair is known."""
+        return any(report.gbit_s is not None for report in self.known.values())
+
+    def figure(self, source: str, target: str) -> str:
+        """Return the bandwidth of a pair in Gbit/s where those are known, else its round trip in µs."""
+        report = self.known.get((source, target))
+        value = None
+        if report is not None:
+            value = report.gbit_s if self.are_rated else report.rtt_us
+        return "" if value is None else f"{value:.3g}"
+
+    @cached_property
     def counts(self) -> Counter[State]:
         return Counter(self.states.values())
 
@@ -155,6 +168,8 @@ class Frame:
 
 
 MAX_LABEL = 14
+FIGURE_CELLS = 7
+"""Cells of a pair that has room for its figure."""
 
 
 def frame_for(pairs: Pairs, columns: int, lines: int) -> Frame:
@@ -167,6 +182,7 @@ def frame_for(pairs: Pairs, columns: int, lines: int) -> Frame:
     across = single if count <= room else _blocks(hosts, room)
     width = 2 if 2 * len(across) <= room else 1
     if len(across) == count and count <= lines:
+        width = FIGURE_CELLS if FIGURE_CELLS * count <= room else width
         return Frame(Grain.WHOLE, single, single, label, width)
     troubled = tuple((name,) for name in pairs.troubled)
     if troubled and len(troubled) <= lines:

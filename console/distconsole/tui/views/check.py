@@ -1,7 +1,8 @@
-"""A check: findings worst first, hosts by checks, pairs of hosts, interfaces taken, and one finding in full."""
+"""A check: how it came out, findings worst first with cause and cure, checks by host, pairs of hosts, interfaces taken."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import StrEnum
 from typing import ClassVar
 
@@ -13,32 +14,39 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.message import Message
 from textual.widget import Widget
 
-from distconsole.expression import Condition
+from distconsole.model import requests as ask
 from distconsole.model.findings import Finding
 from distconsole.model.reports import CheckReport
-from distconsole.runs.conditions.check_fields import CheckRow, check_condition
-from distconsole.text.check import target_text
+from distconsole.runs.conditions.check_fields import CHECK_FIELDS, CheckRow, check_condition
+from distconsole.tui.later import RunLine
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.check import same_finding
-from distconsole.tui.view_models.pairs import Pairs
+from distconsole.tui.view_models.pairs import Pair, Pairs
 from distconsole.tui.views.check_words import (
     FINDING_COLUMNS,
     GRID_COLUMNS,
+    GRID_LEGEND,
     GridRow,
-    add_label,
-    check_line,
+    check_about,
+    check_tiles,
+    check_verdict,
     choices_words,
-    evidence_words,
     finding_words,
     grid_rows,
+    group_rows,
     match_findings,
     pair_words,
+    pairs_count,
     pairs_line,
+    report_words,
     row_words,
 )
+from distconsole.tui.views.row_order import OrderedView
 from distconsole.tui.widgets.line_table import LineTable
-from distconsole.tui.widgets.lines import Line, Words
+from distconsole.tui.widgets.lines import Line, Verdict, Words
 from distconsole.tui.widgets.pair_matrix import PairMatrix
+from distconsole.tui.widgets.panel import Panel
+from distconsole.tui.widgets.tiles import Tiles
 
 
 class Page(StrEnum):
@@ -84,21 +92,21 @@ class FindingPage(VerticalScroll, can_focus=True):
 
 WIDE_COLUMNS, WIDE_LINES = 140, 34
 """From so much room on, pairs and interfaces stand beside the findings."""
+TILES = 5
+LEAST_ROWS = 2
+"""Findings and checks have so many rows, however little room there is."""
 
 
-class CheckView(Vertical):
+class CheckView(OrderedView[CheckRow]):
     DEFAULT_CSS = """
-    CheckView > #check-line { text-style: bold; }
-    CheckView > #check-filter { display: none; color: $text-accent; }
-    CheckView #check-left { width: 1fr; }
-    CheckView #findings { max-height: 40%; }
-    CheckView #evidence { height: auto; max-height: 35%; border-top: solid $panel; padding: 0 1; }
-    CheckView #grid { height: 1fr; border-top: solid $panel; }
-    CheckView #check-right { width: 1fr; }
-    CheckView #choices { padding: 0 1; scrollbar-size-vertical: 1; }
-    CheckView #pairs-line { color: $text-muted; }
-    CheckView.-wide #check-right { border-left: solid $panel; }
-    CheckView.-wide #choices { height: auto; max-height: 40%; border-top: solid $panel; }
+    CheckView Tile:last-child { width: 4fr; }
+    CheckView #check-left { width: 3fr; }
+    CheckView #check-right { width: 2fr; }
+    CheckView #grid-panel, CheckView #choices-panel, CheckView > #page-panel { height: 1fr; }
+    CheckView #findings, CheckView #grid, CheckView #evidence, CheckView #choices { height: 1fr; }
+    CheckView #evidence, CheckView #choices { scrollbar-size-vertical: 1; scrollbar-gutter: stable; }
+    CheckView #pairs, CheckView #finding { padding: 0; }
+    CheckView #pairs-line { padding: 0; color: $text-muted; }
     """
 
     page = Page.FINDINGS
@@ -107,26 +115,40 @@ class CheckView(Vertical):
     _pairs = Pairs()
     _rounds = ("", 0, 0)
     _done = True
-    _opened: Finding | None = None
-    condition: Condition[CheckRow] | None = None
+    _beside = True
+    """Whether there is, or may come, anything about pairs or interfaces."""
+    _opened: Finding | GridRow | Pair | None = None
+    _opener: Widget | None = None
+    """What had the keys before the page was opened."""
+    _unfolded: frozenset[str] = frozenset()
+    """Groups whose checks are listed."""
+
+    def __init__(self, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(CHECK_FIELDS, id)
 
     def compose(self) -> ComposeResult:
-        yield Line("no check yet: type 'check', or press F7", id="check-line")
-        yield Line(id="check-filter")
+        yield Verdict("no check yet: type 'check', or press F7", id="check-line")
+        yield Tiles(TILES, id="check-tiles")
         with Horizontal(id="check-panes"):
             with Vertical(id="check-left"):
-                none = "nothing to mend so far"
-                yield LineTable(FINDING_COLUMNS, same=same_finding, empty=none, id="findings")
-                with VerticalScroll(id="evidence"):
+                with Panel("Findings", keys="Enter open · s sort · f filter", id="findings-panel"):
+                    none = "nothing to mend so far"
+                    yield LineTable(FINDING_COLUMNS, same=same_finding, empty=none, id="findings")
+                with Panel(id="evidence-panel"), VerticalScroll(id="evidence"):
                     yield Words(id="evidence-text")
-                none = "nothing looked at yet"
-                yield LineTable(GRID_COLUMNS, same=lambda row: row.check, empty=none, id="grid")
+                with Panel("Checks", keys="Enter its checks", legend=GRID_LEGEND, id="grid-panel"):
+                    none = "nothing looked at yet"
+                    yield LineTable(GRID_COLUMNS, same=_key_of, empty=none, id="grid")
             with Vertical(id="check-right"):
-                yield Line(id="pairs-line")
-                yield PairMatrix(id="pairs")
-                with VerticalScroll(id="choices"):
+                with Panel("Way between hosts", keys="n next in trouble", id="pairs-panel"):
+                    yield Line(id="pairs-line")
+                    yield PairMatrix(id="pairs")
+                title = "Interfaces taken as `run` starts them · by hand"
+                panel = Panel(title, id="choices-panel")
+                with panel, VerticalScroll(id="choices"):
                     yield Words(id="choices-text")
-        yield FindingPage(id="finding")
+        with Panel(keys="Esc back", id="page-panel"):
+            yield FindingPage(id="finding")
 
     def on_mount(self) -> None:
         self._lay_out()
@@ -140,21 +162,25 @@ class CheckView(Vertical):
 
     def filter(self, text: str) -> None:
         """Show only findings and cells of the grid that match ``text``; all if it is empty; raises ``UsageError`` if it means nothing."""
-        self.condition = check_condition(text) if text else None
+        self._take(replace(self.order, condition=check_condition(text) if text else None))
         self.page = Page.FINDINGS
         self._lay_out()
-        for table in self.query(LineTable):
-            table.to_top()
 
-    def turn_to(self, page: Page) -> None:
-        """Show ``page``, or the findings again if it is shown, and put the cursor there."""
+    def sort(self, name: str, *, downwards: bool | None = None) -> None:
+        """Order findings and checks by a field; by outcome they are by themselves, the worst first."""
+        super().sort("" if name == "outcome" else name, downwards=downwards)
+
+    def turn_to(self, page: Page, focus: Widget | None = None) -> None:
+        """Show ``page``, or the findings again if it is shown, and put the cursor there, or into ``focus``."""
         if page is not Page.FINDING and page is self.page and not self.is_wide:
             page = Page.FINDINGS
         if page is Page.FINDING and self.page is not Page.FINDING:
             self._before = self.page
         self.page = page
         self._lay_out()
-        self.call_after_refresh(self._focus_page)
+        self.call_after_refresh(
+            self.screen.set_focus, focus or self.query_one(f"#{self.page}", Widget)
+        )
 
     def step_back(self) -> bool:
         """Leave the page that stands in place of the findings; return whether there was one."""
@@ -166,129 +192,198 @@ class CheckView(Vertical):
             return False
         return True
 
-    def _focus_page(self) -> None:
-        self.screen.set_focus(self.query_one(f"#{self.page}", Widget))
-
     def _lay_out(self) -> None:
         wide, page = self.is_wide, self.page
-        self.set_class(wide, "-wide")
         inside = page is not Page.FINDING
-        self.query_one("#finding").display = not inside
+        self.query_one("#page-panel").display = not inside
         self.query_one("#check-panes").display = inside
         self.query_one("#check-left").display = wide or page is Page.FINDINGS
-        self.query_one("#check-right").display = wide or page in (Page.PAIRS, Page.CHOICES)
-        for each in ("#pairs", "#pairs-line"):
-            self.query_one(each).display = wide or page is Page.PAIRS
-        self.query_one("#choices").display = wide or page is Page.CHOICES
+        right = wide and self._beside if page is Page.FINDINGS else True
+        self.query_one("#check-right").display = right
+        self.query_one("#pairs-panel").display = wide or page is Page.PAIRS
+        self.query_one("#choices-panel").display = wide or page is Page.CHOICES
+        self.query_one("#check-tiles").display = wide or page is Page.FINDINGS
+        self._share_lines()
 
     def draw(self, task: RequestTask) -> None:
         with task.lock:
             model = task.check
-            findings, count = match_findings(model, self.condition)
-            grid = grid_rows(model, self.condition)
-            checks = len(grid if self.condition is None else grid_rows(model))
-            line = check_line(model, done=task.done, cancelled=task.is_cancelled)
+            findings, count = match_findings(model, self.order)
+            checks = grid_rows(model, self.order)
+            total = len(model.cells)
+            request = task.request
+            level = request.level.value if isinstance(request, ask.Check) else ""
+            about = check_about(model.report, level)
+            verdict = check_verdict(model, done=task.done, cancelled=task.is_cancelled)
+            tiles = check_tiles(model)
             self._report, self._pairs = model.report, model.pairs
             choices, self._rounds = model.choices, model.rounds
             self._done, known = task.done, list(model.findings)
-        table: LineTable[Finding] = self.query_one("#findings", LineTable)
-        cells: LineTable[GridRow] = self.query_one("#grid", LineTable)
-        told, condition = self.query_one("#check-filter", Line), self.condition
-        told.display = table.filtered = cells.filtered = condition is not None
-        left = f"{len(findings)} of {count} findings, {len(grid)} of {checks} checks"
-        told.show(f"filter {condition.text}  {left}" if condition is not None else "")
-        table.show(findings)
-        cells.show(grid)
-        self.query_one("#check-line", Line).show(line)
+        self.query_one("#check-line", Verdict).say(*verdict, about)
+        self.query_one("#check-tiles", Tiles).show(tiles)
+        whole = self.order.condition is None
+        found = f"{count}" if whole else f"{len(findings)} of {count}"
+        self.query_one("#findings-panel", Panel).entitle(f"Findings {found}", self.order.words)
+        self.query_one("#findings", LineTable).show(findings)
+        grid = group_rows(checks, self._unfolded) if whole else checks
+        title = f"Checks {total} by group" if whole else f"Checks {len(checks)} of {total}"
+        self.query_one("#grid-panel", Panel).entitle(title)
+        self.query_one("#grid", LineTable).show(grid)
         self.query_one(PairMatrix).show(self._pairs)
         self.tell_pair()
-        width = max(1, self.query_one("#choices").content_size.width)
+        width = max(1, self.query_one("#choices").scrollable_content_region.width)
         self.query_one("#choices-text", Words).show(choices_words(choices, width, done=task.done))
-        self._explain(table.row_under_cursor())
+        self._explain()
         self._freshen(known)
+        self._beside = bool(self._pairs.hosts or choices or not task.done)
+        self._lay_out()
+
+    def _share_lines(self) -> None:
+        """Share the lines: findings and interfaces take what they need, up to some part; checks and pairs the rest."""
+        panels = {
+            each: self.query_one(f"#{each}-panel", Panel)
+            for each in ("findings", "evidence", "grid", "pairs")
+        }
+        frame = 2 if panels["grid"].framed else 1
+        lines = self.size.height - 1 - (frame + 1 if frame > 1 else 1)
+        rows = {
+            each: len(self.query_one(f"#{each}", LineTable).rows) for each in ("findings", "grid")
+        }
+        least = frame + 1 + min(rows["grid"], LEAST_ROWS if frame == 1 else 3 * LEAST_ROWS)
+        room = max(0, lines - least)
+        findings = min(
+            frame + 1 + max(1, rows["findings"]), max(frame + 1 + LEAST_ROWS, room // 2)
+        )
+        words = _line_count(self.query_one("#evidence-text", Words))
+        evidence = min(frame + words, room - findings) if words else 0
+        panels["evidence"].display = evidence > frame
+        panels["findings"].styles.height = findings
+        panels["evidence"].styles.height = max(0, evidence)
+        pairs = frame + 1 + self.query_one(PairMatrix).wanted_lines
+        panels["pairs"].styles.height = min(pairs, lines * 2 // 3) if self.is_wide else "1fr"
 
     def _freshen(self, findings: list[Finding]) -> None:
-        """Show an opened finding as it is now: its cure may have been tried since."""
+        """Show an opened page as it is now: a cure may have been tried since."""
         before = self._opened
-        if before is None or self.page is not Page.FINDING:
+        if self.page is not Page.FINDING:
             return
-        newer = (each for each in findings if same_finding(each) == same_finding(before))
-        finding = next(newer, before)
-        if finding != before:
-            self._opened = finding
-            self.query_one(FindingPage).show(finding_words(finding, self._report), from_top=False)
+        if isinstance(before, Finding):
+            same = (each for each in findings if same_finding(each) == same_finding(before))
+            self._opened = next(same, before)
+        self.query_one(FindingPage).show(self._page_words(), from_top=False)
+
+    def _page_words(self) -> Text:
+        opened, width = (
+            self._opened,
+            max(1, self.query_one(FindingPage).scrollable_content_region.width),
+        )
+        match opened:
+            case Finding():
+                return finding_words(opened, self._report, width)
+            case GridRow():
+                return row_words(opened, self._report, width)
+            case None:
+                return Text()
+            case pair:
+                return pair_words(pair, self._pairs, self._report, width)
 
     def check_under_cursor(self) -> str:
         """Return the check that is pointed at: in the grid while that has the focus, else of the finding."""
-        if self.page is Page.FINDING and self._opened is not None:
-            return self._opened.check
+        opened = self._opened if self.page is Page.FINDING else None
+        if isinstance(opened, Finding | GridRow):
+            return opened.check
         grid, findings = self.query_one("#grid", LineTable), self.query_one("#findings", LineTable)
         row = grid.row_under_cursor() if grid.has_focus else findings.row_under_cursor()
-        return "" if row is None else str(row.check)
+        return "" if row is None or (isinstance(row, GridRow) and row.checks) else str(row.check)
 
     def open(self) -> None:
-        """Show everything about the finding, or the pair, that is pointed at."""
-        matrix = self.query_one(PairMatrix)
+        """Show everything about what is pointed at, or leave the page that does; fold or unfold a group of checks."""
+        matrix, grid = self.query_one(PairMatrix), self.query_one("#grid", LineTable)
         finding: Finding | None = self.query_one("#findings", LineTable).row_under_cursor()
-        if (matrix.has_focus or self.page is Page.PAIRS) and matrix.pair is not None:
-            self._show_pair(PairMatrix.Chosen(matrix.pair))
+        if self.page is Page.FINDING:
+            self.leave_page()
+        elif (matrix.has_focus or self.page is Page.PAIRS) and matrix.pair is not None:
+            self._open(matrix.pair, " - ".join(matrix.pair))
+        elif grid.has_focus:
+            self.show_check(LineTable.Chosen(grid))
         elif finding is not None:
-            self._open(finding)
+            self._open(finding, _about(finding))
 
     @on(LineTable.Moved, "#findings")
-    def show_evidence(self, event: LineTable.Moved) -> None:
-        self._explain(event.table.row_under_cursor())
+    def show_evidence(self) -> None:
+        self._explain()
+        self._share_lines()
 
     @on(LineTable.Chosen, "#findings")
     def show_finding(self, event: LineTable.Chosen) -> None:
         finding = event.table.row_under_cursor()
         if finding is not None:
-            self._open(finding)
+            self._open(finding, _about(finding))
 
     @on(LineTable.Chosen, "#grid")
     def show_check(self, event: LineTable.Chosen) -> None:
-        row = event.table.row_under_cursor()
+        row: GridRow | None = event.table.row_under_cursor()
         if row is None:
+            return
+        if row.checks:
+            self._unfolded ^= {row.check}
+            self.post_message(RunLine("view check"))
             return
         findings = self._report.findings if self._report is not None else ()
         finding = next((each for each in findings if each.check == row.check), None)
-        if finding is not None:
-            self._open(finding)
-        else:
-            self._show_page(row_words(row, self._report))
+        self._open(finding or row, _about(finding) if finding is not None else row.check)
 
     @on(PairMatrix.Moved)
     def tell_pair(self) -> None:
         pair = self.query_one(PairMatrix).pair
         rounds = ("", 0, 0) if self._done else self._rounds
-        self.query_one("#pairs-line", Line).show(pairs_line(self._pairs, pair, rounds))
+        told, line = pairs_line(self._pairs, pair, rounds), self.query_one("#pairs-line", Line)
+        line.show(told)
+        panel = self.query_one("#pairs-panel", Panel)
+        line.display = panel.framed
+        panel.entitle(
+            "Way between hosts" if panel.framed else told.plain, pairs_count(self._pairs)
+        )
 
     @on(PairMatrix.Chosen)
     def _show_pair(self, event: PairMatrix.Chosen) -> None:
-        self._show_page(pair_words(event.pair, self._pairs, self._report))
+        self._open(event.pair, " - ".join(event.pair))
 
-    def _open(self, finding: Finding) -> None:
-        self._show_page(finding_words(finding, self._report), finding)
-
-    def _show_page(self, words: Text, finding: Finding | None = None) -> None:
-        self._opened = finding
-        self.query_one(FindingPage).show(words)
+    def _open(self, what: Finding | GridRow | Pair, title: str) -> None:
+        self._opened = what
+        self._opener = self.screen.focused if self.has_focus_within else None
+        self.query_one("#page-panel", Panel).entitle(title)
         self.turn_to(Page.FINDING)
+        page = self.query_one(FindingPage)
+        page.show(self._page_words())
 
     @on(FindingPage.Left)
     def leave_page(self) -> None:
-        self.turn_to(self._before)
+        self.turn_to(self._before, self._opener)
 
-    def _explain(self, finding: Finding | None) -> None:
-        text, report = Text(), self._report
+    def _explain(self) -> None:
+        """Show what was seen and what to do of the finding under the cursor; of none, what the check does not say."""
+        finding: Finding | None = self.query_one("#findings", LineTable).row_under_cursor()
+        width = max(1, self.query_one("#evidence").scrollable_content_region.width)
+        text = report_words(self._report, width)
         if finding is not None:
-            if len(finding.hosts) > 1:
-                add_label(text, "hosts", ", ".join(finding.hosts))
-            text.append_text(evidence_words(finding, report))
-        elif report is not None:
-            if report.target is not None:
-                text.append("\n".join(target_text(report.target)) + "\n")
-            add_label(text, "not covered", "; ".join(report.uncovered))
-        text.rstrip()
+            text = finding_words(finding, self._report, width)
+        title = "About this check" if finding is None else _about(finding)
+        self.query_one("#evidence-panel", Panel).entitle(title)
         self.query_one("#evidence-text", Words).show(text)
-        self.query_one("#evidence").display = bool(text)
+
+
+def _about(finding: Finding) -> str:
+    hosts = ", ".join(finding.hosts[:4]) + (
+        f" and {len(finding.hosts) - 4} more" if finding.hosts[4:] else ""
+    )
+    return f"{finding.check} · {hosts or 'all hosts'}"
+
+
+def _key_of(row: GridRow) -> tuple[str, int]:
+    return row.check, row.checks
+
+
+def _line_count(words: Words) -> int:
+    text = str(words.content)
+    return text.count("\n") + 1 if text else 0

@@ -15,6 +15,7 @@ from textual.strip import Strip
 
 from distconsole.tui.terminal.sanitize import printable_name
 from distconsole.tui.view_models.pairs import (
+    FIGURE_CELLS,
     LOOKS,
     Frame,
     Grain,
@@ -87,6 +88,11 @@ class PairMatrix(LineWidget, can_focus=True):
         return max(places, key=lambda at: self._grid[at[0]][at[1]][0], default=(0, 0))
 
     @property
+    def wanted_lines(self) -> int:
+        """Lines of a heading, a row for each host, and the legend."""
+        return len(self.pairs.hosts) + 3
+
+    @property
     def pair(self) -> Pair | None:
         row, column = self.cursor
         return self._grid[row][column][1] if self._grid else None
@@ -129,14 +135,20 @@ class PairMatrix(LineWidget, can_focus=True):
     def _cells(self, row: int) -> Text:
         frame, here = self._frame, row == self.cursor[0]
         text = self._label(frame, row, here=here)
-        for column, (state, _) in enumerate(self._grid[row]):
+        for column, (state, pair) in enumerate(self._grid[row]):
             glyph, meaning, _ = LOOKS[state]
             style = self.app.console.get_style(meaning, default="")
             if here and column == self.cursor[1]:
                 style += Style(reverse=True) if self.has_focus else Style(underline=True)
-            filled = glyph in FILLS
-            text.append(glyph * frame.width if filled else glyph.rjust(frame.width), style=style)
+            text.append(self._cell_text(glyph, pair), style=style)
         return text
+
+    def _cell_text(self, glyph: str, pair: Pair) -> str:
+        width = self._frame.width
+        if width == FIGURE_CELLS:
+            figure = self.pairs.figure(*pair)
+            return f" {glyph} {figure:>{width - 3}.{width - 3}}" if figure else glyph.rjust(width)
+        return glyph * width if glyph in FILLS else glyph.rjust(width)
 
     def _label(self, frame: Frame, row: int, *, here: bool) -> Text:
         group = frame.rows[row]
@@ -149,6 +161,8 @@ class PairMatrix(LineWidget, can_focus=True):
     def _legend(self, line: int) -> Text:
         if line:
             note = NOTES.get(self._frame.grain, "") if line == 1 else ""
+            if line == 1 and self._frame.width == FIGURE_CELLS:
+                note = "figures: Gbit/s" if self.pairs.are_rated else "figures: round trip in µs"
             return Text(f" {note}", style="faint")
         text = Text(" ", style="faint")
         for state in State:
