@@ -102,7 +102,7 @@ def test_a_script_that_one_host_lacks_is_one_error_before_anything_starts(
         done = console("run", f"{one},{two}", "--no-sync", "train.py")
         assert done.returncode == 2
         assert f"error: the script {there}/train.py does not exist on {two}\n" in done.stderr
-        assert "hint: --sync brings the code" in done.stderr
+        assert "hint: it is not on this machine, either; --workdir" in done.stderr
         assert done.stdout == ""
         listed = console("runs", f"{one},{two}", "--json")
         assert str(there) not in listed.stdout

@@ -12,6 +12,7 @@ from distconsole.config.paths import runs_dir
 from distconsole.errors import PlanError, RunNotFoundError
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, Narration
+from distconsole.model.run_events import EndState, RunEnded
 from distconsole.operations.control import Wish
 from distconsole.tui.confirmations import assess
 from distconsole.tui.prompt.input import Prompt
@@ -25,6 +26,7 @@ from fakes.stage import (
     keep_run,
     on_screen,
     screen_text,
+    settled,
     staged,
     typed,
     until,
@@ -104,6 +106,27 @@ async def test_a_launch_that_came_to_nothing_is_not_starting() -> None:
         assert "hint: --sync brings it" in screen_text(app)
 
 
+async def test_a_run_that_was_not_started_is_none_to_come_back_to() -> None:
+    def refused() -> Iterator[Event]:
+        yield scenes.plan(4)
+        yield RunEnded(
+            t=scenes.START,
+            run=scenes.RUN,
+            state=EndState.FAILED,
+            exit_code=2,
+            seconds=0,
+            error="no",
+        )
+
+    app, stage = staged(SCENES | {ask.Run: refused})
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "run t.py")
+        await settled(app, stage, pilot)
+        assert getattr(app.session.request("attach"), "run", "") != scenes.RUN
+    (farewell,) = app.session.farewell()
+    assert "distconsole report" not in farewell
+
+
 async def test_a_run_that_there_is_not_leaves_the_run_before_on_the_screen() -> None:
     asked: list[int] = []
 
@@ -121,7 +144,7 @@ async def test_a_run_that_there_is_not_leaves_the_run_before_on_the_screen() -> 
         await until(pilot, lambda: app.session.shown_run() is before)
         assert app.main.view == "run"
         assert "there is no run trian" in app.session.transcript.text()
-        assert app.query_one(Prompt).placeholder == f": and Tab: attach {scenes.RUN}"
+        assert app.query_one(Prompt).placeholder == f": then Tab: attach {scenes.RUN}"
 
 
 async def test_the_way_out_is_seen_however_long_the_line_is() -> None:

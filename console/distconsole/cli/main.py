@@ -81,8 +81,8 @@ def perform_headless(
     code: int = ExitCode.OK
     control = Control(began=began)
     if sys.stdin.isatty():
-        control.ask = partial(_ask, streams.say)
-        control.confirm = partial(_confirm, streams.say)
+        control.ask = partial(_ask, streams.ask)
+        control.confirm = partial(_confirm, streams.ask)
     left = LeftBehind()
     last = LastResort(left.words, control.leave)
     notifier = None
@@ -144,13 +144,13 @@ def _close(streams: Streams, code: int) -> int:
     return code
 
 
-def _confirm(say: Callable[[str], None], question: str) -> bool:
-    return _ask(say, f"{question} [y/N]").lower() in ("y", "yes")
+def _confirm(put: Callable[[str], None], question: str) -> bool:
+    return _ask(put, f"{question} [y/N]").lower() in ("y", "yes")
 
 
-def _ask(say: Callable[[str], None], question: str) -> str:
+def _ask(put: Callable[[str], None], question: str) -> str:
     """Ask on the terminal; Ctrl-C and Ctrl-D there end the program, since nothing goes on yet."""
-    say(question)
+    put(question)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         line = sys.stdin.readline()

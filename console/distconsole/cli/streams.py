@@ -36,6 +36,7 @@ WAIT_SECONDS = 0.002
 class _To(Enum):
     OUT = "out"
     ERR = "err"
+    ASK = "ask"
     STATUS = "status"
 
 
@@ -86,6 +87,10 @@ class Streams:
 
     def say(self, line: str) -> None:
         self._put(_To.ERR, line)
+
+    def ask(self, question: str) -> None:
+        """Write ``question`` to stderr; the answer is typed behind it."""
+        self._put(_To.ASK, question)
 
     def status(self, line: str, *, old_after: float | None = None) -> None:
         """Show ``line`` as the living last line of a terminal; elsewhere it is not shown.
@@ -188,7 +193,7 @@ class Streams:
             return
         self._clear_status()
         stream = self.out if to is _To.OUT else self.err
-        stream.write("\n".join(texts) + "\n")
+        stream.write("\n".join(texts) + (" " if to is _To.ASK else "\n"))
         stream.flush()
 
     def _clear_status(self) -> None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 
-def nearest(word: str, known: Iterable[str], likeness: float = 0.5) -> str | None:
+def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
     """Return the one of ``known`` that is most like ``word``; None if none is.
 
     Args:

@@ -46,8 +46,9 @@ OTHER_WORDS = {
     **dict.fromkeys(("srun", "mpiexec"), "run"),
     **dict.fromkeys(("kill", "cancel", "abort"), "stop"),
     **dict.fromkeys(("ps", "ls", "list", "status", "history", "jobs"), "runs"),
+    **dict.fromkeys(("pods", "nvtop", "htop", "nvidia-smi"), "top"),
     **dict.fromkeys(("tail", "log", "cat", "output"), "logs"),
-    **dict.fromkeys(("watch", "follow", "monitor", "nvtop", "htop"), "top"),
+    **dict.fromkeys(("watch", "follow", "monitor", "nodes", "hosts"), "top"),
     **dict.fromkeys(("info", "describe", "summary"), "show"),
     **dict.fromkeys(("diff", "cmp"), "compare"),
     **dict.fromkeys(("verify", "test", "ping", "health"), "check"),
@@ -56,8 +57,8 @@ OTHER_WORDS = {
 """What other programs call our verbs."""
 LAUNCHES = frozenset({"run", "check", "rerun", "bench", "top", "setup"})
 """Verbs at which an option of another launcher may be meant."""
-ALMOST, ALIKE = 0.8, 0.6
-"""So alike are words of which one is surely, or likely, meant for the other."""
+ALMOST = 0.8
+"""So alike are words of which one is surely meant for the other."""
 HOST_WORD = re.compile(r"[A-Za-z0-9_.@:,/\[\]-]*[A-Za-z0-9\]]")
 CODE = (".py", ".pyc", ".sh", ".ipynb", ".pyz", ".txt", ".toml", ".yaml", ".json")
 EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)", re.DOTALL)
@@ -110,7 +111,7 @@ def _meant_option(typed: str, context: click.Context | None) -> str:
         return f"{typed} is an option of {', '.join(others[:4])}"
     if near is None and others:
         return f"options of a verb stand behind it: {PROGRAM} {others[0]} {typed}"
-    near = near or nearest(typed, own, ALIKE)
+    near = near or nearest(typed, own)
     return f"did you mean {near}?" if near else ""
 
 

@@ -12,7 +12,7 @@ from distconsole.grammar.values import RUN, type_of
 from distconsole.model import requests as ask
 from distconsole.model.options import Kind, Option, options_of
 
-HOST_OPTIONS = tuple(options_of(ask.Where))
+HOST_OPTIONS = options_of(ask.Where)
 NAMES_OF_HOSTS = ("hosts", "hostfile", "cluster")
 """Options of which one excludes the others."""
 OPENING_OPTIONS = tuple(options_of(ask.Opening))
@@ -57,6 +57,8 @@ def _option(of: Field[Any], option: Option) -> click.Option:
         value |= {"is_flag": False, "flag_value": ""}
     elif option.kind in (Kind.PAIRS, Kind.HOST_LIST):
         value["multiple"] = True
+    elif option is HOST_OPTIONS["hosts"]:
+        value |= {"multiple": True, "callback": _one_list}
     shown = (option.choices or option.kind in METAVARS) and "[default" not in option.help
     return NamedOption(
         [*flags, of.name],
@@ -67,6 +69,17 @@ def _option(of: Field[Any], option: Option) -> click.Option:
         help=option.help,
         **value,
     )
+
+
+def _one_list(
+    _context: click.Context, _param: click.Parameter, lists: tuple[str, ...]
+) -> str | None:
+    """Return the one list; two of them would run the job on a part of its hosts."""
+    if len(lists) > 1:
+        raise click.BadParameter(
+            f"it is given {len(lists)} times, not once: --hosts {','.join(lists)}"
+        )
+    return lists[0] if lists else None
 
 
 def opening(context: click.Context, given: dict[str, Any]) -> dict[str, Any]:

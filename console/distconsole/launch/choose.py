@@ -61,7 +61,7 @@ def choose_by_traits(traits: ScriptTraits, arguments: Sequence[str] = ()) -> Cho
 
 def _choose_engine(traits: ScriptTraits) -> Choice | None:
     if not traits.readable:
-        why = "the script cannot be read as Python here, so env:// ranks are assumed"
+        why = "the script is not here, or does not parse: env:// ranks"
         return Choice(LauncherName.TORCH, why)
     if traits.mpi:
         both = "Horovod and mpi4py" if traits.horovod else "mpi4py"

@@ -155,9 +155,13 @@ def _refuse_without_script(plan: LaunchPlan, outcomes: Sequence[Outcome[dict[str
         if isinstance(failure.error, RequestError) and failure.error.code == NO_SCRIPT
     ]
     if lacking:
+        here = Path(plan.script).is_file()
+        brings = (
+            "--sync brings the code to the hosts" if here else "it is not on this machine, either"
+        )
         raise PlanError(
             f"the script {plan.script} does not exist on {', '.join(lacking)}",
-            f"{_suggest_script(plan.script)}--sync brings the code to the hosts; --workdir says where they have it",
+            f"{'' if here else _suggest_script(plan.script)}{brings}; --workdir says where they have it",
         )
 
 

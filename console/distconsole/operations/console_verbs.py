@@ -21,7 +21,9 @@ def show_help(request: ShowHelp) -> Iterator[Event]:
 def why(request: Why) -> Iterator[Event]:
     """Refuse: stacks are not read yet; raises UnavailableError always."""
     raise UnavailableError(
-        "why comes with a later version", f"until then: distconsole logs {request.run}"
+        "why does not read stacks yet",
+        f"distconsole attach {request.run} names the rank that is slow or stands still; "
+        "on its host: py-spy dump --pid PID",
     )
 
 

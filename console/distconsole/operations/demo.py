@@ -62,11 +62,15 @@ def demo(request: Demo, control: Control, store: RunStore) -> Iterator[Event]:
         if control.asked is None:
             yield steps.next()
             for event in launching.run(_make_run(request), lend(session), control, store):
+                due = isinstance(event, RunEvent) and steps.is_due(event)
+                ends_part = isinstance(event, RunFinding) and event.check == STRAGGLER
+                if due and not ends_part:
+                    yield steps.next()
                 if isinstance(event, RunEvent):
-                    if steps.is_due(event):
-                        yield steps.next()
                     timeline.apply(event)
                 yield event
+                if due and ends_part:
+                    yield steps.next()
     run = timeline.run if any(view.pid is not None for view in timeline.ranks.values()) else ""
     if run and request.torch and not request.json:
         yield from _conclusion(timeline, store)

@@ -111,7 +111,7 @@ def _versions() -> Lines:
     yield Line("Python", f"{platform.python_version()}, {sys.executable}")
     yield Line("system", f"{platform.system()} {platform.release()} {platform.machine()}")
     for name in PACKAGES:
-        found = "not here, which only torch may be: the nodes need it"
+        found = "not here; only the nodes need it" if name == "torch" else "not here"
         with suppress(PackageNotFoundError):
             found = version(name)
         yield Line(name, found)

@@ -72,11 +72,7 @@ def say_alone(does: str, sessions: SessionSource, where: Where, cluster: Cluster
     """Return what a verb ``does`` to this machine alone, where nobody said which hosts; else nothing."""
     named = where.names_hosts or at_hand(sessions) or "SLURM_JOB_ID" in os.environ
     named = named or not all(host.local for host in cluster.hosts)
-    return (
-        []
-        if named
-        else [f"{does} this machine only, as no hosts are named; such as: --hosts gpu1,gpu2"]
-    )
+    return [] if named else [f"{does} this machine only: no hosts are named (--hosts gpu1,gpu2)"]
 
 
 def connect_all(session: Session, cluster: Cluster | None = None) -> None:

@@ -140,6 +140,11 @@ class RunTimeline:
         return self.end.t if self.end is not None and is_time(self.end.t) else now
 
     @property
+    def is_kept(self) -> bool:
+        """Whether there is something to come back to: of a run that could not be started nothing is kept."""
+        return bool(self.run) and (self.end is None or self.end.error is UNSET)
+
+    @property
     def name(self) -> str:
         """The run's name, else its id."""
         return (self.plan.name if self.plan else "") or self.run

@@ -174,7 +174,7 @@ def _headline(paint: Paint, finding: Finding) -> str:
     hosts = f" {paint(_hosts(finding.hosts), 'bold')}:" if finding.hosts else ""
     mark = paint.severity(finding.severity)
     said = finding.summary.removeprefix(f"{', '.join(finding.hosts)}: ")
-    return f"{mark}{hosts} {said} {paint(finding.check, 'dim')}"
+    return f"{mark}{hosts} {said} {paint(f'[{finding.check}]', 'dim')}"
 
 
 def _hosts(names: tuple[str, ...]) -> str:

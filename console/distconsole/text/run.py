@@ -104,8 +104,7 @@ class RunText:
             return
         if plan is not None and running == self._timeline.world and not self._all_running:
             self._all_running = True
-            word = "rank runs" if running == 1 else "ranks run"
-            self._output.say(f"all {running} {word}")
+            self._output.say("the rank runs" if running == 1 else f"all {running} ranks run")
 
     def log(self, event: LogLine, *, err: bool = True) -> None:
         """Print a line; without ``err`` as data, whichever stream it was printed to."""

@@ -169,7 +169,7 @@ class ConsoleSession:
         if getattr(request, "run", None) != "":
             return request
         shown, about = self.shown_run(), request
-        if isinstance(request, ask.Rerun) or shown is None or not shown.run.run:
+        if isinstance(request, ask.Rerun) or shown is None or not shown.run.is_kept:
             about, told = name_run(request)
             if told:
                 self.transcript.say(told)
@@ -294,7 +294,8 @@ class ConsoleSession:
             end, steps = task.run.end, task.run.steps
             if end is not None and task.demo_end is None:  # a demo has words of its own
                 words = note_text(end, None if steps is None else steps + 1)
-                lines.append(f"{words}; distconsole report {end.run}")
+                page = f"; distconsole report {end.run}" if task.run.is_kept else ""
+                lines.append(f"{words}{page}")
         return lines
 
     def look_at_hosts(self) -> None:

@@ -9,6 +9,7 @@ from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError
 from distconsole.expression import ExpressionError
 from distconsole.grammar import VERBS
+from distconsole.grammar.mistakes import OTHER_WORDS
 from distconsole.grammar.secrets import mask_secrets
 from distconsole.model import requests as ask
 from distconsole.operations.control import Wish
@@ -82,7 +83,7 @@ class CommandDispatcher:
     def _meaningless(self, words: list[str]) -> ConsoleError:
         verb = words[0]
         near = nearest(words[1], self._console.candidates(verb)) if words[1:] else None
-        meant = f"did you mean {near}? " if near else ""
+        meant = f"did you mean {near}? " if near and near != words[1] else ""
         return ConsoleError(
             f"'{' '.join(words)}' means nothing", f"{meant}{verb}: {SCREEN_VERBS[verb]}"
         )
@@ -91,7 +92,7 @@ class CommandDispatcher:
         """Return ``error``; for a wrong verb that is most like one of the screen's, one that says so."""
         word = line.split()[0] if "no verb" in error.message else ""
         near = nearest(word, (*PROMPT_VERBS, *self._console.shortcuts.aliases))
-        if near is None or near in VERBS:
+        if near is None or near in VERBS or word in OTHER_WORDS:
             return error
         return ConsoleError(f"There is no verb {word!r}. Did you mean {near!r}?", "see 'help'")
 

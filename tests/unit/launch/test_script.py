@@ -133,7 +133,7 @@ def test_elastic_horovod_by_mpi_is_not_elastic_and_that_is_said() -> None:
 def test_a_script_that_is_not_here_is_assumed_to_be_ordinary(tmp_path: Path) -> None:
     traits = read_traits(tmp_path / "elsewhere.py")
     assert not traits.readable
-    assert "cannot be read as Python here" in choose_launcher(Run("t.py"), traits).why
+    assert "is not here, or does not parse" in choose_launcher(Run("t.py"), traits).why
 
 
 @pytest.mark.parametrize("source", ["def broken(:", "x = '\0'", "(" * 5000])

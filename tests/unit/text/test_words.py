@@ -279,7 +279,7 @@ def test_a_report_in_words_has_the_culprit_the_evidence_the_cure_and_what_it_doe
 ):
     out, _ = Pipes().show(ask.Check(details=True), CheckEnded(report=report(ok=False)))
     assert out.splitlines()[:4] == [
-        "FAIL node1: its name is 127.0.1.1 os.hostname_bindable",
+        "FAIL node1: its name is 127.0.1.1 [os.hostname_bindable]",
         "       seen: getaddrinfo",
         "       expected: an address of node1",
         "       hint: edit /etc/hosts",
@@ -329,10 +329,10 @@ def test_a_report_is_a_line_a_finding_worst_first_with_what_to_type_first() -> N
     shown = msgspec.structs.replace(report(ok=False), findings=told)
     out, err = Pipes().show(ask.Check(), CheckEnded(report=shown))
     assert out.splitlines()[:4] == [
-        "FAIL n0,n1,n2,n3,n4 and 4 more: its name is 127.0.1.1 os.hostname_bindable",
+        "FAIL n0,n1,n2,n3,n4 and 4 more: its name is 127.0.1.1 [os.hostname_bindable]",
         "       cured: no answer in 15 s -> 0.2 s",
         "       hint: one  (and 2 more)",
-        "info node1: by the way os.hostname_bindable",
+        "info node1: by the way [os.hostname_bindable]",
     ]
     assert "--details" in err
     assert "interfaces" not in out

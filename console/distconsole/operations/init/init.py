@@ -50,7 +50,9 @@ def init(request: Init, control: Control) -> Iterator[Event]:
     """
     path = Path.cwd().resolve() / PROJECT_FILE
     if not request.yes and control.ask is None:
-        raise UsageError("init asks, and here it cannot: it is a verb of the shell", IN_A_SCRIPT)
+        raise UsageError(
+            "init asks questions, and can do so only in a shell on a terminal", IN_A_SCRIPT
+        )
     if request.yes and not request.where.names_hosts:
         raise UsageError("init --yes does not guess hosts", IN_A_SCRIPT)
     if path.exists() and control.confirm is None:
@@ -71,7 +73,7 @@ def init(request: Init, control: Control) -> Iterator[Event]:
     for event in check.check(Check(where=Where(cluster=request.cluster)), open_session):
         healthy = event.report.ok if isinstance(event, CheckEnded) else healthy
         yield event
-    after = "run train.py" if healthy else "check, once what is said above is mended"
+    after = "run --sync train.py" if healthy else "check, once what is said above is mended"
     yield from narrate([f"next: distconsole {after}", "      distconsole  opens the console"])
 
 
@@ -83,7 +85,7 @@ def _ask_hosts(given: Where, control: Control) -> Generator[Event, None, Where]:
     for number, (hosts, place) in enumerate(candidates, 1):
         yield Narration(text=f"  {number}  {join_some(each.name for each in hosts)}  ({place})")
     usual = "Which hosts? A number, or names" if candidates else "Which hosts? Names"
-    said = control.ask(f"{usual} such as gpu[01-04],me@10.0.0.7:{'  [1]' if candidates else ''}")
+    said = control.ask(f"{usual} such as gpu[01-04],me@10.0.0.7{' [1]:' if candidates else ':'}")
     if not (said or candidates):
         raise UsageError(
             "no host was named", "this machine alone needs no file: distconsole check"
@@ -147,15 +149,15 @@ def _ask_python(
             f"no Python 3.9 or newer was found on {join_some(found)}",
             "name one with --python PATH, or activate an environment with --setup CMD",
         )
+    gpus = join_some(f"{looked.gpus} on {name}" for name, looked in found.items())
+    yield Narration(text=f"GPUs: {gpus}")
     for number, (path, hosts) in enumerate(ranked, 1):
         about = " / ".join(dict.fromkeys(found[host].pythons[path].text for host in hosts))
         where = "" if len(hosts) == len(found) else f"  on {join_some(hosts)}"
         yield Narration(text=f"  {number}  {path}  ({about}){where}")
-    gpus = join_some(f"{looked.gpus} on {name}" for name, looked in found.items())
-    yield Narration(text=f"     GPUs: {gpus}")
     if request.yes or control.ask is None:
         return ranked[0][0]
-    said = control.ask("Which Python starts the ranks? A number, or a path:  [1]")
+    said = control.ask("Which Python starts the ranks? A number, or a path [1]:")
     chosen = _chosen(said, len(ranked))
     if chosen is not None:
         return ranked[chosen][0]
@@ -237,7 +239,9 @@ def _agrees(request: Init, control: Control, question: str) -> bool:
     """Ask what is agreed to by Enter; with ``--yes`` nobody is asked, and nobody agrees."""
     if request.yes or control.ask is None:
         return False
-    return control.ask(f"{question} [Y/n]").lower() in ("", "y", "yes")
+    while (said := control.ask(f"{question} [Y/n]").lower()) not in ("", "y", "yes", "n", "no"):
+        pass
+    return said not in ("n", "no")
 
 
 def _chosen(said: str, count: int) -> int | None:

@@ -129,7 +129,7 @@ def refuse_missing_script(request: Run, cluster: Cluster) -> None:
     if not request.script:
         raise UsageError("SCRIPT is empty", "a variable that is not set?")
     what = "is a folder without __main__.py" if path.is_dir() else "does not exist"
-    near = nearest(path.name, (each.name for each in path.parent.glob("*.py")), 0.6)
+    near = nearest(path.name, (each.name for each in path.parent.glob("*.py")))
     meant = f"did you mean {Path(request.script).parent / near}? " if near else ""
     cure = "" if request.divided else hosts_meant((request.script, *request.arguments))
     cure = cure or f"{meant}give its path, or --module with a module's name"

@@ -186,6 +186,8 @@ class LaunchFormModel:
         sought = latest.sought
         if sought is not None and sought.missing:
             hint = f"did you mean {sought.near}?" if sought.near else "sync brings it there"
+            if sought.script.startswith(f"{sought.near} "):
+                hint += " Its arguments have a field of their own"
             where = ", ".join(sought.missing[:4]) + (" …" if sought.missing[4:] else "")
             return Trouble(SCRIPT, f"{sought.script} does not exist on {where}: {hint}")
         return None

@@ -132,10 +132,10 @@ class Prompt(Input):
         self.screen.set_focus(self)
 
     def give_up(self) -> None:
-        """Empty the line; what it said is a Tab away."""
+        """Empty the line; what it said is a Tab away, but for a verb alone, which a key may have put there."""
         line = self.value
         self.action_empty()
-        if line.strip():
+        if len(line.split()) > 1:
             self.mean(line)
 
     def on_focus(self) -> None:
@@ -311,7 +311,7 @@ class Prompt(Input):
     def _invite(self, *, here: bool | None = None) -> None:
         here = self.has_focus if here is None else here
         if self.meant:
-            self.placeholder = f"{'' if here else ': and '}Tab: {self.meant}"
+            self.placeholder = f"{'' if here else ': then '}Tab: {self.meant}"
         else:
             self.placeholder = INVITATION if here else WAY_HERE
 

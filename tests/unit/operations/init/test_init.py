@@ -30,7 +30,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_where_nobody_can_answer_it_says_how_a_script_asks() -> None:
-    assert "it is a verb of the shell; in a script: distconsole init --hosts" in refusal(Init())
+    assert "only in a shell on a terminal; in a script: distconsole init --hosts" in refusal(
+        Init()
+    )
 
 
 def test_yes_guesses_no_hosts() -> None:

@@ -1,4 +1,4 @@
-"""Verbs that read what is stored, and what later versions bring."""
+"""Verbs that read what is stored, and one that is not there yet."""
 
 from __future__ import annotations
 
@@ -274,8 +274,8 @@ def test_an_export_that_cannot_be_written_leaves_nothing(stored: RunStore, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
 
 
-def test_what_later_versions_bring_says_what_to_do_now(stored: RunStore) -> None:
-    with pytest.raises(UnavailableError, match="later version") as caught:
+def test_a_verb_that_is_not_there_yet_says_what_to_do_now(stored: RunStore) -> None:
+    with pytest.raises(UnavailableError, match="does not read stacks yet") as caught:
         done(ask.Why("last"))
     assert caught.value.hint
 

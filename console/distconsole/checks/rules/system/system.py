@@ -329,7 +329,7 @@ def _stuck(host: HostView) -> RuleResults:
     if whole:
         parent = whole[0].parent
         yield info(
-            f"{len(whole)} ended process{'' if len(whole) == 1 else 'es'} on {host} nobody took note of",
+            f"{len(whole)} zombie process{'' if len(whole) == 1 else 'es'} on {host}",
             seen=f"state Z: {join_some(map(who, whole))}; the parent is "
             + (who(parent) if parent is not None else "not to be seen"),
             hint="they hold nothing but a number; they go when their parent ends",
