@@ -87,7 +87,7 @@ async def test_runs_are_marked_and_compared_by_two_keys() -> None:
         assert re.search(
             r"B is 30 % slower per step \(18.* → 23.* ms\): data wait 2 → 7.4 ms", text
         ), text
-        assert re.search(r"── loss ─+ A 0.1", text)
+        assert re.search(r"── loss ─+ ━ A 0.1", text)
 
 
 async def test_curves_turn_to_another_axis_and_to_others() -> None:

@@ -55,6 +55,15 @@ class Series:
         """Where the newest point lies, or None."""
         return self.xs[-1] if self.xs else None
 
+    def means(self, begin: float, each: float, count: int) -> list[float | None]:
+        """Return the means of ``count`` spans of x, ``each`` long, the first from ``begin`` on; None where there is no value."""
+        found: list[float | None] = []
+        for place in range(count):
+            edges = (begin + place * each, begin + (place + 1) * each)
+            here = self.values[slice(*(bisect_left(self.xs, edge) for edge in edges))]
+            found.append(sum(here) / len(here) if here else None)
+        return found
+
     def put(
         self, x: float, value: float, low: float | None = None, high: float | None = None
     ) -> None:

@@ -11,19 +11,22 @@ from operator import itemgetter
 
 from rich.text import Text
 from textual import events
+from textual.app import ComposeResult
 from textual.content import Content
 from textual.geometry import Size
 from textual.style import Style
 
 from distconsole.model.time_text import clock_text, duration_text
 from distconsole.runs.replay.clock import Axis, ReplayClock
-from distconsole.runs.replay.recording import Mark
+from distconsole.runs.replay.recording import Mark, Recording
 from distconsole.text.tables import count_text
 from distconsole.tui.later import RunLine
 from distconsole.tui.prompt.keymap import Keymap
 from distconsole.tui.prompt.keys import SEARCHED, VIEWS, Key
 from distconsole.tui.replaying import ReplayTask
+from distconsole.tui.widgets.bars import spark_text
 from distconsole.tui.widgets.lines import Words
+from distconsole.tui.widgets.panel import Panel
 
 SMALL = (60, 16)
 """Columns and lines below which the last line says so; the screens are made for 80 x 24 and more."""
@@ -157,12 +160,30 @@ def _named(key: str, name: str, label: str) -> Content:
     return _clickable(key, f" [$text-accent]{name}[/] {label} ")
 
 
-class TimeBar(Words):
-    """Two lines; nothing while no past run is shown."""
+SPAN_SECONDS = 2.0
+"""A bar of the throughput is of so much time at least, so that each has a value of its own."""
 
-    DEFAULT_CSS = """
-    TimeBar { height: 2; padding: 0 1; background: $panel; text-wrap: nowrap; text-overflow: clip; display: none; }
-    """
+
+class TimeAxis(Words):
+    """The time of a past run as a line, which a click moves along; above it, where there is room, its throughput."""
+
+    def on_click(self, event: events.Click) -> None:
+        place = event.get_content_offset(self)
+        if place is not None and place.y == self.size.height - 1:
+            share = min(1.0, place.x / max(1, self.size.width - 1))
+            self.post_message(RunLine(f"at {100 * share:g}%"))
+
+
+class TimeBar(Panel):
+    """The moment of a past run that is shown; nothing while none is."""
+
+    DEFAULT_CSS = "TimeBar { display: none; } TimeAxis { text-wrap: nowrap; text-overflow: clip; }"
+
+    _pace: tuple[tuple[int, int], str] = ((0, 0), "")
+    """Entries that were read and cells, and the throughput as it was drawn of them."""
+
+    def compose(self) -> ComposeResult:
+        yield TimeAxis()
 
     def show_past(self, task: ReplayTask | None) -> None:
         head = task.clock if task is not None else None
@@ -172,37 +193,37 @@ class TimeBar(Words):
             return
         t, marks = task.moment_t or head.t, task.marks()
         read = 1.0 if recording.whole else recording.head.entries / max(1, recording.total)
-        width = max(10, self.app.size.width - 2 * EDGE)
-        first = _where(head, t, marks, width, read)
-        self.show(Text("\n").join([first, axis_text(head.axis, t, marks, width, read)]))
+        width = max(10, self.app.size.width - (4 if self.framed else 2) * EDGE)
+        lines = [axis_text(head.axis, t, marks, width, read)]
+        if self.framed:
+            lines.insert(0, Text(self._pace_text(recording, head.axis, width), style="curve"))
+        self.query_one(TimeAxis).show(Text("\n").join(lines))
+        self.entitle(*_where(head, t, marks, read), keys=PAST_KEYS, legend="samples/s of the run")
 
-    def on_click(self, event: events.Click) -> None:
-        width = max(1, self.size.width - 1)
-        place = event.get_content_offset(self)
-        if place is not None and place.y == 1:
-            self.post_message(RunLine(f"at {100 * min(1.0, place.x / width):g}%"))
+    def _pace_text(self, recording: Recording, axis: Axis, width: int) -> str:
+        seen = (recording.head.entries, width)
+        if self._pace[0] != seen:
+            pace, count = recording.head.timeline.throughput, int(axis.seconds / SPAN_SECONDS)
+            count = max(1, min(width, count))
+            means = pace.means(axis.start, axis.seconds / count, count)
+            self._pace = seen, spark_text([means[x * count // width] for x in range(width)], width)
+        return self._pace[1]
 
 
-def _where(head: ReplayClock, t: float, marks: Sequence[Mark], width: int, read: float) -> Text:
-    """Whether it moves, the time, the last thing that stands out before it."""
-    text = Text(no_wrap=True, overflow="ellipsis", end="")
-    if head.playing:
-        text.append(f"▶ play x{head.speed} ", style="good")
-    else:
-        text.append("‖ past  ", style="note")
-    text.append(f"{clock_text(t)} ", style="strong")
-    text.append(f"{duration_text(t - head.axis.start)} of {duration_text(head.axis.seconds)}  ")
-    if read < 1:
-        text.append(f"… reading, {100 * read:.0f} %  ", style="note")
+PAST_KEYS = "Space play · [ ] marks · @ a time"
+
+
+def _where(head: ReplayClock, t: float, marks: Sequence[Mark], read: float) -> tuple[str, Content]:
+    """Return whether it moves, and the time; and the last thing that stands out before it."""
+    way = f"▶ play x{head.speed}" if head.playing else "‖ past "
+    passed = f"{duration_text(t - head.axis.start)} of {duration_text(head.axis.seconds)}"
+    said = Content("" if read >= 1 else f"… reading, {100 * read:.0f} %")
     last = next((mark for mark in reversed(marks) if mark.t <= t), None)
-    if last is not None:
+    if last is not None and read >= 1:
         ago = f" ({duration_text(t - last.t)} ago)" if t - last.t >= 1 else ""
-        said = f"{SIGNS[last.kind]} {last.text}{ago}"
-        text.append(
-            said, style="bad" if last.bad else "warn" if last.kind == "finding" else "note"
-        )
-    text.truncate(width, overflow="ellipsis")
-    return text
+        tone = "error" if last.bad else "warning" if last.kind == "finding" else "primary"
+        said = Content.styled(f"{SIGNS[last.kind]} {last.text}{ago}", f"$text-{tone}")
+    return f"{way} {clock_text(t)} {passed}", said
 
 
 def axis_text(axis: Axis, t: float, marks: Sequence[Mark], width: int, read: float = 1.0) -> Text:

@@ -34,6 +34,7 @@ from distconsole.operations.notifying import Notifier
 from distconsole.runs.logs.buffer import LogBuffer
 from distconsole.runs.rank_history import RankHistory
 from distconsole.runs.timeline import RunTimeline
+from distconsole.text.compare import comparison_lines
 from distconsole.text.demo import demo_lines
 from distconsole.text.run import NOTED, note_text
 from distconsole.text.show import Show, show_for
@@ -216,6 +217,9 @@ class RequestTask:
         """Say what happened, but for what a view shows: that stands in the transcript alone, or not at all."""
         if isinstance(event, DemoStep | DemoEnded):
             for line in demo_lines(event):
+                self.voice.note(line)
+        elif isinstance(event, RunsCompared):
+            for line in comparison_lines(event.comparison):
                 self.voice.note(line)
         elif not (self.verb.live and isinstance(event, RunEvent)):
             show.event(event)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from rich.text import Text
 from textual.app import ComposeResult
-from textual.containers import Vertical
+from textual.containers import Container, Vertical
 
 from distconsole.errors import UsageError
 from distconsole.model.comparison import (
@@ -19,11 +22,12 @@ from distconsole.model.events import RunsCompared
 from distconsole.runs.compare.statistics import AXES
 from distconsole.runs.present import reading_text
 from distconsole.text.compare import figure_text, ratio_text, run_words, value_text
-from distconsole.text.tables import Column
+from distconsole.text.tables import Column, shorten_middle
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.widgets.curves import Curve, PlotData
 from distconsole.tui.widgets.line_table import LineTable
-from distconsole.tui.widgets.lines import Line, Words
+from distconsole.tui.widgets.lines import Verdict, Words
+from distconsole.tui.widgets.panel import Panel
 from distconsole.tui.widgets.plots import Plots
 
 PLOTS = 3
@@ -31,20 +35,32 @@ PLOT_CELLS = 40
 WORSE_SHARE = 0.03
 """A figure is marked if it is worse than the first run's by more."""
 NAME_CELLS = 26
-COLOURS = ("accent", "good", "warn", "note", "bad", "strong", "faint", "accent")
+COLOURS = (
+    *("curve", "optimizer", "data", "forward", "backward"),
+    *("strong", "note", "faint"),
+)
 """By letter; the letter stands at the end of each curve, for who sees no colours."""
+VALUE_CELLS, MOST_VALUE_CELLS = 10, 24
+CHANGE_CELLS, BAR_CELLS = 8, 21
+LEAST_LINES = 16
+"""Of fewer the words about the runs leave no room for their figures."""
 
+
+NONE = "no runs are compared: mark two in the list of runs, or type 'compare RUN RUN'"
+READING = "reading the runs"
 
 CompareRow = Figure | Setting
 
 
 class CompareView(Vertical):
     DEFAULT_CSS = """
-    CompareView > #compare-runs { height: auto; max-height: 8; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
-    CompareView > #compare-same { color: $text-muted; }
-    CompareView > #compare-words { height: auto; max-height: 40%; padding: 0 1; }
-    CompareView > #compare-plots { height: 2fr; min-height: 5; max-height: 20; }
-    CompareView > #compare-table { height: 2fr; min-height: 3; border-top: solid $panel; }
+    CompareView > #compare-top { layout: horizontal; height: auto; }
+    .-ruled CompareView > #compare-top, .-short CompareView > #compare-top { layout: vertical; }
+    CompareView #compare-runs { text-wrap: nowrap; text-overflow: ellipsis; }
+    CompareView Panel { width: 1fr; }
+    CompareView > #compare-plots { height: 2fr; min-height: 6; max-height: 12; }
+    CompareView > #compare-figures { height: 2fr; min-height: 4; }
+    CompareView #compare-table { height: 1fr; }
     """
 
     axis = AXES[0]
@@ -52,16 +68,23 @@ class CompareView(Vertical):
     _drawn_size = (0, 0)
 
     def compose(self) -> ComposeResult:
-        yield Words(
-            "no runs are compared: mark two in the list of runs, or type 'compare RUN RUN'",
-            id="compare-runs",
-        )
-        yield Words(id="compare-words")
+        yield Verdict(NONE, id="compare-verdict")
+        with Container(id="compare-top"):
+            with Panel("Runs", keys="F6 all runs", id="compare-runs-panel"):
+                yield Words(id="compare-runs")
+            with Panel("What differs", id="compare-words-panel"):
+                yield Words(id="compare-words")
         yield Plots(PLOTS, PLOT_CELLS, id="compare-plots")
-        yield LineTable(
-            [Column("", NAME_CELLS, _name)], same=lambda row: _name(row).plain, id="compare-table"
-        )
-        yield Line(id="compare-same")
+        with Panel("Figures", id="compare-figures"):
+            yield LineTable(
+                [Column("", NAME_CELLS, _name)],
+                same=lambda row: _name(row).plain,
+                id="compare-table",
+            )
+
+    def on_mount(self) -> None:
+        for part in self.query(Panel):
+            part.display = False
 
     def turn(self, axis: str) -> str:
         """Lay the curves along another axis, the next one if empty; return what it is now; raises ``UsageError`` if there is none like that."""
@@ -82,8 +105,8 @@ class CompareView(Vertical):
         with task.lock:
             made, error = task.compared, task.error
         if made is None:
-            said = f"✗ {error.message}" if error is not None else "… reading the runs"
-            self.query_one("#compare-runs", Words).show(said)
+            said = ("bad", "✗", error.message) if error is not None else ("note", "…", READING)
+            self.query_one(Verdict).say(*said)
             return
         size = (self.size.width, self.size.height)
         if made is self._shown and size == self._drawn_size:
@@ -92,14 +115,31 @@ class CompareView(Vertical):
             self.query_one(Plots).choose([])
         self._shown, self._drawn_size = made, size
         found = made.comparison
-        self.query_one("#compare-runs", Words).show(_runs(found))
-        self.query_one("#compare-words", Words).show(_words(found))
+        first, *others = (*found.words, "")
+        self.query_one(Verdict).say(*_tone(found), first)
+        self._draw_words(found, [each for each in others if each])
         table: LineTable[CompareRow] = self.query_one("#compare-table", LineTable)
         table.set_columns(_columns(found, self.size.width))
         table.show([*found.figures, *found.differs])
         same = f"the same: {', '.join(found.same)}" if found.same else ""
-        self.query_one("#compare-same", Line).show(same)
+        panel = self.query_one("#compare-figures", Panel)
+        panel.display = True
+        panel.entitle(legend=same)
         self._draw_curves()
+
+    def _draw_words(self, found: Comparison, words: list[str]) -> None:
+        """Show the runs, and what is to be said of them, in panels of one height where they stand side by side."""
+        runs, differs = _runs(found), _words(words, found.notes)
+        lines = [len(found.runs), 0]
+        beside = self.query_one("#compare-runs-panel", Panel).framed
+        room = self.size.width // (2 if beside else 1) - 4
+        if differs.plain:
+            lines[1] = len(differs.wrap(self.app.console, max(1, room)))
+        for name, text, own in zip(("runs", "words"), (runs, differs), lines, strict=True):
+            panel = self.query_one(f"#compare-{name}-panel", Panel)
+            self.query_one(f"#compare-{name}", Words).show(text)
+            panel.display = bool(own) and self.size.height >= LEAST_LINES
+            panel.styles.height = max(lines) + 2 if beside else 1 + min(own, self.size.height // 6)
 
     def _draw_curves(self) -> None:
         known = () if self._shown is None else self._shown.curves
@@ -116,10 +156,14 @@ def _plot(shown: ComparedCurves) -> PlotData:
     for each in shown.curves:
         style = colour_of(each.letter)
         newest = reading_text(each.values[-1]) if each.values else "no number"
-        said.append((f"{each.letter} {newest}", style))
+        line = "━" if each.letter == LETTERS[0] else "┄"
+        said.append((f"{line} {each.letter} {newest}", style))
         values = each.values
+        dashed = each.letter != LETTERS[0]
         curves.append(
-            Curve(each.xs, values, values, values, each.broken, each.gaps, each.letter, style)
+            Curve(
+                each.xs, values, values, values, each.broken, each.gaps, each.letter, style, dashed
+            )
         )
     over = "" if shown.axis == "seconds" else shown.axis
     return PlotData(shown.title, tuple(curves), tuple(said), over, zero=not over)
@@ -135,10 +179,20 @@ def _runs(found: Comparison) -> Text:
     )
 
 
-def _words(found: Comparison) -> Text:
-    lines = [Text(f"• {line}", end="") for line in found.words]
-    lines += [Text(f"note: {note}", style="faint", end="") for note in found.notes]
+def _words(words: list[str], notes: Sequence[str]) -> Text:
+    lines = [Text(f"• {line}", end="") for line in words]
+    lines += [Text(f"note: {note}", style="faint", end="") for note in notes]
     return Text("\n").join(lines)
+
+
+def _tone(found: Comparison) -> tuple[str, str]:
+    """Return tone and mark of the verdict: those of a run that failed, else of the first figure that differs."""
+    if any(run.summary.state == "failed" for run in found.runs):
+        return "bad", "✗"
+    others = range(1, len(found.runs))
+    styles = (_ratio_style(figure, place) for figure in found.figures for place in others)
+    style = next((style for style in styles if style != "faint"), "")
+    return {"bad": ("warn", "▲"), "good": ("good", "✓")}.get(style, ("note", "="))
 
 
 def _name(row: CompareRow) -> Text:
@@ -148,19 +202,58 @@ def _name(row: CompareRow) -> Text:
 
 
 def _columns(found: Comparison, width: int) -> list[Column[CompareRow]]:
-    each = max(10, min(40, (width - NAME_CELLS - 1) // len(found.runs) - 1))
-    columns = [_column(run, place, each) for place, run in enumerate(found.runs)]
+    count = len(found.runs)
+    ratio = CHANGE_CELLS if count > 2 else 0
+    each = (width - NAME_CELLS - CHANGE_CELLS - BAR_CELLS) // count - 2
+    each = max(VALUE_CELLS, min(MOST_VALUE_CELLS, each))
+    columns = [_column(run, place, each, ratio) for place, run in enumerate(found.runs)]
+    if count == 2:
+        columns.append(Column("B to A", CHANGE_CELLS, lambda row: _ratio(row, 1), right=True))
+        columns.append(
+            Column(
+                "", BAR_CELLS, lambda row: _bar(row, BAR_CELLS), 1, fill=_bar, heading=_bar_title
+            )
+        )
     return [Column("", NAME_CELLS, _name), *columns]
 
 
-def _column(run: ComparedRun, place: int, width: int) -> Column[CompareRow]:
+def _column(run: ComparedRun, place: int, width: int, ratio: int) -> Column[CompareRow]:
+    """Return the values of a run, each with its ratio to the first run's where ``ratio`` cells are for it."""
+
     def cell(row: CompareRow) -> Text:
         if isinstance(row, Setting):
-            return Text(value_text(row.values[place], width))
-        ratio = (ratio_text(row, place), _ratio_style(row, place))
-        return Text.assemble(f"{figure_text(row, place):>8} ", ratio, end="")
+            return Text(value_text(row.values[place], width + ratio))
+        text = Text(figure_text(row, place), end="")
+        if ratio and place:
+            text.append(" ").append_text(_ratio(row, place))
+        return text
 
-    return Column(f"{run.letter} {run.summary.run}", width, cell)
+    title = f"{run.letter} {shorten_middle(str(run.summary.run), width + ratio - 2)}"
+    return Column(title, width + ratio, cell, right=True, middle=True)
+
+
+def _ratio(row: CompareRow, place: int) -> Text:
+    if isinstance(row, Setting):
+        return Text()
+    return Text(ratio_text(row, place), style=_ratio_style(row, place))
+
+
+def _bar(row: CompareRow, cells: int) -> Text:
+    """Return how far the second run is from the first: half as much at the left end, twice as much at the right."""
+    ratio = None if isinstance(row, Setting) else row.ratios[1]
+    if isinstance(row, Setting) or ratio is None or not 0 < ratio < math.inf:
+        return Text()
+    half = (min(cells, BAR_CELLS) - 1) // 2
+    length = round(max(-1.0, min(1.0, math.log2(ratio))) * half)
+    left, right = "█" * -length, "█" * length
+    text = Text(" " * (half - len(left)))
+    text.append(left, style=_ratio_style(row, 1)).append("│", style="frame")
+    return text.append(right, style=_ratio_style(row, 1))
+
+
+def _bar_title(_rows: Sequence[CompareRow], cells: int) -> str:
+    half = (min(cells, BAR_CELLS) - 1) // 2
+    return f"{'half':<{half}}={'double':>{half}}"
 
 
 def _ratio_style(figure: Figure, place: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Sequence
 from statistics import median
 
@@ -93,10 +92,4 @@ def _waiting(timeline: RunTimeline, figures: Present) -> TileData | None:
 
 def recent_of(series: Series, until: float) -> Sequence[float | None]:
     """Return the means of ``series`` in the minute before ``until`` (UNIX seconds), a value a cell; None where there is none."""
-    each = MINUTE / SPARK_CELLS
-    found: list[float | None] = []
-    for cell in range(SPARK_CELLS):
-        begin = until - MINUTE + cell * each
-        here = series.values[bisect_left(series.xs, begin) : bisect_left(series.xs, begin + each)]
-        found.append(sum(here) / len(here) if here else None)
-    return found
+    return series.means(until - MINUTE, MINUTE / SPARK_CELLS, SPARK_CELLS)

@@ -20,7 +20,7 @@ class Curve:
     """Points of one curve: rising x, the value, and the lowest and highest rank at each.
 
     Values were no numbers where it is ``broken``; no line leads across ``gaps``, in which nothing was measured.
-    The ``letter`` stands at its end; the ``style`` is its meaning.
+    The ``letter`` stands at its end; the ``style`` is its meaning. One that is ``dashed`` lets another be seen behind it.
     """
 
     xs: Sequence[float]
@@ -31,6 +31,7 @@ class Curve:
     gaps: Sequence[tuple[float, float]] = ()
     letter: str = ""
     style: str = "curve"
+    dashed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,8 @@ UPPER, LOWER = 0x1B, 0xE4
 """The bits of both halves of a cell."""
 
 AXIS_ROWS = 2
+DASH_DOTS = 8
+"""Columns of dots of a dash and the gap after it."""
 ON_AXIS = 0.1
 """A value less than this part of a row above the foot lies on the axis."""
 BROKEN, ABOVE, BELOW, SHADE = "!", "▲", "▼", "░"
@@ -154,9 +156,9 @@ class Plot(LineWidget):
             joined = before is not None and x - before[0] <= 1
             last = before[1] if joined and before is not None else dot
             # A line has no holes where it is steep.
-            self._dots(
-                x, min(dot, last + 1 if last < dot else dot), max(dot, last - 1), curve.style
-            )
+            if not curve.dashed or x % DASH_DOTS < DASH_DOTS // 2:
+                top_dot = min(dot, last + 1 if last < dot else dot)
+                self._dots(x, top_dot, max(dot, last - 1), curve.style)
             before = x, dot
             row = min(rows - 1, dot // 4)
             above |= {column} if highest > top else set()
