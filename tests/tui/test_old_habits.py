@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from textual import events
 
 from distconsole.model import requests as ask
 from distconsole.tui.app import ConsoleApp
@@ -179,3 +180,12 @@ async def test_a_message_goes_after_ten_seconds_and_one_that_gives_way_is_counte
         moment += 10
         app.main.redraw()
         await until(pilot, lambda: "news" not in screen_text(app))
+
+
+async def test_what_is_typed_before_the_views_stand_is_taken_when_they_do() -> None:
+    app, stage = staged(SCENES)
+    for key, letter in (("colon", ":"), ("r", "r"), ("u", "u")):
+        assert app.main.take_key(events.Key(key, letter))
+    async with on_screen(app, stage) as pilot:
+        await until(pilot, lambda: app.query_one(Prompt).value == "ru")
+        assert app.main.mode is Mode.PROMPT

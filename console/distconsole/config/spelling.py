@@ -17,6 +17,13 @@ def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | Non
     return next(iter(difflib.get_close_matches(word, list(known), 1, likeness)), None)
 
 
+def nearest_script(name: str, files: Iterable[str]) -> str:
+    """Return the one of ``files`` that ``name`` means, or has in front of its arguments; empty if none does."""
+    others = {each for each in files if each.isprintable()} - {name}
+    first = name.partition(" ")[0]
+    return first if first in others else nearest(name, sorted(others)) or ""
+
+
 MEANT = re.compile(r"did you mean (one of: )?([^?\n]{1,400})\?", re.IGNORECASE)
 """How our own errors and click's tell what may have been meant."""
 

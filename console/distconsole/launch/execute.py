@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from distconsole.config.spelling import nearest
+from distconsole.config.spelling import nearest_script
 from distconsole.errors import ConsoleError, PlanError, RequestError, UnreachableError
 from distconsole.launch.slurm.srun import step_command
 from distconsole.model.job import LaunchPlan
@@ -155,13 +155,12 @@ def _refuse_without_script(plan: LaunchPlan, outcomes: Sequence[Outcome[dict[str
         if isinstance(failure.error, RequestError) and failure.error.code == NO_SCRIPT
     ]
     if lacking:
-        here = Path(plan.script).is_file()
-        brings = (
-            "--sync brings the code to the hosts" if here else "it is not on this machine, either"
-        )
+        cure = _suggest_script(plan.script) or "it is not on this machine, either; "
+        if Path(plan.script).is_file():
+            cure = "--sync brings the code to the hosts; "
         raise PlanError(
             f"the script {plan.script} does not exist on {', '.join(lacking)}",
-            f"{'' if here else _suggest_script(plan.script)}{brings}; --workdir says where they have it",
+            f"{cure}--workdir says where they have it",
         )
 
 
@@ -170,8 +169,8 @@ def _suggest_script(script: str) -> str:
     path = PurePosixPath(script)
     names: list[str] = []
     with contextlib.suppress(OSError):
-        names = [each.name for each in Path(path.parent).iterdir() if each.suffix == path.suffix]
-    near = nearest(path.name, [name for name in names if name.isprintable() and name != path.name])
+        names = [each.name for each in Path(path.parent).iterdir() if each.suffix == ".py"]
+    near = nearest_script(path.name, names)
     return f"did you mean {near}? " if near else ""
 
 

@@ -36,6 +36,8 @@ class KeyScreen(PunctualScreen):
     dispatcher: CommandDispatcher
     _pressed = ""
     """The key before."""
+    _early: list[events.Key] | None
+    """What was pressed before the views stood; None once they do."""
 
     @property
     def mode(self) -> Mode:
@@ -56,6 +58,9 @@ class KeyScreen(PunctualScreen):
 
     def take_key(self, event: events.Key) -> bool:
         """Do what a key means in the view before the next one comes, which may be meant for the prompt then."""
+        if self._early is not None:
+            self._early.append(event)
+            return True
         mode, key = self.mode, event.key
         before, self._pressed = self._pressed, key
         if mode is Mode.PROMPT:
@@ -66,6 +71,12 @@ class KeyScreen(PunctualScreen):
         if mode is Mode.VIEW and key == before == "Z":
             self.dispatcher.run_command("quit", quiet=True)
         return mode is Mode.VIEW and self.press(key)
+
+    def let_keys_in(self) -> None:
+        """Take keys from now on, first those that were pressed before."""
+        early, self._early = self._early or [], None
+        for event in early:
+            self.app.post_message(event)
 
     def on_key(self, event: events.Key) -> None:
         """Do what a key means that nobody wanted who has the focus."""

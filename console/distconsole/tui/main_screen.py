@@ -104,6 +104,7 @@ class ConsoleScreen(KeyScreen):
         self._title_line = Words(id="title")
         self._around: tuple[object, ...] = ()
         self._finder = Finder()
+        self._early = []
         self._trail: list[str] = []
         """The views to which one goes back, the last one first."""
 
@@ -130,6 +131,7 @@ class ConsoleScreen(KeyScreen):
             self.call_after_refresh(self.session.look_at_hosts)
         self._trail.clear()
         self.call_after_refresh(self.back_to_view)
+        self.call_after_refresh(self.let_keys_in)
         self.set_interval(1 / TICKS_PER_SECOND, self.tick)
         self.call_after_refresh(self.dispatcher.prompt_verbs.begin, self._startup)
 

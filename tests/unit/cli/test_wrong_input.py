@@ -39,6 +39,7 @@ SCRIPTS = [
     ("run", "run needs SCRIPT", "such as: distconsole run --hosts"),
     ("run missing.py", "missing.py does not exist", "give its path, or --module"),
     ("run trian.py", "trian.py does not exist", "did you mean train.py?"),
+    ("run 'train.py --epochs 3'", "--epochs 3 does not exist", "did you mean train.py?"),
     ("run folder", "folder is a folder without __main__.py", "give its path"),
     ("run program", "program is a program and no Python script", "a script that starts it"),
     ("run ''", "SCRIPT is empty", "a variable that is not set?"),

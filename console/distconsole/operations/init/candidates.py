@@ -31,7 +31,8 @@ def find_candidates(ssh_config: Path | None) -> Iterator[tuple[list[NamedHost], 
     for name in ("hostfile", "hosts", "machinefile"):
         with suppress(ConfigError):
             yield read_hostfile(Path(name)), f"./{name}"
-    yield _machines(ssh_config), str(ssh_config or "~/.ssh/config")
+    machines, skipped = _machines(ssh_config)
+    yield machines, f"{ssh_config or '~/.ssh/config'}{skipped}"
     with suppress(OSError, subprocess.SubprocessError):
         asked = subprocess.run(
             SINFO, stdin=subprocess.DEVNULL, capture_output=True, timeout=SINFO_SECONDS, check=True
@@ -45,10 +46,11 @@ def _read(text: str) -> list[NamedHost]:
     return []
 
 
-def _machines(file: Path | None) -> list[NamedHost]:
-    """Return the aliases of ssh_config that nobody jumps through, and that are no Git servers."""
+def _machines(file: Path | None) -> tuple[list[NamedHost], str]:
+    """Return the aliases of ssh_config that nobody jumps through, and that are no Git servers; and which jump."""
     config = SshConfig(file)
     options = {name: config.lookup(name) for name in ssh_names(file or own_ssh_config())}
     jumps = {parse_hop(hop)[1] for each in options.values() for hop in each.proxy_jump}
     left = [name for name, each in options.items() if name not in jumps and each.user != "git"]
-    return _read(",".join(left))
+    skipped = ", ".join(sorted(jumps & options.keys()))
+    return _read(",".join(left)), f"; not {skipped}: a jump host" if skipped else ""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from distconsole.config.paths import code_dir
-from distconsole.config.spelling import nearest
+from distconsole.config.spelling import nearest_script
 from distconsole.errors import PlanError, UsageError
 from distconsole.grammar.mistakes import hosts_meant
 from distconsole.launch.script import (
@@ -129,7 +129,7 @@ def refuse_missing_script(request: Run, cluster: Cluster) -> None:
     if not request.script:
         raise UsageError("SCRIPT is empty", "a variable that is not set?")
     what = "is a folder without __main__.py" if path.is_dir() else "does not exist"
-    near = nearest(path.name, (each.name for each in path.parent.glob("*.py")))
+    near = nearest_script(path.name, (each.name for each in path.parent.glob("*.py")))
     meant = f"did you mean {Path(request.script).parent / near}? " if near else ""
     cure = "" if request.divided else hosts_meant((request.script, *request.arguments))
     cure = cure or f"{meant}give its path, or --module with a module's name"

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import UNSET
 
 from distconsole.checks.engine.baseline import Baselines
-from distconsole.config.spelling import nearest
+from distconsole.config.spelling import nearest_script
 from distconsole.errors import ConsoleError, PlanError, RunNotFoundError, UsageError
 from distconsole.launch.choose import choose_launcher
 from distconsole.launch.execute import start
@@ -257,9 +257,9 @@ def _seek_script(plan: LaunchPlan, session: Session) -> Iterator[ScriptSought]:
             if isinstance(facts, dict) and facts.get("there") is False:
                 missing.append(outcome.host)
                 told = facts.get("names") or ()
-                names.update(each for each in told if isinstance(each, str) and each.isprintable())
+                names.update(each for each in told if isinstance(each, str))
         folder, slash, name = script.rpartition("/")
-        near = nearest(name, names - {name})
+        near = nearest_script(name, names)
         near = f"{folder}{slash}{near}" if near else ""
         yield ScriptSought(script=script, missing=tuple(missing), near=near)
 
