@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 VIRTUAL_PREFIXES = (
     *("docker", "br-", "veth", "virbr", "vnet", "cni", "flannel", "cali", "lxc", "lxd"),
@@ -22,6 +23,23 @@ def is_virtual(interface: str) -> bool:
     return interface.startswith(VIRTUAL_PREFIXES)
 
 
+@lru_cache(maxsize=8192)
+def ip_of(address: str) -> Ip | None:
+    """Return an address, without its zone, as a value; None where it is not one."""
+    try:
+        return ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return None
+
+
+def network_of(address: str, prefix: int) -> Network | None:
+    """Return the subnet; None if the address or the prefix is not one."""
+    try:
+        return ipaddress.ip_network(f"{address.partition('%')[0]}/{prefix}", strict=False)
+    except ValueError:
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class Interface:
     """One address of a host, as its agent lists it."""
@@ -34,19 +52,11 @@ class Interface:
 
     @property
     def ip(self) -> Ip | None:
-        """The address as a value; None if it is not one."""
-        try:
-            return ipaddress.ip_address(self.address.partition("%")[0])
-        except ValueError:
-            return None
+        return ip_of(self.address)
 
     @property
     def network(self) -> Network | None:
-        """The subnet; None if the address or the prefix is not one."""
-        ip = self.ip
-        if ip is None or not 0 <= self.prefix <= ip.max_prefixlen:
-            return None
-        return ipaddress.ip_network(f"{ip}/{self.prefix}", strict=False)
+        return network_of(self.address, self.prefix)
 
     @property
     def usable(self) -> bool:
@@ -68,11 +78,8 @@ def gloo_connects(own: str, other: str) -> bool:
     at matters only where another one's address is higher: one at 127.0.1.1 gets by among 10.0.0.0/8,
     and none does in 172.16.0.0/12 or 192.168.0.0/16.
     """
-    try:
-        one, two = (ipaddress.ip_address(each.partition("%")[0]) for each in (own, other))
-    except ValueError:
-        return True
-    return one.version != two.version or one.packed >= two.packed
+    one, two = ip_of(own), ip_of(other)
+    return one is None or two is None or one.version != two.version or one.packed >= two.packed
 
 
 def shared_networks(candidates: Mapping[str, Sequence[Interface]]) -> list[Network]:

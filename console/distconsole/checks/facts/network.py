@@ -10,6 +10,7 @@ import msgspec
 
 from distconsole.checks.facts.node import Facts, OsFacts, Who
 from distconsole.checks.gather.attribution import Pair
+from distconsole.model.addresses import Network, network_of
 from distconsole.model.reports import PairReport
 
 
@@ -31,6 +32,10 @@ class NetAddress(Facts, frozen=True, kw_only=True):
     family: int = 4
     up: bool = True
     loopback: bool = False
+
+    @property
+    def network(self) -> Network | None:
+        return network_of(self.address, self.prefix)
 
 
 class NetInterface(Facts, frozen=True, kw_only=True):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from functools import lru_cache
 from itertools import chain
 
 from distconsole.checks.facts.evidence import View
@@ -20,7 +18,7 @@ from distconsole.checks.facts.network import (
 )
 from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.gather.addresses import machines
-from distconsole.model.addresses import Ip, Network
+from distconsole.model.addresses import Network, ip_of
 
 NO_CARRIER = ("down", "lowerlayerdown", "notpresent")
 """States of /sys/class/net/NAME/operstate in which the kernel does not set IFF_RUNNING."""
@@ -94,19 +92,11 @@ class Node:
     def networks(self) -> set[Network]:
         """Return the subnets that it has an address in, of interfaces that carry something."""
         usable = (each for each in self.addresses if self.running(each) and not each.loopback)
-        return {network for network in map(network_of, usable) if network is not None}
+        return {network for each in usable if (network := each.network) is not None}
 
     def network(self, address: str) -> Network | None:
         """Return the subnet of one of its own addresses."""
-        return next((network_of(e) for e in self.addresses if e.address == address), None)
-
-
-def network_of(entry: NetAddress) -> Network | None:
-    """Return the subnet of an address; None where it is not one."""
-    try:
-        return ipaddress.ip_network(f"{entry.address.partition('%')[0]}/{entry.prefix}", False)
-    except ValueError:
-        return None
+        return next((e.network for e in self.addresses if e.address == address), None)
 
 
 def nodes_of(view: View) -> dict[str, Node]:
@@ -242,12 +232,3 @@ def ways_of(view: View, nodes: Mapping[str, Node]) -> Ways:
             # One port that answers is a way: what firewalls do to ports is told elsewhere.
             tried[key] = "" if edge.ok else tried.get(key, edge.error)
     return Ways(nodes, machines(view), tried)
-
-
-@lru_cache(maxsize=8192)
-def ip_of(address: str) -> Ip | None:
-    """Return an address as a value; None where it is not one."""
-    try:
-        return ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return None

@@ -30,7 +30,7 @@ from distconsole.checks.gather.addresses import endpoints, machines, shared_netw
 from distconsole.checks.gather.attribution import blame
 from distconsole.checks.interfaces import gloo, nccl, open_mpi
 from distconsole.checks.interfaces.horovod import VARIABLE as HOROVOD_VARIABLE
-from distconsole.checks.interfaces.node import Fault, network_of, nodes_of
+from distconsole.checks.interfaces.node import Fault, nodes_of
 from distconsole.checks.interfaces.panel import (
     UNFORESEEN,
     Choice,
@@ -294,7 +294,7 @@ def _culprits(red: Sequence[Choice], mine: Sequence[Choice], view: View) -> tupl
 
 def _network(facts: NetFacts, address: str) -> str:
     entry = next((each for each in facts.addresses if each.address == address), None)
-    return address if entry is None else str(network_of(entry))
+    return address if entry is None else str(entry.network)
 
 
 def _finding(culprits: tuple[str, ...], red: Sequence[Choice], view: View) -> Finding:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +15,7 @@ from distconsole.checks.fixes.cures import by_run, offer
 from distconsole.checks.gather.addresses import endpoints, machines, one_machine
 from distconsole.checks.rules.agreement import by_key, differ
 from distconsole.checks.rules.wording import MAX_LISTED, list_some, name_hosts
-from distconsole.model.addresses import gloo_connects
+from distconsole.model.addresses import gloo_connects, ip_of
 from distconsole.model.findings import Cure, Finding, HostCure
 from distconsole.model.requests import Level
 
@@ -91,10 +90,8 @@ def _gets_by(view: View, name: str) -> bool:
 
 
 def _trap(entry: ResolvedAddress) -> bool:
-    try:
-        return not entry.bindable or ipaddress.ip_address(entry.address.split("%")[0]).is_loopback
-    except ValueError:
-        return True
+    ip = ip_of(entry.address)
+    return not entry.bindable or ip is None or ip.is_loopback
 
 
 def _name_hint(hostname: str, address: str, wrong: Sequence[ResolvedAddress]) -> str:
