@@ -54,13 +54,9 @@ def endpoints(view: View) -> dict[str, Endpoint]:
     """Return the endpoint of each host of ``view`` that has one."""
     facts, ssh = view.of(NetFacts), view.of(SshFacts)
     hosts = [host for host in view.hosts if host.name in facts]
+    fixed = {host.name: _fixed(view, host, facts[host.name]) for host in hosts}
     if len(hosts) > 1 and one_machine(view):
-        return {
-            host.name: _endpoint_by_launch(view, host, facts[host.name])
-            or _endpoint_by_config(host, facts[host.name])
-            or LOOPBACK
-            for host in hosts
-        }
+        return {name: endpoint or LOOPBACK for name, endpoint in fixed.items()}
     usable = {str(host.name): _usable(facts[host.name]) for host in hosts}
     chosen_in = model.best_subnet(
         usable, {name: found.reached_at for name, found in ssh.items()}, _clash
@@ -68,10 +64,7 @@ def endpoints(view: View) -> dict[str, Endpoint]:
     best = {name: _endpoint(item) for name, item in chosen_in.items()}
     for host in hosts:
         reached_at = ssh[host.name].reached_at if host.name in ssh else ""
-        chosen = _endpoint_by_launch(view, host, facts[host.name]) or _endpoint_by_config(
-            host, facts[host.name]
-        )
-        chosen = chosen or best.get(host.name)
+        chosen = fixed[host.name] or best.get(host.name)
         chosen = chosen or _fallback(host, facts[host.name], reached_at)
         if chosen is not None:
             best[host.name] = chosen
@@ -111,26 +104,16 @@ def _endpoint(item: Interface) -> Endpoint:
     return Endpoint(item.address, item.name, "" if network is None else str(network))
 
 
-def _endpoint_by_config(host: HostEvidence, facts: NetFacts) -> Endpoint | None:
-    wanted = host.host
-    for address in facts.addresses:
-        by_address = wanted.address is not None and address.address == wanted.address
-        by_nic = wanted.address is None and wanted.nic is not None and address.iface == wanted.nic
-        if by_address or by_nic:
-            return _endpoint(_interface(address))
-    if wanted.address is not None:
-        return Endpoint(wanted.address, wanted.nic, "")
-    return None
-
-
-def _endpoint_by_launch(view: View, host: HostEvidence, facts: NetFacts) -> Endpoint | None:
+def _fixed(view: View, host: HostEvidence, facts: NetFacts) -> Endpoint | None:
+    """Return what the launch, or else the configuration, says of a host; None where neither does."""
     planned = view.launch.hosts.get(host.name) if view.launch is not None else None
-    if planned is None or not planned.address:
-        return None
-    for address in facts.addresses:
-        if address.address == planned.address and planned.interface in (None, address.iface):
-            return _endpoint(_interface(address))
-    return Endpoint(planned.address, planned.interface, "")
+    address, nic = host.host.address, host.host.nic
+    if planned is not None and planned.address:
+        address, nic = planned.address, planned.interface
+    same = [e for e in facts.addresses if (e.address == address if address else e.iface == nic)]
+    if same:
+        return _endpoint(_interface(next((e for e in same if e.iface == nic), same[0])))
+    return Endpoint(address, nic, "") if address else None
 
 
 def _fallback(host: HostEvidence, facts: NetFacts, reached_at: str) -> Endpoint | None:
