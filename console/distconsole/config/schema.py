@@ -9,7 +9,12 @@ from types import MappingProxyType
 from typing import Any
 
 from distconsole.config.shortcuts import Alias, KeySetting
-from distconsole.model.expectation import NOTHING_EXPECTED, CollectiveExpectation, Expectation
+from distconsole.model.expectation import (
+    NOTHING_EXPECTED,
+    CollectiveExpectation,
+    Expectation,
+    said_in,
+)
 from distconsole.model.options import Kind, Option, Trust, keys_of, needs_trust, plain
 from distconsole.model.verbs import VERBS
 
@@ -31,14 +36,7 @@ class HostSettings:
 
     def over(self, other: HostSettings) -> HostSettings:
         """Return these settings, with those of ``other`` where these are None."""
-        return replace(
-            other,
-            **{
-                each.name: value
-                for each in fields(self)
-                if (value := getattr(self, each.name)) is not None
-            },
-        )
+        return replace(other, **said_in(self))
 
 
 HOST_KEYS = keys_of(HostSettings)

@@ -13,6 +13,12 @@ from distconsole.model.requests import CollectiveName
 NO_PACKAGES: Mapping[str, str] = MappingProxyType({})
 
 
+def said_in(settings: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass that say something: neither None nor an empty tuple."""
+    said = {each.name: getattr(settings, each.name) for each in fields(settings)}
+    return {name: value for name, value in said.items() if value not in (None, ())}
+
+
 @dataclass(frozen=True, slots=True)
 class CollectiveExpectation:
     """What a timed collective has to reach.
@@ -68,13 +74,8 @@ class Expectation:
     collectives: tuple[CollectiveExpectation, ...] = ()
 
     def over(self, other: Expectation) -> Expectation:
-        said: dict[str, Any] = {
-            each.name: getattr(self, each.name)
-            for each in fields(self)
-            if getattr(self, each.name) not in (None, ())
-        }
-        said["packages"] = {**other.packages, **self.packages}
-        return replace(other, **said)
+        packages = {**other.packages, **self.packages}
+        return replace(other, **{**said_in(self), "packages": packages})
 
 
 NOTHING_EXPECTED = Expectation()

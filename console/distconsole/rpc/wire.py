@@ -99,7 +99,7 @@ def check_item(op: str, item: dict[str, Any]) -> dict[str, Any]:
 T = TypeVar("T")
 
 
-def decode_as(value: Any, kind: type[T]) -> T:
+def decode_as(value: Any, kind: type[T], what: str = "answer") -> T:
     """Return a checked dictionary as ``kind`` (``Hello``, ``Prepared``, ``Entries``, …).
 
     Raises AgentError if it is none.
@@ -107,7 +107,7 @@ def decode_as(value: Any, kind: type[T]) -> T:
     try:
         return msgspec.convert(value, threadsafe(kind))
     except msgspec.ValidationError as error:
-        raise AgentError(f"the agent's answer is not as agreed: {error}") from None
+        raise AgentError(f"the agent's {what} is not as agreed: {error}") from None
 
 
 def refusal(error: dict[str, Any]) -> NodeError:
@@ -138,10 +138,7 @@ def start_refusal(line: bytes) -> NodeError | None:
 def _check(op: str, body: dict[str, Any], kind: Any, what: str) -> dict[str, Any]:
     cleaned: dict[str, Any] = _clean(op, body)
     if kind is not None:
-        try:
-            msgspec.convert(cleaned, threadsafe(kind))
-        except msgspec.ValidationError as error:
-            raise AgentError(f"the agent's {what} of {op} is not as agreed: {error}") from None
+        decode_as(cleaned, kind, f"{what} of {op}")
     return cleaned
 
 

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 from msgspec import UNSET
 
 from distconsole.model.run_events import GpuSample, RunEvents, Window
+from distconsole.runs.compare.best import more_is_better
 
 UNKNOWN = -math.inf
 BROKEN = math.inf
@@ -62,8 +63,7 @@ BUILT_IN = (STEP, DATA, RATE, USE)
 
 
 def metric_quantity(name: str) -> Quantity:
-    """Return the quantity of a metric; little of an accuracy is bad, much of anything else."""
-    return Quantity(name, name, "", little_is_bad="acc" in name.lower())
+    return Quantity(name, name, "", little_is_bad=more_is_better(name))
 
 
 @dataclass(slots=True)

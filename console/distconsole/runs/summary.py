@@ -9,6 +9,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -41,17 +42,24 @@ def listed(record: RunRecord) -> RunSummary:
     return RunSummary(
         run=record.run,
         name=record.name,
-        state=end.state.value if end else "unknown",
         started=record.started,
-        seconds=end.seconds if end else None,
         script=plan.script if plan else "",
         launcher=plan.launcher if plan else "",
         world_size=plan.world_size if plan else 0,
         hosts=record.hosts,
-        exit_code=end.exit_code if end else None,
-        restarts=(end.restarts or 0) if end else 0,
-        first_failure=None if not end or end.first_failure is UNSET else end.first_failure,
+        **(_how_it_ended(end) if end else {"state": "unknown", "seconds": None}),
     )
+
+
+def _how_it_ended(end: RunEnded) -> dict[str, Any]:
+    """Return the fields of a summary that a run's end tells."""
+    return {
+        "state": end.state.value,
+        "seconds": end.seconds,
+        "exit_code": end.exit_code,
+        "restarts": end.restarts or 0,
+        "first_failure": None if end.first_failure is UNSET else end.first_failure,
+    }
 
 
 def summarise(record: RunRecord, timeline: RunTimeline) -> RunSummary:
@@ -85,14 +93,7 @@ def seen_in(summary: RunSummary, timeline: RunTimeline) -> RunSummary:
     end = timeline.end
     steps = timeline.steps
     if end is not None:
-        summary = msgspec.structs.replace(
-            summary,
-            state=end.state.value,
-            seconds=end.seconds,
-            exit_code=end.exit_code,
-            restarts=end.restarts or 0,
-            first_failure=None if end.first_failure is UNSET else end.first_failure,
-        )
+        summary = msgspec.structs.replace(summary, **_how_it_ended(end))
     if timeline.restart is not None:
         summary = msgspec.structs.replace(summary, restarts=timeline.restart.restart)
     return msgspec.structs.replace(
