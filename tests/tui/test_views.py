@@ -60,7 +60,7 @@ WORDS = {
     "compare": ["no runs are compared: mark two in the list"],
     "transcript": ["> check"],
     "jobs": ["1 going on", "attach digits-1121"],
-    "help": ["The view has the keys first", "In other views"],
+    "help": ["The view has the keys first", "In any view"],
 }
 
 
@@ -298,13 +298,13 @@ async def test_the_view_has_the_keys_first_and_escape_goes_back_to_it_and_to_vie
         await settled(app, stage, pilot)
         assert app.main.view == "logs"
         assert "filter '3' shows" in screen_text(app)
-        await pilot.press(*":half")
+        await pilot.press(*":half", "space", "a")
         assert isinstance(app.focused, Prompt)
-        assert app.focused.value == "half"
+        assert app.focused.value == "half a"
         await pilot.press("escape")
         assert app.main.mode is Mode.VIEW
         await pilot.press(":", "tab")
-        assert app.query_one(Prompt).value == "half"
+        assert app.query_one(Prompt).value == "half a"
         await pilot.press("escape", "escape")
         assert app.main.view == "run"
         await pilot.press("escape")

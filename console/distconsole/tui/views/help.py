@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable
 from itertools import zip_longest
 
@@ -16,6 +17,7 @@ from distconsole.grammar.secrets import mask_secrets
 from distconsole.tui.prompt.keys import CHARACTERS, SCREEN_VERBS, VIEWS, Key
 from distconsole.tui.prompt.question import Question
 from distconsole.tui.prompt.shortcuts import Shortcuts
+from distconsole.tui.theme.glyphs import glyphs
 from distconsole.tui.views.check import FindingPage
 from distconsole.tui.views.launch import HostTable, LastLaunches, More
 from distconsole.tui.widgets.bars import PARTS, PHASES, REST
@@ -24,6 +26,7 @@ from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Words
 from distconsole.tui.widgets.log_tail import LogTail
 from distconsole.tui.widgets.pair_matrix import PairMatrix
+from distconsole.tui.widgets.panel import LINE, RULED_TO
 
 MARKS = (
     ("✗1", "bad", "failed first: the one to look at"),
@@ -49,18 +52,31 @@ PARTS_WITH_KEYS: tuple[tuple[str, type[Widget]], ...] = (
 )
 """Parts of the screen that have keys of their own while they have the focus."""
 
-Sections = list[tuple[str, list[tuple[str, str]]]]
-"""Titles, and under each keys or words with what they mean."""
+Rows = list[tuple[Text, str]]
+"""Keys or words with what they mean."""
+Sections = list[tuple[str, Rows]]
 NAMES = {"pageup": "Page Up", "pagedown": "Page Down", "ctrl+c": "^C"}
 
 
 KEY_CELLS = 13
+GAP = 1
+COLUMNS = ((4, 300), (3, 200), (2, 70), (1, 0))
+"""How many columns there are from so many cells on."""
+MANY_VIEWS = 4
+"""Of more views than these it is said that there are many."""
+CORNERS = {"round": "╭╮╰╯", "solid": "┌┐└┘"}
 WORDY = 120
 """From so many cells on keys stand with the lines that they type."""
 INTRO = (
-    "The view has the keys first. : opens the prompt, Escape gives the keys back; q and Escape go to what was shown before.\n"
-    "At the prompt Tab completes, Up and Down go through what was typed before, and ^R searches it. ^P finds everything by name.\n"
-    "^C cancels what goes on (jobs lists it), never a run: 'stop RUN' does. Leaving never stops a run. 'help VERB' says all about a verb."
+    "The view has the keys first: : opens the prompt, Escape gives them back.\n"
+    "'help VERB' says all about a verb. Leaving never stops a run."
+)
+PROMPT = (
+    ("Tab", "complete"),
+    ("Up, Down", "what was typed before"),
+    ("^R", "search what was typed before"),
+    ("^P", "everything by name, in any view"),
+    ("^C", "cancel what goes on (jobs lists it), never a run: 'stop RUN' does"),
 )
 
 
@@ -89,86 +105,114 @@ class HelpView(VerticalScroll):
 
 
 def help_page(shortcuts: Shortcuts, about: str, width: int) -> Text:
-    """Return all keys, in two columns with those of the view ``about`` first, and all verbs, in ``width`` cells."""
-    text = Text(INTRO)
+    """Return all keys, in columns with those of the view ``about`` first, then marks and all verbs, in ``width`` cells."""
     keymap = shortcuts.keymap
     here = keys_here(keymap.keys, about)
-    anywhere = [key for key in keymap.keys if not (key.inside or key.only)]
-    any_view = [key for key in keymap.keys if key.views == VIEWS]
-    told = {*here, *anywhere, *any_view}
-    others = [key for key in keymap.keys if key not in told]
+    any_view = [key for key in keymap.keys if key.inside and key.views == VIEWS]
+    anywhere = [key for key in keymap.keys if not (key.inside or key.only) and key not in here]
+    others = [key for key in keymap.keys if key not in {*here, *anywhere, *any_view}]
     wordy = width >= WORDY
-    left = [
+    sections = [
         (f"On the screen '{about}'", _rows(here, wordy=wordy)),
         ("In any view", _rows(any_view, wordy=wordy)),
-        ("Anywhere", _rows([key for key in anywhere if key not in here], wordy=wordy)),
+        ("Anywhere", _rows(anywhere, wordy=wordy)),
+        ("At the prompt", [(_name(keys), does) for keys, does in PROMPT]),
         ("While a past run is shown", _rows(keymap.moving, wordy=wordy)),
+        ("In other views", _rows(others, wordy=wordy, place=True)),
+        *_parts(),
     ]
-    right = [(f"In {title}", part_keys(part)) for title, part in PARTS_WITH_KEYS]
-    right.insert(0, ("In other views", _rows(others, wordy=wordy, place=True)))
-    _two_columns(text, left, right, width)
-    if shortcuts.aliases:
-        lines = [(alias.name, mask_secrets(alias.line)) for alias in shortcuts.aliases.values()]
-        _section(text, "Aliases", lines)
-    text.append("\nMarks\n", style="bold underline")
-    for mark, style, meaning in MARKS:
-        text.append(f"  {mark:<12}", style=style)
-        text.append(f"{meaning}\n")
-    text.append("  a step is  ")
-    for name, shade, style in (*PARTS, REST):
-        text.append(f" {shade}{shade}", style=style)
-        text.append(f" {name}")
-    text.append("\n  a start is  ")
-    for phase in PHASES:
-        text.append(f" {phase.shade}{phase.shade}", style=phase.style)
-        text.append(f" {phase.doing}")
-    text.append("\n")
-    _section(text, "Verbs", list(VERBS.items()))
-    _section(text, "Only here", list(SCREEN_VERBS.items()))
-    return text
+    count = next(count for count, least in COLUMNS if width >= least)
+    each = (width - GAP * (count - 1)) // count
+    boxes = [_box(title, rows, each, framed=width > RULED_TO) for title, rows in sections if rows]
+    lines = [*Text(INTRO).split(), Text(), *_beside(boxes, count, each)]
+    aliases = [
+        (_name(alias.name), mask_secrets(alias.line)) for alias in shortcuts.aliases.values()
+    ]
+    marks = [(Text(mark, style), meaning) for mark, style, meaning in MARKS]
+    verbs = [[(_name(verb), does) for verb, does in of.items()] for of in (VERBS, SCREEN_VERBS)]
+    below: tuple[tuple[int, Sections], ...] = (
+        (1, [("Aliases", aliases)] if aliases else []),
+        (min(2, count), [("Marks", marks), ("Shades", SHADES)]),
+        (1 if count < 3 else 2, [("Verbs", verbs[0]), ("Only here", verbs[1])]),
+    )
+    for columns, shown in below:
+        each = (width - GAP * (columns - 1)) // columns
+        boxes = [_box(title, rows, each, framed=width > RULED_TO) for title, rows in shown]
+        lines += _beside(boxes, columns, each)
+    return Text("\n").join(lines)
 
 
-def _rows(keys: Iterable[Key], *, wordy: bool, place: bool = False) -> list[tuple[str, str]]:
+def _name(words: str) -> Text:
+    return Text(words, "note")
+
+
+SHADES: Rows = [
+    *((Text(shade * 2, style), f"{name} of a step") for name, shade, style in (*PARTS, REST)),
+    *((Text(phase.shade * 2, phase.style), f"{phase.doing}, of a start") for phase in PHASES),
+]
+
+
+def _parts() -> Sections:
+    """Return the keys of parts of the screen; what a key does in several is told once."""
+    told: set[tuple[str, str]] = set()
+    sections: Sections = []
+    for title, part in PARTS_WITH_KEYS:
+        rows = [row for row in part_keys(part) if row not in told]
+        told.update(rows)
+        sections.append((f"In {title}", [(_name(keys), does) for keys, does in rows]))
+    return sections
+
+
+def _rows(keys: Iterable[Key], *, wordy: bool, place: bool = False) -> Rows:
+    """Return what ``keys`` do, ``wordy`` with the lines that they type, and in which views, if their ``place`` is told."""
+    views: dict[tuple[str, str], str] = {}
+    for key in keys:
+        line = f": {key.line}{'…' if key.asks else ''}"
+        typed = line if wordy and key.line.strip() not in ("", key.label) else ""
+        where = ", ".join(key.views) if len(key.views) <= MANY_VIEWS else "and most others"
+        row = (key.shown, key.label + typed)
+        views[row] = f"{views[row]}, {where}" if row in views else where
     return [
-        (
-            key.shown,
-            key.label
-            + (f" ({', '.join(key.views)})" if place else "")
-            + (
-                f": {key.line}{'…' if key.asks else ''}"
-                if wordy and key.line.strip() not in ("", key.label)
-                else ""
-            ),
-        )
-        for key in keys
+        (_name(shown), f"{does} ({where})" if place else does)
+        for (shown, does), where in views.items()
     ]
 
 
-def _two_columns(text: Text, left: Sections, right: Sections, width: int) -> None:
-    cells = (width - 2) // 2
-    for one, other in zip_longest(_column(left), _column(right), fillvalue=Text()):
-        one.truncate(cells, overflow="ellipsis", pad=True)
-        other.truncate(cells, overflow="ellipsis")
-        text.append_text(Text("\n")).append_text(one).append("  ").append_text(other)
-    text.append("\n")
-
-
-def _column(sections: Sections) -> list[Text]:
-    """Return the lines of a column."""
+def _box(title: str, rows: Rows, width: int, *, framed: bool) -> list[Text]:
+    """Return ``rows`` under their title, in a frame or below a rule as panels have it, in ``width`` cells."""
+    inner = width - (4 if framed else 2)
     lines = []
-    for title, rows in sections:
-        if rows:
-            lines += [Text(), Text.assemble((title, "bold underline"))]
-        for name, words in rows:
-            lines.append(Text.assemble((f"{name:<{KEY_CELLS}}", "note"), words))
-    return lines
+    for left, words in rows:
+        first, *rest = textwrap.wrap(words, max(8, inner - KEY_CELLS)) or [""]
+        line = Text()
+        line.append(left.plain, style=left.style)
+        line.pad_right(max(1, KEY_CELLS - left.cell_len))
+        lines += [line.append(first), *(Text(" " * KEY_CELLS + each) for each in rest)]
+    for line in lines:
+        line.truncate(inner, overflow="ellipsis", pad=True)
+    corners = CORNERS[glyphs().border] if framed else LINE * 4
+    title = title[: width - 6]
+    rule = LINE * (width - len(title) - 5)
+    top = Text.assemble(
+        (f"{corners[0]}{LINE} ", "frame"), (title, "strong"), (f" {rule}{corners[1]}", "frame")
+    )
+    if not framed:
+        return [top, *(Text(" ").append_text(line).append(" ") for line in lines)]
+    side = ("│", "frame")
+    body = [Text.assemble(side, " ", line, " ", side) for line in lines]
+    return [top, *body, Text(f"{corners[2]}{LINE * (width - 2)}{corners[3]}", "frame")]
 
 
-def _section(text: Text, title: str, rows: list[tuple[str, str]]) -> None:
-    text.append(f"\n{title}\n", style="bold underline")
-    for left, right in rows:
-        text.append(f"  {left:<12}", style="note")
-        text.append(f"{right}\n")
+def _beside(boxes: list[list[Text]], count: int, width: int) -> list[Text]:
+    """Return the lines of ``boxes`` in ``count`` columns of about one height, each ``width`` cells."""
+    target = sum(map(len, boxes)) / count
+    columns: list[list[Text]] = [[]]
+    for box in boxes:
+        if columns[-1] and len(columns[-1]) + len(box) / 2 > target and len(columns) < count:
+            columns.append([])
+        columns[-1] += box
+    blank = Text(" " * width)
+    return [Text(" " * GAP).join(line) for line in zip_longest(*columns, fillvalue=blank)]
 
 
 def keys_here(keys: Iterable[Key], view: str) -> list[Key]:
