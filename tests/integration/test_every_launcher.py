@@ -19,7 +19,7 @@ from suite.console import Console
 from suite.outcomes import has_failed
 from suite.place import Place
 from suite.remains import gone
-from suite.starters import LIMITS, MARKED, SHIM, STARTERS, WHAT
+from suite.starters import LIMITS, MARKED, NEVER, SHIM, STARTERS, WHAT
 from testbed import Host, Testbed
 from testbed.keeper import wait_for
 
@@ -164,9 +164,15 @@ def test_the_rank_that_breaks_is_blamed_and_ends_all(
 ) -> None:
     if reason := LIMITS.get((place.starter.name, what)):
         pytest.skip(reason)
+    for host in place.bed.hosts:
+        python = host.path("/run/home/python of mine")
+        python.write_text('#!/bin/sh\nexec python3 "$@"\n')
+        python.chmod(0o755)
     # How torch ends the children that it spawned is its own.
-    with place.run(tmp_path, what, bare=place.starter.name != "single") as console:
+    bare = place.starter.name != "single"
+    with place.run(tmp_path, what, NEVER, bare, "--python", "~/python of mine") as console:
         assert_failed(place, console, exit_code, MARKED, "node2", error)
+    assert "/run/home/python of mine" in json.dumps(console.of("plan"))
     assert set(console.ends()) == set(range(place.starter.world))
     assert place.starter.lines(console, MARKED)[-1] == "3"
 

@@ -21,11 +21,13 @@ class Place:
     def hosts(self) -> list[Host]:
         return self.bed.hosts[:2]
 
-    def run(self, folder: Path, what: str, steps: int = NEVER, bare: bool = False) -> Console:
-        """Start the launcher's script; bare ranks stand for those whose own library does not matter."""
+    def run(
+        self, folder: Path, what: str, steps: int = NEVER, bare: bool = False, *how: str
+    ) -> Console:
+        """Start the launcher's script as ``how`` says; bare ranks stand for those whose own library does not matter."""
         starter = self.starter.bare() if bare else self.starter
         words = starter.asked(folder, self.bed.host_names[-1], what, steps)
-        return Console(self.bed, folder, *words, hosts=self.starter.hosts)
+        return Console(self.bed, folder, words[0], *how, *words[1:], hosts=self.starter.hosts)
 
     def trains(self, console: Console) -> None:
         """Wait until every rank is in its fourth step, and its two children are there."""

@@ -18,6 +18,7 @@ from distconsole.launch.launchers.horovod import AGENT
 from distconsole.launch.launchers.single import fill_place
 from distconsole.launch.plan import PreparedLaunch
 from distconsole.launch.slurm.submit import read_options, words_of
+from distconsole.model.cluster import path_word
 from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement
 from distconsole.model.requests import EmitKind, LauncherName, PassArgs, Run
 from distconsole.model.run_events import PlanMade, PlannedHost
@@ -178,8 +179,9 @@ class _Source:
 
     @property
     def python(self) -> str:
+        """The interpreter as a word for a shell."""
         planned = "python3" if self.plan is None else self.plan.nodes[0].ranks[0].argv[0]
-        return self.request.where.python or planned
+        return path_word(self.request.where.python or planned)
 
 
 def emit(kind: EmitKind, launch: PreparedLaunch, folder: str, plan: LaunchPlan | None) -> str:
@@ -282,7 +284,7 @@ esac
 
 {_exports(what)}
 {body}
-exec {shlex.quote(what.python)} -m torch.distributed.run --rdzv-backend static \\
+exec {what.python} -m torch.distributed.run --rdzv-backend static \\
     --nnodes {len(plan.nodes)} --node-rank "$node_rank" --nproc-per-node "$ranks" \\
     --master-addr {plan.nodes[0].address} --master-port {SHOWN_PORT} --local-addr "$address" \\
     --max-restarts {what.request.max_restarts} --no-python bash -c "$rank_script"
@@ -367,7 +369,8 @@ def _command(what: _Source) -> str:
         arguments=request.arguments,
         module=request.module,
     )
-    words = [shlex.quote(word) for word in job.command(what.python)]
+    shell, *rest = job.command("")
+    words = [shell or what.python, *map(shlex.quote, rest)]
     fixed = len(words) - len(request.arguments)
     place = {name: f"'\"${name}\"'" for name in PLACE_NAMES} if what.one_a_node else {}
     given = [fill_place(word, place) for word in words[fixed:]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,6 +10,11 @@ from distconsole.model.names import HostName
 
 EMBEDDED = "embedded"
 """What the cluster of a demo is called."""
+
+
+def path_word(path: str) -> str:
+    """Return a path on a host as a word for its shell, in which a leading ``~/`` is the home there."""
+    return f'"$HOME"/{shlex.quote(path[2:])}' if path.startswith("~/") else shlex.quote(path)
 
 
 @dataclass(frozen=True, slots=True)

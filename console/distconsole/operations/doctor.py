@@ -35,7 +35,11 @@ from distconsole.ssh.ssh_config import SshConfig
 PACKAGES = ("textual", "paramiko", "click", "torch")
 COMPLETION = {
     "bash": (".bashrc", 'eval "$(_DISTCONSOLE_COMPLETE=bash_source distconsole)"'),
-    "zsh": (".zshrc", 'eval "$(_DISTCONSOLE_COMPLETE=zsh_source distconsole)"'),
+    "zsh": (
+        ".zshrc",
+        "autoload -Uz compinit; (( $+functions[compdef] )) || compinit; "
+        'eval "$(_DISTCONSOLE_COMPLETE=zsh_source distconsole)"',
+    ),
     "fish": (
         ".config/fish/config.fish",
         "env _DISTCONSOLE_COMPLETE=fish_source distconsole | source",
@@ -190,9 +194,12 @@ def _terminal() -> Lines:
     place, line = COMPLETION.get(shell, ("", ""))
     installed = False
     with suppress(OSError):
-        installed = bool(place) and line in (Path.home() / place).read_text(errors="replace")
+        mark = f"_DISTCONSOLE_COMPLETE={shell}_source"
+        installed = bool(place) and mark in (Path.home() / place).read_text(errors="replace")
     hint = f"echo {shlex.quote(line)} >> ~/{place}" if place and not installed else ""
-    yield Line("completion", f"{'' if installed else 'not '}installed for {shell}", "ok", hint)
+    found = f"{'' if installed else 'not '}installed for {shell}"
+    other = f"for {', '.join(COMPLETION)}; SHELL={shell}"
+    yield Line("completion", found if place else other, "ok", hint)
 
 
 def _hosts(request: Doctor, sessions: SessionSource) -> Lines:

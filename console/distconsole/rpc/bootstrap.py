@@ -83,12 +83,14 @@ class Bridge:
         pushed: Whether the agent's file had to be sent.
         python: The interpreter that runs it, which this session's host and ``--python`` decide; the
             agent's may be another.
+        home: That of the node's shell; empty where it is no path.
     """
 
     channel: Channel
     early: bytes
     pushed: bool
     python: str
+    home: str
 
 
 def open_bridge(
@@ -145,7 +147,7 @@ def start_input(host: Host, pack: Pack, token: str, *, closely: bool = False) ->
     steps = [
         *names,
         f'command -v "$p" >/dev/null 2>&1 || {{ {say} nopython; exit 1; }}',
-        f"{say} starting",
+        f'{say} starting "$HOME"',
         f'exec "$p" -E -S -c {_one_line(READER)} {len(joining)} {len(rest)} "$f" '
         f"{len(pack.content)} {node_dir}",
     ]
@@ -186,6 +188,7 @@ class _Start:
         self.prefix = f"distconsole-boot {token} ".encode()
         self.held = bytearray()
         self.stage = "ready"
+        self.home = ""
 
     def greet(self) -> None:
         """Wait for our own first word; whatever comes before it is the shell's."""
@@ -216,14 +219,18 @@ class _Start:
             line = self._line(deadline)
             if line.startswith(BRIDGE_WORD):
                 python = line[len(BRIDGE_WORD) :].decode("utf-8", "replace")
-                return Bridge(self.channel, bytes(self.held), pushed, python)
+                return Bridge(self.channel, bytes(self.held), pushed, python, self.home)
             word = line[len(self.prefix) :] if line.startswith(self.prefix) else b""
-            match word.split(b" ", 1)[0]:
+            kind, _, rest = word.partition(b" ")
+            match kind:
                 case b"missing":
                     self._push()
                     pushed, deadline = True, time.monotonic() + seconds
                 case b"starting":
                     self.stage = "starting"
+                    told = rest.decode("utf-8", "replace")
+                    if told.startswith("/") and told.isprintable():
+                        self.home = told
                 case b"nopython":
                     raise PythonError(
                         f"{self.host.name}: there is no {self._python()} on the PATH of a "
@@ -238,7 +245,7 @@ class _Start:
                         hint,
                     )
                 case b"setup":
-                    raise self._setup_failed(word.split(b" ", 1)[-1].decode("ascii", "replace"))
+                    raise self._setup_failed(rest.decode("ascii", "replace"))
                 case _:
                     if (error := start_refusal(line)) is not None:
                         raise type(error)(f"{self.host.name}: {error.message}", error.hint)

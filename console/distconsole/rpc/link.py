@@ -53,6 +53,7 @@ class NodeLink:
         self._connection = connection
         self._conversation: Conversation | None = None
         self._hello: Hello | None = None
+        self._home = ""
         self.pushed = False
 
     @property
@@ -86,7 +87,13 @@ class NodeLink:
     @property
     def python(self) -> str:
         """The interpreter of the node's ranks and checks: what was asked for, else the session's."""
-        return self.host.python or self.hello.python
+        return self.interpreter(self.host.python)
+
+    def interpreter(self, python: str | None) -> str:
+        """Return the path on the node of ``python``, which may begin with ``~/``; None takes the session's."""
+        if python is not None and python.startswith("~/") and self._home:
+            return f"{self._home}{python[1:]}"
+        return python or self.hello.python
 
     def connect(self) -> None:
         """Reach the node, start its bridge and shake hands; does nothing on a link that stands.
@@ -183,6 +190,7 @@ class NodeLink:
             conversation.close()
             raise
         self.pushed |= bridge.pushed
+        self._home = bridge.home or self._home
         return conversation, msgspec.structs.replace(hello, python=bridge.python)
 
     def _shake_hands(self, conversation: Conversation, *, closely: bool) -> Hello:

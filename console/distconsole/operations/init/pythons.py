@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from distconsole.checks.facts.node import PythonFacts, TorchFacts, convert
 from distconsole.errors import AgentError
-from distconsole.model.cluster import Host
+from distconsole.model.cluster import Host, path_word
 from distconsole.model.names import HostName
 from distconsole.rpc.pack import python_script
 from distconsole.ssh.plain import plain_text
@@ -112,7 +112,7 @@ def script_for(host: Host) -> str:
     """Return what ``sh`` reads there: the setup command, then a look at the Python that is named, or at all places."""
     program = f"{python_script()}\nmain({EACH_SECONDS}, load=False, controllers=False)\n"
     setup = f"{{ {host.setup}\n}} </dev/null >&2 || exit 1\n" if host.setup else ""
-    given = f'look other "$(command -v {shlex.quote(host.python)})"\n' if host.python else PLACES
+    given = f'look other "$(command -v {path_word(host.python)})"\n' if host.python else PLACES
     names = f"mark={MARK} program={shlex.quote(program)}\n"
     return f"{setup}{names}{FINDER}{given}exit 0\n"
 

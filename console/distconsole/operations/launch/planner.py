@@ -135,6 +135,9 @@ def collect_facts(
     links = [session.link(host.name) for host in cluster.hosts]
     refuse_one_machine(links)
     facts = {link.host.name: _facts_of(link) for link in links}
+    pairs = zip(cluster.hosts, links, strict=True)
+    pythons = (replace(host, python=link.interpreter(host.python)) for host, link in pairs)
+    cluster = replace(cluster, hosts=tuple(pythons))
     below_slurm(launch.choice, allocation)  # refuse at once
     if allocation is not None:
         cluster, facts = fit_to_job(session, allocation, cluster, facts, launch.request)
@@ -171,7 +174,7 @@ def ask_for(
             group="engines",
             args={
                 "engines": list(engines),
-                "python": pythons.get(host.name) or link.python,
+                "python": pythons[host.name],
                 "setup": host.setup,
                 "timeout": seconds,
             },

@@ -219,7 +219,7 @@ class Targeting:
         return "" if known.choice is UNKNOWN else launcher, why
 
     def _host(self, host: Host, node: NodePlan | None, session: Session) -> HostLaunch:
-        python = host.python or session.link(host.name).python
+        python = session.link(host.name).interpreter(host.python)
         if node is None:
             return HostLaunch((), python, self.env, setup=host.setup)
         later = (PORT, RUN_DIR)
