@@ -39,6 +39,7 @@ from distconsole.config.trust import (
 from distconsole.config.values import convert, line_of
 from distconsole.errors import ConfigError, UntrustedError
 from distconsole.model.expectation import NOTHING_EXPECTED, CollectiveExpectation, Expectation
+from distconsole.model.names import join_some
 from distconsole.model.options import Kind, Option, Trust
 
 EXPECT, NOTIFY = "expect", "notify"
@@ -172,11 +173,9 @@ class _Reader:
     def names_of_keys(self) -> str:
         """Return them as a person finds them: ``setup (line 3), run.env (line 8)``."""
         shown = [
-            f"{'.'.join(key)} (line {line_of(self.text, key[:-1], key[-1])})"
-            for key in self.keys[:MAX_SHOWN]
+            f"{'.'.join(key)} (line {line_of(self.text, key[:-1], key[-1])})" for key in self.keys
         ]
-        more = len(self.keys) - len(shown)
-        return ", ".join(shown) + (f" and {more} more" if more else "")
+        return join_some(shown, MAX_SHOWN)
 
     def config(self) -> Config:
         table = self.table

@@ -34,12 +34,6 @@ def number_text(value: float | None, unit: str = "") -> str:
     return f"{value:.{digits}f}{unit}"
 
 
-def first_of(words: Sequence[str], most: int, separator: str = ", ") -> str:
-    """Return the first ``most`` words in one line, and how many more there are."""
-    more = len(words) - most
-    return separator.join(words[:most]) + (f" and {more} more" if more > 0 else "")
-
-
 def ranks_text(ranks: Sequence[int]) -> str:
     """Return ranks as ranges, such as ``0-3,7``."""
     spans: list[list[int]] = []

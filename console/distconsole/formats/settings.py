@@ -6,8 +6,9 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-from distconsole.formats.figures import first_of, ranks_text
+from distconsole.formats.figures import ranks_text
 from distconsole.grammar.secrets import HIDDEN, IN_URL, TOKEN, mask_env, may_be_secret
+from distconsole.model.names import join_some
 from distconsole.model.requests import Run
 from distconsole.model.run_events import PlanMade
 
@@ -42,7 +43,7 @@ def settings_of(plan: PlanMade) -> list[tuple[str, str]]:
         "launcher": plan.launcher,
         "why": plan.why,
         "ranks": str(plan.world_size),
-        "hosts": first_of(hosts, MAX_HOSTS),
+        "hosts": join_some(hosts, MAX_HOSTS),
         "command": "\n".join(list(commands)[:4]),
     }
     return [(name, value) for name, value in settings.items() if value]
@@ -148,7 +149,7 @@ def _plan_settings(plan: PlanMade) -> dict[str, str]:
     found = {
         "script": plan.script,
         "launcher": plan.launcher,
-        "hosts": first_of(hosts, MAX_HOSTS),
+        "hosts": join_some(hosts, MAX_HOSTS),
         "ranks": str(plan.world_size),
         "ranks per host": per_host,
     }

@@ -1,8 +1,9 @@
-"""Identifiers, each a type of its own, what each may look like, and ranks as people write them."""
+"""Identifiers, each a type of its own, what each may look like; ranks, lists and numbers as people write them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import NewType
 
 HostName = NewType("HostName", str)
@@ -55,3 +56,15 @@ def parse_ranks(text: str) -> RankSpans:
 
 def in_spans(rank: int, spans: RankSpans) -> bool:
     return any(first <= rank <= last for first, last in spans)
+
+
+def join_some(parts: Iterable[object], most: int = 8, separator: str = ", ") -> str:
+    """Return the first ``most`` parts in one line, and how many more there are: ``a, b and 5 more``."""
+    words = list(map(str, parts))
+    more = len(words) - most
+    return separator.join(words[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def count_text(count: int, noun: str, several: str = "") -> str:
+    """Return a number of things, such as ``1 host`` or ``2 hosts``; ``several`` is a plural without ``s``."""
+    return f"{count:,} {noun if count == 1 else several or f'{noun}s'}"

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from distconsole.formats.figures import first_of
 from distconsole.model.events import Event
+from distconsole.model.names import join_some
 from distconsole.model.run_events import PlanMade, RankChanged, RankState, RunEnded
 
 SAY_SECONDS, END_SECONDS = 3.8, 0.6
@@ -55,7 +55,7 @@ class LeftBehind:
         for rank, (host, pid) in sorted(self._living.copy().items()):
             by_host.setdefault(host, []).append(f"rank {rank}" + (f" (pid {pid})" if pid else ""))
         lines = [
-            f"    {host}: {first_of(ranks, MAX_RANKS_NAMED) or 'nothing is known of its ranks'}"
+            f"    {host}: {join_some(ranks, MAX_RANKS_NAMED) or 'nothing is known of its ranks'}"
             for host, ranks in list(by_host.items())[:MAX_HOSTS_NAMED]
         ]
         if len(by_host) > MAX_HOSTS_NAMED:

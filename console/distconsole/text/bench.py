@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from distconsole.formats.figures import first_of, number_text
+from distconsole.formats.figures import number_text
 from distconsole.model.events import (
     BenchEnded,
     BenchProgress,
@@ -14,6 +14,7 @@ from distconsole.model.events import (
     Spread,
 )
 from distconsole.model.findings import Severity
+from distconsole.model.names import join_some
 from distconsole.model.run_events import EndState
 from distconsole.model.time_text import duration_text
 from distconsole.text.check import show_finding, show_tables
@@ -122,7 +123,7 @@ def show_collectives(output: Output, measured: CollectivesMeasured) -> None:
     _show_exactness(output, measured)
     if measured.left_out:
         what = "no time for" if measured.collectives else "not measured:"
-        output.data(f"{what} {first_of(measured.left_out, MAX_NAMED, '; ')}")
+        output.data(f"{what} {join_some(measured.left_out, MAX_NAMED, '; ')}")
     for finding in measured.findings:
         show_finding(output, finding)
 
@@ -141,4 +142,4 @@ def _show_exactness(output: Output, measured: CollectivesMeasured) -> None:
     for what, ops in exact.items():
         output.data(f"{what}: {', '.join(dict.fromkeys(ops))}")
     for why, cases in lacking.items():
-        output.data(f"not there: {first_of(list(dict.fromkeys(cases)), MAX_NAMED)} ({why})")
+        output.data(f"not there: {join_some(list(dict.fromkeys(cases)), MAX_NAMED)} ({why})")

@@ -9,6 +9,7 @@ from distconsole.formats.figures import number_text
 from distconsole.model.check_outcome import LOST
 from distconsole.model.events import CheckProgress, PairProgress
 from distconsole.model.findings import Cure, Finding, Proof, Severity
+from distconsole.model.names import count_text, join_some
 from distconsole.model.reports import (
     CheckOutcome,
     CheckReport,
@@ -19,7 +20,7 @@ from distconsole.model.reports import (
 from distconsole.model.time_text import date_text
 from distconsole.text.choices import FEW_REASONS, MAX_REASONS, REASON, any_unmet, panel_lines
 from distconsole.text.output import Output, Paint, tell
-from distconsole.text.tables import count_text, show_table
+from distconsole.text.tables import show_table
 
 SWEEP_HEADER = ("size", "time, us", "algbw, GB/s", "busbw, GB/s", "result")
 LEAST_GBS = 0.001
@@ -180,7 +181,7 @@ def _headline(paint: Paint, finding: Finding) -> str:
 def _hosts(names: tuple[str, ...]) -> str:
     if len(names) <= MAX_HOSTS_NAMED:
         return ",".join(names)
-    return f"{','.join(names[: MAX_HOSTS_NAMED - 1])} and {len(names) - MAX_HOSTS_NAMED + 1} more"
+    return join_some(names, MAX_HOSTS_NAMED - 1, ",")
 
 
 def proof_text(finding: Finding) -> list[tuple[str, str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from distconsole.model.names import join_some
 from distconsole.model.reports import NOT_FORETOLD, ChoiceReport
 from distconsole.text.tables import table
 
@@ -53,7 +54,7 @@ def _panel_of(choices: Sequence[ChoiceReport], most: int) -> list[str]:
 def _hosts_text(hosts: Sequence[str]) -> str:
     if len(hosts) <= MAX_NAMED:
         return ", ".join(hosts)
-    return f"{hosts[0]} and {len(hosts) - 1} more"
+    return join_some(hosts, 1)
 
 
 def _cell(run: Sequence[ChoiceReport], hand: Sequence[ChoiceReport]) -> str:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from distconsole.formats.figures import number_text
 from distconsole.model.comparison import ComparedRun, Comparison, Figure
 from distconsole.model.events import RunsCompared
+from distconsole.model.names import count_text
 from distconsole.model.time_text import date_text, duration_text
 from distconsole.text.output import Output
-from distconsole.text.tables import count_text, table
+from distconsole.text.tables import table
 
 VALUE_CHARS = 60
 

@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from distconsole.formats.figures import ranks_text
 from distconsole.model.findings import Severity
+from distconsole.model.names import count_text
 from distconsole.model.run_events import (
     EndState,
     GpuSample,
@@ -33,7 +34,6 @@ from distconsole.runs.pace import FRESH_SECONDS
 from distconsole.runs.timeline import RunTimeline
 from distconsole.text.output import Output
 from distconsole.text.progress import Bars, line_text, name_text
-from distconsole.text.tables import count_text
 
 PROGRESS_SECONDS = 10.0
 """In a pipe, one line this often says how the run is going."""

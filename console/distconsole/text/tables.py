@@ -92,8 +92,3 @@ def bar_text(share: float, cells: int, *, plain: bool) -> str:
         return "#" * round(share * cells)
     whole, rest = divmod(round(share * cells * 8), 8)
     return "█" * whole + (EIGHTHS[rest] if rest else "")
-
-
-def count_text(count: int, noun: str) -> str:
-    """Return a number of things, such as ``1 host`` or ``2 hosts``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -16,10 +16,10 @@ from textual.content import Content
 from textual.geometry import Size
 from textual.style import Style
 
+from distconsole.model.names import count_text
 from distconsole.model.time_text import clock_text, duration_text
 from distconsole.runs.replay.clock import Axis, ReplayClock
 from distconsole.runs.replay.recording import Mark, Recording
-from distconsole.text.tables import count_text
 from distconsole.tui.later import RunLine
 from distconsole.tui.prompt.keymap import Keymap
 from distconsole.tui.prompt.keys import SEARCHED, VIEWS, Key

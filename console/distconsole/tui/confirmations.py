@@ -12,12 +12,12 @@ import msgspec
 from distconsole.config.paths import runs_dir
 from distconsole.errors import RunNotFoundError
 from distconsole.model import requests as ask
+from distconsole.model.names import count_text, join_some
 from distconsole.model.run_events import PlanMade
 from distconsole.model.time_text import span_text
 from distconsole.model.verbs import verb_of
 from distconsole.runs.store.planned import stored_end, stored_plan
 from distconsole.runs.store.store import RunStore
-from distconsole.text.tables import count_text
 
 NAMED_HOSTS = 4
 NAMED_FILES = 3
@@ -57,11 +57,9 @@ def overwriting(paths: Sequence[str], now: float) -> Danger | None:
                 found.append((path, f"{path} was written {ago} ago"))
     if not found:
         return None
-    more = len(found) - NAMED_FILES
-    names = ", ".join(str(path) for path, _ in found[:NAMED_FILES])
-    others = f" and {more} more" if more > 0 else ""
+    names = join_some((path for path, _ in found), NAMED_FILES)
     details = tuple(words for _, words in found[:NAMED_FILES])
-    return Danger(f"Overwrite {names}{others}?", details, "overwrite")
+    return Danger(f"Overwrite {names}?", details, "overwrite")
 
 
 def _assess_stop(request: ask.Stop, now: float) -> tuple[ask.Request, Danger | None]:
@@ -90,8 +88,7 @@ def _assess_stop(request: ask.Stop, now: float) -> tuple[ask.Request, Danger | N
 def _ranks(plan: PlanMade | None, hosts: Sequence[str]) -> str:
     each = {host.host: len(host.ranks) for host in plan.hosts} if plan else dict.fromkeys(hosts, 0)
     named = [f"{host} ({count})" if count else host for host, count in each.items()]
-    more = f" and {len(named) - NAMED_HOSTS} more" if len(named) > NAMED_HOSTS else ""
-    where = ", ".join(named[:NAMED_HOSTS]) + more
+    where = join_some(named, NAMED_HOSTS)
     count = sum(each.values())
     what = count_text(count, "rank") if count else "every rank"
     return f"{what} on {count_text(len(each), 'host')}: {where}"

@@ -9,6 +9,7 @@ from itertools import count
 from typing import Any
 
 from distconsole.expression import Condition, ExpressionError, Fields, parse_condition
+from distconsole.model.names import join_some
 from distconsole.model.time_text import duration_text
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS, RankOfRun, ranks_of
@@ -111,8 +112,7 @@ class Watches:
 def _names(found: Sequence[Any], of: int) -> str:
     if len(found) == of > NAMED:
         return f"all {of}"
-    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    return ", ".join(_name(row) for row in found[:NAMED]) + more
+    return join_some(map(_name, found), NAMED)
 
 
 def _name(row: RankOfRun | LoadRow) -> str:

@@ -25,12 +25,13 @@ from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, pair_re
 from distconsole.checks.gather.context import CheckContext
 from distconsole.checks.gather.timings import collectives_of, left_out_of, verified_of
 from distconsole.checks.rules.agreement import by_key
-from distconsole.checks.rules.wording import MAX_LISTED, join_some
+from distconsole.checks.rules.wording import MAX_LISTED
 from distconsole.errors import ConfigError, Terminated
 from distconsole.model.check_outcome import INCOMPLETE, UNKNOWN, passed_hosts, with_outcome
 from distconsole.model.check_outcome import LOST as LOST_CHECK
 from distconsole.model.cluster import Cluster
 from distconsole.model.findings import Finding, Severity
+from distconsole.model.names import join_some
 from distconsole.model.reports import (
     CheckOutcome,
     CheckReport,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from distconsole.checks.facts.node import Who
+from distconsole.model.names import join_some
 from distconsole.model.time_text import age_text
 
 MAX_NAMED, MAX_LISTED = 6, 8
@@ -15,7 +16,7 @@ def name_hosts(hosts: Sequence[str]) -> str:
     """Return hosts as text, so many as can be read at a glance: ``a, b and 5 more``."""
     if len(hosts) <= MAX_NAMED:
         return ", ".join(hosts)
-    return f"{', '.join(hosts[: MAX_NAMED - 1])} and {len(hosts) - MAX_NAMED + 1} more"
+    return join_some(hosts, MAX_NAMED - 1)
 
 
 def these_have(hosts: Sequence[str]) -> str:
@@ -27,13 +28,6 @@ def list_some(lines: Sequence[str]) -> str:
     """Return the first lines, and in another line how many more there are."""
     more = len(lines) - MAX_LISTED
     return "\n".join([*lines[:MAX_LISTED], *([f"and {more} more"] if more > 0 else [])])
-
-
-def join_some(parts: Iterable[str], separator: str = ", ") -> str:
-    """Return the first parts in one line, and how many more there are."""
-    every = list(parts)
-    more = len(every) - MAX_LISTED
-    return separator.join(every[:MAX_LISTED]) + (f" and {more} more" if more > 0 else "")
 
 
 def size(count: int) -> str:

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from distconsole.checks.rules.wording import join_some
 from distconsole.config.hostfile import NamedHost, host_text
 from distconsole.config.hosts import resolve_cluster
 from distconsole.config.load import load_config, project_file, trust_as_it_is
@@ -20,7 +19,7 @@ from distconsole.errors import ConfigError, UnknownHostKeyError, UnreachableErro
 from distconsole.model.cluster import Cluster
 from distconsole.model.events import CheckEnded, Event, HostStatus, Narration, TextMade
 from distconsole.model.findings import Severity
-from distconsole.model.names import HostName
+from distconsole.model.names import HostName, join_some
 from distconsole.model.outcome import failed, succeeded
 from distconsole.model.requests import Check, Init, Where
 from distconsole.operations import check

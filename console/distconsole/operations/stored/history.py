@@ -12,11 +12,10 @@ import msgspec
 
 from distconsole.config.paths import runs_dir
 from distconsole.errors import ConsoleError, RunNotFoundError
-from distconsole.formats.figures import first_of
 from distconsole.model.decoding import threadsafe
 from distconsole.model.events import Event, LaunchKept, Narration, RankListed, RunListed, RunShown
 from distconsole.model.findings import Severity
-from distconsole.model.names import RunId
+from distconsole.model.names import RunId, join_some
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Launches, Replay, Run, Runs, Show, Where
 from distconsole.model.run_events import RunEvent
@@ -253,7 +252,7 @@ def _say_unreadable(store: RunStore, summaries: Mapping[RunId, RunSummary]) -> I
     """Say which files cannot be read at all."""
     broken = [run for run in stamps_in(store.folder) if run not in summaries]
     if broken:
-        text = f"{first_of(broken, MAX_NAMED)} cannot be read and {'is' if len(broken) == 1 else 'are'} not listed"
+        text = f"{join_some(broken, MAX_NAMED)} cannot be read and {'is' if len(broken) == 1 else 'are'} not listed"
         yield Narration(text=f"{store.folder}: {text}", severity=Severity.WARN)
 
 

@@ -7,10 +7,11 @@ import re
 from msgspec import UNSET, structs
 
 from distconsole.model.findings import Severity
+from distconsole.model.names import join_some
 from distconsole.model.run_events import EndState, RunFinding
 from distconsole.model.run_summary import FirstFailure
 from distconsole.rpc import frames
-from distconsole.runs.detectors.ranks import Ranks, first_of, ranks_text
+from distconsole.runs.detectors.ranks import Ranks, ranks_text
 
 NODE_LOST, RANK_LOST = "run.node_lost", "run.rank_lost"
 """Checks that say that a node or a rank is gone; of severity ``warn`` where the run goes on."""
@@ -35,7 +36,7 @@ def first_failure_finding(
     """Return who failed first, with its traceback in ``seen``; ``left`` are ranks that had ended well before."""
     advice = remedy(first.error, first.traceback)
     if left:
-        who = f"{ranks_text(left)} on {first_of(ranks.hosts_of(left), MAX_HOSTS_NAMED)}"
+        who = f"{ranks_text(left)} on {join_some(ranks.hosts_of(left), MAX_HOSTS_NAMED)}"
         advice = advice.replace(LEFT_FIRST, f"{who} left first, with exit code 0")
     logs = f"distconsole logs {ranks.run}" + (f" --rank {first.rank}" if first.of_rank else "")
     error = first.error or f"exit code {first.exit_code}"

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import UNSET
 
 from distconsole.model.findings import Severity
+from distconsole.model.names import count_text, join_some
 from distconsole.model.run_events import GpuKey, GpuSample, NodeSample, RunFinding
 from distconsole.rpc.frames import StateEntry
 
@@ -60,21 +61,10 @@ class Ranks:
 
 
 def ranks_text(ranks: Sequence[int]) -> str:
-    """Return ``rank 3`` or ``ranks 0, 2, 5 and 7 others``."""
+    """Return ``rank 3`` or ``ranks 0, 2, 5 and 7 more``."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
-    return f"ranks {first_of(ranks, MAX_RANKS_NAMED)}"
-
-
-def first_of(words: Sequence[object], limit: int) -> str:
-    """Return the first ``limit`` of ``words`` and how many there are besides."""
-    shown, more = ", ".join(map(str, words[:limit])), len(words) - limit
-    return f"{shown} and {count_text(more, 'other', 'others')}" if more > 0 else shown
-
-
-def count_text(count: int, one: str, several: str) -> str:
-    """Return ``1 other`` or ``2,000 others``."""
-    return f"{count:,} {one if count == 1 else several}"
+    return f"ranks {join_some(ranks, MAX_RANKS_NAMED)}"
 
 
 class PlanBounds:

@@ -12,10 +12,11 @@ from operator import attrgetter
 from statistics import median
 from typing import NamedTuple
 
+from distconsole.model.names import count_text
 from distconsole.model.run_events import RunFinding, Window
 from distconsole.model.time_text import ms_text
 from distconsole.runs.detectors.conclusions import STRAGGLER
-from distconsole.runs.detectors.ranks import Ranks, count_text, ranks_text
+from distconsole.runs.detectors.ranks import Ranks, ranks_text
 from distconsole.runs.pace import (
     BEHIND_SHARE,
     BEHIND_STEPS,

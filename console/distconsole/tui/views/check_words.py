@@ -13,12 +13,13 @@ from rich.text import Text
 from distconsole.expression import Condition
 from distconsole.model.check_outcome import UNKNOWN
 from distconsole.model.findings import Finding, Severity
+from distconsole.model.names import count_text
 from distconsole.model.reports import CheckOutcome, CheckReport, ChoiceReport
 from distconsole.runs.conditions.check_fields import CheckRow
 from distconsole.text.check import OUTCOME_WORDS as WORDS
 from distconsole.text.check import changes_text, cure_lines, proof_text, target_text
 from distconsole.text.choices import RED, panel_lines
-from distconsole.text.tables import Column, bar_text, count_text, shorten_middle
+from distconsole.text.tables import Column, bar_text, shorten_middle
 from distconsole.tui.prompt.completion_index import checks_by_id
 from distconsole.tui.view_models.check import (
     OUTCOME_MARKS,

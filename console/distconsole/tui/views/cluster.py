@@ -12,13 +12,14 @@ from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 
+from distconsole.model.names import count_text, join_some
 from distconsole.model.run_events import GpuSample, NodeSample
 from distconsole.model.time_text import span_text
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow
 from distconsole.runs.pace import FRESH_SECONDS
 from distconsole.text.lists import GPU_COLUMNS as SHELL_GPU_COLUMNS
 from distconsole.text.lists import NODE_COLUMNS, gpu_number
-from distconsole.text.tables import Column, count_text
+from distconsole.text.tables import Column
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.hosts import LoadModel
 from distconsole.tui.views.row_order import OrderedView
@@ -313,8 +314,7 @@ def _verdict(rows: list[HostRow], gpus: list[GpuRow]) -> tuple[str, str, str]:
     words = f"{connected} of {count_text(len(rows), 'host')} connected"
     lost = [row.name for row in rows if row.stale]
     if lost:
-        more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
-        words += f", without {', '.join(lost[:3])}{more}"
+        words += f", without {join_some(lost, 3)}"
     there = [row for row in gpus if not row.stale]
     others = sum(row.other for row in there)
     broken = sum(bool(row.sample.ecc_uncorrected) for row in there)

@@ -12,9 +12,10 @@ from distconsole.formats.figures import ranks_text
 from distconsole.launch.job import PORT, RUN_DIR
 from distconsole.model.cluster import Host
 from distconsole.model.events import LaunchKept
+from distconsole.model.names import count_text
 from distconsole.model.run_events import GpuSample, NodeSample, PlanMade
 from distconsole.model.time_text import date_text
-from distconsole.text.tables import Column, count_text
+from distconsole.text.tables import Column
 from distconsole.tui.launch_form.model import Trouble
 from distconsole.tui.launch_form.plan_preview import PlanPreview
 from distconsole.tui.terminal.sanitize import one_line

@@ -11,9 +11,9 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 
 from distconsole.expression import Condition, parse_condition
+from distconsole.model.names import count_text
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS, RankOfRun, ranks_of
 from distconsole.runs.timeline import RunTimeline
-from distconsole.text.tables import count_text
 from distconsole.tui.later import RunLine
 from distconsole.tui.prompt.keys import SORTS
 from distconsole.tui.tasks import RequestTask

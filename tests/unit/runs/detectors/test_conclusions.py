@@ -253,7 +253,7 @@ def test_of_many_that_left_first_the_rest_is_counted() -> None:
     ranks = Ranks("r1")
     ranks.hosts.update(enumerate("abcdeeeee"))
     hint = first_failure_finding(ranks, first, tuple(range(9)), 0.0).hint
-    said = "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 1 other on a, b, c, d and 1 other left first"
+    said = "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 1 more on a, b, c, d and 1 more left first"
     assert hint.startswith(said)
 
 

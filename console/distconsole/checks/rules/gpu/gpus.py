@@ -21,7 +21,8 @@ from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import SshFacts
 from distconsole.checks.gather.addresses import machines
 from distconsole.checks.rules.agreement import by_key, differ
-from distconsole.checks.rules.wording import MIB, join_some, name_hosts, numbers, size, who
+from distconsole.checks.rules.wording import MIB, name_hosts, numbers, size, who
+from distconsole.model.names import join_some
 from distconsole.model.requests import Level
 
 HELD_BYTES = 512 * MIB
@@ -49,7 +50,7 @@ def find_gpus(
     """
     if isinstance(gpus, Mapping):
         words = {
-            "seen": join_some((f"GPU {i}: {what}" for i, what in gpus.items()), "; "),
+            "seen": join_some((f"GPU {i}: {what}" for i, what in gpus.items()), separator="; "),
             **words,
         }
     if gpus:

@@ -41,10 +41,11 @@ from distconsole.checks.interfaces.panel import (
     run_variables,
 )
 from distconsole.checks.rules.agreement import differ, dissent
-from distconsole.checks.rules.wording import MAX_LISTED, join_some, name_hosts, these_have, who
+from distconsole.checks.rules.wording import MAX_LISTED, name_hosts, these_have, who
 from distconsole.config.writing import network_of_hosts
 from distconsole.model.addresses import is_virtual
 from distconsole.model.findings import Cure, Finding, HostCure
+from distconsole.model.names import join_some
 from distconsole.model.requests import Level
 
 

@@ -19,7 +19,8 @@ from distconsole.checks.facts.gpu import FabricFacts, GpuFacts, RdmaPort
 from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, Stream
 from distconsole.checks.gather.attribution import SLOW_SHARE, Pair, blame, usual
 from distconsole.checks.rules.agreement import by_key, dissent
-from distconsole.checks.rules.wording import join_some, list_some, name_hosts, these_have
+from distconsole.checks.rules.wording import list_some, name_hosts, these_have
+from distconsole.model.names import join_some
 from distconsole.model.requests import Level
 
 ACTIVE = "ACTIVE"
@@ -113,7 +114,7 @@ def _errors(host: HostView) -> RuleResults:
     if bad:
         yield info(
             f"{', '.join(bad)} of {HERE} counted errors of the link",
-            seen=join_some((f"{name}: {counts}" for name, counts in bad.items()), "; "),
+            seen=join_some((f"{name}: {counts}" for name, counts in bad.items()), separator="; "),
             expected="hardly any; what counts is whether they grow: perfquery before and after a run",
             hint="clean or replace the cable",
         )

@@ -16,8 +16,9 @@ from distconsole.checks.facts.script import Found, Module, ScriptFacts
 from distconsole.checks.gather.addresses import machines
 from distconsole.checks.rules.agreement import by_key, dissent
 from distconsole.checks.rules.system.folders import TOLD, lies_on_stuck
-from distconsole.checks.rules.wording import MAX_LISTED, join_some, list_some, name_hosts
+from distconsole.checks.rules.wording import MAX_LISTED, list_some, name_hosts
 from distconsole.model.findings import Finding
+from distconsole.model.names import join_some
 from distconsole.model.requests import Level
 
 LAUNCHER_OF = {"horovod": ("horovod", "Horovod"), "mpi4py": ("mpi", "mpi4py")}

@@ -9,8 +9,9 @@ from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.node import HorovodFacts, MpiFacts, PythonFacts, TorchFacts
 from distconsole.checks.fixes.cures import in_setup, library_first, prefix_of
 from distconsole.checks.rules.agreement import differ, dissent
-from distconsole.checks.rules.wording import join_some, list_some, name_hosts, these_have
+from distconsole.checks.rules.wording import list_some, name_hosts, these_have
 from distconsole.model.findings import Cure
+from distconsole.model.names import join_some
 from distconsole.model.requests import Level
 
 unless_horovod = only_where(lambda host: host.of(HorovodFacts).present, "no Horovod")

@@ -33,8 +33,9 @@ from distconsole.checks.rules.software.ranks import (
     judge_values,
 )
 from distconsole.checks.rules.system.limits import find_lower_limits
-from distconsole.checks.rules.wording import join_some, name_hosts
+from distconsole.checks.rules.wording import name_hosts
 from distconsole.model.findings import Cure
+from distconsole.model.names import join_some
 from distconsole.model.requests import Level
 
 SLOW_SECONDS = 15.0

@@ -20,8 +20,9 @@ from distconsole.checks.facts.node import (
     TorchFacts,
 )
 from distconsole.checks.gather.timings import collectives_of
-from distconsole.checks.rules.wording import join_some, list_some, size
+from distconsole.checks.rules.wording import list_some, size
 from distconsole.model.expectation import CollectiveExpectation, Expectation
+from distconsole.model.names import join_some
 from distconsole.model.reports import CollectiveReport
 from distconsole.model.requests import Level
 

@@ -21,16 +21,9 @@ from distconsole.checks.facts.node import (
     TrainingProcess,
 )
 from distconsole.checks.rules.agreement import by_key, differ, dissent
-from distconsole.checks.rules.wording import (
-    GIB,
-    join_some,
-    list_some,
-    name_hosts,
-    numbers,
-    size,
-    who,
-)
+from distconsole.checks.rules.wording import GIB, list_some, name_hosts, numbers, size, who
 from distconsole.model.addresses import is_virtual
+from distconsole.model.names import join_some
 from distconsole.model.requests import Level
 from distconsole.model.time_text import age_text
 
