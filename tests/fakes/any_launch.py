@@ -13,6 +13,7 @@ from distconsole.grammar.drafts import (
     draft_of,
     launch_fields,
 )
+from distconsole.grammar.effects import without_idle_options
 from distconsole.grammar.options import HOST_OPTIONS, NAMES_OF_HOSTS
 from distconsole.model import requests as ask
 
@@ -85,4 +86,5 @@ def any_request(dice: random.Random) -> ask.Run:
         else:
             request = replace(request, **{each.name: value})
     divided = request.script.startswith("-") or dice.random() < 0.2
-    return replace(request, where=ask.Where(**where), divided=divided)
+    request = replace(request, where=ask.Where(**where), divided=divided)
+    return without_idle_options(request)

@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from distconsole.grammar.effects import without_idle_options
 from distconsole.grammar.mistakes import usage_error
 from distconsole.grammar.options import HOST_OPTIONS, NAMES_OF_HOSTS, metavar_of
 from distconsole.grammar.verbs import parse_line, root
@@ -187,6 +188,7 @@ def draft_of(request: ask.Run, defaults: Mapping[str, Mapping[str, Any]] | None 
         defaults: As for ``parse_line``. A flag or a list that they set cannot be taken back by any
             option; such a request is not met.
     """
+    request = without_idle_options(request)
     draft = Draft({SCRIPT: (request.script,)}, divided=request.divided)
     draft = draft.giving(ARGUMENTS, request.arguments)
     for _ in range(TRIES):

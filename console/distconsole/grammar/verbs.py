@@ -22,6 +22,7 @@ from distconsole.grammar.asking import (
     dash_words,
     help_option,
 )
+from distconsole.grammar.effects import refuse_idle_options
 from distconsole.grammar.help import write_end, write_options, write_verbs
 from distconsole.grammar.mistakes import answer_for, hosts_meant, meant_verb, usage_error
 from distconsole.grammar.options import (
@@ -72,7 +73,9 @@ def _verb(
 
     @click.pass_context
     def callback(context: click.Context, /, **given: Any) -> ask.Request:
-        return build(context, given) if build is not None else _request(kind, context, given)
+        made = build(context, given) if build is not None else _request(kind, context, given)
+        refuse_idle_options(made, context)
+        return made
 
     row = table.VERBS[kind]
     name = row.name.split()[0]
@@ -122,15 +125,6 @@ def _rerun(context: click.Context, given: Given) -> ask.Request:
     return _request(ask.Rerun, context, given)
 
 
-def _top(context: click.Context, given: Given) -> ask.Request:
-    if not given["once"] and (given["only"], given["fail_if"]) != (None, None):
-        raise click.UsageError(
-            "--where and --fail-if go with --once; in the console 'filter EXPR' does it live.",
-            context,
-        )
-    return _request(ask.Top, context, given)
-
-
 def _init(context: click.Context, given: Given) -> ask.Request:
     """Take ``--cluster`` as a name to give, not as that of hosts which are configured already."""
     name = given.pop("cluster")
@@ -138,15 +132,8 @@ def _init(context: click.Context, given: Given) -> ask.Request:
     return ask.Init(cluster=found.cluster or name, where=replace(found, cluster=None), **given)
 
 
-_OF_FORMAT = {"table": ask.ExportFormat.CSV, "listen": ask.ExportFormat.PROMETHEUS}
-"""Options that one format alone has."""
-
-
 def _export(context: click.Context, given: Given) -> ask.Request:
     asked = ask.Export(where=where(context, given), **given)
-    for option, wanted in _OF_FORMAT.items():
-        if getattr(asked, option) is not None and asked.format is not wanted:
-            raise click.UsageError(f"--{option} goes with --format {wanted}.", context)
     if asked.run is None and asked.format is not ask.ExportFormat.PROMETHEUS:
         asked = replace(asked, run="")
     if asked.format is ask.ExportFormat.TENSORBOARD and asked.output is None:
@@ -198,7 +185,7 @@ VERB_COMMANDS: tuple[click.Command, ...] = (
         click.Argument(["arguments"], nargs=-1, type=click.UNPROCESSED),
         build=_run,
     ),
-    _verb(ask.Top, "GPUs, processes and load of the hosts, live.", build=_top),
+    _verb(ask.Top, "GPUs, processes and load of the hosts, live."),
     _verb(ask.Runs, "Past and present runs."),
     _verb(ask.Show, "One run's summary, or its ranks by a condition."),
     _verb(ask.Attach, "Follow a run that is going on."),

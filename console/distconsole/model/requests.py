@@ -211,7 +211,8 @@ class Printed:
 class Noticed:
     notify: str | None = plain(
         None,
-        "Tell me of its end, failure and stall by these: bell, desktop, command, webhook; all or none.",
+        "Tell me of its end, failure and stall by these: bell, desktop, command, webhook; all or none.  "
+        "[default: as 'notify' says]",
         Kind.WAYS,
     )
 
@@ -388,7 +389,9 @@ class Stop(OnHosts, OfRun, Request):
     """Stop RUN: SIGTERM to every process of it, SIGKILL after the grace period."""
 
     grace_seconds: float | None = plain(
-        None, "Seconds between SIGTERM and SIGKILL; 0 kills at once.", Kind.SECONDS
+        None,
+        "Seconds between SIGTERM and SIGKILL; 0 kills at once.  [default: the run's own]",
+        Kind.SECONDS,
     )
     yes: bool = needs_trust(
         False, "Ask nothing (only the console's prompt asks).", Kind.FLAG, "--yes", "-y"
@@ -433,7 +436,7 @@ class Check(OnHosts, Printed, Request):
     )
     skip: tuple[str, ...] = plain((), "All but these.", Kind.GROUPS)
     budget_seconds: float | None = plain(
-        None, "At most this long, for all of it.  [default: no limit]", Kind.SECONDS
+        None, "At most this long, for all of it.  [default: no limit]", Kind.SECONDS, least=1.0
     )
     strict: bool = plain(False, "Warnings fail.")
     details: bool = plain(False, "Also what was seen, whole hints, and the interfaces taken.")
@@ -474,7 +477,9 @@ class Top(OnHosts, Opening, Printed, Conditional, Request):
     """
 
     once: bool = plain(False, "One sample, then stop.")
-    interval_seconds: float = plain(1.0, "Seconds between samples.  [default: 1]", Kind.SECONDS)
+    interval_seconds: float = plain(
+        1.0, "Seconds between samples.  [default: 1]", Kind.SECONDS, least=0.2
+    )
 
 
 @dataclass(frozen=True)
@@ -547,11 +552,13 @@ class Attach(OnHosts, Opening, Printed, Noticed, OfRun, Request):
 class Logs(OnHosts, OfRun, Request):
     """Print what the ranks of RUN printed."""
 
-    ranks: RankSpans = plain((), "Only these: 3 or 0-3,8.", Kind.RANKS, "--rank")
+    ranks: RankSpans = plain((), "Only these: 3 or 0-3,8.  [default: all]", Kind.RANKS, "--rank")
     host: str | None = plain(
-        None, "Only this host; * stands for anything.", Kind.HOSTS, metavar="H"
+        None, "Only this host; * stands for anything.  [default: all]", Kind.HOSTS, metavar="H"
     )
-    stream: str | None = plain(None, "Only stdout, or only stderr.", ("out", "err"))
+    stream: str | None = plain(
+        None, "Only stdout, or only stderr.  [default: both]", ("out", "err")
+    )
     grep: str | None = plain(None, "Only lines with this; small letters match both.", Kind.PATTERN)
     errors: bool = plain(False, "Only errors, with their tracebacks.")
     since: str | None = plain(
@@ -560,10 +567,15 @@ class Logs(OnHosts, OfRun, Request):
         Kind.SINCE,
     )
     fold: bool = plain(
-        False, "One line for what several ranks say within seconds.", Kind.FLAG, "--fold/--no-fold"
+        False,
+        "One line for what several ranks say within seconds.  [default: no-fold]",
+        Kind.FLAG,
+        "--fold/--no-fold",
     )
     follow: bool = plain(False, "Go on as lines come.", Kind.FLAG, "--follow", "-f")
-    tail: int | None = plain(None, "Only the last N lines.", Kind.COUNT, "--tail", "-n")
+    tail: int | None = plain(
+        None, "Only the last N lines.  [default: all]", Kind.COUNT, "--tail", "-n"
+    )
 
 
 @dataclass(frozen=True)
@@ -611,7 +623,8 @@ class Export(OnHosts, Request):
     )
     table: ExportTable | None = plain(
         None,
-        f"csv: this table alone, of {', '.join(ExportTable)} (every number of the run, one a row).",
+        f"csv: this table alone, of {', '.join(ExportTable)} (every number of the run, one a row).  "
+        "[default: all in a folder, else numbers]",
         ExportTable,
         metavar="TABLE",
     )
@@ -620,7 +633,10 @@ class Export(OnHosts, Request):
         None, "prometheus: answer there, on this machine alone, until Ctrl-C.", Kind.LOOPBACK
     )
     interval_seconds: float = plain(
-        5.0, "prometheus: seconds between two writings of PATH.  [default: 5]", Kind.SECONDS
+        5.0,
+        "prometheus: seconds between two writings of PATH.  [default: 5]",
+        Kind.SECONDS,
+        least=0.2,
     )
 
     @property
@@ -654,7 +670,7 @@ class Bench(OnHosts, Printed, PerHost, Request):
     """
 
     only: tuple[StrategyName, ...] = plain(
-        (), f"Only these strategies: {', '.join(StrategyName)}.", StrategyName
+        (), f"Only these strategies: {', '.join(StrategyName)}.  [default: all]", StrategyName
     )
     skip: tuple[StrategyName, ...] = plain((), "All but these.", StrategyName)
     rounds: int = plain(3, "Runs of each strategy.", Kind.POSITIVE)
@@ -688,13 +704,18 @@ class BenchCollectives(OnHosts, Printed, PerHost, Request):
         (LauncherName.TORCH, LauncherName.HOROVOD, LauncherName.MPI),
     )
     ops: tuple[CollectiveName, ...] = plain(
-        (), f"collectives: only these of {', '.join(CollectiveName)}.", CollectiveName
+        (),
+        f"collectives: only these of {', '.join(CollectiveName)}.  [default: all]",
+        CollectiveName,
     )
     sizes: tuple[int, ...] = plain(
         (), "collectives: bytes, such as 4,64K,1M.  [default: 4 to 64M]", Kind.SIZES
     )
     budget_seconds: float | None = plain(
-        None, "collectives: at most this long, for all of it.", Kind.SECONDS
+        None,
+        "collectives: at most this long, for all of it.  [default: no limit]",
+        Kind.SECONDS,
+        least=1.0,
     )
 
 

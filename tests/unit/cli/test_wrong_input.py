@@ -94,6 +94,8 @@ OPTIONS = [
     ("check --explain zzz", "there is no check zzz", "groups are: "),
     ("check --explain net.rech", "there is no check net.rech", "did you mean net.reach"),
     ("check --budget -1", "'-1' is not a duration", HELP),
+    ("check --budget 0", "'0' is too short: at least 1 s", HELP),
+    ("top --interval 0", "'0' is too short: at least 0.2 s", HELP),
     ("check --write-profile train.py", "train.py: not a .toml file", "put another option behind"),
     ("bench", "bench needs {collectives|strategies}", "such as: distconsole bench"),
     ("bench colectives", "'colectives' is not one of", "did you mean collectives?"),
@@ -169,10 +171,9 @@ RUNS = [
     ("runs --where state=", "something is missing, at character 7", "state="),
     ("runs --where stat=failed", "runs have no field 'stat'", "did you mean state?"),
     ("show last --fail-if '1 +'", "something is missing", "1 +"),
-    ("top --where 'util<10'", "--where and --fail-if go with --once", HELP),
+    ("top --where 'util<10'", "--where goes with --once; in the console 'filter", HELP),
     ("top --once --where 'utl<1'", "hosts and GPUs have no field 'utl'", "did you mean util?"),
     ("export last --format cvs", "'cvs' is not one of", "did you mean csv?"),
-    ("export last --table ranks", "--table goes with --format csv", HELP),
     ("export last --format prometheus --listen 0.0.0.0:94", "not this machine's own", HELP),
     (
         "export last --format prometheus --listen x",
@@ -180,6 +181,25 @@ RUNS = [
         HELP,
     ),
     ("export last --format tensorboard", "--format tensorboard writes a folder", "export --help"),
+]
+WITHOUT_EFFECT = [
+    ("check --write-profile --no-prove", "cures that were proven: it goes without --no-prove"),
+    ("check --explain gpu --json", "--json goes without --explain"),
+    ("run -o job.sh train.py", "--output goes with --emit"),
+    ("run --slurm-login a train.py", "--slurm-login goes with --slurm"),
+    ("run --verify-sync 9 --no-watch train.py", "--verify-sync needs the hook"),
+    ("run --detach --notify bell train.py", "--notify goes without --detach"),
+    ("rerun last -d --notify bell", "--notify goes without --detach"),
+    ("top --fail-if 'util<10'", "--fail-if goes with --once"),
+    ("top --once --interval 5", "--interval goes without --once"),
+    ("top --json --theme dark", "--theme is of the console, which does not open here"),
+    ("attach --json --no-startup", "--startup is of the console"),
+    ("demo --headless --theme dark", "--theme is of the console"),
+    ("export last --table ranks", "--table goes with --format csv"),
+    ("export last --listen 127.0.0.1:9400", "--listen goes with --format prometheus"),
+    ("export last --interval 5", "--interval goes with --format prometheus"),
+    ("export last --format prometheus --interval 5", "--interval goes with --follow or --listen"),
+    ("doctor --python python3.12", "--python is about hosts: name them"),
 ]
 CONFIGURATIONS = [
     ("broken = ", "distconsole.toml: not TOML", "texts need quotes"),
@@ -215,6 +235,7 @@ LINES = {
     "other launchers": OTHER_LAUNCHERS,
     "hosts": HOSTS,
     "runs": RUNS,
+    "without effect": [(line, message, HELP) for line, message in WITHOUT_EFFECT],
 }
 
 

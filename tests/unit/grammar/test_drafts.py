@@ -55,6 +55,11 @@ def test_what_a_form_shows_and_takes_again_is_what_the_line_says(seed: int) -> N
     assert typed.given == shown
 
 
+def test_an_option_without_effect_that_an_older_launch_had_is_left_out() -> None:
+    older = ask.Run("x", output="f", slurm_login="a", detach=True, notify="bell")
+    assert draft_of(older).line() == "run --detach x"
+
+
 def test_every_option_of_run_is_a_field_with_a_kind_and_a_help() -> None:
     params = {str(param.name) for param in root.commands["run"].params}
     assert {each.name for each in launch_fields()} == params

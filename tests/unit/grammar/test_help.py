@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 
+import click
 import pytest
 
 from distconsole.grammar import VERBS, Vocabulary, complete_line, parse_args
+from distconsole.grammar.verbs import VERB_COMMANDS, root
 from distconsole.model import requests as ask
 from distconsole.model.options import HEADINGS, Heading, options_of
 from distconsole.model.verbs import VERBS as TABLE
@@ -43,6 +45,27 @@ def test_an_example_is_a_line_of_its_own_verb() -> None:
     for kind, verb in TABLE.items():
         for line in verb.examples:
             assert type(parse_args(shlex.split(line))) is kind, line
+
+
+NOT_DONE = (
+    "explain skip junit emit_hostfile write_profile env env_file pass_args hostfile cluster setup slurm emit "
+    "name only fail_if grep since exclude listen source"
+)
+"""Options without which something is not done, or not left out: no default is to be told."""
+
+
+def test_an_option_says_what_holds_without_it() -> None:
+    for command in (*VERB_COMMANDS, root):
+        context = click.Context(command)
+        for option in command.params:
+            if not isinstance(option, click.Option) or (
+                option.is_flag and not option.secondary_opts
+            ):
+                continue
+            record = option.get_help_record(context)
+            if record is not None:
+                told = "[default: " in record[1]
+                assert told or option.name in NOT_DONE.split(), record
 
 
 def test_the_first_page_has_every_verb_in_a_group() -> None:

@@ -137,7 +137,7 @@ def test_a_condition_that_means_nothing_is_told_with_its_place(line: str) -> Non
 
 
 def test_conditions_of_top_go_with_once() -> None:
-    with pytest.raises(UsageError, match="go with --once"):
+    with pytest.raises(UsageError, match="goes with --once"):
         parse_line("top --where 'util<10'")
     found = parse_line("top --once --where 'util<10' --fail-if 'strangers>0'")
     assert isinstance(found, ask.Top)

@@ -1,0 +1,125 @@
+"""Options that do nothing without another one, or beside it: who types one is told, and not left to believe in it.
+
+What changes nothing that is asked for is let be: ``--dry-run`` shows the plan of a whole line, whatever else stands in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
+
+import click
+from click.core import ParameterSource
+
+from distconsole.errors import UsageError
+from distconsole.model import requests as ask
+from distconsole.model.options import options_of
+from distconsole.model.verbs import Opens, verb_of
+
+
+class Effect(NamedTuple):
+    """When options have an effect.
+
+    Attributes:
+        options: Names of fields.
+        where: Whether they have one in a request.
+        says: What is said behind the option's name where they have none.
+    """
+
+    options: tuple[str, ...]
+    where: Callable[[Any], bool]
+    says: str
+
+
+CONSOLE = Effect(
+    ("theme", "startup"),
+    lambda request: verb_of(request).opens is not Opens.NEVER,
+    "is of the console, which does not open here",
+)
+NOTICE = Effect(
+    ("notify",),
+    lambda request: not request.detach,
+    "goes without --detach, which leaves nobody to tell it; attach RUN --notify does",
+)
+EFFECTS: Mapping[type, tuple[Effect, ...]] = {
+    ask.Check: (
+        Effect(
+            ("write_profile",),
+            lambda check: check.prove is not False,
+            "writes cures that were proven: it goes without --no-prove",
+        ),
+    ),
+    ask.Explain: (
+        Effect(
+            tuple(options_of(ask.Check)),
+            lambda _: False,
+            "goes without --explain, which says what a check is and stops",
+        ),
+    ),
+    ask.Run: (
+        Effect(("output",), lambda run: run.emit is not None, "goes with --emit"),
+        Effect(("slurm_login",), lambda run: run.slurm is not None, "goes with --slurm"),
+        Effect(
+            ("verify_sync",), lambda run: run.watch, "needs the hook: it goes without --no-watch"
+        ),
+        NOTICE,
+    ),
+    ask.Rerun: (NOTICE,),
+    ask.Top: (
+        CONSOLE,
+        Effect(
+            ("only", "fail_if"),
+            lambda top: top.once,
+            "goes with --once; in the console 'filter EXPR' does it live",
+        ),
+        Effect(("interval_seconds",), lambda top: not top.once, "goes without --once"),
+    ),
+    ask.Attach: (CONSOLE,),
+    ask.Demo: (CONSOLE,),
+    ask.Export: (
+        Effect(
+            ("table",),
+            lambda export: export.format is ask.ExportFormat.CSV,
+            f"goes with --format {ask.ExportFormat.CSV}",
+        ),
+        Effect(
+            ("listen", "interval_seconds"),
+            lambda export: export.format is ask.ExportFormat.PROMETHEUS,
+            f"goes with --format {ask.ExportFormat.PROMETHEUS}",
+        ),
+        Effect(
+            ("interval_seconds",), lambda export: export.goes_on, "goes with --follow or --listen"
+        ),
+    ),
+    ask.Doctor: (
+        Effect(
+            ("python", "setup"),
+            lambda doctor: doctor.where.names_hosts,
+            "is about hosts: name them, too, such as --hosts gpu1,gpu2",
+        ),
+    ),
+}
+
+
+def refuse_idle_options(request: ask.Request, context: click.Context) -> None:
+    """Raise UsageError if an option was typed that has no effect in ``request``; the configuration may have it."""
+    params = {param.name: param for param in context.command.params}
+    for name, says in _idle_options(request):
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            flag = max(params[name].opts, key=len)
+            error = UsageError(f"{flag} {says}", f"see '{context.command_path} --help'")
+            error.option = name
+            raise error
+
+
+def without_idle_options(request: ask.Run) -> ask.Run:
+    """Return ``request`` without the values that have no effect in it."""
+    defaults: dict[str, Any] = {each.name: each.default for each in fields(request)}
+    return replace(request, **{name: defaults[name] for name, _ in _idle_options(request)})
+
+
+def _idle_options(request: ask.Request) -> list[tuple[str, str]]:
+    """Return the options that have no effect in ``request``, each with what is said of it."""
+    effects = [each for each in EFFECTS.get(type(request), ()) if not each.where(request)]
+    return [(name, effect.says) for effect in effects for name in effect.options]
