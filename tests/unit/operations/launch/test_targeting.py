@@ -36,7 +36,7 @@ class FakeLink:
     def __init__(self, host: Host, number: int) -> None:
         self.host = host
         self.name = host.name
-        self.python = host.python or "/usr/bin/python3"
+        self.python = self.interpreter(host.python)
         self.address = ""
         self.hello = Hello(
             protocol=1,
@@ -62,6 +62,10 @@ class FakeLink:
                 ),
             ),
         )
+
+    def interpreter(self, python: str | None) -> str:
+        """Return its path; everybody's home is /home/u."""
+        return (python or "/usr/bin/python3").replace("~/", "/home/u/")
 
     def connect(self) -> None:
         """It is."""
@@ -201,6 +205,8 @@ def test_the_interpreter_of_the_command_is_that_of_its_ranks_alone(folder: Path)
     )
     assert launch.why == "the script uses torch.distributed: env:// ranks"
     assert mine.hosts["a"].python == "/mine"
+    home = launch_of("check -- '~/venv/bin/python' train.py", Host(HostName("a")))
+    assert home.hosts["a"].python == "/home/u/venv/bin/python"
 
 
 def test_code_to_be_synced_travels_with_the_question(folder: Path) -> None:
