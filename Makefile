@@ -14,7 +14,7 @@ SHELL := bash
 .DELETE_ON_ERROR:
 # What is compiled once is not compiled again by each worker and each run.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test campaign check docs bench screenshots gallery clean horovod system
+.PHONY: help demo test campaign check pages docs bench screenshots gallery clean horovod system
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -47,8 +47,10 @@ check: $(DONE)/dev ## Format, lint, types, layers
 	$(BIN)/mypy $(TYPED)
 	$(BIN)/lint-imports
 
-docs: $(DONE)/docs ## Build the documentation as a site: build/docs/index.html
+pages: $(DONE)/dev ## Write the pages of docs/reference that are made of the source
 	PYTHONPATH=tests $(BIN)/python -m suite.cli_page
+
+docs: $(DONE)/docs pages ## Build the documentation as a site: build/docs/index.html
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 bench: system $(DONE)/dev horovod ## Measure: the figures of docs/benchmarks.md
