@@ -10,19 +10,23 @@ from textual.pilot import Pilot
 
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
+from distconsole.runs.logs.levels import Level
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.prompt.input import Prompt
-from distconsole.tui.views.logs import LogsView
+from distconsole.tui.widgets.line_table import LineTable
+from distconsole.tui.widgets.log_sides import Counted
 from distconsole.tui.widgets.log_tail import LogTail
+from distconsole.tui.widgets.plot import Plot
 from fakes import scenes
 from fakes.stage import ATTACH, LARGE, SMALL, on_screen, read, screen_text, settled, staged, typed
 
 
 async def shown(app: ConsoleApp, pilot: Pilot[int]) -> list[str]:
-    """The lines of the view, when all are read."""
+    """The verdict and the panel of lines, when all are read."""
     await read(app, pilot)
-    height = app.query_one(LogsView).size.height
-    return screen_text(app).splitlines()[1 : 1 + height]
+    lines, panel = screen_text(app).splitlines(), app.query_one("#lines-panel").region
+    inside = [line[panel.x :].strip().strip("│") for line in lines[panel.y : panel.bottom]]
+    return [lines[1], *inside]
 
 
 async def test_what_several_ranks_say_is_one_line_and_each_keeps_its_order() -> None:
@@ -64,7 +68,7 @@ async def test_a_filter_shows_what_fits_and_nothing_else() -> None:
         await typed(app, stage, pilot, "view logs")
         for wanted, (there, gone) in FILTERS.items():
             await typed(app, stage, pilot, f"filter {wanted}")
-            text = "\n".join((await shown(app, pilot))[1:])
+            text = "\n".join((await shown(app, pilot))[2:])
             assert all(words in text for words in there), wanted
             assert not any(words in text for words in gone), wanted
             await typed(app, stage, pilot, "filter")
@@ -145,7 +149,7 @@ async def test_bars_are_one_living_line_a_rank_and_few_for_many() -> None:
         await typed(app, stage, pilot, "view logs")
         lines = await shown(app, pilot)
         assert sum("/100" in line for line in lines) == 2
-        assert "0 lines" in lines[0]
+        assert "NO LINES YET" in lines[0]
     app, stage = staged({ask.Attach: partial(bars, 64), ask.Top: tuple}, request=ATTACH)
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "view logs")
@@ -232,3 +236,31 @@ async def test_a_million_lines_later_the_first_ones_are_read_back() -> None:
         assert "line 31000 of many" in "\n".join(await shown(app, pilot))
         await pilot.press("w", "end")
         assert f"line {count - 1} of many" in "\n".join(await shown(app, pilot))
+
+
+async def test_a_rank_is_chosen_beside_the_lines_and_a_moment_above_them() -> None:
+    app, stage = staged({ask.Attach: scenes.talking, ask.Top: tuple}, request=ATTACH)
+    async with on_screen(app, stage, LARGE) as pilot:
+        await typed(app, stage, pilot, "view logs")
+        table: LineTable[Counted] = app.query_one("#log-ranks", LineTable)
+        said = [(str(row.name), sum(row.counts), row.counts[Level.ERROR]) for row in table.rows]
+        assert said[:3] == [
+            ("all", 30, 1),
+            ("▲ 2", 12, 1),
+            ("● 0", 6, 0),
+        ]  # what erred comes first
+        await typed(app, stage, pilot, "filter -epoch")
+        table.focus()
+        await pilot.press("down", "enter")
+        lines = await shown(app, pilot)
+        assert "filter 2 -epoch" in lines[1]
+        assert "rank 2 loss" in "".join(lines)
+        assert "rank 1 loss" not in "".join(lines)
+        await pilot.press("up", "enter")
+        await shown(app, pilot)
+        plot = app.query_one(Plot)
+        half = next(x for x in range(plot.size.width) if (plot.x_at(x) or 0) > 15)
+        await pilot.click(plot, offset=(half, 2))
+        row = app.query_one("#log-lines", LogTail).row_under_cursor()
+        assert row is not None
+        assert row.t == scenes.START + 20

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, RunListed
+from distconsole.model.run_summary import FirstFailure
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.views.compare import CompareView
 from distconsole.tui.views.runs import RunsView
@@ -46,9 +47,9 @@ async def test_runs_that_go_on_come_first_and_others_as_they_are_asked_for() -> 
         assert order(app) == ["001", "002", "000", "003"]
         await typed(app, stage, pilot, "filter state=failed or state=stopped")
         assert order(app) == ["002", "003"]
-        assert "4 runs, 1 going on, 1 failed; filter state=failed or state=stopped" in screen_text(
-            app
-        )
+        text = screen_text(app)
+        assert "Runs 2 of 4 ─" in text
+        assert "filter state=failed or state=stopped  by loss ▴" in text
         await typed(app, stage, pilot, "filter")
         await typed(app, stage, pilot, "group script")
         assert order(app) == ["train.py (2)", "001", "003", "other.py (2)", "002", "000"]
@@ -56,12 +57,62 @@ async def test_runs_that_go_on_come_first_and_others_as_they_are_asked_for() -> 
         assert "runs have no field 'nothing'" in screen_text(app)
 
 
+def long_runs() -> Iterator[Event]:
+    """Three runs whose ids differ in their ends alone; the oldest was faster, the newest failed."""
+    for number, event in enumerate(list(scenes.past_runs())[:3]):
+        assert isinstance(event, RunListed)
+        failed = FirstFailure(
+            rank=1,
+            host="node1",
+            exit_code=7,
+            error="ValueError: boom",
+            traceback="Traceback (most recent call last):\n  File train.py\nValueError: boom",
+        )
+        yield RunListed(
+            summary=replace(
+                event.summary,
+                run=f"pretraining-of-a-large-model-1121-00{number}",
+                state="failed" if number == 2 else "succeeded",
+                exit_code=7,
+                samples_s=1000.0 if number == 2 else 2000.0,
+                first_failure=failed if number == 2 else None,
+            )
+        )
+
+
+@pytest.mark.parametrize("size", [SMALL, LARGE], ids=str)
+async def test_a_run_is_told_from_others_and_says_how_it_ended_and_of_what(
+    size: tuple[int, int],
+) -> None:
+    app, stage = staged({ask.Runs: long_runs})
+    async with on_screen(app, stage, size) as pilot:
+        await typed(app, stage, pilot, "view runs")
+        text = screen_text(app)
+        for number in range(3):
+            assert f"1121-00{number}" in text
+        assert "✗ FAILED  pretraining-of-a-large-model-1121-002: rank 1 on node1: " in text
+        assert "cause    rank 1 on node1: ValueError: boom" in text
+        assert "failed after 1m01s, exit code 7" in text
+        assert ("File train.py" in text) == (size == LARGE)
+        assert "1000 samples/s (-50 % since" in text
+        await pilot.press("down")
+        assert "cause" not in screen_text(app)
+
+
+async def test_no_runs_say_what_to_type() -> None:
+    app, stage = staged({})
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "view runs")
+        assert "NO RUNS YET" in screen_text(app)
+        assert "type 'run SCRIPT', or 'demo'" in screen_text(app)
+
+
 async def test_a_heading_that_is_clicked_sorts_and_turns_round() -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage, LARGE) as pilot:
         await typed(app, stage, pilot, "view runs")
-        heading = screen_text(app).splitlines()[2]
-        at = heading.index("loss")
+        heading = screen_text(app).splitlines()[3]
+        at = heading.index("loss") - app.query_one("#runs-table").region.x
         await pilot.click("#runs-table", offset=(at, 0))
         assert order(app) == ["003", "000", "002", "001"]
         await pilot.click("#runs-table", offset=(at, 0))

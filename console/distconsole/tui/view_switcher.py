@@ -84,7 +84,9 @@ class ViewSwitcher(ContentSwitcher):
             self._form.leave()
 
     def first_focusable(self) -> Widget | None:
-        """Return what takes the keys inside the view: at best a table with rows."""
+        """Return what takes the keys inside the view: at best a table with rows; of the logs the lines."""
+        if self.view == "logs":
+            return self.query_one(LogsView).tail
         inside = self.shown.walk_children(Widget, with_self=True)
         usable = [node for node in inside if node.focusable and node.display]
         tables = [node for node in usable if isinstance(node, LineTable)]

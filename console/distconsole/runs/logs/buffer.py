@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from distconsole.model.decoding import threadsafe
 from distconsole.model.run_events import LogLine
+from distconsole.runs.logs.counts import LogCounts
 from distconsole.runs.logs.levels import Level, LevelWatch
 from distconsole.runs.logs.spill import SpilledList
 
@@ -94,7 +95,10 @@ class LogBuffer(SpilledList[BufferedLine]):
         self._encoder = LogEncoder()
         self.speakers = self._encoder.speakers
         """Who printed, by number; it only grows."""
+        self.counts = LogCounts()
 
     def add(self, event: LogLine) -> None:
         """Keep a line; transient ones are not for keeping."""
-        self.append(self._encoder.take(event))
+        line = self._encoder.take(event)
+        self.append(line)
+        self.counts.add(line.t, line.speaker, line.level)

@@ -88,7 +88,7 @@ def parse_filter(text: str, now: float) -> LogFilter:
     """
     given: dict[str, Any] = {"text": text.strip()}
     rest = text.strip()
-    found = re.search(r"(?:^|\s)/(.+)/(?=\s|$)", rest)
+    found = _PATTERN.search(rest)
     if found:
         given["pattern"] = parse_pattern(found[1])
         rest = f"{rest[: found.start()]} {rest[found.end() :]}"
@@ -111,6 +111,17 @@ def parse_filter(text: str, now: float) -> LogFilter:
         else:
             words.append(word)
     return LogFilter(words=tuple(words), without=tuple(without), **given)
+
+
+_PATTERN = re.compile(r"(?:^|\s)/(.+)/(?=\s|$)")
+
+
+def exchange_word(text: str, kind: re.Pattern[str], word: str) -> str:
+    """Return the filter ``text`` with ``word`` in the place of all that are of a ``kind``; a regular expression stays."""
+    found = _PATTERN.search(text)
+    rest, pattern = _PATTERN.sub("", text), found[0].strip() if found else ""
+    kept = [each for each in rest.split() if not kind.fullmatch(each)]
+    return " ".join(filter(None, [word, *kept, pattern]))
 
 
 def parse_pattern(text: str) -> re.Pattern[str]:

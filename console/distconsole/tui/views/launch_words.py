@@ -20,7 +20,7 @@ from distconsole.tui.launch_form.model import Trouble
 from distconsole.tui.launch_form.plan_preview import PlanPreview
 from distconsole.tui.terminal.sanitize import one_line
 from distconsole.tui.view_models.hosts import LoadModel
-from distconsole.tui.views.runs import STATE_STYLES
+from distconsole.tui.view_models.runs import state_text
 
 BUSY_PERCENT = 5.0
 BUSY_SHARE = 0.05
@@ -129,11 +129,6 @@ HOST_COLUMNS: list[Column[HostChoice]] = [
 ]
 
 
-def _outcome(row: LaunchKept) -> Text:
-    words, style = STATE_STYLES.get(row.summary.state, (row.summary.state, ""))
-    return Text(words, style=style)
-
-
 def _what(row: LaunchKept) -> Text:
     request = row.request
     words = Text(one_line(request.script.rpartition("/")[2] or request.script))
@@ -152,7 +147,7 @@ def _start_text(row: LaunchKept) -> str:
 
 
 LAUNCH_COLUMNS: list[Column[LaunchKept]] = [
-    Column("ended", 11, _outcome),
+    Column("ended", 11, lambda row: state_text(row.summary)),
     Column("when", 11, _start_text, 1),
     Column("name", 10, lambda row: one_line(row.summary.name), 4),
     Column("launcher", 8, lambda row: row.summary.launcher, 3),

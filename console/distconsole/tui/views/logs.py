@@ -4,29 +4,41 @@ from __future__ import annotations
 
 import re
 import time
+from dataclasses import replace
 
 from rich.text import Text
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
-from textual.containers import Vertical
+from textual.containers import Horizontal, Vertical
 
 from distconsole.errors import ConsoleError
 from distconsole.model.run_events import LogLine
-from distconsole.model.time_text import clock_text, span_seconds, time_of_day
+from distconsole.model.time_text import is_time, span_seconds, time_of_day
 from distconsole.runs.logs.buffer import LogEncoder
-from distconsole.runs.logs.filter import LogFilter, parse_filter, parse_pattern
+from distconsole.runs.logs.counts import Pace
+from distconsole.runs.logs.filter import LogFilter, exchange_word, parse_filter, parse_pattern
 from distconsole.runs.logs.rows import LogRows
+from distconsole.text.tables import count_text, shorten_middle
 from distconsole.tui.replaying import ReplayTask
 from distconsole.tui.tasks import RequestTask
-from distconsole.tui.widgets.lines import Line, Words
+from distconsole.tui.view_models.logs import Reading, missing_text, rate_plot, reading_verdict
+from distconsole.tui.widgets.line_table import NONE_MATCH
+from distconsole.tui.widgets.lines import Verdict, Words
 from distconsole.tui.widgets.log_line import LineStyle, bars_text, colours_on
+from distconsole.tui.widgets.log_sides import LogSides
 from distconsole.tui.widgets.log_tail import LogTail
+from distconsole.tui.widgets.panel import Panel
+from distconsole.tui.widgets.plots import MOST_ROWS, PlotPanel
 
 TURN_SECONDS, PAUSE_SECONDS = 0.01, 0.002
 """Rows are made for so long at once, and go on after such a pause, in which keys get their turn."""
 
 SHOWING_SECONDS = 0.25
 """Rows that are made in such turns are shown at most this often, unless somebody waits for a line."""
+
+TITLE_CELLS = 32
+SIDES_CELLS = 120
+"""Cells of a view that has room for panels beside the lines."""
 
 WHATS = {
     "error": "the next error",
@@ -49,13 +61,17 @@ class LogsView(Vertical):
     """All lines of the run, or those that a filter lets through."""
 
     DEFAULT_CSS = """
-    LogsView > #logs-line { color: $text-muted; }
-    LogsView > #log-lines { height: 1fr; }
-    LogsView > #log-bars { height: auto; max-height: 8; border-top: solid $panel; }
+    LogsView > #logs-row { height: 1fr; }
+    LogsView #lines-panel { width: 1fr; height: 100%; }
+    LogsView #log-lines { height: 1fr; }
+    LogsView #log-bars { height: auto; max-height: 8; border-top: solid $panel; }
     """
 
     _shown_task: RequestTask | None = None
     _rows: LogRows | None = None
+    _pace = Pace()
+    _over = False
+    _missing = ""
     _filter = LogFilter()
     _fold = True
     _digits = False
@@ -74,9 +90,13 @@ class LogsView(Vertical):
     """Whether rows are made in turns."""
 
     def compose(self) -> ComposeResult:
-        yield Line("no run yet: type 'run SCRIPT', or 'demo'", id="logs-line")
-        yield LogTail(id="log-lines")
-        yield Words(id="log-bars")
+        yield Verdict("no run yet: type 'run SCRIPT', or 'demo'", id="logs-line")
+        yield PlotPanel(keys="a at a time · click goes there", id="lines-plot")
+        with Horizontal(id="logs-row"):
+            yield LogSides(id="log-sides")
+            with Panel("Lines", id="lines-panel"):
+                yield LogTail(id="log-lines")
+                yield Words(id="log-bars")
 
     @property
     def tail(self) -> LogTail:
@@ -151,18 +171,26 @@ class LogsView(Vertical):
 
     def draw(self, task: RequestTask) -> None:
         if task is not self._shown_task:
-            self._shown_task = task
+            self._shown_task, self._pace = task, Pace()
             self._begin_again(keep_place=False)
         if task.jumps != self._jumps:
             self._jumps, self.tail.follows = task.jumps, True
         self.tail.space_pages = not isinstance(task, ReplayTask)
         with task.lock:
             progress = list(task.run.progress.values())
-            world = task.run.world
+            world, until = task.run.world, task.run.until(task.unix())
+            self._over = task.run.end is not None
+            self._missing = missing_text(task.run.findings)
+        self._pace.look(until, task.log_buffer.counts)
         self.tail.times = self.size.width >= 100 if self._times is None else self._times
         self._advance()
         self._show(world)
         self._show_bars(progress, world)
+        self._show_counts(task, until)
+
+    def on_resize(self) -> None:
+        if self._shown_task is not None:
+            self.draw(self._shown_task)  # what there is room for is another
 
     @on(LogTail.Moved)
     def say_where(self) -> None:
@@ -272,9 +300,9 @@ class LogsView(Vertical):
         self.app.copy_to_clipboard(line.text)
 
     def _go_to_time(self, text: str) -> None:
-        rows, task = self._rows, self._shown_task
+        rows = self._rows
         first = rows.row(0) if rows is not None else None
-        if rows is None or first is None or task is None:
+        if rows is None or first is None:
             raise ConsoleError("there are no lines yet", "run SCRIPT, or attach RUN")
         t = time_of_day(text, self._now())
         if t is None:
@@ -283,6 +311,19 @@ class LogsView(Vertical):
                 raise ConsoleError(f"{text!r} is not a time", "lines at 14:05:10, or lines at 90s")
             t = first.t + seconds
         self.tail.go_to(rows.row_at(t))
+
+    def on_click(self, event: events.Click) -> None:
+        """Go to the moment of the plot that is clicked."""
+        plot = self.query_one("#lines-plot", PlotPanel).plot
+        rows, task = self._rows, self._shown_task
+        place = event.get_content_offset(plot)
+        x = plot.x_at(place.x) if place is not None else None
+        if x is not None and rows is not None and task is not None:
+            self.tail.go_to(rows.row_at(task.log_buffer.counts.first + x))
+
+    @on(LogSides.Chosen)
+    def choose(self, event: LogSides.Chosen) -> None:
+        self.filter(exchange_word(self._filter.text, event.kind, event.word))
 
     def _now(self) -> float:
         """The run's newest time: what is read may be long over."""
@@ -298,44 +339,58 @@ class LogsView(Vertical):
         bars = self.query_one("#log-bars", Words)
         room = max(1, min(8, self.size.height // 4))
         colours = colours_on(dark=self.app.current_theme.dark, plain=self.app.native_ansi_color)
-        style = LineStyle(self.size.width, colours=colours)
+        style = LineStyle(self.tail.cells, colours=colours)
         texts = bars_text(progress, room, world, style)
         bars.show(Text("\n", no_wrap=True, overflow="ellipsis").join(texts))
         bars.display = bool(texts)
+
+    def _show_counts(self, task: RequestTask, until: float) -> None:
+        """Show beside and above the lines how many there are, where there is room."""
+        book, panel = task.log_buffer, self.query_one("#lines-plot", PlotPanel)
+        framed, sides = self.query_one("#lines-panel", Panel).framed, self.query_one(LogSides)
+        sides.display = framed and self.size.width >= SIDES_CELLS
+        if sides.display:
+            sides.show(book, self._filter)
+        bins = book.counts.bins
+        panel.display = framed and bool(bins.lines)
+        if not panel.display:
+            return
+        panel.styles.height = 2 + max(5, min(MOST_ROWS, self.size.height // 6))
+        passed = until - book.counts.first
+        # The newest bin goes on.
+        whole = max(1, int(passed / bins.seconds)) if is_time(passed) else len(bins.lines)
+        whole = len(bins.lines) if self._over else whole
+        said = "" if self._over else f"{self._pace.lines_s:,.0f} lines/s"
+        drawn = panel.plot.data
+        key = f"{task.number} {len(book) if self._over else ''}"
+        step = max(1.0, panel.plot.x_dot)
+        if drawn is not None and drawn.key == key and whole * bins.seconds < drawn.newest + step:
+            panel.show(replace(drawn, said=((said, ""),) if said else ()))
+        else:
+            panel.show(rate_plot(book.counts, whole, said, key))
 
     def _say(self) -> None:
         rows, task, tail = self._rows, self._shown_task, self.tail
         if rows is None or task is None:
             return
         count = len(task.log_buffer)
-        then = "" if tail.limit is None else f", {tail.count:,} of {len(rows):,} rows by then"
-        parts = [f"{task.run.name}: {count:,} lines{then}"]
-        if self._filter:
-            parts.append(f"filter {self._filter.text!r} shows {rows.lines:,}")
-        if self._pattern is not None:
-            parts.append(self._found_words(rows))
-        parts += self._whole_words(rows, count)
-        if task.log_buffer.failure:
-            parts.append(f"older ones are gone: {task.log_buffer.failure}")
-        if not tail.follows:
-            row = tail.row_under_cursor()
-            when = f"at {clock_text(row.t, tenths=True)}, " if row is not None else ""
-            parts.append(f"{when}End follows again")
-        if self._filter:
-            parts.append("'filter' alone shows all")
-        self.query_one("#logs-line", Line).show(", ".join(parts))
-
-    def _whole_words(self, rows: LogRows, count: int) -> list[str]:
-        parts = []
-        if not self._fold:
-            parts.append("not folded")
-        elif self._digits:
-            parts.append("digits folded")
-        if rows.lines and rows.taken < count:
-            parts.append(f"{100 * rows.taken // count} % read")
-        if errors := rows.errors.count:
-            parts.append(f"{errors:,} error{'s' if errors > 1 else ''}")
-        return parts
+        lines = f"{rows.lines:,} of {count:,} lines" if self._filter else count_text(count, "line")
+        past = None if tail.limit is None else tail.count
+        row = None if tail.follows else tail.row_under_cursor()
+        reading = Reading(rows, self._pace, lines, self._over, past, row, self._missing)
+        self.query_one("#logs-line", Verdict).say(*reading_verdict(reading))
+        panel = self.query_one("#lines-panel", Panel)
+        tail.empty = NONE_MATCH if self._filter and count else ""
+        state = [self._found_words(rows)] if self._pattern is not None else []
+        if self._filter or panel.framed:
+            state.append(f"filter {self._filter.text or 'none'}")
+        state.append("digits folded" if self._digits else "folded" if self._fold else "not folded")
+        if tail.wraps or panel.framed:
+            state.append(f"wrap {'on' if tail.wraps else 'off'}")
+        state.append("following ●" if tail.follows else "End follows")
+        alone = " · 'filter' alone shows all" if self._filter else ""
+        title = shorten_middle(task.run.run or task.run.name, TITLE_CELLS)
+        panel.entitle(title, " · ".join(state), legend=f"{lines}{alone} · / find")
 
     def _found_words(self, rows: LogRows) -> str:
         found = rows.found

@@ -202,7 +202,7 @@ SORT_KEYS: dict[str, Callable[[RankRow], tuple[float, ...]]] = {
 
 def mark_of(row: RankRow) -> tuple[str, str]:
     if row.trouble == len(MARKS) - 1 and row.view.state is RankState.EXITED:
-        return ("", "") if row.view.exit_code else ("✓", "faint")
+        return ("✗", "bad") if row.view.exit_code else ("✓", "faint")
     return MARKS[row.trouble]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ import msgspec
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
+from textual.containers import Horizontal, Vertical
 from textual.message import Message
 
 from distconsole.errors import ConsoleError
@@ -19,23 +19,29 @@ from distconsole.model.run_summary import RunSummary
 from distconsole.model.time_text import date_text, duration_text
 from distconsole.runs.conditions.summary_fields import summary_fields
 from distconsole.runs.summary import seen_in
-from distconsole.text.tables import Column
+from distconsole.text.tables import Column, shorten_middle
 from distconsole.tui.tasks import RequestTask
+from distconsole.tui.view_models.runs import (
+    NO_RUNS,
+    counts_text,
+    metrics_text,
+    run_details,
+    run_tiles,
+    runs_verdict,
+    state_text,
+)
 from distconsole.tui.views.row_order import OrderedView
 from distconsole.tui.widgets.line_table import LineTable
-from distconsole.tui.widgets.lines import Line
+from distconsole.tui.widgets.lines import Verdict, Words
+from distconsole.tui.widgets.panel import Panel
+from distconsole.tui.widgets.tiles import Tiles
 
 SHOWN_METRICS = 4
 RUN_FIELDS = summary_fields()
-
-STATE_STYLES = {
-    "running": ("● running", "good"),
-    "succeeded": ("✓ succeeded", "faint"),
-    "failed": ("✗ failed", "bad"),
-    "stopped": ("■ stopped", "warn"),
-    "unknown": ("? unknown", "note"),
-    "unreadable": ("! unreadable", "warn"),
-}
+BESIDE_CELLS, BELOW_LINES = 130, 18
+"""A view of so many cells has room for the chosen run beside the list, one of so many lines below it."""
+TITLE_CELLS = 40
+KEYS_OF_LIST = "s sort · f filter · g group · m mark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +53,11 @@ class RunRow:
     head: str = ""
 
 
-def _state(run: RunSummary) -> Text:
-    words, style = STATE_STYLES.get(run.state, (run.state, ""))
-    return Text(words, style=style)
-
-
 def _outcome(run: RunSummary) -> Text:
     """What there is to say in the end: the error, or the last metrics, accuracy and loss first."""
     if run.first_failure is not None:
         return Text(run.first_failure.short_blame, style="bad")
-    first_names = [name for name in run.metrics if "acc" in name] + ["loss"]
-    names = [name for name in dict.fromkeys((*first_names, *run.metrics)) if name in run.metrics]
-    return Text(", ".join(f"{name} {run.metrics[name]:.4g}" for name in names[:SHOWN_METRICS]))
+    return Text(metrics_text(run, SHOWN_METRICS))
 
 
 def _short(value: float | None) -> str:
@@ -68,8 +67,7 @@ def _short(value: float | None) -> str:
 def _run_cell(row: RunRow) -> Text:
     if row.head:
         return Text(row.head, style="strong")
-    text = Text(f"{row.mark or ' '} ", style="accent")
-    return text.append(row.run.run, style="accent" if row.mark else "")
+    return Text(f"{row.mark or ' '} {row.run.run}", style="accent" if row.mark else "")
 
 
 def _row_column(column: Column[RunSummary]) -> Column[RunRow]:
@@ -78,8 +76,8 @@ def _row_column(column: Column[RunSummary]) -> Column[RunRow]:
 
 FIGURES: list[Column[RunSummary]] = [
     Column("name", 14, lambda run: run.name, 5, sort="name"),
-    Column("state", 11, _state, sort="state"),
-    Column("started", 16, lambda run: date_text(run.started), 2, sort="age"),
+    Column("state", 11, state_text, sort="state"),
+    Column("started", 11, lambda run: date_text(run.started, "%m-%d %H:%M"), 2, sort="age"),
     Column("time", 7, lambda run: duration_text(run.seconds), 0, True, "seconds"),
     Column("ranks", 5, lambda run: str(run.world_size), 4, True, "ranks"),
     Column("hosts", 5, lambda run: str(len(run.hosts)), 6, True, "hosts"),
@@ -89,18 +87,27 @@ FIGURES: list[Column[RunSummary]] = [
     Column("loss", 9, lambda run: _short(run.metrics.get("loss")), 3, True, "loss"),
     Column("best", 9, lambda run: _short(run.best.get("loss")), 5, True, "loss.best"),
     Column("script", 16, lambda run: run.script.rpartition("/")[2], 7, sort="script"),
-    Column("outcome", 34, _outcome, 1, sort="error"),
+    Column("outcome", 28, _outcome, 1, sort="error"),
 ]
 RUN_COLUMNS: list[Column[RunRow]] = [
-    Column("  run", 24, _run_cell, sort="run"),
+    Column("  run", 24, _run_cell, sort="run", middle=True),
     *map(_row_column, FIGURES),
 ]
 
 
 class RunsView(OrderedView[RunSummary]):
     DEFAULT_CSS = """
-    RunsView > #runs-line { color: $text-muted; }
-    RunsView > #runs-table { height: 1fr; }
+    RunsView > #runs-row { height: 1fr; }
+    RunsView #runs-panel { width: 5fr; height: 100%; }
+    RunsView #runs-table { height: 1fr; }
+    RunsView #run-side { width: 3fr; height: 100%; }
+    RunsView #run-panel { height: 1fr; }
+    RunsView #run-details { height: 1fr; }
+    RunsView.-below > #runs-row { layout: vertical; }
+    RunsView.-below #runs-panel { width: 1fr; height: 1fr; }
+    RunsView.-below #run-side { width: 1fr; height: auto; }
+    RunsView.-below #run-tiles { display: none; }
+    RunsView.-below #run-panel { height: auto; }
     """
 
     @dataclass
@@ -109,6 +116,7 @@ class RunsView(OrderedView[RunSummary]):
         over: bool
 
     _drawn: object = None
+    _runs: Sequence[RunSummary] = ()
 
     def __init__(self, id: str) -> None:  # noqa: A002
         super().__init__(RUN_FIELDS, id)
@@ -116,13 +124,19 @@ class RunsView(OrderedView[RunSummary]):
         """Runs to be compared, in the order in which they were marked."""
 
     def compose(self) -> ComposeResult:
-        yield Line("looking…", id="runs-line")
-        yield LineTable(
-            RUN_COLUMNS,
-            same=lambda row: (row.head, row.run.run),
-            empty="no runs yet: type 'run SCRIPT', or 'demo'",
-            id="runs-table",
-        )
+        yield Verdict("looking…", id="runs-line")
+        with Horizontal(id="runs-row"):
+            with Panel("Runs", keys=KEYS_OF_LIST, legend="Enter shows one", id="runs-panel"):
+                yield LineTable(
+                    RUN_COLUMNS,
+                    same=lambda row: (row.head, row.run.run),
+                    empty=NO_RUNS,
+                    id="runs-table",
+                )
+            with Vertical(id="run-side"):
+                yield Tiles(3, id="run-tiles")
+                with Panel(keys="R again · r report", id="run-panel"):
+                    yield Words(id="run-details")
 
     @property
     def table(self) -> LineTable[RunRow]:
@@ -182,24 +196,47 @@ class RunsView(OrderedView[RunSummary]):
             if name:
                 rows.append(RunRow(members[0], head=f"{name} ({len(members)})"))
             rows += [RunRow(run, marks.get(run.run, "")) for run in members]
+        self._runs = runs
         self.table.show(rows)
-        self.query_one("#runs-line", Line).show(self._words(runs, len(shown), done=done))
+        self._entitle(runs, len(shown), done=done)
+        self._show_chosen()
 
-    def _words(self, runs: Sequence[RunSummary], shown: int, *, done: bool) -> str:
-        if not runs:
-            return "no runs"
-        states = Counter(run.state for run in runs)
-        going = f", {states['running']} going on" if states["running"] else ""
-        line = f"{len(runs):,} runs{going}, {states['failed']:,} failed"
-        if not done:
-            line += ", reading more…"
-        if self.order.words:
-            left = f", {shown:,} shown" if self.order.condition is not None else ""
-            line += f"; {self.order.words}{left}"
+    def on_resize(self) -> None:
+        size = self.size
+        self.set_class(size.width < BESIDE_CELLS, "-below")
+        self._show_chosen()
+
+    @on(LineTable.Moved)
+    def _show_chosen(self) -> None:
+        """Show the run under the cursor beside the list or below it, where there is room."""
+        row, size = self.table.row_under_cursor(), self.size
+        side = self.query_one("#run-side")
+        below = self.has_class("-below")
+        side.display = row is not None and not (below and size.height < BELOW_LINES)
+        if row is None or not side.display:
+            return
+        details = run_details(row.run, self._runs)
+        words = self.query_one("#run-details", Words)
+        words.styles.height = max(5, size.height // 3) if below else None
+        words.show(details)
+        state = state_text(row.run)
+        self.query_one("#run-panel", Panel).entitle(
+            shorten_middle(row.run.run, TITLE_CELLS), state.plain
+        )
+        if not below:
+            self.query_one("#run-tiles", Tiles).show(run_tiles(row.run, self._runs))
+
+    def _entitle(self, runs: Sequence[RunSummary], shown: int, *, done: bool) -> None:
+        self.query_one("#runs-line", Verdict).say(*runs_verdict(runs, done=done))
+        state = [] if done else ["reading more…"]
         if self.marked:
             more = "c compares them" if len(self.marked) > 1 else "m marks another"
-            return f"{line}; {len(self.marked)} marked: {more}"
-        return f"{line}; Escape, Enter or a double click shows one"
+            state.append(f"{len(self.marked)} marked: {more}")
+        if self.order.words:
+            state.append(self.order.words)
+        said = " · ".join(state) or counts_text(runs)
+        some = f"{shown:,} of {len(runs):,}" if shown != len(runs) else f"{shown:,}"
+        self.query_one("#runs-panel", Panel).entitle(f"Runs {some}", said)
 
 
 def _refresh(run: RunSummary | None, task: RequestTask) -> RunSummary:

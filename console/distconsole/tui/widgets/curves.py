@@ -47,6 +47,7 @@ class PlotData:
         smooth: Whether the line is the mean over neighbours, with the band behind it.
         legend: What the line and the band are.
         key: Tells it from others with the same title, such as those of another run.
+        marks: Where on the axis of x something bad was.
     """
 
     title: str
@@ -58,6 +59,7 @@ class PlotData:
     smooth: bool = False
     legend: str = ""
     key: str = ""
+    marks: Sequence[float] = ()
 
     @property
     def newest(self) -> float:

@@ -21,10 +21,10 @@ from distconsole.runs.logs.slices import CUT_MARK
 from distconsole.text.progress import Bar, alike
 
 SHAPES = "●■▲◆▼"
-COLOURS_ON_DARK = ("#56b4e9", "#e69f00", "#2bb58a", "#f0e442", "#e08a5a", "#cc79a7")
-COLOURS_ON_LIGHT = ("#00507e", "#6e4700", "#005a42", "#575200", "#8a3a00", "#7d3560")
-"""After Okabe and Ito, told apart by colour-blind people; five shapes and six colours make thirty ranks."""
-COLOURS_OF_TERMINAL = ("cyan", "yellow", "green", "magenta", "blue", "red")
+COLOURS_ON_DARK = ("#56b4e9", "#ee9cca", "#4fcabb", "#bda2f4", "#d6c6b4", "#8eaaf8")
+COLOURS_ON_LIGHT = ("#00507e", "#8a2466", "#005a52", "#5a2fa0", "#5a4c3c", "#2b3f9e")
+"""No green, amber or red, which are verdicts; five shapes and six colours make thirty ranks."""
+COLOURS_OF_TERMINAL = ("cyan", "magenta", "blue", "bright_cyan", "bright_magenta", "white")
 """Where there are no others."""
 
 ABOVE = "◇"

@@ -64,6 +64,8 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
     limit: int | None = None
     """Rows from there on are not shown yet: they are of later than the time that is looked at."""
     space_pages = True
+    empty = ""
+    """What is said where there are no rows."""
     cursor = 0
     """The row that the reader is at."""
     _places: Sequence[tuple[int, int]] = ()
@@ -278,6 +280,8 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
 
     def make_line(self, y: int) -> Strip:
         if y >= len(self._places):
+            if self.empty and not y:
+                return self.strip(Text(f"  {self.empty}", "faint", end=""))
             return Strip.blank(self.cells, self.rich_style)
         row, part = self._places[y]
         parts = self._parts(row)

@@ -41,8 +41,8 @@ DASH_DOTS = 8
 """Columns of dots of a dash and the gap after it."""
 ON_AXIS = 0.1
 """A value less than this part of a row above the foot lies on the axis."""
-BROKEN, ABOVE, BELOW, SHADE = "!", "▲", "▼", "░"
-"""Marks instead of dots: no number, what lies beyond the scale; and the band."""
+BROKEN, MARKED, ABOVE, BELOW, SHADE = "!", "✗", "▲", "▼", "░"
+"""Marks instead of dots: no number, something bad, what lies beyond the scale; and the band."""
 CURVE, BAND, GRID, LABEL = "curve", "band", "frame", "faint"
 
 
@@ -76,6 +76,11 @@ class Plot(LineWidget):
     @property
     def _columns(self) -> int:
         return max(0, self.content_size.width - self._labels - 2)
+
+    def x_at(self, cell: int) -> float | None:
+        """Return the x that ``cell`` of a line stands for; None where the axis is not."""
+        column = cell - self._labels - 2
+        return self._first + 2 * column * self.x_dot if 0 <= column <= self._axis_end else None
 
     def make_lines(self) -> list[Strip]:
         rows = max(0, self.content_size.height - AXIS_ROWS)
@@ -130,6 +135,8 @@ class Plot(LineWidget):
         self._axis_end = int((self._end - self._first) * scale) // 2
         for curve in curves:
             self._draw_curve(curve, scale, rows, smooth=data.smooth)
+        marked = {int((x - self._first) * scale) // 2 for x in data.marks}
+        self._mark(marked, rows - 1, MARKED, "bad")
 
     def _take_scale(self, data: PlotData, curves: Sequence[Curve], rows: int) -> None:
         ranges = [usual_range(curve.lows, curve.highs) for curve in curves]

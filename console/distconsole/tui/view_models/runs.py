@@ -1,0 +1,148 @@
+"""What is said of past and present runs: how the newest went, and of one what it was and how it ended."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from rich.text import Text
+
+from distconsole.formats.figures import first_of, number_text
+from distconsole.model.run_summary import RunSummary
+from distconsole.model.time_text import date_text, duration_text
+from distconsole.text.tables import count_text
+from distconsole.tui.view_models.check import SEVERITY_MARKS
+from distconsole.tui.widgets.tiles import TileData
+
+STATE_STYLES = {
+    "running": ("●", "good"),
+    "succeeded": ("✓", "faint"),
+    "failed": ("✗", "bad"),
+    "stopped": ("■", "warn"),
+    "unknown": ("?", "note"),
+    "unreadable": ("!", "warn"),
+}
+VERDICT_STYLES = {"succeeded": "good", "unreadable": "warn"}
+"""Of the newest run alone: in a list what went well stays in the background."""
+NO_RUNS = "no runs yet: type 'run SCRIPT', or 'demo'"
+LAST_RUNS = 8
+MOST_METRICS, MOST_HOSTS, MOST_FINDINGS = 6, 8, 3
+LABEL_CELLS = 9
+
+
+def state_text(run: RunSummary) -> Text:
+    mark, style = STATE_STYLES.get(run.state, ("", ""))
+    return Text(f"{mark} {run.state}".lstrip(), style)
+
+
+def metric_names(run: RunSummary) -> list[str]:
+    """Return the names of its metrics, accuracies and the loss first."""
+    first = [name for name in run.metrics if "acc" in name] + ["loss"]
+    return [name for name in dict.fromkeys((*first, *run.metrics)) if name in run.metrics]
+
+
+def metrics_text(run: RunSummary, most: int) -> str:
+    return ", ".join(f"{name} {run.metrics[name]:.4g}" for name in metric_names(run)[:most])
+
+
+def runs_verdict(runs: Sequence[RunSummary], *, done: bool) -> tuple[str, str, str]:
+    """Return tone, mark and words of the first of ``runs``: one that goes on, else the newest."""
+    if not runs:
+        return "note", "…", "NO RUNS YET" if done else "READING"
+    newest = runs[0]
+    mark, style = STATE_STYLES.get(newest.state, ("?", "note"))
+    failure = newest.first_failure
+    how = failure.short_blame if failure is not None else figures_text(newest)
+    words = f"{newest.state.upper()}  {newest.run}{': ' if how else ''}{how}"
+    return VERDICT_STYLES.get(newest.state, style), mark, words
+
+
+def figures_text(run: RunSummary) -> str:
+    """Return how far a run came and how fast."""
+    return ", ".join(
+        [
+            *([count_text(run.steps, "step")] if run.steps else ()),
+            *([f"{number_text(run.samples_s)} samples/s"] if run.samples_s else ()),
+            *([f"slowest rank x{run.step_ms_spread:.2f}"] if run.step_ms_spread else ()),
+            *([count_text(run.restarts, "restart")] if run.restarts else ()),
+        ]
+    )
+
+
+def counts_text(runs: Sequence[RunSummary]) -> str:
+    """Return how many runs go on and how many ended how, but for those that succeeded."""
+    states = Counter(run.state for run in runs)
+    return ", ".join(
+        f"{states[state]:,} {state}"
+        for state in STATE_STYLES
+        if states[state] and state != "succeeded"
+    )
+
+
+def alike(run: RunSummary, runs: Sequence[RunSummary]) -> list[RunSummary]:
+    """Return the last of ``runs`` with the name of ``run`` up to that one, the oldest first."""
+    same = [each for each in runs if each.name == run.name and each.started <= run.started]
+    return sorted(same, key=lambda each: each.started)[-LAST_RUNS:]
+
+
+def change_text(run: RunSummary, runs: Sequence[RunSummary]) -> tuple[str, str]:
+    """Return by how much ``run`` is faster than the last one of its name, and which that is; nothing if not known."""
+    before = [each for each in alike(run, runs) if each.run != run.run and each.samples_s]
+    if not run.samples_s or not before:
+        return "", ""
+    share = run.samples_s / (before[-1].samples_s or 1.0) - 1
+    return f"{100 * share:+.0f} %", before[-1].run
+
+
+def run_tiles(run: RunSummary, runs: Sequence[RunSummary]) -> list[TileData]:
+    """Return the last figures of ``run``, with those of earlier ``runs`` of its name behind them."""
+    same, (change, _) = alike(run, runs), change_text(run, runs)
+    names = metric_names(run)
+    name = names[0] if names else "loss"
+    metric = run.metrics.get(name)
+    values = [each.metrics.get(name) for each in same]
+    best = f"best {run.best[name]:.4g}" if name in run.best else ""
+    rates = [each.samples_s for each in same]
+    rank = f"x{run.step_ms_spread:.2f} slowest" if run.step_ms_spread else ""
+    return [
+        TileData(
+            "samples/s", number_text(run.samples_s) or "–", "strong", rates, [(change, "note")]
+        ),
+        TileData(
+            name, "–" if metric is None else f"{metric:.4g}", "strong", values, [(best, "note")]
+        ),
+        TileData("steps", f"{run.steps:,}" if run.steps else "–", "strong", (), [(rank, "note")]),
+    ]
+
+
+def run_details(run: RunSummary, runs: Sequence[RunSummary]) -> Text:
+    """Return what a run was, how it ended and of what, and its last figures; the most needed first."""
+    failure = run.first_failure
+    lines: list[tuple[str, str, str]] = []
+    if failure is not None:
+        lines.append(("cause", failure.short_blame, "bad"))
+    code = "" if run.exit_code is None else f", exit code {run.exit_code}"
+    lasted = f" after {duration_text(run.seconds)}" if run.seconds is not None else ""
+    lines.append(("state", f"{run.state}{lasted}{code}", STATE_STYLES.get(run.state, ("", ""))[1]))
+    change, before = change_text(run, runs)
+    against = f" ({change} since {before})" if change else ""
+    lines.append(("figures", figures_text(run) + against, ""))
+    lines.append(("metrics", metrics_text(run, MOST_METRICS), ""))
+    where = first_of(run.hosts, MOST_HOSTS)
+    lines.append(("script", f"{run.script} by {run.launcher}" if run.script else "", ""))
+    ranks = count_text(run.world_size, "rank")
+    lines.append(("ranks", f"{ranks} on {where}" if where else ranks, ""))
+    seen = "" if run.last_seen is None else f", last seen {date_text(run.last_seen)}"
+    lines.append(("started", f"{date_text(run.started)}{seen}", ""))
+    lines += [
+        ("found", each.summary, SEVERITY_MARKS[each.severity][1])
+        for each in run.findings[-MOST_FINDINGS:]
+    ]
+    text = Text(end="")
+    for label, words, style in lines:
+        if words:
+            text.append(f"{label:<{LABEL_CELLS}}", "faint").append(f"{words}\n", style)
+    if failure is not None and failure.traceback:
+        text.append(f"\n{failure.traceback.rstrip()}")
+    text.rstrip()
+    return text
