@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from distconsole.model.names import count_text
 from distconsole.model.run_events import RunFinding
 from distconsole.model.time_text import clock_text, span_text
 from distconsole.runs.logs.buffer import LogBuffer, Speaker
@@ -12,7 +13,6 @@ from distconsole.runs.logs.counts import LogCounts, Pace
 from distconsole.runs.logs.fold import Row
 from distconsole.runs.logs.levels import Level
 from distconsole.runs.logs.rows import LogRows
-from distconsole.text.tables import count_text
 from distconsole.tui.widgets.curves import Curve, PlotData
 
 FLOOD_LINES_S = 1000

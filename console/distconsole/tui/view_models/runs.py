@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from distconsole.formats.figures import first_of, number_text
+from distconsole.formats.figures import number_text
+from distconsole.model.names import count_text, join_some
 from distconsole.model.run_summary import RunSummary
 from distconsole.model.time_text import date_text, duration_text
-from distconsole.text.tables import count_text
 from distconsole.tui.view_models.check import SEVERITY_MARKS
 from distconsole.tui.widgets.tiles import TileData
 
@@ -26,7 +26,7 @@ VERDICT_STYLES = {"succeeded": "good", "unreadable": "warn"}
 """Of the newest run alone: in a list what went well stays in the background."""
 NO_RUNS = "no runs yet: type 'run SCRIPT', or 'demo'"
 LAST_RUNS = 8
-MOST_METRICS, MOST_HOSTS, MOST_FINDINGS = 6, 8, 3
+MOST_METRICS, MOST_FINDINGS = 6, 3
 LABEL_CELLS = 9
 
 
@@ -128,7 +128,7 @@ def run_details(run: RunSummary, runs: Sequence[RunSummary]) -> Text:
     against = f" ({change} since {before})" if change else ""
     lines.append(("figures", figures_text(run) + against, ""))
     lines.append(("metrics", metrics_text(run, MOST_METRICS), ""))
-    where = first_of(run.hosts, MOST_HOSTS)
+    where = join_some(run.hosts)
     lines.append(("script", f"{run.script} by {run.launcher}" if run.script else "", ""))
     ranks = count_text(run.world_size, "rank")
     lines.append(("ranks", f"{ranks} on {where}" if where else ranks, ""))

@@ -12,13 +12,14 @@ from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 
 from distconsole.errors import ConsoleError
+from distconsole.model.names import count_text
 from distconsole.model.run_events import LogLine
 from distconsole.model.time_text import is_time, span_seconds, time_of_day
 from distconsole.runs.logs.buffer import LogEncoder
 from distconsole.runs.logs.counts import Pace
 from distconsole.runs.logs.filter import LogFilter, exchange_word, parse_filter, parse_pattern
 from distconsole.runs.logs.rows import LogRows
-from distconsole.text.tables import count_text, shorten_middle
+from distconsole.text.tables import shorten_middle
 from distconsole.tui.replaying import ReplayTask
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.logs import Reading, missing_text, rate_plot, reading_verdict
