@@ -174,6 +174,20 @@ async def test_without_colours_nothing_is_coloured_and_the_cursor_is_seen(
         assert "without colours, because NO_COLOR is set" in screen_text(app)
 
 
+async def test_a_terminal_with_ascii_alone_gets_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("TERM", "vt100")
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage, MIDDLE) as pilot:
+        for line in ("view run", "heat", "view cluster"):
+            await typed(app, stage, pilot, line)
+            text = screen_text(app)
+            assert text.isascii(), line
+            assert "+-" in text, line
+            assert "?" not in text.splitlines()[4], line
+
+
 async def test_a_theme_that_was_chosen_is_kept_and_a_wrong_one_is_said(tmp_path: Path) -> None:
     kept = tmp_path / "state" / "theme"
     app, stage = staged(SCENES, theme_kept=kept)

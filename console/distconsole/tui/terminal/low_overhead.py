@@ -28,6 +28,7 @@ from textual.screen import Screen
 from textual.strip import Strip
 
 from distconsole.tui.terminal.input_priority import InputPriority
+from distconsole.tui.terminal.plain import PlainCharacters
 from distconsole.tui.terminal.sanitize import Sanitizer
 
 Result = TypeVar("Result")
@@ -71,6 +72,7 @@ class LowOverheadApp(App[Result]):
     def __init__(self, input_priority: InputPriority, *, ansi_color: bool | None = None) -> None:
         super().__init__(ansi_color=ansi_color)
         self._terminal_diff = TerminalDiff()
+        self._plain = PlainCharacters()
         self.input_priority = input_priority
         self._hurried_until = 0.0
 
@@ -111,7 +113,8 @@ class LowOverheadApp(App[Result]):
 
     def get_line_filters(self) -> Sequence[LineFilter]:
         """Return what is done to every line that is drawn; last, nothing in it is obeyed."""
-        return [*super().get_line_filters(), SANITIZER]
+        plain = [self._plain] if self._plain.enabled else []
+        return [*super().get_line_filters(), *plain, SANITIZER]
 
     def to_terminal(self, sequence: str) -> None:
         if sequence and self._driver is not None:

@@ -30,8 +30,42 @@ class Glyphs:
 UNICODE = Glyphs(" ▁▂▃▄▅▆▇", braille=True, grid="┈", zero="━", border="round", edge="▌")
 LINUX_CONSOLE = Glyphs(" ▄█", braille=False, grid="·", zero="═", border="solid", edge="▌")
 """Its font has 256 or 512 characters: no braille, no eighths, no round corners."""
+ASCII = Glyphs(" .:-=+*#", braille=False, grid=".", zero="=", border="solid", edge="|")
+
+_LINUX = dict(
+    zip(
+        "╭╮╰╯━┄┈╷╲▁▂▃▅▆▇▏▎▍▋▊▉‖…–\u276f✗✓●◇▴▸▾▽◂↻⚠\u2139\u00d7",
+        "┌┐└┘═-·│\\__▄▄██│▌▌▌██║~->x√•◆▲►▼▼◄↔!ix",
+        strict=True,
+    )
+)
+_ASCII = dict(
+    zip(
+        "┌┐└┘─│┤├┬┴┼═║▀▄█▌▐░▒▓■▲▼◆▶►◄◀•·√→←↑↓↔≥µ°",
+        "++++-||++++=H\"_#||:+%#^v*>><<*.v><^v!>u'",
+        strict=True,
+    )
+)
+LINUX_CHARACTERS = str.maketrans(_LINUX)
+"""What the Linux console's font (code page 437) has not, and what stands for it there."""
+ASCII_CHARACTERS = str.maketrans(
+    _ASCII | {sign: _ASCII.get(plain, plain) for sign, plain in _LINUX.items()}
+)
+ASCII_TERMINALS = ("vt100", "vt102", "vt220", "dumb")
 
 
 def glyphs() -> Glyphs:
     """Return what this terminal can show."""
+    if is_ascii():
+        return ASCII
     return LINUX_CONSOLE if os.environ.get("TERM") == "linux" else UNICODE
+
+
+def is_ascii() -> bool:
+    """Whether the terminal or the locale has no characters beyond ASCII."""
+    if os.environ.get("TERM") in ASCII_TERMINALS:
+        return True
+    chosen = os.environ.get("LC_ALL") or os.environ.get("LC_CTYPE") or os.environ.get("LANG", "")
+    if not os.environ.get("LC_ALL") and os.environ.get("LC_CTYPE") == "C.UTF-8":
+        chosen = os.environ.get("LANG") or chosen  # Python has put it there where LANG is C
+    return chosen in ("C", "POSIX")

@@ -19,6 +19,7 @@ from distconsole.formats.figures import number_text
 from distconsole.model.time_text import clock_text, span_text
 from distconsole.text.tables import shorten_middle
 from distconsole.tui.terminal.sanitize import printable_name
+from distconsole.tui.theme.glyphs import ASCII, glyphs
 from distconsole.tui.view_models.heat import LEVELS, PACE, Heat, Worst
 from distconsole.tui.widgets.heat_cells import (
     NOTE,
@@ -35,8 +36,8 @@ NARROW, WIDE = (16, 31), (24, 42)
 """Cells of a row's name and of the list of the worst: on most screens, and from ``WIDE_FROM`` cells on."""
 LIST_FROM, WIDE_FROM = 72, 130
 """Cells from which on the worst are listed beside the map."""
-MOST_HIGH, MOST_WIDE = 3, 4
-"""Lines and cells that one moment of a row takes at most."""
+MOST_HIGH = 3
+"""Lines that a row takes at most."""
 
 
 class HeatMap(LineWidget, can_focus=True):
@@ -75,7 +76,7 @@ class HeatMap(LineWidget, can_focus=True):
     @property
     def shaped(self) -> bool:
         """Whether shades stand for colours: with 16 colours, none, or the terminal's own."""
-        few = self.app.console.color_system in (None, "standard", "windows")
+        few = self.app.console.color_system in (None, "standard", "windows") or glyphs() is ASCII
         return few or "NO_COLOR" in os.environ or self.app.native_ansi_color
 
     @property
@@ -171,8 +172,7 @@ class HeatMap(LineWidget, can_focus=True):
 
     def _edges(self, heat: Heat) -> list[int]:
         """Return where each moment begins, and where the last one ends, in cells of the screen."""
-        width = min(self.columns, MOST_WIDE * heat.count)
-        return [place * width // heat.count for place in range(heat.count + 1)]
+        return [place * self.columns // heat.count for place in range(heat.count + 1)]
 
     def _cell_line(self, heat: Heat, y: int) -> Strip:
         label, listed = self._sides
