@@ -62,10 +62,6 @@ USE = Quantity("use", "GPU utilisation", "%", little_is_bad=True)
 BUILT_IN = (STEP, DATA, RATE, USE)
 
 
-def metric_quantity(name: str) -> Quantity:
-    return Quantity(name, name, "", little_is_bad=more_is_better(name))
-
-
 @dataclass(slots=True)
 class Track:
     """Moments of equal length, each with the worst of every rank and quantity.
@@ -237,7 +233,7 @@ class RankHistory:
         metrics = sum(known.startswith("metric ") for known in self.quantities)
         if metrics >= MAX_METRICS:
             return None
-        quantity = self.quantities[key] = metric_quantity(name)
+        quantity = self.quantities[key] = Quantity(name, name, "", more_is_better(name))
         return quantity
 
     def _put(

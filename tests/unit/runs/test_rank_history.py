@@ -72,6 +72,21 @@ def test_where_little_is_bad_the_least_is_kept() -> None:
     assert rate.value(history.recent.row("rate", 0)[0]) == 90.0
 
 
+def test_of_a_metric_that_compare_wants_high_the_least_is_kept() -> None:
+    said = (
+        {"loss": 1.0, "val_f1": 0.75},
+        {"loss": 3.0, "val_f1": 0.25},
+        {"loss": 2.0, "val_f1": 0.5},
+    )
+    history = folded(*(window(0, T + at / 10, metrics=each) for at, each in enumerate(said)))
+    kept = {
+        name: quantity.value(history.recent.row(name, 0)[0])
+        for name, quantity in history.quantities.items()
+        if name.startswith("metric")
+    }
+    assert kept == {"metric loss": 3.0, "metric val_f1": 0.25}
+
+
 def test_a_moment_without_a_window_has_that_which_covers_it() -> None:
     drifting = folded(window(0, T), window(0, T + 0.98, 20.0), window(0, T + 2.01, 30.0))
     assert list(drifting.recent.row("step", 0)) == [20.0, 30.0, 30.0]
