@@ -78,7 +78,6 @@ class Ring:
     """One ring file, read from ``index`` on.
 
     Attributes:
-        name: Its file name.
         header: As of the last ``refresh``.
         index: The next record to read.
         lost: Records that were overwritten before they were read, so far.

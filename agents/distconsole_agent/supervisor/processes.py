@@ -77,7 +77,6 @@ class Processes:
 
     Args:
         on_settled: Gets ranks that are executed, or not.
-        on_exited: Gets ranks that ended.
         on_reaped: Gets the pids of other children that ended.
 
     Attributes:

@@ -29,7 +29,6 @@ class Field(Generic[Row]):
 
     Attributes:
         get: Returns it of a row, in ``unit``; None where unknown.
-        about: What it is, for people.
         bare: The unit of a number without one that it is compared with; empty for ``unit``.
         twins: Measure -> the field that is meant where this name meets such a number.
     """

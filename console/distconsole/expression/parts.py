@@ -39,7 +39,6 @@ class Part:
 
     Attributes:
         asks: Returns its value of a row.
-        kind: What that is.
         measure: What a number is of.
         bare: How much of the kept unit a plain number beside it stands for.
         literal: It is written as a number without a unit, and takes that of what it stands beside.

@@ -97,14 +97,7 @@ def _other_hosts(plan: PlanMade, name: str, value: str) -> str:
 def settings_of_run(
     plan: PlanMade | None, request: Run | None, facts: Facts, gpus: Iterable[str]
 ) -> dict[str, str]:
-    """Return everything that is known of how a run was configured, what may be secret hidden.
-
-    Args:
-        plan: The run's plan, where it is known.
-        request: What was asked for, where it was asked from here.
-        facts: What was known of its hosts.
-        gpus: Names of its GPUs.
-    """
+    """Return everything that is known of how a run was configured, what may be secret hidden."""
     found: dict[str, str] = {}
     if plan is not None:
         found |= _plan_settings(plan)

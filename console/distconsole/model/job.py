@@ -52,7 +52,6 @@ class RankPlacement:
 
     Attributes:
         rank: Its global rank; with ``single`` and ``torchrun`` the index of the node.
-        local_rank: Its rank on the node.
         argv: The command; ``{port}`` in a word stands for the rendezvous port, known at start, and
             ``{run_dir}`` for the run's folder on the node.
         env: What is added for this rank alone; placeholders as above.

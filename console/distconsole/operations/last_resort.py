@@ -74,7 +74,6 @@ class LastResort:
         words: What to say first, in lines.
         leave: Asks the program to end in its own way, once that was said.
         restore: Gives the terminal back before the end.
-        end: Ends the process.
     """
 
     def __init__(

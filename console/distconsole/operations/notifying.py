@@ -108,8 +108,6 @@ class Notifier:
     """Tells of one run.
 
     Args:
-        ways: By which.
-        ring: Rings the terminal.
         say: Says a failure, once for each way.
         attached: Whether the run may have begun before, so that what is long past is not told.
     """

@@ -25,7 +25,6 @@ def perform(
     """Do what was asked and yield what happens, lazily, on the caller's thread.
 
     Args:
-        request: What to do.
         sessions: Called only by verbs that need hosts.
         control: Stops a run from another thread or a signal handler; None for nobody will.
 

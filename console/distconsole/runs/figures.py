@@ -15,7 +15,6 @@ class Figure:
 
     Attributes:
         field: Its name in events and in exported tables.
-        about: What it is, for people.
         unit: Of its value.
         name: In conditions; empty where they do not ask for it.
         gauge: In Prometheus, behind what it is of, in the base unit; empty where it is not told.

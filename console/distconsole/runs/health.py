@@ -76,7 +76,6 @@ class Health:
     """How a run goes, in words.
 
     Attributes:
-        word: The state in one word.
         sentence: What is to be known of it besides, without figures.
         line: State and figures as one line.
     """

@@ -33,7 +33,6 @@ class Notices:
     """Folds the events of one run.
 
     Args:
-        kinds: What is told.
         since: What was before (UNIX seconds) is not: it was told when it happened.
     """
 

@@ -59,7 +59,6 @@ class Lookup:
 
     Attributes:
         name: What it is called there: ``host`` or ``[host]:port``.
-        keys: Lines for that name.
         portless: Lines for the bare host, which are trusted only where the key is the same.
         file: Where a new line belongs.
     """

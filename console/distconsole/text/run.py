@@ -43,7 +43,6 @@ class RunText:
     """Prints one run.
 
     Args:
-        output: Where to.
         clock: UNIX seconds; how old things are.
     """
 

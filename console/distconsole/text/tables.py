@@ -21,7 +21,6 @@ class Column(Generic[Row]):
     """One column of a table in a shell or on the screen.
 
     Attributes:
-        title: Its heading.
         width: Cells it takes on the screen.
         cell: Returns what it shows of a row.
         need: 0 is always shown; larger numbers go first when the screen is narrow.

@@ -44,7 +44,6 @@ class ImageFolder:
     """The images of a folder that has one folder for each class.
 
     Args:
-        root: That folder.
         edge: Height and width that each image is brought to.
         crops: Take a square at random, as in training; else the middle.
         limit: Only so many, equally spread.

@@ -227,7 +227,6 @@ class ResNet18(nn.Module):  # type: ignore[misc]  # torch is not needed for chec
     """Eighteen layers.
 
     Args:
-        classes: How many scores an image gets.
         edge: The images' height and width in pixels.
         width: Channels of the first of four stages, 64 in the paper; each stage doubles them.
     """

@@ -82,7 +82,6 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """One host at its last green check, at ``t`` in UNIX seconds.
 
     Attributes:
-        marks: What it was.
         fields: What was looked at, such as ``env.variables``: there a mark that is new was not there
             before, while elsewhere nobody had looked. Without any, those that the marks tell of.
     """

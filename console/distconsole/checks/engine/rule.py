@@ -68,7 +68,6 @@ class Rule:
         needs: The groups of facts; a host that lacks one is not judged, and the reason is kept.
         catches: What goes wrong on clusters that fail it, for ``--explain`` and the docs.
         hint: What to do, in general; findings carry the exact words.
-        judge: The verdict.
         after: Groups that it looks at where they are there, and waits for where they are to come.
         unless: Says of a host why there is nothing to judge; such a host is not shown to ``judge``.
     """

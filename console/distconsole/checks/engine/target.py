@@ -101,7 +101,6 @@ class Launch:
 
         Args:
             check: Its id, which says whom it is about: also jobs by Horovod and MPI are in ``coll``.
-            group: Its group.
         """
         engine = check.partition(".")[0]
         if self.refused or not self.launcher:

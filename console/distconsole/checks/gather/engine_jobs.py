@@ -51,7 +51,6 @@ class EngineJob:
         hosts: In the order of ranks; their ``slots`` say how many.
         work: What the ranks shall do (``collectives.worker`` of the agent).
         seconds: After so long what is left is killed.
-        env: Added to every rank's environment.
         changes: By host what is added to, and removed from, the environment of its ranks.
         without: Variables that ``run`` sets by itself and this job shall not get, as if it were
             started by hand.

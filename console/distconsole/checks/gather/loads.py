@@ -72,7 +72,6 @@ def measure_folders(context: CheckContext) -> Iterator[str]:
 
 
 def _speed_questions(context: CheckContext, host: Host) -> list[dict[str, Any]]:
-    """Return what is asked of a host's folders."""
     level = context.request.level
     reads = READ_BYTES[level]
     each = {"seconds": PART_SECONDS[level]}

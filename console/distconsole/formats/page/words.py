@@ -30,8 +30,6 @@ class Verdict:
 
     Attributes:
         tone: ``good``, ``bad`` or ``open``: the colour.
-        head: One or two words.
-        says: One or two sentences.
         traceback: Of the rank that failed first; may be empty.
         figures: Name and value of the few figures that matter.
     """

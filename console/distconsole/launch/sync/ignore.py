@@ -19,7 +19,6 @@ class Rule:
     Attributes:
         pattern: Matches whole paths relative to the project's folder.
         negated: Brings back what an earlier rule left out.
-        folders_only: Matches folders alone.
     """
 
     pattern: re.Pattern[str]

@@ -97,7 +97,6 @@ class KeptCode:
         return data
 
     def _prune(self) -> None:
-        """Remove what nothing has used for long."""
         oldest, mark = time.time() - KEEP_SECONDS, self.folder / "pruned"
         with contextlib.suppress(OSError):
             if mark.exists() and time.time() - mark.stat().st_mtime < TOUCH_SECONDS:

@@ -246,13 +246,7 @@ class _Comparison:
 
 
 class RunFigures:
-    """Folds the events of one run.
-
-    Attributes:
-        run: Its id, once it is planned.
-        step: The last one of any rank.
-        end: Its end, once it is known.
-    """
+    """Folds the events of one run."""
 
     def __init__(self) -> None:
         self.run = ""

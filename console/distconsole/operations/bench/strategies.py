@@ -21,8 +21,6 @@ class Strategy:
     Attributes:
         word: The recipe's ``--strategy``.
         alone: One process on the first host; else a rank a slot on all.
-        compression: The recipe's ``--compression``.
-        env: Added to every rank's environment.
     """
 
     name: StrategyName

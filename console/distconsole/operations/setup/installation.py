@@ -147,7 +147,6 @@ class _Work:
     everyone: Sequence[HostName]
 
     def bring(self, session: Session, build: Build) -> Iterator[Event]:
-        """Build one wheel and install it on its hosts."""
         with _folder("build_horovod.py") as folder:
             source = _fetch_source(self.request.source, folder)
             if source is None:

@@ -229,7 +229,6 @@ def list_summaries(store: RunStore) -> Iterator[tuple[RunId, RunSummary]]:
 def _keep(
     store: RunStore, fresh: Sequence[tuple[RunId, RunSummary, bool]], gone: Iterable[str]
 ) -> None:
-    """Put summaries into the catalogue."""
     if not fresh and not gone:
         return
     stamps = stamps_in(store.folder)  # to look into a run may have written to its file
@@ -249,7 +248,6 @@ def _date_summary(summary: RunSummary, run_file: RunFile) -> RunSummary:
 
 
 def _say_unreadable(store: RunStore, summaries: Mapping[RunId, RunSummary]) -> Iterator[Narration]:
-    """Say which files cannot be read at all."""
     broken = [run for run in stamps_in(store.folder) if run not in summaries]
     if broken:
         text = f"{join_some(broken, MAX_NAMED)} cannot be read and {'is' if len(broken) == 1 else 'are'} not listed"

@@ -27,7 +27,6 @@ class LogFilter:
         stream: ``out`` or ``err``.
         words: Each must be in the line (its case does not matter), or be the host's name.
         without: None of these may be in the line.
-        level: The least level.
         since: UNIX seconds.
     """
 
