@@ -139,7 +139,10 @@ async def settled(app: ConsoleApp, stage: Stage, pilot: Pilot[int]) -> None:
 
 
 def _shown(app: ConsoleApp, stage: Stage) -> bool:
-    """Whether every scene was asked for, and every past run is read and at its moment."""
+    """Whether every scene was asked for, the hosts first, and every past run is read and at its moment."""
+    looks = not isinstance(app.main.request, ask.Demo | ask.Replay)
+    if looks and app.session.load_task is None:
+        return False  # the console asks for its hosts only once its first screen stands
     past = [task for task in app.session.tasks if isinstance(task, ReplayTask)]
     return len(stage.asked) >= len(app.session.tasks) - len(past) and all(
         task.done and (task.clock is None or task.moment_t == task.clock.t) for task in past

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 from msgspec import UNSET
@@ -12,6 +13,7 @@ from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.model.run_events import GpuSample
 from distconsole.tui.prompt.input import Prompt
+from distconsole.tui.views.cluster.cells import HostCells
 from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
 from fakes.stage import ATTACH, LARGE, SMALL, on_screen, screen_text, settled, staged, typed
@@ -215,3 +217,33 @@ async def test_a_watch_of_hosts_goes_on_while_a_run_is_shown() -> None:
         assert "watch 1 'user!=me': true" in screen_text(app)
         await typed(app, stage, pilot, "unwatch all")
         assert app.main.watches.kept == []
+
+
+async def test_enter_on_a_host_shows_all_of_it_alone_and_q_leads_back() -> None:
+    app, stage = staged(SCENES | {ask.Check: scenes.checked})
+    async with on_screen(app, stage, LARGE) as pilot:
+        await typed(app, stage, pilot, f"attach {scenes.RUN}")
+        await typed(app, stage, pilot, "check")
+        await typed(app, stage, pilot, "view cluster")
+        await pilot.press("down", "enter")
+        await settled(app, stage, pilot)
+        text = screen_text(app)
+        assert {host for host, _ in gpus(app)} == {"node2"}
+        for told in ("digits rank 2", "steal.py", "os.hostname_bindable", "correct /etc/hosts"):
+            assert told in text, told
+        await pilot.press("q")
+        await settled(app, stage, pilot)
+        assert {host for host, _ in gpus(app)} == {"node1", "node2"}
+
+
+async def test_many_hosts_have_a_cell_each_and_a_click_on_one_goes_to_its_row() -> None:
+    app, stage = staged({ask.Top: partial(scenes.hosts, 60, 0, lost="node21")})
+    async with on_screen(app, stage, LARGE) as pilot:
+        await settled(app, stage, pilot)
+        cells = app.query_one(HostCells)
+        assert cells.render_line(0).text.startswith("▒" * 10 + " " + "▒" * 10 + " ✗▒▒")
+        await pilot.click(HostCells, offset=(22, 0))
+        await settled(app, stage, pilot)
+        row = app.query_one("#hosts", LineTable).row_under_cursor()
+        assert row is not None
+        assert row.name == "node21"

@@ -45,14 +45,14 @@ SCENES = {
     ask.Runs: scenes.past_runs,
 }
 WORDS = {
-    "cluster": ["1 of 2 hosts connected, without node2", "connection refused", "node1"],
+    "cluster": ["node2 lost: connection refused", "1 of 2 hosts", "node1"],
     "check": ["NOT HEALTHY", "os.hostname_bindable", "correct /etc/hosts on node2"],
     "launch": ["script", "launcher", "Start", "[x] node1", "type a script"],
     "run": [
         "rank 3 on node2 is slow, 9.2 ms for its data",
         "ms/step",
         "loss",
-        "data part",
+        "more DataLoader workers there",
         "epoch 5",
     ],
     "logs": ["6 lines", "epoch 0"],
@@ -76,6 +76,14 @@ async def test_every_view_says_what_it_must_at_every_size(size: tuple[int, int])
             if size != (40, 10):
                 assert [word for word in WORDS[view] if word not in text] == [], view
             assert len(text.splitlines()) <= size[1], view
+
+
+async def test_what_the_verdict_says_is_not_said_again_below_it() -> None:
+    app, stage = staged(SCENES, request=ATTACH)
+    async with on_screen(app, stage, MIDDLE):
+        verdict, below, *_ = screen_text(app).splitlines()[1:]
+        assert "rank 3 on node2 is slow" in verdict
+        assert below.strip() == "hint: its data come late: more DataLoader workers there"
 
 
 async def test_every_theme_draws_the_run() -> None:

@@ -29,6 +29,7 @@ class Column(Generic[Row]):
         middle: Whether what is too long is shortened in its middle, as its end tells it from others.
         fill: Returns what it shows of a row in so many cells: on the screen it takes the room that is left.
         heading: Returns its heading for the rows and in so many cells; ``title`` if None.
+        wide: Cells it takes where there is room, before one that fills grows.
     """
 
     title: str
@@ -40,6 +41,7 @@ class Column(Generic[Row]):
     middle: bool = False
     fill: Callable[[Row, int], Text | str] | None = None
     heading: Callable[[Sequence[Row], int], str] | None = None
+    wide: int = 0
 
     def adapt(self, cell: Callable[[Other], Text | str]) -> Column[Other]:
         return Column(self.title, self.width, cell, self.need, self.right, self.sort)

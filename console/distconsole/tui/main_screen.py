@@ -44,7 +44,8 @@ from distconsole.tui.theme.appearance import Appearance
 from distconsole.tui.verbs import CommandDispatcher
 from distconsole.tui.view_switcher import ViewSwitcher
 from distconsole.tui.views.check import CheckView
-from distconsole.tui.views.cluster import ClusterView, load_rows_of
+from distconsole.tui.views.cluster.rows import load_rows_of
+from distconsole.tui.views.cluster.view import ClusterView
 from distconsole.tui.views.launch import HostTable
 from distconsole.tui.views.run import RunView
 from distconsole.tui.views.runs import RunsView
@@ -86,7 +87,7 @@ class ConsoleScreen(KeyScreen):
         self._appearance = appearance
         self.choose_theme = appearance.choose
         self._startup = startup
-        self._request = request
+        self.request = request
         kept = History(history)
         self.completer = LineCompleter(
             session,
@@ -122,7 +123,7 @@ class ConsoleScreen(KeyScreen):
     def on_mount(self) -> None:
         self._appearance.begin(self.redraw)
         self.query_one(ClusterView).me = self.session.my_names
-        request = self._request
+        request = self.request
         if verb_of(request).live and not isinstance(request, ask.Top):
             self.session.first = self.session.start(request, verb_of(request).name)
             self.show_view(verb_of(request).view)
@@ -151,6 +152,9 @@ class ConsoleScreen(KeyScreen):
         """Go to what was shown before this page or view; return whether there was anything."""
         check, run = self.query_one(CheckView), self.query_one(RunView)
         if self.view == "check" and check.step_back():
+            return True
+        if self.view == "cluster" and self.query_one(ClusterView).step_back():
+            self.redraw()
             return True
         if self.view == "run" and run.shows_heat:
             self.run_command("heat", quiet=True)
@@ -278,7 +282,7 @@ class ConsoleScreen(KeyScreen):
         if self.view == "run":
             self.press("l")
         elif self.view == "cluster":
-            self.prompt.tell("c checks this host; :filter, :sort and :group choose the rows")
+            self.press("enter")
 
     @on(RunsView.Opened)
     def open_run(self, event: RunsView.Opened) -> None:
@@ -331,6 +335,7 @@ class ConsoleScreen(KeyScreen):
         mode, told = self.mode, task.version if task else -1
         stoppable = bool(session.shown_run_name())
         heat = view == "run" and self.query_one(RunView).shows_heat
+        page = view == "cluster" and bool(self.query_one(ClusterView).about)
         seen = (
             view,
             mode,
@@ -341,6 +346,7 @@ class ConsoleScreen(KeyScreen):
             bool(past),
             stoppable,
             heat,
+            page,
             *self._trail,
         )
         if seen == self._around:
@@ -350,7 +356,7 @@ class ConsoleScreen(KeyScreen):
         keymap = self.shortcuts.keymap
         self._title_line.show(title_content(keymap, view, len(hosts), lost, going, size.width))
         about = {"replayed": bool(past), "goes_on": stoppable, "heat": heat}
-        about["outermost"] = not self._trail
+        about["outermost"] = not (self._trail or page)
         keys = keys_content(keymap, view, mode, width=size.width, **about)
         self.query_one("#keys", Words).show(small_content(size) or keys)
 

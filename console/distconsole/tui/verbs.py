@@ -22,7 +22,7 @@ from distconsole.tui.replaying import travel
 from distconsole.tui.session import screen_words
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.views.check import CheckView, Page
-from distconsole.tui.views.cluster import ClusterView
+from distconsole.tui.views.cluster.view import ClusterView
 from distconsole.tui.views.compare import CompareView
 from distconsole.tui.views.jobs import JobsView
 from distconsole.tui.views.logs import LogsView
@@ -255,6 +255,9 @@ class CommandDispatcher:
         self._say(view.turn_heat(what, known))
 
     def _open(self, what: str) -> None:
+        if what == "open" and self._console.view == "cluster":
+            self._console.query_one(ClusterView).open()
+            return
         view = self._console.query_one(CheckView)
         if what == "open":
             view.open()

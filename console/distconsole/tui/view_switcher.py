@@ -14,7 +14,7 @@ from distconsole.tui.replaying import ReplayTask, cluster_task
 from distconsole.tui.session import ConsoleSession
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.views.check import CheckView
-from distconsole.tui.views.cluster import ClusterView
+from distconsole.tui.views.cluster.view import ClusterView
 from distconsole.tui.views.compare import CompareView
 from distconsole.tui.views.help import HelpView
 from distconsole.tui.views.jobs import JobsView
@@ -50,10 +50,10 @@ class ViewSwitcher(ContentSwitcher):
         self._drawn: dict[str, tuple[int, int]] = {}
 
     def compose(self) -> ComposeResult:
-        yield ClusterView(id="cluster")
+        yield ClusterView(self._shortcuts.keymap, id="cluster")
         yield CheckView(id="check")
         yield self._form
-        yield RunView(id="run")
+        yield RunView(self._shortcuts.keymap, id="run")
         yield LogsView(id="logs")
         yield RunsView(id="runs")
         yield CompareView(id="compare")
@@ -141,7 +141,9 @@ class ViewSwitcher(ContentSwitcher):
                 plan = task.run.plan
                 planned = tuple(each.host for each in plan.hosts) if plan is not None else ()
                 own = () if isinstance(task, ReplayTask) else self._session.hosts
-                self.query_one(ClusterView).draw(task, own or planned, task.load_clock())
+                runs, check = self._session.live_runs, self._session.newest("check")
+                cluster = self.query_one(ClusterView)
+                cluster.draw(task, own or planned, task.load_clock(), runs, check)
             case "check":
                 self.query_one(CheckView).draw(task)
             case "run":

@@ -66,6 +66,12 @@ class Keymap:
             found += [replace(key, label=tab.label) for key in able[:1]]
         return tuple(found)
 
+    def hints(self, view: str, *lines: str) -> str:
+        """Return the keys that type ``lines`` in ``view``, as the border of a panel names them."""
+        able = [key for key in self.keys if not key.views or view in key.views]
+        found = (next((key for key in able if key.line == line), None) for line in lines)
+        return " · ".join(f"{key.shown} {key.label}" for key in found if key is not None)
+
     def of(self, pressed: str, view: str) -> Key | None:
         """Return the key that works from anywhere while ``view`` is on the screen, or None."""
         able = (key for key in self.keys if not key.inside and key.key == pressed)

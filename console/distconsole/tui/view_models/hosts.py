@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from distconsole.model.events import Event, HostStatus
 from distconsole.model.run_events import GpuKey, GpuSample, LinkChanged, NodeSample
 
 Clock = Callable[[], float]
+EACH_SECONDS, KEPT = 5.0, 60
+"""Figures of hosts and GPUs are kept as the means of so many seconds, so many of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +22,29 @@ class Clocks:
 
     unix: Clock = time.time
     monotonic: Clock = time.monotonic
+
+
+class Recent:
+    """A figure in the last minutes. Who reads it while another thread writes sees it before or after."""
+
+    _kept: tuple[int, int, tuple[float | None, ...]] = (0, 0, ())
+    """The place of the newest mean in time, how many values it is made of, and the means."""
+
+    def put(self, now: float, value: float | None) -> None:
+        place, (newest, count, means) = int(now // EACH_SECONDS), self._kept
+        if value is None or not math.isfinite(value) or place < newest:
+            return
+        if place == newest and means and (mean := means[-1]) is not None:
+            self._kept = newest, count + 1, (*means[:-1], mean + (value - mean) / (count + 1))
+        else:
+            gap = (None,) * (min(place - newest, KEPT) - 1 if means else 0)
+            self._kept = place, 1, (*means, *gap, value)[-KEPT:]
+
+    def until(self, place: int) -> Sequence[float | None]:
+        """Return ``KEPT`` means, the last one of ``place`` in units of ``EACH_SECONDS``; None where nothing was measured."""
+        newest, _, means = self._kept
+        row = (*(None,) * KEPT, *means, *(None,) * min(KEPT, max(0, place - newest)))
+        return row[: len(row) - max(0, newest - place)][-KEPT:]
 
 
 @dataclass(slots=True)
@@ -30,14 +57,24 @@ class LoadModel:
     links: dict[str, LinkChanged] = field(default_factory=dict)
     seen_at: dict[str, float] = field(default_factory=dict)
     """Host -> monotonic seconds of its newest sample, on this machine's clock."""
+    cpu: defaultdict[str, Recent] = field(default_factory=lambda: defaultdict(Recent))
+    net: defaultdict[str, Recent] = field(default_factory=lambda: defaultdict(Recent))
+    """Host -> bytes a second, in and out."""
+    use: defaultdict[GpuKey | str, Recent] = field(default_factory=lambda: defaultdict(Recent))
+    """GPU, or the name of a host for all of its GPUs -> percent."""
 
     def fold(self, event: Event, now: float) -> None:
         match event:
             case NodeSample():
                 self.nodes[event.host] = event
                 self.seen_at[event.host] = now
+                self.cpu[event.host].put(now, event.cpu)
+                if event.net_rx_s is not None and event.net_tx_s is not None:
+                    self.net[event.host].put(now, event.net_rx_s + event.net_tx_s)
             case GpuSample():
                 self.gpus[event.key] = event
+                self.use[event.key].put(now, event.util)
+                self.use[event.host].put(now, event.util)
             case HostStatus():
                 self.status[event.host] = event
             case LinkChanged():

@@ -348,7 +348,7 @@ RANK_COLUMNS: list[Column[RankRow]] = [
     Column("where", 14, _where, 1),
     Column("samples/s", 9, _rate, 6, True),
     Column("loss", 8, _loss, 7, True),
-    Column("state", 16, _state),
+    Column("state", 18, _state, wide=24),
 ]
 STEP_TITLES = (
     *("step", "ms/step", "vs med", "last 60 s", "p95", "own ms", PARTS_TITLE),

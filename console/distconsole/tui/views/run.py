@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from rich.text import Text
 from textual import on
@@ -15,6 +16,7 @@ from distconsole.model.names import count_text
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS, RankOfRun, ranks_of
 from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.later import RunLine
+from distconsole.tui.prompt.keymap import Keymap
 from distconsole.tui.prompt.keys import SORTS
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.views.ranks import (
@@ -45,6 +47,8 @@ TILES, PLOTS = 5, 6
 PLOT_CELLS = 36
 """A curve narrower than this says little."""
 NEWS_LINES = 6
+VERDICT_EDGE = 4
+"""Cells of a verdict's line that its sentence has not."""
 FEW_RANKS, FEW_ROWS = 20, 12
 """Of more ranks than these so many are listed, beside a heat map of all."""
 STRIP_CELLS = 140
@@ -53,6 +57,7 @@ LEAST_ROWS = {"#plots": 5, "#error": 3, "": 0}
 """What stands below the ranks says nothing in fewer rows."""
 LOG_ROWS, LEAST_RANKS = 3, 4
 """Log and ranks have so many rows where there is room for more than one of them."""
+KEYS_OF_RANKS = ("sort", "filter ", "lines filter {rank}", "heat")
 LISTED = ("#ranks-row", "#plots", "#error", "#tail-panel")
 
 
@@ -79,12 +84,19 @@ class RunView(Vertical):
     _middle = ""
     """What stands below the ranks: the plots, the error, or nothing."""
 
+    def __init__(self, keymap: Keymap, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(id=id)
+        self._keys = partial(keymap.hints, "run")
+
     def compose(self) -> ComposeResult:
+        keys = self._keys
         yield Verdict("no run yet: type 'run SCRIPT', or 'demo'", id="health")
         yield Words(id="news")
         yield Tiles(TILES, id="tiles")
         with Horizontal(id="ranks-row"):
-            with Panel("Ranks", keys=KEYS_OF_RANKS, legend=parts_legend(), id="ranks-panel"):
+            with Panel(
+                "Ranks", keys=keys(*KEYS_OF_RANKS), legend=parts_legend(), id="ranks-panel"
+            ):
                 yield LineTable(
                     RANK_COLUMNS, same=lambda row: row.view.rank, empty="no ranks yet", id="ranks"
                 )
@@ -93,15 +105,15 @@ class RunView(Vertical):
         yield Plots(PLOTS, PLOT_CELLS, id="plots")
         with Horizontal(id="error"):
             with (
-                Panel("Traceback", keys="p plots", id="traceback-panel"),
+                Panel("Traceback", keys=keys("plots"), id="traceback-panel"),
                 VerticalScroll(id="traceback"),
             ):
                 yield Words(id="traceback-text")
             with Panel("First to last", id="ended-panel"):
                 yield LineTable(ENDED_COLUMNS, same=lambda row: row.view.rank, id="ended")
-        with Panel("Log", keys="F5 all", id="tail-panel"):
+        with Panel("Log", keys=keys("view logs"), id="tail-panel"):
             yield LogTail(id="tail")
-        with Panel("Heat map", keys="h ranks · v by what · t since when", id="heat-panel"):
+        with Panel("Heat map", keys=keys("heat", "heat next", "heat span"), id="heat-panel"):
             yield RunHeat(id="heat")
 
     @property
@@ -166,7 +178,8 @@ class RunView(Vertical):
             shown, filtered = _match_ranks(timeline, ranks, self.condition)
             where = Counter(view.host for view in timeline.ranks.values())
             plots = plots_of(task, now, self.query_one(Plots))
-            news, (failed, traceback) = news_of(timeline, now), traceback_of(timeline)
+            said = verdict[2][: max(0, self.size.width - VERDICT_EDGE)]
+            news, (failed, traceback) = news_of(timeline, now, said), traceback_of(timeline)
             tail = list(timeline.logs)
             progress = list(timeline.progress.values())
             ended = ended_ranks(timeline, now) if traceback else []
@@ -250,9 +263,6 @@ class RunView(Vertical):
             self.query_one(part).display = part == self._middle and bool(middle)
             self.query_one(part).styles.height = middle
         self.query_one("#tail-panel").display = bool(log)
-
-
-KEYS_OF_RANKS = "s sort · f filter · l its log · h heat map"
 
 
 def share_lines(lines: int, frame: int, rows: int, middle: int) -> tuple[int, int, int]:

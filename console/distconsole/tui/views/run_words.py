@@ -61,8 +61,20 @@ def about_text(timeline: RunTimeline, now: float) -> str:
     return "  ".join([*parts, plan.launcher, PurePosixPath(plan.script).name])
 
 
-def news_of(timeline: RunTimeline, now: float) -> Text:
-    """What should be known now: findings, the worst and newest last; when it went well, the results."""
+SAID_AS = {
+    "run.straggler": "is slow",
+    "run.stall": "a step",
+    "run.node_lost": "no connection",
+    "run.first_failure": "failed",
+}
+"""Check -> what a verdict has of it that says the same of the same rank or host."""
+
+
+def news_of(timeline: RunTimeline, now: float, said: str = "") -> Text:
+    """What should be known now: findings, the worst and newest last; when it went well, the results.
+
+    Of a finding that is ``said`` above already only what to do stands here.
+    """
     text = Text()
     end = timeline.end
     if end is not None and end.state is EndState.SUCCEEDED and timeline.metric_last:
@@ -71,19 +83,27 @@ def news_of(timeline: RunTimeline, now: float) -> Text:
     shown = [f for f in timeline.findings if f.severity in (Severity.WARN, Severity.FAIL)]
     for finding in sorted(shown[-20:], key=lambda finding: -finding.severity.order)[:3]:
         # What was found may have passed: while the run goes on, its age is said.
-        _add_finding(text, finding, age_text(finding.t, now) if end is None else "")
+        age = age_text(finding.t, now) if end is None else ""
+        _add_finding(text, finding, age, told=_is_said(finding, said))
     text.rstrip()
     return text
 
 
-def _add_finding(text: Text, finding: RunFinding, age: str) -> None:
-    mark, style = SEVERITY_MARKS[finding.severity]
-    text.append(f"{mark} ", style=style)
-    text.append(finding.summary)
-    text.append(f",{age}" if age else "", style="note")
+def _is_said(finding: RunFinding, said: str) -> bool:
+    whose = finding.hosts[:1] if finding.rank is UNSET else (f"rank {finding.rank} ",)
+    about = SAID_AS.get(finding.check)
+    same = about is not None and about in said and any(each in said for each in whose)
+    return same or finding.summary in said
+
+
+def _add_finding(text: Text, finding: RunFinding, age: str, *, told: bool) -> None:
+    if not told:
+        mark, style = SEVERITY_MARKS[finding.severity]
+        text.append(f"{mark} ", style=style)
+        text.append(finding.summary)
+        text.append(f",{age}\n" if age else "\n", style="note")
     if finding.hint:
-        text.append(f"\n  hint: {finding.hint}", style="note")
-    text.append("\n")
+        text.append(f"  hint: {finding.hint}\n", style="note")
 
 
 def _results(timeline: RunTimeline) -> str:

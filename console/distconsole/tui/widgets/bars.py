@@ -13,21 +13,20 @@ from distconsole.text.tables import bar_text
 from distconsole.tui.theme.glyphs import glyphs
 
 
-def level_bar(percent: float | None, width: int, *, hot: float = 101.0) -> Text:
-    """Return a bar filled to ``percent``; nothing if unknown; alarming from ``hot`` on."""
+def level_bar(percent: float | None, width: int) -> Text:
+    """Return a bar filled to ``percent``; nothing if unknown."""
     if percent is None or math.isnan(percent):
         return Text(" " * width)
     share = max(0.0, min(1.0, percent / 100))
     bar = bar_text(share, width, plain=False) if glyphs().braille else "█" * round(share * width)
-    meaning = "bad" if percent >= hot else "good" if percent >= 50 else "note"
-    return Text(bar.ljust(width, "·"), style=meaning)
+    return Text(bar.ljust(width, "·"), style="curve")
 
 
-def spark_text(values: Sequence[float | None], cells: int) -> str:
-    """Return ``values``, the newest last, as levels from 0 to the highest, in ``cells``; None is blank."""
+def spark_text(values: Sequence[float | None], cells: int, highest: float | None = None) -> str:
+    """Return ``values``, the newest last, as levels from 0 to ``highest``, else to their own, in ``cells``; None is blank."""
     levels = glyphs().levels
     known = [value for value in values if value is not None and math.isfinite(value)]
-    highest = max(known, default=0.0)
+    highest = max(known, default=0.0) if highest is None else highest
     if cells < 1 or not values:
         return " " * max(0, cells)
     each = max(1, math.ceil(len(values) / cells))

@@ -43,6 +43,8 @@ class PlotData:
         said: What its curves are now, with their styles.
         x_label: What x counts; empty for seconds since the start.
         until: Where the axis ends; None for the newest point.
+        since: Where the axis begins, which then counts back from its end; None for the oldest point.
+        reach: A value that the axis of values reaches at least.
         zero: Whether the axis of values begins at 0, as for rates and times.
         smooth: Whether the line is the mean over neighbours, with the band behind it.
         legend: What the line and the band are.
@@ -55,6 +57,8 @@ class PlotData:
     said: tuple[tuple[str, str], ...] = ()
     x_label: str = ""
     until: float | None = None
+    since: float | None = None
+    reach: float | None = None
     zero: bool = False
     smooth: bool = False
     legend: str = ""

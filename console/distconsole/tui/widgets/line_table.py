@@ -56,6 +56,8 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
     """Whether a condition hides rows; where none is left, that is why."""
     rows: Sequence[Row] = ()
     _left_out: tuple[str, ...] = ()
+    _placed: Sequence[tuple[Column[Row], int]] = ()
+    """The columns of the lines that are being made, and their cells."""
     _held = False
 
     @dataclass
@@ -135,6 +137,10 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         return max(2, len(self.rows) + 1)
 
+    def make_lines(self) -> list[Strip]:
+        self._placed = self._rooms()
+        return super().make_lines()
+
     def make_line(self, y: int) -> Strip:
         """Draw line ``y`` of the widget; the first is the heading."""
         if y == 0:
@@ -167,25 +173,23 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
         return columns
 
     def _rooms(self) -> list[tuple[Column[Row], int]]:
-        """Return the columns that fit with their cells; one that fills takes what is left, then the last one."""
+        """Return the columns that fit with their cells: what is left goes to wide ones, to one that fills, to the last one."""
         columns = self._visible()
         spare = max(0, self.cells + 1 - sum(column.width + 1 for column in columns))
-        filled = min(spare, MOST_FILLED) if any(column.fill for column in columns) else 0
-        last = columns[-1]
-        return [
-            (
-                column,
-                column.width
-                + (filled if column.fill else 0)
-                + (spare - filled if column is last and not column.right else 0),
-            )
-            for column in columns
-        ]
+        rooms: list[int] = []
+        for column in columns:
+            rooms.append(column.width + min(spare, max(0, column.wide - column.width)))
+            spare -= rooms[-1] - column.width
+        for place in [place for place, column in enumerate(columns) if column.fill][:1]:
+            rooms[place] += min(spare, MOST_FILLED)
+            spare -= min(spare, MOST_FILLED)
+        rooms[-1] += 0 if columns[-1].right else spare
+        return list(zip(columns, rooms, strict=True))
 
     def _row_strip(self, row: Row | None, style: Style) -> Strip:
         """Return the cells of ``row`` side by side, or the headings if it is None."""
         pieces: list[Segment] = []
-        for column, room in self._rooms():
+        for column, room in self._placed:
             if row is None:
                 cell: Text | str = self._title(column, room)
             else:

@@ -126,10 +126,12 @@ class Plot(LineWidget):
         for y in range(rows):
             if (rows - y) % self._scale.tick_rows == 0:
                 self._cells[y] = [(glyphs().grid, GRID)] * self._columns
-        self._first = min(curve.xs[0] for curve in curves)
+        oldest = min(curve.xs[0] for curve in curves)
+        self._first = oldest if data.since is None else data.since
         ends = [max(curve.xs[-1], *curve.broken[-1:], self._first) for curve in curves]
-        self._end = max(data.until or self._first, *ends)
-        span = round_up(self._end - self._first)
+        self._end = max(self._first if data.until is None else data.until, *ends)
+        span = self._end - self._first
+        span = round_up(span) if data.since is None else span
         scale = (self._columns * 2 - 1) / span if span > 0 else 0.0
         self.x_dot = 1 / scale if scale > 0 else 0.0
         self._axis_end = int((self._end - self._first) * scale) // 2
@@ -143,7 +145,8 @@ class Plot(LineWidget):
         low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
         lowest = min(min(curve.lows) for curve in curves)
         highest = max(max(curve.highs) for curve in curves)
-        self._scale = value_scale(low, high, rows, zero=data.zero)
+        reach = high if data.reach is None else max(high, data.reach)
+        self._scale = value_scale(low, reach, rows, zero=data.zero)
         above = [f"{ABOVE} {reading_text(highest)}"] if highest > high else []
         below = [f"{BELOW} {reading_text(lowest)}"] if lowest < low else []
         self.beyond = " ".join([*above, *below])
@@ -235,7 +238,11 @@ class Plot(LineWidget):
         else:
             places = round_seconds(span)
             texts = [short_time(place) for place in places]
-            places = [place if self._first == 0 else self._first + place for place in places]
+            if data.since is None:
+                places = [place if self._first == 0 else self._first + place for place in places]
+            else:
+                texts = [*(f"-{text}" for text in texts[:0:-1]), "now"]
+                places = [self._end - place for place in reversed(places)]
         found = {
             round((place - self._first) / self.x_dot) // 2: text
             for place, text in zip(places, texts, strict=True)

@@ -1,0 +1,1 @@
+"""The hosts and their GPUs, and what is known of one host."""

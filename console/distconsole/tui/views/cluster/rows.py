@@ -1,0 +1,259 @@
+"""Hosts and GPUs as rows of their tables; a host that fell silent greys out with its age."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+from msgspec import UNSET
+from rich.text import Text
+
+from distconsole.model.names import count_text
+from distconsole.model.run_events import GpuSample, NodeSample
+from distconsole.model.time_text import span_text
+from distconsole.runs.conditions.load_fields import LoadRow
+from distconsole.runs.pace import FRESH_SECONDS
+from distconsole.text.lists import GPU_COLUMNS as SHELL_GPU_COLUMNS
+from distconsole.text.lists import NODE_COLUMNS, gpu_number
+from distconsole.text.tables import Column
+from distconsole.tui.view_models.hosts import EACH_SECONDS, LoadModel, Recent
+from distconsole.tui.widgets.bars import level_bar, spark_text
+
+Number = TypeVar("Number", int, float)
+SCALE, RECENT_TITLE, SPARK_CELLS = "0──50──100", "last 5 min", 15
+"""Heading of a bar of percent, which is as long; heading and cells of five minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostRow:
+    """One host with its newest samples, how old they are, and why there is no connection to it, if there was one."""
+
+    name: str
+    node: NodeSample | None
+    age_seconds: float | None
+    lost: str | None
+    gpus: tuple[GpuSample, ...]
+    recent: Callable[[], Sequence[float | None]] | None = None
+    """Its use of processors in the last minutes."""
+
+    @property
+    def stale(self) -> bool:
+        return self.lost is not None or (self.age_seconds or 0.0) > FRESH_SECONDS
+
+    @property
+    def gpu_use(self) -> float | None:
+        """Percent, the mean of its GPUs."""
+        return _mean([gpu.util for gpu in self.gpus])
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRow:
+    """One GPU, or a slice of one; or a group, whose name is in the place of the host and whose count in that of the number."""
+
+    sample: GpuSample
+    stale: bool
+    head: bool = False
+    other: bool = False
+    """Somebody else uses it."""
+    recent: Callable[[], Sequence[float | None]] | None = None
+    """Its use in the last minutes."""
+
+
+def _host_state(row: HostRow) -> Text:
+    age = span_text(row.age_seconds) if row.age_seconds is not None else ""
+    if row.lost is not None:
+        # First for how long: the reason may be cut.
+        return Text(f"✗ {age}: {row.lost}" if age else f"✗ {row.lost}", style="bad")
+    if row.stale:
+        return Text(f"? silent for {age}", style="warn")
+    if row.node is not None:
+        return Text("● connected", style="good")
+    return Text("… connecting", style="faint")
+
+
+def _host_text(row: HostRow, text: str) -> Text:
+    return Text(text, style="faint" if row.stale else "")
+
+
+def _bar(percent: float | None, row: HostRow | GpuRow) -> Text:
+    bar = level_bar(percent, len(SCALE))
+    return Text(bar.plain, style="faint") if row.stale else bar
+
+
+def _spark(row: HostRow | GpuRow) -> Text:
+    """Return the last minutes; what was measured before a host fell silent was so then."""
+    values = () if row.recent is None else row.recent()
+    return Text(spark_text(values, SPARK_CELLS, 100.0), style="curve")
+
+
+def _gpu_use(row: HostRow) -> Text:
+    mean = "" if row.gpu_use is None else f" {row.gpu_use:.0f}%"
+    return _host_text(row, f"{len(row.gpus)} at{mean}" if row.gpus else "-")
+
+
+def _node_column(column: Column[NodeSample]) -> Column[HostRow]:
+    def cell(row: HostRow) -> Text:
+        return _host_text(row, "" if row.node is None else str(column.cell(row.node)))
+
+    return column.adapt(cell)
+
+
+_CPU, _LOAD, _MEMORY, *_OTHERS = map(_node_column, NODE_COLUMNS)
+HOST_COLUMNS: list[Column[HostRow]] = [
+    Column("host", 14, lambda row: _host_text(row, row.name), sort="host", middle=True),
+    Column(SCALE, len(SCALE), lambda row: _bar(row.node.cpu if row.node else None, row), 3),
+    _CPU,
+    Column(RECENT_TITLE, SPARK_CELLS, _spark, 7),
+    *(_LOAD, _MEMORY),
+    Column("gpus", 9, _gpu_use, 2, True),
+    *_OTHERS,
+    Column("state", 22, _host_state),
+]
+
+
+def _gpu_text(row: GpuRow, text: str) -> Text:
+    return Text(text, style="strong" if row.head else "faint" if row.stale else "")
+
+
+def _gpu_name(row: GpuRow) -> Text:
+    if row.head:
+        return _gpu_text(row, f"x{row.sample.gpu}")
+    number = gpu_number(row.sample)
+    return Text(f"!{number}", style="bad") if row.other else _gpu_text(row, number)
+
+
+def _notes(row: GpuRow) -> Text:
+    """What is wrong with it: its memory, who else uses it, and why it is slowed down."""
+    notes: list[tuple[str, str]] = []
+    gpu = row.sample
+    if gpu.ecc_uncorrected and not row.head:
+        notes.append((count_text(gpu.ecc_uncorrected, "ECC error"), "bad"))
+    notes += [(f"also {_stranger(each)}", "bad") for each in gpu.strangers]
+    if gpu.throttle:
+        notes.append((f"throttled: {','.join(gpu.throttle)}", "warn"))
+    return Text(", ").join(Text(words, style=style) for words, style in notes)
+
+
+def _stranger(process: str) -> str:
+    """Return a process with who it belongs to first: the rest may be cut."""
+    pid, _, rest = process.partition(" ")
+    return f"{rest} {pid}" if rest else pid
+
+
+def _gpu_column(column: Column[GpuSample]) -> Column[GpuRow]:
+    def cell(row: GpuRow) -> Text:
+        text = str(column.cell(row.sample))
+        if column.sort == "ecc":
+            return Text(text, style="bad" if row.sample.ecc_uncorrected else "faint")
+        return _gpu_text(row, text)
+
+    return column.adapt(cell)
+
+
+_NAME, _UTIL, *_FIGURES = map(_gpu_column, SHELL_GPU_COLUMNS)
+GPU_COLUMNS: list[Column[GpuRow]] = [
+    Column("host", 12, lambda row: _gpu_text(row, row.sample.host), sort="host"),
+    Column("gpu", 5, _gpu_name, right=True, sort="gpu"),
+    _NAME,
+    Column(SCALE, len(SCALE), lambda row: _bar(row.sample.util, row), 4),
+    _UTIL,
+    Column(RECENT_TITLE, SPARK_CELLS, _spark, 7),
+    *_FIGURES,
+    Column("notes", 20, _notes, need=2),
+]
+
+
+RARE: Mapping[str, Callable[[GpuSample], bool]] = {
+    "nvlink/s": lambda gpu: gpu.nvlink_rx_s is not None,
+    "ecc": lambda gpu: gpu.ecc_uncorrected is not None,
+    "rank": lambda gpu: gpu.rank not in (None, UNSET),
+}
+"""Columns that say nothing of most GPUs, and whether they do of one."""
+
+
+def gpu_key(row: GpuRow) -> tuple[object, ...]:
+    gpu = row.sample
+    return (row.head, gpu.host, gpu.uuid or gpu.gpu, gpu.mig)
+
+
+def group_head(name: str, rows: Sequence[LoadRow]) -> GpuSample:
+    """Return a group as if it was one GPU: means of use, sums of memory and power, the hottest."""
+    gpus = [row.gpu for row in rows if row.gpu is not None]
+    return msgspec.structs.replace(
+        gpus[0],
+        host=name,
+        gpu=len(gpus),
+        name="",
+        uuid="",
+        util=_mean([gpu.util for gpu in gpus]),
+        mem_used=_sum([gpu.mem_used for gpu in gpus]),
+        mem_total=_sum([gpu.mem_total for gpu in gpus]),
+        temp_c=max((gpu.temp_c for gpu in gpus if gpu.temp_c is not None), default=None),
+        power_w=_sum([gpu.power_w for gpu in gpus]),
+        sm_clock_mhz=_mean([gpu.sm_clock_mhz for gpu in gpus]),
+        ecc_uncorrected=_sum([gpu.ecc_uncorrected for gpu in gpus]),
+        nvlink_rx_s=None,
+        mig=None,
+        throttle=(),
+        strangers=(),
+        rank=UNSET,
+    )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _sum(values: Sequence[Number | None]) -> Number | None:
+    known = [value for value in values if value is not None]
+    return sum(known[1:], known[0]) if known else None
+
+
+def host_rows(load: LoadModel, names: tuple[str, ...], now: float) -> list[HostRow]:
+    gpus: dict[str, list[GpuSample]] = {}
+    for (host, *_), gpu in sorted(load.gpus.items(), key=lambda item: (item[1].gpu, item[0])):
+        gpus.setdefault(host, []).append(gpu)
+    known = dict.fromkeys((*names, *load.status, *load.nodes, *gpus))
+    return [
+        HostRow(
+            name,
+            load.nodes.get(name),
+            now - load.seen_at[name] if name in load.seen_at else None,
+            load.lost_because(name),
+            tuple(gpus.get(name, ())),
+            _recent(load.cpu.get(name), now),
+        )
+        for name in known
+    ]
+
+
+def load_rows_of(
+    load: LoadModel, names: tuple[str, ...], now: float, me: tuple[str, ...]
+) -> list[LoadRow]:
+    """Return what conditions are asked of, for the hosts called ``names`` and all others known."""
+    return load_rows(host_rows(load, names, now), me)
+
+
+def load_rows(rows: list[HostRow], me: tuple[str, ...]) -> list[LoadRow]:
+    found: list[LoadRow] = []
+    for row in rows:
+        connected = row.node is not None and not row.stale
+        gpus: tuple[GpuSample | None, ...] = row.gpus or (None,)
+        found += [LoadRow(row.name, row.node, gpu, connected, row.age_seconds, me) for gpu in gpus]
+    return found
+
+
+def gpu_row(row: LoadRow, silent: set[str], load: LoadModel, now: float) -> GpuRow:
+    assert row.gpu is not None
+    other = any(user not in row.me for user in row.users or ()) if row.me else False
+    recent = _recent(load.use.get(row.gpu.key), now)
+    return GpuRow(row.gpu, row.host in silent, other=other, recent=recent)
+
+
+def _recent(kept: Recent | None, now: float) -> Callable[[], Sequence[float | None]] | None:
+    """Return what gives a figure of the last minutes; the mean that still changes is left out."""
+    return None if kept is None else partial(kept.until, int(now // EACH_SECONDS) - 1)

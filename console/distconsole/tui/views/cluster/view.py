@@ -1,0 +1,267 @@
+"""The hosts and their GPUs as they are now and in the last minutes; or all of that of one host."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Horizontal, VerticalScroll
+
+from distconsole.model.names import count_text, join_some
+from distconsole.model.time_text import clock_text, span_text
+from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow
+from distconsole.runs.pace import FRESH_SECONDS
+from distconsole.tui.prompt.keymap import Keymap
+from distconsole.tui.tasks import RequestTask
+from distconsole.tui.views.cluster.cells import LEGEND, MANY_HOSTS, HostCells
+from distconsole.tui.views.cluster.curves import PLOTS, load_plots
+from distconsole.tui.views.cluster.host import PROCESS_COLUMNS, processes_on, words_on
+from distconsole.tui.views.cluster.rows import (
+    GPU_COLUMNS,
+    HOST_COLUMNS,
+    RARE,
+    RECENT_TITLE,
+    GpuRow,
+    HostRow,
+    gpu_key,
+    gpu_row,
+    group_head,
+    host_rows,
+    load_rows,
+)
+from distconsole.tui.views.row_order import OrderedView
+from distconsole.tui.widgets.line_table import LineTable
+from distconsole.tui.widgets.lines import Verdict, Words
+from distconsole.tui.widgets.panel import Panel
+from distconsole.tui.widgets.plots import MOST_ROWS, PlotPanel, Plots
+
+LEAST_PLOT, PLOT_CELLS = 6, 36
+"""Rows and cells of a plot; in fewer it says little."""
+LEAST_GPUS, LEAST_HOSTS = 8, 4
+"""Rows that the tables keep of what plots would take."""
+PAGE_ROWS = 10
+"""Rows of who works on one host, and of what is said of it."""
+HOST_KEYS = ("open", "sort ", "filter ", "group ", "check --hosts {host}")
+PAGE_KEYS = ("back", "check --hosts {host}")
+"""Lines of keys that the border of the hosts names, and that of one host."""
+
+
+class ClusterView(OrderedView[LoadRow]):
+    """Hosts above, plots, GPUs below, where there are any; Enter leads to the page of one host."""
+
+    DEFAULT_CSS = """
+    ClusterView > #hosts-panel { height: 1fr; }
+    ClusterView > #host-page { height: auto; display: none; }
+    ClusterView > #gpus-panel { height: 1fr; }
+    ClusterView LineTable { height: 1fr; }
+    ClusterView #processes-panel { width: 2fr; height: 100%; }
+    ClusterView #said-panel { width: 3fr; height: 100%; }
+    """
+
+    about = ""
+    """The host whose page is shown."""
+
+    def __init__(self, keymap: Keymap, id: str | None = None) -> None:  # noqa: A002
+        super().__init__(LOAD_FIELDS, id)
+        self.me: tuple[str, ...] = ()
+        """Names of the operator; other users of a GPU are marked."""
+        self._keymap = keymap
+
+    def compose(self) -> ComposeResult:
+        yield Verdict("connecting…", id="cluster-line")
+        with Panel("Hosts", id="hosts-panel"):
+            yield HostCells()
+            yield LineTable(HOST_COLUMNS, same=lambda row: row.name, empty="no hosts", id="hosts")
+        with Horizontal(id="host-page"):
+            with Panel("Ranks and others' processes", id="processes-panel"):
+                none = "no rank of a run that is followed here, nobody else on its GPUs"
+                yield LineTable(PROCESS_COLUMNS, empty=none, id="processes")
+            with Panel("Said of it", id="said-panel"), VerticalScroll():
+                yield Words(id="said-of-host")
+        yield Plots(len(PLOTS), PLOT_CELLS, id="load-plots")
+        with Panel("GPUs", id="gpus-panel"):
+            yield LineTable(GPU_COLUMNS, same=gpu_key, id="gpus")
+
+    def sort(self, name: str, *, downwards: bool | None = None) -> None:
+        super().sort("" if name == "host" else name, downwards=downwards)
+
+    def host_under_cursor(self) -> str:
+        row: HostRow | None = self.query_one("#hosts", LineTable).row_under_cursor()
+        return self.about or ("" if row is None else row.name)
+
+    def open(self) -> None:
+        """Turn to the page of the host under the cursor, where there is one."""
+        gpu: GpuRow | None = self.query_one("#gpus", LineTable).row_under_cursor()
+        in_gpus = self.query_one("#gpus").has_focus and gpu is not None and not gpu.head
+        self.about = gpu.sample.host if in_gpus and gpu is not None else self.host_under_cursor()
+        self.query_one("#hosts", LineTable).focus()
+
+    def step_back(self) -> bool:
+        """Leave the page of a host; return whether there was one."""
+        before, self.about = self.about, ""
+        return bool(before)
+
+    def draw(
+        self,
+        task: RequestTask,
+        names: tuple[str, ...],
+        now: float,
+        runs: Sequence[RequestTask] = (),
+        check: RequestTask | None = None,
+    ) -> None:
+        """Show what ``task`` knows of the hosts called ``names`` at ``now`` (monotonic seconds), and of one what ``runs`` and ``check`` know."""
+        with task.lock:
+            load, every = task.load, host_rows(task.load, names, now)
+            seen = max(load.seen_at.values(), default=None)
+        if self.about not in {row.name for row in every}:
+            self.about = ""
+        rows = [row for row in every if row.name == self.about] if self.about else every
+        loads = load_rows(rows, self.me)
+        shown = loads if self.about else self.order.shown(loads)
+        hosts = {row.name: row for row in rows}
+        listed = [hosts[name] for name in dict.fromkeys(row.host for row in shown)]
+        silent = {row.name for row in rows if row.stale}
+        gpus: list[GpuRow] = []
+        for name, members in self.order.grouped([row for row in shown if row.gpu is not None]):
+            if name:
+                gpus.append(GpuRow(group_head(name, members), stale=False, head=True))
+            gpus += [gpu_row(row, silent, load, now) for row in members]
+        everything = [gpu_row(row, silent, load, now) for row in loads if row.gpu is not None]
+        left = f"  {len(shown)} of {len(loads)}" if self.order.condition is not None else ""
+        how = f"{self.order.words}{left}" if self.order.words and not self.about else ""
+        age = "" if seen is None else _age_text(task.unix() - (now - seen), now - seen)
+        self._draw_tables(listed, gpus, recent=bool(load.cpu))
+        plots, panels = self.query_one(Plots), self.query(PlotPanel)
+        drawn = {data.key: data for panel in panels if (data := panel.plot.data) is not None}
+        chosen = plots.pick(load_plots(load, listed, now, drawn), lambda each: each.title)
+        plots.show(chosen)
+        self._entitle(len(rows), len(everything), "  ".join(filter(None, (how, age))))
+        if self.about:
+            row = hosts[self.about]
+            self.query_one("#processes", LineTable).show(processes_on(row, runs))
+            self.query_one("#said-of-host", Words).show(words_on(row.name, load, runs, check))
+        self.query_one("#cluster-line", Verdict).say(*verdict_of(rows, everything))
+        self._share_lines(len(gpus), len(listed), plots=bool(chosen))
+
+    def _draw_tables(self, hosts: list[HostRow], gpus: list[GpuRow], *, recent: bool) -> None:
+        samples = [row.sample for row in gpus]
+        silent = [title for title, told in RARE.items() if not any(map(told, samples))]
+        for name, rows in (("#hosts", hosts), ("#gpus", gpus)):
+            table: LineTable[HostRow | GpuRow] = self.query_one(name, LineTable)
+            table.leave_out((*silent, *(() if recent else (RECENT_TITLE,))))
+            table.show(rows)
+        self.query_one(HostCells).show(hosts, self.host_under_cursor())
+
+    def _entitle(self, hosts: int, gpus: int, state: str) -> None:
+        legend = LEGEND if hosts >= MANY_HOSTS else "grey: not known now"
+        title = f"Host {self.about}" if self.about else f"Hosts {hosts:,}"
+        keys = self._keymap.hints("cluster", *(PAGE_KEYS if self.about else HOST_KEYS))
+        self.query_one("#hosts-panel", Panel).entitle(title, state, keys=keys, legend=legend)
+        self.query_one("#gpus-panel", Panel).entitle(f"GPUs {gpus:,}")
+
+    def _share_lines(self, gpus: int, hosts: int, *, plots: bool) -> None:
+        panel, cells = self.query_one("#hosts-panel", Panel), self.query_one(HostCells)
+        frame = 2 if panel.framed else 1
+        above = cells.lines_in(self.size.width - 4) + 1 if cells.display else 0
+        page = min(frame + PAGE_ROWS, self.size.height // 3) if self.about else 0
+        parts = share_lines(
+            self.size.height - 1 - page, frame, above + 1 + max(1, hosts), gpus, plots=plots
+        )
+        self.query_one("#host-page").display = bool(page)
+        self.query_one("#host-page").styles.height = page
+        for name, lines in zip(("#hosts-panel", "#load-plots", "#gpus-panel"), parts, strict=True):
+            part = self.query_one(name)
+            part.display = bool(lines)
+            part.styles.height = lines
+
+    @on(LineTable.Moved, "#hosts")
+    def show_its_gpus(self, event: LineTable.Moved) -> None:
+        row, gpus = event.table.row_under_cursor(), self.query_one("#gpus", LineTable)
+        if row is None or not event.table.has_focus:
+            return
+        places = (place for place, gpu in enumerate(gpus.rows) if gpu.sample.host == row.name)
+        gpus.cursor = next(places, gpus.cursor)
+        self.query_one(HostCells).show(self.query_one("#hosts", LineTable).rows, row.name)
+
+    @on(HostCells.Pointed)
+    def go_to_host(self, event: HostCells.Pointed) -> None:
+        table: LineTable[HostRow] = self.query_one("#hosts", LineTable)
+        table.focus()
+        for place, row in enumerate(table.rows):
+            if row.name == event.host:
+                table.action_move(place - table.cursor)
+
+
+def share_lines(
+    lines: int, frame: int, hosts: int, gpus: int, *, plots: bool
+) -> tuple[int, int, int]:
+    """Return how many of ``lines`` the hosts take, the plots, and the GPUs; 0 for what has no room.
+
+    Args:
+        frame: Lines that the frame of a panel takes.
+        hosts: Lines of the hosts, their heading among them.
+        gpus: Rows of GPUs; their panel has no room where there are none.
+    """
+    least = frame + 1 + min(gpus, LEAST_GPUS) if gpus else 0
+    wanted = frame + hosts
+    kept = min(wanted, frame + 1 + LEAST_HOSTS)
+    below = 0
+    if plots and lines - least - kept >= frame + LEAST_PLOT:
+        spare = lines - min(wanted, lines // 2) - (frame + 1 + gpus if gpus else 0)
+        below = max(frame + LEAST_PLOT, min(frame + MOST_ROWS, spare))
+        below = min(below, lines - least - kept)
+    if not gpus:
+        return lines - below, below, 0
+    rest = lines - below
+    above = min(wanted, max(rest // 2, rest - (frame + 1 + gpus)))
+    if below:
+        above = max(kept, min(above, rest - least))
+    return above, below, rest - above
+
+
+def _age_text(seen: float, seconds: float) -> str:
+    """Return when the newest figures were measured (UNIX seconds), and how long ago where they are old."""
+    old = f", {span_text(seconds)} ago" if seconds > FRESH_SECONDS else ""
+    return f"as of {clock_text(seen)}{old}"
+
+
+def verdict_of(rows: Sequence[HostRow], gpus: Sequence[GpuRow]) -> tuple[str, str, str, str]:
+    """Return tone, mark and words of how the hosts are, the worst first, and how many there are."""
+    there = [row for row in gpus if not row.stale]
+    connected = sum(1 for row in rows if row.node is not None and not row.stale)
+    counts = f"{connected} of {count_text(len(rows), 'host')} connected"
+    if there:
+        busy = [row.sample.util for row in there if row.sample.util is not None]
+        use = f" at {sum(busy) / len(busy):.0f} %" if busy else ""
+        counts += f", {count_text(len(there), 'GPU')}{use}"
+    others = sum(row.other for row in there)
+    broken = sum(bool(row.sample.ecc_uncorrected) for row in there)
+    slowed = sum(bool(row.sample.throttle) for row in there)
+    lost = [row for row in rows if row.lost is not None]
+    troubles = [_lost_text(lost)] if lost else []
+    troubles += [f"!{others} used by others"] if others else []
+    troubles += [f"{broken} with ECC errors"] if broken else []
+    if silent := [row for row in rows if row.stale and row.lost is None]:
+        troubles.append(f"{_names(silent)} silent for {_longest(silent)}")
+    troubles += [f"{slowed} throttled"] if slowed else []
+    words = ", ".join(troubles)
+    if lost or others or broken:
+        return "bad", "✗", words, counts
+    if words:
+        return "warn", "▲", words, counts
+    return ("good", "●", counts, "") if connected == len(rows) else ("note", "…", counts, "")
+
+
+def _lost_text(lost: Sequence[HostRow]) -> str:
+    age = _longest(lost)
+    state = f"lost for {age}" if age else "lost"
+    return f"{_names(lost)} {state}: {lost[0].lost}"
+
+
+def _names(rows: Sequence[HostRow]) -> str:
+    return join_some([row.name for row in rows], 3)
+
+
+def _longest(rows: Sequence[HostRow]) -> str:
+    return span_text(max(ages)) if (ages := [r.age_seconds for r in rows if r.age_seconds]) else ""

@@ -1,0 +1,38 @@
+"""How the view of the hosts shares its lines, and what it keeps of the last minutes."""
+
+from __future__ import annotations
+
+import pytest
+
+from distconsole.tui.view_models.hosts import EACH_SECONDS, KEPT, Recent
+from distconsole.tui.views.cluster.view import LEAST_GPUS, LEAST_HOSTS, LEAST_PLOT, share_lines
+from distconsole.tui.widgets.plots import MOST_ROWS
+
+
+@pytest.mark.parametrize("frame", [1, 2])
+@pytest.mark.parametrize("gpus", [0, 2, 16, 800])
+@pytest.mark.parametrize("hosts", [2, 6, 104])
+def test_lines_are_used_once_and_tables_have_theirs_before_plots(
+    hosts: int, gpus: int, frame: int
+) -> None:
+    for lines in range(8, 96):
+        above, plots, below = share_lines(lines, frame, hosts, gpus, plots=True)
+        assert above + plots + below == lines
+        assert bool(below) == bool(gpus)
+        assert plots == 0 or frame + LEAST_PLOT <= plots <= frame + MOST_ROWS
+        if plots:
+            assert above >= min(frame + hosts, frame + 1 + LEAST_HOSTS)
+            assert below >= (frame + 1 + min(gpus, LEAST_GPUS) if gpus else 0)
+
+
+def test_a_figure_is_kept_as_means_with_blanks_where_nothing_was_measured() -> None:
+    recent = Recent()
+    for seconds, value in ((0.0, 1.0), (1.0, 3.0), (2 * EACH_SECONDS, 8.0)):
+        recent.put(seconds, value)
+    assert recent.until(2)[-4:] == (None, 2.0, None, 8.0)
+    assert recent.until(1)[-2:] == (2.0, None)
+    assert recent.until(3)[-2:] == (8.0, None)
+    assert recent.until(2 + KEPT) == (None,) * KEPT
+    for place in range(3 * KEPT):
+        recent.put(place * EACH_SECONDS, float(place))
+    assert recent.until(3 * KEPT - 1) == tuple(map(float, range(2 * KEPT, 3 * KEPT)))
