@@ -161,11 +161,11 @@ def drawn(canvas: TerminalDiff, text: str, style: str = "") -> str:
 def test_only_the_cells_that_changed_are_written() -> None:
     canvas = TerminalDiff()
     drawn(canvas, "step 650   loss 0.25")
-    assert drawn(canvas, "step 700   loss 0.24") == "\x1b[1;6H70\x1b[1;20H4"
+    assert drawn(canvas, "step 700   loss 0.24") == "\x1b[1;6H70\x1b[12C4"
     assert drawn(canvas, "step 700   loss 0.24") == ""
     assert (
         drawn(canvas, "step 700   loss 0.24", "red")
-        == f"\x1b[1H\x1b[0;31m{'step 700   loss 0.24':<24}\x1b[m"
+        == f"\x1b[1H\x1b[31m{'step 700   loss 0.24':<24}\x1b[m"
     )
     canvas.forget()
     assert drawn(canvas, "step 700") == f"\x1b[1H{'step 700':<24}"

@@ -8,6 +8,7 @@ private parts is here.
 from __future__ import annotations
 
 import gc
+import re
 import time
 from collections.abc import Coroutine, Iterator, Sequence
 from functools import lru_cache
@@ -41,6 +42,10 @@ HURRY_SECONDS = 0.1
 
 UNKNOWN = ""
 """Stands for a cell of which nothing is known; it differs from whatever is to be there."""
+BRIDGED_CELLS = 4
+"""Writing so many cells again takes no more bytes than moving over them."""
+SGR_WORD = re.compile(r"[34]8;2;\d+;\d+;\d+|[34]8;5;\d+|\d+")
+"""A colour, or an attribute, of an SGR sequence."""
 WIDE_FROM = "\U0001f000"
 """Terminals disagree on how wide characters from here on are."""
 
@@ -201,8 +206,12 @@ class TerminalDiff:
         for at, cell in enumerate(zip(texts, codes, before, before_codes, strict=True)):
             if cell[:2] == cell[2:]:
                 continue
-            if pen_at != at:
+            if pen_at < 0:
                 self._out.append(_move(y, x + at))
+            elif at - pen_at <= BRIDGED_CELLS and set(codes[pen_at:at]) <= {self._pen}:
+                self._out += texts[pen_at:at]
+            elif pen_at != at:
+                self._out.append(f"\x1b[{at - pen_at}C")
             self._turn_to(cell[1])
             self._out.append(cell[0])
             pen_at = at + 1
@@ -210,8 +219,8 @@ class TerminalDiff:
 
     def _turn_to(self, code: str) -> None:
         if code != self._pen:
+            self._out.append(_turn(self._pen, code))
             self._pen = code
-            self._out.append(f"\x1b[0;{code}m" if code else "\x1b[m")
 
 
 def _pieces(update: ChopsUpdate | LayoutUpdate) -> Iterator[tuple[int, int, Strip]]:
@@ -258,6 +267,24 @@ def _is_plain(text: str) -> bool:
     if text.isascii():
         return text.isprintable()
     return text.isprintable() and all(cell_len(each) == 1 and each < WIDE_FROM for each in text)
+
+
+@lru_cache(maxsize=16384)
+def _turn(pen: str, code: str) -> str:
+    """Return the sequence that makes ``code`` of ``pen``; what both have is not said again."""
+    before, now = _parts(pen), _parts(code)
+    if before.keys() <= now.keys():
+        return f"\x1b[{';'.join(now[kind] for kind in now if now[kind] != before.get(kind))}m"
+    return f"\x1b[0;{code}m" if code else "\x1b[m"
+
+
+def _parts(code: str) -> dict[str, str]:
+    """Return the colour (3), the background (4) and each attribute of the parameters of an SGR sequence."""
+    found = {}
+    for word in SGR_WORD.findall(code):
+        kind = {"3": "3", "9": "3", "4": "4", "1": "4"}.get(word[0], word)
+        found[kind if len(word) > 1 else f"{word} alone"] = word
+    return found
 
 
 def _move(y: int, x: int) -> str:
