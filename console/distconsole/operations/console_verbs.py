@@ -19,9 +19,9 @@ def show_help(request: ShowHelp) -> Iterator[Event]:
 
 
 def why(request: Why) -> Iterator[Event]:
-    """Refuse: stacks are not read yet; raises UnavailableError always."""
+    """Refuse: stacks are not read; raises UnavailableError always."""
     raise UnavailableError(
-        "why does not read stacks yet",
+        "why cannot read the stacks of ranks",
         f"distconsole attach {request.run} names the rank that is slow or stands still; "
         "on its host: py-spy dump --pid PID",
     )
@@ -30,8 +30,8 @@ def why(request: Why) -> Iterator[Event]:
 def open_console(_request: OpenConsole) -> Iterator[Event]:
     """Refuse: the console is no operation; raises UnavailableError always."""
     raise UnavailableError(
-        "a console inside an operation comes with a later version",
-        "run distconsole without a verb",
+        "the console opens from a shell",
+        "there: distconsole, without a verb",
     )
 
 

@@ -163,8 +163,8 @@ def test_every_verb_is_covered_by_a_case() -> None:
     assert used == {*VERBS, "why"}
 
 
-def test_a_verb_that_does_not_work_yet_is_offered_nowhere() -> None:
-    """``why`` is a name that is promised: it is read, and says that it comes later."""
+def test_a_verb_that_does_not_work_is_offered_nowhere() -> None:
+    """``why`` is a name that is promised: it is read, and says what there is in its place."""
     shown = parse_args(["--help"])
     assert isinstance(shown, ask.ShowHelp)
     assert not re.search(r"^  why\b", shown.text, re.MULTILINE)

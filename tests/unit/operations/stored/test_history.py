@@ -275,7 +275,7 @@ def test_an_export_that_cannot_be_written_leaves_nothing(stored: RunStore, tmp_p
 
 
 def test_a_verb_that_is_not_there_yet_says_what_to_do_now(stored: RunStore) -> None:
-    with pytest.raises(UnavailableError, match="does not read stacks yet") as caught:
+    with pytest.raises(UnavailableError, match="cannot read the stacks") as caught:
         done(ask.Why("last"))
     assert caught.value.hint
 
