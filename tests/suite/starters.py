@@ -205,7 +205,11 @@ def spawned(local_rank):
     train(init_method=master, rank=int(e["NODE_RANK"]) + local_rank, world_size=3)
 
 if __name__ == "__main__":
-    mp.spawn(spawned, nprocs=1 + int(os.environ["NODE_RANK"]))
+    spawning = mp.spawn(spawned, nprocs=1 + int(os.environ["NODE_RANK"]), join=False)
+    for child in spawning.processes if what == "raises" else ():
+        child.join()  # under load all have ended before torch looks, and it names the first of them
+    while not spawning.join():
+        pass
 """
 )
 

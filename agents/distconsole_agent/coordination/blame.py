@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from distconsole_agent.contract.runspec import NodeSpec
 
@@ -156,7 +156,17 @@ def first_failure(evidence: Evidence) -> Failure | None:
     return next(causes, in_order[0])
 
 
-def is_consequence(failure: Failure) -> bool:
+class Words(Protocol):
+    """What a process said at its end."""
+
+    @property
+    def error(self) -> str: ...
+
+    @property
+    def traceback(self) -> str: ...
+
+
+def is_consequence(failure: Words) -> bool:
     """Return whether the failure reads like another rank's end seen from outside."""
     return _CONSEQUENCE.search(f"{failure.error}\n{failure.traceback}") is not None
 

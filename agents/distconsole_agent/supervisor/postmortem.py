@@ -11,7 +11,7 @@ import re
 import signal
 
 from distconsole_agent.contract.runspec import TORCHRUN, RunSpec
-from distconsole_agent.coordination.blame import Failure
+from distconsole_agent.coordination.blame import Failure, is_consequence
 from distconsole_agent.supervisor.failures import (
     EngineSaid,
     Raised,
@@ -153,19 +153,28 @@ def _join_causes(error: str, words: str, number: int | None) -> str:
 
 
 def _find_exception(spec: RunSpec, rank: RankProcess, errors_dir: str) -> Raised | None:
-    """Return the earliest exception of the rank or of a process below it that explains its end."""
+    """Return the earliest exception of the rank or of a process below it that explains its end.
+
+    That of a spawner, which names the child that it saw end first, goes before those of its children,
+    unless it reads like a consequence of another child's.
+    """
     assert rank.ended is not None
     oldest_ns = rank.ended.t_ns - int(CHILD_SECONDS * 1e9)
     noted = [each._replace(t_ns=steady.of_wall(each.t_ns)) for each in read_raised(errors_dir)]
+    explaining: list[Raised] = []
     for raised in sorted(noted, key=lambda raised: raised.t_ns):
         if not rank.started_ns <= raised.t_ns <= rank.ended.t_ns:
             continue
         if raised.pid == rank.pid:
-            return raised
+            explaining.append(raised)
+            if _TERMINATED.search(raised.error) is None:
+                break
+            causes = (each for each in explaining if not is_consequence(each))
+            return next(causes, raised) if is_consequence(raised) else raised
         inherited = len(spec.ranks) == 1 or raised.rank == rank.spec.rank
         if inherited and raised.t_ns >= oldest_ns:
-            return raised
-    return None
+            explaining.append(raised)
+    return next(iter(explaining), None)
 
 
 def _global_rank(

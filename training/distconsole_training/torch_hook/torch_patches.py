@@ -1,16 +1,17 @@
-"""Hears when the script has imported torch or Horovod, and holds on to them: public hooks, and six wrapped functions."""
+"""Hears when the script has imported torch or Horovod, and holds on to them: public hooks, and seven wrapped functions."""
 
 from __future__ import annotations
 
 import functools
 import os
 import sys
+import time
 from functools import partial
 from types import CodeType, FunctionType
 
 from distconsole_training.guard import drop_this_frame, guarded
 from distconsole_training.identity import from_horovod, from_request
-from distconsole_training.process import process
+from distconsole_training.process import note, process
 from distconsole_training.records import ENV_VERIFY
 from distconsole_training.torch_hook.step_records import refine_identity
 from distconsole_training.torch_hook.torch_steps import TorchSteps
@@ -109,6 +110,7 @@ def _install(torch: Any) -> None:
         _listen_to_backward,
         _listen_to_scalers,
         _listen_to_process_groups,
+        _listen_to_spawned,
     ):
         guarded(step)(torch, watch)
 
@@ -204,6 +206,31 @@ def _listen_to_process_groups(torch: Any, watch: TorchSteps) -> None:
         module: Any = sys.modules.get(name)
         if getattr(module, "init_process_group", None) is original:
             module.init_process_group = wrapper
+
+
+def _listen_to_spawned(torch: Any, watch: TorchSteps) -> None:
+    """Note what a rank of ``mp.spawn`` raises: its parent may first see another one that ended by that."""
+    home: Any = sys.modules["torch.multiprocessing.spawn"]
+    original = home._wrap
+
+    @functools.wraps(original)
+    def call(*args: Any) -> None:
+        try:
+            original(*args)
+        except BaseException as end:
+            error = end.__context__
+            trace = None if error is None else error.__traceback__
+            # It has reached torch's function: the script has not caught it.
+            if (
+                error is not None
+                and trace is not None
+                and trace.tb_frame.f_code is original.__code__
+            ):
+                note(error, time.time_ns())
+            drop_this_frame()
+            raise
+
+    home._wrap = call
 
 
 def _ask_for_process_group(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:

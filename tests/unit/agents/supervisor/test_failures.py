@@ -302,6 +302,21 @@ def test_the_end_of_a_spawned_rank_is_its_own_not_its_parents(
     assert (found.error, found.traceback.splitlines()[0]) == (error, "Traceback ...")
 
 
+def test_a_spawner_that_saw_a_victim_end_first_does_not_hide_what_it_died_of(
+    tmp_path: Path,
+) -> None:
+    note(tmp_path, 72, time_ns=1988 * S, rank=6, message="no such layer")
+    note(tmp_path, 71, time_ns=1989 * S, rank=5, message="Connection closed by peer")
+    victim = "Connection closed by peer (in spawned process 0, train.py:3)"
+    note(tmp_path, 50, time_ns=1990 * S, rank=-1, message=victim)
+    found = find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False))
+    assert (found.rank, found.error.partition(": ")[2]) == (6, "no such layer")
+    cause = "no such layer (in spawned process 1, train.py:3)"
+    note(tmp_path, 50, time_ns=1990 * S, rank=-1, message=cause)
+    found = find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False))
+    assert found.error.partition(": ")[2] == cause
+
+
 def test_a_torchrun_that_is_killed_is_not_taken_for_its_rank(tmp_path: Path) -> None:
     by_torchrun = spec(engine_ranks=False)._replace(launcher="torchrun")
     found = find(tmp_path, ended(tmp_path, 137, signal=9), by_torchrun)
