@@ -17,7 +17,7 @@ from distconsole.config.load import load_config
 from distconsole.config.schema import Config
 from distconsole.errors import ConsoleError, UnreachableError, UsageError
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.names import HostName
+from distconsole.model.names import HostName, count_text
 from distconsole.model.outcome import Failed, Ok, Outcome, failed
 from distconsole.model.requests import Where
 from distconsole.rpc.fanout import fan_out, iter_outcomes
@@ -277,7 +277,7 @@ def _name_failures(failures: Sequence[Failed]) -> str:
         for each in failures[:NAMED_FAILURES]
     ]
     more = len(failures) - len(named)
-    return "; ".join(named) + (f"; and {more} more hosts" if more else "")
+    return "; ".join(named) + (f"; and {count_text(more, 'more host')}" if more else "")
 
 
 def _hints(failures: Sequence[Failed]) -> str:

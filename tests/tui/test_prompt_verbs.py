@@ -329,7 +329,7 @@ async def test_whatever_is_pasted_is_one_harmless_line(tmp_path: Path) -> None:
         app.post_message(Paste("torchrun \\\n  --nnodes 2 \\\n  t.py\nrm -rf /\n"))
         await pilot.pause()
         assert prompt.value == "torchrun    --nnodes 2    t.py"
-        assert "1 more were not pasted" in screen_text(app)
+        assert "1 more line left out" in screen_text(app)
         await pilot.press("ctrl+u")
         prompt.post_message(Paste(HOSTILE))
         await pilot.pause()

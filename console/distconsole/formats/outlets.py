@@ -12,6 +12,7 @@ from typing import IO, Generic, Protocol, TypeVar
 from distconsole.config.paths import replace_file
 from distconsole.errors import ConfigError
 from distconsole.formats.tables import CsvLines, Lines, make_table
+from distconsole.model.names import count_text
 from distconsole.model.requests import ExportTable
 from distconsole.model.run_events import RunEvents
 
@@ -84,7 +85,7 @@ class LineFile(NewFile):
     def close(self) -> str:
         self._write(self._lines.ending())
         self.put()
-        return f"{self.count} lines written to {self.path}"
+        return f"{count_text(self.count, 'line')} written to {self.path}"
 
     def _write(self, lines: Iterator[str]) -> None:
         with writable(self.path):

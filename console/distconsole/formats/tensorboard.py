@@ -25,6 +25,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from distconsole.formats.outlets import FileFolder, NewFile, writable
 from distconsole.formats.settings import settings_of
+from distconsole.model.names import count_text
 from distconsole.model.run_events import (
     GpuSample,
     Metric,
@@ -73,7 +74,7 @@ class TensorBoardFolder(FileFolder["EventFile"]):
     def close(self) -> str:
         for file in self.files.values():
             file.put()
-        return f"{self._values} values written to {self.folder}; tensorboard --logdir shows them"
+        return f"{count_text(self._values, 'value')} written to {self.folder}; tensorboard --logdir shows them"
 
     def _metric(self, event: Metric) -> None:
         for place, value in (("", event.value), ("lowest", event.min), ("highest", event.max)):

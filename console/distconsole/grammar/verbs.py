@@ -344,7 +344,7 @@ def parse_args(
     except click.ClickException as error:
         raise UsageError(error.format_message()) from None
     except ValueError as error:  # a path with a NUL or half a character, which no file has
-        raise UsageError(f"no path can be so: {error}") from None
+        raise UsageError(f"no file can have such a path: {error}") from None
     assert request is not None
     return request  # type: ignore[no-any-return]
 
@@ -360,7 +360,7 @@ def parse_line(
     """
     words = line_words(line)
     if not words:
-        raise UsageError("nothing was asked", "type a verb, or 'help'")
+        raise UsageError("the line is empty", "type a verb, or 'help'")
     words = ["help", *words[1:]] if words[0] == "?" else words
     return parse_args(words, vocabulary, defaults)
 

@@ -20,6 +20,7 @@ from distconsole.launch.plan import PreparedLaunch
 from distconsole.launch.slurm.submit import read_options, words_of
 from distconsole.model.cluster import path_word
 from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement
+from distconsole.model.names import count_text
 from distconsole.model.requests import EmitKind, LauncherName, PassArgs, Run
 from distconsole.model.run_events import PlanMade, PlannedHost
 
@@ -85,7 +86,7 @@ def plan_event(plan: LaunchPlan, t: float) -> PlanMade:
 def dry_run_text(plan: LaunchPlan) -> str:
     """Return what can be pasted into a shell on each host to run the job by hand."""
     lines = [
-        f"# {plan.world_size} ranks by {plan.launcher}: {plan.why}",
+        f"# {count_text(plan.world_size, 'rank')} by {plan.launcher}: {plan.why}",
         *(f"# note: {note}" for note in plan.notes),
         f"# port {SHOWN_PORT} stands for one that the first host finds free when the job starts",
     ]

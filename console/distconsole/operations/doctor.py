@@ -24,6 +24,7 @@ from distconsole.config.ssh_names import own_ssh_config, ssh_config_file, ssh_na
 from distconsole.errors import ConsoleError
 from distconsole.formats.figures import bytes_text
 from distconsole.model.events import Event, TextMade
+from distconsole.model.names import count_text
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Doctor
 from distconsole.operations.sessions import SessionSource
@@ -169,7 +170,9 @@ def _ssh(given: str | None) -> Lines:
     path = file or own_ssh_config()
     config, names = SshConfig(file), ssh_names(path)
     options = [config.lookup(name) for name in ("localhost", *names[:MOST_HOSTS])]
-    yield Line("ssh_config", f"{path}: {f'{len(names)} hosts' if path.exists() else 'not there'}")
+    yield Line(
+        "ssh_config", f"{path}: {count_text(len(names), 'host') if path.exists() else 'not there'}"
+    )
     held, files = describe_keys(options)
     yield Line("agent", "none runs" if held is None else ", ".join(held) or "holds no key")
     yield from (Line("key", f"{name}: {kind}") for name, kind in files.items())
@@ -210,4 +213,6 @@ def _hosts(request: Doctor, sessions: SessionSource) -> Lines:
                 continue
             hello = outcome.value.hello
             python = f"Python {hello.python_version} ({hello.python})"
-            yield Line(outcome.host, f"agent {hello.version}, {python}, {hello.gpus} GPUs")
+            yield Line(
+                outcome.host, f"agent {hello.version}, {python}, {count_text(hello.gpus, 'GPU')}"
+            )

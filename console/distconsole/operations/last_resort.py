@@ -10,7 +10,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from distconsole.model.events import Event
-from distconsole.model.names import join_some
+from distconsole.model.names import count_text, join_some
 from distconsole.model.run_events import PlanMade, RankChanged, RankState, RunEnded
 
 SAY_SECONDS, END_SECONDS = 3.8, 0.6
@@ -59,7 +59,7 @@ class LeftBehind:
             for host, ranks in list(by_host.items())[:MAX_HOSTS_NAMED]
         ]
         if len(by_host) > MAX_HOSTS_NAMED:
-            lines.append(f"    and {len(by_host) - MAX_HOSTS_NAMED} more hosts")
+            lines.append(f"    and {count_text(len(by_host) - MAX_HOSTS_NAMED, 'more host')}")
         return [
             f"leaving: not every host has said that {self._run} is over; this may be left:",
             *lines,

@@ -326,7 +326,10 @@ def notify(request: ask.Notify) -> Iterator[Event]:
             text="  tmux passes the desktop's on only with: set -g allow-passthrough on"
         )
     if any(failures.values()):
-        raise ConsoleError("not all ways work", f"[notify] in {user_config_file()}")
+        raise ConsoleError(
+            f"{' and '.join(way.value for way in failures if failures[way])} did not work",
+            f"mend [notify] in {user_config_file()}",
+        )
 
 
 def trial(t: float) -> Notice:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from msgspec import UNSET
 
+from distconsole.model.names import count_text
 from distconsole.model.run_events import EndState, RankState, RunEnded
 from distconsole.model.time_text import span_text, unusual_text
 from distconsole.runs.detectors.stragglers import DATA, FORWARD, OPTIMIZER, REST, STEP, Straggler
@@ -105,7 +106,7 @@ def health_of(timeline: RunTimeline, now: float) -> Health:
         line = _end_line(end)
         word = line.partition(" ")[0] if end.error is UNSET else "not started"
         return Health(ENDED_TONES[end.state], word, line.removeprefix(word).lstrip(": "), line)
-    parts = [f"{timeline.world:,} ranks" if timeline.world != 1 else "1 rank"]
+    parts = [count_text(timeline.world, "rank")]
     sights = sights_of(timeline, now)
     figures = present(timeline, now, sights)
     if figures.samples_s is not None or any(view.windows for view in timeline.ranks.values()):

@@ -10,6 +10,7 @@ from typing import assert_never, cast
 from msgspec import UNSET, structs
 
 from distconsole.model.findings import Severity
+from distconsole.model.names import count_text
 from distconsole.model.run_events import (
     PhaseReached,
     RankChanged,
@@ -226,7 +227,7 @@ class RunReducer:
                 yield self._ranks.finding(
                     t,
                     NODE_LOST,
-                    f"{steps} steps of {host} after it was lost are not counted: the run went on "
+                    f"{count_text(steps, 'step')} of {host} after it was lost {'is' if steps == 1 else 'are'} not counted: the run went on "
                     "without it; what it printed is shown",
                     hosts=(host,),
                     severity=Severity.INFO,

@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from distconsole.model.decoding import threadsafe
 from distconsole.model.findings import Severity
-from distconsole.model.names import HostName
+from distconsole.model.names import HostName, count_text
 from distconsole.model.run_events import RunEnded, RunEvents, RunFinding
 from distconsole.model.run_summary import NoticedFinding, RunSummary
 from distconsole.rpc.frames import EndEntry, JournalEntry, LogEntry
@@ -248,10 +248,17 @@ def damage_finding(
     damage = run_file.damage
     if not spoilt and not damage:
         return None
-    seen = [f"{count} entries of {host} cannot be read" for host, count in sorted(spoilt.items())]
+    seen = [
+        f"{count_text(count, 'entry', 'entries')} of {host} cannot be read"
+        for host, count in sorted(spoilt.items())
+    ]
     seen += [f"{host or 'the file'}: {why}" for host, why in sorted(damage.items())]
     lost = sum(spoilt.values())
-    words = "entries on a damaged part of the file are" if damage else f"{lost} entries are"
+    words = (
+        "entries on a damaged part of the file are"
+        if damage
+        else count_text(lost, "entry is", "entries are")
+    )
     return RunFinding(
         t=t,
         run=record.run,

@@ -14,7 +14,7 @@ from distconsole.model.events import (
     Spread,
 )
 from distconsole.model.findings import Severity
-from distconsole.model.names import join_some
+from distconsole.model.names import count_text, join_some
 from distconsole.model.run_events import EndState
 from distconsole.model.time_text import duration_text
 from distconsole.text.check import show_finding, show_tables
@@ -115,7 +115,7 @@ def show_collectives(output: Output, measured: CollectivesMeasured) -> None:
     output.status("")
     if measured.collectives:
         output.data(
-            f"{measured.launcher}/{measured.backend}, {measured.size} ranks on "
+            f"{measured.launcher}/{measured.backend}, {count_text(measured.size, 'rank')} on "
             f"{', '.join(measured.hosts)}; busbw by nccl-tests' formulae"
         )
     show_tables(output, measured.collectives)

@@ -122,7 +122,9 @@ def changes_text(report: CheckReport, hosts: Iterable[str] | None = None) -> lis
         more = f", and {len(marks) - MAX_CHANGES_TOLD} more" if marks[MAX_CHANGES_TOLD:] else ""
         lines.append(f"  {host}: {', '.join(marks[:MAX_CHANGES_TOLD])}{more}")
     if len(of_host) > MAX_HOSTS_TOLD:
-        lines.append(f"  and {len(of_host) - MAX_HOSTS_TOLD} more hosts: --json has them all")
+        lines.append(
+            f"  and {count_text(len(of_host) - MAX_HOSTS_TOLD, 'more host')}: --json has them all"
+        )
     return lines
 
 
@@ -270,7 +272,7 @@ def profile_text(profile: ProfileReport) -> list[str]:
 def show_tables(output: Output, collectives: Sequence[CollectiveReport]) -> None:
     ops: dict[str, list[CollectiveReport]] = {}
     for entry in collectives:
-        title = f"{entry.op} {entry.dtype}, {entry.launcher}/{entry.backend}, {entry.size} ranks"
+        title = f"{entry.op} {entry.dtype}, {entry.launcher}/{entry.backend}, {count_text(entry.size, 'rank')}"
         ops.setdefault(title, []).append(entry)
     for title, entries in ops.items():
         output.data("")

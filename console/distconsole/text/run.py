@@ -201,7 +201,7 @@ def note_text(event: RunEvents, steps: int | None = None) -> str:
 def _end_text(end: RunEnded, steps: int | None) -> str:
     parts = [f"after {duration_text(end.seconds)}"]
     if steps:
-        parts.append(f"{steps:,} steps")
+        parts.append(count_text(steps, "step"))
     if end.restarts:
         parts.append(restarts_text(end.restarts))
     if end.state is not EndState.SUCCEEDED:

@@ -7,6 +7,7 @@ from enum import Enum
 
 from distconsole.grammar.secrets import mask_secrets
 from distconsole.model import requests as ask
+from distconsole.model.names import count_text
 from distconsole.model.verbs import Interrupt, RunRole
 from distconsole.operations import StopReason
 from distconsole.tui.tasks import RequestTask
@@ -76,7 +77,9 @@ class Job:
             return task.voice.now
         with task.lock:
             ranks, steps = len(task.run.ranks), task.run.steps
-        return f"{task.run.run}: {ranks} ranks" + (f", step {steps}" if steps else "")
+        return f"{task.run.run}: {count_text(ranks, 'rank')}" + (
+            f", step {steps}" if steps else ""
+        )
 
     def end(self) -> None:
         """End it as far as it may be ended; what was told to stop before is killed."""

@@ -15,6 +15,7 @@ from distconsole.config.spelling import mend_line
 from distconsole.errors import ConsoleError, UsageError
 from distconsole.grammar.secrets import MASK
 from distconsole.model import requests as ask
+from distconsole.model.names import count_text
 from distconsole.model.time_text import duration_text
 from distconsole.model.verbs import verb_of
 from distconsole.text.run import note_text
@@ -294,7 +295,7 @@ class PromptVerbs:
             except OSError as error:
                 wrong = ConsoleError(f"{path} cannot be written: {error.strerror}", "save FILE")
                 return partial(self.fail, "save", wrong)
-            return partial(self._say, f"saved {text.count(chr(10))} lines as {path}")
+            return partial(self._say, f"saved {count_text(text.count(chr(10)), 'line')} as {path}")
 
         def save() -> None:
             run_in_thread(self._console.post_message, write, "save")

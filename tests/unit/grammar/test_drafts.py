@@ -108,7 +108,7 @@ def test_what_is_wrong_says_which_option_it_is_about() -> None:
 
 @pytest.mark.parametrize("path", ["a\0b", "a\ud800b"])
 def test_a_path_that_no_file_can_have_is_refused(path: str) -> None:
-    with pytest.raises(UsageError, match="no path can be so"):
+    with pytest.raises(UsageError, match="no file can have such a path"):
         parse_line(Draft({SCRIPT: ("x",), "env_file": (path,)}).line())
 
 

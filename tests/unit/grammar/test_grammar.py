@@ -191,7 +191,7 @@ def test_hosts_given_with_the_verb_replace_a_cluster_given_before() -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("", "nothing was asked"),
+        ("", "the line is empty"),
         ("rn x.py", "Did you mean 'run'"),
         ("zzzz", "no verb 'zzzz'"),
         ("run", "SCRIPT"),

@@ -31,7 +31,7 @@ from distconsole.model.check_outcome import INCOMPLETE, UNKNOWN, passed_hosts, w
 from distconsole.model.check_outcome import LOST as LOST_CHECK
 from distconsole.model.cluster import Cluster
 from distconsole.model.findings import Finding, Severity
-from distconsole.model.names import join_some
+from distconsole.model.names import count_text, join_some
 from distconsole.model.reports import (
     CheckOutcome,
     CheckReport,
@@ -127,8 +127,7 @@ def _list_gaps(context: CheckContext, verdicts: Verdicts, rules: Sequence[Rule])
         for why, checks in sorted(reasons.items(), key=lambda item: -len(item[1]))
     ]
     if request.only or request.skip:
-        some = "1 check was" if len(rules) == 1 else f"{len(rules)} checks were"
-        told.append(f"only {some} asked for")
+        told.append(f"only {count_text(len(rules), 'check was', 'checks were')} asked for")
     yield from told[:MAX_REASONS]
     yield from NEVER_COVERED
     if request.level is not Level.FULL:
@@ -153,7 +152,7 @@ def find_unmade(
     for reason, places in untold[:MAX_REASONS]:
         checks = sorted({check for _, check in places})
         yield warn(
-            f"{'1 check' if len(checks) == 1 else f'{len(checks)} checks'} could not be made: {reason}",
+            f"{count_text(len(checks), 'check')} could not be made: {reason}",
             dict.fromkeys(host for host, _ in places),
             seen=join_some(checks),
             hint=_hint(reason),

@@ -9,6 +9,7 @@ from msgspec import UNSET
 
 from distconsole.formats.figures import number_text
 from distconsole.model.findings import Severity
+from distconsole.model.names import count_text
 from distconsole.model.run_events import EndState, RankState, RunFinding
 from distconsole.model.time_text import duration_text
 from distconsole.runs.detectors.conclusions import FIRST_FAILURE, NODE_LOST, STRAGGLER
@@ -110,7 +111,7 @@ def _figures(data: ReportData, now: float) -> tuple[tuple[str, str], ...]:
     planned = timeline.plan.world_size if timeline.plan else 0
     given = [
         ("Lasted" if timeline.end else "Going for", duration_text(seconds)),
-        ("Ranks", f"{max(planned, len(timeline.ranks)):,} on {_hosts(len(hosts))}"),
+        ("Ranks", f"{max(planned, len(timeline.ranks)):,} on {count_text(len(hosts), 'host')}"),
         ("Steps", f"{steps + 1:,}" if steps is not None else ""),
         ("Samples/s, mean", f"{rate:,.0f}" if rate is not None else ""),
         ("Step time, mean", _mean_step(timeline)),
@@ -144,7 +145,3 @@ def _capital(text: str) -> str:
 def _sentence(text: str) -> str:
     text = text.strip()
     return text if text.endswith((".", "!", "?")) else f"{text}."
-
-
-def _hosts(count: int) -> str:
-    return "1 host" if count == 1 else f"{count:,} hosts"

@@ -24,6 +24,7 @@ from distconsole.launch.slurm.srun import inside
 from distconsole.launch.sync.send import Project, script_path
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan, NodePlan, ScriptTraits
+from distconsole.model.names import count_text, join_some
 from distconsole.model.requests import Check, LauncherName, Run, Target, count_of_hosts
 from distconsole.operations.launch.code_sync import (
     collect_project,
@@ -139,12 +140,14 @@ class Targeting:
         counts = _divide(total, hosts)
         if sum(counts) < total:
             raise PlanError(
-                f"{total} ranks are more than the hosts have slots ({sum(counts)})",
+                f"{count_text(total, 'rank')} asked for, and the hosts have {count_text(sum(counts), 'slot')}",
                 "give them more, HOST:N, or fewer ranks",
             )
         without = [host.name for host, count in zip(hosts, counts, strict=True) if not count]
         if without:
-            self.notes.append(f"{total} ranks leave none for {', '.join(without)}")
+            self.notes.append(
+                f"{join_some(without)} {'gets' if len(without) == 1 else 'get'} none of {count_text(total, 'rank')}"
+            )
         placed = zip(hosts, counts, strict=True)
         return [replace(host, slots=count) for host, count in placed if count]
 

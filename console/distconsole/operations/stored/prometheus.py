@@ -20,6 +20,7 @@ from distconsole.formats.gauges import CONTENT_TYPE, Page, hosts_page, run_page
 from distconsole.formats.outlets import write_whole
 from distconsole.model.events import Event, HostStatus, Narration, TextMade
 from distconsole.model.findings import Severity
+from distconsole.model.names import count_text
 from distconsole.model.requests import Export, Top
 from distconsole.model.run_events import GpuKey, GpuSample, LogLine, NodeSample, RunEvent
 from distconsole.operations.attach import follow_run
@@ -82,7 +83,7 @@ def _write(request: Export, text: str) -> Event:
     path = Path(request.output).expanduser()
     write_whole(path, text.encode())
     values = sum(not line.startswith("#") for line in text.splitlines())
-    return Narration(text=f"{values} values written to {path}")
+    return Narration(text=f"{count_text(values, 'value')} written to {path}")
 
 
 class RunGauges:

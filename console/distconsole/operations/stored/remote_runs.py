@@ -78,7 +78,7 @@ def find_known(runs: Sequence[KnownRun], wanted: str, others: Iterable[str] = ()
         return fitting[0]
     if fitting:
         raise RunNotFoundError(
-            f"{wanted} may be {len(fitting)} runs",
+            f"{wanted} begins the ids of {len(fitting)} runs",
             f"one of: {', '.join(run.run for run in fitting[:5])}",
         )
     words = [word for run in runs for word in (run.run, run.known.name) if word]

@@ -12,7 +12,7 @@ import msgspec
 
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, RunNotFoundError
-from distconsole.model.names import RUN_ID_PATTERN, RunId
+from distconsole.model.names import RUN_ID_PATTERN, RunId, count_text
 from distconsole.runs.store.catalogue import Catalogue, stamps_in
 from distconsole.runs.store.run_file import NewerFileError, RunFile, RunRecord, lay_out
 
@@ -103,7 +103,7 @@ class RunStore:
         if wanted == "last":
             if ids and not known:
                 raise RunNotFoundError(
-                    f"none of the {len(ids)} runs in {self.folder} can be read",
+                    f"of {count_text(len(ids), 'run')} in {self.folder} none can be read",
                     "distconsole show RUN says why",
                 )
             if not known:
@@ -117,7 +117,9 @@ class RunStore:
             return RunId(fitting[0])
         if fitting:
             listed = ", ".join(fitting[:5])
-            raise RunNotFoundError(f"{wanted} may be {len(fitting)} runs", f"one of: {listed}")
+            raise RunNotFoundError(
+                f"{wanted} begins the ids of {len(fitting)} runs", f"one of: {listed}"
+            )
         raise _not_found(wanted, (*ids, *(name for _, name, _ in known if name)))
 
     def words(self) -> list[str]:

@@ -12,6 +12,7 @@ from textual.widgets import Input
 
 from distconsole.config.shortcuts import MAX_LINE_CHARS
 from distconsole.grammar import Completion
+from distconsole.model.names import count_text
 from distconsole.tui.prompt.completer import LineCompleter
 from distconsole.tui.prompt.history import History
 from distconsole.tui.prompt.walk import Ghost, Walk, common_beginning
@@ -306,7 +307,7 @@ class Prompt(Input):
         if lines:
             self.replace(one_line(lines[0]), *self.selection)
         if len(lines) > 1:
-            self._note(f"one line at a time: {len(lines) - 1} more were not pasted")
+            self._note(f"one line at a time: {count_text(len(lines) - 1, 'more line')} left out")
 
     def _invite(self, *, here: bool | None = None) -> None:
         here = self.has_focus if here is None else here

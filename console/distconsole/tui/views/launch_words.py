@@ -204,7 +204,7 @@ def _plan(shown: PlanPreview, plan: PlanMade) -> Text:
         if own:
             text.append(f"  {_assignments(own)}\n", style="faint")
     if plan.hosts[MOST_HOSTS:]:
-        text.append(f"and {len(plan.hosts) - MOST_HOSTS} more hosts\n")
+        text.append(f"and {count_text(len(plan.hosts) - MOST_HOSTS, 'more host')}\n")
     if common:
         text.append("everywhere  ", style="strong")
         text.append(f"{_assignments(common)}\n", style="faint")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
+from distconsole.model.names import count_text
 from distconsole.model.time_text import span_text
 from distconsole.runs.detectors.stragglers import Straggler
 from distconsole.runs.present import Sight, sights_of, slow_ranks, standing_ranks
@@ -98,6 +99,8 @@ def troubles_of(
     first = islice(still.items(), MAX_NAMED)
     told = [("‖", f"{view.rank} {view.host} no step {span_text(age)}") for view, age in first]
     if len(still) > MAX_NAMED:
-        told.append(("‖", f"{len(still) - MAX_NAMED:,} more make no step"))
+        told.append(
+            ("‖", count_text(len(still) - MAX_NAMED, "more makes no step", "more make no step"))
+        )
     slowest = slow[:MAX_NAMED]
     return told + [("▲", f"{s.rank} {run.ranks[s.rank].host} slow {s.part}") for s in slowest]

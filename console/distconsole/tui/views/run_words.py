@@ -10,6 +10,7 @@ from rich.text import Text
 
 from distconsole.formats.figures import number_text
 from distconsole.model.findings import Severity
+from distconsole.model.names import count_text
 from distconsole.model.run_events import EndState, RunFinding
 from distconsole.model.time_text import duration_text
 from distconsole.runs.health import Tone, health_of
@@ -38,7 +39,7 @@ def verdict_of(task: RequestTask, now: float) -> tuple[str, str, str, str]:
         return "note", nothing[1], nothing[0], ""
     health = health_of(timeline, now)
     going, ended, tone = MARKS[health.tone]
-    ranks = f"{timeline.world:,} ranks" if timeline.world != 1 else "1 rank"
+    ranks = count_text(timeline.world, "rank")
     sentence = f"{health.word.upper()}  {health.sentence or ranks}"
     if timeline.restart is not None and timeline.end is None:
         sentence += f", restart {timeline.restart.restart} of {timeline.restart.of}"
@@ -113,7 +114,7 @@ def _results(timeline: RunTimeline) -> str:
     parts = [f"{name} {timeline.metric_last[name].value:.4g}" for name in names[:6]]
     steps = timeline.steps
     if steps is not None:
-        parts.append(f"{steps + 1:,} steps")
+        parts.append(count_text(steps + 1, "step"))
     highest = max(timeline.throughput.values, default=None)
     if highest is not None:
         parts.append(f"up to {number_text(highest)} samples/s")

@@ -178,7 +178,8 @@ def test_what_run_would_refuse_is_a_part_of_the_plan(folder: Path, line: str, wo
 def test_more_ranks_than_slots_are_refused(folder: Path) -> None:
     hosts = (Host(HostName("a"), slots=1), Host(HostName("b"), slots=1))
     assert (
-        "3 ranks are more" in launch_of("check -- mpirun -np 3 python3 train.py", *hosts).refused
+        "3 ranks asked for, and the hosts have 2 slots"
+        in launch_of("check -- mpirun -np 3 python3 train.py", *hosts).refused
     )
 
 

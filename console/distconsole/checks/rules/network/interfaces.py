@@ -45,7 +45,7 @@ from distconsole.checks.rules.wording import MAX_LISTED, name_hosts, these_have,
 from distconsole.config.writing import network_of_hosts
 from distconsole.model.addresses import is_virtual
 from distconsole.model.findings import Cure, Finding, HostCure
-from distconsole.model.names import join_some
+from distconsole.model.names import count_text, join_some
 from distconsole.model.requests import Level
 
 
@@ -306,7 +306,7 @@ def _finding(culprits: tuple[str, ...], red: Sequence[Choice], view: View) -> Fi
     typed = lines_to_type(cure)
     first = {choice.host: choice for choice in reversed(red)}
     told = [f"{host} takes {_where(first[host])}" for host in culprits if host in first]
-    more = f", and {len(told) - 2} more hosts" if len(told) > 2 else ""
+    more = f", and {count_text(len(told) - 2, 'more host')}" if len(told) > 2 else ""
     return severity(
         f"{' and '.join(engine.value for engine in engines)}"
         f"{'' if by_run else ', started by hand,'} cannot meet: {', '.join(told[:2])}{more}",

@@ -20,7 +20,7 @@ from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, Stream
 from distconsole.checks.gather.attribution import SLOW_SHARE, Pair, blame, usual
 from distconsole.checks.rules.agreement import by_key, dissent
 from distconsole.checks.rules.wording import list_some, name_hosts, these_have
-from distconsole.model.names import join_some
+from distconsole.model.names import count_text, join_some
 from distconsole.model.requests import Level
 
 ACTIVE = "ACTIVE"
@@ -83,7 +83,7 @@ def _compare_port(
     for name, port in ports.items() if rates else ():
         if name not in rates and _is_active(facts[name]):
             yield fail(
-                f"{port_name} is not active on {HERE}, on {len(rates)} other hosts it is",
+                f"{port_name} is not active on {HERE}, on {count_text(len(rates), 'other host')} it is",
                 (name,),
                 seen=f"{port.state} ({port.physical})",
                 expected=ACTIVE,

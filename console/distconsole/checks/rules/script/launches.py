@@ -18,7 +18,7 @@ from distconsole.checks.rules.agreement import by_key, dissent
 from distconsole.checks.rules.system.folders import TOLD, lies_on_stuck
 from distconsole.checks.rules.wording import MAX_LISTED, list_some, name_hosts
 from distconsole.model.findings import Finding
-from distconsole.model.names import join_some
+from distconsole.model.names import count_text, join_some
 from distconsole.model.requests import Level
 
 LAUNCHER_OF = {"horovod": ("horovod", "Horovod"), "mpi4py": ("mpi", "mpi4py")}
@@ -172,21 +172,17 @@ def _ranks(host: HostView) -> RuleResults:
         have = min(gpus, sum(word.strip() not in ("", "-1") for word in chosen.split(",")))
     if "nccl" in launch.traits.backend and count > have:
         yield fail(
-            f"{_count(count, 'rank')} by NCCL on {_count(have, 'GPU')} of {HERE}",
+            f"{count_text(count, 'rank')} by NCCL on {count_text(have, 'GPU')} of {HERE}",
             seen=f"init_process_group({launch.traits.backend!r}) in {launch.name}; NVML counts {gpus}",
             expected="a GPU for each rank, or another backend",
             hint="--nproc gpu" if have else "a script that falls back on gloo, or hosts with GPUs",
         )
     elif have and count > have:
         yield warn(
-            f"{count} ranks share {_count(have, 'GPU')} of {HERE}",
+            f"{count} ranks share {count_text(have, 'GPU')} of {HERE}",
             expected="a rank for each GPU",
             hint="--nproc gpu",
         )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 MISSING = "missing"

@@ -21,6 +21,7 @@ from distconsole.checks.rules.script.launches import (
 )
 from distconsole.checks.rules.system.folders import NUMBERED, TOLD, lies_on_stuck
 from distconsole.checks.rules.wording import MAX_LISTED, list_some, name_hosts, size
+from distconsole.model.names import count_text
 from distconsole.model.requests import Level
 from distconsole.model.time_text import utc_text
 
@@ -245,7 +246,7 @@ def _format_path(found: Found) -> str:
     if found.kind == "file":
         parts.append(size(found.size))
     if found.entries is not None:
-        parts.append(f"{found.entries} entries")
+        parts.append(count_text(found.entries, "entry", "entries"))
     if found.mount is not None:
         parts.append(f"{found.mount.kind} {found.mount.source} at {found.mount.point}")
     return ", ".join([*parts, *([] if found.readable else ["not readable"])])

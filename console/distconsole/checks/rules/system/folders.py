@@ -18,6 +18,7 @@ from distconsole.checks.gather.local_facts import NODE_FOLDERS
 from distconsole.checks.rules.agreement import by_key, dissent
 from distconsole.checks.rules.wording import list_some, name_hosts
 from distconsole.model.findings import Cure, HostCure
+from distconsole.model.names import count_text
 from distconsole.model.requests import Level
 
 IN_MEMORY = ("tmpfs", "ramfs")
@@ -124,7 +125,7 @@ def _find_missing_mounts(facts: Mapping[str, OsFacts]) -> RuleResults:
         lacks = [name for name in mounts if name not in has]
         if lacks and len(has) > len(lacks):
             yield warn(
-                f"{point} is not mounted on {name_hosts(lacks)}, on {len(has)} other hosts it is",
+                f"{point} is not mounted on {name_hosts(lacks)}, on {count_text(len(has), 'other host')} it is",
                 lacks,
                 seen=f"{mounts[has[0]][point]} on {has[0]}",
                 expected="the same network filesystems on every host",

@@ -13,6 +13,7 @@ from distconsole.checks.facts.node import Filesystem, OsFacts
 from distconsole.checks.fixes.cures import in_setup
 from distconsole.checks.rules.wording import GIB, MIB, get_number, size
 from distconsole.model.findings import Cure
+from distconsole.model.names import count_text
 from distconsole.model.requests import Level
 
 FILES_PER_RANK = 64
@@ -94,7 +95,7 @@ def _nofile(host: HostView) -> RuleResults:
     yield warn(
         f"only {soft} open files are allowed on {HERE}",
         seen=f"ulimit -n: soft {soft}, hard {_show_limit(hard)}",
-        expected=f"{needed} for {count_ranks(host.view)} ranks",
+        expected=f"{needed} for {count_text(count_ranks(host.view), 'rank')}",
         hint=f"{line}, in --setup or in the profile of the shell"
         if cure
         else f"/etc/security/limits.d: * hard nofile {max(needed, 65536)}; then log in anew",
