@@ -231,8 +231,15 @@ def test_an_account_that_may_not_run_commands_is_told(make_server) -> None:
 def test_no_python_is_told(server) -> None:
     error = failure(server, replace(NODE, python="python9.99"))
     assert isinstance(error, PythonError)
-    assert "python9.99" in error.message
+    assert "python9.99 on the PATH of a non-interactive shell" in error.message
     assert "--python" in error.hint
+    assert failure(server, replace(NODE, python="~/no/python")).message.endswith("~/no/python")
+
+
+def test_the_home_of_the_nodes_shell_is_told_where_it_is_a_path(server) -> None:
+    for home in ("/home/u", ""):
+        with bridge(server, replace(NODE, setup=f"export HOME='{home}'")) as (opened, _):
+            assert opened.home == home
 
 
 def test_a_python_that_cannot_be_run_is_told(server) -> None:

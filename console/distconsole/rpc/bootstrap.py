@@ -232,10 +232,10 @@ class _Start:
                     if told.startswith("/") and told.isprintable():
                         self.home = told
                 case b"nopython":
+                    python = self._python()
+                    where = "" if "/" in python else " on the PATH of a non-interactive shell"
                     raise PythonError(
-                        f"{self.host.name}: there is no {self._python()} on the PATH of a "
-                        f"non-interactive shell",
-                        PYTHON_HINT,
+                        f"{self.host.name}: there is no program {python}{where}", PYTHON_HINT
                     )
                 case b"foreign" | b"open" as why:
                     trouble, hint = UNSAFE[why]
