@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from pathlib import Path
@@ -13,8 +14,9 @@ from distconsole.config.ranges import RangeError
 from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
 from distconsole.grammar.asking import PROGRAM
-from distconsole.grammar.pasting.read import is_command
+from distconsole.grammar.pasting.read import is_command, is_starter, read_command
 from distconsole.grammar.pasting.starters import HOROVODRUN, MPIRUN, SRUN, TORCHRUN
+from distconsole.model.requests import LauncherName
 
 MEETING = "leave it out: the ranks meet on the first host, at a free port"
 ANSWERS = {
@@ -51,6 +53,8 @@ OTHER_WORDS = {
     **dict.fromkeys(("watch", "follow", "monitor", "nodes", "hosts"), "top"),
     **dict.fromkeys(("info", "describe", "summary"), "show"),
     **dict.fromkeys(("diff", "cmp"), "compare"),
+    **dict.fromkeys(("config", "configure"), "init"),
+    **dict.fromkeys(("debug", "completion"), "doctor"),
     **dict.fromkeys(("verify", "test", "ping", "health"), "check"),
     **dict.fromkeys(("restart", "retry", "repeat"), "rerun"),
 }
@@ -145,6 +149,38 @@ def meant_verb(name: str, verbs: Iterable[str]) -> str:
         return name if name.startswith("run ") else f"run {name}"
     first = name.lower().partition(" ")[0]
     return OTHER_WORDS.get(first) or nearest(first, verbs) or ""
+
+
+def run_line(words: Sequence[str]) -> str:
+    """Return the line of ``run`` that does what ``words`` do, a command of Python or of another launcher; else nothing."""
+    try:
+        found = read_command(words) if words and is_starter(words[0]) else None
+    except UsageError:
+        return ""
+    # What srun's options ask of Slurm, no option of run says in its place.
+    if found is None or found.ours or not found.script or found.launcher is LauncherName.SLURM:
+        return ""
+    alone = str(found.ranks) if found.ranks and not (found.hosts or found.hostfile) else ""
+    mpi = found.launcher.value if found.launcher is LauncherName.MPI else ""
+    options = (
+        *(("--hosts", found.hosts), ("--hostfile", found.hostfile), ("--launcher", mpi)),
+        ("--python", found.python if "/" in found.python else ""),
+        ("--nproc", alone or (found.per_host if found.per_host != "1" else "")),
+    )
+    given = [word for flag, value in options if value for word in (flag, value)]
+    module = ["--module"] if found.module else []
+    return shlex.join(["run", *given, *module, found.script, *found.arguments])
+
+
+def refuse_command(words: Sequence[str], *, has_options: bool) -> None:
+    """Refuse a command in place of the script: ``run`` starts Python by itself. Raises UsageError with the line to type."""
+    line = run_line(words)
+    if line and ("/" in words[0] or not Path(words[0]).exists()):
+        line = line.replace("run ", "run … ", 1) if has_options else line
+        raise UsageError(
+            f"{words[0]} stands in place of the script, which run starts by itself",
+            f"did you mean `distconsole {line}`?",
+        )
 
 
 def _meant_words(words: Sequence[str], command: click.Command) -> str:

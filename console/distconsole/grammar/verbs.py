@@ -24,7 +24,14 @@ from distconsole.grammar.asking import (
 )
 from distconsole.grammar.effects import refuse_idle_options
 from distconsole.grammar.help import write_end, write_options, write_verbs
-from distconsole.grammar.mistakes import answer_for, hosts_meant, meant_verb, usage_error
+from distconsole.grammar.mistakes import (
+    answer_for,
+    hosts_meant,
+    meant_verb,
+    refuse_command,
+    run_line,
+    usage_error,
+)
 from distconsole.grammar.options import (
     HOST_OPTIONS,
     LAUNCH_OPTIONS,
@@ -116,6 +123,12 @@ def _run(context: click.Context, given: Given) -> ask.Request:
         raise UsageError(
             f"there is no script {given['script']}: -n of run is --dry-run", answer_for("-n")
         )
+    if not (divided or given["module"]):
+        params = (name for name in given if name not in ("script", "arguments"))
+        typed = any(
+            context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in params
+        )
+        refuse_command((given["script"], *given["arguments"]), has_options=typed)
     return ask.Run(divided=divided, where=where(context, given), **given)
 
 
@@ -256,6 +269,8 @@ class _Root(click.Group):
         if not known and not ctx.resilient_parsing:
             near = meant_verb(name, VERBS)
             hint = f" Did you mean {near!r}?" if near else ""
+            if line := run_line(args):
+                hint = f" Did you mean `{line}`?"
             raise click.UsageError(f"There is no verb {name!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 

@@ -13,6 +13,8 @@ from typing import Protocol
 from distconsole.errors import ConnectError, ResolveError
 from distconsole.ssh.ssh_config import SshOptions
 
+THIS_MACHINE = frozenset({"localhost", "127.0.0.1", "::1"})
+
 FIRST_BYTES = 512
 """How much of what a server says first is kept, to tell what it is."""
 
@@ -143,10 +145,13 @@ def open_tcp(options: SshOptions) -> socket.socket:
             continue
         _tune(connection)
         return connection
+    here = options.hostname in THIS_MACHINE
     raise ConnectError(
         f"nothing answers at {options.hostname} port {options.port} "
         f"({'; '.join(dict.fromkeys(failures))})",
-        "is the host up, is sshd running there, is the port right?",
+        "for this machine alone leave the hosts out: it needs no ssh"
+        if here
+        else "is the host up, is sshd running there, is the port right?",
     )
 
 

@@ -168,10 +168,11 @@ def read_command(words: Sequence[str]) -> Pasted:
 def _starts_something(text: str) -> bool:
     """Whether one word is a whole command in quotes, and not a script with a blank in its name."""
     first, *others = text.split() or [""]
-    return bool(others) and (_is_known(first) or bool(ASSIGNMENT.match(first)))
+    return bool(others) and (is_starter(first) or bool(ASSIGNMENT.match(first)))
 
 
-def _is_known(word: str) -> bool:
+def is_starter(word: str) -> bool:
+    """Whether ``word`` begins a command that is understood."""
     name = word.rpartition("/")[2]
     known = name in STARTERS or name in WRAPPERS or name in ("cd", "distconsole")
     return known or bool(PYTHON_NAME.fullmatch(name))
@@ -179,7 +180,7 @@ def _is_known(word: str) -> bool:
 
 def is_command(word: str) -> bool:
     """Whether ``word`` begins a command and is no script, also one that is refused or misspelt."""
-    return _is_known(word) or word in OTHER_STARTERS or bool(_meant(word))
+    return is_starter(word) or word in OTHER_STARTERS or bool(_meant(word))
 
 
 def _without_shell(words: list[str]) -> list[str]:
