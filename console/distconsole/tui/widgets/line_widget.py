@@ -22,10 +22,18 @@ class LineWidget(Widget):
     """The component class that has the colour of the cursor's row."""
 
     _lines: Sequence[Strip] = ()
+    _base: Style | None = None
 
     @property
     def cells(self) -> int:
         return self.content_size.width
+
+    @property
+    def rich_style(self) -> Style:
+        """Its own style, which Textual works out of all its ancestors: once for all lines of a drawing."""
+        if self._base is None:
+            self._base = super().rich_style
+        return self._base
 
     def make_line(self, y: int) -> Strip:
         """Return line ``y`` as it is now."""
@@ -36,15 +44,16 @@ class LineWidget(Widget):
         return [self.make_line(y) for y in range(self.content_size.height)]
 
     def redraw(self) -> None:
+        self._base = None
         before, now = self._lines, self.make_lines()
         if len(before) != len(now):
             self.refresh()
             self._lines = now
             return
-        self._lines = now
-        for y, (old, new) in enumerate(zip(before, now, strict=True)):
-            if old != new:
-                self.refresh(Region(0, y, self.size.width, 1))
+        self._lines, width = now, self.size.width
+        lines = enumerate(zip(before, now, strict=True))
+        if changed := [Region(0, y, width, 1) for y, (old, new) in lines if old != new]:
+            self.refresh(*changed)
 
     def refresh(
         self,
@@ -55,7 +64,7 @@ class LineWidget(Widget):
     ) -> Self:
         """Draw again: ``regions``, else everything, which is then made anew."""
         if not regions:
-            self._lines = ()
+            self._lines, self._base = (), None
         return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
     def render_line(self, y: int) -> Strip:
@@ -81,9 +90,14 @@ class LineWidget(Widget):
 
     def join(self, segments: Iterable[Segment], base: Style | None = None) -> Strip:
         """Return ``segments`` as a line, cut or padded to the width."""
-        base = self.rich_style if base is None else base
-        strip = Strip(segments).simplify().adjust_cell_length(self.cells, base)
-        return strip.crop(0, self.cells)
+        base, cells = self.rich_style if base is None else base, self.cells
+        line = list(Segment.simplify(segments))
+        room = cells - Segment.get_line_length(line)
+        if room > 0:
+            line.append(Segment(" " * room, base))
+        # A strip costs more than all of its text: one is made, not one for each thing done to it.
+        strip = Strip(line, cells - min(room, 0))
+        return strip if room >= 0 else strip.crop(0, cells)
 
     def cursor_row_style(self) -> Style:
         return self.rich_style + cursor_style(

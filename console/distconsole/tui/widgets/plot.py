@@ -58,7 +58,7 @@ class Plot(LineWidget):
     """What a column of dots stands for, in x, as it was drawn last."""
     _scale = Scale(0.0, 1.0, 2)
     _first = _end = 0.0
-    _labels = 0
+    _labels = _columns = 0
     _axis_end = 0
     _cells: list[list[tuple[int | str, str]]]
     _axis: dict[int, str]
@@ -72,10 +72,6 @@ class Plot(LineWidget):
             or data.until != before.until
         ):
             self.redraw()
-
-    @property
-    def _columns(self) -> int:
-        return max(0, self.content_size.width - self._labels - 2)
 
     def x_at(self, cell: int) -> float | None:
         """Return the x that ``cell`` of a line stands for; None where the axis is not."""
@@ -119,6 +115,7 @@ class Plot(LineWidget):
             len(tick_text(float(f"{self._scale.foot + up * self._scale.a_row:.6g}")))
             for up in range(0, rows + 1, self._scale.tick_rows)
         )
+        self._columns = max(0, self.cells - self._labels - 2)
         self._cells = [[(0, "")] * self._columns for _ in range(rows)]
         if not curves:
             self._mark({0} if any(c.broken for c in data.curves) else (), rows - 1, BROKEN, "bad")
@@ -196,8 +193,11 @@ class Plot(LineWidget):
                 self._cells[row][cell] = (sign, style)
 
     def _shade(self, column: int, top: int, bottom: int) -> None:
+        if column >= self._columns:
+            return
+        blank = (0, glyphs().grid)
         for row in range(top // 4, min(bottom // 4, len(self._cells) - 1) + 1):
-            if column < self._columns and self._cells[row][column][0] in (0, glyphs().grid):
+            if self._cells[row][column][0] in blank:
                 self._cells[row][column] = (SHADE, BAND)
 
     def _dots(self, x: int, top: int, bottom: int, style: str) -> None:

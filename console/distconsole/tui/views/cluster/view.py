@@ -75,7 +75,7 @@ class ClusterView(OrderedView[LoadRow]):
             yield LineTable(HOST_COLUMNS, same=lambda row: row.name, empty="no hosts", id="hosts")
         with Horizontal(id="host-page"):
             with Panel("Ranks and others' processes", id="processes-panel"):
-                none = "no rank of a run that is followed here, nobody else on its GPUs"
+                none = "none that is known here"
                 yield LineTable(PROCESS_COLUMNS, empty=none, id="processes")
             with Panel("Said of it", id="said-panel"), VerticalScroll():
                 yield Words(id="said-of-host")
