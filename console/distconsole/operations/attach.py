@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from distconsole.errors import ConsoleError, RunNotFoundError
 from distconsole.model.events import Event, Narration
 from distconsole.model.findings import Severity
-from distconsole.model.names import HostName
+from distconsole.model.names import HostName, join_some
 from distconsole.model.requests import Attach, Where
 from distconsole.operations.control import Control
 from distconsole.operations.sessions import (
@@ -118,8 +118,12 @@ def ask_late(
             why = fetch_late(store, record, hosts, journal_opener(session, record.run))
     except ConsoleError as error:
         why = dict.fromkeys(hosts, error.message)
+    of_reason: dict[str, list[HostName]] = {}
     for host, reason in why.items():
-        text = f"{host} has not told the end of this run: {reason.removeprefix(f'{host}: ')}"
+        of_reason.setdefault(reason.removeprefix(f"{host}: "), []).append(host)
+    for reason, silent in of_reason.items():
+        has = "has" if len(silent) == 1 else "have"
+        text = f"{join_some(silent)} {has} not told the end of this run: {reason}"
         yield Narration(text=f"{text}; what is stored here is shown", severity=Severity.WARN)
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import pytest
 
-from distconsole.errors import LinkLostError
+from distconsole.errors import LinkLostError, RunNotFoundError
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, Narration, RunShown
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import EndState, LogLine, RunEnded, RunFinding
-from distconsole.operations.attach import attach, follow_run
+from distconsole.operations.attach import ask_late, attach, follow_run
 from distconsole.operations.control import Control
 from distconsole.operations.stored.history import show
 from distconsole.operations.stored.logs import logs
@@ -155,6 +156,18 @@ def test_of_a_host_that_is_still_away_it_is_said_and_what_is_stored_is_shown(
     assert lines(events) == ["early"]
     assert isinstance(events[-1], RunEnded)
     assert events[-1].seconds == 4.0
+
+
+def test_hosts_that_are_away_for_one_reason_are_said_in_one_line(store: RunStore) -> None:
+    with store.open(RUN) as run_file:
+        record = run_file.record()
+
+    def ended(_where: ask.Where) -> NoReturn:
+        raise RunNotFoundError("the demo has ended")
+
+    wider = replace(record, hosts=(*record.hosts, HostName("node3")))
+    (said,) = ask_late(wider, ask.Where(), ended, store)
+    assert said.text.startswith("node2, node3 have not told the end of this run: the demo has")
 
 
 def test_what_a_lost_host_that_is_back_tells_of_after_the_end_is_shown_or_counted(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from distconsole.errors import RunNotFoundError
-from distconsole.model.names import RUN_ID_PATTERN, HostName, RunId
+from distconsole.model.names import RUN_ID_PATTERN, HostName, RunId, join_some
 from distconsole.model.outcome import Failed, failed, succeeded
 from distconsole.model.requests import Where
 from distconsole.model.run_summary import RunSummary
@@ -79,7 +79,7 @@ def find_known(runs: Sequence[KnownRun], wanted: str, others: Iterable[str] = ()
     if fitting:
         raise RunNotFoundError(
             f"{wanted} begins the ids of {len(fitting)} runs",
-            f"one of: {', '.join(run.run for run in fitting[:5])}",
+            f"one of: {join_some((run.run for run in fitting), 5)}",
         )
     words = [word for run in runs for word in (run.run, run.known.name) if word]
     raise RunNotFoundError(

@@ -12,7 +12,7 @@ import msgspec
 
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, RunNotFoundError
-from distconsole.model.names import RUN_ID_PATTERN, RunId, count_text
+from distconsole.model.names import RUN_ID_PATTERN, RunId, count_text, join_some
 from distconsole.runs.store.catalogue import Catalogue, stamps_in
 from distconsole.runs.store.run_file import NewerFileError, RunFile, RunRecord, lay_out
 
@@ -116,7 +116,7 @@ class RunStore:
         if len(fitting) == 1:
             return RunId(fitting[0])
         if fitting:
-            listed = ", ".join(fitting[:5])
+            listed = join_some(fitting, 5)
             raise RunNotFoundError(
                 f"{wanted} begins the ids of {len(fitting)} runs", f"one of: {listed}"
             )
