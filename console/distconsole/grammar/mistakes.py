@@ -45,7 +45,7 @@ OTHER_WORDS = {
     **dict.fromkeys(
         ("launch", "start", "exec", "submit", "torchrun", "horovodrun", "mpirun"), "run"
     ),
-    **dict.fromkeys(("srun", "mpiexec"), "run"),
+    **dict.fromkeys(("srun", "mpiexec", "accelerate", "deepspeed"), "run"),
     **dict.fromkeys(("kill", "cancel", "abort"), "stop"),
     **dict.fromkeys(("ps", "ls", "list", "status", "history", "jobs"), "runs"),
     **dict.fromkeys(("pods", "nvtop", "htop", "nvidia-smi"), "top"),

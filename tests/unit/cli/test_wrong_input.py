@@ -25,6 +25,7 @@ VERBS = [
     ("torchrun --nproc_per_node 2 train.py", "Did you mean `run --nproc 2 train.py`?", HELP),
     ("python -m pkg.train", "Did you mean `run --module pkg.train`?", HELP),
     ("torchrun", "Did you mean 'run'?", HELP),
+    ("accelerate launch train.py", "Did you mean 'run'?", HELP),
     ("srun -N2 python train.py", "Did you mean 'run'?", HELP),
     ("kill last", "Did you mean 'stop'?", HELP),
     ("status", "Did you mean 'runs'?", HELP),
