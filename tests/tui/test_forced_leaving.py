@@ -15,6 +15,7 @@ from typing import IO
 import pytest
 
 from fakes import scenes
+from testbed.keeper import wait_for as until
 
 STUCK = """
 import fcntl, os, sys, termios, threading
@@ -25,6 +26,7 @@ from distconsole.operations import last_resort
 from distconsole.tui import app
 from distconsole.tui.app import ConsoleApp
 from fakes import scenes
+from testbed.keeper import wait_for as until
 
 last_resort.SAY_SECONDS = last_resort.END_SECONDS = 0.5
 WHERE, KEYS = sys.argv[1:]
@@ -158,6 +160,35 @@ def test_who_asks_twice_leaves_a_screen_that_is_stuck(
     assert "\x1b[?1049h" in screen
     assert f"not every host has said that {scenes.RUN} is over" in words
     assert f"distconsole stop {scenes.RUN}" in words
+
+
+def test_a_console_that_was_stopped_begins_anew_on_its_terminal_and_once(
+    terminal: Terminal, home: Path, tmp_path: Path
+) -> None:
+    program = tmp_path / "console.py"
+    program.write_text(STUCK)
+    with subprocess.Popen(
+        [sys.executable, str(program), "nowhere", "keys"],
+        stdin=terminal.slave,
+        stdout=subprocess.PIPE,
+        stderr=terminal.slave,
+        start_new_session=True,
+        env={**os.environ, "TERM": "xterm-256color", "PYTHONPATH": "tests"},
+    ) as process:
+        try:
+            assert process.stdout is not None
+            wait_for({b"ready\n", b"seen\n"}, set(), process.stdout)
+            threads = Path(f"/proc/{process.pid}/task")
+            before = len(list(threads.iterdir()))
+            process.send_signal(signal.SIGSTOP)
+            process.send_signal(signal.SIGCONT)
+            assert until(lambda: terminal.written.count(b"\x1b[?1049h") == 2)
+            # Textual alone would begin beside what goes on: two that read keys, two that write.
+            assert until(lambda: len(list(threads.iterdir())) == before)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(30) == 128 + signal.SIGTERM
+        finally:
+            process.kill()
 
 
 def test_a_console_whose_terminal_is_closed_ends(home: Path, tmp_path: Path) -> None:

@@ -85,6 +85,8 @@ class ConsoleApp(LowOverheadApp[int]):
 
     _screen_loop: asyncio.AbstractEventLoop | None = None
     """Where a signal's handler may ask to leave."""
+    _suspends = False
+    """Whether it has stopped itself, and begins anew by itself."""
 
     def __init__(
         self,
@@ -158,6 +160,19 @@ class ConsoleApp(LowOverheadApp[int]):
 
     def on_mount(self) -> None:
         self._screen_loop = asyncio.get_running_loop()
+        if not self.is_headless:
+            signal.signal(signal.SIGCONT, self._on_continued)
+
+    def _on_continued(self, _number: int, _frame: FrameType | None) -> None:
+        """Begin anew on the terminal; Textual would begin beside what goes on, also as the terminal is closed."""
+        if self._screen_loop is not None and not self._suspends:
+            self._screen_loop.call_soon_threadsafe(self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        if self.return_code is None and _attributes() is not None:
+            with self.suspend():
+                pass
+            self.action_draw_anew()
 
     def on_resize(self) -> None:
         """Draw anew: what fits depends on the size. A screen is told of its size by each layout, too."""
@@ -204,10 +219,12 @@ class ConsoleApp(LowOverheadApp[int]):
         if driver is None or not driver.can_suspend or os.getpgrp() == os.getsid(0):
             say("Ctrl+Z: there is no shell to go back to; Ctrl+Q leaves, and runs go on")
             return
+        self._suspends = True
         with self.suspend():
             sys.stdout.write(f"{SUSPENDED}\n")
             sys.stdout.flush()
             os.killpg(0, signal.SIGTSTP)
+        self._suspends = False
         self.action_draw_anew()
         say("the console goes on; runs did so meanwhile")
 
@@ -272,12 +289,12 @@ class Leaving:
 
     def _take_signal(self, number: int) -> None:
         asked, self._asked = self._asked, True
-        if number == signal.SIGHUP:
-            mute_lost_terminal()
-        if asked or self._app.return_code is not None:
-            self._last.begin(128 + number)
-        else:
+        lost = number == signal.SIGHUP and mute_lost_terminal()
+        if not asked and self._app.return_code is None:
             self._app.ask_to_leave(128 + number)
+            if not lost:
+                return
+        self._last.begin(128 + number)
 
     def _restore(self) -> None:
         if self._attributes is None:
@@ -288,8 +305,12 @@ class Leaving:
             os.write(STDERR, AS_BEFORE)
 
 
-def mute_lost_terminal() -> None:
-    """Have what is written to a terminal that is gone go nowhere, or Textual's writer ends and is waited for in vain."""
+def mute_lost_terminal() -> bool:
+    """Have what is written to a terminal that is gone go nowhere; return whether it is gone.
+
+    Textual's writer ends at an error, and is then waited for in vain; nobody is left who could ask twice.
+    """
+    lost = False
     for stream in (STDOUT, STDERR):
         try:
             os.write(stream, b"")
@@ -297,6 +318,8 @@ def mute_lost_terminal() -> None:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream)
             os.close(nowhere)
+            lost = True
+    return lost
 
 
 def let_keys_signal() -> None:
