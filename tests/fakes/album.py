@@ -21,6 +21,7 @@ from fakes.stage import (
     read,
     settled,
     staged,
+    still,
     typed,
     write,
 )
@@ -75,7 +76,7 @@ async def pictures(page: Page) -> AsyncIterator[tuple[str, str]]:
                 await pilot.resize_terminal(*SIZES[size])
                 for theme in themes:
                     app.theme = theme
-                    await settled(app, stage, pilot)
+                    await still(app, stage, pilot)
                     yield f"{view}-{size}-{theme}", app.export_screenshot(title=view)
             await pilot.resize_terminal(*SMALL)
 

@@ -149,6 +149,30 @@ def _shown(app: ConsoleApp, stage: Stage) -> bool:
     )
 
 
+async def still(app: ConsoleApp, stage: Stage, pilot: Pilot[int]) -> None:
+    """Wait until the screen has the terminal's size, nothing fades any more, and drawing it anew changes nothing.
+
+    A resize reaches the screen by a timer, and each layout may tell some part a size that it is laid out for once more.
+
+    Raises:
+        TimeoutError: if that takes longer than ``DEADLINE_SECONDS``.
+    """
+    before: list[object] = []
+
+    async def unchanged() -> bool:
+        await settled(app, stage, pilot)
+        await pilot.wait_for_animation()
+        now = list(app.screen._compositor.render_strips())
+        same = now == before and app.screen._compositor.size == app.size
+        before[:] = now
+        return same
+
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while not await unchanged():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"it changes all the time:\n{screen_text(app)}")
+
+
 async def typed(app: ConsoleApp, stage: Stage, pilot: Pilot[int], line: str) -> None:
     """Put ``line`` into the prompt, press Enter, and wait until what it asks for is on the screen."""
     app.query_one(Prompt).offer(line)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 import pytest
+from rich.console import RenderableType
 from textual.geometry import Size
+from textual.screen import Screen
 from textual.widget import Widget
 
 from distconsole.model import requests as ask
@@ -24,6 +27,7 @@ from fakes.stage import (
     screen_text,
     settled,
     staged,
+    still,
     typed,
 )
 
@@ -87,6 +91,29 @@ async def test_a_view_is_the_same_again_when_its_size_is(ranks: str) -> None:
                 assert "too small" in lines[-1] or size != TINY
                 assert size == TINY or not list(outside(app.main.views.shown)), (view, size)
             assert told(app) == before, view
+
+
+async def test_a_screen_is_as_its_new_size_wants_it_after_two_pictures(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, stage = staged(SCENES)
+    pictures: list[str] = []
+    display = app._display
+
+    def keep(screen: Screen[object], renderable: RenderableType | None) -> None:
+        if renderable is not None:
+            pictures.append(screen_text(app))
+        display(screen, renderable)
+
+    async with on_screen(app, stage, (160, 50)) as pilot:
+        await typed(app, stage, pilot, "check")
+        monkeypatch.setattr(app, "_display", keep)
+        for size in ((100, 40), SMALL):
+            pictures.clear()
+            await pilot.resize_terminal(*size)
+            await still(app, stage, pilot)
+            changes = [text for text, _ in groupby(pictures) if text.count("\n") == size[1] - 1]
+            assert changes[2:] == [], size
 
 
 async def test_what_a_run_has_no_room_for_is_left_out_whole() -> None:

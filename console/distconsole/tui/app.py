@@ -174,10 +174,6 @@ class ConsoleApp(LowOverheadApp[int]):
                 pass
             self.action_draw_anew()
 
-    def on_resize(self) -> None:
-        """Draw anew: what fits depends on the size. A screen is told of its size by each layout, too."""
-        self.main.settle()
-
     @property
     def stands(self) -> bool:
         """Whether the screen has begun."""

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from textual import events, on
 from textual.app import App, ComposeResult
 from textual.containers import Horizontal, Vertical
+from textual.geometry import Size
 
 from distconsole.config.paths import state_dir
 from distconsole.errors import ConsoleError
@@ -104,6 +106,7 @@ class ConsoleScreen(KeyScreen):
         self.dispatcher = CommandDispatcher(self)
         self._title_line = Words(id="title")
         self._around: tuple[object, ...] = ()
+        self._drawn_for = Size(0, 0)
         self._finder = Finder()
         self._early = []
         self._trail: list[str] = []
@@ -185,6 +188,25 @@ class ConsoleScreen(KeyScreen):
         """Draw twice, once there is room: what a first drawing lays out, a second one fills."""
         self.call_after_refresh(self.redraw)
         self.call_after_refresh(self.call_after_refresh, self.redraw)
+
+    def on_resize(self, event: events.Resize) -> None:
+        """Draw anew what is drawn for a size, and show nothing before; each layout tells a screen its size, though it is the same."""
+        if event.size != self._drawn_for:
+            self._drawn_for = event.size
+            # Textual does so, too, but only after it has laid out everything without.
+            classes: dict[str, bool] = {}
+            for cells, points in (
+                (event.size.width, self.app.HORIZONTAL_BREAKPOINTS or ()),
+                (event.size.height, self.app.VERTICAL_BREAKPOINTS or ()),
+            ):
+                fitting = [name for least, name in points if least <= cells][-1:]
+                classes |= {name: name in fitting for _, name in points}
+            self.update_classes(classes, animate=False)
+            held = ExitStack()
+            held.enter_context(self.app.batch_update())
+            self.call_later(self.redraw)  # which the first picture waits for
+            self.call_later(held.close)
+            self.settle()
 
     def redraw(self) -> None:
         self.views.forget_drawn()

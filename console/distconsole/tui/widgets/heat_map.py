@@ -132,8 +132,10 @@ class HeatMap(LineWidget, can_focus=True):
         rows = (row for row in range(len(heat.rows)) if self._shows(heat, row, worst))
         return next(rows, 0)
 
-    def on_resize(self) -> None:
-        self._away.clear()
+    def _remake(self) -> Sequence[Strip]:
+        if self._made_for != self.content_size:
+            self._away.clear()
+        return super()._remake()
 
     def notify_style_update(self) -> None:
         super().notify_style_update()

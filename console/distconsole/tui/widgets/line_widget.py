@@ -8,7 +8,7 @@ from typing import Self
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
-from textual.geometry import Region
+from textual.geometry import Region, Size
 from textual.strip import Strip
 from textual.widget import Widget
 
@@ -23,6 +23,8 @@ class LineWidget(Widget):
 
     _lines: Sequence[Strip] = ()
     _base: Style | None = None
+    _made_for = Size(0, 0)
+    """The size that the lines have; that it changed is said later than it has to be drawn."""
 
     @property
     def cells(self) -> int:
@@ -44,13 +46,12 @@ class LineWidget(Widget):
         return [self.make_line(y) for y in range(self.content_size.height)]
 
     def redraw(self) -> None:
-        self._base = None
-        before, now = self._lines, self.make_lines()
-        if len(before) != len(now):
+        before, same = self._lines, self._made_for == self.content_size
+        now, width = self._remake(), self.size.width
+        if not same or len(before) != len(now):
             self.refresh()
             self._lines = now
             return
-        self._lines, width = now, self.size.width
         lines = enumerate(zip(before, now, strict=True))
         if changed := [Region(0, y, width, 1) for y, (old, new) in lines if old != new]:
             self.refresh(*changed)
@@ -68,12 +69,14 @@ class LineWidget(Widget):
         return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
     def render_line(self, y: int) -> Strip:
-        if len(self._lines) != self.content_size.height:
-            self._lines = self.make_lines()
+        if self._made_for != self.content_size or len(self._lines) != self.content_size.height:
+            self._remake()
         return self._lines[y] if y < len(self._lines) else Strip.blank(self.size.width)
 
-    def on_resize(self) -> None:
-        self.refresh()
+    def _remake(self) -> Sequence[Strip]:
+        self._made_for, self._base = self.content_size, None
+        self._lines = self.make_lines()
+        return self._lines
 
     def segments(self, text: Text, base: Style | None = None) -> list[Segment]:
         """Return ``text`` as segments on the style ``base``, else on the widget's own."""

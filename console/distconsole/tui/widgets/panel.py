@@ -7,6 +7,7 @@ from typing import Any, Self
 from textual.containers import Vertical
 from textual.content import Content
 from textual.geometry import Region
+from textual.widget import Widget
 
 from distconsole.tui.theme.glyphs import glyphs
 
@@ -37,7 +38,7 @@ class Panel(Vertical):
     def __init__(
         self,
         title: str = "",
-        *children: Vertical,
+        *children: Widget,
         keys: str = "",
         legend: Content | str = "",
         id: str | None = None,  # noqa: A002
@@ -74,6 +75,10 @@ class Panel(Vertical):
             self._label()
 
     def on_resize(self) -> None:
+        self._label()
+
+    def watch_virtual_size(self) -> None:
+        """Write the frame in the same picture as what is inside: that the size changed is said later, or not at all."""
         self._label()
 
     def _label(self) -> None:
