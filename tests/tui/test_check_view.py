@@ -29,7 +29,8 @@ from distconsole.tui.view_models.pairs import (
     update_pair,
 )
 from distconsole.tui.views.check import CheckView, Page
-from distconsole.tui.views.check_words import GridRow, check_verdict, pairs_line
+from distconsole.tui.views.check_rows import GridRow
+from distconsole.tui.views.check_words import check_verdict, pairs_line
 from distconsole.tui.views.run import RunView
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.pair_matrix import PairMatrix

@@ -22,19 +22,21 @@ from distconsole.tui.later import RunLine
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.check import same_finding
 from distconsole.tui.view_models.pairs import Pair, Pairs
-from distconsole.tui.views.check_words import (
+from distconsole.tui.views.check_rows import (
     FINDING_COLUMNS,
     GRID_COLUMNS,
     GRID_LEGEND,
     GridRow,
+    grid_rows,
+    group_rows,
+    match_findings,
+)
+from distconsole.tui.views.check_words import (
     check_about,
     check_tiles,
     check_verdict,
     choices_words,
     finding_words,
-    grid_rows,
-    group_rows,
-    match_findings,
     pair_words,
     pairs_count,
     pairs_line,
