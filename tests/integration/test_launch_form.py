@@ -54,7 +54,7 @@ async def test_a_script_is_launched_from_the_form_and_ends_well_and_again_from_t
         )
         app.query_one(Prompt).offer("run --env GREETING=hello trian.py")
         await pilot.press("ctrl+n")
-        await until(pilot, lambda: "does not exist on" in screen_text(app))
+        await until(pilot, lambda: "NOT READY  script: " in screen_text(app))
         script = app.query_one("#field-script", FieldRow)
         await until(pilot, lambda: "did you mean" in screen_text(app))
         assert script.has_class("-wrong")

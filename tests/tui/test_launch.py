@@ -20,6 +20,7 @@ from distconsole.grammar import parse_line
 from distconsole.grammar.drafts import draft_of, launch_fields
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, LaunchKept, ScriptSought
+from distconsole.model.options import Heading, heading_of
 from distconsole.model.run_events import PlanMade
 from distconsole.operations import Control
 from distconsole.tui.app import ConsoleApp
@@ -27,7 +28,7 @@ from distconsole.tui.chrome import Mode
 from distconsole.tui.launch_form.model import MOST_LOOKS, QUIET_BEATS, LaunchFormModel
 from distconsole.tui.launch_form.plan_preview import PlanPreview
 from distconsole.tui.prompt.input import Prompt
-from distconsole.tui.views.launch import IN_SIGHT, HostTable, LaunchView
+from distconsole.tui.views.launch import IN_SIGHT, HostTable, LaunchView, Section
 from distconsole.tui.views.launch_fields import FieldRow
 from fakes import scenes
 from fakes.any_launch import any_plain_request
@@ -150,6 +151,36 @@ async def test_every_option_of_run_is_in_the_form_and_the_usual_ones_in_sight() 
             if "slurm" in screen_text(app):
                 break
         assert "slurm-login" in screen_text(app)
+
+
+async def test_fields_stand_under_the_headings_of_the_help_in_its_order() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage, LARGE) as pilot:
+        await opened(app, stage, pilot)
+        titles = [each.title_text.split(" ─")[0] for each in app.query(Section)]
+        headings = [each.value.capitalize() for each in Heading][
+            1:-1
+        ]  # plain options; the console's
+        assert [title.partition(" 2 of 2")[0] for title in titles] == ["Script", *headings]
+        for section in app.query(Section):
+            (heading,) = {heading_of(row.field.name) for row in section.query(FieldRow)}
+            name = "Script" if heading is Heading.OPTIONS else heading.value.capitalize()
+            assert section.title_text.startswith(name)
+
+
+@pytest.mark.parametrize("size", [(60, 15), SMALL, MIDDLE, LARGE], ids=str)
+async def test_script_start_and_how_it_stands_are_in_sight_at_every_size(
+    size: tuple[int, int],
+) -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage, size) as pilot:
+        await opened(app, stage, pilot, "run train.py")
+        text = screen_text(app)
+        for words in ("● READY  4 ranks by torch", " train.py", "Start ^S", "What will be done"):
+            assert words in text, words
+        assert ("distconsole run --hosts node1,node2 train.py" in text) == (size == LARGE)
+        assert ("horovod: Horovod is missing on node2" in text) == (size == LARGE)
+        assert ("tools.prepare" in text) == (size == LARGE), "the last launches have room there"
 
 
 async def test_the_plan_follows_what_is_typed() -> None:

@@ -32,6 +32,8 @@ class LaunchForm(LaunchView):
 
     _launches: RequestTask | None = None
     _mirrored = ""
+    _command: tuple[ask.Run | None, str] = (None, "")
+    """The line for a shell of the request that was understood last."""
 
     def __init__(
         self,
@@ -56,6 +58,7 @@ class LaunchForm(LaunchView):
     def leave(self) -> None:
         """Take the line back out of the prompt, and start nothing that is not seen: the view leaves the screen."""
         self.model.wanted = False
+        self._launches = None
         if self._prompt.value == self._mirrored:
             self._mirror("")
 
@@ -78,6 +81,8 @@ class LaunchForm(LaunchView):
     def draw(self) -> None:
         if not (self.display and self.furnished):
             return
+        if self._launches is None and self.has_room_for_last:
+            self._launches = self._session.start(ask.Launches(), "launches", quiet=True)
         task, loads = self._launches, self._session.load_task
         load = loads.load if loads is not None else None
         going = {each.run.run for each in self._session.going}
@@ -188,15 +193,23 @@ class LaunchForm(LaunchView):
         await self.furnish()
         self.list_last(shown=True)
 
-    def _copy(self) -> None:
-        latest, say = self.model.latest, self._session.transcript.say
+    def command(self) -> str:
+        latest = self.model.latest
         if latest is None or latest.line != self.model.line or latest.request is None:
+            return ""
+        if self._command[0] is not latest.request:
+            try:
+                line = f"distconsole {self._line_of(latest.request, outside=True)}"
+            except ConsoleError as error:
+                line = ""
+                self._session.transcript.error(error)
+            self._command = latest.request, line
+        return self._command[1]
+
+    def _copy(self) -> None:
+        command, say = self.command(), self._session.transcript.say
+        if not command:
             say("nothing to copy yet: the launch is not understood")
-            return
-        try:
-            command = f"distconsole {self._line_of(latest.request, outside=True)}"
-        except ConsoleError as error:
-            self._session.transcript.error(error)
             return
         self.app.copy_to_clipboard(command)
         say(f"copied: {command}")

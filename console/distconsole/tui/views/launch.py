@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import ClassVar
 
 from rich.text import Text
@@ -11,14 +12,24 @@ from textual import events, on
 from textual.binding import Binding, BindingType
 from textual.containers import Container, Horizontal, Vertical, VerticalScroll
 from textual.message import Message
+from textual.widget import Widget
 from textual.widgets import Button
 
-from distconsole.grammar.drafts import ARGUMENTS, NO, SCRIPT, FieldKind, launch_fields, text_of
+from distconsole.grammar.drafts import (
+    ARGUMENTS,
+    NO,
+    SCRIPT,
+    FieldKind,
+    LaunchField,
+    launch_fields,
+    text_of,
+)
 from distconsole.model import requests as ask
 from distconsole.model.cluster import Host
 from distconsole.model.events import LaunchKept
+from distconsole.model.options import Heading, heading_of
 from distconsole.tui.jobs import spinner
-from distconsole.tui.launch_form.model import LaunchFormModel
+from distconsole.tui.launch_form.model import LaunchFormModel, Trouble
 from distconsole.tui.terminal.sanitize import one_line
 from distconsole.tui.view_models.hosts import LoadModel
 from distconsole.tui.views.launch_fields import FieldRow
@@ -27,15 +38,18 @@ from distconsole.tui.views.launch_words import (
     LAUNCH_COLUMNS,
     HostChoice,
     host_choices,
+    launch_verdict,
     plan_text,
+    plan_title,
 )
 from distconsole.tui.widgets.line_table import LineTable
-from distconsole.tui.widgets.lines import Line, Words
+from distconsole.tui.widgets.lines import Line, Verdict, Words
+from distconsole.tui.widgets.panel import Panel
 
-IN_SIGHT = (SCRIPT, ARGUMENTS, "launcher", "nproc", "env", "name", "sync", "workdir")
-"""Fields that are always shown, in this order; all others are below."""
+IN_SIGHT = (SCRIPT, ARGUMENTS, "launcher", "nproc", "env", "workdir", "sync", "name")
+"""Fields that are always shown; all others are below them, under the headings of the help, too."""
 
-WIDE = (SCRIPT, ARGUMENTS)
+WHOLE_LINE = (SCRIPT, ARGUMENTS, "env", "name")
 """Fields that take a whole line."""
 
 WIDE_COLUMNS = 130
@@ -43,6 +57,11 @@ WIDE_COLUMNS = 130
 
 TALL_LINES = 40
 """A screen of so many lines shows all fields at first."""
+LEAST_PLAN_LINES = 4
+"""So many lines the form leaves to the plan below it."""
+EDGE_CELLS = 4
+"""What the verdict's line has besides its words."""
+PLAN_TITLE = "What will be done"
 
 
 @dataclass
@@ -90,7 +109,7 @@ class More(Line, can_focus=True):
     BINDINGS: ClassVar[list[BindingType]] = [Binding("space,enter", "fold", "More", show=False)]
 
     def action_fold(self) -> None:
-        self.screen.query_one("#launch-form").toggle_class("-unfolded")
+        self.screen.query_one(LaunchView).fold()
 
     def on_click(self) -> None:
         self.action_fold()
@@ -105,35 +124,58 @@ class LastLaunches(LineTable[LaunchKept]):
         self.post_message(Pressed("last"))
 
 
+class Section(Panel):
+    """The fields under one heading of the help, the usual ones first; the others are shown when the form is unfolded."""
+
+    def __init__(
+        self, heading: Heading, rows: Sequence[FieldRow], hosts: HostTable | None
+    ) -> None:
+        name = "script" if heading is Heading.OPTIONS else heading.value
+        usual = [row for row in rows if row.field.name in IN_SIGHT]
+        others = Vertical(
+            *(row for row in rows if row not in usual), classes="launch--grid launch--others"
+        )
+        parts = [Vertical(*usual, classes="launch--grid")] if usual else []
+        table = [] if hosts is None else [hosts]
+        super().__init__(f"{name[0].upper()}{name[1:]}", *parts, *table, others)
+        self.set_class(not usual and hosts is None, "launch--others")
+        if hosts is not None:
+            self.entitle(keys="Space choose · a all")
+
+
 class LaunchView(Container):
     DEFAULT_CSS = """
     LaunchView { layout: vertical; height: 1fr; }
-    LaunchView.-wide { layout: horizontal; }
-    LaunchView > #launch-left { height: auto; max-height: 75%; }
-    LaunchView.-wide > #launch-left { width: 1fr; height: 1fr; max-height: 100%; }
-    LaunchView > #launch-right { height: 1fr; min-height: 5; border-top: solid $panel; }
-    LaunchView.-wide > #launch-right { width: 1fr; height: 1fr; border-top: none; border-left: solid $panel; }
-    #launch-form { height: auto; }
-    LaunchView.-wide #launch-form { max-height: 100%; }
+    LaunchView > #launch-panes { height: 1fr; layout: vertical; }
+    LaunchView.-wide > #launch-panes { layout: horizontal; }
+    LaunchView #launch-left { height: auto; }
+    LaunchView.-wide #launch-left { width: 1fr; height: 1fr; }
+    LaunchView #launch-right { height: 1fr; min-height: 3; width: 1fr; }
+    #launch-form { height: auto; scrollbar-size-vertical: 1; }
     #launch-form .launch--grid { layout: grid; grid-size: 2; grid-rows: auto; grid-gutter: 0 1; height: auto; }
     #launch-form .launch--line { column-span: 2; }
-    #launch-form #launch-others { display: none; }
-    #launch-form.-unfolded #launch-others { display: block; layout: grid; }
+    #launch-form .launch--others { display: none; }
+    #launch-form.-unfolded .launch--others { display: block; }
+    #launch-form.-unfolded .launch--others.launch--grid { layout: grid; }
     #launch-hosts { max-height: 12; }
-    #launch-buttons { height: 1; }
+    #launch-buttons { height: 1; padding: 0 1; }
     #launch-buttons Button { margin: 0 1 0 0; }
     #launch-buttons Button:disabled { color: $text-muted; background: $boost !important; border: none !important; opacity: 100%; text-opacity: 100%; text-style: none; }
-    #launch-plan { height: 1fr; padding: 0 1; }
-    #launch-plan Words { height: auto; }
-    #launch-last { display: none; height: 1fr; }
-    #launch-right.-last > #launch-last { display: block; }
-    #launch-right.-last > #launch-plan { display: none; }
+    #launch-plan-panel, #launch-plan { height: 1fr; }
+    #launch-plan { scrollbar-size-vertical: 1; }
+    #launch-line-panel, #launch-last-panel { display: none; }
+    LaunchView.-wide #launch-line-panel { display: block; }
+    #launch-last { height: 1fr; }
+    LaunchView.-wide.-tall #launch-last-panel { display: block; height: 9; }
+    LaunchView #launch-right.-last > #launch-last-panel { display: block; height: 1fr; }
+    #launch-right.-last > #launch-plan-panel, LaunchView #launch-right.-last > #launch-line-panel { display: none; }
     """
 
     furnished = False
     """Whether there is anything to draw on."""
-    _first: Sequence[FieldRow] = ()
-    _others: Sequence[FieldRow] = ()
+    _folded = False
+    """Whether somebody chose which fields are shown."""
+    _rows: Sequence[FieldRow] = ()
 
     async def furnish(self) -> None:
         """Make the form, once it is wanted: it is many widgets, and the first screen is another."""
@@ -142,23 +184,20 @@ class LaunchView(Container):
         await self.mount_all(self._parts())
         self.furnished = True
         self._widen()
-        self.query_one("#launch-form").set_class(self.size.height >= TALL_LINES, "-unfolded")
 
-    def _parts(self) -> list[Container | Vertical]:
-        fields = {each.name: each for each in launch_fields()}
-        self._first = [FieldRow(fields.pop(name)) for name in IN_SIGHT if name in fields]
-        self._others = [FieldRow(each) for each in fields.values()]
-        for row in self._first:
-            row.set_class(row.field.name in WIDE, "launch--line")
-        form = VerticalScroll(
-            Container(*self._first, classes="launch--grid"),
-            HostTable(
-                HOST_COLUMNS, same=lambda row: row.name, empty="no hosts", id="launch-hosts"
-            ),
-            More(id="launch-more"),
-            Container(*self._others, classes="launch--grid", id="launch-others"),
-            id="launch-form",
+    def _parts(self) -> list[Widget]:
+        fields = sorted(launch_fields(), key=_place)
+        self._rows = [FieldRow(each) for each in fields]
+        for row in self._rows:
+            row.set_class(row.field.name in WHOLE_LINE, "launch--line")
+        hosts = HostTable(
+            HOST_COLUMNS, same=lambda row: row.name, empty="no hosts", id="launch-hosts"
         )
+        sections = [
+            Section(heading, list(rows), hosts if heading is Heading.HOSTS else None)
+            for heading, rows in groupby(self._rows, lambda row: heading_of(row.field.name))
+        ]
+        form = VerticalScroll(*sections, More(id="launch-more"), id="launch-form")
         form.can_focus = False
         buttons = Horizontal(
             Button("Start ^S", id="launch-start", variant="success", compact=True),
@@ -172,14 +211,26 @@ class LaunchView(Container):
             empty="nothing was launched from here yet",
             id="launch-last",
         )
-        return [
-            Vertical(form, buttons, id="launch-left"),
-            Vertical(VerticalScroll(Words(), id="launch-plan"), last, id="launch-right"),
-        ]
+        plan = VerticalScroll(Words(), id="launch-plan")
+        right = Vertical(
+            Panel(PLAN_TITLE, plan, id="launch-plan-panel"),
+            Panel("The same in a shell", Words(), keys="^Y copy", id="launch-line-panel"),
+            Panel(
+                "Last launches", last, keys="^O · Enter fills the form in", id="launch-last-panel"
+            ),
+            id="launch-right",
+        )
+        panes = Container(Vertical(form, buttons, id="launch-left"), right, id="launch-panes")
+        return [Verdict(id="launch-verdict"), panes]
 
     @property
     def last(self) -> LastLaunches:
         return self.query_one(LastLaunches)
+
+    @property
+    def has_room_for_last(self) -> bool:
+        """Whether the last launches stand below the plan."""
+        return self.furnished and self.has_class("-wide") and self.has_class("-tall")
 
     @property
     def lists_last(self) -> bool:
@@ -192,8 +243,9 @@ class LaunchView(Container):
         elif self.last.has_focus:
             self.rows()[0].editor.focus()
 
-    def rows(self) -> list[FieldRow]:
-        return [*self._first, *self._others]
+    def rows(self) -> Sequence[FieldRow]:
+        """The fields, the script first."""
+        return self._rows
 
     def show(
         self,
@@ -206,7 +258,7 @@ class LaunchView(Container):
         """Show the model as it is at ``now`` (monotonic seconds)."""
         if not self.furnished:
             return
-        trouble, latest, shown = model.trouble, model.latest, model.shown
+        trouble, latest = model.trouble, model.latest
         request = latest.request if latest is not None else None
         for row in self.rows():
             row.show(model.draft.text(row.field.name))
@@ -217,12 +269,32 @@ class LaunchView(Container):
             if row.field.name == "launcher":
                 row.reasons(model.refused)
         plan = latest.plan if latest is not None and latest.line == model.line else None
-        self.query_one(HostTable).show(host_choices(hosts, model.chosen_hosts, load, plan))
+        table = self.query_one(HostTable)
+        table.show(host_choices(hosts, model.chosen_hosts, load, plan))
+        chosen = sum(row.chosen for row in table.rows)
+        section = table.parent
+        if isinstance(section, Section):
+            section.entitle(f"Hosts {chosen:,} of {len(table.rows):,}")
         self._show_more(model)
-        words = plan_text(shown, latest, None if model.blank else trouble, self._state(model, now))
-        self.query_one("#launch-plan", VerticalScroll).query_one(Words).show(words)
+        self._show_plan(model, None if model.blank else trouble, now)
         self.query_one("#launch-start", Button).disabled = trouble is not None
         self.last.show(launches)
+
+    def _show_plan(self, model: LaunchFormModel, trouble: Trouble | None, now: float) -> None:
+        shown, latest = model.shown, model.latest
+        tone, mark, words = launch_verdict(shown, trouble, self._state(model, now))
+        self.query_one("#launch-verdict", Verdict).say(tone, mark, words)
+        plan = plan_text(shown, latest, model.refused, good=trouble is None)
+        if tone in ("bad", "note") and len(words) + EDGE_CELLS > self.size.width:
+            plan = Text(f"{words}\n", style=tone).append_text(plan)
+        self.query_one("#launch-plan > Words", Words).show(plan)
+        title = plan_title(shown.plan) if shown is not None and shown.plan is not None else ""
+        self.query_one("#launch-plan-panel", Panel).entitle(state=title)
+        self.query_one("#launch-line-panel > Words", Words).show(self.command())
+
+    def command(self) -> str:
+        """Return the line for a shell that does the same; empty while that is not known."""
+        raise NotImplementedError
 
     def _state(self, model: LaunchFormModel, now: float) -> str:
         latest = model.latest
@@ -240,7 +312,7 @@ class LaunchView(Container):
 
     def _show_more(self, model: LaunchFormModel) -> None:
         form = self.query_one("#launch-form")
-        others = self._others
+        others = [row for row in self._rows if row.field.name not in IN_SIGHT]
         if any(row.has_class("-wrong") for row in others):
             form.add_class("-unfolded")
         texts = [(row.field.label, model.draft.text(row.field.name)) for row in others]
@@ -257,12 +329,32 @@ class LaunchView(Container):
 
     def _widen(self) -> None:
         self.set_class(self.size.width >= WIDE_COLUMNS, "-wide")
+        self.set_class(self.size.height >= TALL_LINES, "-tall")
+        if self.furnished:
+            lines = self.size.height - 2 - LEAST_PLAN_LINES
+            most = f"{max(3, lines)}" if not self.has_class("-wide") else "100%"
+            form = self.query_one("#launch-form")
+            form.styles.max_height = most
+            if not self._folded:
+                form.set_class(self.has_class("-tall"), "-unfolded")
+
+    def fold(self) -> None:
+        """Show all fields, or only the usual ones, whatever the size."""
+        self._folded = True
+        self.query_one("#launch-form").toggle_class("-unfolded")
 
     @on(Button.Pressed)
     def say_pressed(self, event: Button.Pressed) -> None:
         event.stop()
         names = {"launch-start": "start", "launch-list": "last", "launch-copy": "copy"}
         self.post_message(Pressed(names[str(event.button.id)]))
+
+
+def _place(field: LaunchField) -> tuple[int, bool, int]:
+    """Where a field stands: under its heading, those that are always shown first."""
+    names, usual = [each.name for each in launch_fields()], field.name in IN_SIGHT
+    place = IN_SIGHT.index(field.name) if usual else names.index(field.name)
+    return list(Heading).index(heading_of(field.name)), not usual, place
 
 
 def _unsaid(row: FieldRow, request: ask.Run | None) -> str:

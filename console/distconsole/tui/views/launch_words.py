@@ -21,6 +21,7 @@ from distconsole.tui.launch_form.plan_preview import PlanPreview
 from distconsole.tui.terminal.sanitize import one_line
 from distconsole.tui.view_models.hosts import LoadModel
 from distconsole.tui.view_models.runs import state_text
+from distconsole.tui.widgets.bars import level_bar
 
 BUSY_PERCENT = 5.0
 BUSY_SHARE = 0.05
@@ -112,7 +113,18 @@ def _state(row: HostChoice) -> Text:
         return Text("? none of the console's own hosts", style="note")
     if row.node is None:
         return Text("connecting…", style="faint")
-    return Text("" if row.node.cpu is None else f"● cpu {row.node.cpu:.0f} %")
+    return Text("● connected", style="good")
+
+
+def _share(part: float | None, whole: float | None) -> Text:
+    if part is None or not whole:
+        return Text("")
+    percent = 100 * part / whole
+    return level_bar(percent, 5).append(f"{percent:>4.0f} %", style="")
+
+
+def _memory(row: HostChoice) -> Text:
+    return _share(row.node.mem_used, row.node.mem_total) if row.node else Text("")
 
 
 def _slots(row: HostChoice) -> str:
@@ -123,6 +135,8 @@ HOST_COLUMNS: list[Column[HostChoice]] = [
     Column("", 3, _mark),
     Column("host", 14, _name),
     Column("GPUs free", 9, _gpus, right=True),
+    Column("cpu", 11, lambda row: _share(row.node.cpu if row.node else None, 100), 3),
+    Column("memory", 11, _memory, 4),
     Column("slots", 5, _slots, 2, True),
     Column("ranks", 9, lambda row: ranks_text(row.ranks), 1, True),
     Column("state", 16, _state),
@@ -157,33 +171,47 @@ LAUNCH_COLUMNS: list[Column[LaunchKept]] = [
 ]
 
 
+def launch_verdict(
+    shown: PlanPreview | None, trouble: Trouble | None, state: str
+) -> tuple[str, str, str]:
+    """Return tone, mark and words: what is wrong with the launch, what is waited for, or what it would be."""
+    if trouble is not None:
+        about = f"{trouble.field.replace('_', '-')}: " if trouble.field else ""
+        return "bad", "✗", f"NOT READY  {about}{one_line(trouble.words)}"
+    if state or shown is None or shown.plan is None:
+        return "note", "…", state
+    warned = any(warns for _, warns in shown.notes)
+    tone, mark = ("warn", "▲") if warned else ("good", "●")
+    return tone, mark, f"READY  {plan_title(shown.plan)}: {one_line(shown.plan.why)}"
+
+
+def plan_title(plan: PlanMade) -> str:
+    ranks, hosts = count_text(plan.world_size, "rank"), count_text(len(plan.hosts), "host")
+    return f"{ranks} by {one_line(plan.launcher)} on {hosts}"
+
+
 def plan_text(
     shown: PlanPreview | None,
     latest: PlanPreview | None,
-    trouble: Trouble | None,
-    state: str,
+    refused: Mapping[str, str],
+    *,
+    good: bool,
 ) -> Text:
-    """Return the plan of the newest preview that has one in words, after what is wrong or goes on right now."""
-    text = Text()
-    if trouble is not None:
-        about = f"{trouble.field.replace('_', '-')}: " if trouble.field else ""
-        text.append(f"✗ {about}{one_line(trouble.words)}\n", style="bad")
-    elif state:
-        text.append(f"{state}\n", style="note")
+    """Return the plan of the newest preview that has one in words, and why other launchers would not do."""
     if shown is None or shown.plan is None:
-        return text
-    stale = shown is not latest or latest.error is not None
+        return Text()
     plan = _plan(shown, shown.plan)
-    if stale or trouble is not None:
+    if refused:
+        plan.append("launchers that would not do\n", style="strong")
+    for launcher, why in refused.items():
+        plan.append(f"  {one_line(launcher)}: {one_line(why)}\n", style="faint")
+    if shown is not latest or latest.error is not None or not good:
         plan.stylize("faint")
-    return text.append_text(plan)
+    return plan
 
 
 def _plan(shown: PlanPreview, plan: PlanMade) -> Text:
     text = Text()
-    ranks = count_text(plan.world_size, "rank")
-    text.append(f"{ranks} by {one_line(plan.launcher)}", style="strong")
-    text.append(f" on {count_text(len(plan.hosts), 'host')}: {one_line(plan.why)}\n")
     for note, warns in shown.notes:
         mark, style = ("! ", "warn") if warns else ("", "note")
         text.append(f"{mark}{one_line(note)}\n", style=style)
