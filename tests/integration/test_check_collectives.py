@@ -20,7 +20,8 @@ def distconsole(bed: Testbed, *words: str) -> tuple[int, dict[str, Any], str]:
     done = subprocess.run(
         [
             *(sys.executable, "-m", "distconsole", "check", "--json"),
-            *("--ssh-config", str(bed.ssh_config), "--hosts", bed.names),
+            *("--ssh-config", str(bed.ssh_config)),
+            *(() if "--hosts" in words else ("--hosts", bed.names)),
             *words,
         ],
         capture_output=True,

@@ -277,7 +277,7 @@ def test_a_script_that_the_hosts_lack_is_refused_before_anything_starts(
     assert run.events[-1] is end
     assert (end.run, end.state, end.exit_code) == (run.of(PlanMade)[0].run, EndState.FAILED, 2)
     assert str(end.error).endswith("missing.py does not exist on node1, node2")
-    assert "--sync" in str(end.hint)
+    assert str(end.hint) == "it is not on this machine, either; --workdir says where they have it"
     with Operator(Runs(), sessions) as listing:
         assert [e for e in listing.finish() if isinstance(e, RunListed)] == []
 
