@@ -23,6 +23,8 @@ from distconsole.tui.terminal.sanitize import one_line
 LOOK_SECONDS = 0.2
 """Whoever waits for an answer looks so often whether it is still wanted."""
 ANSWER = "answer"
+FRAME_CELLS = 8
+"""What a frame takes beside its title; a longer question stands inside."""
 YES, NO = ("enter", "y", "Y"), ("escape", "n", "N", "ctrl+c")
 RESTS = {"y": "es", "n": "o"}
 """What may follow the first letter of an answer that is typed in full."""
@@ -71,8 +73,9 @@ class Question(Static, can_focus=True):
     """The question that waits for an answer; hidden while there is none."""
 
     DEFAULT_CSS = """
-    Question { height: auto; padding: 0 1; display: none; background: $warning 20%; }
-    Question:focus { background: $warning 40%; }
+    Question { height: auto; padding: 0 1; display: none; border: round $text-warning; }
+    Question:focus { background: $warning 20%; }
+    .-ruled Question, .-short Question { border: none; border-top: solid $text-warning; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(",".join(YES), "answer(True)", "Yes", show=False),
@@ -196,8 +199,11 @@ class Question(Static, can_focus=True):
             )
         )
         where = "" if asked.at_once else "   (typed at the prompt)"
+        question = Content(one_line(danger.question)).stylize("bold")
+        in_frame = question.cell_length < self.app.size.width - FRAME_CELLS
+        self.border_title = question if in_frame else Content("")
         lines = [
-            Content(one_line(danger.question)).stylize("bold"),
+            *([] if in_frame else [question]),
             *(Content(one_line(line)) for line in danger.details),
             Content.assemble(yes, "   ·   ", no, where),
         ]

@@ -14,13 +14,12 @@ from distconsole.text.tables import Column
 from distconsole.tui.jobs import Ending, Job, spinner
 from distconsole.tui.later import RunLine
 from distconsole.tui.widgets.line_table import LineTable
-from distconsole.tui.widgets.lines import Line
+from distconsole.tui.widgets.panel import Panel
 
 
 class JobsView(Vertical):
     DEFAULT_CSS = """
-    JobsView > #jobs-line { color: $text-muted; }
-    JobsView > #jobs-table { height: 1fr; }
+    JobsView > Panel, JobsView #jobs-table { height: 1fr; }
     """
 
     _turn = ""
@@ -31,16 +30,16 @@ class JobsView(Vertical):
             Column("", 1, lambda _: Text(self._turn, style="note")),
             Column("time", 7, lambda job: duration_text(job.seconds), right=True),
             Column("verb", 28, lambda job: job.line),
-            Column("at", 24, lambda job: job.now),
+            Column("at", 24, lambda job: job.now, fill=lambda job, _: job.now),
             Column("cancel", 22, lambda job: Text(job.ending.value, style="faint"), need=2),
         ]
-        yield Line(id="jobs-line")
-        yield LineTable(
-            columns,
-            same=lambda job: job.number,
-            empty="nothing goes on; a verb that takes its time would stand here",
-            id="jobs-table",
-        )
+        with Panel("Nothing goes on", id="jobs-panel"):
+            yield LineTable(
+                columns,
+                same=lambda job: job.number,
+                empty="a verb that takes its time would stand here",
+                id="jobs-table",
+            )
 
     def job_under_cursor(self) -> str:
         job: Job | None = self.query_one("#jobs-table", LineTable).row_under_cursor()
@@ -60,6 +59,6 @@ class JobsView(Vertical):
         self._turn = spinner(now)
         self.query_one("#jobs-table", LineTable).show(list(jobs))
         free = sum(1 for job in jobs if job.ending is not Ending.NOT)
-        words = f"{len(jobs)} going on" if jobs else "nothing goes on"
-        way = "; Enter shows one, x (inside) or 'cancel NUMBER' ends one" if free else ""
-        self.query_one("#jobs-line", Line).show(words + way)
+        title = f"{len(jobs)} going on" if jobs else "Nothing goes on"
+        keys = "Enter shows it · x or 'cancel NUMBER' ends it" if free else "Enter shows it"
+        self.query_one(Panel).entitle(title, keys=keys if jobs else "")

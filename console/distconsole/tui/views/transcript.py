@@ -15,6 +15,7 @@ from distconsole.tui.transcript import MAX_SHOWN_LINES
 class TranscriptView(RichLog):
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(max_lines=MAX_SHOWN_LINES, min_width=1, wrap=True, id=id)
+        self.border_title = "Said so far"
         self._told: deque[str] = deque(maxlen=MAX_SHOWN_LINES)
         self._fresh: deque[str] = deque(maxlen=MAX_SHOWN_LINES)
         self._width = 0

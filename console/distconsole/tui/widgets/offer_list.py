@@ -81,7 +81,8 @@ class OfferList(Static):
         shown = self._offers[self._first :][: self.rows]
         lines = [_offer_text(offer, min(widest, width // 2), width) for offer in shown]
         if self._at is not None:
-            lines[self._at - self._first].stylize("reverse")
+            here = self._at - self._first
+            lines[here] = Text(lines[here].plain, style="reverse")
         if self._note:
             lines.append(_fit(Text(self._note, style="faint"), width))
         self.update(Text("\n", no_wrap=True).join(lines))
