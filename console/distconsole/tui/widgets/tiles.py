@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 from textual.containers import Horizontal
+from textual.content import Content
 from textual.geometry import Size
 from textual.strip import Strip
 
@@ -54,7 +55,7 @@ class Tile(LineWidget):
 
     def show(self, data: TileData | None) -> None:
         if data is not None and (self.data is None or data.title != self.data.title):
-            self.border_title = data.title
+            self.border_title = Content(data.title)
         if data != self.data:
             before, self.data = self.least_cells, data
             if self.least_cells != before and not self.framed:
