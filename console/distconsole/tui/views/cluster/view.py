@@ -14,6 +14,7 @@ from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow
 from distconsole.runs.pace import FRESH_SECONDS
 from distconsole.tui.prompt.keymap import Keymap
 from distconsole.tui.tasks import RequestTask
+from distconsole.tui.view_models.hosts import LoadModel
 from distconsole.tui.views.cluster.cells import LEGEND, MANY_HOSTS, HostCells
 from distconsole.tui.views.cluster.curves import PLOTS, load_plots
 from distconsole.tui.views.cluster.host import PROCESS_COLUMNS, processes_on, words_on
@@ -132,17 +133,22 @@ class ClusterView(OrderedView[LoadRow]):
         how = f"{self.order.words}{left}" if self.order.words and not self.about else ""
         age = "" if seen is None else _age_text(task.unix() - (now - seen), now - seen)
         self._draw_tables(listed, gpus, recent=bool(load.cpu))
-        plots, panels = self.query_one(Plots), self.query(PlotPanel)
-        drawn = {data.key: data for panel in panels if (data := panel.plot.data) is not None}
-        chosen = plots.pick(load_plots(load, listed, now, drawn), lambda each: each.title)
-        plots.show(chosen)
+        plots = self._draw_plots(load, listed, now)
         self._entitle(len(rows), len(everything), "  ".join(filter(None, (how, age))))
         if self.about:
             row = hosts[self.about]
             self.query_one("#processes", LineTable).show(processes_on(row, runs))
             self.query_one("#said-of-host", Words).show(words_on(row.name, load, runs, check))
         self.query_one("#cluster-line", Verdict).say(*verdict_of(rows, everything))
-        self._share_lines(len(gpus), len(listed), plots=bool(chosen))
+        self._share_lines(len(gpus), len(listed), plots=plots)
+
+    def _draw_plots(self, load: LoadModel, hosts: list[HostRow], now: float) -> bool:
+        """Show the last minutes of ``hosts``; return whether there is anything to show."""
+        plots, panels = self.query_one(Plots), self.query(PlotPanel)
+        drawn = {data.key: data for panel in panels if (data := panel.plot.data) is not None}
+        chosen = plots.pick(load_plots(load, hosts, now, drawn), lambda each: each.title)
+        plots.show(chosen)
+        return bool(chosen)
 
     def _draw_tables(self, hosts: list[HostRow], gpus: list[GpuRow], *, recent: bool) -> None:
         samples = [row.sample for row in gpus]
