@@ -173,7 +173,7 @@ async def test_the_log_of_a_rank_is_still_a_key_away() -> None:
         await pilot.press("l")
         await settled(app, stage, pilot)
         assert app.main.view == "logs"
-        assert "filter '3' shows" in screen_text(app)
+        assert "─ filter 3 · " in screen_text(app)
 
 
 async def test_a_watch_says_once_when_it_comes_true_and_once_when_it_ends(
