@@ -23,7 +23,10 @@ NAMES = {"nproc": "ranks/host", SCRIPT: "script", ARGUMENTS: "its args", "env": 
 
 
 class Line(Input):
-    """One line of what a prompt can hold, too."""
+    """One line of what a prompt can hold, too; its cursor does not blink, which would be two drawings a second."""
+
+    def on_mount(self) -> None:
+        self.cursor_blink = False
 
     def validate_value(self, value: str) -> str:
         return one_line(value)
