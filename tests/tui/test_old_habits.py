@@ -10,6 +10,8 @@ from distconsole.tui.app import ConsoleApp
 from distconsole.tui.chrome import Mode
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt.question import Question
+from distconsole.tui.views.runs import RunRow
+from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
 from fakes.stage import ATTACH, asked, on_screen, screen_text, settled, staged, typed, until
 
@@ -126,6 +128,29 @@ async def test_words_and_lines_on_the_screen_are_found() -> None:
         await pilot.press("n")
         await typed(app, stage, pilot, "find nowhere")
         assert "nothing here has 'nowhere'" in screen_text(app)
+
+
+async def test_rows_are_found_while_words_are_typed_from_where_the_reader_was() -> None:
+    app, stage = staged({ask.Runs: scenes.past_runs})
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "view runs")
+        table: LineTable[RunRow] = app.query_one("#runs-table", LineTable)
+
+        def at() -> str:
+            row = table.row_under_cursor()
+            return "" if row is None else row.run.run[-3:]
+
+        await pilot.press("down", "/", *"digits-1121-00")
+        assert at() == "003", "the one that is read has it"
+        assert "'digits-1121-00': 2 of 4" in screen_text(app)
+        await pilot.press("2")
+        assert at() == "002"
+        await pilot.press("backspace")
+        assert at() == "003", "not from where an earlier word was found"
+        await pilot.press("enter", "n")
+        await settled(app, stage, pilot)
+        assert at() == "002"
+        assert app.query_one("#prompt", Prompt).placeholder == "'digits-1121-00': 3 of 4"
 
 
 async def test_who_leaves_a_run_is_asked_and_told_that_it_goes_on() -> None:

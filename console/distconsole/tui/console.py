@@ -36,8 +36,11 @@ class Console(Protocol):
     def step_back(self) -> bool:
         """Go to what was shown before this page or view; return whether there was anything."""
 
-    def find(self, words: str, step: int = 1) -> None:
-        """Go to the next place on the screen that has ``words``, those of before if empty; raises ConsoleError if there is none."""
+    def find(self, words: str, step: int = 1, *, typing: bool = False) -> None:
+        """Go to the next place on the screen that has ``words``, those of before if empty; raises ConsoleError if there is none.
+
+        Each time while ``typing`` it is looked for from where the reader was; empty then ends that.
+        """
 
     def redraw(self) -> None:
         """Draw at once, whatever was drawn before."""

@@ -18,18 +18,29 @@ class Finder:
         self._words = ""
         self._panel: Widget | None = None
         self._place = -1
+        self._began: int | None = None
+        """Where the reader was when the words began to be typed."""
 
-    def find(self, panel: Widget, words: str, step: int = 1) -> str:
+    def leave(self) -> None:
+        """Take what was typed for given up, or done."""
+        self._began = None
+
+    def find(self, panel: Widget, words: str, step: int = 1, *, typing: bool = False) -> str:
         """Go to the next line of ``panel`` that has ``words``, those of before if empty; or, with -1, to the one before.
 
-        Returns what is said; raises ConsoleError if there is none.
+        While they are typed each change looks anew from the same place. Returns what is said; raises
+        ConsoleError if there is none.
         """
         self._words = words or self._words
         if not self._words:
             raise ConsoleError("nothing is searched", "/ finds")
         if panel is not self._panel:
             self._panel, self._place = panel, -1
+            self.leave()
         at = panel.cursor if isinstance(panel, LineTable) else self._place
+        if self._began is not None and words:
+            at = self._began
+        self._began = at if typing else None
         at -= bool(words)  # it may stand there already
         found = [place for place, line in enumerate(_lines(panel)) if _has(line, self._words)]
         if not found:

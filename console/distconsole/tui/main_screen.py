@@ -235,10 +235,13 @@ class ConsoleScreen(KeyScreen):
     def save_screenshot(self, path: str | None) -> str:
         return save_screenshot(self.app, self.view, path)
 
-    def find(self, words: str, step: int = 1) -> None:
+    def find(self, words: str, step: int = 1, *, typing: bool = False) -> None:
         panel = self.views.panel
-        if panel is not None:
-            self.prompt.tell(self._finder.find(panel, words, step))
+        if typing and not words:
+            self._finder.leave()
+        elif panel is not None:
+            say = self.prompt.note if typing else self.prompt.tell
+            say(self._finder.find(panel, words, step, typing=typing))
 
     def candidates(self, verb: str) -> Iterable[str]:
         return self.completer.candidates(verb) or ()

@@ -112,9 +112,9 @@ class CommandDispatcher:
             line = self._once_more(line)
             shows = line in ("help", "quit", *(tab.line for tab in TABS))
             quiet = key.inside or shows or line.startswith("launch")
-            self.run_command(line, quiet=quiet)
-            if quiet:
+            if quiet:  # unless the line itself has more to tell
                 console.query_one(Prompt).tell(f"{key.shown}: {line}")
+            self.run_command(line, quiet=quiet)
 
     def open_run(self, run: str, *, over: bool) -> None:
         """Show ``run``: as this session has it, else from the store or from its hosts."""
@@ -298,9 +298,12 @@ class CommandDispatcher:
 
     def typing(self, line: str) -> None:
         """Search while the words are typed; leave off where the line is given up."""
-        verb, space, words = line.partition(" ")
-        if self._console.view == "logs" and verb == "find" and space:
-            self._console.query_one(LogsView).find(words, done=False)
+        console, (verb, space, words) = self._console, line.partition(" ")
+        if console.view not in RUN_LINES:
+            with contextlib.suppress(ConsoleError):  # it is said when the line is entered
+                console.find(words.strip() if verb == "find" else "", typing=True)
+        elif console.view == "logs" and verb == "find" and space:
+            console.query_one(LogsView).find(words, done=False)
 
     def _filled(self, line: str) -> str | None:
         """Put what is on the screen into the places of ``line``; None if it is not there."""

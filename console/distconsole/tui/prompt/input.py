@@ -307,7 +307,7 @@ class Prompt(Input):
         if lines:
             self.replace(one_line(lines[0]), *self.selection)
         if len(lines) > 1:
-            self._note(f"one line at a time: {count_text(len(lines) - 1, 'more line')} left out")
+            self.note(f"one line at a time: {count_text(len(lines) - 1, 'more line')} left out")
 
     def _invite(self, *, here: bool | None = None) -> None:
         here = self.has_focus if here is None else here
@@ -355,9 +355,10 @@ class Prompt(Input):
     def _note_waiting(self) -> None:
         waiting = self._completer.waiting
         self._awaited = self.value if waiting else None
-        self._note(f"reading {one_line(waiting)} …" if waiting else "")
+        self.note(f"reading {one_line(waiting)} …" if waiting else "")
 
-    def _note(self, words: str) -> None:
+    def note(self, words: str) -> None:
+        """Say something of the line while it is typed."""
         self._noted = self.value
         self._offers.show((), None, words)
 

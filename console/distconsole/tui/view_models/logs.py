@@ -18,6 +18,8 @@ from distconsole.tui.widgets.curves import Curve, PlotData
 FLOOD_LINES_S = 1000
 """From so many on it is said who prints them."""
 BEHIND_SECONDS = 2.0
+EDGE = 1e-3
+"""What is left of a bin where the next one begins: rates are drawn as steps."""
 MISSING = ("run.output_dropped", "run.output_left_out")
 """Findings of lines that a host did not keep, or that came too fast to be shown."""
 
@@ -63,7 +65,7 @@ def _state(at: Reading, book: LogBuffer) -> tuple[str, str, str]:
     share = f"{100 * rows.taken // max(1, len(book))} % read"
     flood = "" if at.over else flood_text(at.pace, book.speakers)
     bad = book.counts.by_level[Level.ERROR]
-    said = ", ".join(filter(None, [at.lines, errors_text(book.counts, book.speakers), flood]))
+    said = ", ".join(filter(None, [at.lines, errors_text(rows), flood]))
     if at.past is not None:
         return "note", "‖", f"PAST  {at.past:,} of {len(rows):,} rows by then"
     if read is None or newest is None:
@@ -102,16 +104,14 @@ def flood_text(pace: Pace, speakers: Sequence[Speaker]) -> str:
     return f"{who} {pace.lines_s:,.0f} lines/s"
 
 
-def errors_text(counts: LogCounts, speakers: Sequence[Speaker]) -> str:
-    """Return how many errors and warnings there are, and who printed most of the errors."""
-    errors, warnings = counts.by_level[Level.ERROR], counts.by_level[Level.WARN]
+def errors_text(rows: LogRows) -> str:
+    """Return how many errors and warnings there are, and who printed the first of the errors that are shown."""
+    book, first = rows.book, rows.first_error
+    errors, warnings = (book.counts.by_level[level] for level in (Level.ERROR, Level.WARN))
     said = count_text(errors, "error") if errors else "no errors"
-    if errors:
-        of_each = [each[Level.ERROR] for each in counts.by_speaker]
-        most = max(of_each)
-        share = "all" if most == errors > 1 else f"{most:,}"
-        who = _name(speakers[of_each.index(most)])
-        said += f" (of {who})" if errors == 1 else f" ({share} of {who})"
+    line = None if first is None else book.get(first.line)
+    if errors and line is not None:
+        said += f" ({'first ' if errors > 1 else ''}of {_name(book.speakers[line.speaker])})"
     return f"{said}, {count_text(warnings, 'warning')}" if warnings else said
 
 
@@ -122,10 +122,12 @@ def rate_plot(counts: LogCounts, whole: int, said: str, key: str) -> PlotData:
         said: What it is now.
     """
     seconds, lines, errors = counts.bins
-    xs, rates = [at * seconds for at in range(len(lines))], [n / seconds for n in lines]
-    xs, rates = xs[:whole], rates[:whole]
-    if whole > len(xs):  # nothing was printed since
-        xs, rates = [*xs, len(xs) * seconds, whole * seconds], [*rates, 0.0, 0.0]
+    xs: list[float] = []
+    rates: list[float] = []
+    for at, count in enumerate([*lines[:whole], *([0] if whole > len(lines) else [])]):
+        end = at + 1 if at < len(lines) else whole  # nothing was printed since
+        xs += (at * seconds, (end - EDGE) * seconds)
+        rates += (count / seconds, count / seconds)
     return PlotData(
         "Lines over time",
         (Curve(xs, rates, [0.0] * len(xs), rates),),
@@ -133,5 +135,5 @@ def rate_plot(counts: LogCounts, whole: int, said: str, key: str) -> PlotData:
         zero=True,
         legend="lines a second  ✗ errors  time since the first line",
         key=key,
-        marks=tuple(at * seconds for at, n in enumerate(errors) if n),
+        marks=tuple((at + 0.5) * seconds for at, n in enumerate(errors) if n),
     )

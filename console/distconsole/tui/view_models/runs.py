@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from textwrap import wrap
 
 from rich.text import Text
 
@@ -11,6 +12,7 @@ from distconsole.formats.figures import number_text
 from distconsole.model.names import count_text, join_some
 from distconsole.model.run_summary import RunSummary
 from distconsole.model.time_text import date_text, duration_text
+from distconsole.text.tables import shorten_middle
 from distconsole.tui.view_models.check import SEVERITY_MARKS
 from distconsole.tui.widgets.tiles import TileData
 
@@ -115,8 +117,8 @@ def run_tiles(run: RunSummary, runs: Sequence[RunSummary]) -> list[TileData]:
     ]
 
 
-def run_details(run: RunSummary, runs: Sequence[RunSummary]) -> Text:
-    """Return what a run was, how it ended and of what, and its last figures; the most needed first."""
+def run_details(run: RunSummary, runs: Sequence[RunSummary], cells: int) -> Text:
+    """Return what a run was, how it ended and of what, and its last figures, in lines of ``cells``; the most needed first."""
     failure = run.first_failure
     lines: list[tuple[str, str, str]] = []
     if failure is not None:
@@ -125,11 +127,14 @@ def run_details(run: RunSummary, runs: Sequence[RunSummary]) -> Text:
     lasted = f" after {duration_text(run.seconds)}" if run.seconds is not None else ""
     lines.append(("state", f"{run.state}{lasted}{code}", STATE_STYLES.get(run.state, ("", ""))[1]))
     change, before = change_text(run, runs)
-    against = f" ({change} since {before})" if change else ""
+    against = f" ({change} against {before})" if change else ""
     lines.append(("figures", figures_text(run) + against, ""))
     lines.append(("metrics", metrics_text(run, MOST_METRICS), ""))
     where = join_some(run.hosts)
-    lines.append(("script", f"{run.script} by {run.launcher}" if run.script else "", ""))
+    room = max(1, cells - LABEL_CELLS)
+    by = f" by {run.launcher}"
+    script = shorten_middle(run.script, max(1, room - len(by)))
+    lines.append(("script", f"{script}{by}" if script else "", ""))
     ranks = count_text(run.world_size, "rank")
     lines.append(("ranks", f"{ranks} on {where}" if where else ranks, ""))
     seen = "" if run.last_seen is None else f", last seen {date_text(run.last_seen)}"
@@ -141,8 +146,10 @@ def run_details(run: RunSummary, runs: Sequence[RunSummary]) -> Text:
     text = Text(end="")
     for label, words, style in lines:
         if words:
-            text.append(f"{label:<{LABEL_CELLS}}", "faint").append(f"{words}\n", style)
+            text.append(f"{label:<{LABEL_CELLS}}", "faint")
+            text.append(f"\n{'':{LABEL_CELLS}}".join(wrap(words, room)), style).append("\n")
     if failure is not None and failure.traceback:
-        text.append(f"\n{failure.traceback.rstrip()}")
+        shown = failure.traceback.rstrip().splitlines()
+        text.append("\n".join(["", *(shorten_middle(line, max(1, cells)) for line in shown)]))
     text.rstrip()
     return text

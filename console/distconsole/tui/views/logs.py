@@ -193,10 +193,6 @@ class LogsView(Vertical):
         if self._shown_task is not None:
             self.draw(self._shown_task)  # what there is room for is another
 
-    @on(LogTail.Moved)
-    def say_where(self) -> None:
-        self._say()
-
     def _begin_again(self, *, keep_place: bool = True) -> None:
         """Make the rows of the run anew; the reader stays at the line that was read."""
         task, before = self._shown_task, self._rows
@@ -351,7 +347,7 @@ class LogsView(Vertical):
         framed, sides = self.query_one("#lines-panel", Panel).framed, self.query_one(LogSides)
         sides.display = framed and self.size.width >= SIDES_CELLS
         if sides.display:
-            sides.show(book, self._filter)
+            sides.show(book, self._filter, self.tail.world)
         bins = book.counts.bins
         panel.display = framed and bool(bins.lines)
         if not panel.display:
@@ -365,11 +361,12 @@ class LogsView(Vertical):
         drawn = panel.plot.data
         key = f"{task.number} {len(book) if self._over else ''}"
         step = max(1.0, panel.plot.x_dot)
-        if drawn is not None and drawn.key == key and whole * bins.seconds < drawn.newest + step:
+        if drawn is not None and drawn.key == key and whole * bins.seconds <= drawn.newest + step:
             panel.show(replace(drawn, said=((said, ""),) if said else ()))
         else:
             panel.show(rate_plot(book.counts, whole, said, key))
 
+    @on(LogTail.Moved)
     def _say(self) -> None:
         rows, task, tail = self._rows, self._shown_task, self.tail
         if rows is None or task is None:
@@ -388,7 +385,8 @@ class LogsView(Vertical):
         state.append("digits folded" if self._digits else "folded" if self._fold else "not folded")
         if tail.wraps or panel.framed:
             state.append(f"wrap {'on' if tail.wraps else 'off'}")
-        state.append("following ●" if tail.follows else "End follows")
+        where = "at the end ●" if self._over else "following ●"
+        state.append(where if tail.follows else "End follows")
         alone = " · 'filter' alone shows all" if self._filter else ""
         title = shorten_middle(task.run.run or task.run.name, TITLE_CELLS)
         panel.entitle(title, " · ".join(state), legend=f"{lines}{alone} · / find")

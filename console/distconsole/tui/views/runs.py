@@ -215,7 +215,8 @@ class RunsView(OrderedView[RunSummary]):
         side.display = row is not None and not (below and size.height < BELOW_LINES)
         if row is None or not side.display:
             return
-        details = run_details(row.run, self._runs)
+        cells = size.width if below else size.width * 3 // 8
+        details = run_details(row.run, self._runs, cells - 5)
         words = self.query_one("#run-details", Words)
         words.styles.height = max(5, size.height // 3) if below else None
         words.show(details)

@@ -83,18 +83,21 @@ class LogSides(Vertical):
         with Panel("Level", keys="Enter"):
             yield LineTable(LEVEL_COLUMNS, same=lambda row: row.word, id="log-levels")
 
-    def show(self, book: LogBuffer, wanted: LogFilter) -> None:
-        """Show who printed how much, ranks with errors first, and which of it ``wanted`` lets through."""
+    def show(self, book: LogBuffer, wanted: LogFilter, world: int) -> None:
+        """Show who of ``world`` ranks printed how much, those with errors first, and what of it ``wanted`` lets through."""
         counts, ranks = book.counts, self.query_one("#log-ranks", LineTable)
         erring = [bool(each[Level.ERROR]) for each in counts.by_speaker]
         look = (self.app.current_theme.dark, self.app.native_ansi_color)
-        key = (id(book), len(erring), sum(erring), wanted.text, look)
+        key = (id(book), world, len(erring), sum(erring), wanted.text, look)
         if key == self._listed:
             ranks.redraw()
         else:
             self._listed = key
             spoke = list(zip(book.speakers, counts.by_speaker, erring, strict=False))
             spoke.sort(key=lambda each: (not each[2], *_order(each[0])))
+            ranks_said = sum(who.rank is not None for who, _, _ in spoke)
+            title = f"Ranks {ranks_said:,} of {world:,}"
+            self.query_one("#log-ranks-panel", Panel).entitle(title)
             every = Counted(
                 Text("all"), counts.by_level, "", shown=not (wanted.spans or wanted.host)
             )

@@ -37,10 +37,8 @@ def test_the_tone_is_that_of_the_worst_line_and_the_words_say_whose_it_is() -> N
     assert (tone, mark) == ("warn", "●")
     assert words == "FOLLOWING  4 lines, 1 error (of rank 1), 1 warning"
     assert reading_verdict(with_(reading(*BAD), over=True))[0] == "bad"
-    assert (
-        "3 errors (2 of rank 1)"
-        in reading_verdict(reading(*BAD, BAD[2], scenes.log(0, "Killed")))[2]
-    )
+    later = scenes.log(0, "Killed", scenes.START + 9)
+    assert "2 errors (first of rank 1)" in reading_verdict(reading(later, *BAD))[2]
 
 
 def test_the_line_that_is_read_says_who_printed_it_and_where_to() -> None:
