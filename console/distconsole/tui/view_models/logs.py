@@ -18,8 +18,6 @@ from distconsole.tui.widgets.curves import Curve, PlotData
 FLOOD_LINES_S = 1000
 """From so many on it is said who prints them."""
 BEHIND_SECONDS = 2.0
-EDGE = 1e-3
-"""What is left of a bin where the next one begins: rates are drawn as steps."""
 MISSING = ("run.output_dropped", "run.output_left_out")
 """Findings of lines that a host did not keep, or that came too fast to be shown."""
 
@@ -122,12 +120,10 @@ def rate_plot(counts: LogCounts, whole: int, said: str, key: str) -> PlotData:
         said: What it is now.
     """
     seconds, lines, errors = counts.bins
-    xs: list[float] = []
-    rates: list[float] = []
-    for at, count in enumerate([*lines[:whole], *([0] if whole > len(lines) else [])]):
-        end = at + 1 if at < len(lines) else whole  # nothing was printed since
-        xs += (at * seconds, (end - EDGE) * seconds)
-        rates += (count / seconds, count / seconds)
+    xs, rates = [at * seconds for at in range(len(lines))], [n / seconds for n in lines]
+    xs, rates = xs[:whole], rates[:whole]
+    if whole > len(xs):  # nothing was printed since
+        xs, rates = [*xs, len(xs) * seconds, whole * seconds], [*rates, 0.0, 0.0]
     return PlotData(
         "Lines over time",
         (Curve(xs, rates, [0.0] * len(xs), rates),),
@@ -135,5 +131,5 @@ def rate_plot(counts: LogCounts, whole: int, said: str, key: str) -> PlotData:
         zero=True,
         legend="lines a second  ✗ errors  time since the first line",
         key=key,
-        marks=tuple((at + 0.5) * seconds for at, n in enumerate(errors) if n),
+        marks=tuple(at * seconds for at, n in enumerate(errors) if n),
     )

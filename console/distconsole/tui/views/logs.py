@@ -361,7 +361,7 @@ class LogsView(Vertical):
         drawn = panel.plot.data
         key = f"{task.number} {len(book) if self._over else ''}"
         step = max(1.0, panel.plot.x_dot)
-        if drawn is not None and drawn.key == key and whole * bins.seconds <= drawn.newest + step:
+        if drawn is not None and drawn.key == key and whole * bins.seconds < drawn.newest + step:
             panel.show(replace(drawn, said=((said, ""),) if said else ()))
         else:
             panel.show(rate_plot(book.counts, whole, said, key))
