@@ -25,6 +25,8 @@ class Words(Static):
         lines = str(content).count("\n") == str(before).count("\n")
         fixed = self.styles.height is not None and not self.styles.height.is_auto
         self.update(content, layout=not (fixed and lines))
+        # Textual counts one of the changes before it idles, and takes the size of the first for that of all.
+        self._layout_updates += 1
 
     def recolour(self) -> None:
         self.update(self.content, layout=False)
