@@ -21,6 +21,7 @@ from distconsole.tui.chrome import Mode
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt.keys import VIEWS
 from distconsole.tui.views.ranks import RankRow, mark_of, rank_rows
+from distconsole.tui.views.run import RunView
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.log_tail import LogTail
 from distconsole.tui.widgets.plots import PlotPanel
@@ -229,7 +230,7 @@ async def test_the_worst_of_many_ranks_is_the_first_line_unless_asked_otherwise(
 
 def shown_plots(app: ConsoleApp) -> list[str]:
     """What the plots that are shown are of."""
-    shown = [panel.plot.data for panel in app.query(PlotPanel) if panel.display]
+    shown = [panel.plot.data for panel in app.query_one(RunView).query(PlotPanel) if panel.display]
     return [data.title for data in shown if data is not None]
 
 

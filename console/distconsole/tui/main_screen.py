@@ -189,15 +189,16 @@ class ConsoleScreen(KeyScreen):
         self.call_after_refresh(self.redraw)
         self.call_after_refresh(self.call_after_refresh, self.redraw)
 
-    def on_resize(self, event: events.Resize) -> None:
+    def on_resize(self) -> None:
         """Draw anew what is drawn for a size, and show nothing before; each layout tells a screen its size, though it is the same."""
-        if event.size != self._drawn_for:
-            self._drawn_for = event.size
+        size = self.app.size  # an event's may be another one, and the next layout's this again
+        if size != self._drawn_for:
+            self._drawn_for = size
             # Textual does so, too, but only after it has laid out everything without.
             classes: dict[str, bool] = {}
             for cells, points in (
-                (event.size.width, self.app.HORIZONTAL_BREAKPOINTS or ()),
-                (event.size.height, self.app.VERTICAL_BREAKPOINTS or ()),
+                (size.width, self.app.HORIZONTAL_BREAKPOINTS or ()),
+                (size.height, self.app.VERTICAL_BREAKPOINTS or ()),
             ):
                 fitting = [name for least, name in points if least <= cells][-1:]
                 classes |= {name: name in fitting for _, name in points}
