@@ -101,6 +101,20 @@ def wait_for(lines: set[bytes], told: set[bytes], source: IO[bytes]) -> None:
         told.add(line)
 
 
+def console(folder: Path, where: str, keys: str, tty: int) -> subprocess.Popen[bytes]:
+    """Start the console of ``STUCK`` on the terminal ``tty``; what it tells comes on its stdout."""
+    program = folder / "console.py"
+    program.write_text(STUCK)
+    return subprocess.Popen(
+        [sys.executable, str(program), where, keys],
+        stdin=tty,
+        stdout=subprocess.PIPE,
+        stderr=tty,
+        start_new_session=True,
+        env={**os.environ, "TERM": "xterm-256color", "PYTHONPATH": "tests"},
+    )
+
+
 @pytest.fixture
 def terminal() -> Iterator[Terminal]:
     terminal = Terminal()
@@ -129,16 +143,7 @@ def test_who_asks_twice_leaves_a_screen_that_is_stuck(
     tmp_path: Path,
 ) -> None:
     keys = isinstance(first, bytes)
-    program = tmp_path / "stuck.py"
-    program.write_text(STUCK)
-    with subprocess.Popen(
-        [sys.executable, str(program), where, "keys" if keys else "signals"],
-        stdin=terminal.slave,
-        stdout=subprocess.PIPE,
-        stderr=terminal.slave,
-        start_new_session=True,
-        env={**os.environ, "TERM": "xterm-256color", "PYTHONPATH": "tests"},
-    ) as process:
+    with console(tmp_path, where, "keys" if keys else "signals", terminal.slave) as process:
         try:
             assert process.stdout is not None
             told: set[bytes] = set()
@@ -165,16 +170,7 @@ def test_who_asks_twice_leaves_a_screen_that_is_stuck(
 def test_a_console_that_was_stopped_begins_anew_on_its_terminal_and_once(
     terminal: Terminal, home: Path, tmp_path: Path
 ) -> None:
-    program = tmp_path / "console.py"
-    program.write_text(STUCK)
-    with subprocess.Popen(
-        [sys.executable, str(program), "nowhere", "keys"],
-        stdin=terminal.slave,
-        stdout=subprocess.PIPE,
-        stderr=terminal.slave,
-        start_new_session=True,
-        env={**os.environ, "TERM": "xterm-256color", "PYTHONPATH": "tests"},
-    ) as process:
+    with console(tmp_path, "nowhere", "keys", terminal.slave) as process:
         try:
             assert process.stdout is not None
             wait_for({b"ready\n", b"seen\n"}, set(), process.stdout)
@@ -192,19 +188,10 @@ def test_a_console_that_was_stopped_begins_anew_on_its_terminal_and_once(
 
 
 def test_a_console_whose_terminal_is_closed_ends(home: Path, tmp_path: Path) -> None:
-    program = tmp_path / "console.py"
-    program.write_text(STUCK)
     master, slave = os.openpty()
     with (
         subprocess.Popen(["cat"], stdin=master, stdout=subprocess.DEVNULL) as window,
-        subprocess.Popen(
-            [sys.executable, str(program), "nowhere", "keys"],
-            stdin=slave,
-            stdout=subprocess.PIPE,
-            stderr=slave,
-            start_new_session=True,
-            env={**os.environ, "TERM": "xterm-256color", "PYTHONPATH": "tests"},
-        ) as process,
+        console(tmp_path, "nowhere", "keys", slave) as process,
     ):
         os.close(master)
         os.close(slave)
