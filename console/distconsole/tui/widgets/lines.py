@@ -24,7 +24,10 @@ class Words(Static):
             return
         lines = str(content).count("\n") == str(before).count("\n")
         fixed = self.styles.height is not None and not self.styles.height.is_auto
-        self.update(content, layout=not (fixed and lines))
+        if fixed and lines:
+            self.update(content, layout=False)
+            return
+        self.update(content)
         # Textual counts one of the changes before it idles, and takes the size of the first for that of all.
         self._layout_updates += 1
 
