@@ -157,7 +157,7 @@ def first_failure(evidence: Evidence) -> Failure | None:
 
 
 class Words(Protocol):
-    """What a process said at its end."""
+    """The error and the traceback that a process ended with."""
 
     @property
     def error(self) -> str: ...

@@ -1,4 +1,4 @@
-"""Options that do nothing without another one, or beside it: who types one is told, and not left to believe in it.
+"""Refuses options that have no effect in a request, because another option is missing or excludes them.
 
 What changes nothing that is asked for is let be: ``--dry-run`` shows the plan of a whole line, whatever else stands in it.
 """

@@ -9,7 +9,7 @@ from pathlib import Path
 from distconsole.model.names import HostName
 
 EMBEDDED = "embedded"
-"""What the cluster of a demo is called."""
+"""The name of a demo's cluster."""
 
 
 def path_word(path: str) -> str:
