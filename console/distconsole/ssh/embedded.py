@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from distconsole.config.hosts import demo_cluster
 from distconsole.model.cluster import Cluster
 from distconsole.ssh.lean_paramiko import paramiko
+from distconsole.ssh.paramiko_transport import WRITING_ERRORS
 from distconsole.ssh.sockets import WatchedStream, end_process
 
 MARK = "DISTCONSOLE_EMBEDDED"
@@ -266,7 +267,7 @@ class _Command:
 
     def _feed(self) -> None:
         assert self.process.stdin is not None
-        with suppress(OSError):
+        with suppress(*WRITING_ERRORS):
             while data := self.channel.recv(CHUNK_BYTES):
                 rest = memoryview(data)
                 while rest:
@@ -287,14 +288,14 @@ class _Command:
         self._copy(self.process.stdout, self.channel.sendall)
         errors.join()
         code = self.process.wait()
-        with suppress(OSError, EOFError, paramiko.SSHException):
+        with suppress(*WRITING_ERRORS):
             self.channel.send_exit_status(code if code >= 0 else 128 - code)
             self.channel.close()
 
     @staticmethod
     def _copy(source: IO[bytes], send: Callable[[bytes], object]) -> None:
         # A channel that is gone takes nothing more; the process then gets EPIPE.
-        with source, suppress(OSError):
+        with source, suppress(*WRITING_ERRORS):
             while data := source.read(CHUNK_BYTES):
                 send(data)
 

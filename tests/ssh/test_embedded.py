@@ -1,0 +1,46 @@
+"""The SSH servers of the embedded nodes, asked by paramiko itself."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import struct
+import threading
+from pathlib import Path
+
+import paramiko
+import pytest
+
+from distconsole.ssh.embedded import EmbeddedCluster
+from fakes.sshd import wait_until
+
+
+def test_a_connection_that_breaks_while_a_command_writes_fails_no_thread_of_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed: list[str] = []
+    monkeypatch.setattr(
+        threading, "excepthook", lambda failure: failed.append(repr(failure.exc_value))
+    )
+
+    def copying() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if "embedded:st" in thread.name]
+
+    with EmbeddedCluster(1, folder=tmp_path / "e") as cluster:
+        port = int(cluster.ssh_config.read_text().split("Port ")[1].split()[0])
+        for _ in range(8):
+            stream = socket.create_connection(("127.0.0.1", port))
+            # Closed without a goodbye, so that the server's next write fails.
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            transport = paramiko.Transport(stream)
+            transport.connect(
+                username=getpass.getuser(),
+                pkey=paramiko.Ed25519Key.from_private_key_file(str(cluster.folder / "id_ed25519")),
+            )
+            channel = transport.open_session()
+            channel.exec_command("yes; yes >&2")
+            channel.recv(100_000)
+            stream.close()
+            transport.close()
+        wait_until(lambda: not copying())
+    assert failed == []
