@@ -32,7 +32,8 @@ from distconsole.runs.detectors.conclusions import (
     restart_finding,
 )
 from distconsole.runs.detectors.ranks import MAX_RANKS, PlanBounds, Ranks
-from distconsole.runs.detectors.stragglers import StallWatch, StragglerWatch, straggler_finding
+from distconsole.runs.detectors.stalls import StallWatch
+from distconsole.runs.detectors.stragglers import StragglerWatch, straggler_finding
 from distconsole.runs.detectors.verify import SyncWatch
 from distconsole.runs.detectors.worlds import SplitWatch, WorldWatch
 from distconsole.runs.logs.slices import LogLines
