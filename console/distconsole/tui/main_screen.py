@@ -124,7 +124,7 @@ class ConsoleScreen(KeyScreen):
             yield Words(id="keys")
 
     def on_mount(self) -> None:
-        self._appearance.begin(self.redraw)
+        self._appearance.follow(self.redraw)
         self.query_one(ClusterView).me = self.session.my_names
         request = self.request
         if verb_of(request).live and not isinstance(request, ask.Top):

@@ -85,6 +85,12 @@ class LowOverheadApp(App[Result]):
     def hurries(self) -> bool:
         return time.monotonic() < self._hurried_until
 
+    def begin_with(self, theme: str) -> None:
+        """Have ``theme`` from the first picture on: set later it has all styles read and applied twice."""
+        self.set_reactive(App.theme, theme)
+        self.stylesheet.set_variables(self.get_css_variables())
+        self._refresh_truecolor_filter(self.ansi_theme)
+
     def _post_message(self, message: Message) -> Coroutine[None, None, bool]:
         # The thread that reads the terminal calls this; the rest runs when the application gets to it.
         if _is_press(message):
@@ -106,6 +112,7 @@ class LowOverheadApp(App[Result]):
             gc.collect()
             gc.freeze()
             gc.set_threshold(*COLLECTED_AFTER)
+            gc.enable()
 
     def action_draw_anew(self) -> None:
         """Write all cells again: something else may have written to the terminal."""

@@ -6,16 +6,16 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
 from rich.color import ColorSystem
-from textual.app import App
+from rich.theme import Theme as RichTheme
 from textual.theme import Theme
 from textual.widget import Widget
 
 from distconsole.config.schema import Config
 from distconsole.errors import UsageError
 from distconsole.model import requests as ask
+from distconsole.tui.terminal.low_overhead import LowOverheadApp
 from distconsole.tui.theme.themes import FAINT_SHARE, LOOKS, NAMES, first_theme, meanings
 from distconsole.tui.widgets.lines import Words
 
@@ -34,28 +34,27 @@ def theme_of(request: ask.Request, config: Config) -> str | None:
 class Appearance:
     """The themes of ``app``: ``asked`` is named by a flag or the configuration, ``kept`` the file of the one chosen here."""
 
-    _themed = False
     _redraw: Callable[[], None]
 
-    def __init__(self, app: App[Any], asked: str | None, kept: Path | None) -> None:
+    def __init__(self, app: LowOverheadApp[int], asked: str | None, kept: Path | None) -> None:
+        """Have ``app`` begin with the first theme; raises ``UsageError`` if the one asked for is none."""
         self._app = app
-        self._asked = asked
         self._kept = kept
         for look in LOOKS.values():
             app.register_theme(look.theme)
+        if asked is not None:
+            self.named(asked)
+        colours = COLOURS.get(app.console._color_system or ColorSystem.STANDARD, 16)
+        app.begin_with(first_theme(asked, self._read(), colours=colours, no_color=no_color()))
+        app.console.push_theme(self._meanings())
 
     def names(self) -> Iterable[str]:
         return self._app.available_themes
 
-    def begin(self, redraw: Callable[[], None]) -> None:
-        """Take the first theme, and the colours of each that follows; call ``redraw`` after each; raises ``UsageError`` if the one asked for is none."""
-        app, self._redraw = self._app, redraw
-        if self._asked is not None:
-            self.named(self._asked)
-        colours = COLOURS.get(app.console._color_system or ColorSystem.STANDARD, 16)
-        app.theme = first_theme(self._asked, self._read(), colours=colours, no_color=no_color())
-        self._take_colours(app.current_theme)
-        app.theme_changed_signal.subscribe(app, self._take_colours)
+    def follow(self, redraw: Callable[[], None]) -> None:
+        """Take the colours of each theme that is chosen from now on; call ``redraw`` after each."""
+        self._redraw = redraw
+        self._app.theme_changed_signal.subscribe(self._app, self._take_colours)
 
     def choose(self, name: str) -> str:
         """Take the theme called ``name``, the next one if it is empty; keep it and return what is said; raises ``UsageError`` if there is none."""
@@ -76,13 +75,15 @@ class Appearance:
         others = ", ".join(sorted(each for each in known if each not in NAMES))
         raise UsageError(f"there is no theme '{name}'", f"{', '.join(NAMES)}; {others}")
 
-    def _take_colours(self, theme: Theme) -> None:
+    def _meanings(self) -> RichTheme:
+        look = LOOKS.get(self._app.theme)
+        share = FAINT_SHARE if look is None else look.faint_share
+        return meanings(self._app.theme_variables, share)
+
+    def _take_colours(self, _theme: Theme) -> None:
         app = self._app
-        if self._themed:
-            app.console.pop_theme()
-        share = LOOKS[theme.name].faint_share if theme.name in LOOKS else FAINT_SHARE
-        app.console.push_theme(meanings(app.theme_variables, share))
-        self._themed = True
+        app.console.pop_theme()
+        app.console.push_theme(self._meanings())
         for widget in app.query(Widget):
             widget.notify_style_update()
             if isinstance(widget, Words):
