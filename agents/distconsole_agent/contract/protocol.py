@@ -48,6 +48,9 @@ sync       run, manifest (none: the one sent before)    result ``missing: [sha25
                                                         with nothing missing the code stands ready
 sync_take  run, pieces: [[sha256, bytes in all,         result ``taken: bytes``
            offset, bytes], ...], data
+roll_call  run, seconds: each rank's deadline (1.5)     result ``ranks: [...]`` (``CALL_FIELDS``),
+                                                        ``time_ns, host``; what was found is also
+                                                        in the run's journal, while it goes on
 =========  ===========================================  ==========================================
 
 A journal entry is ``{"seq": int, "t": float, "kind": str, ...}``: ``seq`` counts from 1 without a
@@ -84,6 +87,9 @@ gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
              and after so many seconds the ranks will be started anew, for the ``restart``-th time.
 ``attempt``  ``restart, of, checkpoint``: on every node: all that follows is of this attempt. The
              ranks count their steps from 0 again.
+``roll_call``  ``CALL_FIELDS`` of one rank, and ``why: "asked" | "stalled" | "stop"``: where it is. All
+             ranks of the node are called together; they are when a rank has stalled, when the set
+             of those that have changes, before a stop while one has, and when a console asks.
 ``end``      ``state, exit_code, seconds``: the last entry; nothing of the run is left here.
 
 ``journal`` names the writer of the last entry of an item; it is empty where that is an agent of the
@@ -183,6 +189,70 @@ GPU_FIELDS = (
 )
 """``processes``: ``[{pid, user, command, mem_used, rank: int|null}, ...]`` as last listed; ``age_s``
 how old the values are when the driver stopped answering; null where the driver does not say."""
+
+CALL_FIELDS = (
+    "rank",
+    "local_rank",
+    "pid",
+    "t",
+    "alive",
+    "ended",
+    "stage",
+    "step",
+    "silent_s",
+    "way",
+    "refused",
+    "threads",
+    "native",
+    "state",
+    "wchan",
+    "syscall",
+    "waits_for",
+    "tracer",
+    "cpu_s",
+    "main_cpu_s",
+    "over_s",
+    "children",
+    "swap_bytes",
+    "rss_bytes",
+    "major_faults_s",
+    "gpu",
+    "collectives",
+    "horovod",
+    "note",
+)
+"""Where a rank is. Only ``rank``, ``pid`` and ``alive`` are always there; what is not known is left out or null.
+
+``t`` is UNIX seconds; ``ended`` ``{"exit_code" | "signal", "t"}`` or null; ``stage`` one of ``STAGES``; ``step`` the
+last finished one (-1: none) and ``silent_s`` since when; ``way`` one of ``WAYS``, by which the stacks were got;
+``refused`` ``[{"way", "why"}]``. ``threads``: ``[{"name", "tid", "main", "frames": [{"function", "file", "line"}]}]``,
+innermost frame first, without values; ``native``: functions of the kernel or of C that the main thread is in.
+``state`` is that of the main thread (proc(5)), ``wchan`` where it sleeps in the kernel, ``syscall`` ``{"name", "fd"}``;
+``waits_for`` ``{"kind", "what"}``, a kind of ``WAITS``; ``tracer`` a debugger's pid. ``cpu_s`` and ``main_cpu_s`` are
+seconds used within ``over_s``. ``children``: ``[{"pid", "state", "name", "cpu_s", "ended"}]``; ``gpu`` ``{"index",
+"util", "power_w", "power_usual_w"}``. ``collectives``: of each process group the last one by torch's flight recorder,
+``{"group", "name", "ranks", "seq", "op", "backend", "state", "done_seq", "p2p", "input_sizes", "input_dtypes",
+"output_sizes", "output_dtypes", "created_ns", "age_s", "recent": [{"seq", "op", "p2p", "state", "input_sizes",
+"input_dtypes"}]}``, newest first. ``horovod``: ``{"stalled": [name], "missing": {name: [rank]}}``, in its own words.
+``note`` says what is lacking."""
+
+STAGES = ("not_started", "starting", "stepping", "between", "ended")
+WAYS = ("server", "signal", "py-spy", "proc")
+"""Torch's worker server, faulthandler by a signal, py-spy, and /proc alone, which knows no stack of Python."""
+WAITS = (
+    "file",
+    "socket",
+    "pipe",
+    "lock",
+    "child",
+    "terminal",
+    "debugger",
+    "stopped",
+    "disk",
+)
+
+MAX_CALL_BYTES = 64 * 1024
+"""One rank's CALL as JSON; frames are left out first."""
 
 
 class ErrorCode:

@@ -30,6 +30,13 @@ def storage(message: str, hint: str = "") -> Refusal:
     return Refusal(ErrorCode.STORAGE, message, hint)
 
 
+def read_number(value: object, key: str) -> float:
+    """Return ``value`` as a number that a request may have, or raise Refusal (``bad_request``)."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        raise bad_request(f"{key} is a number")
+    return float(value)
+
+
 def read_text(request: dict[str, Any], key: str) -> str:
     """Return the text under ``key``. Raises Refusal (``bad_request``) where there is none."""
     value = request.get(key)

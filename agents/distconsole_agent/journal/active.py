@@ -18,6 +18,7 @@ from distconsole_agent.contract.limits import QUIET_SECONDS, QUIET_TICK_SECONDS,
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.lines import body_of
 from distconsole_agent.journal.reader import JournalError, Reader
+from distconsole_agent.journal.roll_calls import RollCalls
 from distconsole_agent.journal.source_collector import SourceCollector
 from distconsole_agent.node_folder.folders import remove_tree, write_private
 from distconsole_agent.supervisor.notes import record_damage
@@ -71,10 +72,17 @@ class ActiveRun:
         collector = self._collector
         return collector.rank_processes() if collector is not None else []
 
+    @property
+    def roll(self) -> RollCalls | None:
+        """Who calls the ranks; None while nobody collects what they say."""
+        collector = self._collector
+        return None if collector is None else collector.roll
+
     def give_sample(self, sample: dict[str, Any]) -> None:
         """Take one sample of the node's load for the journal."""
         collector = self._collector
         if collector is not None:
+            collector.roll.take_sample(sample)
             body = {"node": sample["node"], "gpus": sample["gpus"]}
             collector.samples.append({"t": sample["t"], "kind": "sample", **body})
 

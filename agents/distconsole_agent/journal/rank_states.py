@@ -30,6 +30,8 @@ class RankState:
     pid: int | None = None
     state: str = ""
     started_ns: int = 0
+    ended: Entry | None = None
+    """How and when it ended: ``exit_code`` or ``signal``, where they are known, and ``t``."""
 
     @property
     def alive(self) -> bool:
@@ -166,7 +168,7 @@ class RankStates:
             rank = self._ranks.get(self.number_of(number))
             ended = [rank] if rank is not None else []
         else:
-            ended = [rank for rank in self if rank.alive and not self._is_nobody(rank)]
+            ended = [rank for rank in self if rank.alive and not self.is_nobody(rank)]
         entries = []
         for rank in ended:
             how: Entry = {"t_ns": t_ns}
@@ -236,15 +238,15 @@ class RankStates:
 
     def lose(self, t: float) -> list[Entry]:
         """End every rank that has not ended: its shim is gone, and what was left has been killed."""
-        lost = [rank for rank in self if rank.alive and not self._is_nobody(rank)]
+        lost = [rank for rank in self if rank.alive and not self.is_nobody(rank)]
         return [self._change(rank, "failed", t, {"t_ns": int(t * 1e9)}) for rank in lost]
 
-    def _is_nobody(self, rank: RankState) -> bool:
+    def is_nobody(self, rank: RankState) -> bool:
         """Tell whether a planned number was taken by no process, while others took unplanned ones.
 
         A script that spawns its ranks numbers them itself; the plan had one number for the node.
         """
-        return rank.pid is None and any(each.rank not in self._planned for each in self)
+        return rank.pid is None and any(each.rank not in self._planned for each in list(self))
 
     def _end_state(self, code: int, signal: int | None) -> str:
         if signal is not None:
@@ -253,6 +255,11 @@ class RankStates:
 
     def _change(self, rank: RankState, state: str, t: float, how: Entry | None = None) -> Entry:
         rank.state = state
+        told = {key: value for key, value in (how or {}).items() if value is not None}
+        told.pop("t_ns", None)
+        if "signal" in told:
+            told.pop("exit_code", None)
+        rank.ended = {**told, "t": round(t, 6)} if state in ENDED else None
         return self._entry(rank, t, how)
 
     def _entry(self, rank: RankState, t: float, how: Entry | None = None) -> Entry:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from distconsole_agent.contract.limits import MAX_RINGS
 from distconsole_agent.journal.rank_states import Entry, RankStates, world_of
@@ -19,6 +19,15 @@ REBUILT_RECORDS = 4096
 
 TRAINING = (STEP, METRIC)
 LIVE_PHASES = ("init_process_group", "first_step")
+
+
+class Place(NamedTuple):
+    """A rank's process, its last finished step (-1: none), when that was (monotonic ns, 0: never), its usual seconds."""
+
+    pid: int
+    step: int
+    at_ns: int
+    usual: float | None
 
 
 class Recorder:
@@ -212,6 +221,14 @@ class Recorders:
             for rank, memory in self._memory.items()
             if memory.last_step_ns
         ]
+
+    def place_of(self, rank: int) -> Place | None:
+        """Return where the process that speaks for a rank is; None where there is none."""
+        speaker, memory = self._active.get(rank), self._memory.get(rank) or StepMemory()
+        if speaker is None or speaker.ended:
+            return None
+        usual = memory.median_seconds()
+        return Place(speaker.ring.header.pid, memory.last_step, memory.last_step_ns, usual)
 
     def gone(self) -> list[tuple[int, int, bool]]:
         """Return rank, pid and whether it went through its exit handlers, of ended active processes."""

@@ -21,6 +21,7 @@ from distconsole_agent.journal.log_sources import LogSources
 from distconsole_agent.journal.rank_states import Entry, RankStates, numbers_itself, planned_world
 from distconsole_agent.journal.reader import Mark
 from distconsole_agent.journal.recorders import Recorders
+from distconsole_agent.journal.roll_calls import RollCalls
 from distconsole_agent.journal.shim_events import ShimEventReducer, ShimLines
 from distconsole_agent.node_folder.proofs import shim_may_live
 from distconsole_agent.supervisor import notes
@@ -31,7 +32,7 @@ from distconsole_agent.system.paces import to_next_second
 
 MAX_BATCH_ENTRIES = 4096
 
-LARGE_KINDS = frozenset({"log", "window", "sample", "check"})
+LARGE_KINDS = frozenset({"log", "window", "sample", "check", "roll_call"})
 """What a journal on a full disk does without, so that it can say how the run ended."""
 
 UNBORN_SECONDS = 60.0
@@ -82,6 +83,7 @@ class SourceCollector:
         )
         rings = spec.get("rings") or os.path.join(folder, "rings")
         self._recorders = Recorders(rings, self.ranks, wall_ns)
+        self.roll = RollCalls(rings, os.path.join(folder, "logs"), self.ranks, self._recorders)
         self._shim = ShimLines(os.path.join(folder, "shim.jsonl"))
         self._logs = LogSources(
             os.path.join(folder, "logs"), nodes[index]["host"], self.ranks.number_of
@@ -141,8 +143,9 @@ class SourceCollector:
         if now >= self._next_window or self._recorders.busy:
             self._next_window = now + to_next_second(self._wall_ns() / 1e9 - self._late)
             self._take_windows()
-            while self.samples:
-                self._entries.append(self.samples.popleft())
+        for waiting in (self.samples, self.roll.entries):
+            while waiting:
+                self._entries.append(waiting.popleft())
         if now >= self._next_check:
             self._next_check = now + SHIM_CHECK_SECONDS
             self._say_unkept()
@@ -265,6 +268,7 @@ class SourceCollector:
         monotonic_ns = int(self._monotonic() * 1e9)
         for rank, seconds, median in self._recorders.silent(monotonic_ns):
             self._entries += self.ranks.paused(rank, seconds, median, now_ns / 1e9)
+        self.roll.watch(self._monotonic())
         if not self.ranks.engine_ranks:
             self._take_vanished(now_ns / 1e9)
 

@@ -25,7 +25,7 @@ from distconsole_agent.contract.protocol import (
     STREAMS,
     ErrorCode,
 )
-from distconsole_agent.contract.refusal import Refusal, bad_request, read_text
+from distconsole_agent.contract.refusal import Refusal, bad_request, read_number, read_text
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.lines import body_of
 from distconsole_agent.journal.reader import Reader
@@ -33,6 +33,7 @@ from distconsole_agent.node_folder.folders import hash_file, this_program
 from distconsole_agent.node_folder.run_files import check_run_id, read_end
 from distconsole_agent.node_folder.runs import Runs
 from distconsole_agent.server.connection import Asked
+from distconsole_agent.server.roll import answer_roll_call, call_before_stop
 from distconsole_agent.server.shim_calls import inherit_environment
 from distconsole_agent.system.addresses import local_addresses
 from distconsole_agent.system.kernel_files import boot_id
@@ -66,6 +67,7 @@ class Answers:
             "read_log": self._read_log,
             "forget": lambda request, _asker: {"forgotten": runs.forget(request.get("run"))},
             "slurm": self._slurm,
+            "roll_call": lambda request, _asker: answer_roll_call(runs, request),
             "sync": self._sync,
             "sync_take": self._sync_take,
         }
@@ -120,7 +122,7 @@ class Answers:
         if not isinstance(group, str) or not isinstance(args or {}, dict):
             raise bad_request("group is a name and args an object")
         args = args or {}
-        seconds = _number(args.get("timeout", PROBE_SECONDS), "timeout")
+        seconds = read_number(args.get("timeout", PROBE_SECONDS), "timeout")
         seconds = min(max(seconds, 0.1), MAX_PROBE_SECONDS)
         try:
             facts = probes.run(group, args, seconds, inherit_environment(asker.environment))
@@ -148,7 +150,8 @@ class Answers:
             raise bad_request("reason is user, sigint or sigterm")
         ask: Request = {"op": "stop", "reason": reason}
         if request.get("grace") is not None:
-            ask["grace"] = _number(request["grace"], "grace")
+            ask["grace"] = read_number(request["grace"], "grace")
+        call_before_stop(self._runs, request)
         return {"stopping": self._end(request, ask)}
 
     def _end(self, request: Request, ask: Request) -> bool:
@@ -188,8 +191,8 @@ class Answers:
             raise bad_request("stream is out or err")
         if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int)):
             raise bad_request("rank is a number")
-        limit = int(_number(request.get("limit") or MAX_READ_LOG_BYTES, "limit"))
-        offset = int(_number(request.get("offset") or 0, "offset"))
+        limit = int(read_number(request.get("limit") or MAX_READ_LOG_BYTES, "limit"))
+        offset = int(read_number(request.get("offset") or 0, "offset"))
         path = _log_path(os.path.join(folder, "logs"), rank, stream)
         return read_log(path, offset, min(max(limit, 4), MAX_READ_LOG_BYTES))
 
@@ -258,12 +261,6 @@ def _log_path(folder: str, rank: int | None, stream: str) -> str | None:
         if os.path.isfile(path) and not os.path.islink(path):
             return path
     return None
-
-
-def _number(value: object, key: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
-        raise bad_request(f"{key} is a number")
-    return float(value)
 
 
 def follow(

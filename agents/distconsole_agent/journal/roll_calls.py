@@ -1,0 +1,130 @@
+"""When the ranks of a run are called, and what is known of each before it is asked."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from statistics import median
+from typing import Any
+
+from distconsole_agent.contract.limits import CALL_AGAIN_SECONDS, CALL_SECONDS, STALL_STEPS
+from distconsole_agent.journal.rank_states import ENDED, Entry, RankState, RankStates
+from distconsole_agent.journal.recorders import Recorders
+from distconsole_agent.roll_call.calling import Call, Seat, call_ranks
+
+MAX_WAITING = 4096
+"""Calls that the journal has not taken; the oldest go first."""
+
+POWER_SAMPLES = 180
+REUSE_SECONDS = 1.0
+"""Who asks while others are served gets what they got, if it is not older."""
+
+BETWEEN_SECONDS = 2.0
+
+
+class RollCalls:
+    """The roll calls of one run on this node; any thread may call.
+
+    Attributes:
+        entries: What the journal has yet to take.
+    """
+
+    def __init__(self, rings: str, logs: str, ranks: RankStates, recorders: Recorders) -> None:
+        self.entries: deque[Entry] = deque(maxlen=MAX_WAITING)
+        self._rings, self._logs = rings, logs
+        self._ranks, self._recorders = ranks, recorders
+        self._gpus: dict[int, dict[str, Any]] = {}
+        self._power: dict[int, deque[tuple[float, float]]] = {}
+        self._turn = threading.Lock()
+        self._last: tuple[float, list[Call]] = (float("-inf"), [])
+        self._stalled: frozenset[int] = frozenset()
+        self._next = float("-inf")
+
+    def call(self, seconds: float, why: str) -> list[Call]:
+        """Return a CALL of each rank of this node, which the journal gets, too."""
+        with self._turn:
+            if time.monotonic() - self._last[0] < REUSE_SECONDS:
+                return self._last[1]
+            there = [rank for rank in list(self._ranks) if not self._ranks.is_nobody(rank)]
+            seats = [self._seat(rank) for rank in there]
+            calls = call_ranks(seats, self._rings, seconds)
+            self._last = (time.monotonic(), calls)
+        self.entries.extend({"kind": "roll_call", "why": why, **call} for call in calls)
+        return calls
+
+    def call_before_stop(self) -> None:
+        """Keep where the ranks are before they are stopped, where one has stalled."""
+        if any(rank.state == "stalled" for rank in list(self._ranks)):
+            self.call(CALL_SECONDS, "stop")
+
+    def watch(self, now: float) -> None:
+        """Have the ranks called in a thread where other ones than before have stalled; ``now`` is monotonic."""
+        stalled = frozenset(rank.rank for rank in self._ranks if rank.state == "stalled")
+        if not stalled:
+            self._stalled = stalled
+        if stalled == self._stalled or now < self._next:
+            return
+        thread = threading.Thread(
+            target=self.call, args=(CALL_SECONDS, "stalled"), name="roll call", daemon=True
+        )
+        self._next = now + CALL_AGAIN_SECONDS
+        try:
+            thread.start()
+        except RuntimeError:  # no thread is left: the next time again
+            return
+        self._stalled = stalled
+
+    def take_sample(self, sample: dict[str, Any]) -> None:
+        """Remember what the ranks' GPUs use."""
+        for gpu in sample["gpus"]:
+            rank, power = gpu.get("rank"), gpu.get("power_w")
+            if isinstance(rank, int):
+                self._gpus[rank] = gpu
+                if power is not None:
+                    past = self._power.setdefault(rank, deque(maxlen=POWER_SAMPLES))
+                    past.append((sample["t"], power))
+
+    def _seat(self, rank: RankState) -> Seat:
+        place = self._recorders.place_of(rank.rank)
+        told: Call = {"rank": rank.rank, "local_rank": rank.local_rank, "alive": False}
+        told["ended"] = rank.ended
+        step, silent = -1, None
+        pid = rank.pid
+        if place is not None:
+            pid, step, at = place.pid, place.step, place.at_ns
+            if at:
+                silent = time.monotonic() - at / 1e9
+        if silent is None and rank.started_ns:
+            silent = max(0.0, time.time() - rank.started_ns / 1e9)
+        told["stage"] = self._stage(rank, step, silent, place is not None, place and place.usual)
+        told["step"] = step
+        told["silent_s"] = None if silent is None else round(silent, 2)
+        told["gpu"] = self._gpu(rank.rank, silent)
+        return Seat(pid if rank.state not in ENDED else rank.pid, told)
+
+    @staticmethod
+    def _stage(
+        rank: RankState, step: int, silent: float | None, recorded: bool, usual: float | None
+    ) -> str | None:
+        if rank.state == "":
+            return "not_started"
+        if rank.state in ENDED:
+            return "ended"
+        if step < 0:
+            return "starting" if recorded or rank.state == "starting" else None
+        longest = max(BETWEEN_SECONDS, STALL_STEPS * (usual or 0.0))
+        return "between" if silent is not None and silent > longest else "stepping"
+
+    def _gpu(self, rank: int, silent: float | None) -> dict[str, Any] | None:
+        gpu = self._gpus.get(rank)
+        if gpu is None:
+            return None
+        since = time.time() - (silent or 0.0)
+        before = [power for t, power in list(self._power.get(rank, ())) if t <= since]
+        return {
+            "index": gpu.get("gpu"),
+            "util": gpu.get("util"),
+            "power_w": gpu.get("power_w"),
+            "power_usual_w": round(median(before), 1) if before else None,
+        }

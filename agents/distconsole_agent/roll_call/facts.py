@@ -1,0 +1,216 @@
+"""What /proc says of one process of ours: what its main thread does and waits for, and its children."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from typing import Any, NamedTuple
+
+from distconsole_agent.roll_call.syscalls import ON_A_DESCRIPTOR, WAITING_FOR_CHILD, name_of
+from distconsole_agent.system.procfs import Process, printable, read_head
+
+MAX_WORDS = 512
+MAX_CHILDREN = 64
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_HEAD = 4096
+_TERMINALS = ("/dev/pts/", "/dev/tty", "/dev/console")
+_CHILD_WAITS = frozenset(("do_wait", "kernel_wait4", "wait_consider_task"))
+_LOCK_WAITS = ("futex_",)
+_FILE_LOCKS = ("posix_lock", "locks_lock", "flock_lock", "fcntl_setlk", "nlmclnt_")
+
+Facts = dict[str, Any]
+
+
+class Look(NamedTuple):
+    """Counters of a process at a time: CPU seconds of it and of its main thread, and major page faults."""
+
+    at: float
+    cpu: float
+    main_cpu: float
+    major_faults: int
+
+
+def look(pid: int) -> Look | None:
+    """Return the counters of ``pid`` now; None when there is no such process (any more)."""
+    whole, main = _fields(f"/proc/{pid}/stat"), _fields(f"/proc/{pid}/task/{pid}/stat")
+    if len(whole) < 13:
+        return None
+    cpu_of_main = _cpu(main) if len(main) >= 13 else 0.0
+    return Look(time.monotonic(), _cpu(whole), cpu_of_main, int(whole[9]))
+
+
+def cpu_of(pid: int) -> float:
+    fields = _fields(f"/proc/{pid}/stat")
+    return _cpu(fields) if len(fields) >= 13 else 0.0
+
+
+def describe_main_thread(pid: int) -> Facts:
+    """Return state, wchan, system call, kernel stack, debugger, memory, and what the main thread waits for."""
+    status = read_status(pid)
+    stat = _fields(f"/proc/{pid}/task/{pid}/stat")
+    found: Facts = {
+        "state": stat[0].decode("ascii", "replace") if stat else "",
+        "wchan": _wchan(pid),
+        "syscall": _syscall(pid),
+        "native": _kernel_stack(pid),
+        "tracer": _number(status.get("TracerPid")),
+        "swap_bytes": _number(status.get("VmSwap")) * 1024,
+        "rss_bytes": _number(status.get("VmRSS")) * 1024,
+    }
+    found["waits_for"] = waits_for(pid, found)
+    if found["syscall"] is not None:
+        del found["syscall"]["first"]
+    return found
+
+
+def read_status(pid: int) -> dict[str, str]:
+    """Return the lines of /proc/PID/status; empty when there is no such process."""
+    lines = read_head(f"/proc/{pid}/status", 2 * _HEAD).decode("utf-8", "replace").splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def waits_for(pid: int, found: Facts) -> Facts | None:
+    """Return what the thread that ``found`` describes waits for, as far as the kernel tells."""
+    state, wchan = found["state"], found["wchan"]
+    call = found["syscall"] or {}
+    name, fd = call.get("name", ""), call.get("fd")
+    if found["tracer"]:
+        return {"kind": "debugger", "what": f"pid {found['tracer']}"}
+    if state == "T":
+        return {"kind": "stopped", "what": ""}
+    if state == "D":
+        return {"kind": "disk", "what": _path_of(pid, fd)}
+    if state != "S":
+        return None
+    if name in WAITING_FOR_CHILD or wchan in _CHILD_WAITS:
+        child = call.get("first", 0)
+        return {"kind": "child", "what": f"pid {child}" if 0 < child < 1 << 31 else ""}
+    if wchan.startswith(_FILE_LOCKS) or name == "flock":
+        return {"kind": "lock", "what": _file_lock(pid, fd)}
+    if name in ON_A_DESCRIPTOR:
+        return _wait_on(pid, fd)
+    if name == "futex" or wchan.startswith(_LOCK_WAITS):
+        return {"kind": "lock", "what": ""}
+    return None
+
+
+def children_of(pid: int, processes: dict[int, Process]) -> list[Facts]:
+    """Return the processes that ``pid`` has started and not waited for, at most ``MAX_CHILDREN``."""
+    found = [each for each in processes.values() if each.ppid == pid]
+    return [
+        {
+            "pid": each.pid,
+            "state": each.state,
+            "name": each.name,
+            "ended": _end_of(each.pid) if each.state in "ZX" else None,
+        }
+        for each in sorted(found)[:MAX_CHILDREN]
+    ]
+
+
+def _end_of(pid: int) -> Facts | None:
+    """Return how a zombie ended, which the kernel tells its own user; None where it does not."""
+    fields = _fields(f"/proc/{pid}/stat")
+    if len(fields) < 50:
+        return None
+    status = int(fields[49])
+    return {"signal": status & 0x7F} if status & 0x7F else {"exit_code": status >> 8 & 0xFF}
+
+
+def _fields(path: str) -> list[bytes]:
+    """Return the fields of a stat file from the third one on, the state (proc(5))."""
+    text = read_head(path, _HEAD)
+    return text[text.rfind(b")") + 2 :].split()
+
+
+def _cpu(fields: list[bytes]) -> float:
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def _number(text: str | None) -> int:
+    first = (text or "").split(" ")[0]
+    return int(first) if first.isdecimal() else 0
+
+
+def _wchan(pid: int) -> str:
+    told = printable(read_head(f"/proc/{pid}/wchan", 128), 64)
+    return "" if told == "0" else told
+
+
+def _syscall(pid: int) -> Facts | None:
+    """Return name, descriptor and first argument of the system call that the main thread is in."""
+    words = read_head(f"/proc/{pid}/syscall", 256).split()
+    if len(words) < 4 or not words[0].isdigit():
+        return None
+    name, first = name_of(int(words[0])), int(words[1], 16)
+    fd = first if name in ON_A_DESCRIPTOR and first < 1 << 20 else None
+    return {"name": name, "fd": fd, "first": first}
+
+
+def _kernel_stack(pid: int) -> list[str]:
+    """Return the functions of the kernel that the main thread is in; none without the permission to ask."""
+    text = read_head(f"/proc/{pid}/stack", _HEAD).decode("ascii", "replace")
+    return re.findall(r"\] ([\w.]+)\+", text)[:32]
+
+
+def _path_of(pid: int, fd: int | None) -> str:
+    if fd is None:
+        return ""
+    with contextlib.suppress(OSError):
+        return printable(os.fsencode(os.readlink(f"/proc/{pid}/fd/{fd}")), MAX_WORDS)
+    return ""
+
+
+def _wait_on(pid: int, fd: int | None) -> Facts | None:
+    """Return what stands behind a descriptor that a thread reads or writes."""
+    path = _path_of(pid, fd)
+    if path.startswith("socket:["):
+        return {"kind": "socket", "what": peer_of(pid, path[8:-1])}
+    if path.startswith("pipe:["):
+        return {"kind": "pipe", "what": path}
+    if path.startswith(_TERMINALS):
+        return {"kind": "terminal", "what": path}
+    if path.startswith("/"):
+        return {"kind": "file", "what": path}
+    return None
+
+
+def peer_of(pid: int, inode: str) -> str:
+    """Return the address at the other end of a TCP socket of ``pid``; empty where it is none."""
+    for name in ("tcp", "tcp6"):
+        for line in read_head(f"/proc/{pid}/net/{name}", 1 << 22).splitlines()[1:]:
+            words = line.split()
+            if len(words) > 9 and words[9].decode() == inode:
+                return _address(words[2].decode())
+    return ""
+
+
+def _address(text: str) -> str:
+    """Return an address of /proc/net/tcp as people write it."""
+    import socket
+
+    raw, _, port = text.partition(":")
+    words = [bytes.fromhex(raw[i : i + 8])[::-1] for i in range(0, len(raw), 8)]
+    packed = b"".join(words)
+    if packed.startswith(b"\0" * 10 + b"\xff\xff"):
+        packed = packed[12:]
+    family = socket.AF_INET if len(packed) == 4 else socket.AF_INET6
+    host = socket.inet_ntop(family, packed)
+    return f"[{host}]:{int(port, 16)}" if family == socket.AF_INET6 else f"{host}:{int(port, 16)}"
+
+
+def _file_lock(pid: int, fd: int | None) -> str:
+    """Return who holds the lock on a file that ``pid`` waits for (proc_locks(5))."""
+    lines = read_head("/proc/locks", 1 << 18).decode("ascii", "replace").splitlines()
+    for line in lines:
+        words = line.split()
+        if "->" in words and words[words.index("->") + 4 :][:1] == [str(pid)]:
+            number = words[0]
+            for held in (each.split() for each in lines):
+                if held[:1] == [number] and "->" not in held and len(held) > 4:
+                    path = _path_of(pid, fd)
+                    return f"pid {held[4]}" + (f", {path}" if path else "")
+    return _path_of(pid, fd)
