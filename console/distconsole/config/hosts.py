@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -85,13 +87,30 @@ def _from_list(text: str, flag: str) -> list[NamedHost]:
     try:
         hosts = read_list(text)
     except RangeError as error:
-        raise UsageError(f"{flag}: {error}", LIST) from None
+        raise UsageError(f"{flag}: {error}", _meant_list(text)) from None
     twice = _repeated_name(hosts)
     if twice is not None:
         raise UsageError(f"{flag} names {twice} twice", f"for more ranks on it: {twice}:N")
     if not hosts:
         raise UsageError(f"{flag} names no host", f"a variable that is not set? {LIST}")
     return hosts
+
+
+def _meant_list(text: str) -> str:
+    """Return the cure for a list of hosts that means nothing."""
+    if "$" in text:
+        return f"the shell has not replaced the variable in {text}: leave the single quotes out"
+    with suppress(OSError, ValueError):
+        if Path(text.lstrip("@")).is_file():
+            return f"did you mean --hostfile {text.lstrip('@')}?"
+    if port := re.fullmatch(r"(?:ssh://)?([^:/]+):(\d{4,5})", text):
+        return f"a port stands behind a slash: {port[1]}/{port[2]}"
+    parts = re.split(r"[\s;]+", text.removeprefix("ssh://").strip(" ;"))
+    meant = ",".join(parts) if len({"@" in part for part in parts}) == 1 else text
+    with suppress(RangeError):
+        if meant != text and read_list(meant):
+            return f"did you mean --hosts {meant}?"
+    return LIST
 
 
 def _from_config(name: str, config: Config, what: str) -> _Found:

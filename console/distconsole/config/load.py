@@ -45,6 +45,8 @@ from distconsole.model.options import Kind, Option, Trust
 EXPECT, NOTIFY = "expect", "notify"
 PACKAGES, COLLECTIVES = "packages", "collectives"
 MAX_SHOWN = 8
+TOML = 'such as: cluster = "lab"; texts need quotes, true and false none, and tables begin with [name]'
+NAMED = 'such as: [clusters.lab] with hosts = ["gpu[01-04]"], and cluster = "lab" at the top'
 _SETTING_NAMES = tuple(HOST_KEYS)
 
 
@@ -143,11 +145,11 @@ def read_config(path: Path) -> Config:
 def read_text(path: Path) -> str:
     """Return the text of a file of ours; raises ConfigError if it cannot be read."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise ConfigError(f"{path}: not UTF-8") from None
+        raise ConfigError(f"{path}: not UTF-8", "save it with that encoding") from None
 
 
 class _Reader:
@@ -162,7 +164,8 @@ class _Reader:
         try:
             self.table: dict[str, Any] = tomllib.loads(self.text)
         except tomllib.TOMLDecodeError as error:
-            cure = 'such as: cluster = "lab"; texts need quotes, and tables begin with [name]'
+            twice = str(error).startswith("Cannot")
+            cure = "a key or a table may stand there once" if twice else TOML
             raise ConfigError(f"{path}: not TOML: {error}", cure) from None
         self.keys = [key for key, _ in keys_to_trust(self.table)]
 
@@ -188,7 +191,8 @@ class _Reader:
             if key is not None and not _is_verb(canonical, value):
                 top[canonical] = self._value((), name, value, key)
             elif not isinstance(value, dict):
-                raise self._error((), name, f"'{name}' must be a table: [{name}]")
+                cure = NAMED if name == "hosts" else ""
+                raise self._error((), name, f"'{name}' must be a table: [{name}]", cure)
         return Config(
             cluster=top.get("cluster"),
             ssh_config=top.get("ssh_config"),
@@ -345,6 +349,7 @@ class _Reader:
         hint = f"did you mean '{near}'?" if near else f"known are: {', '.join(sorted(keys))}"
         tables = [f"[{verb}]" for verb, of in VERB_KEYS.items() if not where and canonical in of]
         hint = f"it stands below {' or '.join(tables[:3])}" if tables else hint
+        hint = NAMED if name in ("hosts", "hostfile", "cluster") and where else hint
         raise self._error(where, name, f"unknown key '{name}'{table}", hint)
 
     def _value(self, where: tuple[str, ...], name: str, value: Any, key: Option) -> Any:
@@ -353,7 +358,7 @@ class _Reader:
         if found is None or (is_choice and found not in key.choices):
             wanted = f"one of {', '.join(key.choices)}" if is_choice else key.kind.value
             near = nearest(str(value), key.choices)
-            hint = f"did you mean '{near}'?" if near else ""
+            hint = f"did you mean '{near}'?" if near else NAMED if name == "cluster" else ""
             shown = "what it is" if key.secret else repr(value)
             raise self._error(where, name, f"'{name}' must be {wanted}, not {shown}", hint)
         if key.kind in (Kind.FILE, Kind.PATH):

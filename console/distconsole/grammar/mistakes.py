@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Sequence
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 import click
@@ -14,8 +14,15 @@ from distconsole.config.ranges import RangeError
 from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
 from distconsole.grammar.asking import PROGRAM
-from distconsole.grammar.pasting.read import is_command, is_starter, read_command
+from distconsole.grammar.pasting.read import (
+    ASSIGNMENT,
+    TORCHRUN_MODULES,
+    is_command,
+    is_starter,
+    read_command,
+)
 from distconsole.grammar.pasting.starters import HOROVODRUN, MPIRUN, SRUN, TORCHRUN
+from distconsole.grammar.secrets import mask_env
 from distconsole.model.requests import LauncherName
 
 MEETING = "leave it out: the ranks meet on the first host, at a free port"
@@ -41,11 +48,33 @@ ANSWERS = {
     **dict.fromkeys(("address", "port", "endpoint", "backend", "standalone"), MEETING),
 }
 """By what an option means to a starter (``pasting.starters``), what says that here."""
+OTHER_OPTIONS = {
+    **dict.fromkeys(
+        ("num_gpus", "num_processes", "ngpus", "gpus", "devices", "world_size"), ANSWERS["ranks"]
+    ),
+    **dict.fromkeys(("num_nodes", "num_machines"), "--nnodes N"),
+    **dict.fromkeys(("machine_rank", "main_process_ip", "main_process_port"), MEETING),
+    **dict.fromkeys(
+        ("user", "username", "login"), "USER@HOST in --hosts, or User in ~/.ssh/config"
+    ),
+    **dict.fromkeys(("ssh_port", "port"), "HOST/PORT in --hosts, or Port in ~/.ssh/config"),
+    **dict.fromkeys(("identity_file", "ssh_identity_file"), "IdentityFile in ~/.ssh/config"),
+    **dict.fromkeys(("conda", "conda_env", "venv"), "--python PATH of its python, or --setup CMD"),
+    **dict.fromkeys(
+        ("include", "exclude"), "the hosts in --hosts; --env CUDA_VISIBLE_DEVICES=0,1"
+    ),
+    **dict.fromkeys(("background", "daemon", "no_wait"), "--detach"),
+    **dict.fromkeys(("executor", "slurm_partition"), '--slurm "OPTIONS of sbatch"'),
+    **dict.fromkeys(
+        ("deepspeed", "deepspeed_config", "mixed_precision"), "behind the script, which gets it"
+    ),
+}
+"""By an option of deepspeed, accelerate, submitit or ssh, what says that here."""
 OTHER_WORDS = {
     **dict.fromkeys(
         ("launch", "start", "exec", "submit", "torchrun", "horovodrun", "mpirun"), "run"
     ),
-    **dict.fromkeys(("srun", "mpiexec", "accelerate", "deepspeed"), "run"),
+    **dict.fromkeys(("srun", "mpiexec", "accelerate", "deepspeed", "sbatch", "qsub"), "run"),
     **dict.fromkeys(("kill", "cancel", "abort"), "stop"),
     **dict.fromkeys(("ps", "ls", "list", "status", "history", "jobs"), "runs"),
     **dict.fromkeys(("pods", "nvtop", "htop", "nvidia-smi"), "top"),
@@ -59,10 +88,14 @@ OTHER_WORDS = {
     **dict.fromkeys(("restart", "retry", "repeat"), "rerun"),
 }
 """What other programs call our verbs."""
+GUESSED = frozenset({"accelerate", "deepspeed"})
+"""Launchers whose options are not known here; their script is the first word that looks like one."""
 LAUNCHES = frozenset({"run", "check", "rerun", "bench", "top", "setup"})
 """Verbs at which an option of another launcher may be meant."""
 ALMOST = 0.8
 """So alike are words of which one is surely meant for the other."""
+PERHAPS = 0.7
+"""So alike, ``--user`` is not ``--cluster``."""
 HOST_WORD = re.compile(r"[A-Za-z0-9_.@:,/\[\]-]*[A-Za-z0-9\]]")
 CODE = (".py", ".pyc", ".sh", ".ipynb", ".pyz", ".txt", ".toml", ".yaml", ".json")
 EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)", re.DOTALL)
@@ -81,6 +114,7 @@ def usage_error(error: click.UsageError) -> UsageError:
         message = f"{path} needs {lacking}".replace("'", "").replace("[", "").replace("]", "")
         examples = getattr(context.command, "examples", ())
         cure = f"such as: {PROGRAM} {examples[0]}" if examples else ""
+        cure = _eaten_script(context) or cure
     elif isinstance(error, click.BadParameter):
         cure = _meant_choice(error)
     elif (extra := EXTRA.match(message)) and context is not None:
@@ -90,6 +124,15 @@ def usage_error(error: click.UsageError) -> UsageError:
     if isinstance(error, click.BadParameter) and error.param is not None:
         made.option = str(error.param.name)
     return made
+
+
+def _eaten_script(context: click.Context) -> str:
+    """Return the cure where an option took the script for its value."""
+    for name, value in context.params.items():
+        if isinstance(value, str) and value.endswith(".py"):
+            flag = f"--{name.replace('_', '-')}"
+            return f"{flag} took {value} for its value: give it one, in quotes if it has blanks"
+    return ""
 
 
 def _meant_choice(error: click.BadParameter) -> str:
@@ -107,6 +150,7 @@ def _meant_option(typed: str, context: click.Context | None) -> str:
     command, root = context.command, context.find_root().command
     own = [flag for flag in _flags(command) if flag.startswith("--")]
     near = nearest(typed, own, ALMOST) if len(typed) > len("-x") else None
+    near = None if typed.lstrip("-").replace("-", "_") in OTHER_OPTIONS else near
     if near is None and command.name in LAUNCHES and (answer := answer_for(typed)):
         return answer
     commands = root.commands.values() if isinstance(root, click.Group) else ()
@@ -115,7 +159,9 @@ def _meant_option(typed: str, context: click.Context | None) -> str:
         return f"{typed} is an option of {', '.join(others[:4])}"
     if near is None and others:
         return f"options of a verb stand behind it: {PROGRAM} {others[0]} {typed}"
-    near = near or nearest(typed, own)
+    near = near or nearest(typed, own, PERHAPS)
+    if near is None and typed.lstrip("-") in ("last", "latest"):
+        return f"the newest run is called last: {context.command_path} last"
     return f"did you mean {near}?" if near else ""
 
 
@@ -138,7 +184,11 @@ def answer_for(typed: str) -> str:
         if not answer and starter is SRUN:
             answer = f'--slurm "{typed} …", which sbatch gets'
         found.setdefault(answer or "leave it out", []).append(starter.name)
-    told = (f"{answer} (of {', '.join(names)})" for answer, names in found.items())
+    if name in OTHER_OPTIONS:
+        found = {OTHER_OPTIONS[name]: [], **({} if found.keys() == {"leave it out"} else found)}
+    told = (
+        f"{answer} (of {', '.join(names)})" if names else answer for answer, names in found.items()
+    )
     text = "; ".join(told) if len(found) > 1 else "".join(found)
     return text if not text or text.startswith("leave") else f"here: {text}"
 
@@ -153,12 +203,21 @@ def meant_verb(name: str, verbs: Iterable[str]) -> str:
 
 def run_line(words: Sequence[str]) -> str:
     """Return the line of ``run`` that does what ``words`` do, a command of Python or of another launcher; else nothing."""
+    if not words or words[0] in GUESSED:
+        return _guess_line(words[1:])
+    if words[0] in ("bash", "sh") and words[1:2] and not words[1].startswith("-"):
+        return _join_line((), words[1], words[2:], module=False)
+    assigned = list(takewhile(ASSIGNMENT.fullmatch, words))
+    rest = list(words[len(assigned) :])
+    rest = rest[1:] if assigned and rest[:1] == ["run"] else rest
+    if not rest or not (is_starter(rest[0]) or (assigned and Path(rest[0]).is_file())):
+        return ""
     try:
-        found = read_command(words) if words and is_starter(words[0]) else None
+        found = read_command([*assigned, *rest])
     except UsageError:
         return ""
     # What srun's options ask of Slurm, no option of run says in its place.
-    if found is None or found.ours or not found.script or found.launcher is LauncherName.SLURM:
+    if found.ours or not found.script or found.launcher is LauncherName.SLURM:
         return ""
     alone = str(found.ranks) if found.ranks and not (found.hosts or found.hostfile) else ""
     mpi = found.launcher.value if found.launcher is LauncherName.MPI else ""
@@ -166,10 +225,37 @@ def run_line(words: Sequence[str]) -> str:
         *(("--hosts", found.hosts), ("--hostfile", found.hostfile), ("--launcher", mpi)),
         ("--python", found.python if "/" in found.python else ""),
         ("--nproc", alone or (found.per_host if found.per_host != "1" else "")),
+        *(("--env", f"{name}={value}") for name, value in mask_env(dict(found.env)).items()),
+        ("--workdir", found.workdir),
     )
+    return _join_line(options, found.script, found.arguments, module=found.module)
+
+
+def _guess_line(words: Sequence[str]) -> str:
+    """Return the line of ``run`` for what follows ``accelerate`` or ``deepspeed``; empty where no script is seen."""
+    module = any(word in ("-m", "--module") for word in words)
+    ends = ("-m", "--module") if module else ()
+    places = (at for at, word in enumerate(words) if word.endswith(".py") or word in ends)
+    at = next(places, len(words)) + module
+    if at >= len(words):
+        return ""
+    before = [part for word in words[:at] for part in word.split("=", 1)]
+    given = {name.lstrip("-").replace("-", "_"): value for name, value in pairwise([*before, ""])}
+    ranks, hosts = given.get("num_processes", ""), given.get("num_machines", "1")
+    if ranks.isdigit() and hosts.isdigit() and hosts != "0":
+        ranks = str(int(ranks) // int(hosts))
+    options = (
+        ("--hostfile", given.get("hostfile", "")),
+        ("--nproc", given.get("num_gpus", ranks)),
+    )
+    return _join_line(options, words[at], words[at + 1 :], module=module)
+
+
+def _join_line(
+    options: Iterable[tuple[str, str]], script: str, arguments: Iterable[str], *, module: bool
+) -> str:
     given = [word for flag, value in options if value for word in (flag, value)]
-    module = ["--module"] if found.module else []
-    return shlex.join(["run", *given, *module, found.script, *found.arguments])
+    return shlex.join(["run", *given, *(["--module"] if module else []), script, *arguments])
 
 
 def refuse_command(words: Sequence[str], *, has_options: bool) -> None:
@@ -183,7 +269,27 @@ def refuse_command(words: Sequence[str], *, has_options: bool) -> None:
         )
 
 
+def refuse_launcher(module: str, arguments: Sequence[str], *, has_options: bool) -> None:
+    """Refuse torchrun's own module for ``--module``: each rank would start ranks. Raises UsageError with the line to type."""
+    if module in TORCHRUN_MODULES:
+        refuse_command(("python", "-m", module, *arguments), has_options=has_options)
+
+
+def refuse_path(module: str) -> None:
+    """Refuse a file in place of a module's name, with the word that was probably meant. Raises UsageError."""
+    if module.endswith(".py") and (Path(module).is_file() or "/" in module):
+        name = module.removesuffix(".py").removeprefix("./").replace("/", ".")
+        raise UsageError(
+            f"{module} is a file, and --module takes the name of a module",
+            f"did you mean `--module {name}`? for the file, leave --module out",
+        )
+
+
 def _meant_words(words: Sequence[str], command: click.Command) -> str:
+    if command.name == "logs" and words[-1].isdigit():
+        return f"did you mean `{PROGRAM} logs last --rank {words[-1]}`?"
+    if command.name == "runs" and words[0] in ("failed", "succeeded", "stopped", "running"):
+        return f"did you mean `{PROGRAM} runs --where state={words[0]}`?"
     if command.name in ("show", "attach", "logs", "stop", "rerun", "replay", "report", "export"):
         return f"one run at a time; {PROGRAM} compare {' '.join(words[:1])} RUN compares several"
     if "--hosts" in _flags(command) and all(map(may_name_hosts, words)):
@@ -213,3 +319,21 @@ def hosts_meant(words: Sequence[str]) -> str:
         return ""
     line = " ".join((f"--hosts {','.join(named)}", *rest[:1]))
     return f"did you mean `{line}`? a script of that name stands behind --"
+
+
+def refuse_hosts_behind(hosts: str | None, words: Sequence[str]) -> None:
+    """Refuse hosts that a blank, and no comma, parts from ``--hosts``. Raises UsageError with the list that was meant."""
+    if not hosts or not hosts_meant(words):
+        return
+    named = list(takewhile(may_name_hosts, words))
+    rest = words[len(named) :][:1]
+    if rest or _without_numbers(named[0]) == _without_numbers(hosts.split(",")[-1]):
+        line = " ".join((f"--hosts {','.join((hosts, *named))}", *rest))
+        raise UsageError(
+            f"{named[0]} stands behind --hosts {hosts}, in place of the script",
+            f"did you mean `{line}`? a script of that name stands behind --",
+        )
+
+
+def _without_numbers(host: str) -> str:
+    return re.sub(r"\d+", "", host.rpartition("@")[2])

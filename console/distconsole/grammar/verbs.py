@@ -29,6 +29,9 @@ from distconsole.grammar.mistakes import (
     hosts_meant,
     meant_verb,
     refuse_command,
+    refuse_hosts_behind,
+    refuse_launcher,
+    refuse_path,
     run_line,
     usage_error,
 )
@@ -110,6 +113,8 @@ def _check(context: click.Context, given: Given) -> ask.Request:
     said = asked.names_hosts or given["module"] or given["workdir"] or context.meta.get(DIVIDED)
     if not said and (cure := hosts_meant(given["command"])):
         raise UsageError(f"there is no script {given['command'][0]} here", cure)
+    if not context.meta.get(DIVIDED):
+        refuse_hosts_behind(asked.hosts, given["command"])
     target, named = take_target(context, given)
     return ask.Check(where=asked.over(named), target=target, **given)
 
@@ -123,12 +128,18 @@ def _run(context: click.Context, given: Given) -> ask.Request:
         raise UsageError(
             f"there is no script {given['script']}: -n of run is --dry-run", answer_for("-n")
         )
-    if not (divided or given["module"]):
-        params = (name for name in given if name not in ("script", "arguments"))
-        typed = any(
-            context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in params
-        )
-        refuse_command((given["script"], *given["arguments"]), has_options=typed)
+    params = (name for name in given if name not in ("script", "arguments"))
+    typed = any(
+        context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in params
+    )
+    words = (given["script"], *given["arguments"])
+    if given["module"]:
+        refuse_path(given["script"])
+        if given["launcher"] == ask.LauncherName.AUTO:
+            refuse_launcher(words[0], words[1:], has_options=typed)
+    elif not divided:
+        refuse_command(words, has_options=typed)
+        refuse_hosts_behind(given["hosts"], words)
     return ask.Run(divided=divided, where=where(context, given), **given)
 
 

@@ -60,9 +60,12 @@ def choose_by_traits(traits: ScriptTraits, arguments: Sequence[str] = ()) -> Cho
 
 
 def _choose_engine(traits: ScriptTraits) -> Choice | None:
+    if traits.starter:
+        why = f"the script starts its own ranks ({traits.starter}): one process a node"
+        return Choice(LauncherName.SINGLE, why)
     if not traits.readable:
-        why = "the script is not here, or does not parse: env:// ranks"
-        return Choice(LauncherName.TORCH, why)
+        why = "is not Python that can be read here" if traits.here else "is not on this machine"
+        return Choice(LauncherName.TORCH, f"the script {why}: env:// ranks")
     if traits.mpi:
         both = "Horovod and mpi4py" if traits.horovod else "mpi4py"
         return Choice(LauncherName.MPI, f"the script imports {both}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 from distconsole.model.job import ScriptTraits
@@ -14,6 +15,13 @@ OPENERS = {"init_process_group", "init_device_mesh", "Accelerator"}
 DISTRIBUTED_MODELS = {"DistributedDataParallel", "FullyShardedDataParallel", "fully_shard"}
 NOT_READ = ("sys.stdin.isatty", "sys.stdin.fileno", "sys.stdin.close")
 """What is done with standard input without reading it."""
+STARTER = re.compile(
+    r"^[ \t]*(?:(?:exec|time|nohup|\w+=\S*)[ \t]+)*(?:\S*python[0-9.]*[ \t]+-m[ \t]+)?"
+    r"(torchrun|torch\.distributed\.(?:run|launch)|accelerate launch|deepspeed|horovodrun|mpirun|mpiexec|srun)"
+    r"(?=[ \t])",
+    re.MULTILINE,
+)
+"""A line of a shell script that starts ranks."""
 SLURM_NAMES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NODEID")
 
 
@@ -42,15 +50,17 @@ def read_traits(path: Path) -> ScriptTraits:
 
 
 def traits_of(source: str) -> ScriptTraits:
-    """Return what Python ``source`` says; source that does not parse says nothing."""
+    """Return what Python ``source`` says; of another language only what it starts is known."""
     try:
         tree = ast.parse(source)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return ScriptTraits()
+        started = STARTER.search(source)
+        return ScriptTraits(here=True, starter=started[1] if started else "")
     seen = _Seen()
     seen.visit(tree)
     modules = seen.modules
     return ScriptTraits(
+        here=True,
         readable=True,
         horovod=_imports(modules, "horovod"),
         elastic=_imports(modules, "horovod") and seen.elastic,

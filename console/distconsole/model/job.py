@@ -12,7 +12,9 @@ class ScriptTraits:
     """What was found in a script; options are as it declares them, and empty where it does not.
 
     Attributes:
-        readable: Whether the source could be read and parsed here; nothing else holds if not.
+        here: Whether the script lies on this machine.
+        starter: The launcher that a shell script starts, by its name.
+        readable: Whether the source could be read and parsed here; nothing below holds if not.
         elastic: It uses elastic Horovod (``hvd.elastic``).
         torch: It imports torch, or something that is built on it.
         distributed: It initialises torch.distributed, or uses a library that does.
@@ -23,6 +25,8 @@ class ScriptTraits:
         backend: The backend of its process group where the source fixes it, in lower case.
     """
 
+    here: bool = False
+    starter: str = ""
     readable: bool = False
     horovod: bool = False
     elastic: bool = False

@@ -25,7 +25,18 @@ VERBS = [
     ("torchrun --nproc_per_node 2 train.py", "Did you mean `run --nproc 2 train.py`?", HELP),
     ("python -m pkg.train", "Did you mean `run --module pkg.train`?", HELP),
     ("torchrun", "Did you mean 'run'?", HELP),
-    ("accelerate launch train.py", "Did you mean 'run'?", HELP),
+    ("accelerate launch", "Did you mean 'run'?", HELP),
+    ("accelerate launch --num_processes 8 train.py", "mean `run --nproc 8 train.py`?", HELP),
+    (
+        "deepspeed --num_gpus=4 train.py --deepspeed_config c.json",
+        "`run --nproc 4 train.py --dee",
+        HELP,
+    ),
+    ("deepspeed --hostfile h -m pkg.t", "mean `run --hostfile h --module pkg.t`?", HELP),
+    ("A=1 run train.py", "Did you mean `run --env A=1 train.py`?", HELP),
+    ("HF_TOKEN=hush python train.py", "`run --env 'HF_TOKEN=***' train.py`?", HELP),
+    ("bash train.sh 3", "Did you mean `run train.sh 3`?", HELP),
+    ("sbatch job.sh", "Did you mean 'run'?", HELP),
     ("srun -N2 python train.py", "Did you mean 'run'?", HELP),
     ("kill last", "Did you mean 'stop'?", HELP),
     ("status", "Did you mean 'runs'?", HELP),
@@ -37,6 +48,8 @@ VERBS = [
     ("--theme x runs", "--theme is of the console", HELP),
     ("runs extra", "takes no further words: extra", "did you mean `--hosts extra`?"),
     ("show a b", "takes no further words: b", "compare b RUN compares several"),
+    ("runs failed", "takes no further words: failed", "`distconsole runs --where state=failed`?"),
+    ("logs last 3", "takes no further words: 3", "mean `distconsole logs last --rank 3`?"),
     ("demo extra", "takes no further words: extra", HELP),
 ]
 SCRIPTS = [
@@ -55,6 +68,21 @@ SCRIPTS = [
         "mpirun stands",
         "`distconsole run … --hosts a:2 ",
     ),
+    ("run A=1 python train.py", "A=1 stands in place", "`distconsole run --env A=1 train.py`?"),
+    ("run accelerate launch --num_machines 2 --num-processes 8 train.py", "", "--nproc 4 train"),
+    (
+        "run -m torch.distributed.launch --nproc_per_node 4 train.py",
+        "python stands in place of the script",
+        "did you mean `distconsole run … --nproc 4 train.py`?",
+    ),
+    ("run --module train.py", "train.py is a file", "`--module train`? for the file, leave"),
+    ("run -m ./pkg/train.py", "takes the name of a module", "`--module pkg.train`?"),
+    ("run train", "train does not exist", "did you mean train.py?"),
+    ("run pkg.train", "pkg.train does not exist", "did you mean --module pkg.train?"),
+    ("run pkg", "pkg is a folder without __main__.py", "did you mean pkg/train.py?"),
+    ("run '$HOME/train.py'", "does not exist", "leave the single quotes out"),
+    ("run '~/mine.py'", "~/mine.py does not exist", "/mine.py? a shell replaces ~ only outside"),
+    ("run notes.ipynb", "notes.ipynb is a notebook", "jupyter nbconvert --to script notes.ipynb"),
     ("run folder", "folder is a folder without __main__.py", "give its path"),
     ("run program", "program is a program and no Python script", "a script that starts it"),
     ("run ''", "SCRIPT is empty", "a variable that is not set?"),
@@ -136,6 +164,20 @@ OTHER_LAUNCHERS = [
     ("run -x PATH train.py", "run has no option -x", "--env NAME=VALUE (of mpirun)"),
     ("run --mca btl tcp train.py", "run has no option --mca", "--env OMPI_MCA_NAME=VALUE"),
     ("run --min-np 2 train.py", "run has no option --min-np", "here: --nnodes MIN:MAX"),
+    ("run --num_gpus 4 train.py", "has no option --num-gpus", "here: --nproc N for each host"),
+    ("run --num_machines 2 train.py", "no option --num-machines", "here: --nnodes N"),
+    ("run --machine_rank 0 train.py", "no option --machine-rank", "meet on the first host"),
+    ("run --include a:0 train.py", "has no option --include", "here: the hosts in --hosts"),
+    ("run --deepspeed c.json train.py", "no option --deepspeed", "behind the script"),
+    ("run --gpus 4 train.py", "no option --gpus", "--nproc N for each host, or slots: --hosts"),
+    ("run --executor slurm train.py", "has no option --executor", '--slurm "OPTIONS of sbatch"'),
+    ("run --user me --hosts a train.py", "has no option --user", "USER@HOST in --hosts"),
+    ("check --port 2222", "check has no option --port", "HOST/PORT in --hosts"),
+    ("run --conda-env x train.py", "no option --conda-env", "--python PATH of its python"),
+    ("run --background train.py", "has no option --background", "here: --detach"),
+    ("show --last", "show has no option --last", "is called last: distconsole show last"),
+    ("runs --state failed", "runs has no option --state", HELP),
+    ("run --slurm train.py", "run needs SCRIPT", "--slurm took train.py for its value"),
     ("run --allow-run-as-root train.py", "no option --allow-run-as-root", "leave it out"),
 ]
 HOSTS = [
@@ -150,7 +192,15 @@ HOSTS = [
     ("check --hosts ''", "--hosts names no host", "a variable that is not set?"),
     ("check --hosts ,", "entry 1 of 2 in ',' is empty: a comma too many", HERE),
     ("check --hosts a,a", "--hosts names a twice", "for more ranks on it: a:N"),
-    ("check --hosts 'a b'", "'a b' in 'a b' is not a host", HERE),
+    ("check --hosts 'a b'", "'a b' in 'a b' is not a host", "did you mean --hosts a,b?"),
+    ("check --hosts gpu1 gpu2", "gpu2 stands behind --hosts gpu1", "`--hosts gpu1,gpu2`?"),
+    ("run --hosts a b train.py", "b stands behind --hosts a", "`--hosts a,b train.py`?"),
+    ("check --hosts me@a:2222", "'2222' is not a number of slots", "behind a slash: me@a/2222"),
+    ("check --hosts ssh://me@a", "is not a user", "did you mean --hosts me@a?"),
+    ("check --hosts '$HOSTS'", "'$HOSTS' is not a host", "leave the single quotes out"),
+    ("check --hosts @hosts", "is not a user", "did you mean --hostfile hosts?"),
+    ("check --hosts ./hosts", "is not a port", "did you mean --hostfile ./hosts?"),
+    ("check --hosts a:gpu", "'gpu' is not a number of slots", HERE),
     ("check --hosts 'a;rm -rf'", "'a;rm -rf' is not a host", HERE),
     ("check --hosts 'gpu[01-'", "a bracket is not closed in 'gpu[01-'", HERE),
     ("check --hosts 'gpu[9-1]'", "the range 9-1 in 'gpu[9-1]' runs backwards", HERE),
@@ -219,7 +269,13 @@ WITHOUT_EFFECT = [
 CONFIGURATIONS = [
     ("broken = ", "distconsole.toml: not TOML", "texts need quotes"),
     ("[run\n", "not TOML: Expected ']'", "tables begin with [name]"),
-    ("a = 1\na = 2", "not TOML: Cannot overwrite a value", "such as"),
+    ("a = 1\na = 2", "not TOML: Cannot overwrite a value", "may stand there once"),
+    ("[run]\nsync = True", "not TOML: Invalid value (at line 2", "true and false none"),
+    ("run:\n  nproc: 2", "not TOML: Expected '='", "texts need quotes"),
+    ("\ufeff[run]\nnprco = 2", ":2: unknown key 'nprco' in [run]", "mean 'nproc'?"),
+    ("hosts = ['a']", ":1: 'hosts' must be a table: [hosts]", 'with hosts = ["gpu[01-04]"]'),
+    ("[cluster.lab]\nhosts = ['a']", ":1: 'cluster' must be a text", "such as: [clusters.lab]"),
+    ("[run]\nhosts = 'a'", ":2: unknown key 'hosts' in [run]", "such as: [clusters.lab]"),
     ("nproc = 2", "distconsole.toml:1: unknown key 'nproc'", "it stands below [check] or [run]"),
     ("[run]\nnprco = 2", "distconsole.toml:2: unknown key 'nprco' in [run]", "mean 'nproc'?"),
     ("[run]\nnproc = 0", "distconsole.toml:2: 'nproc' must be a whole number", ""),
@@ -255,15 +311,19 @@ LINES = {
 
 
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def project(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a script and files that are none, where one stands."""
     files = {
         "train.py": "print(1)\n",
+        "pkg/train.py": "",
+        "notes.ipynb": "{}",
         "hosts": "a slots=2\nb slots=x\n",
         "none": "# nothing\n",
         "twice": "a\na\n",
         "variables": "A=1\nB\n",
     }
+    (tmp_path / "pkg").mkdir()
+    (home / "mine.py").write_text("")
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "program").write_bytes(b"\x7fELF\x02\x01\0\xff")

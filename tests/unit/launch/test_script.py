@@ -133,12 +133,30 @@ def test_elastic_horovod_by_mpi_is_not_elastic_and_that_is_said() -> None:
 def test_a_script_that_is_not_here_is_assumed_to_be_ordinary(tmp_path: Path) -> None:
     traits = read_traits(tmp_path / "elsewhere.py")
     assert not traits.readable
-    assert "is not here, or does not parse" in choose_launcher(Run("t.py"), traits).why
+    assert "is not on this machine" in choose_launcher(Run("t.py"), traits).why
 
 
 @pytest.mark.parametrize("source", ["def broken(:", "x = '\0'", "(" * 5000])
 def test_a_script_that_does_not_parse_says_nothing(source: str) -> None:
-    assert traits_of(source) == ScriptTraits()
+    assert traits_of(source) == ScriptTraits(here=True)
+    assert "is not Python that can be read" in choose_launcher(Run("t.py"), traits_of(source)).why
+
+
+@pytest.mark.parametrize(
+    ("line", "started"),
+    [
+        ("torchrun --nproc_per_node 4 train.py", "torchrun"),
+        ("A=1 exec python3 -m torch.distributed.launch train.py", "torch.distributed.launch"),
+        ("  srun python train.py", "srun"),
+        ("# torchrun train.py\npython train.py $@", ""),
+    ],
+)
+def test_a_shell_script_that_starts_ranks_is_started_once_on_each_host(
+    line: str, started: str
+) -> None:
+    choice = choose_launcher(Run("train.sh"), traits_of(f"#!/bin/bash\nset -e\n{line}\n"))
+    assert choice.launcher is (LauncherName.SINGLE if started else LauncherName.TORCH)
+    assert f"({started})" in choice.why if started else "is not Python" in choice.why
 
 
 def test_a_word_in_a_string_or_comment_is_no_import() -> None:

@@ -111,6 +111,19 @@ def bring_code(
     )
 
 
+def refuse_other_file(request: Run) -> None:
+    """Refuse a script that is here, and that neither Python nor a shell can run. Raises PlanError, naming the path."""
+    path = _path(request)
+    if request.module or not path.is_file():
+        return
+    if path.suffix == ".ipynb":
+        cure = f"make a script of it: jupyter nbconvert --to script {shlex.quote(request.script)}"
+        raise PlanError(f"{path} is a notebook and no Python script", cure)
+    if _is_program(path):
+        cure = "a script that starts it can be launched: subprocess.run([…])"
+        raise PlanError(f"{path} is a program and no Python script", cure)
+
+
 def refuse_missing_script(request: Run, cluster: Cluster) -> None:
     """Refuse a script that is not there, where this machine is the only host; what others have they know.
 
@@ -118,9 +131,6 @@ def refuse_missing_script(request: Run, cluster: Cluster) -> None:
     """
     path = _path(request)
     runnable = path.is_file() or (path / "__main__.py").is_file()
-    if runnable and not request.module and _is_program(path):
-        cure = "a script that starts it can be launched: subprocess.run([…])"
-        raise PlanError(f"{path} is a program and no Python script", cure)
     if request.module or runnable or not all(host.local for host in cluster.hosts):
         return
     folder = Path(request.workdir or ".").expanduser()
@@ -129,11 +139,28 @@ def refuse_missing_script(request: Run, cluster: Cluster) -> None:
     if not request.script:
         raise UsageError("SCRIPT is empty", "a variable that is not set?")
     what = "is a folder without __main__.py" if path.is_dir() else "does not exist"
+    raise PlanError(f"the script {path} {what}", _meant_script(request, path))
+
+
+def _meant_script(request: Run, path: Path) -> str:
+    """Return the cure for a script that is not at ``path``."""
+    text = request.script
+    end = "give its path, or --module with a module's name"
+    if path.is_dir():
+        scripts = sorted(each.name for each in path.glob("*.py"))
+        return f"did you mean {Path(text) / scripts[0]}?" if len(scripts) == 1 else end
+    if "$" in text:
+        return f"the shell has not replaced the variable in {text}: leave the single quotes out"
+    if text.startswith("~/") and (meant := Path.home() / text[2:]).is_file():
+        return f"did you mean {meant}? a shell replaces ~ only outside of quotes"
+    if Path(f"{path}.py").is_file():
+        return f"did you mean {text}.py?"
+    if (path.parent / f"{path.name.replace('.', '/')}.py").is_file():
+        return f"did you mean --module {text}?"
+    if not request.divided and (hosts := hosts_meant((text, *request.arguments))):
+        return hosts
     near = nearest_script(path.name, (each.name for each in path.parent.glob("*.py")))
-    meant = f"did you mean {Path(request.script).parent / near}? " if near else ""
-    cure = "" if request.divided else hosts_meant((request.script, *request.arguments))
-    cure = cure or f"{meant}give its path, or --module with a module's name"
-    raise PlanError(f"the script {path} {what}", cure)
+    return f"did you mean {Path(text).parent / near}? {end}" if near else end
 
 
 def _is_program(path: Path) -> bool:

@@ -37,6 +37,7 @@ from distconsole.operations.launch.code_sync import (
     collect_project,
     inspect_script,
     refuse_missing_script,
+    refuse_other_file,
     refuse_our_flags,
 )
 from distconsole.operations.sessions import connect_all
@@ -88,6 +89,7 @@ def reach_hosts(
 ) -> Generator[Event, None, LaunchHosts]:
     """Connect to a launch's hosts; return those that take part, say which do not; raises as ``plan_on_hosts``."""
     cluster = exclude_hosts(session.cluster, exclude)
+    refuse_other_file(launch.request)
     if launch.project is None:
         refuse_missing_script(launch.request, cluster)
     cluster = yield from connect_hosts(session, cluster, launch.request)
