@@ -187,7 +187,7 @@ def _ranks(host: HostView) -> RuleResults:
 
 MISSING = "missing"
 JUDGED_ELSEWHERE = ("torch", "horovod")
-"""Modules whose presence and versions groups of their own compare."""
+"""Modules whose versions groups of their own compare, and their presence where any host has them."""
 
 
 def _unless_modules(host: HostView) -> NotApplicable | None:
@@ -204,8 +204,10 @@ def _imports(view: View) -> RuleResults:
     found_on: dict[str, list[str]] = {}
     for name, modules in facts.items():
         for module, found in modules.items():
-            if module not in JUDGED_ELSEWHERE:
-                found_on.setdefault(module, []).extend([name] if found.found else [])
+            found_on.setdefault(module, []).extend([name] if found.found else [])
+    found_on.pop("horovod", None)  # ``script.launch`` says that it is missing
+    if found_on.get("torch"):
+        del found_on["torch"]
     nowhere = [module for module, hosts in found_on.items() if not hosts]
 
     def judge(host: HostView) -> RuleResults:
