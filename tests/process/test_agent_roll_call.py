@@ -30,7 +30,7 @@ def waits(found: dict[str, Any]) -> str | None:
 
 def test_a_rank_is_described_by_what_its_process_waits_for(bridge: Bridge) -> None:
     scripts = [READS_A_PIPE, COUNTS, SLEEPS, HAS_DEAD_CHILD, ENDS]
-    launch(bridge, spec_of("wait-run", scripts))
+    launch(bridge, spec_of("wait-run", scripts, watch=True))
     stream = bridge.follow("wait-run")
     up, ended = set(), False
     for entry in stream:
@@ -44,6 +44,9 @@ def test_a_rank_is_described_by_what_its_process_waits_for(bridge: Bridge) -> No
     assert (found[1]["state"], waits(found[1])) == ("R", None)
     assert found[1]["main_cpu_s"] > 0
     assert (found[2]["state"], waits(found[2])) == ("S", None)
+    assert found[2]["way"] == "signal"
+    assert [each["way"] for each in found[2]["refused"]] == ["server"]
+    assert [frame["line"] for frame in found[2]["threads"][0]["frames"]] == [2]
     (child,) = found[3]["children"]
     assert (child["state"], child["ended"]) == ("Z", {"exit_code": 3})
     assert (found[4]["alive"], found[4]["stage"]) == (False, "ended")
@@ -51,6 +54,8 @@ def test_a_rank_is_described_by_what_its_process_waits_for(bridge: Bridge) -> No
 
     os.kill(found[2]["pid"], signal.SIGSTOP)
     wait_until("stopped", lambda: waits(call(bridge, "wait-run")[2]) == "stopped")
+    stopped = call(bridge, "wait-run")[2]
+    assert {"way": "signal", "why": "the process is stopped (state T)"} in stopped["refused"]
     os.kill(found[2]["pid"], signal.SIGCONT)
 
     kept = next(each for each in stream if each["kind"] == "roll_call")
@@ -64,3 +69,15 @@ def test_a_run_that_is_over_has_no_ranks_to_call(bridge: Bridge) -> None:
     assert call(bridge, "past-run") == {}
     assert bridge.refused("roll_call", run="past-run", seconds="soon") == "bad_request"
     assert bridge.refused("roll_call", run="no-run", seconds=1) == "no_such_run"
+
+
+def test_a_rank_that_is_not_to_answer_is_sent_no_signal(bridge: Bridge) -> None:
+    env = {"DISTCONSOLE_ROLL_CALL": "0"}
+    launch(bridge, spec_of("mute-run", [SLEEPS], watch=True, env=env))
+    next(each for each in bridge.follow("mute-run") if each["kind"] == "log")
+    found = call(bridge, "mute-run")[0]
+    assert (found["alive"], found["threads"]) == (True, [])
+    assert {"way": "signal", "why": "the process does not listen to signal 62"} in found["refused"]
+    bridge.done("kill", run="mute-run")
+    ended = [each for each in bridge.entries("mute-run") if each["kind"] == "state"]
+    assert ended[-1]["signal"] == signal.SIGKILL

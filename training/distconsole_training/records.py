@@ -129,6 +129,12 @@ ENV_ATTEMPT = "DISTCONSOLE_ATTEMPT"
 """Which attempt of the run this is, from 1: the ranks of a run may be started anew. A clock would not
 tell, which may be set in between."""
 
+ENV_ROLL_CALL = "DISTCONSOLE_ROLL_CALL"
+""""0": nothing is started in a rank by which it could be asked where it is."""
+
+SERVER_SUFFIX = ".server"
+"""Beside a ring: the socket of torch's worker server, where the rank has one."""
+
 ENV_VERIFY = "DISTCONSOLE_VERIFY"
 """Every how many steps a rank checks itself (``run --verify-sync``); without it none does."""
 

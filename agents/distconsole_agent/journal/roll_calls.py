@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
@@ -30,10 +32,18 @@ class RollCalls:
         entries: What the journal has yet to take.
     """
 
-    def __init__(self, rings: str, logs: str, ranks: RankStates, recorders: Recorders) -> None:
+    def __init__(
+        self,
+        rings: str,
+        logs: str,
+        ranks: RankStates,
+        recorders: Recorders,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.entries: deque[Entry] = deque(maxlen=MAX_WAITING)
         self._rings, self._logs = rings, logs
         self._ranks, self._recorders = ranks, recorders
+        self._monotonic = monotonic
         self._gpus: dict[int, dict[str, Any]] = {}
         self._power: dict[int, deque[tuple[float, float]]] = {}
         self._turn = threading.Lock()
@@ -44,12 +54,12 @@ class RollCalls:
     def call(self, seconds: float, why: str) -> list[Call]:
         """Return a CALL of each rank of this node, which the journal gets, too."""
         with self._turn:
-            if time.monotonic() - self._last[0] < REUSE_SECONDS:
+            if self._monotonic() - self._last[0] < REUSE_SECONDS:
                 return self._last[1]
             there = [rank for rank in list(self._ranks) if not self._ranks.is_nobody(rank)]
             seats = [self._seat(rank) for rank in there]
             calls = call_ranks(seats, self._rings, seconds)
-            self._last = (time.monotonic(), calls)
+            self._last = (self._monotonic(), calls)
         self.entries.extend({"kind": "roll_call", "why": why, **call} for call in calls)
         return calls
 
@@ -58,8 +68,9 @@ class RollCalls:
         if any(rank.state == "stalled" for rank in list(self._ranks)):
             self.call(CALL_SECONDS, "stop")
 
-    def watch(self, now: float) -> None:
-        """Have the ranks called in a thread where other ones than before have stalled; ``now`` is monotonic."""
+    def watch(self) -> None:
+        """Have the ranks called in a thread where other ones than before have stalled."""
+        now = self._monotonic()
         stalled = frozenset(rank.rank for rank in self._ranks if rank.state == "stalled")
         if not stalled:
             self._stalled = stalled
@@ -94,14 +105,15 @@ class RollCalls:
         if place is not None:
             pid, step, at = place.pid, place.step, place.at_ns
             if at:
-                silent = time.monotonic() - at / 1e9
+                silent = self._monotonic() - at / 1e9
         if silent is None and rank.started_ns:
             silent = max(0.0, time.time() - rank.started_ns / 1e9)
         told["stage"] = self._stage(rank, step, silent, place is not None, place and place.usual)
         told["step"] = step
         told["silent_s"] = None if silent is None else round(silent, 2)
         told["gpu"] = self._gpu(rank.rank, silent)
-        return Seat(pid if rank.state not in ENDED else rank.pid, told)
+        log = os.path.join(self._logs, f"rank-{rank.rank}.err")
+        return Seat(pid if rank.state not in ENDED else rank.pid, told, log)
 
     @staticmethod
     def _stage(

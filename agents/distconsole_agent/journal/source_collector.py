@@ -83,7 +83,9 @@ class SourceCollector:
         )
         rings = spec.get("rings") or os.path.join(folder, "rings")
         self._recorders = Recorders(rings, self.ranks, wall_ns)
-        self.roll = RollCalls(rings, os.path.join(folder, "logs"), self.ranks, self._recorders)
+        self.roll = RollCalls(
+            rings, os.path.join(folder, "logs"), self.ranks, self._recorders, monotonic
+        )
         self._shim = ShimLines(os.path.join(folder, "shim.jsonl"))
         self._logs = LogSources(
             os.path.join(folder, "logs"), nodes[index]["host"], self.ranks.number_of
@@ -268,7 +270,7 @@ class SourceCollector:
         monotonic_ns = int(self._monotonic() * 1e9)
         for rank, seconds, median in self._recorders.silent(monotonic_ns):
             self._entries += self.ranks.paused(rank, seconds, median, now_ns / 1e9)
-        self.roll.watch(self._monotonic())
+        self.roll.watch()
         if not self.ranks.engine_ranks:
             self._take_vanished(now_ns / 1e9)
 

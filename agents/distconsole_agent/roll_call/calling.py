@@ -6,12 +6,16 @@ import contextlib
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from distconsole_agent.contract.protocol import MAX_CALL_BYTES
-from distconsole_agent.roll_call import facts
-from distconsole_agent.system.procfs import Process, all_processes, read_process
+from distconsole_agent.roll_call import facts, recorder, ways
+from distconsole_agent.roll_call.facts import MAX_WORDS
+from distconsole_agent.roll_call.horovod import read_stalls
+from distconsole_agent.roll_call.stacks import Thread
+from distconsole_agent.supervisor.proctree import read_environ
+from distconsole_agent.system.procfs import Process, all_processes, descendants_of, read_process
 
 LOOK_SECONDS = 0.25
 """Between the two looks at what a process uses."""
@@ -19,14 +23,31 @@ LOOK_SECONDS = 0.25
 LATE_SECONDS = 0.5
 """So much later than its deadline a rank is given up: the kernel itself does not answer about it."""
 
+SERVER_SECONDS, RECORDER_SECONDS = 0.4, 0.5
+"""Who holds Python's lock is asked by a signal after this; the recorder answers without the lock."""
+
+RECORDERS = (
+    "fr_trace_json",
+    "dump_nccl_trace_json",
+    "dump_nccl_trace_pickle?includestacktraces=false",
+)
+"""The handlers that dump the flight recorder, newest first."""
+
+LOADER = "torch/utils/data/dataloader.py"
+MAX_WORKERS, WORKER_SECONDS, WORKER_FRAMES = 16, 0.1, 16
+
+MAX_BELOW = 32
+"""Processes below a rank's first one that are looked at for the one that trains."""
+
 Call = dict[str, Any]
 
 
 class Seat(NamedTuple):
-    """What is known of a rank before anybody asks it; ``told`` are fields of its CALL."""
+    """What is known of a rank before anybody asks it; ``told`` are fields of its CALL, ``log`` what it prints."""
 
     pid: int | None
     told: Call
+    log: str
 
 
 def call_ranks(seats: Sequence[Seat], rings: str, seconds: float) -> list[Call]:
@@ -73,13 +94,16 @@ class _Asker(threading.Thread):
         self, seat: Seat, rings: str, processes: dict[int, Process], seconds: float
     ) -> None:
         super().__init__(daemon=True, name="roll call")
-        self._pid = seat.pid
+        self._seat = seat
         self._rings = rings
         self._processes = processes
         self._until = time.monotonic() + seconds
-        self.call: Call = {**seat.told, "pid": seat.pid, "t": round(time.time(), 3)}
-        self.call.setdefault("alive", False)
-        self.call.setdefault("note", "")
+        self.call: Call = {
+            **seat.told,
+            "pid": seat.pid,
+            "t": round(time.time(), 3),
+            "alive": False,
+        }
 
     def begin(self) -> None:
         try:
@@ -88,17 +112,22 @@ class _Asker(threading.Thread):
             self.run()
 
     def run(self) -> None:
-        pid = self._pid
-        process = None if pid is None else read_process(pid)
-        if pid is None or process is None or process.state in "ZX":
+        process = None if self._seat.pid is None else read_process(self._seat.pid)
+        if process is None or process.state in "ZX":
             return
-        self.call["alive"] = True
-        self.call["note"] = f"the kernel does not answer about process {pid}"
+        pid = self._who_answers(process.pid)
+        told = f"the kernel did not answer in time about process {pid}"
+        self.call.update(pid=pid, alive=True, way="proc", threads=[], refused=[], note=told)
         before = facts.look(pid)
-        self.call.update(facts.describe_main_thread(pid))
         children = facts.children_of(pid, self._processes)
         used = {child["pid"]: facts.cpu_of(child["pid"]) for child in children}
-        self.call.update(way="proc", threads=[], refused=[], collectives=[], note="")
+        status = facts.read_status(pid)
+        self.call.update(facts.describe_main_thread(pid, status))
+        self.call["note"] = ""
+        self._ask(pid, status)
+        self._ask_workers(children)
+        stalls = read_stalls(self._seat.log, self.call.get("silent_s") or 0.0)
+        self.call["horovod"] = stalls
         if before is not None:
             pause = min(before.at + LOOK_SECONDS, self._until) - time.monotonic()
             time.sleep(max(0.0, pause))
@@ -106,6 +135,72 @@ class _Asker(threading.Thread):
         for child in children:
             child["cpu_s"] = round(max(0.0, facts.cpu_of(child["pid"]) - used[child["pid"]]), 2)
         self.call["children"] = children
+
+    def _who_answers(self, pid: int) -> int:
+        """Return ``pid``, or the first process below it that answers where it does not: it is a wrapper."""
+        below = sorted(descendants_of(pid, self._processes) - {pid})[:MAX_BELOW]
+        for each in (pid, *below):
+            if ways.stacks_descriptor(each) is not None or ways.find_server(self._rings, each):
+                return each
+        return pid
+
+    def _ask(self, pid: int, status: dict[str, str]) -> None:
+        """Put stacks and collectives into the call, by the best way that is possible."""
+        state, server = self.call["state"], ways.find_server(self._rings, pid)
+        if server is not None and state not in ("T", "t"):
+            self._read_recorder(pid, server)
+        python = facts.interpreter_of(pid)
+        soon = min(self._left(), SERVER_SECONDS)
+        asks: tuple[tuple[str, Callable[[], list[Thread]]], ...] = (
+            ("server", lambda: ways.stacks_by_server(server, state, soon)),
+            ("signal", lambda: ways.stacks_by_signal(pid, status, state, self._left())),
+            ("py-spy", lambda: ways.stacks_by_py_spy(pid, python, state, self._left())),
+        )
+        for way, ask in asks:
+            if self._try(way, ask):
+                return
+
+    def _try(self, way: str, ask: Callable[[], list[Thread]]) -> bool:
+        try:
+            self.call["threads"] = ask()
+        except ways.RefusedError as refused:
+            self.call["refused"].append({"way": way, "why": str(refused)[:MAX_WORDS]})
+            return False
+        self.call["way"] = way
+        return True
+
+    def _read_recorder(self, pid: int, server: str) -> None:
+        self.call["collectives"] = []
+        why = ways.RefusedError("torch's worker server has no flight recorder")
+        for handler in RECORDERS:
+            try:
+                body = ways.ask_server(server, handler, min(self._left(), RECORDER_SECONDS))
+                dump = recorder.read_dump(body)
+            except (ways.RefusedError, ValueError) as error:
+                why = ways.RefusedError(str(error))
+                continue
+            self.call["collectives"] = recorder.last_collectives(dump, time.time())
+            if recorder.is_off(dump):
+                self.call["note"] = recorder_is_off(read_environ(pid))
+            return
+        self.call["note"] = str(why)[:MAX_WORDS]
+
+    def _ask_workers(self, children: list[Call]) -> None:
+        """Ask the workers of a DataLoader that the main thread waits for where they are."""
+        threads = self.call["threads"]
+        if not threads or not any(LOADER in frame["file"] for frame in threads[0]["frames"]):
+            return
+        for child in children[:MAX_WORKERS]:
+            with contextlib.suppress(ways.RefusedError):
+                status, seconds = (
+                    facts.read_status(child["pid"]),
+                    min(self._left(), WORKER_SECONDS),
+                )
+                found = ways.stacks_by_signal(child["pid"], status, child["state"], seconds)
+                child["frames"] = found[0]["frames"][:WORKER_FRAMES]
+
+    def _left(self) -> float:
+        return max(0.05, self._until - time.monotonic())
 
     def _compare(self, pid: int, before: facts.Look) -> None:
         now = facts.look(pid)
@@ -118,3 +213,12 @@ class _Asker(threading.Thread):
             over_s=round(over, 3),
             major_faults_s=round((now.major_faults - before.major_faults) / over, 1),
         )
+
+
+def recorder_is_off(environment: dict[bytes, bytes]) -> str:
+    """Return how to switch torch's flight recorder on, as the environment of a rank has it off."""
+    for name in (b"TORCH_FR_BUFFER_SIZE", b"TORCH_NCCL_TRACE_BUFFER_SIZE"):
+        if name in environment:
+            value = environment[name][:20].decode("ascii", "replace")
+            return f"torch's flight recorder is off ({name.decode()}={value})"
+    return "torch's flight recorder is off; --env TORCH_NCCL_TRACE_BUFFER_SIZE=2000 turns it on before torch 2.9"

@@ -18,7 +18,17 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _HEAD = 4096
 _TERMINALS = ("/dev/pts/", "/dev/tty", "/dev/console")
 _CHILD_WAITS = frozenset(("do_wait", "kernel_wait4", "wait_consider_task"))
-_LOCK_WAITS = ("futex_",)
+_BY_WCHAN = (
+    ("futex_", "lock"),
+    ("pipe_read", "pipe"),
+    ("anon_pipe_read", "pipe"),
+    ("fifo_open", "pipe"),
+    ("unix_stream_", "socket"),
+    ("sk_wait_data", "socket"),
+    ("inet_csk_accept", "socket"),
+    ("n_tty_read", "terminal"),
+)
+"""What a thread waits for by where it sleeps in the kernel, without the permission to see its system call."""
 _FILE_LOCKS = ("posix_lock", "locks_lock", "flock_lock", "fcntl_setlk", "nlmclnt_")
 
 Facts = dict[str, Any]
@@ -47,9 +57,13 @@ def cpu_of(pid: int) -> float:
     return _cpu(fields) if len(fields) >= 13 else 0.0
 
 
-def describe_main_thread(pid: int) -> Facts:
+def interpreter_of(pid: int) -> str:
+    """Return what ``pid`` was started as; empty where that is not known."""
+    return read_head(f"/proc/{pid}/cmdline", _HEAD).split(b"\0")[0].decode("utf-8", "replace")
+
+
+def describe_main_thread(pid: int, status: dict[str, str]) -> Facts:
     """Return state, wchan, system call, kernel stack, debugger, memory, and what the main thread waits for."""
-    status = read_status(pid)
     stat = _fields(f"/proc/{pid}/task/{pid}/stat")
     found: Facts = {
         "state": stat[0].decode("ascii", "replace") if stat else "",
@@ -92,9 +106,10 @@ def waits_for(pid: int, found: Facts) -> Facts | None:
         return {"kind": "lock", "what": _file_lock(pid, fd)}
     if name in ON_A_DESCRIPTOR:
         return _wait_on(pid, fd)
-    if name == "futex" or wchan.startswith(_LOCK_WAITS):
-        return {"kind": "lock", "what": ""}
-    return None
+    kind = next((kind for begin, kind in _BY_WCHAN if wchan.startswith(begin)), None)
+    if name == "futex":
+        kind = "lock"
+    return None if kind is None else {"kind": kind, "what": ""}
 
 
 def children_of(pid: int, processes: dict[int, Process]) -> list[Facts]:

@@ -13,6 +13,7 @@ from distconsole_training.guard import drop_this_frame, guarded
 from distconsole_training.identity import from_horovod, from_request
 from distconsole_training.process import note, process
 from distconsole_training.records import ENV_VERIFY
+from distconsole_training.torch_hook import worker_server
 from distconsole_training.torch_hook.step_records import refine_identity
 from distconsole_training.torch_hook.torch_steps import TorchSteps
 from distconsole_training.torch_hook.wrapped_calls import (
@@ -236,6 +237,7 @@ def _listen_to_spawned(torch: Any, watch: TorchSteps) -> None:
 def _ask_for_process_group(arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
     process.recorder()
     process.phase("rendezvous", from_request(arguments, keywords, os.environ))
+    worker_server.start(sys.modules["torch"])
 
 
 def _join_process_group(_arguments: Any, _result: Any) -> None:

@@ -1,0 +1,73 @@
+"""Stacks of Python as faulthandler and py-spy write them, as threads of a CALL: functions, files and lines."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+MAX_THREADS, MAX_FRAMES, MAX_WORDS = 32, 64, 512
+
+_THREAD = re.compile(
+    r"(?:Current thread|Thread) 0x[0-9a-f]+(?: \[(.*)\])? \(most recent call first\):"
+)
+_FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
+
+Thread = dict[str, Any]
+
+
+def parse_faulthandler(text: str) -> list[Thread]:
+    """Return the threads of a dump, the main one first; those that run no Python are left out.
+
+    faulthandler lists the newest thread first, and so the main one, which is the oldest, last.
+    """
+    threads: list[Thread] = []
+    for line in text.splitlines():
+        begins = _THREAD.match(line)
+        frame = _FRAME.match(line)
+        if begins is not None:
+            threads.append(_thread(begins.group(1) or "", 0))
+        elif frame is not None and threads:
+            path, number, function = frame.groups()
+            threads[-1]["frames"].append(
+                _frame(function, path, int(number) if number.isdigit() else 0)
+            )
+    if threads:
+        threads[-1]["main"] = True
+    return _bounded(threads)
+
+
+def parse_py_spy(text: str, pid: int) -> list[Thread]:
+    """Return the threads of ``py-spy dump --json`` for ``pid``, the main one first.
+
+    Raises ValueError when ``text`` is no such dump.
+    """
+    told = json.loads(text)
+    if not isinstance(told, list) or not all(isinstance(each, dict) for each in told):
+        raise ValueError("no dump of py-spy")
+    threads = []
+    for each in told:
+        tid = each.get("os_thread_id")
+        thread = _thread(str(each.get("thread_name") or ""), tid if isinstance(tid, int) else 0)
+        thread["main"] = tid == pid
+        for frame in each.get("frames") or []:
+            if isinstance(frame, dict) and isinstance(frame.get("line"), int):
+                words = (str(frame.get("name")), str(frame.get("filename")), frame["line"])
+                thread["frames"].append(_frame(*words))
+        threads.append(thread)
+    return _bounded(threads)
+
+
+def _bounded(threads: list[Thread]) -> list[Thread]:
+    running = [thread for thread in threads if thread["frames"]]
+    for thread in running:
+        del thread["frames"][MAX_FRAMES:]
+    return sorted(running, key=lambda thread: not thread["main"])[:MAX_THREADS]
+
+
+def _thread(name: str, tid: int) -> Thread:
+    return {"name": name[:MAX_WORDS], "tid": tid, "main": False, "frames": []}
+
+
+def _frame(function: str, path: str, line: int) -> dict[str, Any]:
+    return {"function": function[:MAX_WORDS], "file": path[:MAX_WORDS], "line": line}

@@ -1,0 +1,226 @@
+"""The ways to ask a process where it is: torch's worker server, faulthandler by a signal, py-spy.
+
+Each gives its stacks, or raises ``RefusedError`` with what it lacks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+
+from distconsole_agent.roll_call.stacks import Thread, parse_faulthandler, parse_py_spy
+from distconsole_agent.supervisor.proctree import read_stat, send
+from distconsole_agent.system import unix
+from distconsole_agent.system.kernel_files import number_of
+
+SERVER_SUFFIX = ".server"
+"""A rank's socket is ``<pid>-<start>.server`` beside its ring (``distconsole_training.torch_hook.worker_server``)."""
+
+SIGNAL = 62
+"""SIGRTMAX-2: the hook has faulthandler write all stacks at it (``distconsole_training._sitecustomize``)."""
+
+STACKS_LINK = "/memfd:distconsole-stacks (deleted)"
+STACKS_FD = 223
+"""Into what it writes them: a file in memory, usually under this descriptor."""
+
+MAX_ANSWER_BYTES = 16 << 20
+MAX_STACK_BYTES = 1 << 20
+LATE = "no answer in time"
+POLL_SECONDS = 0.002
+SETTLE_SECONDS, SETTLE_UNSURE_SECONDS = 0.006, 0.05
+"""A dump that has not grown for so long is whole; the longer one where it does not look so."""
+
+MAX_DESCRIPTORS = 65536
+
+YAMA = "/proc/sys/kernel/yama/ptrace_scope"
+_SCOPES = {
+    1: "only a process's own parent may look into it",
+    2: "only root may look into a process",
+    3: "nobody may look into a process",
+}
+
+
+MAX_UNANSWERED = 4096
+_unanswered: set[tuple[str, str]] = set()
+"""Sockets and handlers that have not answered once: each request keeps one of the server's eight threads."""
+
+
+class RefusedError(Exception):
+    """A way is not possible; its text says what it lacks."""
+
+
+def find_server(rings: str, pid: int) -> str | None:
+    """Return the socket of the worker server of ``pid``, the newest; None without one."""
+    try:
+        names = [name for name in os.listdir(rings) if name.startswith(f"{pid}-")]
+    except OSError:
+        return None
+    sockets = sorted(name for name in names if name.endswith(SERVER_SUFFIX))
+    return os.path.join(rings, sockets[-1]) if sockets else None
+
+
+def ask_server(path: str, handler: str, seconds: float) -> bytes:
+    """Return what a handler of torch's worker server at ``path`` answers, or raise RefusedError."""
+    if (path, handler) in _unanswered:
+        raise RefusedError(f"torch's worker server: {LATE} when it was asked before")
+    until = time.monotonic() + seconds
+    request = f"POST /handler/{handler} HTTP/1.1\r\nHost: rank\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    answer = b""
+    try:
+        with unix.connect(path, seconds) as sock:
+            if unix.peer_uid(sock) != os.getuid():
+                raise RefusedError(f"{path} is another user's")
+            sock.sendall(request.encode("ascii"))
+            while chunk := sock.recv(1 << 16):
+                answer += chunk
+                if len(answer) > MAX_ANSWER_BYTES:
+                    break
+                sock.settimeout(max(until - time.monotonic(), 1e-3))
+    except (TimeoutError, socket.timeout):
+        if len(_unanswered) < MAX_UNANSWERED:
+            _unanswered.add((path, handler))
+        raise RefusedError(f"torch's worker server: {LATE}") from None
+    except OSError as error:
+        raise RefusedError(f"torch's worker server: {error.strerror}") from None
+    head, _, body = answer.partition(b"\r\n\r\n")
+    if b" 200 " not in head.partition(b"\r\n")[0] + b" ":
+        raise RefusedError(f"torch's worker server has no {handler.partition('?')[0]}")
+    return body
+
+
+def stacks_by_server(path: str | None, state: str, seconds: float) -> list[Thread]:
+    """Return the stacks as torch's worker server gives them, which waits for Python's lock, or raise RefusedError."""
+    if path is None:
+        raise RefusedError(
+            "the process has no worker server of torch: it starts with a process group, from torch 2.4 on"
+        )
+    _check_runs(state)
+    try:
+        body = ask_server(path, "dump_traceback", seconds)
+    except RefusedError as refused:
+        if LATE in str(refused):
+            raise RefusedError("no answer in time: the process holds Python's lock") from None
+        raise
+    return _some(parse_faulthandler(body.decode("utf-8", "replace")))
+
+
+def stacks_by_signal(
+    pid: int, status: Mapping[str, str], state: str, seconds: float
+) -> list[Thread]:
+    """Return the stacks that faulthandler writes at ``SIGNAL``, or raise RefusedError without having sent it."""
+    _check_runs(state)
+    if state == "D":
+        raise RefusedError(
+            "the process is in an uninterruptible wait (state D): no signal reaches it"
+        )
+    number = stacks_descriptor(pid)
+    stat = read_stat(pid)
+    if number is None or stat is None or not _catches(status):
+        raise RefusedError(f"the process does not listen to signal {SIGNAL}")
+    try:
+        fd = os.open(f"/proc/{pid}/fd/{number}", os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise RefusedError(f"its stacks cannot be read: {error.strerror}") from None
+    try:
+        os.ftruncate(fd, 0)
+        send(pid, stat, SIGNAL)
+        text = _await_dump(fd, seconds)
+        os.ftruncate(fd, 0)
+    finally:
+        os.close(fd)
+    if not text:
+        raise RefusedError(f"no answer to signal {SIGNAL} within {seconds:.1f} s")
+    return _some(parse_faulthandler(text))
+
+
+def stacks_by_py_spy(pid: int, python: str, state: str, seconds: float) -> list[Thread]:
+    """Return the stacks as py-spy reads them from the memory of ``pid``, which goes on meanwhile, or raise RefusedError.
+
+    Args:
+        python: The interpreter of the process; a py-spy beside it counts, too.
+    """
+    program = shutil.which("py-spy") or shutil.which("py-spy", path=os.path.dirname(python) or "/")
+    if program is None:
+        raise RefusedError("py-spy is not on this node's PATH, nor beside the run's Python")
+    scope = number_of(YAMA) or 0
+    if scope in _SCOPES and not (os.geteuid() == 0 and scope < 3):
+        raise RefusedError(f"kernel.yama.ptrace_scope is {scope}: {_SCOPES[scope]}")
+    try:
+        done = subprocess.run(
+            [program, "dump", "--nonblocking", "--json", "--pid", str(pid)],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=max(seconds, 0.1),
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise RefusedError(
+            f"py-spy did not answer within {seconds:.1f} s (state {state})"
+        ) from None
+    except OSError as error:
+        raise RefusedError(f"{program}: {error.strerror}") from None
+    if done.returncode != 0:
+        words = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it failed"]
+        raise RefusedError(f"py-spy: {words[0][:200]}")
+    try:
+        return _some(parse_py_spy(done.stdout.decode("utf-8", "replace"), pid))
+    except (ValueError, RecursionError):
+        raise RefusedError("py-spy gave no stacks") from None
+
+
+def _some(threads: list[Thread]) -> list[Thread]:
+    if not threads:
+        raise RefusedError("no thread of it runs Python")
+    return threads
+
+
+def _check_runs(state: str) -> None:
+    """Raise RefusedError where a process can answer nothing: it does not run."""
+    if state == "T":
+        raise RefusedError("the process is stopped (state T)")
+    if state == "t":
+        raise RefusedError("a debugger holds the process (state t)")
+
+
+def _catches(status: Mapping[str, str]) -> bool:
+    """Return whether a handler is there for ``SIGNAL``, and the process would not end by it."""
+    try:
+        return bool(int(status.get("SigCgt", "0"), 16) >> SIGNAL - 1 & 1)
+    except ValueError:
+        return False
+
+
+def stacks_descriptor(pid: int) -> int | None:
+    """Return the descriptor into which ``pid`` writes its stacks; None where it has none."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        names = [str(STACKS_FD), *os.listdir(folder)]
+    except OSError:
+        return None
+    for name in names[:MAX_DESCRIPTORS]:
+        with contextlib.suppress(OSError):
+            if os.readlink(f"{folder}/{name}") == STACKS_LINK:
+                return int(name)
+    return None
+
+
+def _await_dump(fd: int, seconds: float) -> str:
+    """Return what was written to ``fd`` once it is whole; what there is after ``seconds``."""
+    until = time.monotonic() + seconds
+    seen, since = 0, time.monotonic()
+    while (now := time.monotonic()) < until:
+        size = os.fstat(fd).st_size
+        if size != seen:
+            seen, since = size, now
+        elif size and now - since > SETTLE_SECONDS:
+            text = os.pread(fd, MAX_STACK_BYTES, 0).decode("utf-8", "replace")
+            looks_whole = text.endswith((" in <module>\n", "  ...\n", "<no Python frame>\n"))
+            if looks_whole or now - since > SETTLE_UNSURE_SECONDS:
+                return text
+        time.sleep(POLL_SECONDS)
+    return os.pread(fd, MAX_STACK_BYTES, 0).decode("utf-8", "replace")

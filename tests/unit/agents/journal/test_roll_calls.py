@@ -1,0 +1,96 @@
+"""When the ranks of a run are called without being asked: once for each stall, and before a stop."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from distconsole_agent.contract.limits import CALL_AGAIN_SECONDS
+from distconsole_agent.journal.rank_states import RankStates
+from distconsole_agent.journal.recorders import Recorders
+from distconsole_agent.journal.roll_calls import RollCalls
+from fakes.shims import wait_until
+
+
+class Ranks:
+    """Two ranks, of which the first is this process and the second was never started."""
+
+    def __init__(self, folder: Path) -> None:
+        self.states = RankStates([0, 1, 2], engine_ranks=True)
+        for rank in (0, 1):
+            self.states.started(
+                {"rank": rank, "local_rank": rank, "pid": os.getpid(), "t_ns": time.time_ns()}
+            )
+            self.states.trains(rank, 1.0)
+        recorders = Recorders(str(folder), self.states, time.time_ns)
+        self.now = 0.0
+        self.roll = RollCalls(str(folder), str(folder), self.states, recorders, lambda: self.now)
+
+    def stall(self, rank: int) -> None:
+        self.states.paused(rank, 1e6, 1.0, 2.0)
+
+    def kept(self) -> list[tuple[int, str]]:
+        """Return rank and reason of what is to be kept, and forget it."""
+        self.now += 2
+        told = [(each["rank"], each["why"]) for each in self.roll.entries]
+        self.roll.entries.clear()
+        return told
+
+    def called(self) -> list[tuple[int, str]]:
+        self.roll.watch()
+        wait_until("the call", lambda: len(self.roll.entries) == 3)
+        return self.kept()
+
+
+STALLED = [(0, "stalled"), (1, "stalled"), (2, "stalled")]
+
+
+def test_a_stall_is_called_once_and_again_when_other_ranks_stall_but_not_often(
+    tmp_path: Path,
+) -> None:
+    ranks = Ranks(tmp_path)
+    ranks.roll.watch()
+    assert ranks.kept() == []
+    ranks.stall(0)
+    assert ranks.called() == STALLED
+    ranks.stall(1)
+    ranks.roll.watch()
+    assert ranks.kept() == []
+    ranks.now += CALL_AGAIN_SECONDS
+    assert ranks.called() == STALLED
+    ranks.now += CALL_AGAIN_SECONDS
+    ranks.roll.watch()
+    assert ranks.kept() == []
+
+
+def test_a_stop_is_preceded_by_a_call_only_where_a_rank_has_stalled(tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path)
+    ranks.roll.call_before_stop()
+    assert ranks.kept() == []
+    ranks.stall(1)
+    ranks.roll.call_before_stop()
+    assert ranks.kept() == [(0, "stop"), (1, "stop"), (2, "stop")]
+
+
+def test_who_asks_at_once_again_gets_the_same_call_and_the_journal_has_it_once(
+    tmp_path: Path,
+) -> None:
+    ranks = Ranks(tmp_path)
+    first: list[dict[str, Any]] = ranks.roll.call(1.0, "asked")
+    assert ranks.roll.call(1.0, "asked") is first
+    assert len(ranks.kept()) == 3
+    stages = [(each["alive"], each["stage"], each["pid"]) for each in first]
+    assert stages[2] == (False, "not_started", None)
+    assert stages[0][::2] == (True, os.getpid())
+
+
+def test_power_is_compared_with_what_it_was_while_steps_were_made(tmp_path: Path) -> None:
+    ranks = Ranks(tmp_path)
+    now = time.time()
+    for t, watts in ((now - 90, 300.0), (now - 80, 310.0), (now - 70, 320.0), (now + 9, 70.0)):
+        gpu = {"gpu": 3, "rank": 0, "util": 100.0, "power_w": watts}
+        ranks.roll.take_sample({"t": t, "gpus": [gpu]})
+    told = ranks.roll.call(1.0, "asked")[0]["gpu"]
+    assert told == {"index": 3, "util": 100.0, "power_w": 70.0, "power_usual_w": 310.0}

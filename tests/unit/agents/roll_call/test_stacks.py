@@ -1,0 +1,54 @@
+"""Stacks as faulthandler and py-spy have written them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from distconsole_agent.roll_call.stacks import MAX_FRAMES, parse_faulthandler, parse_py_spy
+
+OF_TWO_THREADS = """\
+Current thread 0x00007f487b7fe6c0 (most recent call first):
+  <no Python frame>
+
+Thread 0x00007f48a1111b80 [pin memory] (most recent call first):
+  File "/usr/lib/python3.14/queue.py", line 199 in get
+
+Thread 0x00007f48a403fb80 (most recent call first):
+  File "/home/u/data set/data.py", line 31 in load_image
+  File "/home/u/train.py", line ??? in <lambda>
+  ...
+"""
+
+
+def test_the_main_thread_is_the_last_of_faulthandlers_and_the_first_of_ours() -> None:
+    main, other = parse_faulthandler(OF_TWO_THREADS)
+    assert (main["main"], other["main"], other["name"]) == (True, False, "pin memory")
+    assert main["frames"] == [
+        {"function": "load_image", "file": "/home/u/data set/data.py", "line": 31},
+        {"function": "<lambda>", "file": "/home/u/train.py", "line": 0},
+    ]
+
+
+def test_a_deep_recursion_keeps_its_innermost_frames() -> None:
+    frames = "".join(f'  File "a.py", line {n} in f\n' for n in range(1, 101))
+    (main,) = parse_faulthandler(f"Thread 0x1 (most recent call first):\n{frames}")
+    assert [frame["line"] for frame in main["frames"]] == list(range(1, MAX_FRAMES + 1))
+
+
+def test_py_spys_main_thread_is_that_of_the_process() -> None:
+    def thread(tid: int, name: str) -> dict[str, object]:
+        frames = [{"name": "f", "filename": "/a.py", "line": 3, "locals": [{"secret": 1}]}]
+        return {"os_thread_id": tid, "thread_name": name, "frames": frames}
+
+    told = json.dumps([thread(8, "waiter"), thread(7, "MainThread")])
+    main, other = parse_py_spy(told, 7)
+    assert (main["tid"], main["main"], other["name"]) == (7, True, "waiter")
+    assert main["frames"] == [{"function": "f", "file": "/a.py", "line": 3}]
+
+
+@pytest.mark.parametrize("text", ["", "[1]", '{"a": 1}'])
+def test_what_is_no_dump_of_py_spy_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_py_spy(text, 7)
