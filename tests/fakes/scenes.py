@@ -313,7 +313,11 @@ def checked(hosts_count: int = 2, *, ok: bool = False) -> Iterator[Event]:
     checks = ("ssh.reach", "python.version", "os.hostname_bindable", "torch.version", "net.pairs")
     bad = "os.hostname_bindable"
     cells: dict[str, dict[str, str]] = {name: {} for name in names}
-    for check in checks:
+    total = len(checks) * len(names)
+    for done, check in enumerate(checks):
+        stage = CheckProgress(check=check, host="", outcome="running")
+        judged = done * len(names)
+        yield msgspec.structs.replace(stage, judged=judged, total=total, going=(check,))
         for name in names:
             wrong = not ok and check == bad and name == names[-1]
             outcome = "fail" if wrong else "skipped" if check == "torch.version" else "pass"
@@ -348,6 +352,7 @@ def checked(hosts_count: int = 2, *, ok: bool = False) -> Iterator[Event]:
             seconds=4.2,
             cells=cells,
             uncovered=("GPUs: no driver on these hosts",),
+            stage_seconds={"local facts": 2.1, "net.pairs": 1.6},
         )
     )
 
@@ -361,7 +366,14 @@ def paired(
     """
     names = [f"node{number + 1}" for number in range(count)]
     down = set(names[count - dead :])
-    yield CheckProgress(check="net.reach_tcp", host="", outcome="running")
+    yield CheckProgress(
+        check="net.reach_tcp",
+        host="",
+        outcome="running",
+        judged=40 * count,
+        total=62 * count,
+        going=("net.reach_tcp",),
+    )
     pairs = {}
     for source in names:
         row = [_pair(source, target, down) for target in names if target != source]
@@ -396,6 +408,7 @@ def paired(
             collectives=(),
             seconds=21.0,
             cells=cells,
+            stage_seconds={"net.reach_tcp": 4.2, "net.bw_pair": 16.3},
         )
     )
 

@@ -355,9 +355,28 @@ class Signalled(Streams):
         super().__init__(out, err)
         self.number = number
 
-    def status(self, line: str) -> None:
+    def status(
+        self, line: str, *, old_after: float | None = None, seconds: float | None = None
+    ) -> None:
         if "net.reach_tcp" in line:
             signal.raise_signal(self.number)
+
+
+def test_a_check_tells_how_far_it_is_and_what_its_time_went_into(
+    tmp_path_factory: pytest.TempPathFactory, home: Path
+) -> None:
+    with (
+        EmbeddedCluster(1, folder=tmp_path_factory.mktemp("e")) as nodes,
+        Session(Config(), nodes.cluster) as session,
+    ):
+        *events, ended = run_check(Check(level=Level.QUICK, only=("os", "net")), session)
+    told = [each for each in events if isinstance(each, CheckProgress) and each.total]
+    assert isinstance(ended, CheckEnded)
+    assert told[0].judged == 0
+    assert 0 < told[-1].judged < told[-1].total <= len(ended.report.cells["node1"])
+    assert told[-1].seconds > 0
+    assert ended.report.stage_seconds.keys() == {each.check for each in told}
+    assert 0 < sum(ended.report.stage_seconds.values()) <= ended.report.seconds
 
 
 def test_the_seconds_of_a_check_are_those_since_it_was_asked_for(

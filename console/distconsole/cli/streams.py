@@ -12,7 +12,7 @@ from enum import Enum
 from itertools import groupby
 from operator import itemgetter
 from queue import Empty, SimpleQueue
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from distconsole.errors import OutputError
 from distconsole.model.time_text import span_text
@@ -40,6 +40,27 @@ class _To(Enum):
     STATUS = "status"
 
 
+class _Said(NamedTuple):
+    """What the status line was to say last: when, and how its age becomes words."""
+
+    line: str = ""
+    at: float = 0.0
+    old_after: float | None = None
+    seconds: float | None = None
+
+    @property
+    def ages(self) -> bool:
+        return bool(self.line) and (self.old_after is not None or self.seconds is not None)
+
+    def text(self, now: float) -> str:
+        """Return the line as it reads at ``now``; empty where it reads as it did."""
+        age = now - self.at
+        if self.seconds is not None:
+            return f"{self.line}, {span_text(self.seconds + age)}"
+        is_old = self.old_after is not None and age > self.old_after
+        return f"{span_text(age)} ago: {self.line}" if is_old else ""
+
+
 class Streams:
     """The two streams of one invocation and the living status line on a terminal.
 
@@ -60,9 +81,7 @@ class Streams:
         self._failure: OutputError | None = None
         self._gone: set[_To] = set()
         self._status = ""
-        self._said = ""
-        """The whole of what the status line was to say last."""
-        self._old_after: float | None = None
+        self._said = _Said()
         self._status_at = float("-inf")
 
     @classmethod
@@ -92,16 +111,22 @@ class Streams:
         """Write ``question`` to stderr; the answer is typed behind it."""
         self._put(_To.ASK, question)
 
-    def status(self, line: str, *, old_after: float | None = None) -> None:
+    def status(
+        self, line: str, *, old_after: float | None = None, seconds: float | None = None
+    ) -> None:
         """Show ``line`` as the living last line of a terminal; elsewhere it is not shown.
 
-        An empty line takes it away. After ``old_after`` seconds in which nothing newer came it says how old it is.
+        An empty line takes it away. After ``old_after`` seconds in which nothing newer came it says how old it is;
+        with ``seconds`` it ends with how long something has gone on, and counts on.
         """
-        now = self.clock()
-        if not self.live or (line and now - self._status_at < STATUS_SECONDS):
+        if not self.live:
             return
-        self._status_at, self._old_after, self._said = now, old_after, line
-        self._put(_To.STATUS, line)
+        now = self.clock()
+        self._said = _Said(line, now, old_after, seconds)
+        if line and now - self._status_at < STATUS_SECONDS:
+            return  # where it ages, it is shown with its age
+        self._status_at = now
+        self._put(_To.STATUS, self._said.text(now) or line)
 
     def ring(self, sequence: str) -> None:
         """Write what rings the terminal behind stderr; where that is none there is nothing to ring."""
@@ -148,13 +173,13 @@ class Streams:
             self._write([each for each in waiting if each is not None])
 
     def _next(self) -> tuple[_To, str] | None:
-        while self._old_after is not None and self._status:
+        while self._said.ages and self._status:
             with suppress(Empty):
                 return self._lines.get(timeout=AGE_SECONDS)
-            age = self.clock() - self._status_at
-            if age > self._old_after:
+            text = self._said.text(self.clock())
+            if text:
                 with suppress(OSError):
-                    self._write_to(_To.STATUS, [f"{span_text(age)} ago: {self._said}"])
+                    self._write_to(_To.STATUS, [text])
         return self._lines.get()
 
     def _write(self, lines: list[tuple[_To, str]]) -> None:

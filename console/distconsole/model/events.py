@@ -32,6 +32,14 @@ class CheckProgress(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     """running, pass, warn, fail, skipped, could_not_run, timed_out."""
     why: str = ""
+    judged: int = 0
+    """Of a stage that begins or ends on all hosts: how many checks have been judged, each host's counted."""
+    total: int = 0
+    """Of how many; 0 where that is not told."""
+    seconds: float = 0.0
+    """How long the check has gone on."""
+    going: tuple[str, ...] = ()
+    """The stages that go on now."""
 
 
 class PairProgress(msgspec.Struct, frozen=True, kw_only=True):

@@ -190,6 +190,8 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     """host -> check -> why it was skipped, could not run, timed out, or failed."""
     uncovered: tuple[str, ...] = ()
     """What a green result does not say."""
+    stage_seconds: dict[str, float] = msgspec.field(default_factory=dict)
+    """How long each stage took; most have the id of the check that they are for, and jobs may coincide."""
     changes: tuple[ChangeReport, ...] = ()
     """Of a check that failed: what has changed since the hosts last passed."""
     target: TargetReport | None = None

@@ -29,6 +29,9 @@ MAX_HOSTS_TOLD = 4
 MAX_ROWS = 12
 MAX_CHANGES_TOLD = 4
 MAX_HOSTS_NAMED = 6
+MAX_STAGES = 6
+LEAST_SECONDS = 0.1
+"""A stage that took less is not told of."""
 HANGING = 7
 OUTCOME_WORDS = {
     CheckOutcome.HEALTHY: ("healthy", "green"),
@@ -49,8 +52,21 @@ HOW_TO_SEE_MORE = (
 
 def show_progress(output: Output, progress: CheckProgress) -> None:
     """Show what is being looked at, on the status line of a terminal."""
-    if progress.outcome == "running":
-        output.status(f"checking {progress.check} on {progress.host or 'all hosts'}")
+    if progress.going:
+        line = f"checking {', '.join(progress.going)}: {progress_text(progress)}"
+        output.status(line, seconds=progress.seconds)
+
+
+def progress_text(progress: CheckProgress) -> str:
+    """Return how many checks have been judged, on all hosts together."""
+    return f"{progress.judged:,} of {count_text(progress.total, 'check')}"
+
+
+def stages_text(report: CheckReport, most: int = MAX_STAGES) -> str:
+    """Return what the check's time went into, at most so many and the longest first; empty where nothing took long."""
+    longest = sorted(report.stage_seconds.items(), key=lambda each: -each[1])
+    told = [f"{name} {seconds:.1f} s" for name, seconds in longest if seconds >= LEAST_SECONDS]
+    return ", ".join(told[:most])
 
 
 def show_rounds(output: Output, progress: PairProgress) -> None:
@@ -80,7 +96,7 @@ def show_report(output: Output, report: CheckReport, *, details: bool = False) -
                 output.data(line)
     if report.collectives:
         _show_collectives(output, report)
-    _show_summary(output, report)
+    _show_summary(output, report, details=details)
 
 
 def target_text(target: TargetReport) -> list[str]:
@@ -220,7 +236,7 @@ def _show_collectives(output: Output, report: CheckReport) -> None:
     show_table(output, header, rows, right=(2, 3, 4, 5, 7))
 
 
-def _show_summary(output: Output, report: CheckReport) -> None:
+def _show_summary(output: Output, report: CheckReport, *, details: bool) -> None:
     paint = output.paint_out
     lost = {host for found in report.findings if found.check == LOST for host in found.hosts}
     reachable = sum(host.reachable and name not in lost for name, host in report.hosts.items())
@@ -229,6 +245,9 @@ def _show_summary(output: Output, report: CheckReport) -> None:
     parts += [made_text(report), f"{report.seconds:.1f} s"]
     output.data("")
     tell(output, f"{paint(*OUTCOME_WORDS[report.outcome], 'bold')}: {', '.join(parts)}", 2)
+    stages = stages_text(report) if details else ""
+    if stages:
+        tell(output, f"time: {stages}", 2)
     if report.uncovered:
         tell(output, f"not covered: {'; '.join(report.uncovered)}", 2)
     if report.profile is not None:

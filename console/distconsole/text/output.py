@@ -73,8 +73,15 @@ class Output(Protocol):
     def say(self, line: str) -> None:
         """A line of narration (stderr)."""
 
-    def status(self, line: str, *, old_after: float | None = None) -> None:
-        """What the status line says from now on; it says how old it is once it was not renewed for ``old_after`` seconds."""
+    def status(
+        self, line: str, *, old_after: float | None = None, seconds: float | None = None
+    ) -> None:
+        """What the status line says from now on.
+
+        Args:
+            old_after: It says how old it is once it was not renewed for so many seconds.
+            seconds: How long what it tells of has gone on; behind ``line`` the count goes on.
+        """
 
     def close(self) -> None:
         """Take the status line away."""

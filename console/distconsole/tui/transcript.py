@@ -52,7 +52,9 @@ class Voice:
             words += f"\n{self.paint_err('hint:', 'cyan')} {hint}"
         self.say(words)
 
-    def status(self, line: str, *, old_after: float | None = None) -> None:
+    def status(
+        self, line: str, *, old_after: float | None = None, seconds: float | None = None
+    ) -> None:
         self.now = line
 
     def close(self) -> None:

@@ -151,6 +151,22 @@ def test_who_interrupts_is_answered() -> None:
     assert program.returncode == 130
 
 
+def test_a_status_counts_on_while_nothing_is_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distconsole.cli.streams.AGE_SECONDS", 0.01)
+    monkeypatch.setenv("TERM", "xterm")
+    times = iter([100.0, 100.1])
+    ours, theirs = os.openpty()
+    with os.fdopen(ours, "rb", buffering=0) as seen, os.fdopen(theirs, "w") as terminal:
+        streams = Streams(terminal, terminal, clock=lambda: next(times, 108.1))
+        streams.status("checking local facts", seconds=2.0)
+        streams.status("checking coll.init", seconds=2.1)  # too soon to be drawn
+        told = b""
+        while b"checking coll.init, 10 s" not in told:
+            told += seen.read(4096)
+        streams.close()
+    assert b"checking local facts, 2 s" in told
+
+
 def test_a_status_that_nothing_renews_says_how_old_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("distconsole.cli.streams.AGE_SECONDS", 0.01)
     monkeypatch.setenv("TERM", "xterm")

@@ -271,6 +271,7 @@ def report(*, ok: bool, reachable: bool = True) -> CheckReport:
         seconds=1.25,
         cells={"node1": {"os.hostname_bindable": "pass" if ok else "fail"}},
         uncovered=("GPUs: there are none",),
+        stage_seconds={"local facts": 0.25, "os.peer_names": 0.01, "coll.init": 0.9},
     )
 
 
@@ -285,7 +286,7 @@ def test_a_report_in_words_has_the_culprit_the_evidence_the_cure_and_what_it_doe
         "       hint: edit /etc/hosts",
     ]
     assert "not healthy: 1 of 1 host reachable, 0 of 1 check passed, 1 failed, 1.2 s" in out
-    assert "not covered: GPUs: there are none" in out
+    assert "time: coll.init 0.9 s, local facts 0.2 s\nnot covered: GPUs: there are none" in out
 
 
 def test_a_report_of_a_launch_begins_with_what_would_be_launched() -> None:

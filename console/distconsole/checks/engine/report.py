@@ -59,6 +59,7 @@ def make_report(
     *,
     by: KeyboardInterrupt | None = None,
     sweeping: bool = False,
+    stage_seconds: Mapping[str, float] | None = None,
 ) -> CheckReport:
     """Put everything that is known into the object that ``check --json`` prints.
 
@@ -66,6 +67,7 @@ def make_report(
         rules: The checks that were asked for.
         by: What ended the check before its end.
         sweeping: Whether collectives for which there is no time are named and not missed.
+        stage_seconds: How long each stage took.
     """
     request, view = context.request, context.view()
     cells = {str(host): verdicts.cells.get(host, {}) for host in context.hosts}
@@ -96,6 +98,7 @@ def make_report(
         verified=verified_of(view),
         left_out=left_out,
         seconds=round(seconds, 3),
+        stage_seconds={name: round(each, 3) for name, each in (stage_seconds or {}).items()},
         cells=outcomes,
         why=why,
         uncovered=tuple(_list_gaps(context, verdicts, rules)),

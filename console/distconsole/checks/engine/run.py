@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import queue
-import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
+from distconsole.checks.engine.at_once import run_at_once
 from distconsole.checks.engine.baseline import Baselines, add_changes
 from distconsole.checks.engine.catalogue import (
     CATALOGUE,
@@ -48,8 +47,6 @@ from distconsole.model.requests import Check, Level
 from distconsole.session import Session
 
 NO_SCRIPT = "no script was given"
-GIVEN_UP_SECONDS = 15.0
-"""What jobs that nobody waits for have to clear away what they began."""
 
 
 class Stage(NamedTuple):
@@ -139,8 +136,9 @@ class _Checking:
     plan: PlanLaunch | None = None
     verdicts: Verdicts = field(default_factory=Verdicts)
     judged: set[str] = field(default_factory=set)
-    going: dict[str, tuple[type[Facts], ...]] = field(default_factory=dict)
-    """The stages that have begun and not ended, and what they find out."""
+    going: dict[str, tuple[float, tuple[type[Facts], ...]]] = field(default_factory=dict)
+    """The stages that have begun and not ended: when, by the context's clock, and what they find out."""
+    stage_seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def ways(self) -> list[Rule]:
@@ -175,6 +173,8 @@ class _Checking:
     def conclude(self, by: KeyboardInterrupt | None) -> Generator[Event, None, CheckReport]:
         """Return the report, and write the files; ``by`` is what ended the check early."""
         context, level = self.context, self.context.request.level
+        for name in list(self.going):
+            self._end(name)  # it was given up
         for rule in self.chosen:
             if not at_level(rule, level):
                 yield from self.skip(rule, f"from --level {rule.level.value} on")
@@ -185,6 +185,7 @@ class _Checking:
             context.clock() - self.waited_since,
             by=by,
             sweeping=self.sweep is not None,
+            stage_seconds=self.stage_seconds,
         )
         for finding in report.findings[len(self.verdicts.findings) :]:
             yield FindingMade(finding=finding)
@@ -195,7 +196,7 @@ class _Checking:
         """Judge what is known, as nobody waits for the rest."""
         context = self.context
         context.given_up.set()
-        for kind in [kind for kinds in self.going.values() for kind in kinds]:
+        for kind in [kind for _, kinds in self.going.values() for kind in kinds]:
             # Ranks that were ended because nobody waits for them are no fault of their hosts.
             leave_out(context, kind, context.hosts, CANCELLED)
         context.mark_missing((*context.needed, LifeFacts), Outcome.COULD_NOT_RUN, CANCELLED)
@@ -212,17 +213,18 @@ class _Checking:
             for place, finding in (tried or {}).items():
                 found[place] = finding
                 yield FindingMade(finding=finding)
-            outcome = "running" if tried is None else "pass"
-            yield CheckProgress(check=f"proof of {check}", host="", outcome=outcome)
+            stage = f"proof of {check}"
+            yield self._begin(stage) if tried is None else self._end(stage)
 
     def _plan_launch(self) -> Iterator[Event]:
         """Plan the launch on the hosts that were reached; without one leave out what is about it."""
         if self.plan is None:
             yield from self._leave_out_script(NO_SCRIPT)
         elif self.context.links:
-            yield CheckProgress(check="script.launch", host="", outcome="running")
+            yield self._begin("script.launch")
             launch = self.plan(self.context.session, self.context.reached())
             self.context.launch = launch
+            yield self._end("script.launch")
             yield from self._leave_out(lambda rule: launch.irrelevant(rule.id, rule.group))
 
     def _leave_out(self, why_not: Callable[[Rule], str]) -> Iterator[Event]:
@@ -296,14 +298,13 @@ class _Checking:
 
     def _run_at_once(self, jobs: Sequence[_Job]) -> Iterator[Event]:
         for job in jobs:
-            yield CheckProgress(check=job.stage, host="", outcome="running")
-            self.going[job.stage] = (job.kind,)
+            yield self._begin(job.stage, (job.kind,))
         works = [(job.stage, job.begin(1)) for job in jobs]
         for name, host in run_at_once(works, self.context.given_up.set):
-            outcome = "running" if host else "pass"
             if not host:
-                del self.going[name]
-            yield CheckProgress(check=name, host=host, outcome=outcome)
+                yield self._end(name)
+                continue
+            yield CheckProgress(check=name, host=host, outcome="running")
 
     def skip(self, rule: Rule, why: str) -> Iterator[Event]:
         """Account for a check that does not run."""
@@ -317,8 +318,7 @@ class _Checking:
         kinds: tuple[type[Facts], ...],
         work: Iterator[HostEvidence] | Iterator[str] | Iterator[reachability.Told],
     ) -> Iterator[Event]:
-        self.going[name] = kinds
-        yield CheckProgress(check=name, host="", outcome="running")
+        yield self._begin(name, kinds)
         # Where the stage is a check, too, only its rule knows how it came out.
         outcome = "running" if any(rule.id == name for rule in self.rules) else "pass"
         for done in work:
@@ -327,8 +327,29 @@ class _Checking:
                 continue
             host = done if isinstance(done, str) else done.name
             yield CheckProgress(check=name, host=host, outcome=outcome)
-        del self.going[name]
-        yield CheckProgress(check=name, host="", outcome="pass")
+        yield self._end(name)
+
+    def _begin(self, stage: str, kinds: tuple[type[Facts], ...] = ()) -> CheckProgress:
+        self.going[stage] = (self.context.clock(), kinds)
+        return self._tell(stage, "running")
+
+    def _end(self, stage: str) -> CheckProgress:
+        seconds = self.context.clock() - self.going.pop(stage)[0]
+        self.stage_seconds[stage] = self.stage_seconds.get(stage, 0.0) + seconds
+        return self._tell(stage, "pass")
+
+    def _tell(self, stage: str, outcome: str) -> CheckProgress:
+        """Return what became of a stage, with how far the check is."""
+        hosts, level = len(self.context.hosts), self.context.request.level
+        return CheckProgress(
+            check=stage,
+            host="",
+            outcome=outcome,
+            judged=hosts * len(self.judged),
+            total=hosts * sum(at_level(rule, level) for rule in self.chosen),
+            seconds=self.context.clock() - self.waited_since,
+            going=tuple(self.going),
+        )
 
     def _judge(self, unknown: frozenset[type[Facts]], *, at_end: bool = False) -> Iterator[Event]:
         """Judge what was not yet and needs none of ``unknown``, nor, before the end, who is left."""
@@ -346,42 +367,3 @@ class _Checking:
             for name, cells in self.verdicts.cells.items():
                 outcome, why = cells[rule.id].outcome.value, cells[rule.id].why
                 yield CheckProgress(check=rule.id, host=name, outcome=outcome, why=why)
-
-
-def run_at_once(
-    works: Sequence[tuple[str, Iterator[str]]], give_up: Callable[[], None]
-) -> Iterator[tuple[str, str]]:
-    """Go through ``works`` on a thread each; yield the name of one and what it yields, as it comes.
-
-    At the end of each it is its name and an empty text. What one raises is raised here. If the
-    consumer goes away before, ``give_up`` is called, and they may clear away what they began.
-    """
-    news: queue.SimpleQueue[tuple[str, str] | BaseException] = queue.SimpleQueue()
-
-    def go_through(name: str, work: Iterator[str]) -> None:
-        try:
-            for done in work:
-                news.put((name, done))
-        except BaseException as error:  # noqa: BLE001 - raised where the news are taken
-            news.put(error)
-        news.put((name, ""))
-
-    threads = [
-        threading.Thread(target=go_through, args=work, name=f"check {work[0]}", daemon=True)
-        for work in works
-    ]
-    for thread in threads:
-        thread.start()
-    left = len(works)
-    try:
-        while left:
-            told = news.get()
-            if isinstance(told, BaseException):
-                raise told
-            left -= not told[1]
-            yield told
-    finally:
-        if left:
-            give_up()
-            for thread in threads:
-                thread.join(GIVEN_UP_SECONDS)

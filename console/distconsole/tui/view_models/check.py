@@ -18,7 +18,8 @@ from distconsole.tui.view_models.pairs import Pair, Pairs, update_pair
 class CheckModel:
     """A check as far as it got.
 
-    ``cells`` are outcomes by check and host; ``rounds`` how far the stage of pairs that goes on is. ``again`` is the
+    ``cells`` are outcomes by check and host; ``stage`` is the beginning that was told last, with how far the check
+    then was; ``rounds`` how far the stage of pairs that goes on is. ``again`` is the
     check that is made again: everything else stands as it was before. ``strict`` says whether warnings fail.
     """
 
@@ -26,6 +27,7 @@ class CheckModel:
     cells: dict[str, dict[str, str]] = field(default_factory=dict)
     known: dict[Pair, PairReport] = field(default_factory=dict)
     hosts: tuple[str, ...] = ()
+    stage: CheckProgress | None = None
     rounds: tuple[str, int, int] = ("", 0, 0)
     report: CheckReport | None = None
     again: str = ""
@@ -48,6 +50,7 @@ class CheckModel:
         match event:
             case CheckProgress() if not self.again or event.check == self.again or not event.host:
                 self.cells.setdefault(event.check, {})[event.host] = event.outcome
+                self.stage = event if event.total else self.stage
             case PairProgress():
                 self.hosts = event.hosts
                 self._learn(event.pairs, event.stage)
@@ -138,6 +141,7 @@ def again_in(
         choices=after.choices or before.choices,
         cells=cells,
         why=why,
+        stage_seconds=before.stage_seconds | after.stage_seconds,
     )
     return with_outcome(merged, strict=strict)
 

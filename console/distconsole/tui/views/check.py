@@ -18,6 +18,7 @@ from distconsole.model import requests as ask
 from distconsole.model.findings import Finding
 from distconsole.model.reports import CheckReport
 from distconsole.runs.conditions.check_fields import CHECK_FIELDS, CheckRow, check_condition
+from distconsole.text.check import stages_text
 from distconsole.tui.later import RunLine
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.check import same_finding
@@ -95,6 +96,7 @@ class FindingPage(VerticalScroll, can_focus=True):
 WIDE_COLUMNS, WIDE_LINES = 140, 34
 """From so much room on, pairs and interfaces stand beside the findings."""
 TILES = 5
+SLOWEST_STAGES = 2
 LEAST_ROWS = 2
 """Findings and checks have so many rows, however little room there is."""
 
@@ -216,7 +218,9 @@ class CheckView(OrderedView[CheckRow]):
             request = task.request
             level = request.level.value if isinstance(request, ask.Check) else ""
             about = check_about(model.report, level)
-            verdict = check_verdict(model, done=task.done, cancelled=task.is_cancelled)
+            seconds = task.load_clock() - task.began
+            cancelled = task.is_cancelled
+            verdict = check_verdict(model, done=task.done, cancelled=cancelled, seconds=seconds)
             tiles = check_tiles(model)
             self._report, self._pairs = model.report, model.pairs
             choices, self._rounds = model.choices, model.rounds
@@ -229,7 +233,9 @@ class CheckView(OrderedView[CheckRow]):
         self.query_one("#findings", LineTable).show(findings)
         grid = group_rows(checks, self._unfolded) if whole else checks
         title = f"Checks {total} by group" if whole else f"Checks {len(checks)} of {total}"
-        self.query_one("#grid-panel", Panel).entitle(title)
+        report = self._report
+        slowest = stages_text(report, SLOWEST_STAGES) if report is not None else ""
+        self.query_one("#grid-panel", Panel).entitle(title, slowest)
         self.query_one("#grid", LineTable).show(grid)
         self.query_one(PairMatrix).show(self._pairs)
         self.tell_pair()

@@ -12,8 +12,16 @@ from distconsole.model.check_outcome import UNKNOWN
 from distconsole.model.findings import Finding, Severity
 from distconsole.model.names import count_text
 from distconsole.model.reports import CheckOutcome, CheckReport, ChoiceReport
+from distconsole.model.time_text import span_text
 from distconsole.text.check import OUTCOME_WORDS as WORDS
-from distconsole.text.check import changes_text, cure_lines, proof_text, target_text
+from distconsole.text.check import (
+    changes_text,
+    cure_lines,
+    progress_text,
+    proof_text,
+    stages_text,
+    target_text,
+)
 from distconsole.text.choices import RED, panel_lines
 from distconsole.text.tables import bar_text
 from distconsole.tui.prompt.completion_index import checks_by_id
@@ -33,14 +41,22 @@ OUTCOME_TONES = {
 }
 
 
-def check_verdict(model: CheckModel, *, done: bool, cancelled: bool) -> tuple[str, str, str]:
-    """Return tone, mark and sentence: how it came out, what was found, how many checks were made and how many were not."""
+def check_verdict(
+    model: CheckModel, *, done: bool, cancelled: bool, seconds: float = 0.0
+) -> tuple[str, str, str]:
+    """Return tone, mark and sentence: how it came out, what was found, how many checks were made and how many were not.
+
+    ``seconds`` is how long a check that goes on has done so.
+    """
     report, cells = model.report, _count_cells(model)
     made = sum(cells[each] for each in MADE)
     running = model.running() if not done else []
-    now = f": {', '.join(running[:3])}" if running else ""
+    far = [progress_text(model.stage)] if model.stage is not None else []
+    now = ", ".join([*far, span_text(seconds)]) + (
+        f": {', '.join(running[:3])}" if running else ""
+    )
     if report is None:
-        words = "the check ended without a report" if done else f"CHECKING  {made:,} made{now}"
+        words = "the check ended without a report" if done else f"CHECKING  {now}"
         if cancelled:
             words = "INCOMPLETE  cancelled" if done else "cancelling, once the hosts have answered"
         return ("warn", "■", words) if done or cancelled else ("note", "…", words)
@@ -78,7 +94,7 @@ def _again(model: CheckModel, now: str, *, done: bool, cancelled: bool) -> str:
     if cancelled and not model.repeated:
         return f"{check}: {'cancelled' if done else 'cancelling'}"
     if not done:
-        return f"{check} again{now}"
+        return f"{check} again: {now}"
     if not model.repeated:
         return f"{check}: could not be made again"
     if UNKNOWN.intersection(model.cells.get(check, {}).values()):
@@ -141,6 +157,8 @@ def pairs_count(pairs: Pairs) -> str:
 def row_words(row: GridRow, report: CheckReport | None, width: int) -> Text:
     text = Text()
     add_fact(text, "means", checks_by_id().get(row.check, ""), width)
+    seconds = report.stage_seconds.get(row.check) if report is not None else None
+    add_fact(text, "took", f"{seconds:.1f} s" if seconds is not None else "", width)
     text.append("\n" if text else "")
     if report is None:
         return text.append("it goes on", style="faint")
@@ -210,6 +228,7 @@ def report_words(report: CheckReport | None, width: int) -> Text:
     if report is not None:
         text.append("\n".join([*target_text(report.target), ""]) if report.target else "")
         add_fact(text, "not seen", "\n".join(report.uncovered), width)
+        add_fact(text, "time", stages_text(report), width)
     text.rstrip()
     return text
 
