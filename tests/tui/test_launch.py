@@ -201,6 +201,28 @@ async def test_the_plan_follows_what_is_typed() -> None:
         assert looked(stage)[-1].where.hosts == "node1,node2"
 
 
+async def test_a_field_that_is_empty_shows_what_is_taken_now() -> None:
+    app, stage = staged(SCENES)
+    async with on_screen(app, stage) as pilot:
+        await opened(app, stage, pilot)
+        names = ("nproc", "nnodes", "hosts", "env", "log_limit", "workdir")
+        told = {name: field(app, name).editor for name in names}
+        before = {name: each.placeholder for name, each in told.items() if isinstance(each, Input)}
+        assert before == {
+            "nproc": "one a GPU, else 1",
+            "nnodes": "all",
+            "hosts": "node1,node2",
+            "env": "none",
+            "log_limit": "1GiB",
+            "workdir": "this folder",
+        }
+        await write(pilot, "train")
+        await planned(app, stage, pilot)
+        now = {name: each.placeholder for name, each in told.items() if isinstance(each, Input)}
+        assert now == before | {"nproc": "2", "nnodes": "2"}
+        assert "auto: torch (default)" in screen_text(app)
+
+
 def cyclic() -> Iterator[Event]:
     """A plan that gives each host every other rank, as Slurm does when it is asked to."""
     for event in scenes.foreseen(6):

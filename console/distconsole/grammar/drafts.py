@@ -5,6 +5,7 @@ The fields are those of the verb itself, so that an option that ``run`` gets is 
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,7 @@ SCRIPT, ARGUMENTS = "script", "arguments"
 YES, NO = "yes", "no"
 DIVIDER = "--"
 BLANK = ask.Run("")
+DEFAULT_WORDS = re.compile(r"\[default: (.*)\]$")
 TRIES = 4
 """So often a request is written anew because an option's default follows from another option."""
 
@@ -53,6 +55,7 @@ class LaunchField:
         flag: The option, ``--nproc``; empty for script and arguments.
         metavar: How a value looks, ``N|gpu``; may be empty.
         off: The option that says no, for a switch.
+        default: The value of a request that says nothing; may be empty.
     """
 
     name: str
@@ -67,6 +70,12 @@ class LaunchField:
     @property
     def label(self) -> str:
         return self.flag.removeprefix("--") or self.name
+
+    @property
+    def unsaid(self) -> str:
+        """What is taken where nothing is said: the default, or the help's words for it."""
+        told = DEFAULT_WORDS.search(self.help)
+        return self.default or (told[1] if told else "")
 
 
 @dataclass(frozen=True, slots=True)

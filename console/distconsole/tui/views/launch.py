@@ -17,7 +17,6 @@ from textual.widgets import Button
 
 from distconsole.grammar.drafts import (
     ARGUMENTS,
-    NO,
     SCRIPT,
     FieldKind,
     LaunchField,
@@ -41,6 +40,7 @@ from distconsole.tui.views.launch_words import (
     launch_verdict,
     plan_text,
     plan_title,
+    taken_values,
 )
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Line, Verdict, Words
@@ -260,12 +260,13 @@ class LaunchView(Container):
             return
         trouble, latest = model.trouble, model.latest
         request = latest.request if latest is not None else None
+        taken = taken_values(model)
         for row in self.rows():
             row.show(model.draft.text(row.field.name))
             # An empty form is no mistake yet.
             wrong = trouble is not None and trouble.field == row.field.name and not model.blank
             row.tell(one_line(trouble.short) if trouble is not None and wrong else "")
-            row.unsaid(_unsaid(row, request))
+            row.unsaid(taken.get(row.field.name) or _unsaid(row, request))
             if row.field.name == "launcher":
                 row.reasons(model.refused)
         plan = latest.plan if latest is not None and latest.line == model.line else None
@@ -359,7 +360,8 @@ def _place(field: LaunchField) -> tuple[int, bool, int]:
 
 def _unsaid(row: FieldRow, request: ask.Run | None) -> str:
     """Return what holds where a field says nothing, the configuration included."""
-    if request is None or row.field.name in (SCRIPT, ARGUMENTS):
-        return row.field.default
-    text = text_of(request, row.field)
-    return "" if text == NO and row.field.kind is FieldKind.FLAG else text
+    field = row.field
+    if field.name == SCRIPT or field.kind is FieldKind.FLAG:
+        return ""
+    text = "" if request is None or field.name == ARGUMENTS else text_of(request, field)
+    return text or field.unsaid or "none"

@@ -79,7 +79,7 @@ class FieldRow(Vertical):
         super().__init__(id=f"field-{field.name.replace('_', '-')}")
         self.field = field
         self._reasons: dict[str, str] = {}
-        self._unsaid = self.field.default
+        self._unsaid = self.field.unsaid
         self.editor = self._editor()
         """What takes the keys."""
         self._note = Words().add_class("field--note")
@@ -123,12 +123,13 @@ class FieldRow(Vertical):
         self._note.show(words)
 
     def unsaid(self, value: str) -> None:
+        """Show ``value`` while nothing is said: what is taken then."""
         if value == self._unsaid:
             return
         self._unsaid = value
         editor = self.editor
         if isinstance(editor, Input):
-            editor.placeholder = value or self.field.metavar
+            editor.placeholder = value
         elif isinstance(editor, Select):
             self._prompt(editor)
 
@@ -143,20 +144,18 @@ class FieldRow(Vertical):
             editor.value = value
 
     def _prompt(self, editor: Select[str]) -> None:
-        by_itself = f"{self._unsaid} (default)" if self._unsaid else "default"
-        editor.prompt = self._wrong or by_itself
+        editor.prompt = self._wrong or f"{self._unsaid or 'none'} (default)"
 
     def _editor(self) -> Widget:
         field = self.field
         match field.kind:
             case FieldKind.CHOICE | FieldKind.SWITCH:
-                prompt = f"{field.default} (default)" if field.default else "default"
+                prompt = f"{field.unsaid or 'none'} (default)"
                 return Select(self._options(), prompt=prompt, compact=True, allow_blank=True)
             case FieldKind.FLAG:
                 return Tick(compact=True)
             case _:
-                hint = field.default or field.metavar
-                return Line(placeholder=hint, select_on_focus=False, compact=True)
+                return Line(placeholder=field.unsaid, select_on_focus=False, compact=True)
 
     def _options(self) -> list[tuple[Text, str]]:
         field = self.field

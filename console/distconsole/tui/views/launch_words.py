@@ -16,7 +16,7 @@ from distconsole.model.names import count_text
 from distconsole.model.run_events import GpuSample, NodeSample, PlanMade
 from distconsole.model.time_text import date_text
 from distconsole.text.tables import Column
-from distconsole.tui.launch_form.model import Trouble
+from distconsole.tui.launch_form.model import LaunchFormModel, Trouble
 from distconsole.tui.launch_form.plan_preview import PlanPreview
 from distconsole.tui.terminal.sanitize import one_line
 from distconsole.tui.view_models.hosts import LoadModel
@@ -32,6 +32,8 @@ MEETING = ("MASTER_ADDR", "HOROVOD_GLOO_RENDEZVOUS_ADDR")
 
 HIDDEN = ("PYTHONUNBUFFERED", PORT, RUN_DIR)
 """Variables, and values that are known only at the start, that tell nobody anything."""
+
+INTERFACE = "GLOO_SOCKET_IFNAME"
 
 MOST_HOSTS = 64
 """Hosts whose commands the plan shows one by one."""
@@ -237,6 +239,22 @@ def _plan(shown: PlanPreview, plan: PlanMade) -> Text:
         text.append("everywhere  ", style="strong")
         text.append(f"{_assignments(common)}\n", style="faint")
     return text
+
+
+def taken_values(model: LaunchFormModel) -> dict[str, str]:
+    """Return by field what the newest plan takes where the form says nothing."""
+    taken = {"hosts": ",".join(model.chosen_hosts or ())}
+    plan = model.shown.plan if model.shown is not None and not model.blank else None
+    if plan is None or not plan.hosts:
+        return taken
+    ranks = sorted({len(each.ranks) for each in plan.hosts})
+    nic = _common([each.env for each in plan.hosts]).get(INTERFACE, "")
+    return taken | {
+        "launcher": f"auto: {plan.launcher}",
+        "nproc": " to ".join(str(each) for each in dict.fromkeys((ranks[0], ranks[-1]))),
+        "nnodes": str(len(plan.hosts)),
+        "nic": f"auto: {one_line(nic)}" if nic else "",
+    }
 
 
 def _common(environments: Sequence[Mapping[str, str]]) -> dict[str, str]:
