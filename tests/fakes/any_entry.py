@@ -53,6 +53,11 @@ def any_entries(dice: random.Random, count: int) -> Iterator[tuple[str, dict[str
         count -= 1
 
 
+def any_value(kind: type, dice: random.Random) -> Any:
+    """Return a value that the wire lets through as ``kind``, as JSON has it."""
+    return _any(inspect.type_info(kind), dice)
+
+
 def _any(kind: Any, dice: random.Random) -> Any:
     match kind:
         case inspect.StructType():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 LONG = 1e9
 """A figure from here on is said with its power of ten: it need not fit a column otherwise."""
 CIVIDIS = (
@@ -32,14 +30,3 @@ def number_text(value: float | None, unit: str = "") -> str:
         return f"{value:.3g}{unit}"
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
     return f"{value:.{digits}f}{unit}"
-
-
-def ranks_text(ranks: Sequence[int]) -> str:
-    """Return ranks as ranges, such as ``0-3,7``."""
-    spans: list[list[int]] = []
-    for rank in sorted(ranks):
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)

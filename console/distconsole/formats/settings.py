@@ -6,9 +6,8 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
-from distconsole.formats.figures import ranks_text
 from distconsole.grammar.secrets import HIDDEN, IN_URL, TOKEN, mask_env, may_be_secret
-from distconsole.model.names import join_some
+from distconsole.model.names import join_some, ranks_text
 from distconsole.model.requests import Run
 from distconsole.model.run_events import PlanMade
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NewType
 
 HostName = NewType("HostName", str)
@@ -56,6 +56,17 @@ def parse_ranks(text: str) -> RankSpans:
 
 def in_spans(rank: int, spans: RankSpans) -> bool:
     return any(first <= rank <= last for first, last in spans)
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """Return ranks as ranges, such as ``0-3,7``."""
+    spans: list[list[int]] = []
+    for rank in sorted(ranks):
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
 
 
 def join_some(parts: Iterable[object], most: int = 8, separator: str = ", ") -> str:

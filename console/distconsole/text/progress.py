@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from distconsole.formats.figures import ranks_text
+from distconsole.model.names import ranks_text
 from distconsole.model.run_events import LogLine
 from distconsole.runs.logs.fold import NUMBER, PLACEHOLDER
 from distconsole.text.output import Output, Paint

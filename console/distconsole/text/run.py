@@ -8,9 +8,8 @@ from typing import assert_never
 
 from msgspec import UNSET
 
-from distconsole.formats.figures import ranks_text
 from distconsole.model.findings import Severity
-from distconsole.model.names import count_text
+from distconsole.model.names import count_text, ranks_text
 from distconsole.model.run_events import (
     EndState,
     GpuSample,

@@ -11,10 +11,11 @@ import pytest
 
 from distconsole.cli.main import exit_code_of
 from distconsole.cli.streams import Streams
-from distconsole.formats.figures import bytes_text, number_text, ranks_text
+from distconsole.formats.figures import bytes_text, number_text
 from distconsole.model import requests as ask
 from distconsole.model.events import CheckEnded, Event, Narration
 from distconsole.model.findings import Cure, Finding, HostCure, Proof, Severity
+from distconsole.model.names import ranks_text
 from distconsole.model.reports import (
     CheckOutcome,
     CheckReport,

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distconsole.formats.axes import short_time
-from distconsole.formats.figures import CIVIDIS, number_text, ranks_text
+from distconsole.formats.figures import CIVIDIS, number_text
 from distconsole.formats.page.plots import Tick
+from distconsole.model.names import ranks_text
 from distconsole.runs.rank_history import STEP, RankHistory
 
 MAX_ROWS = 256

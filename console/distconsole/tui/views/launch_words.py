@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from msgspec import UNSET
 from rich.text import Text
 
-from distconsole.formats.figures import ranks_text
 from distconsole.launch.job import PORT, RUN_DIR
 from distconsole.model.cluster import Host
 from distconsole.model.events import LaunchKept
-from distconsole.model.names import count_text
+from distconsole.model.names import count_text, ranks_text
 from distconsole.model.run_events import GpuSample, NodeSample, PlanMade
 from distconsole.model.time_text import date_text
 from distconsole.text.tables import Column

@@ -11,7 +11,7 @@ from itertools import accumulate
 from rich.cells import chop_cells
 from rich.text import Text
 
-from distconsole.formats.figures import ranks_text
+from distconsole.model.names import ranks_text
 from distconsole.model.run_events import LogLine
 from distconsole.model.time_text import clock_text
 from distconsole.runs.logs.buffer import BufferedLine, Said, Speaker, said_by

@@ -1,0 +1,56 @@
+"""What an agent may tell of where its ranks are; see ``model.diagnosis.calls``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from distconsole.errors import AgentError
+from distconsole.model.decoding import threadsafe
+from distconsole.model.diagnosis.calls import Call
+
+MAX_CALLS = 4096
+"""Ranks that one node can have."""
+NEEDED = ("rank",)
+
+
+def read_call(body: Mapping[str, Any]) -> Call | None:
+    """Return a call whose texts are cleaned already; None if it does not even name its rank.
+
+    A field that breaks its bounds is as if it were unknown: the rest may still name the culprit.
+    """
+    kind = threadsafe(Call)
+    try:
+        return msgspec.convert(body, kind)
+    except msgspec.ValidationError:
+        pass
+    fields = {name: body[name] for name in Call.__struct_fields__ if name in body}
+    good = {name: fields[name] for name in NEEDED if name in fields}
+    for name, value in fields.items():
+        try:
+            msgspec.convert({**good, name: value}, kind)
+        except msgspec.ValidationError:
+            continue
+        good[name] = value
+    try:
+        return msgspec.convert(good, kind)
+    except msgspec.ValidationError:
+        return None
+
+
+def read_calls(result: Mapping[str, Any]) -> list[Call]:
+    """Return the calls in the answer of the op ``roll_call``, each rank's first.
+
+    Raises AgentError if it is no such answer.
+    """
+    told = result.get("ranks")
+    if not isinstance(told, Sequence) or isinstance(told, str) or len(told) > MAX_CALLS:
+        raise AgentError("the agent's answer to roll_call has no ranks that could be read")
+    calls: dict[int, Call] = {}
+    for body in told:
+        call = read_call(body) if isinstance(body, Mapping) else None
+        if call is not None:
+            calls.setdefault(call.rank, call)
+    return list(calls.values())

@@ -1,0 +1,338 @@
+"""What one rank does that keeps the others: small rules, the surest first."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from distconsole.model.diagnosis.calls import Call, Child, Ending, Place
+from distconsole.model.diagnosis.diagnosis import Kind, Sure
+from distconsole.model.names import count_text
+from distconsole.runs.diagnosis.roll import Roll
+from distconsole.runs.diagnosis.stacks import (
+    Does,
+    evaluates,
+    operation_of,
+    own_place,
+    place_text,
+    waits_for_lock,
+    what_it_does,
+)
+
+BUSY_SHARE = 0.8
+"""Of a processor: who uses more computes."""
+SWAPPED_BYTES, FAULTS_A_SECOND = 256 << 20, 50.0
+"""Who has so much of its memory on the disk, and reads it back so often, waits for that."""
+WORKER = "pt_data_worker"
+
+
+class Cause(NamedTuple):
+    """What a rank does: ``does`` follows "it", ``details`` follow for how long; ``place`` is where, if known."""
+
+    kind: Kind
+    does: str
+    hint: str
+    details: tuple[str, ...] = ()
+    place: Place | None = None
+    sure: Sure = Sure.CERTAIN
+
+
+CauseRule = Callable[[Call, Roll], Cause | None]
+
+
+def cause_of(rank: int, roll: Roll) -> Cause:
+    """Return what ``rank`` does, by the surest rule that knows it."""
+    known: Cause | None = roll.causes.get(rank)
+    if known is None:
+        call = roll.calls.get(rank)
+        if call is None:
+            known = _without_call(rank, roll)
+        else:
+            known = next(cause for rule in RULES if (cause := rule(call, roll)) is not None)
+        roll.causes[rank] = known
+    return known
+
+
+def _without_call(rank: int, roll: Roll) -> Cause:
+    host = roll.host(rank)
+    if host in roll.away:
+        why = roll.away[host].removeprefix(f"{host}: ")
+        return Cause(
+            Kind.HOST_SILENT,
+            f"is on a host that does not answer ({why})" if why else "is on a host without answer",
+            f"look whether {host} is up: ping {host}, ssh {host} uptime",
+            sure=Sure.LIKELY,
+        )
+    return Cause(
+        Kind.NOT_STARTED,
+        "was never started: its host knows no process of it",
+        f"distconsole logs {roll.run} --host {host} says how far its start came",
+        sure=Sure.LIKELY,
+    )
+
+
+def _not_started(call: Call, roll: Roll) -> Cause | None:
+    if call.stage != "not_started" and (call.alive or call.ended is not None or call.pid):
+        return None
+    logs = f"distconsole logs {roll.run} --host {roll.host(call.rank)}"
+    return Cause(Kind.NOT_STARTED, "was never started", f"{logs} says how far its start came")
+
+
+def _ended(call: Call, roll: Roll) -> Cause | None:
+    if call.alive:
+        return None
+    ended, logs = call.ended or Ending(), f"distconsole logs {roll.run} --rank {call.rank}"
+    why = ended.why.lower()
+    if "oom" in why or "out of memory" in why:
+        return Cause(
+            Kind.OUT_OF_MEMORY,
+            "was killed by the kernel, whose memory had run out (OOM killer)",
+            "use less memory there: a smaller batch, fewer DataLoader workers; "
+            f"dmesg on {roll.host(call.rank)} says what each process had",
+        )
+    if ended.signal:
+        return Cause(
+            Kind.KILLED,
+            f"was killed by {signal_text(ended.signal)}",
+            f"{logs} shows its last lines",
+        )
+    if ended.exit_code == 0:
+        return Cause(Kind.LEFT, "has ended with exit code 0, while others train on", _LEFT_HINT)
+    code = "" if ended.exit_code is None else f" with exit code {ended.exit_code}"
+    raised = f": {call.raised}" if call.raised else ""
+    return Cause(Kind.FAILED, f"has ended{code}{raised}", f"{logs} --errors")
+
+
+_LEFT_HINT = (
+    "give every rank equally many batches: DistributedSampler(drop_last=True) and "
+    "DataLoader(drop_last=True), or torch.distributed.algorithms.join.Join"
+)
+
+
+def _stopped(call: Call, roll: Roll) -> Cause | None:
+    if call.state != "T":
+        return None
+    return _at(
+        call,
+        Kind.STOPPED,
+        "is stopped by a signal (SIGSTOP)",
+        f"kill -CONT {call.pid} on {roll.host(call.rank)} lets it go on",
+        "state T",
+    )
+
+
+def _debugger(call: Call, roll: Roll) -> Cause | None:
+    if call.state != "t" and what_it_does(call) is not Does.DEBUGS:
+        return None
+    by = f"process {call.tracer} holds it" if call.tracer else ""
+    return _at(
+        call,
+        Kind.DEBUGGER,
+        "is in a debugger",
+        "remove the breakpoint, or set PYTHONBREAKPOINT=0; nobody can type there",
+        by,
+    )
+
+
+def _input(call: Call, roll: Roll) -> Cause | None:
+    waits, syscall = call.waits_for, call.syscall
+    reads = syscall is not None and syscall.name in ("read", "readv") and syscall.fd == 0
+    if not reads and (waits is None or waits.kind != "terminal"):
+        return None
+    hint = "input() and sys.stdin wait for ever in a rank: take the answer from an argument"
+    return _at(call, Kind.INPUT, "waits for input on stdin", hint)
+
+
+def _swap(call: Call, roll: Roll) -> Cause | None:
+    if call.swap_bytes < SWAPPED_BYTES or call.major_faults_s < FAULTS_A_SECOND:
+        return None
+    return _at(
+        call,
+        Kind.SWAP,
+        "waits for memory that its host has moved to the disk",
+        f"use less memory on {roll.host(call.rank)}, or run fewer ranks there; "
+        "what else takes it: distconsole top",
+        f"{call.swap_bytes / (1 << 30):.1f} GiB in swap",
+        f"{call.major_faults_s:,.0f} major faults a second",
+    )
+
+
+def _disk(call: Call, roll: Roll) -> Cause | None:
+    waits = call.waits_for
+    if call.state != "D" and (waits is None or waits.kind != "disk"):
+        return None
+    file = f"file {waits.what}" if waits is not None and waits.what else ""
+    host = roll.host(call.rank)
+    return _at(
+        call,
+        Kind.DISK,
+        "waits for a disk",
+        f"the file system does not answer {host}: look at its mounts (df, dmesg on {host})",
+        "state D (disk)",
+        file,
+    )
+
+
+def _worker(call: Call, roll: Roll) -> Cause | None:
+    if what_it_does(call) is not Does.LOADS:
+        return None
+    workers = [child for child in call.children if WORKER in child.name] or list(call.children)
+    over = call.over_s or 1.0
+    for fits, words in _TROUBLES:
+        bad = next((child for child in workers if fits(child, over)), None)
+        if bad is not None:
+            died = _died(bad.ended) if words.endswith("died") else ""
+            text = f"waits for its DataLoader, whose worker pid {bad.pid} {words}{died}"
+            return _at(call, Kind.DATA_WORKER, text, _WORKER_HINT)
+    if not workers:
+        text = "waits for its DataLoader, which has no worker left"
+        return _at(call, Kind.DATA_WORKER, text, _WORKER_HINT, sure=Sure.LIKELY)
+    idle = count_text(len(workers), "worker does", "workers do")
+    text = f"waits for its DataLoader, whose {idle} nothing"
+    hint = (
+        f"{_WORKER_HINT}; py-spy dump --pid {workers[0].pid} on {roll.host(call.rank)} says where"
+    )
+    return _at(call, Kind.DATA, text, hint, sure=Sure.LIKELY)
+
+
+_WORKER_HINT = "DataLoader(timeout=60) turns this into an error; num_workers=0 shows where"
+_TROUBLES: tuple[tuple[Callable[[Child, float], bool], str], ...] = (
+    (lambda child, _: child.ended is not None or child.state in ("Z", "X"), "died"),
+    (lambda child, _: child.state in ("T", "t"), "is stopped (state T)"),
+    (lambda child, _: child.state == "D", "waits for a disk (state D)"),
+    (lambda child, over: child.cpu_s >= BUSY_SHARE * over, "computes all the time"),
+)
+
+
+def _died(ended: Ending | None) -> str:
+    if ended is None:
+        return ""
+    if ended.signal:
+        return f" ({signal_text(ended.signal)})"
+    return "" if ended.exit_code is None else f" (exit code {ended.exit_code})"
+
+
+def _exception(call: Call, roll: Roll) -> Cause | None:
+    if not call.raised:
+        return None
+    leaves = what_it_does(call) is Does.LEAVES
+    then = " and hangs in its teardown" if leaves else ""
+    hint = f"distconsole logs {roll.run} --rank {call.rank} --errors shows its traceback"
+    return _at(call, Kind.EXCEPTION, f"has raised {call.raised}{then}", hint)
+
+
+def _saves(call: Call, roll: Roll) -> Cause | None:
+    if what_it_does(call) is not Does.SAVES:
+        return None
+    waits = call.waits_for
+    file = f"file {waits.what}" if waits and waits.kind in ("file", "disk") and waits.what else ""
+    hint = "the others wait until it is written: save less often, or to a faster disk"
+    return _at(call, Kind.SAVING, "saves", hint, file)
+
+
+def _leaves(call: Call, roll: Roll) -> Cause | None:
+    if what_it_does(call) is Does.LEAVES or call.stage == "ended":
+        return _at(call, Kind.LEFT, "has left the loop and ends", _LEFT_HINT, sure=Sure.LIKELY)
+    return None
+
+
+def _starts(call: Call, roll: Roll) -> Cause | None:
+    does = what_it_does(call)
+    if does is Does.COMPILES:
+        hint = "the first step compiles; this may take minutes"
+        return _at(call, Kind.FIRST_STEP, "compiles its model", hint)
+    if does is Does.MEETS:
+        return _at(call, Kind.RENDEZVOUS, "waits in the rendezvous", "")
+    if does is Does.IMPORTS or (call.stage == "starting" and not call.frames):
+        hint = "imports from a slow disk take long: look at where Python and its packages lie"
+        return _at(call, Kind.STARTING, "still starts Python or imports", hint)
+    return None
+
+
+def _lock(call: Call, roll: Roll) -> Cause | None:
+    waits = call.waits_for
+    told = waits is not None and waits.kind == "lock"
+    if not told and not waits_for_lock(call.frames):
+        return None
+    holder = _holder(call, waits.what if waits is not None and told else "")
+    hint = "two threads that take two locks in different order wait for ever; look at both stacks"
+    sure = Sure.CERTAIN if told else Sure.LIKELY
+    return _at(call, Kind.LOCK, "waits for a lock", hint, holder, sure=sure)
+
+
+def _holder(call: Call, what: str) -> str:
+    """Say who holds a lock, such as ``thread 77``, and where that thread is."""
+    if not what:
+        return ""
+    number = what.rpartition(" ")[2]
+    thread = next((each for each in call.threads if str(each.tid) == number), None)
+    place = None if thread is None else own_place(thread.frames)
+    return f"held by {what}" + ("" if place is None else f", which is {place_text(place)}")
+
+
+def _other_collective(call: Call, roll: Roll) -> Cause | None:
+    if what_it_does(call) is not Does.WAITS:
+        return None
+    op = operation_of(call.frames)
+    hint = "every rank of a group must enter the same collectives in the same order"
+    return _at(call, Kind.OTHER_COLLECTIVE, f"waits in {op}", hint, sure=Sure.LIKELY)
+
+
+def _evaluates(call: Call, roll: Roll) -> Cause | None:
+    if not evaluates(call):
+        return None
+    hint = (
+        "the others wait until its evaluation is over: evaluate on all ranks, or raise the timeout"
+    )
+    return _at(call, Kind.EVALUATING, "evaluates", hint)
+
+
+def _busy(call: Call, roll: Roll) -> Cause | None:
+    used = call.main_cpu_s if call.main_cpu_s is not None else call.cpu_s
+    if call.state != "R" or not used or used < BUSY_SHARE * (call.over_s or 1.0):
+        return None
+    native = f"in {call.native[0]}" if call.native else ""
+    share = f"{100 * used / (call.over_s or 1.0):.0f} % of a processor"
+    hint = f"py-spy dump --native --pid {call.pid} on {roll.host(call.rank)} says what it computes"
+    return _at(call, Kind.BUSY, "computes", hint, share, native)
+
+
+def _anywhere(call: Call, roll: Roll) -> Cause:
+    waits = call.waits_for
+    details = [f"waits for {waits.kind} {waits.what}".rstrip()] if waits is not None else []
+    if waits is None and call.syscall is not None:
+        sleeps = "nanosleep" in call.syscall.name
+        details.append("asleep" if sleeps else f"in the system call {call.syscall.name}")
+    place = own_place(call.frames)
+    does = "is somewhere that is not known" if place is None else ""
+    pid = f"py-spy dump --pid {call.pid} on {roll.host(call.rank)} says where" if call.pid else ""
+    hint = pid if place is None else _LOOK
+    sure = Sure.LIKELY if place is None else Sure.CERTAIN
+    return _at(call, Kind.ELSEWHERE, does, hint, *details, sure=sure)
+
+
+_LOOK = "look at what that line waits for, on this rank alone"
+
+RULES: Sequence[CauseRule] = (
+    *(_not_started, _ended, _stopped, _debugger, _input, _swap, _worker, _disk, _exception),
+    *(_saves, _leaves, _starts, _lock, _other_collective, _evaluates, _busy, _anywhere),
+)
+
+
+def _at(
+    call: Call, kind: Kind, does: str, hint: str, *details: str, sure: Sure = Sure.CERTAIN
+) -> Cause:
+    """Return a cause whose words say where the rank is."""
+    place = own_place(call.frames)
+    where = "" if place is None else place_text(place)
+    words = f"{does} {where}".strip() if does else f"is {where}"
+    return Cause(kind, words, hint, tuple(each for each in details if each), place, sure)
+
+
+def signal_text(number: int) -> str:
+    """Return ``signal 9 (SIGKILL)``."""
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:
+        return f"signal {number}"

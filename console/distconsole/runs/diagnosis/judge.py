@@ -1,0 +1,325 @@
+"""Who keeps a run, from the calls of all its ranks: one small rule a kind of case, the surest first.
+
+A wrong name is worse than none: where the evidence does not decide, the last rule says what is known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import structs
+
+from distconsole.model.diagnosis.calls import Call
+from distconsole.model.diagnosis.diagnosis import CALM, Diagnosis, Kind, Sure
+from distconsole.model.names import count_text
+from distconsole.model.time_text import span_text
+from distconsole.runs.diagnosis.blaming import HARD, blame, cause_is, make_diagnosis
+from distconsole.runs.diagnosis.causes import Cause, cause_of
+from distconsole.runs.diagnosis.groups import group_stacks
+from distconsole.runs.diagnosis.roll import Roll
+from distconsole.runs.diagnosis.stacks import Does, own_place, place_text, what_it_does
+from distconsole.runs.diagnosis.waiting import WaitGraph, differing
+from distconsole.runs.diagnosis.words import (
+    group_text,
+    operation_words,
+    payload_text,
+    ranks_text,
+    silent_of,
+    waiting_text,
+    what_most_wait_in,
+    who_text,
+)
+
+JudgeRule = Callable[[Roll, WaitGraph], Diagnosis | None]
+ORDER_HINT = "every rank of a group must enter the same collectives, with equal shapes and types, in the same order"
+
+
+def judge(roll: Roll) -> Diagnosis:
+    """Return what keeps the run of ``roll``, or that nothing does."""
+    graph = WaitGraph(roll.calls, roll.world)
+    found = next(made for rule in RULES if (made := rule(roll, graph)) is not None)
+    refused = Counter(
+        f"{each.way}: {each.why}" for call in roll.calls.values() for each in call.refused
+    )
+    notes = Counter(call.note for call in roll.calls.values() if call.note)
+    ways = Counter(call.way for call in roll.calls.values() if call.way)
+    return structs.replace(
+        found,
+        groups=group_stacks(roll.calls.values()),
+        ways=tuple(f"{way}: {count_text(count, 'rank')}" for way, count in ways.most_common()),
+        lacks=tuple(line for line, _ in (*refused.most_common(8), *notes.most_common(4))),
+        away=dict(roll.away),
+    )
+
+
+def _moving(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
+    """Every rank finished a step lately."""
+    if not roll.calls or roll.unheard or set(roll.calls) != roll.world:
+        return None
+    if not all(roll.moves(call) for call in roll.calls.values()):
+        return None
+    newest = max(call.silent_s or 0.0 for call in roll.calls.values())
+    within = span_text(max(1.0, newest))
+    who = f"all {len(roll.calls):,} ranks" if len(roll.calls) > 1 else "the rank"
+    text = f"{who} made steps within the last {within}: nothing hangs"
+    return Diagnosis(kind=Kind.HEALTHY, sure=Sure.CERTAIN, hang=False, summary=text)
+
+
+def _over(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
+    """Every rank has ended well."""
+    calls = list(roll.calls.values())
+    if not calls or set(roll.calls) != roll.world or any(call.alive for call in calls):
+        return None
+    if any(call.ended is None or call.ended.exit_code != 0 for call in calls):
+        return None
+    text = f"{count_text(len(calls), 'rank')} ended with exit code 0: nothing hangs"
+    return Diagnosis(kind=Kind.HEALTHY, sure=Sure.CERTAIN, hang=False, summary=text)
+
+
+def _by_horovod(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
+    """Horovod itself names the ranks that have not submitted a tensor."""
+    told = [call.horovod for call in roll.calls.values() if call.horovod is not None]
+    counts = Counter(
+        rank for each in told for missing in each.missing.values() for rank in set(missing)
+    )
+    culprits = [rank for rank in counts if rank in roll.world]
+    if not culprits or len(culprits) * 2 > len(roll.world):
+        return None
+    tensors = sorted({name for each in told for name in each.missing})
+    text = f"Horovod lacks {', '.join(tensors[:3])} of {ranks_text(sorted(culprits))}"
+    return blame(culprits, roll, graph, evidence=(text,))
+
+
+def _blocked(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
+    """The ranks at which all waiting ends: they are not in the collective that their group waits in."""
+    ends, _ = graph.ends
+    outside = ends - graph.waiting or ends
+    if not outside:
+        return None
+    if len(outside) * 2 > len(roll.world) and (odd := _left_behind(roll, graph, outside)):
+        return odd
+    return blame(outside, roll, graph)
+
+
+def _left_behind(roll: Roll, graph: WaitGraph, outside: frozenset[int]) -> Diagnosis | None:
+    """Most ranks have left the loop well: the few that go on have more batches, and wait for nobody."""
+    causes = {cause_of(rank, roll).kind for rank in outside}
+    waiting = what_most_wait_in(graph)
+    if causes != {Kind.LEFT} or waiting is None:
+        return None
+    few = waiting.ranks
+    text = f"{count_text(len(outside), 'rank')} of {len(roll.world)} have left the loop. "
+    text += f"{who_text(few, roll)} still {'waits' if len(few) == 1 else 'wait'} in {waiting.operation}: "
+    text += "it has more batches" if len(few) == 1 else "they have more batches"
+    cause = cause_of(min(outside), roll)
+    return make_diagnosis(few, cause, roll, graph, text)
+
+
+def _crossed(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
+    """Ranks wait for each other in different groups."""
+    ends, circle = graph.ends
+    if ends or len(circle) < 2:
+        return None
+    parts = []
+    for rank in circle[:3]:
+        wait = graph.waits[rank][0]
+        for_whom = ranks_text(sorted(graph.absent(wait))[:3])
+        where = own_place(graph.calls[rank].frames)
+        at = "" if where is None else f" {place_text(where)}"
+        parts.append(
+            f"rank {rank} waits in {wait.op} #{wait.seq} of {group_text(wait.group[0])}{at} for {for_whom}"
+        )
+    text = f"ranks wait for each other in different groups: {'; '.join(parts)}"
+    hint = "every rank must use its groups in the same order; give each group's collectives one order in the script"
+    cause = Cause(Kind.CROSSED, "", hint, (), own_place(graph.calls[circle[0]].frames))
+    return make_diagnosis(circle, cause, roll, graph, text)
+
+
+def _mismatch(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
+    """All are in the same number of a group, and it is another operation, shape or type on some."""
+    for wait in sorted({each for waits in graph.waits.values() for each in waits}):
+        kinds = differing(graph, wait, graph.members(wait.group) & roll.calls.keys())
+        if len(kinds) < 2:
+            continue
+        (usual, many), *others = kinds
+        odd = sorted(rank for _, ranks in others for rank in ranks)
+        tie = len(odd) >= len(many)
+        other, few = others[0]
+        line = operation_words(graph.calls[few[0]])
+        text = f"collective #{wait.seq} of {group_text(wait.group[0])} differs: "
+        text += f"{_called(many, roll)} {_operation_text(usual)}; {_called(few, roll)} "
+        text += f"{_operation_text(other)}, in {line}"
+        text += "; which of them is wrong, this does not say" if tie else ""
+        place = own_place(graph.calls[few[0]].frames)
+        sure = Sure.UNKNOWN if tie else Sure.CERTAIN
+        cause = Cause(Kind.MISMATCH, "", ORDER_HINT, (), place, sure)
+        return make_diagnosis(() if tie else odd, cause, roll, graph, text)
+    return None
+
+
+def _called(ranks: Sequence[int], roll: Roll) -> str:
+    on = f" on {roll.host(ranks[0])}" if len(ranks) == 1 and roll.host(ranks[0]) else ""
+    return f"{ranks_text(ranks)}{on} {'calls' if len(ranks) == 1 else 'call'}"
+
+
+def _operation_text(operation: object) -> str:
+    op, payload = getattr(operation, "op", ""), payload_text(operation)  # type: ignore[arg-type]
+    shapes = getattr(operation, "input_sizes", ())
+    shape = f" of shape {list(shapes[0])}" if shapes and shapes[0] else ""
+    return f"{op}{shape}" + (f" ({payload})" if payload else "")
+
+
+def _meeting(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
+    """Some wait in the rendezvous: who is not there is waited for."""
+    there = {
+        rank
+        for rank, call in roll.calls.items()
+        if call.alive and what_it_does(call) is Does.MEETS
+    }
+    if not there:
+        return None
+    missing = roll.world - there
+    if not missing:
+        return _all_meet(roll, graph, there)
+    first = roll.calls[min(there)]
+    place = own_place(first.frames)
+    where = (
+        "" if place is None else f" at {place_text(place).split(' at ')[-1].removeprefix('at ')}"
+    )
+    text = f"{len(there):,} of {len(roll.world):,} ranks wait in the rendezvous{where}"
+    return blame(missing, roll, graph, lead=text)
+
+
+def _all_meet(roll: Roll, graph: WaitGraph, there: Iterable[int]) -> Diagnosis:
+    text = f"all {len(roll.world):,} ranks are in the rendezvous"
+    longest = silent_of(there, roll)
+    text += f" for {span_text(longest)}" if longest else ""
+    hint = "they do not find each other: MASTER_ADDR, MASTER_PORT, the interface (distconsole check --only net)"
+    cause = Cause(Kind.RENDEZVOUS, "", hint, sure=Sure.UNKNOWN)
+    return make_diagnosis((), cause, roll, graph, text)
+
+
+def _hard(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
+    """A rank that is stopped, killed, in a debugger, on a dead host, …, whoever is seen to wait."""
+    hard = [rank for rank in sorted(roll.world) if cause_is(rank, roll, HARD)]
+    gone = [rank for rank in sorted(roll.world) if cause_is(rank, roll, (Kind.NOT_STARTED,))]
+    culprits = hard or gone or sorted(roll.unheard)
+    return (
+        blame(culprits, roll, graph) if culprits and len(culprits) < len(roll.world) + 1 else None
+    )
+
+
+def _by_stacks(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
+    """Most stacks wait in a collective, and few are elsewhere."""
+    inside = graph.waiting
+    outside = roll.world - inside
+    if not inside or not outside or len(outside) > len(inside):
+        return None
+    return structs.replace(blame(outside, roll, graph), sure=Sure.LIKELY)
+
+
+def _other_operation(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
+    """All wait, by their stacks in different operations or lines of the script: the fewest are suspected."""
+    if len(graph.waiting) < len(roll.world) or len(roll.world) < 2:
+        return None
+    by_line: dict[str, list[int]] = {}
+    for rank in sorted(graph.waiting):
+        by_line.setdefault(operation_words(roll.calls[rank]), []).append(rank)
+    if len(by_line) < 2:
+        return None
+    ordered = sorted(by_line.items(), key=lambda item: -len(item[1]))
+    (usual, many), (other, few), *_ = ordered
+    odd = sorted(rank for _, ranks in ordered[1:] for rank in ranks)
+    tie = len(many) <= len(odd)
+    text = f"{ranks_text(many)} {'waits' if len(many) == 1 else 'wait'} in {usual}; "
+    text += f"{ranks_text(few)}{_on_host(few, roll)} in {other}"
+    text += "; which of them is wrong, this does not say" if tie else ""
+    sure = Sure.UNKNOWN if tie else Sure.LIKELY
+    place = own_place(roll.calls[few[0]].frames)
+    cause = Cause(Kind.OTHER_COLLECTIVE, "", ORDER_HINT, (), place, sure)
+    return make_diagnosis(() if tie else odd, cause, roll, graph, text)
+
+
+def _on_host(ranks: Sequence[int], roll: Roll) -> str:
+    hosts = {roll.host(rank) for rank in ranks}
+    return f" on {hosts.pop()}" if len(hosts) == 1 else ""
+
+
+def _all_wait(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
+    """All are in the same collective: no rank is missing."""
+    if len(graph.waiting) < len(roll.world) or len(roll.world) < 2:
+        return None
+    waiting = what_most_wait_in(graph)
+    if waiting is None or len(waiting.ranks) < len(roll.world):
+        return None
+    text = f"{waiting_text(waiting, len(roll.world))}: no rank is missing, so the evidence blames none"
+    hint = "what remains is the network or the backend between them: distconsole check --only net,coll"
+    return make_diagnosis((), Cause(Kind.ALL_WAIT, "", hint, sure=Sure.UNKNOWN), roll, graph, text)
+
+
+def _same_phase(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
+    """All that do not wait are in one phase that is known to take its time."""
+    outside = sorted(roll.world - graph.waiting)
+    kinds = {cause_of(rank, roll).kind for rank in outside}
+    if len(kinds) != 1 or not kinds <= set(CALM):
+        return None
+    return blame(outside, roll, graph)
+
+
+def _standing(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
+    """Some go on, and few do not: nobody has to wait for them, or not yet."""
+    still = sorted(r for r in roll.world if r in roll.calls and not roll.moves(roll.calls[r]))
+    if not still or len(still) * 2 > len(roll.world):
+        return None
+    going = len(roll.world) - len(still)
+    return blame(still, roll, graph, lead=f"{count_text(going, 'rank goes', 'ranks go')} on")
+
+
+def _minority(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
+    """Nobody is seen in a collective: who is elsewhere than most is suspected."""
+    groups: dict[object, list[int]] = {}
+    for rank in sorted(roll.world):
+        call = roll.calls.get(rank)
+        groups.setdefault(None if call is None else own_place(call.frames), []).append(rank)
+    place, most = max(groups.items(), key=lambda item: len(item[1]))
+    others = sorted(roll.world.difference(most))
+    if place is None or not others or len(others) * 3 > len(most) * 2:
+        return None
+    lead = f"{len(most):,} of {len(roll.world):,} ranks are {_where(roll.calls[most[0]])}"
+    found = blame(others, roll, graph, lead=lead)
+    return structs.replace(found, sure=Sure.LIKELY)
+
+
+def _where(call: Call) -> str:
+    place = own_place(call.frames)
+    return "" if place is None else place_text(place)
+
+
+def _undecided(roll: Roll, graph: WaitGraph) -> Diagnosis:
+    """Say what is known, and blame nobody; of a single rank what it does."""
+    if len(roll.world) == 1 and roll.calls:
+        return blame(roll.world, roll, graph)
+    if not roll.calls:
+        text = "no rank could be asked where it is"
+        hint = "distconsole doctor looks at the way to the hosts"
+        return make_diagnosis(
+            (), Cause(Kind.UNDECIDED, "", hint, sure=Sure.UNKNOWN), roll, graph, text
+        )
+    seen = group_stacks(roll.calls.values())
+    parts = [
+        f"{ranks_text(group.ranks)} {_where(roll.calls[group.ranks[0]]) or group.does}"
+        for group in seen[:3]
+    ]
+    text = "the stacks do not say who is waited for"
+    text += f": {'; '.join(parts)}" if parts else ": none could be read"
+    hint = "ask again in some seconds: a place that changes is no hang"
+    return make_diagnosis(
+        (), Cause(Kind.UNDECIDED, "", hint, sure=Sure.UNKNOWN), roll, graph, text
+    )
+
+
+RULES: Sequence[JudgeRule] = (
+    *(_moving, _over, _by_horovod, _blocked, _crossed, _mismatch, _meeting, _hard, _by_stacks),
+    *(_other_operation, _all_wait, _same_phase, _standing, _minority, _undecided),
+)

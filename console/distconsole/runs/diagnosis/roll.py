@@ -1,0 +1,65 @@
+"""All that is known when a run is judged: the calls of its ranks, and who did not answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from distconsole.model.diagnosis.calls import Call
+from distconsole.runs.pace import fresh_seconds
+
+STALL_SECONDS, STALL_STEPS = 30.0, 10.0
+"""A rank has stalled after so long, or so many of its usual steps, where these are longer; as agents judge."""
+
+
+@dataclass(frozen=True)
+class Roll:
+    """One roll call.
+
+    Attributes:
+        calls: By rank, of those that were told of.
+        hosts: Every rank of the run -> its host.
+        away: Host -> why it does not answer.
+        usual_ms: Rank -> what a step of it takes; where it is known.
+        longest_s: The longest pause between two steps that this run has made so far, such as to save.
+    """
+
+    run: str
+    calls: Mapping[int, Call]
+    hosts: Mapping[int, str]
+    away: Mapping[str, str] = field(default_factory=dict)
+    usual_ms: Mapping[int, float] = field(default_factory=dict)
+    longest_s: float = 0.0
+    causes: dict[int, Any] = field(default_factory=dict, compare=False)
+    """What each rank was found to do, once it was looked at."""
+
+    @cached_property
+    def world(self) -> frozenset[int]:
+        """All ranks of the run."""
+        return frozenset(self.hosts) | frozenset(self.calls)
+
+    def host(self, rank: int) -> str:
+        return self.hosts.get(rank, "")
+
+    def moves(self, call: Call) -> bool:
+        """Whether a rank finished a step lately."""
+        silent = call.silent_s
+        made = call.step >= 0 or call.stage == "stepping"
+        known = call.alive and made and silent is not None
+        return known and (silent or 0.0) <= fresh_seconds(self.usual_ms.get(call.rank))
+
+    def is_long(self, call: Call) -> bool:
+        """Whether a rank is silent for longer than a stall, and than any pause before; also where that is not known."""
+        if call.silent_s is None:
+            return True
+        steps_s = STALL_STEPS * self.usual_ms.get(call.rank, 0.0) / 1000
+        return call.silent_s >= max(STALL_SECONDS, steps_s, 1.2 * self.longest_s)
+
+    @cached_property
+    def unheard(self) -> frozenset[int]:
+        """Ranks of hosts that do not answer."""
+        return frozenset(
+            r for r, host in self.hosts.items() if host in self.away and r not in self.calls
+        )

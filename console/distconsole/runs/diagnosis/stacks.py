@@ -1,0 +1,157 @@
+"""What a Python stack says of a rank: its own code's line, and what it does there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from enum import StrEnum
+from functools import lru_cache
+from pathlib import PurePosixPath
+
+from distconsole.model.diagnosis.calls import Call, Place
+
+LIBRARY = re.compile(
+    r"/(site|dist)-packages/|/lib(64)?/python\d[\d.]*/|/distconsole_training/|^<|^$|\.so$"
+)
+"""Files that are not the script's own."""
+TORCH_WAITS = re.compile(
+    r"torch/(distributed/(?!checkpoint|elastic|launcher|run\b)|nn/parallel/distributed)"
+)
+OTHER_WAITS = re.compile(r"/(horovod|mpi4py|deepspeed/comm)/")
+BACKWARD = ("_engine_run_backward",)
+MEETING = ("rendezvous", "_create_c10d_store", "init_process_group", "_store_based_barrier")
+IN_NO_NAME = (
+    *("wrapper", "_wait", "wait", "synchronize", "_object_to_tensor", "_tensor_to_object"),
+    *("decorate_context", "_fn", "__call__", "_call_impl", "_wrapped_call_impl"),
+)
+"""Functions of torch.distributed that say nothing of which operation it is, where another does."""
+
+DATALOADER = re.compile(r"torch/utils/data/(dataloader|_utils/\w+)\.py$")
+TAKES_A_BATCH = ("_try_get_data", "_get_data", "_next_data", "_shutdown_workers")
+PASSED_BY = re.compile(r"torch/(_ops|_compile|utils/_contextlib|autograd/function)\.py$")
+"""Between a collective's function and the machine code that waits."""
+SAVES = re.compile(
+    r"torch/(serialization|distributed/checkpoint/[\w/]*)\.py$|/safetensors/|/h5py/"
+)
+SAVING = re.compile(r"^_?(save|write)_?(checkpoint|model|state|pretrained|ckpt|snapshot)?\w*$")
+EVALUATING = re.compile(r"^_?(eval|evaluate|evaluation|validate|validation|val|test)(_\w+)?$")
+COMPILES = re.compile(r"torch/(_dynamo|_inductor|_functorch)/|/triton/(compiler|runtime/build)")
+IMPORTS = re.compile(r"^<frozen importlib|/importlib/")
+DEBUGS = re.compile(r"/(pdb|bdb|ipdb|pudb|pydevd\w*|debugpy)\b")
+LEAVES = (
+    *("destroy_process_group", "_exit_function", "_run_exitfuncs", "_python_exit"),
+    *("_shutdown", "_abort_process_group", "shutdown"),
+)
+LOCKS = re.compile(r"/(threading|queue|_weakrefset|multiprocessing/(synchronize|queues))\.py$")
+
+
+class Does(StrEnum):
+    """What a rank does, by its stack."""
+
+    WAITS = "waits"
+    """In a collective, for the other ranks."""
+    MEETS = "meets"
+    """In the rendezvous, or in making a group."""
+    SAVES = "saves"
+    EVALUATES = "evaluates"
+    COMPILES = "compiles"
+    IMPORTS = "imports"
+    LOADS = "loads"
+    """Waits for a worker of its DataLoader."""
+    LEAVES = "leaves"
+    """Takes its process group or itself down."""
+    DEBUGS = "debugs"
+    OTHER = "other"
+
+
+@lru_cache(8192)
+def is_library(file: str) -> bool:
+    """Whether a file is not the script's own."""
+    return LIBRARY.search(file) is not None
+
+
+def own_place(frames: Iterable[Place]) -> Place | None:
+    """Return the innermost frame of the script's own code; None where there is none."""
+    return next((frame for frame in frames if not is_library(frame.file)), None)
+
+
+def place_text(place: Place) -> str:
+    """Return ``load_image at data.py:31``."""
+    name = PurePosixPath(place.file).name
+    line = f"{name}:{place.line}" if place.line else name
+    return f"at {line}" if place.function in ("", "<module>") else f"in {place.function} at {line}"
+
+
+def line_text(place: Place) -> str:
+    """Return ``data.py:31``."""
+    name = PurePosixPath(place.file).name
+    return f"{name}:{place.line}" if place.line else name
+
+
+def what_it_does(call: Call) -> Does:
+    """Return what the main thread of a rank does."""
+    frames = call.frames
+    functions = [frame.function for frame in frames]
+    if any(DEBUGS.search(frame.file) for frame in frames[:12]):
+        return Does.DEBUGS
+    library = _above_own(frames)
+    if any(name in LEAVES for name in functions):
+        return Does.LEAVES
+    if any(_is_torch(frame) and frame.function in MEETING for frame in frames):
+        return Does.MEETS
+    if any(DATALOADER.search(f.file) and f.function in TAKES_A_BATCH for f in library):
+        return Does.LOADS
+    if operation_of(frames):
+        return Does.WAITS
+    if any(SAVES.search(f.file) for f in library) or _named(frames, SAVING):
+        return Does.SAVES
+    if any(COMPILES.search(f.file) for f in library):
+        return Does.COMPILES
+    if any(IMPORTS.search(f.file) for f in frames[:8]):
+        return Does.IMPORTS
+    return Does.EVALUATES if _named(frames, EVALUATING) else Does.OTHER
+
+
+def evaluates(call: Call) -> bool:
+    """Whether a rank is in what its script calls an evaluation, whatever it does there."""
+    return _named(call.frames, EVALUATING)
+
+
+def operation_of(frames: Sequence[Place]) -> str:
+    """Return which collective a stack waits in, as ``all_reduce`` or ``backward``; nothing if in none."""
+    library = list(_above_own(frames))
+    while library and PASSED_BY.search(library[0].file):
+        del library[0]
+    if not library:
+        return ""
+    if library[0].function in BACKWARD:
+        return "backward"
+    if not _is_collective(library[0]):
+        return ""
+    named = [f.function for f in library if _is_collective(f) and f.function not in IN_NO_NAME]
+    return (named or [library[0].function])[-1]
+
+
+def waits_for_lock(frames: Sequence[Place]) -> bool:
+    """Whether the innermost frames are a lock's, a condition's, a queue's or a thread's join."""
+    return bool(frames) and LOCKS.search(frames[0].file) is not None
+
+
+def _is_collective(frame: Place) -> bool:
+    return _is_torch(frame) or OTHER_WAITS.search(frame.file) is not None
+
+
+def _is_torch(frame: Place) -> bool:
+    return TORCH_WAITS.search(frame.file) is not None
+
+
+def _above_own(frames: Sequence[Place]) -> Sequence[Place]:
+    """Return the innermost frames, down to the script's own code."""
+    for at, frame in enumerate(frames):
+        if not is_library(frame.file):
+            return frames[:at]
+    return frames
+
+
+def _named(frames: Sequence[Place], pattern: re.Pattern[str]) -> bool:
+    return any(pattern.match(frame.function) and not is_library(frame.file) for frame in frames)

@@ -1,0 +1,211 @@
+"""Who waits for whom: from the collectives that each rank has enqueued to the ranks that nobody else keeps.
+
+In a process group a rank waits in its first collective that is not complete, for all members that have
+not enqueued it yet. To follow this from rank to rank ends at those that wait for nobody: the culprits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+from distconsole.model.diagnosis.calls import Call, Collective, Operation
+from distconsole.runs.diagnosis.stacks import Does, operation_of, what_it_does
+
+GroupKey = tuple[str, tuple[int, ...]]
+DEFAULT_GROUPS = ("0", "default_pg", "default")
+BY_OWN_SIZES = ("all_to_all", "alltoall", "gather", "scatter", "send", "recv", "coalesced")
+"""Operations whose members may give different sizes; ``all_gather`` and ``reduce_scatter`` are not of them."""
+IDLE_SHARE = 0.5
+"""Of a processor: a rank that uses less waits in backward, and does not compute."""
+
+
+class Wait(NamedTuple):
+    """What a rank waits in: which group, and the number of its first collective that is not complete."""
+
+    group: GroupKey
+    seq: int
+    op: str
+
+
+@dataclass
+class WaitGraph:
+    """The waits of all ranks that answer.
+
+    Args:
+        calls: By rank.
+        world: All ranks of the run; those without a call may be waited for, too.
+    """
+
+    calls: Mapping[int, Call]
+    world: frozenset[int]
+    waits: dict[int, list[Wait]] = field(default_factory=dict)
+    """Rank -> what it waits in by its own records."""
+    by_stack: dict[int, str] = field(default_factory=dict)
+    """Rank -> operation that only its stack shows it in."""
+    last: dict[GroupKey, dict[int, Collective]] = field(default_factory=dict)
+    """Group -> rank -> the last one that it has enqueued there."""
+
+    def __post_init__(self) -> None:
+        for rank, call in self.calls.items():
+            if not call.alive:
+                continue
+            for each in call.collectives:
+                key = key_of(each)
+                self.last.setdefault(key, {})[rank] = each
+                if is_pending(each):
+                    self.waits.setdefault(rank, []).append(Wait(key, first_pending(each), each.op))
+            if rank not in self.waits and (op := stack_waits_in(call)):
+                self.by_stack[rank] = op
+
+    @cached_property
+    def waiting(self) -> frozenset[int]:
+        """Ranks that wait in a collective, by their records or their stacks."""
+        return frozenset(self.waits) | frozenset(self.by_stack)
+
+    def members(self, group: GroupKey) -> frozenset[int]:
+        """Return the ranks of a group: as it says, all where it is the default one, else those that know it."""
+        name, ranks = group
+        if ranks:
+            return self.world.intersection(ranks)
+        return self.world if name in DEFAULT_GROUPS else frozenset(self.last[group])
+
+    def absent(self, wait: Wait) -> frozenset[int]:
+        """Return the members that have not enqueued the collective that ``wait`` is about."""
+        known = self._absent.get((wait.group, wait.seq))
+        if known is None:
+            last = self.last[wait.group]
+            known = frozenset(
+                rank
+                for rank in self.members(wait.group)
+                if not (rank in last and last[rank].seq >= wait.seq)
+                and not (rank not in last and rank in self.by_stack and not self._records(rank))
+            )
+            self._absent[wait.group, wait.seq] = known
+        return known
+
+    @cached_property
+    def _absent(self) -> dict[tuple[GroupKey, int], frozenset[int]]:
+        return {}
+
+    def _records(self, rank: int) -> bool:
+        return bool(self.calls[rank].collectives)
+
+    @cached_property
+    def ends(self) -> tuple[frozenset[int], tuple[int, ...]]:
+        """The ranks at which waiting ends, and, where there are none, those that wait for each other in a circle."""
+        seen: set[int] = set()
+        ends: set[int] = set()
+        followed: set[tuple[GroupKey, int]] = set()
+        queue = list(self.waits)
+        awaited: set[int] = set()
+        while queue:
+            rank = queue.pop()
+            if rank in seen:
+                continue
+            seen.add(rank)
+            away: set[int] = set()
+            for wait in self.waits.get(rank, ()):
+                missing = self.absent(wait)
+                away |= missing
+                if (wait.group, wait.seq) not in followed:
+                    followed.add((wait.group, wait.seq))
+                    queue += missing
+                    awaited |= missing
+            if not away - {rank}:
+                ends.add(rank)
+        blocked = ends & awaited
+        return frozenset(blocked), () if blocked else self._circle(awaited)
+
+    def _circle(self, awaited: set[int]) -> tuple[int, ...]:
+        """Return ranks that wait for each other; nothing if none does."""
+        for start in sorted(awaited):
+            path: list[int] = []
+            rank: int | None = start
+            while rank is not None and rank not in path:
+                path.append(rank)
+                away = sorted({m for w in self.waits.get(rank, ()) for m in self.absent(w)})
+                rank = next((m for m in away if m in self.waits), None)
+            if rank is not None:
+                return tuple(path[path.index(rank) :])
+        return ()
+
+    @cached_property
+    def most(self) -> tuple[Wait | None, frozenset[int]]:
+        """What most wait in, and who; ranks that only their stacks show to wait in the same are among them."""
+        counts = Counter(wait for waits in self.waits.values() for wait in waits)
+        if not counts:
+            return None, frozenset(self.by_stack)
+        best = max(counts, key=lambda wait: (counts[wait], -wait.seq, wait.op, wait.group))
+        ranks = {rank for rank, waits in self.waits.items() if best in waits}
+        unrecorded = (r for r, op in self.by_stack.items() if not self._records(r))
+        return best, frozenset(ranks | set(unrecorded))
+
+    def operation_at(self, rank: int, group: GroupKey, seq: int) -> Operation | None:
+        """Return what a rank has enqueued as number ``seq`` of a group; None where that is not known."""
+        last = self.last[group].get(rank)
+        if last is None:
+            return None
+        return next((each for each in (last, *last.recent) if each.seq == seq), None)
+
+
+def key_of(collective: Collective) -> GroupKey:
+    return collective.group or collective.name, tuple(sorted(collective.ranks))
+
+
+def is_pending(collective: Collective) -> bool:
+    if collective.p2p:
+        return False  # numbers of pairs, not of the group
+    if collective.done_seq is not None:
+        return collective.done_seq < collective.seq
+    return collective.state in ("scheduled", "started")
+
+
+def first_pending(collective: Collective) -> int:
+    """Return the number of the first one that is not complete."""
+    if collective.done_seq is None:
+        return collective.seq
+    return min(collective.seq, collective.done_seq + 1)
+
+
+def stack_waits_in(call: Call) -> str:
+    """Return the operation in which a rank's stack shows it to wait; nothing if it computes, or is elsewhere."""
+    does = what_it_does(call)
+    if does is not Does.WAITS:
+        return ""
+    op = operation_of(call.frames)
+    busy = call.main_cpu_s is not None and call.over_s
+    if op == "backward" and busy and (call.main_cpu_s or 0) > IDLE_SHARE * (call.over_s or 1):
+        return ""
+    return op
+
+
+def payload_key(operation: Operation) -> tuple[object, ...]:
+    """Return what must be equal on all members of a group in one collective."""
+    own = any(word in operation.op for word in BY_OWN_SIZES) and not operation.op.startswith(
+        (
+            "all_gather",
+            "allgather",
+            "_all_gather",
+            "_allgather",
+            "reduce_scatter",
+            "_reduce_scatter",
+        )
+    )
+    sizes = () if own or "barrier" in operation.op else operation.input_sizes
+    return operation.op, sizes, operation.input_dtypes if sizes else ()
+
+
+def differing(
+    graph: WaitGraph, wait: Wait, ranks: Iterable[int]
+) -> list[tuple[Operation, list[int]]]:
+    """Return what ``ranks`` have enqueued as that number, the most ranks first; one entry where all agree."""
+    kinds: dict[tuple[object, ...], tuple[Operation, list[int]]] = {}
+    for rank in sorted(ranks):
+        operation = graph.operation_at(rank, wait.group, wait.seq)
+        if operation is not None:
+            kinds.setdefault(payload_key(operation), (operation, []))[1].append(rank)
+    return sorted(kinds.values(), key=lambda kind: -len(kind[1]))
