@@ -59,7 +59,7 @@ def test_a_rank_is_described_by_what_its_process_waits_for(bridge: Bridge) -> No
     os.kill(found[2]["pid"], signal.SIGCONT)
 
     kept = next(each for each in stream if each["kind"] == "roll_call")
-    assert (kept["why"], kept["rank"], waits(kept)) == ("asked", 0, "pipe")
+    assert (kept["why"], kept["rank"], waits(kept["call"])) == ("asked", 0, "pipe")
     bridge.done("kill", run="wait-run")
 
 

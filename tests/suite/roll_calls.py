@@ -47,7 +47,9 @@ def roll_of(case: Mapping[str, Any]) -> Roll:
     calls = {}
     for rank in range(world):
         if rank not in silent:
-            own = next((words for key, words in case.items() if _names(key, rank)), {})
+            own: Mapping[str, Any] = next(
+                (words for key, words in case.items() if _names(key, rank)), {}
+            )
             calls[rank] = call_of(rank, _merged(case.get("each", {}), own), world)
     return Roll("run-1", calls, hosts, away, longest_s=case.get("longest_s", 0.0))
 

@@ -60,7 +60,9 @@ class RollCalls:
             seats = [self._seat(rank) for rank in there]
             calls = call_ranks(seats, self._rings, seconds)
             self._last = (self._monotonic(), calls)
-        self.entries.extend({"kind": "roll_call", "why": why, **call} for call in calls)
+        self.entries.extend(
+            {"kind": "roll_call", "why": why, "rank": call["rank"], "call": call} for call in calls
+        )
         return calls
 
     def call_before_stop(self) -> None:

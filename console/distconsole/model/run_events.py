@@ -12,6 +12,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from distconsole.model.diagnosis.calls import Call
 from distconsole.model.findings import Severity
 from distconsole.model.run_summary import FirstFailure
 
@@ -200,6 +201,17 @@ class RunFinding(RunEvent, frozen=True, kw_only=True, tag="finding"):
     expected: str = ""
     hint: str = ""
     rank: int | UnsetType = UNSET
+    kind: str | UnsetType = UNSET
+    """What keeps the run, a word of ``diagnosis.Kind``; unset where it was not found out."""
+
+
+class RankCalled(RunEvent, frozen=True, kw_only=True, tag="roll_call"):
+    """Where a rank is: asked as it has stalled, before a stop, or by a person (``why``: stalled, stop, asked)."""
+
+    rank: int
+    host: str
+    why: str
+    call: Call
 
 
 class LinkChanged(RunEvent, frozen=True, kw_only=True, tag="link"):
@@ -243,6 +255,7 @@ RunEvents: TypeAlias = (
     | NodeSample
     | LogLine
     | RunFinding
+    | RankCalled
     | LinkChanged
     | RunRestarted
     | RunEnded

@@ -305,6 +305,14 @@ class AttemptEntry(Entry, frozen=True, kw_only=True, tag="attempt"):
     checkpoint: Annotated[str, Meta(max_length=4096)] | None = None
 
 
+class RollCallEntry(Entry, frozen=True, kw_only=True, tag="roll_call"):
+    """Where a rank is: ``call`` is for ``roll_calls.read_call``, so that a wrong field costs no journal."""
+
+    rank: Small
+    why: Name = ""
+    call: dict[str, Any] = msgspec.field(default_factory=dict)
+
+
 class EndEntry(Entry, frozen=True, kw_only=True, tag="end"):
     """The last entry; nothing of the run is left on this node."""
 
@@ -325,6 +333,7 @@ JournalEntry: TypeAlias = (
     | VerdictEntry
     | RestartEntry
     | AttemptEntry
+    | RollCallEntry
     | EndEntry
 )
 

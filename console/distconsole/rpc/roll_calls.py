@@ -21,21 +21,20 @@ def read_call(body: Mapping[str, Any]) -> Call | None:
 
     A field that breaks its bounds is as if it were unknown: the rest may still name the culprit.
     """
-    kind = threadsafe(Call)
     try:
-        return msgspec.convert(body, kind)
+        return _read(body)
     except msgspec.ValidationError:
         pass
     fields = {name: body[name] for name in Call.__struct_fields__ if name in body}
     good = {name: fields[name] for name in NEEDED if name in fields}
     for name, value in fields.items():
         try:
-            msgspec.convert({**good, name: value}, kind)
+            _read({**good, name: value})
         except msgspec.ValidationError:
             continue
         good[name] = value
     try:
-        return msgspec.convert(good, kind)
+        return _read(good)
     except msgspec.ValidationError:
         return None
 
@@ -54,3 +53,7 @@ def read_calls(result: Mapping[str, Any]) -> list[Call]:
         if call is not None:
             calls.setdefault(call.rank, call)
     return list(calls.values())
+
+
+def _read(body: Mapping[str, Any]) -> Call:
+    return msgspec.convert(body, threadsafe(Call))

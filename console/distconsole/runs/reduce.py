@@ -13,6 +13,7 @@ from distconsole.model.findings import Severity
 from distconsole.model.names import count_text
 from distconsole.model.run_events import (
     PhaseReached,
+    RankCalled,
     RankChanged,
     RankState,
     RunEnded,
@@ -23,6 +24,7 @@ from distconsole.model.run_events import (
 )
 from distconsole.model.run_summary import FirstFailure
 from distconsole.rpc import frames
+from distconsole.rpc.roll_calls import read_call
 from distconsole.runs.detectors.conclusions import (
     NODE_LOST,
     Outcome,
@@ -142,6 +144,8 @@ class RunReducer:
                     yield restart_finding(self._ranks, first, self._left(), entry, t)
             case frames.AttemptEntry():
                 yield from self._begin_attempt(host, entry, t)
+            case frames.RollCallEntry():
+                yield from self._called(host, entry, t)
             case frames.EndEntry():
                 yield from self._node_ended(host, entry, t)
             case _:
@@ -203,6 +207,14 @@ class RunReducer:
         )
         yield from self._points.rank_is(rank, t, alive=alive)
         yield from self._sync.rank_is(rank, t, alive=alive)
+
+    def _called(self, host: str, entry: frames.RollCallEntry, t: float) -> Iterator[RankCalled]:
+        call = read_call(entry.call)
+        if call is not None and call.rank == entry.rank and self._is_current(host):
+            self._stalls.called(call, host, t)
+            yield RankCalled(
+                t=t, run=self.run, rank=call.rank, host=host, why=entry.why, call=call
+            )
 
     def _note(self, host: str, entry: frames.NoteEntry, t: float) -> Iterator[RunEvents]:
         about = entry.host if entry.host in self._hosts else host

@@ -20,6 +20,7 @@ from distconsole.model.run_events import (
     NodeSample,
     PhaseReached,
     PlanMade,
+    RankCalled,
     RankChanged,
     RunEnded,
     RunEvents,
@@ -29,7 +30,13 @@ from distconsole.model.run_events import (
 )
 from distconsole.model.time_text import is_time
 from distconsole.runs.compare.best import take_best
-from distconsole.runs.detectors.conclusions import FIRST_FAILURE, NODE_LOST, RANK_LOST, is_unsound
+from distconsole.runs.detectors.conclusions import (
+    FIRST_FAILURE,
+    NODE_LOST,
+    RANK_LOST,
+    STALL,
+    is_unsound,
+)
 from distconsole.runs.detectors.stragglers import StragglerWatch
 from distconsole.runs.pace import is_fresh
 from distconsole.runs.rank_view import RankView
@@ -40,6 +47,8 @@ MAX_FINDINGS = 500
 MAX_METRIC_NAMES = 256
 STEADY_WINDOWS = 3
 """A rank is as slow as in the fastest of its last windows."""
+SAME_STALL_SECONDS = 60.0
+"""What is found out so much later is of another stall."""
 LOOKED_AT_CHARS = 200
 SAID = re.compile(
     r"\b(epoch|step|steps|iter|iteration|batch|round)\b[\s:#=\[(]{0,3}(\d{1,12})\s{0,2}(?:/|of)\s{0,2}(\d{1,12})\b",
@@ -56,9 +65,12 @@ class RunTimeline:
     Its size is bounded by ranks, hosts, metric names and the limits above. Used by one thread at a time.
     """
 
+    plan: PlanMade | None = None
+    stall: RunFinding | None = None
+    """The newest finding that says what keeps the ranks that have stalled."""
+
     def __init__(self) -> None:
         self.run = ""
-        self.plan: PlanMade | None = None
         self.ranks: dict[int, RankView] = {}
         self.metrics: dict[str, Series] = {}
         """Name -> curve over steps: mean over the ranks, lowest and highest rank."""
@@ -81,6 +93,8 @@ class RunTimeline:
         self.findings: list[RunFinding] = []
         self.unsound: RunFinding | None = None
         """The first finding of this attempt that says that its ranks do not train one model as they should."""
+        self.calls: dict[int, RankCalled] = {}
+        """Rank -> where it was when it was asked last."""
         self.stragglers = StragglerWatch()
         """Of the same windows as the reducer's, so that who is slow now is who was found to be."""
         self.eta = EtaEstimator()
@@ -119,6 +133,8 @@ class RunTimeline:
                 self._gpu(event)
             case NodeSample():
                 self.nodes[event.host] = event
+            case RankCalled():
+                self.calls[event.rank] = event
             case LinkChanged():
                 self.links[event.host] = event
             case RunFinding():
@@ -224,6 +240,8 @@ class RunTimeline:
         return any((Severity.FAIL, finding.hosts) == (each.severity, each.hosts) for each in lost)
 
     def _finding(self, event: RunFinding) -> None:
+        if event.check == STALL:
+            self._replace_stall(event)
         if len(self.findings) < MAX_FINDINGS and not self.is_told(event):
             self.findings.append(event)
         if self.unsound is None and is_unsound(event):
@@ -232,6 +250,14 @@ class RunTimeline:
             self.outlived.add(event.rank)
         if event.check == NODE_LOST and event.severity is Severity.WARN:
             self.outlived_hosts.update(event.hosts)
+
+    def _replace_stall(self, event: RunFinding) -> None:
+        """What is found out later of the same stall takes the place of what was said of it at once."""
+        before = next((f for f in reversed(self.findings) if f.check == STALL), None)
+        if event.kind is not UNSET:
+            if before is not None and event.t - before.t < SAME_STALL_SECONDS:
+                self.findings.remove(before)
+            self.stall = event
 
     def _rank(self, event: RankChanged) -> None:
         view = self._view(event.rank, event.host)

@@ -19,6 +19,7 @@ from distconsole.model.run_events import (
     NodeSample,
     PhaseReached,
     PlanMade,
+    RankCalled,
     RankChanged,
     RankState,
     RunEnded,
@@ -73,7 +74,7 @@ class RunText:
                 self._restart(event)
             case RunEnded():
                 self._end(event)
-            case PhaseReached() | Window() | Metric() | GpuSample() | NodeSample():
+            case PhaseReached() | Window() | Metric() | GpuSample() | NodeSample() | RankCalled():
                 self._progress()
             case _:
                 assert_never(event)

@@ -26,6 +26,7 @@ from distconsole.rpc.frames import JournalEntry
 from distconsole.runs.following.follow import encode_entry
 from distconsole.runs.reduce import RunReducer
 from distconsole.runs.summary import decode_entry
+from distconsole.runs.timeline import RunTimeline
 
 T0 = 1_000_000.0
 
@@ -680,3 +681,40 @@ def test_no_rank_stays_running_for_ever_on_a_host_that_never_tells_its_end() -> 
     (rank,) = only(last, RankChanged)
     assert (rank.rank, rank.host, rank.state) == (1, "b", RankState.KILLED)
     assert isinstance(last[-1], RunEnded)
+
+
+def where(rank: int, file: str, silent_s: float = 34.0) -> dict[str, Any]:
+    """What a rank of a roll call tells: it waits in a collective, or is in ``file``."""
+    waits = file == "train.py"
+    own = {"function": "step" if waits else "load", "file": f"/u/{file}", "line": 9}
+    torch = "/x/site-packages/torch/distributed/distributed_c10d.py"
+    above = [{"function": "all_reduce", "file": torch, "line": 1}] if waits else []
+    last = {"group": "0", "seq": 7 if waits else 6, "done_seq": 6, "op": "all_reduce"}
+    call = {"rank": rank, "pid": rank + 7, "alive": True, "step": 98, "silent_s": silent_s}
+    call |= {"threads": [{"main": True, "frames": [*above, own]}], "collectives": [last]}
+    return {"rank": rank, "why": "stalled", "call": call}
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_where_the_ranks_are_names_who_keeps_them_in_one_finding(late: bool) -> None:
+    feed, timeline = Feed("a"), RunTimeline()
+    for rank in range(3):
+        feed("a", "state", rank=rank, local_rank=rank, pid=rank + 7, state="running")
+        feed.window(rank, step=98)
+    began, events = feed.t + 31, []
+    for rank in range(3):
+        events += feed("a", "state", began, rank=rank, local_rank=rank, pid=7, state="stalled")
+    for second in range(1, 12):
+        for rank in range(3 if second == (8 if late else 2) else 0):
+            told = where(rank, "data.py" if rank == 1 else "train.py")
+            events += feed("a", "roll_call", began + second, **told)
+        events += feed("a", "sample", began + second, **SAMPLE)
+    for event in events:
+        timeline.apply(event)
+    assert len(only(events, RunFinding)) == (2 if late else 1)
+    (finding,) = timeline.findings
+    assert (finding.check, finding.rank, finding.kind) == ("run.stall", 1, "elsewhere")
+    assert finding.summary == (
+        "rank 1 on a is in load at data.py:9; 2 of 3 ranks wait in all_reduce #7 (default_pg) at train.py:9"
+    )
+    assert f"distconsole why {finding.run}" in finding.hint

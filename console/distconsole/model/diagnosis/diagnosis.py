@@ -91,6 +91,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         hang: Whether something is wrong; false of a run that is fine, or in a phase that takes its time.
         summary: One line; ``hint`` what to do.
+        short: The culprit and what it does alone, without for how long; as ``summary`` where nobody is named.
         ranks: The culprits; empty where the evidence names none.
         place: Where the first of them is.
         operation: What the others wait in.
@@ -105,6 +106,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     sure: Sure
     hang: bool
     summary: str
+    short: str = ""
     hint: str = ""
     ranks: tuple[int, ...] = ()
     hosts: tuple[str, ...] = ()

@@ -17,6 +17,7 @@ NODE_LOST, RANK_LOST = "run.node_lost", "run.rank_lost"
 """Checks that say that a node or a rank is gone; of severity ``warn`` where the run goes on."""
 
 FIRST_FAILURE = "run.first_failure"
+STALL = "run.stall"
 STRAGGLER = "run.straggler"
 NOT_FINITE = "run.not_finite"
 UNSOUND = ("run.desync", "run.alone", "run.world", "run.split", "run.same_batch", "run.same_epoch")

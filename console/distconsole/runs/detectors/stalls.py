@@ -1,13 +1,27 @@
-"""Which ranks have stopped making steps, and who of them is behind."""
+"""Which ranks have stopped making steps, and who of them keeps the others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec import structs
+
+from distconsole.model.diagnosis.calls import Call
+from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind
+from distconsole.model.findings import Severity
 from distconsole.model.names import count_text
 from distconsole.model.run_events import RunFinding, Window
+from distconsole.runs.detectors.conclusions import STALL
 from distconsole.runs.detectors.ranks import Ranks, ranks_text
+from distconsole.runs.diagnosis.judge import judge
+from distconsole.runs.diagnosis.roll import Roll
 from distconsole.runs.pace import TOGETHER_SECONDS, is_fresh
+
+CALLS_SECONDS = 6.0
+"""So long is waited for the calls of all ranks, once the first has come."""
+CALLED_BEFORE_SECONDS = 5.0
+"""Calls so long before a stall was told are of it."""
+SAYS_NOTHING = (Kind.HEALTHY, Kind.UNDECIDED)
 
 
 class StallWatch:
@@ -21,9 +35,27 @@ class StallWatch:
         """Rank -> its process; of those that stand still, told or not."""
         self._untold: set[int] = set()
         self._since = 0.0
+        self._calls: dict[int, tuple[float, Call]] = {}
+        """Rank -> when it told where it is, and that."""
+        self._called = False
+        """Whether a call has come that no diagnosis knows yet."""
+        self._found: Diagnosis | None = None
+        """What was told of this stall."""
+        self._longest_s = 0.0
+        """The longest pause between two steps of a rank."""
 
     def stepped(self, window: Window) -> None:
-        self._last[window.rank] = window
+        before = self._last.get(window.rank)
+        if before is not None and window.steps:
+            self._longest_s = max(self._longest_s, window.t - before.t)
+        if window.steps or before is None:
+            self._last[window.rank] = window
+
+    def called(self, call: Call, host: str, t: float) -> None:
+        """Take where a rank of ``host`` is at ``t`` (UNIX seconds)."""
+        self._ranks.hosts.setdefault(call.rank, host)
+        self._calls[call.rank] = t, call
+        self._called = True
 
     def rank_is(self, rank: int, pid: int | None, t: float, *, stalled: bool) -> None:
         """Take what an agent says of a rank that lives, at ``t`` in UNIX seconds."""
@@ -39,19 +71,68 @@ class StallWatch:
         """Take that ``rank`` goes on, or lives no longer."""
         self._stalled.pop(rank, None)
         self._untold.discard(rank)
+        if not self._stalled:
+            self._found = None
 
     def due(self, t: float) -> Iterator[RunFinding]:
-        """Yield who has stalled at ``t`` (UNIX seconds), once those that do so together were heard of."""
-        if not self._untold or t - self._since < TOGETHER_SECONDS:
+        """Yield who has stalled at ``t`` (UNIX seconds), once those that do so together were heard of.
+
+        A diagnosis that is known only later, or changes, is told when it is there.
+        """
+        waited = t - self._since
+        if not self._stalled or waited < TOGETHER_SECONDS:
             return
-        ranks = tuple(sorted(self._untold))
+        fresh = self._fresh_calls()
+        if fresh and waited < CALLS_SECONDS and not fresh.keys() >= self._ranks.living.keys():
+            return
+        untold, called = tuple(sorted(self._untold)), self._called
         self._untold.clear()
+        self._called = False
+        found = self._judge(fresh) if fresh and (untold or called) else None
+        if found is not None and found.kind not in SAYS_NOTHING:
+            if self._found is None or _differs(found, self._found):
+                self._found = found
+                yield self._diagnosed(found, t)
+        elif untold and self._found is None:
+            yield self._behind(untold, t)
+
+    def _fresh_calls(self) -> dict[int, Call]:
+        """Return what the ranks told in this stall."""
+        from_then = self._since - CALLED_BEFORE_SECONDS
+        return {rank: call for rank, (t, call) in self._calls.items() if t >= from_then}
+
+    def _judge(self, calls: dict[int, Call]) -> Diagnosis:
+        usual = {rank: last.step_ms_mean or 0.0 for rank, last in self._last.items()}
+        hosts = {
+            r: h for r, h in self._ranks.hosts.items() if r in self._ranks.living or r in calls
+        }
+        return judge(
+            Roll(self._ranks.run, calls, hosts, usual_ms=usual, longest_s=self._longest_s)
+        )
+
+    def _diagnosed(self, found: Diagnosis, t: float) -> RunFinding:
+        run = self._ranks.run
+        why = f"distconsole why {run} shows where every rank is"
+        return structs.replace(
+            self._ranks.finding(
+                t,
+                STALL,
+                found.short,
+                found.ranks or tuple(sorted(self._stalled)),
+                severity=Severity.WARN if found.hang else Severity.INFO,
+                seen="\n".join(found.evidence),
+                hint=f"{found.hint}; {why}" if found.hint else why,
+            ),
+            kind=found.kind.value,
+        )
+
+    def _behind(self, ranks: tuple[int, ...], t: float) -> RunFinding:
         lowest = min(map(self._step_of, ranks))
         behind = tuple(rank for rank in ranks if self._step_of(rank) == lowest)
         others = [rank for rank in self._ranks.living if rank not in self._stalled]
         known = [self._last[rank] for rank in others if rank in self._last]
         going = sum(is_fresh(last.t, t, last.step_ms_mean) for last in known)
-        yield self._finding(ranks, behind, (going, len(others) - going), t)
+        return self._finding(ranks, behind, (going, len(others) - going), t)
 
     def _step_of(self, rank: int) -> int:
         return self._last[rank].step if rank in self._last else -1
@@ -81,9 +162,13 @@ class StallWatch:
         look = f"py-spy dump --pid {pid} on {host} says where it is; " if pid else ""
         return self._ranks.finding(
             t,
-            "run.stall",
+            STALL,
             summary,
             behind,
             expected="a step within 30 s, or within ten times the usual time",
             hint=f"{look}distconsole logs {run} --rank {first}; distconsole stop {run}",
         )
+
+
+def _differs(one: Diagnosis, other: Diagnosis) -> bool:
+    return (one.kind, one.ranks, one.place) != (other.kind, other.ranks, other.place)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from msgspec import structs
+
 from distconsole.model.diagnosis.diagnosis import CALM, Diagnosis, Kind
 from distconsole.runs.diagnosis.causes import Cause, cause_of
 from distconsole.runs.diagnosis.roll import Roll
@@ -53,7 +55,13 @@ def blame(
         for rank, each in causes.items()
         if rank not in alike
     ]
-    return make_diagnosis(alike, cause, roll, graph, text, (*evidence, *others[:MOST_LINES]))
+    short = culprit_text(alike, cause, roll, there=True, timed=False)
+    found = make_diagnosis(alike, cause, roll, graph, text, (*evidence, *others[:MOST_LINES]))
+    return structs.replace(found, short=_lowered(f"{short}; {lead}" if lead else short))
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:]
 
 
 def _hardness(cause: Cause) -> int:
@@ -87,7 +95,8 @@ def make_diagnosis(
         kind=cause.kind,
         sure=cause.sure,
         hang=hang,
-        summary=text[:1].lower() + text[1:],
+        summary=_lowered(text),
+        short=_lowered(text),
         hint=cause.hint,
         ranks=tuple(ranks),
         hosts=tuple(dict.fromkeys(host for rank in ranks if (host := roll.host(rank)))),

@@ -134,17 +134,23 @@ def who_text(ranks: Sequence[int], roll: Roll) -> str:
     return text[0].upper() + text[1:]
 
 
-def culprit_text(ranks: Sequence[int], cause: Cause, roll: Roll, *, there: bool) -> str:
+def culprit_text(
+    ranks: Sequence[int], cause: Cause, roll: Roll, *, there: bool, timed: bool = True
+) -> str:
     """Return ``Rank 1 on node2 is not there: it is in load_image at data.py:31, for 41 s, state D (disk)``."""
     one = len(ranks) == 1
     it = "it" if one else "they"
     does = cause.does if one else plural(cause.does)
     missing = " is not there" if one else " are not there"
-    parts = [f"{it} {does}" if not there else does, *timed(ranks, cause, roll), *cause.details]
+    parts = [
+        f"{it} {does}" if not there else does,
+        *(_since(ranks, roll) if timed else ()),
+        *cause.details,
+    ]
     return who_text(ranks, roll) + ("" if there else f"{missing}:") + " " + ", ".join(parts)
 
 
-def timed(ranks: Sequence[int], cause: Cause, roll: Roll) -> list[str]:
+def _since(ranks: Sequence[int], roll: Roll) -> list[str]:
     seconds = silent_of(ranks, roll)
     lives = any(rank in roll.calls and roll.calls[rank].alive for rank in ranks)
     return [f"for {span_text(seconds)}"] if seconds is not None and lives and seconds >= 1 else []
