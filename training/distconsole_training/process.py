@@ -52,6 +52,7 @@ class Process:
         made: The ring, once it was made.
         grouped: Whether Horovod was initialised.
         late: Values on their way from a device, and where they go.
+        wanted: How many traces were asked of it and are done, as the ring counts them; -1 during one.
         marked_step: The step that the script has marked last (``mark_step``); -1 where it marks none.
     """
 
@@ -66,6 +67,7 @@ class Process:
         self.grouped = False
         self.next_step = count().__next__
         self.last_step = self.marked_step = -1
+        self.wanted = 0
         # A child of the script inherits its parent's variables, and so a rank that is not its own.
         self._trusts_environment = not is_child
         self._pid = os.getpid()

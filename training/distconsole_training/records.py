@@ -6,6 +6,8 @@ One file a process, mapped by both sides, little-endian throughout, one writer, 
     1024   name table     MAX_NAMES x NAME_BYTES, UTF-8, zero-padded; an entry never changes
     4096   records        capacity x RECORD.size
 
+``OFFSET_WANTED`` is the one byte that the agent writes: a trace is wanted (``torch_hook.tracing``).
+
 The record with index ``i`` (from 0) lies in slot ``i % capacity`` and carries ``sequence = i + 1``;
 the writer stores the record and then ``written = i + 1`` in the header. A reader that wants index
 ``i`` takes the slot and accepts it only if its sequence is ``i + 1`` before and after the copy; if
@@ -61,6 +63,9 @@ OFFSET_GUARD_ERRORS = 48
 OFFSET_FLAGS = 84
 """Byte offsets of the live fields in the header."""
 
+OFFSET_WANTED = 1016
+"""A byte of the header, by the agent: how many traces were asked of this process, modulo 256."""
+
 RECORD = struct.Struct("<Q Q q B B H I f f f f f 4x d")
 """sequence, step, time_ns, kind, flags, name, samples, a, b, c, d, e, value: 64 bytes."""
 
@@ -115,6 +120,13 @@ CHECKED_SUFFIX = ".checked"
 MAX_CHECKED = 256
 """Checksums in the details of one step; of more parameters, neighbours share one."""
 MAX_CHECKED_BYTES = 64 * 1024
+
+WANTED_SUFFIX = ".wanted"
+"""Beside a ring: the trace that is wanted, ``{"start_ns", "give_up_ns", "seconds", "path"}``, in UNIX time;
+torch's profiler writes it to ``path``, in a folder that is the user's alone."""
+TOLD_SUFFIX = ".told"
+"""Behind that path, once all is over: ``{"wanted", "began_ns", "ended_ns", "written_ns", "first_step",
+"last_step", "error"}``."""
 
 ENV_RUN = "DISTCONSOLE_RUN"
 """The run's id. Leftovers are recognised by ``DISTCONSOLE_RUN_DIR``, the run's folder on the node."""

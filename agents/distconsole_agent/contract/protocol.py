@@ -51,6 +51,10 @@ sync_take  run, pieces: [[sha256, bytes in all,         result ``taken: bytes``
 roll_call  run, seconds: each rank's deadline (1.5)     result ``ranks: [...]`` (``CALL_FIELDS``),
                                                         ``time_ns, host``; what was found is also
                                                         in the run's journal, while it goes on
+trace      run, seconds, wait, max_bytes, ranks         items: first ``tracing: [rank, ...]``, then of a
+           (null: all), start_ns (0: soon)              rank ``rank, told`` (``records.TOLD_SUFFIX``)
+                                                        ``, bytes, name, packed``; result ``time_ns``
+trace_take run, name, offset                            result ``data``; the last piece removes it
 =========  ===========================================  ==========================================
 
 A journal entry is ``{"seq": int, "t": float, "kind": str, ...}``: ``seq`` counts from 1 without a
@@ -100,7 +104,8 @@ without ``journal`` is refused instead.
 
 ``manifest`` and ``data`` are ``base64(zlib(bytes))``; the manifest's bytes are those of ``{"files":
 [[path, mode, bytes, sha256], ...], "links": [[path, target], ...], "folders": [path, ...]}``, and
-their SHA-256 is the ``tree`` that a spec's ``code`` names.
+their SHA-256 is the ``tree`` that a spec's ``code`` names. ``data`` of ``trace_take``
+is the base64 of a piece of a gzip file of ``packed`` bytes: a trace in Chrome's format as torch's profiler writes it.
 """
 
 from __future__ import annotations

@@ -70,6 +70,8 @@ class Answers:
             "roll_call": lambda request, _asker: answer_roll_call(runs, request),
             "sync": self._sync,
             "sync_take": self._sync_take,
+            "trace": self._trace,
+            "trace_take": self._trace_take,
         }
 
     def answer(self, request: Request, asker: Asked) -> Result:
@@ -202,6 +204,16 @@ class Answers:
     def _sync_take(self, request: Request, _asker: Asked) -> Result:
         run = check_run_id(request.get("run"))
         return self._runs.code.take(run, request.get("pieces"), request.get("data"))
+
+    def _trace(self, request: Request, asker: Asked) -> Result:
+        from distconsole_agent.server.traces import trace
+
+        return trace(request, asker, self._runs.folder(request.get("run")))
+
+    def _trace_take(self, request: Request, _asker: Asked) -> Result:
+        from distconsole_agent.server.traces import take
+
+        return take(request, self._runs.folder(request.get("run")))
 
     def _slurm(self, request: Request, asker: Asked) -> Result:
         from distconsole_agent.engines import slurm

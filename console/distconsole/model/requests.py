@@ -584,6 +584,35 @@ class Why(OnHosts, OfRun, Request):
 
 
 @dataclass(frozen=True)
+class Trace(OnHosts, OfRun, Request):
+    """Trace what the ranks of RUN do, by torch's profiler, and write one file for Perfetto.
+
+    RUN goes on, unchanged but for a pause while each rank writes its part. Every rank begins and ends
+    where one of its steps ends; ranks are processes there, on one clock, and collectives have arrows.
+    """
+
+    seconds: float = plain(1.0, "How long.  [default: 1]", Kind.SECONDS, least=0.01, most=60)
+    ranks: RankSpans = plain(
+        (), "Only these: 3 or 0-3,8.  [default: all]", Kind.RANKS, "--ranks", "--rank"
+    )
+    max_mib: int = plain(
+        512,
+        "The most that one rank's part may have, unpacked, in MiB.  [default: 512]",
+        Kind.POSITIVE,
+    )
+    wait_seconds: float = plain(
+        60.0,
+        "Wait so long for a rank's next step, and for its part.  [default: 60]",
+        Kind.SECONDS,
+        "--wait",
+        most=600,
+    )
+    output: str | None = needs_trust(
+        None, "The file to write.  [default: RUN-trace.json.gz, here]", Kind.FILE, "--output", "-o"
+    )
+
+
+@dataclass(frozen=True)
 class Replay(Opening, OfRun, Request):
     """Show RUN again, on the console's screens; there 'at', 'play' and 'pause' move through it."""
 

@@ -208,6 +208,11 @@ VERBS: Mapping[type, Verb] = {
         of=lambda verb, request: replace(verb, writes=_files(request.output)), group=Group.PAST,
         examples=("report", "report train-1123-89c0dd -o ~/run.html"),
     ),
+    ask.Trace: Verb(
+        "trace", "tracing.trace", ("sessions", "store"), group=Group.WATCH,
+        of=lambda verb, request: replace(verb, writes=_files(request.output)),
+        examples=("trace last", "trace last --seconds 0.5 --ranks 0-3 -o slow.json.gz"),
+    ),
     ask.Why: Verb("why", "console_verbs.why", group=Group.WATCH),
     ask.Bench: Verb(
         "bench strategies", "bench.comparison.bench", FULL, interrupt=Interrupt.STOP_WORK, outlives=False,

@@ -158,6 +158,37 @@ class SampleBody(Frame, frozen=True, kw_only=True):
     t: Seconds | None = None
 
 
+class TraceTold(Frame, frozen=True, kw_only=True):
+    """How a rank's trace went; steps are -1 where there was none."""
+
+    began_ns: Count = 0
+    ended_ns: Count = 0
+    written_ns: Count = 0
+    first_step: int = -1
+    last_step: int = -1
+    error: Text = ""
+
+
+class TraceItem(Frame, frozen=True, kw_only=True):
+    """An item of ``trace``: first which ranks are asked, then what became of each.
+
+    ``bytes`` has the trace, and ``packed`` the file ``name`` that is to be taken.
+    """
+
+    tracing: Annotated[tuple[Count, ...], Meta(max_length=4096)] | None = None
+    rank: Count = 0
+    told: TraceTold = TraceTold()
+    bytes: Count = 0
+    name: Name = ""
+    packed: Count = 0
+
+
+class TracePiece(Frame, frozen=True, kw_only=True):
+    """``base64`` of a piece of a packed trace."""
+
+    data: Annotated[str, Meta(max_length=MAX_TEXT)]
+
+
 class Entry(Frame, frozen=True, kw_only=True, tag_field="kind"):
     """A journal entry: ``seq`` from 1 without a gap, ``t`` in UNIX seconds on the node's clock."""
 

@@ -24,6 +24,8 @@ from distconsole.rpc.frames import (
     Runs,
     SampleBody,
     Synced,
+    TraceItem,
+    TracePiece,
 )
 from distconsole.ssh.plain import plain_lines, plain_text, quote
 from distconsole_agent.contract import protocol
@@ -41,10 +43,11 @@ RESULTS: dict[str, Any] = {
     "prepare": Prepared,
     "runs": Runs,
     "sync": Synced,
+    "trace_take": TracePiece,
 }
 """What the result of an op must be; any object where nothing is named."""
 
-ITEMS: dict[str, Any] = {"watch": SampleBody, "follow": Entries}
+ITEMS: dict[str, Any] = {"watch": SampleBody, "follow": Entries, "trace": TraceItem}
 """What the items of an op must be."""
 
 _RAW_TEXT = {("follow", "text")}

@@ -82,6 +82,17 @@ CASES = [
     ("stop r1 --grace 2", ask.Stop(run="r1", grace_seconds=2.0)),
     ("rerun r1 --exclude a,b --exclude c", ask.Rerun(run="r1", exclude=("a", "b", "c"))),
     ("why r1", ask.Why(run="r1")),
+    (
+        "trace r1 --seconds 0.5 --ranks 0-3 --max-mib 64 --wait 5 -o t.json.gz",
+        ask.Trace(
+            run="r1",
+            seconds=0.5,
+            ranks=((0, 3),),
+            max_mib=64,
+            wait_seconds=5.0,
+            output="t.json.gz",
+        ),
+    ),
     ("replay r1", ask.Replay(run="r1")),
     ("replay r1 --at 12:30", ask.Replay(run="r1", at="12:30")),
     ("compare r1 last --json", ask.Compare(runs=("r1", "last"), json=True)),

@@ -6,9 +6,10 @@ import sys
 from functools import partial
 from time import monotonic_ns
 
+from distconsole_training.guard import guarded
 from distconsole_training.identity import from_process_group
 from distconsole_training.process import process
-from distconsole_training.records import ALONE, LOSS, STEP
+from distconsole_training.records import ALONE, LOSS, OFFSET_WANTED, STEP
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -47,6 +48,16 @@ def write_step(
         process.later(loss, partial(_write_loss, recorder, step))
     if process.late:
         process.deliver_late()
+    if recorder.map[OFFSET_WANTED] != process.wanted:
+        _trace(recorder, step)
+
+
+@guarded
+def _trace(recorder: Recorder, step: int) -> None:
+    """A trace is wanted, or going on."""
+    from distconsole_training.torch_hook.tracing import trace
+
+    trace(recorder, step)
 
 
 def _write_loss(recorder: Recorder, step: int, value: float | None) -> None:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 _NS = 1e-9
 _put = Struct("<q").pack_into
 _pack = records.PLAIN_STEP.pack_into
+_WANTED = records.OFFSET_WANTED
 _KIND, _SIZE = records.STEP, records.RECORD.size
 _FIRST, _WRITTEN = records.RECORDS_OFFSET, records.OFFSET_WRITTEN
 
@@ -234,6 +235,7 @@ def hook_after_step(watch: TorchSteps) -> Callable[..., None]:
                 or loss != loss
                 or process.late
                 or fast.emit is not write_step
+                or recorder.map[_WANTED] != process.wanted
             ):
                 _emit(fast, now, step_began, loss)
                 return

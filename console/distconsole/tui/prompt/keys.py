@@ -101,6 +101,7 @@ KEYS: tuple[Key, ...] = (
     Key("v", "heat next", "by what", views=("run",), inside=True),
     Key("t", "heat span", "since when", views=("run",), inside=True),
     Key("l", "lines filter {rank}", "its log", views=("run",), inside=True),
+    Key("T", "trace {run} -o {run}-trace.json.gz", "trace", True, ("run",), inside=True),
     Key(
         "e", "export {run} --format csv -o {run}.csv", "export", True, ("run", "runs"), inside=True
     ),

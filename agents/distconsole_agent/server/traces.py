@@ -1,0 +1,226 @@
+"""``trace``: asks the ranks of a run for a trace by torch's profiler, and hands out what they write."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import re
+import time
+import zlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from distconsole_agent.contract.limits import MAX_RINGS
+from distconsole_agent.contract.refusal import bad_request, storage
+from distconsole_agent.journal.rings import RING_SUFFIX, Ring
+from distconsole_agent.node_folder.folders import own_folder, place_private
+from distconsole_agent.node_folder.run_files import read_spec
+from distconsole_agent.supervisor.proctree import read_stat
+from distconsole_agent.system.room import disk_of
+from distconsole_training.records import OFFSET_WANTED, TOLD_SUFFIX, WANTED_SUFFIX
+
+if TYPE_CHECKING:
+    from distconsole_agent.server.connection import Asked
+
+MAX_TRACE_SECONDS = 60.0
+MAX_WAIT_SECONDS = 600.0
+"""For a rank's next step, and for what it then writes."""
+
+AHEAD_SECONDS = 0.3
+"""From the request to the moment at which ranks begin: all nodes are told by then."""
+
+MAX_TOLD_BYTES = 4096
+LOOK_SECONDS = 0.05
+KEPT_SECONDS = MAX_TRACE_SECONDS + MAX_WAIT_SECONDS
+PACKED_SUFFIX = ".gz"
+NAME = re.compile(r"[0-9]{1,9}-[0-9]{1,9}-[0-9]{1,3}\.json\.gz")
+PIECE_BYTES = 1024 * 1024
+
+LATE = "it has not ended a step in time"
+GONE = "its process has ended"
+
+
+class _Wanted(NamedTuple):
+    """A trace that a rank was asked for: its process, the ring's count, and where it is written."""
+
+    rank: int
+    pid: int
+    counted: int
+    ring: str
+    path: str
+
+
+def trace(request: dict[str, Any], asker: Asked, folder: str) -> dict[str, Any]:
+    """Have the run's ranks here traced at once, and say of each trace when it is there to be taken.
+
+    Raises Refusal: ``bad_request``; ``no_such_run`` where no rank of those asked for trains here;
+    ``storage``.
+    """
+    seconds = _number(request, "seconds", 0.001, MAX_TRACE_SECONDS)
+    wait = _number(request, "wait", 0.0, MAX_WAIT_SECONDS)
+    most = int(_number(request, "max_bytes", 1.0, float(1 << 40)))
+    ranks = request.get("ranks")
+    if ranks is not None and not isinstance(ranks, list):
+        raise bad_request("ranks is a list of numbers, or null")
+    rings = _training_ranks(str(read_spec(folder).get("rings") or os.path.join(folder, "rings")))
+    rings = {rank: ring for rank, ring in rings.items() if ranks is None or rank in ranks}
+    place = os.path.join(folder, "traces")
+    own_folder(place)
+    _remove_old(place)
+    _check_room(place, most * len(rings))
+    start_ns = int(_number(request, "start_ns", 0.0, 2.0**63))
+    start_ns = start_ns or time.time_ns() + int(AHEAD_SECONDS * 1e9)
+    give_up_ns = start_ns + int((seconds + wait) * 1e9)
+    asked = {"start_ns": start_ns, "give_up_ns": give_up_ns, "seconds": seconds}
+    waiting = {rank: _ask(rank, *ring, place, asked) for rank, ring in sorted(rings.items())}
+    asker.send_item({"tracing": list(waiting)})
+    # To the end even where nobody listens any more: what ranks still write is removed.
+    while waiting:
+        for one, told in _ended(list(waiting.values()), time.time_ns() > give_up_ns):
+            del waiting[one.rank]
+            said = _pack(one, told, most)
+            if not asker.cancelled.is_set():
+                asker.send_item(said)
+        time.sleep(LOOK_SECONDS)
+    return {"time_ns": time.time_ns()}
+
+
+def _number(request: dict[str, Any], key: str, least: float, most: float) -> float:
+    value = request.get(key, 0)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise bad_request(f"{key} is a number")
+    if not least <= value <= most:
+        raise bad_request(f"{key} is from {least:g} to {most:g}")
+    return float(value)
+
+
+def _training_ranks(folder: str) -> dict[int, tuple[str, int]]:
+    """Return ring and process of each rank that has a living process which trains: the newest one."""
+    found: dict[int, tuple[int, str, int]] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for name in sorted(os.listdir(folder))[:MAX_RINGS]:
+            path = os.path.join(folder, name)
+            try:
+                ring = Ring(path) if name.endswith(RING_SUFFIX) else None
+            except (OSError, ValueError):
+                continue
+            if ring is None:
+                continue
+            ring.close()
+            header = ring.header
+            known = found.get(header.rank, (0, "", 0))
+            if header.rank >= 0 and not header.finished and _lives(header.pid):
+                found[header.rank] = max(known, (header.started_time_ns, path, header.pid))
+    return {rank: (path, pid) for rank, (_, path, pid) in found.items()}
+
+
+def _lives(pid: int) -> bool:
+    stat = read_stat(pid) if pid > 0 else None
+    return stat is not None and stat.state not in "ZX"
+
+
+def _check_room(folder: str, wanted: int) -> None:
+    free = disk_of(folder).free
+    if free < wanted:
+        raise storage(
+            f"{folder} has {free >> 20} MiB free, and the traces may take {wanted >> 20} MiB",
+            "fewer ranks (--ranks), or a lower --max-mib",
+        )
+
+
+def _ask(rank: int, ring: str, pid: int, place: str, asked: dict[str, Any]) -> _Wanted:
+    """Lay down what is wanted, then count the byte up that the rank looks at after each step."""
+    descriptor = os.open(ring, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        count = (os.pread(descriptor, 1, OFFSET_WANTED)[0] + 1) % 256
+        path = os.path.join(place, f"{rank}-{pid}-{count}.json")
+        one = _Wanted(rank, pid, count, ring, path)
+        _remove(one)
+        place_private(ring + WANTED_SUFFIX, {**asked, "path": path})
+        os.pwrite(descriptor, bytes((count,)), OFFSET_WANTED)
+    finally:
+        os.close(descriptor)
+    return one
+
+
+def _ended(waiting: list[_Wanted], is_late: bool) -> Iterator[tuple[_Wanted, dict[str, Any]]]:
+    """Yield what became of each rank that is done, or from which nothing will come."""
+    for one in waiting:
+        lives = _lives(one.pid)
+        told = _read_told(one)
+        if told is not None:
+            yield one, told
+        elif not lives or is_late:
+            yield one, {"error": GONE if not lives else LATE}
+
+
+def _read_told(one: _Wanted) -> dict[str, Any] | None:
+    try:
+        with open(one.path + TOLD_SUFFIX, "rb") as file:
+            told = json.loads(file.read(MAX_TOLD_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return told if isinstance(told, dict) and told.get("wanted") == one.counted else None
+
+
+def _pack(one: _Wanted, told: dict[str, Any], most: int) -> dict[str, Any]:
+    """Compress a rank's trace (gzip, RFC 1952) and return what is to be said of it; remove what it wrote."""
+    said: dict[str, Any] = {"rank": one.rank, "told": told, "bytes": 0, "name": "", "packed": 0}
+    try:
+        said["bytes"] = size = os.stat(one.path, follow_symlinks=False).st_size
+        if size > most:
+            told["error"] = f"its trace has {size >> 20} MiB, more than --max-mib allows"
+        if not told.get("error"):
+            packed = one.path + PACKED_SUFFIX
+            said.update(name=os.path.basename(packed), packed=_compress(one.path, packed))
+    except FileNotFoundError:
+        told["error"] = told.get("error") or "it has written no trace"
+    finally:
+        _remove(one)
+    return said
+
+
+def _compress(path: str, packed: str) -> int:
+    packer = zlib.compressobj(1, zlib.DEFLATED, 31)
+    source = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    target = os.open(packed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    with open(source, "rb") as raw, open(target, "wb") as file:
+        while data := raw.read(PIECE_BYTES):
+            file.write(packer.compress(data))
+        file.write(packer.flush())
+        return file.tell()
+
+
+def take(request: dict[str, Any], folder: str) -> dict[str, Any]:
+    """Return a piece of a packed trace from ``offset``; the last piece removes it. Raises Refusal: ``bad_request``."""
+    name = request.get("name")
+    if not isinstance(name, str) or not NAME.fullmatch(name):
+        raise bad_request("name is that of a trace")
+    path = os.path.join(folder, "traces", name)
+    offset = int(_number(request, "offset", 0.0, float(1 << 40)))
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            file.seek(offset)
+            data = file.read(PIECE_BYTES)
+    except FileNotFoundError:
+        raise bad_request(f"there is no trace {name} any more") from None
+    if offset + len(data) >= size:
+        os.unlink(path)
+    return {"data": base64.b64encode(data).decode("ascii")}
+
+
+def _remove(one: _Wanted) -> None:
+    for path in (one.ring + WANTED_SUFFIX, one.path, one.path + TOLD_SUFFIX):
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def _remove_old(place: str) -> None:
+    """Remove what nobody has taken: a console may have left."""
+    for entry in os.scandir(place):
+        with contextlib.suppress(OSError):
+            if time.time() - entry.stat(follow_symlinks=False).st_mtime > KEPT_SECONDS:
+                os.unlink(entry.path)

@@ -1,0 +1,153 @@
+"""Runs torch's profiler from one step's end to another's, where the agent asks for a trace."""
+
+# Importing pathlib would cost more than everything else here.
+# ruff: noqa: PTH104, PTH123
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from _thread import get_ident
+
+from distconsole_training.guard import count_failure
+from distconsole_training.process import process
+from distconsole_training.records import OFFSET_WANTED, TOLD_SUFFIX, WANTED_SUFFIX
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from distconsole_training.recorder import Recorder
+
+MAX_SECONDS = 60.0
+"""A longer trace would fill the process's memory."""
+
+ENV_LOG_LEVEL = "KINETO_LOG_LEVEL"
+SILENT = "6"
+"""Above all levels of the profiler's library, which else tells on stderr that it starts and stops."""
+
+_going_on: list[_Trace] = []
+
+
+def trace(recorder: Recorder, step: int) -> None:
+    """``step`` has ended: begin, go on with or end the trace that is wanted."""
+    if not _going_on:
+        process.wanted = wanted = recorder.map[OFFSET_WANTED]
+        _going_on.append(_Trace(recorder.path, wanted))
+        process.wanted = -1  # called again at the next step
+    one = _going_on[0]
+    if one.thread != get_ident():
+        return
+    try:
+        over = one.step_ended(step)
+    except Exception as error:  # noqa: BLE001 - who asked is told, the training goes on
+        _end(one)
+        one.fail(error)
+        count_failure(error)
+    else:
+        if over:
+            _end(one)
+
+
+def _end(one: _Trace) -> None:
+    _going_on.clear()
+    process.wanted = one.wanted
+
+
+class _Trace:
+    """One trace of this process.
+
+    Attributes:
+        wanted: The number by which the agent asked for it.
+        thread: The one whose steps begin and end it: the profiler wants both from one thread.
+    """
+
+    def __init__(self, ring: str, wanted: int) -> None:
+        self.wanted, self.thread = wanted, get_ident()
+        self._profiler: Any = None
+        self._mark: Any = None
+        self._first_step = -1
+        self._began_ns = self._until_ns = 0
+        with open(ring + WANTED_SUFFIX, encoding="ascii") as file:
+            asked = json.load(file)
+        self._path = str(asked["path"])
+        self._give_up_ns = int(asked["give_up_ns"])
+        self._start_ns = int(asked["start_ns"])
+        self._seconds = min(float(asked["seconds"]), MAX_SECONDS)
+
+    def step_ended(self, step: int) -> bool:
+        """Return whether the trace is over."""
+        now = time.time_ns()
+        if self._profiler is None:
+            if now >= self._give_up_ns:
+                return True
+            if now >= self._start_ns:
+                self._begin(step)
+            return False
+        self._leave_mark()
+        if now < self._until_ns:
+            self._enter_mark(step + 1)
+            return False
+        self._profiler.stop()
+        ended_ns = time.time_ns()
+        self._profiler.export_chrome_trace(self._path)
+        self._tell(ended_ns=ended_ns, last_step=step)
+        return True
+
+    def fail(self, error: Exception) -> None:
+        """Tell who asked that there will be no trace."""
+        profiler, self._profiler = self._profiler, None
+        self._tell(error=f"{type(error).__name__}: {error}"[:500])
+        if profiler is not None:
+            profiler.stop()
+
+    def _begin(self, step: int) -> None:
+        from torch.autograd import _profiler_enabled
+        from torch.profiler import profile
+
+        if _profiler_enabled():
+            raise RuntimeError("the script has a profiler of its own at work")
+        # By us, so that it is the user's alone, and what cannot be written is known before all.
+        os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        self._profiler = profile()
+        own = os.environ.get(ENV_LOG_LEVEL)
+        os.environ[ENV_LOG_LEVEL] = own or SILENT
+        try:
+            self._profiler.start()
+        finally:
+            if own is None:
+                del os.environ[ENV_LOG_LEVEL]
+        self._first_step = step + 1
+        self._began_ns = time.time_ns()
+        self._until_ns = self._began_ns + int(self._seconds * 1e9)
+        self._enter_mark(step + 1)
+
+    def _enter_mark(self, step: int) -> None:
+        from torch.autograd.profiler import record_function
+
+        self._mark = record_function(f"step {step}")
+        self._mark.__enter__()
+
+    def _leave_mark(self) -> None:
+        mark, self._mark = self._mark, None
+        mark.__exit__(None, None, None)
+
+    def _tell(self, *, ended_ns: int = 0, last_step: int = -1, error: str = "") -> None:
+        told = {
+            "wanted": self.wanted,
+            "began_ns": self._began_ns,
+            "ended_ns": ended_ns,
+            "written_ns": time.time_ns(),
+            "first_step": self._first_step,
+            "last_step": last_step,
+            "error": error,
+        }
+        path = self._path + TOLD_SUFFIX
+        with open(path + ".new", "w", encoding="ascii", opener=_private) as file:
+            json.dump(told, file)
+        os.rename(path + ".new", path)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
