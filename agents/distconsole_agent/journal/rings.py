@@ -16,9 +16,25 @@ from typing import Any, NamedTuple
 from distconsole_agent.contract.limits import MAX_RING_CAPACITY, READ_BYTES
 from distconsole_agent.system.descriptors import is_scarce
 from distconsole_training import records
-from distconsole_training.records import CHECKED_SUFFIX, RING_SUFFIX
+from distconsole_training.records import (
+    CHECKED_SUFFIX,
+    OFFSET_WANTED,
+    RING_SUFFIX,
+    TOLD_SUFFIX,
+    WANTED_SUFFIX,
+)
 
-__all__ = ["CHECKED_SUFFIX", "RING_SUFFIX", "RUN_VARIABLES", "Header", "Ring", "training_folder"]
+__all__ = [
+    "CHECKED_SUFFIX",
+    "OFFSET_WANTED",
+    "RING_SUFFIX",
+    "RUN_VARIABLES",
+    "TOLD_SUFFIX",
+    "WANTED_SUFFIX",
+    "Header",
+    "Ring",
+    "training_folder",
+]
 
 RUN_VARIABLES = (
     records.ENV_RUN,

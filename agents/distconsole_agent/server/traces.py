@@ -14,12 +14,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distconsole_agent.contract.limits import MAX_RINGS
 from distconsole_agent.contract.refusal import bad_request, storage
-from distconsole_agent.journal.rings import RING_SUFFIX, Ring
+from distconsole_agent.journal.rings import (
+    OFFSET_WANTED,
+    RING_SUFFIX,
+    TOLD_SUFFIX,
+    WANTED_SUFFIX,
+    Ring,
+)
 from distconsole_agent.node_folder.folders import own_folder, place_private
 from distconsole_agent.node_folder.run_files import read_spec
 from distconsole_agent.supervisor.proctree import read_stat
 from distconsole_agent.system.room import disk_of
-from distconsole_training.records import OFFSET_WANTED, TOLD_SUFFIX, WANTED_SUFFIX
 
 if TYPE_CHECKING:
     from distconsole_agent.server.connection import Asked
