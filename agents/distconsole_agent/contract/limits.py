@@ -88,8 +88,8 @@ STALL_SECONDS, STALL_STEPS = 30.0, 10.0
 CALL_SECONDS, MIN_CALL_SECONDS, MAX_CALL_SECONDS = 1.5, 0.1, 30.0
 """A rank's deadline in a roll call where the request says none, and its bounds."""
 
-CALL_AGAIN_SECONDS = 30.0
-"""Ranks that have stalled are called at most so often without being asked for."""
+CALL_AGAIN_SECONDS, PATIENT_CALL_SECONDS = 30.0, 5.0
+"""Ranks that have stalled are called at most so often without being asked for; with this deadline, as nobody waits."""
 
 RUNNING_SECONDS = 10.0
 """A rank that lives so long counts as running although no recorder said that it trains."""

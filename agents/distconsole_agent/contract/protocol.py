@@ -202,6 +202,7 @@ CALL_FIELDS = (
     "t",
     "alive",
     "ended",
+    "raised",
     "stage",
     "step",
     "silent_s",
@@ -228,7 +229,8 @@ CALL_FIELDS = (
 )
 """Where a rank is. Only ``rank``, ``pid`` and ``alive`` are always there; what is not known is left out or null.
 
-``t`` is UNIX seconds; ``ended`` ``{"exit_code" | "signal", "t"}`` or null; ``stage`` one of ``STAGES``; ``step`` the
+``t`` is UNIX seconds; ``ended`` ``{"exit_code" | "signal", "t"}`` or null; ``raised`` the uncaught exception that the
+hook has noted of it, ``Type: message``, empty without one; ``stage`` one of ``STAGES``; ``step`` the
 last finished one (-1: none) and ``silent_s`` since when; ``way`` one of ``WAYS``, by which the stacks were got;
 ``refused`` ``[{"way", "why"}]``. ``threads``: ``[{"name", "tid", "main", "frames": [{"function", "file", "line"}]}]``,
 innermost frame first, without values; ``native``: functions of the kernel or of C that the main thread is in.

@@ -10,10 +10,17 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from distconsole_agent.contract.limits import CALL_AGAIN_SECONDS, CALL_SECONDS, STALL_STEPS
+from distconsole_agent.contract.limits import (
+    CALL_AGAIN_SECONDS,
+    CALL_SECONDS,
+    PATIENT_CALL_SECONDS,
+    STALL_STEPS,
+)
 from distconsole_agent.journal.rank_states import ENDED, Entry, RankState, RankStates
 from distconsole_agent.journal.recorders import Recorders
 from distconsole_agent.roll_call.calling import Call, Seat, call_ranks
+from distconsole_agent.roll_call.facts import MAX_WORDS
+from distconsole_agent.supervisor.failures import read_raised
 
 MAX_WAITING = 4096
 """Calls that the journal has not taken; the oldest go first."""
@@ -28,20 +35,26 @@ BETWEEN_SECONDS = 2.0
 class RollCalls:
     """The roll calls of one run on this node; any thread may call.
 
+    Args:
+        folder: The run's.
+        rings: Where the ranks' rings are.
+        monotonic: Seconds.
+
     Attributes:
         entries: What the journal has yet to take.
     """
 
     def __init__(
         self,
+        folder: str,
         rings: str,
-        logs: str,
         ranks: RankStates,
         recorders: Recorders,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self.entries: deque[Entry] = deque(maxlen=MAX_WAITING)
-        self._rings, self._logs = rings, logs
+        self._rings, self._logs = rings, os.path.join(folder, "logs")
+        self._errors = os.path.join(folder, "errors")
         self._ranks, self._recorders = ranks, recorders
         self._monotonic = monotonic
         self._gpus: dict[int, dict[str, Any]] = {}
@@ -57,7 +70,8 @@ class RollCalls:
             if self._monotonic() - self._last[0] < REUSE_SECONDS:
                 return self._last[1]
             there = [rank for rank in list(self._ranks) if not self._ranks.is_nobody(rank)]
-            seats = [self._seat(rank) for rank in there]
+            raised = {each.pid: each.error for each in read_raised(self._errors, past=True)}
+            seats = [self._seat(rank, raised) for rank in there]
             calls = call_ranks(seats, self._rings, seconds)
             self._last = (self._monotonic(), calls)
         self.entries.extend(
@@ -79,7 +93,7 @@ class RollCalls:
         if stalled == self._stalled or now < self._next:
             return
         thread = threading.Thread(
-            target=self.call, args=(CALL_SECONDS, "stalled"), name="roll call", daemon=True
+            target=self.call, args=(PATIENT_CALL_SECONDS, "stalled"), name="roll call", daemon=True
         )
         self._next = now + CALL_AGAIN_SECONDS
         try:
@@ -98,7 +112,7 @@ class RollCalls:
                     past = self._power.setdefault(rank, deque(maxlen=POWER_SAMPLES))
                     past.append((sample["t"], power))
 
-    def _seat(self, rank: RankState) -> Seat:
+    def _seat(self, rank: RankState, raised: dict[int, str]) -> Seat:
         place = self._recorders.place_of(rank.rank)
         told: Call = {"rank": rank.rank, "local_rank": rank.local_rank, "alive": False}
         told["ended"] = rank.ended
@@ -114,6 +128,7 @@ class RollCalls:
         told["step"] = step
         told["silent_s"] = None if silent is None else round(silent, 2)
         told["gpu"] = self._gpu(rank.rank, silent)
+        told["raised"] = raised.get(pid or 0, "")[:MAX_WORDS]
         log = os.path.join(self._logs, f"rank-{rank.rank}.err")
         return Seat(pid if rank.state not in ENDED else rank.pid, told, log)
 

@@ -83,9 +83,7 @@ class SourceCollector:
         )
         rings = spec.get("rings") or os.path.join(folder, "rings")
         self._recorders = Recorders(rings, self.ranks, wall_ns)
-        self.roll = RollCalls(
-            rings, os.path.join(folder, "logs"), self.ranks, self._recorders, monotonic
-        )
+        self.roll = RollCalls(folder, rings, self.ranks, self._recorders, monotonic)
         self._shim = ShimLines(os.path.join(folder, "shim.jsonl"))
         self._logs = LogSources(
             os.path.join(folder, "logs"), nodes[index]["host"], self.ranks.number_of

@@ -23,8 +23,8 @@ LOOK_SECONDS = 0.25
 LATE_SECONDS = 0.5
 """So much later than its deadline a rank is given up: the kernel itself does not answer about it."""
 
-SERVER_SECONDS, RECORDER_SECONDS = 0.4, 0.5
-"""Who holds Python's lock is asked by a signal after this; the recorder answers without the lock."""
+SERVER_SECONDS = 0.5
+"""Who holds Python's lock is asked by a signal after this."""
 
 RECORDERS = (
     "fr_trace_json",
@@ -147,8 +147,6 @@ class _Asker(threading.Thread):
     def _ask(self, pid: int, status: dict[str, str]) -> None:
         """Put stacks and collectives into the call, by the best way that is possible."""
         state, server = self.call["state"], ways.find_server(self._rings, pid)
-        if server is not None and state not in ("T", "t"):
-            self._read_recorder(pid, server)
         python = facts.interpreter_of(pid)
         soon = min(self._left(), SERVER_SECONDS)
         asks: tuple[tuple[str, Callable[[], list[Thread]]], ...] = (
@@ -158,7 +156,9 @@ class _Asker(threading.Thread):
         )
         for way, ask in asks:
             if self._try(way, ask):
-                return
+                break
+        if server is not None and state not in ("T", "t"):
+            self._read_recorder(pid, server)
 
     def _try(self, way: str, ask: Callable[[], list[Thread]]) -> bool:
         try:
@@ -171,19 +171,14 @@ class _Asker(threading.Thread):
 
     def _read_recorder(self, pid: int, server: str) -> None:
         self.call["collectives"] = []
-        why = ways.RefusedError("torch's worker server has no flight recorder")
-        for handler in RECORDERS:
-            try:
-                body = ways.ask_server(server, handler, min(self._left(), RECORDER_SECONDS))
-                dump = recorder.read_dump(body)
-            except (ways.RefusedError, ValueError) as error:
-                why = ways.RefusedError(str(error))
-                continue
-            self.call["collectives"] = recorder.last_collectives(dump, time.time())
-            if recorder.is_off(dump):
-                self.call["note"] = recorder_is_off(read_environ(pid))
+        try:
+            dump = recorder.read_dump(ways.ask_server_for_any(server, RECORDERS, self._left()))
+        except (ways.RefusedError, ValueError) as error:
+            self.call["note"] = str(error)[:MAX_WORDS]
             return
-        self.call["note"] = str(why)[:MAX_WORDS]
+        self.call["collectives"] = recorder.last_collectives(dump, time.time())
+        if recorder.is_off(dump):
+            self.call["note"] = recorder_is_off(read_environ(pid))
 
     def _ask_workers(self, children: list[Call]) -> None:
         """Ask the workers of a DataLoader that the main thread waits for where they are."""

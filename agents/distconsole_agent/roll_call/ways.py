@@ -11,7 +11,7 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from distconsole_agent.roll_call.stacks import Thread, parse_faulthandler, parse_py_spy
 from distconsole_agent.supervisor.proctree import read_stat, send
@@ -46,12 +46,16 @@ _SCOPES = {
 
 
 MAX_UNANSWERED = 4096
-_unanswered: set[tuple[str, str]] = set()
-"""Sockets and handlers that have not answered once: each request keeps one of the server's eight threads."""
+_unanswered: set[str] = set()
+"""Sockets by which no stacks came once: each request that waits for Python's lock keeps one of eight threads."""
 
 
 class RefusedError(Exception):
     """A way is not possible; its text says what it lacks."""
+
+
+class UnknownHandlerError(RefusedError):
+    """This version of torch has no such handler."""
 
 
 def find_server(rings: str, pid: int) -> str | None:
@@ -66,8 +70,6 @@ def find_server(rings: str, pid: int) -> str | None:
 
 def ask_server(path: str, handler: str, seconds: float) -> bytes:
     """Return what a handler of torch's worker server at ``path`` answers, or raise RefusedError."""
-    if (path, handler) in _unanswered:
-        raise RefusedError(f"torch's worker server: {LATE} when it was asked before")
     until = time.monotonic() + seconds
     request = f"POST /handler/{handler} HTTP/1.1\r\nHost: rank\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     answer = b""
@@ -82,15 +84,24 @@ def ask_server(path: str, handler: str, seconds: float) -> bytes:
                     break
                 sock.settimeout(max(until - time.monotonic(), 1e-3))
     except (TimeoutError, socket.timeout):
-        if len(_unanswered) < MAX_UNANSWERED:
-            _unanswered.add((path, handler))
         raise RefusedError(f"torch's worker server: {LATE}") from None
     except OSError as error:
         raise RefusedError(f"torch's worker server: {error.strerror}") from None
     head, _, body = answer.partition(b"\r\n\r\n")
-    if b" 200 " not in head.partition(b"\r\n")[0] + b" ":
-        raise RefusedError(f"torch's worker server has no {handler.partition('?')[0]}")
+    status = head.partition(b"\r\n")[0].split(b" ")[1:2]
+    if status == [b"404"]:
+        raise UnknownHandlerError(f"torch's worker server has no {handler.partition('?')[0]}")
+    if status != [b"200"]:
+        raise RefusedError(f"torch's worker server: {body[:200].decode('utf-8', 'replace')}")
     return body
+
+
+def ask_server_for_any(path: str, handlers: Sequence[str], seconds: float) -> bytes:
+    """Return what the first handler answers that the server at ``path`` has, or raise RefusedError."""
+    for handler in handlers[:-1]:
+        with contextlib.suppress(UnknownHandlerError):
+            return ask_server(path, handler, seconds)
+    return ask_server(path, handlers[-1], seconds)
 
 
 def stacks_by_server(path: str | None, state: str, seconds: float) -> list[Thread]:
@@ -100,12 +111,17 @@ def stacks_by_server(path: str | None, state: str, seconds: float) -> list[Threa
             "the process has no worker server of torch: it starts with a process group, from torch 2.4 on"
         )
     _check_runs(state)
+    held = RefusedError("no answer in time: the process holds Python's lock")
+    if path in _unanswered:
+        raise held
     try:
         body = ask_server(path, "dump_traceback", seconds)
     except RefusedError as refused:
-        if LATE in str(refused):
-            raise RefusedError("no answer in time: the process holds Python's lock") from None
-        raise
+        if not str(refused).endswith(LATE):
+            raise
+        if len(_unanswered) < MAX_UNANSWERED:
+            _unanswered.add(path)
+        raise held from None
     return _some(parse_faulthandler(body.decode("utf-8", "replace")))
 
 
