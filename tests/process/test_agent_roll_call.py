@@ -6,6 +6,7 @@ import os
 import signal
 from typing import Any
 
+from distconsole.rpc import wire
 from distconsole_agent.contract import protocol
 from fakes.agents import Bridge, launch, spec_of
 from fakes.shims import wait_until
@@ -60,6 +61,7 @@ def test_a_rank_is_described_by_what_its_process_waits_for(bridge: Bridge) -> No
 
     kept = next(each for each in stream if each["kind"] == "roll_call")
     assert (kept["why"], kept["rank"], waits(kept["call"])) == ("asked", 0, "pipe")
+    assert wire.check_item("follow", {"entries": [kept], "journal": "a"})["entries"]
     bridge.done("kill", run="wait-run")
 
 

@@ -74,8 +74,9 @@ class RollCalls:
             seats = [self._seat(rank, raised) for rank in there]
             calls = call_ranks(seats, self._rings, seconds)
             self._last = (self._monotonic(), calls)
+        told = {"kind": "roll_call", "why": why}
         self.entries.extend(
-            {"kind": "roll_call", "why": why, "rank": call["rank"], "call": call} for call in calls
+            {"t": call["t"], **told, "rank": call["rank"], "call": call} for call in calls
         )
         return calls
 

@@ -9,13 +9,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from distconsole_agent.contract.protocol import MAX_CALL_BYTES
+from distconsole_agent.contract.protocol import MAX_CALL_BYTES, MAX_LINE_BYTES
 from distconsole_agent.roll_call import facts, recorder, ways
 from distconsole_agent.roll_call.facts import MAX_WORDS
 from distconsole_agent.roll_call.horovod import read_stalls
 from distconsole_agent.roll_call.stacks import Thread
 from distconsole_agent.supervisor.proctree import read_environ
 from distconsole_agent.system.procfs import Process, all_processes, descendants_of, read_process
+
+MAX_CALLS_BYTES = MAX_LINE_BYTES // 4 * 3
+"""All calls of a node are one answer."""
 
 LOOK_SECONDS = 0.25
 """Between the two looks at what a process uses."""
@@ -65,12 +68,13 @@ def call_ranks(seats: Sequence[Seat], rings: str, seconds: float) -> list[Call]:
     for asker in askers:
         with contextlib.suppress(RuntimeError):
             asker.join(max(0.0, until - time.monotonic()))
-    return [bounded(dict(asker.call)) for asker in askers]
+    most = min(MAX_CALL_BYTES, MAX_CALLS_BYTES // max(1, len(askers)))
+    return [bounded(dict(asker.call), most) for asker in askers]
 
 
-def bounded(call: Call) -> Call:
-    """Return ``call`` with so many frames, threads and collectives left out that it has its size."""
-    while len(json.dumps(call)) > MAX_CALL_BYTES:
+def bounded(call: Call, most: int = MAX_CALL_BYTES) -> Call:
+    """Return ``call`` with so many frames, threads and collectives left out that it has at most ``most`` bytes."""
+    while len(json.dumps(call)) > most:
         threads, groups = call.get("threads") or [], call.get("collectives") or []
         longest = max(threads, key=lambda each: len(each["frames"]), default=None)
         if longest is not None and len(longest["frames"]) > 4:

@@ -1,0 +1,36 @@
+"""What a call leaves out when it is too long, and a rank that the kernel says nothing about."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from distconsole_agent.contract.protocol import MAX_CALL_BYTES
+from distconsole_agent.roll_call.calling import Seat, bounded, call_ranks
+
+
+def thread(number: int) -> dict[str, Any]:
+    frame = {"function": "f" * 500, "file": "/" + "d" * 500, "line": 1}
+    return {"name": str(number), "tid": 0, "main": number == 0, "frames": [dict(frame)] * 64}
+
+
+def test_a_long_call_keeps_the_innermost_frames_of_the_main_thread() -> None:
+    call = {"rank": 1, "alive": True, "threads": [thread(n) for n in range(32)], "collectives": []}
+    kept = bounded(json.loads(json.dumps(call)))
+    assert len(json.dumps(kept)) <= MAX_CALL_BYTES
+    assert kept["threads"][0]["main"]
+    assert kept["threads"][0]["frames"][:4] == call["threads"][0]["frames"][:4]  # type: ignore[index]
+
+
+def test_a_call_that_cannot_be_cut_says_who_it_is() -> None:
+    call = {"rank": 1, "local_rank": 0, "pid": 7, "t": 1.0, "alive": True, "note": "x" * 4096}
+    assert bounded(call, 1024) == {key: call[key] for key in call if key != "note"}
+
+
+def test_a_process_that_is_gone_is_not_alive_and_costs_nobody_anything(tmp_path: Path) -> None:
+    seats = [Seat(pid, {"rank": rank}, "") for rank, pid in enumerate((None, 2**22, os.getpid()))]
+    told = call_ranks(seats, str(tmp_path), 1.0)
+    assert [call["alive"] for call in told] == [False, False, True]
+    assert [call["rank"] for call in told] == [0, 1, 2]
