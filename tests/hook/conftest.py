@@ -174,6 +174,10 @@ class Runner:
         assert watched.seen == bare.seen
         return watched
 
+    def begin(self, text: str, **more: Any) -> tuple[subprocess.Popen[str], Path]:
+        """Start a script with the hook; return its process and the folder of what it leaves."""
+        return self._start(text, (), hooked=True, **more)
+
     def _start(
         self,
         text: str,

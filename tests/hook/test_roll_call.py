@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import sys
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,3 +103,34 @@ def test_a_conditional_collective_shows_who_is_where_and_harms_nobody(runner: Ru
     assert told == [(3, 2), (2, 2), (2, 2)]
     assert waits["collectives"][0]["op"] == "all_reduce"
     assert [each.seen for each in ended] == [(0, "[0, 0, 0]\n", "")]
+
+
+LOADS = """
+import os, time
+def augment():
+    print(os.getpid(), flush=True)
+    time.sleep(600)
+def get_data(child): os.waitpid(child, 0)
+child = os.fork()
+if child == 0: augment()
+get_data(child)
+"""
+
+
+def test_a_worker_of_a_loader_that_is_waited_for_says_where_it_is(runner: Runner) -> None:
+    # By the file's name: where a frame of torch's loader is on the stack, its workers are asked.
+    loader = runner.scripts / "torch" / "utils" / "data" / "dataloader.py"
+    loader.parent.mkdir(parents=True)
+    loader.write_text(LOADS)
+    process, state = runner.begin("", command=lambda _script: [sys.executable, str(loader)])
+    try:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())
+        seat = Seat(process.pid, {"rank": 0}, "")
+        (told,) = call_ranks([seat], str(state / "rings"), 3.0)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+    (worker,) = told["children"]
+    assert (told["way"], functions(told)[0]) == ("signal", "get_data")
+    assert (worker["pid"], worker["frames"][0]["function"]) == (child, "augment")
