@@ -6,12 +6,12 @@ import contextlib
 import shlex
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
 from distconsole.config.paths import runs_dir
-from distconsole.errors import ConsoleError, RunNotFoundError
+from distconsole.errors import ConsoleError
 from distconsole.model.decoding import threadsafe
 from distconsole.model.events import Event, LaunchKept, Narration, RankListed, RunListed, RunShown
 from distconsole.model.findings import Severity
@@ -21,9 +21,9 @@ from distconsole.model.requests import Launches, Replay, Run, Runs, Show, Where
 from distconsole.model.run_events import RunEvent
 from distconsole.model.run_summary import RunSummary
 from distconsole.model.time_text import age_text
-from distconsole.operations.attach import ask_late, find_record, follow_run
+from distconsole.operations.attach import ask_late, find_record, follow_run, where_of
 from distconsole.operations.judging import Judge
-from distconsole.operations.sessions import SessionSource, at_hand
+from distconsole.operations.sessions import SessionSource, at_hand, lend
 from distconsole.operations.stored.remote_runs import (
     KnownRun,
     ask_runs,
@@ -34,7 +34,7 @@ from distconsole.operations.watching import decode_request
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS, ranks_of
 from distconsole.runs.conditions.summary_fields import summary_fields
 from distconsole.runs.store.catalogue import Listed, stamps_in
-from distconsole.runs.store.run_file import RunFile
+from distconsole.runs.store.run_file import RunFile, RunRecord
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import brief, listed, stored_events, summary_of
 from distconsole.runs.timeline import RunTimeline
@@ -110,7 +110,7 @@ def _say_silent(silent: Sequence[Failed], so: str) -> Iterator[Narration]:
 def show(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
     """Summarise one run, or list those of its ranks that the request's conditions are about.
 
-    Whether a run without an end goes on is asked of hosts as for ``runs``.
+    Of a run without an end its hosts are asked for what is new; where they do not answer, that is said.
 
     Raises RunNotFoundError if there is no such run; UsageError if a condition means nothing;
     UnavailableError if nothing is known of what ``fail_if`` asks.
@@ -118,32 +118,42 @@ def show(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Ev
     if request.only is not None or request.fail_if is not None:
         yield from _show_ranks(request, sessions, store)
         return
-    asks = request.where.names_hosts or at_hand(sessions)
-    if asks:
-        record = find_record(request.run, request.where, sessions, store)
-        if record is not None and record.end:
-            yield from ask_late(record, request.where, sessions, store)
-    summary: RunSummary | None = None
-    try:
-        with store.open(store.resolve(request.run)) as run_file:
-            summary = _date_summary(summary_of(run_file), run_file)
-    except RunNotFoundError:
-        if not asks:
-            raise
-    if asks and (summary is None or summary.state == "unknown"):
+    record = find_record(request.run, request.where, sessions, store)
+    state = ""
+    if record is None:
         with sessions(request.where) as session:
-            known, silent = ask_runs(session, () if summary is None else summary.hosts)
+            known, silent = ask_runs(session)
         yield from _say_silent(silent, "what it knows of runs is not told")
-        try:
-            wanted = request.run if summary is None else summary.run
-            found = find_known(known, wanted, store.words())
-            summary = _update(summary, found)
-        except RunNotFoundError:
-            if summary is None:
-                raise
-    if summary is not None:
-        yield from _say_unknown([summary], store, time.time())
-        yield RunShown(summary=summary)
+        yield RunShown(summary=summary_of_known(find_known(known, request.run, store.words())))
+        return
+    if not record.end:
+        state = yield from _fetch_news(record, request.where, sessions, store)
+    elif request.where.names_hosts or at_hand(sessions):
+        yield from ask_late(record, request.where, sessions, store)
+    with store.open(record.run) as run_file:
+        summary = _date_summary(summary_of(run_file), run_file)
+    if state and summary.state == "unknown":
+        summary = msgspec.structs.replace(summary, state=state)
+    yield from _say_unknown([summary], store, time.time())
+    yield RunShown(summary=summary)
+
+
+def _fetch_news(
+    record: RunRecord, where: Where, sessions: SessionSource, store: RunStore
+) -> Generator[Event, None, str]:
+    """Store what the hosts of a run without an end know of it up to now; return its state as they know it, or nothing."""
+    try:
+        with sessions(where_of(record, where)) as session:
+            for event in follow_run(record.run, where, lend(session), store):
+                if not isinstance(event, RunEvent):
+                    yield event
+            known, _ = ask_runs(session, record.hosts)
+            return next((each.state for each in known if each.run == record.run), "")
+    except ConsoleError as error:
+        yield Narration(
+            text=f"{error.message}; only what is stored here is shown", severity=Severity.WARN
+        )
+        return ""
 
 
 def _update(stored: RunSummary | None, known: KnownRun) -> RunSummary:

@@ -8,13 +8,20 @@ import time
 from collections.abc import Callable
 from io import StringIO
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import pytest
 
 from distconsole.cli.streams import Streams
 from distconsole.config.paths import runs_dir
-from distconsole.errors import ConfigError, RunNotFoundError, UnavailableError, UsageError
+from distconsole.errors import (
+    ConfigError,
+    RunNotFoundError,
+    UnavailableError,
+    UnreachableError,
+    UsageError,
+)
 from distconsole.model import requests as ask
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import Event, Narration, RunListed, RunShown, TextMade
@@ -29,6 +36,7 @@ from distconsole.model.run_events import (
 )
 from distconsole.operations import perform
 from distconsole.operations.launch.planner import exclude_hosts
+from distconsole.operations.sessions import SessionSource
 from distconsole.operations.stored.remote_runs import KnownRun, find_known
 from distconsole.rpc.frames import RunKnown
 from distconsole.runs.following.follow import EntryWriter, encode_entry
@@ -77,8 +85,12 @@ BODIES = [
 ]
 
 
-def done(request: ask.Request) -> list[Event]:
-    return list(perform(request, no_session))
+def done(request: ask.Request, sessions: SessionSource = no_session) -> list[Event]:
+    return list(perform(request, sessions))
+
+
+def unreachable(where: ask.Where) -> NoReturn:
+    raise UnreachableError(f"{where.hosts} cannot be reached")
 
 
 @pytest.fixture
@@ -118,12 +130,14 @@ def test_show_folds_the_entries_to_a_summary(stored: RunStore) -> None:
 
 
 @pytest.mark.usefixtures("home")
-def test_show_of_a_run_without_an_end_says_when_it_was_last_seen() -> None:
+def test_show_of_a_run_whose_hosts_do_not_answer_says_when_it_was_last_seen() -> None:
     journal = Journal(run="digits-1121-a3f9", ended=False)
     journal.write(RunStore(runs_dir()))
-    said, shown = done(ask.Show("last"))
+    why, said, shown = done(ask.Show("last"), unreachable)
     assert isinstance(shown, RunShown)
     assert isinstance(said, Narration)
+    assert isinstance(why, Narration)
+    assert why.text.endswith("cannot be reached; only what is stored here is shown")
     assert shown.summary.state == "unknown"
     assert "was running when last seen" in said.text
 
@@ -175,7 +189,7 @@ def test_the_summary_of_a_run_without_an_end_is_made_anew(stored: RunStore) -> N
             writer = EntryWriter(run_file.path)
             writer.put([StoredEntry(HostName("a"), count, 300.0 + count, entry)])
             writer.close()
-            done(ask.Show("going-1"))
+            done(ask.Show("going-1"), unreachable)
             assert run_file.kept_summary() == b""
 
 
