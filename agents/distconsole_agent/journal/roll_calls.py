@@ -20,6 +20,7 @@ from distconsole_agent.journal.rank_states import ENDED, Entry, RankState, RankS
 from distconsole_agent.journal.recorders import Recorders
 from distconsole_agent.roll_call.calling import Call, Seat, call_ranks
 from distconsole_agent.roll_call.facts import MAX_WORDS
+from distconsole_agent.roll_call.finding import find_ranks
 from distconsole_agent.supervisor.failures import read_raised
 
 MAX_WAITING = 4096
@@ -54,6 +55,7 @@ class RollCalls:
     ) -> None:
         self.entries: deque[Entry] = deque(maxlen=MAX_WAITING)
         self._rings, self._logs = rings, os.path.join(folder, "logs")
+        self._folder = folder
         self._errors = os.path.join(folder, "errors")
         self._ranks, self._recorders = ranks, recorders
         self._monotonic = monotonic
@@ -71,7 +73,10 @@ class RollCalls:
                 return self._last[1]
             there = [rank for rank in list(self._ranks) if not self._ranks.is_nobody(rank)]
             raised = {each.pid: each.error for each in read_raised(self._errors, past=True)}
-            seats = [self._seat(rank, raised) for rank in there]
+            found = {}
+            if any(rank.alive and rank.pid is None for rank in there):
+                found = find_ranks(self._folder)
+            seats = [self._seat(rank, raised, found) for rank in there]
             calls = call_ranks(seats, self._rings, seconds)
             self._last = (self._monotonic(), calls)
         told = {"kind": "roll_call", "why": why}
@@ -113,12 +118,12 @@ class RollCalls:
                     past = self._power.setdefault(rank, deque(maxlen=POWER_SAMPLES))
                     past.append((sample["t"], power))
 
-    def _seat(self, rank: RankState, raised: dict[int, str]) -> Seat:
+    def _seat(self, rank: RankState, raised: dict[int, str], found: dict[int, int]) -> Seat:
         place = self._recorders.place_of(rank.rank)
         told: Call = {"rank": rank.rank, "local_rank": rank.local_rank, "alive": False}
         told["ended"] = rank.ended
         step, silent = -1, None
-        pid = rank.pid
+        pid = found.get(rank.rank) if rank.alive and rank.pid is None else rank.pid
         if place is not None:
             pid, step, at = place.pid, place.step, place.at_ns
             if at:
