@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sqlite3
 import subprocess
+import time
 from contextlib import closing
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from distconsole.runs.replay.recording import Recording
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.timeline import RunTimeline
 from distconsole.ssh.embedded import EmbeddedCluster
+from fakes.journals import Journal
 from suite.descent import DESCENT
 from suite.driving import Operator
 
@@ -148,3 +150,7 @@ def test_what_is_said_of_a_damaged_record_brings_it_back(
     with Operator(Attach(name, where=Where(hosts=words[-1])), sessions) as anew:
         anew.finish()
     assert sorted(anew.lines()) == sorted(whole) == ["well"] * 2
+    Journal("elsewhere-1123-b7c1", odd_t=time.time()).write(RunStore(runs_dir()))
+    with Operator(Attach("last", where=Where(hosts=words[-1])), sessions) as newest:
+        newest.finish()
+    assert newest.run == name, "not the newest that is stored here, which was on other hosts"

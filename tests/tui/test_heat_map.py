@@ -16,9 +16,10 @@ from distconsole.model.events import Event
 from distconsole.model.run_events import Window
 from distconsole.runs.rank_history import UNKNOWN, RankHistory
 from distconsole.tui.view_models.heat import Heat, group_ranks, heat_of
+from distconsole.tui.views.run import RunView
 from distconsole.tui.widgets.heat_map import HeatMap
 from fakes import scenes
-from fakes.stage import ATTACH, SMALL, on_screen, screen_text, settled, staged, typed
+from fakes.stage import ATTACH, LARGE, SMALL, on_screen, screen_text, settled, staged, typed
 
 HOSTS = {rank: f"gpu{rank // 8:03}" for rank in range(2048)}
 
@@ -161,6 +162,20 @@ async def test_keys_change_what_is_shown_and_lead_to_the_ranks_log() -> None:
         assert app.query_one("#heat", HeatMap).rank == 5
         await typed(app, stage, pilot, "heat")
         assert "ms/step" in screen_text(app)
+
+
+@pytest.mark.parametrize("key", ["p", "c"])
+async def test_the_keys_of_the_plots_lead_from_the_heat_map_to_them(key: str) -> None:
+    app, stage = staged({ask.Attach: partial(scenes.large, 16, slow=5)}, request=ATTACH)
+    async with on_screen(app, stage, LARGE) as pilot:
+        await pilot.press("h")
+        await settled(app, stage, pilot)
+        assert app.main.query_one(RunView).shows_heat
+        await pilot.press(key)
+        await settled(app, stage, pilot)
+        assert "samples/s" in screen_text(app)
+        assert "h is the heat map again" in screen_text(app)
+        assert not app.main.query_one(RunView).shows_heat
 
 
 @pytest.mark.usefixtures("colours")

@@ -106,6 +106,25 @@ async def test_a_search_finds_while_it_is_typed_counts_and_goes_on() -> None:
         assert "no line before" in screen_text(app)
 
 
+async def test_a_search_from_the_ranks_counts_and_marks_while_it_is_typed() -> None:
+    def many() -> list[Event]:
+        return [scenes.plan(2), *(scenes.log(0, f"step {n} of it") for n in range(500))]
+
+    app, stage = staged({ask.Attach: many, ask.Top: tuple}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await pilot.press("slash", *"step", "space", "4", "9", "9")
+        await read(app, pilot)
+        await pilot.press("backspace")
+        await settled(app, stage, pilot)
+        assert app.main.view == "run"
+        assert "'step 49': 11 of 11" in screen_text(app)
+        tail = app.query_one("#tail", LogTail)
+        assert tail.found is not None
+        await pilot.press("escape")
+        await settled(app, stage, pilot)
+        assert tail.found is None
+
+
 async def test_the_first_error_is_the_first_by_time_not_by_arrival() -> None:
     def scene() -> list[Event]:
         late = [scenes.log(3, f"line {n}", scenes.START + n) for n in range(100)]

@@ -17,7 +17,9 @@ from distconsole.operations.control import Wish
 from distconsole.tui.confirmations import assess
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt_verbs import shorten
+from distconsole.tui.views.runs import RunRow
 from distconsole.tui.views.transcript import TranscriptView
+from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
 from fakes.stage import (
     ATTACH,
@@ -211,7 +213,9 @@ async def test_a_condition_on_runs_leaves_them_out_on_the_screen() -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "runs --where state=failed")
-        await until(pilot, lambda: "filter state=failed" in screen_text(app))
+        table: LineTable[RunRow] = app.query_one("#runs-table", LineTable)
+        await until(pilot, lambda: {row.run.state for row in table.rows} == {"failed"})
+        assert "filter state=failed" in screen_text(app)
 
 
 async def test_help_says_what_a_verb_of_the_screen_does() -> None:

@@ -193,7 +193,7 @@ class Elastic:
         try:
             for line in self._wire.lines() if self._wire is not None else []:
                 self._take(json.loads(line))
-        except (LinkError, ValueError, TypeError, LookupError, AttributeError):
+        except (LinkError, ValueError, TypeError, LookupError, AttributeError, RecursionError):
             self._hang_up()
 
     def _hang_up(self) -> None:

@@ -67,11 +67,11 @@ def read_spec(folder: str) -> dict[str, Any]:
         OSError: when it cannot be read.
         ValueError: when it means no run, or another one.
     """
-    with open(os.path.join(folder, "spec.json"), "rb") as file:
-        spec = json.load(file)
     try:
+        with open(os.path.join(folder, "spec.json"), "rb") as file:
+            spec = json.load(file)
         parsed = parse_spec(spec)
-    except SpecError as error:
+    except (SpecError, RecursionError) as error:
         raise ValueError(str(error)) from None
     if parsed.run != os.path.basename(folder):
         raise ValueError(f"the spec is of the run {parsed.run}")
@@ -103,7 +103,7 @@ def read_end(folder: str) -> dict[str, Any] | None:
     try:
         with open(os.path.join(folder, "ended.json"), "rb") as file:
             end = json.load(file)
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     whole = isinstance(end, dict) and isinstance(end.get("seq"), int) and "state" in end
     return end if whole and end.get("kind") == "end" else None

@@ -33,10 +33,21 @@ def attach(
 ) -> Iterator[Event]:
     """Yield the run's plan and its events; ends with the run, or when the operator leaves.
 
-    Raises RunNotFoundError if neither this machine nor a host knows the run; UsageError if the run
-    is on other hosts than those named.
+    ``last`` of hosts that are named is the newest of theirs. Raises RunNotFoundError if neither this
+    machine nor a host knows the run; UsageError if the run is on other hosts than those named.
     """
-    return follow_run(request.run, request.where, sessions, store, control)
+    run = request.run
+    if run == "last" and request.where.names_hosts:
+        with sessions(request.where) as session:
+            runs, _ = ask_runs(session)
+        known = [each.run for each in runs if each.state != "unreadable"]
+        if not known:
+            raise RunNotFoundError(
+                "these hosts know no run", "distconsole runs lists those known here"
+            )
+        run = known[0]
+        yield Narration(text=f"the newest run of these hosts: {run}")
+    yield from follow_run(run, request.where, sessions, store, control)
 
 
 def follow_run(

@@ -93,11 +93,13 @@ def show_load(output: Output, nodes: Sequence[NodeSample], gpus: Sequence[GpuSam
 
 def show_summary(output: Output, summary: RunSummary) -> None:
     exit_code = "" if summary.exit_code is None else f" (exit code {summary.exit_code})"
+    unknown = summary.state == "unknown"
+    asked = f" (its hosts tell it: distconsole attach {summary.run})" if unknown else ""
     name = "" if summary.name in ("", summary.run) else f" ({summary.name})"
     spread = summary.step_ms_spread
     facts = [
         ("run", f"{summary.run}{name}"),
-        ("state", f"{summary.state}{exit_code}"),
+        ("state", f"{summary.state}{exit_code or asked}"),
         ("script", summary.script),
         ("launcher", summary.launcher),
         ("ranks", f"{summary.world_size} on {', '.join(summary.hosts)}"),

@@ -201,7 +201,9 @@ class CommandDispatcher:
         if console.view == "compare":
             console.query_one(CompareView).choose(names or ["next"])
             return
-        console.query_one(RunView).choose_plots(names)
+        told = console.query_one(RunView).choose_plots(names)
+        if told:
+            self._say(told)
         if names:
             console.show_view("run")
 
@@ -302,8 +304,21 @@ class CommandDispatcher:
         if console.view not in RUN_LINES:
             with contextlib.suppress(ConsoleError):  # it is said when the line is entered
                 console.find(words.strip() if verb == "find" else "", typing=True)
-        elif console.view == "logs" and verb == "find" and space:
-            console.query_one(LogsView).find(words, done=False)
+        elif verb == "find" and space:
+            self._find_typed(words)
+        elif console.view == "run":
+            console.query_one(RunView).mark_lines(None)
+
+    def _find_typed(self, words: str) -> None:
+        """Look for lines of the run; where the ranks are shown, mark those of the tail and say how many there are."""
+        console, logs = self._console, self._console.query_one(LogsView)
+        task = console.session.shown_run()
+        if console.view == "run" and task is not None:
+            logs.draw(task)
+        logs.find(words, done=False)
+        if console.view == "run":
+            console.query_one(RunView).mark_lines(logs.tail.found)
+            console.query_one(Prompt).note(logs.found_words)
 
     def _filled(self, line: str) -> str | None:
         """Put what is on the screen into the places of ``line``; None if it is not there."""

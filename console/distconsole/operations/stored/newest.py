@@ -23,7 +23,7 @@ MAX_OPENED = 50
 def name_run(request: AnyRequest) -> tuple[AnyRequest, str]:
     """Return ``request`` about the newest run, and which that is, where it names none.
 
-    Raises UsageError for a verb that changes something: its run has to be named.
+    The newest of hosts that are named only they know. Raises UsageError for a verb that changes something: its run has to be named.
     """
     found: Any = request
     if not isinstance(request, ask.OfRun | ask.Export) or request.run != "":
@@ -33,7 +33,7 @@ def name_run(request: AnyRequest) -> tuple[AnyRequest, str]:
     if isinstance(found, ask.Stop | ask.Rerun):
         verb = verb_of(found).name
         raise UsageError(f"{verb} needs a RUN", _choices(verb, known, store))
-    if not known:
+    if not known or (isinstance(found, ask.Attach) and found.where.names_hosts):
         return replace(found, run="last"), ""
     started, name, run = known[0]
     called = f" ({name})" if name else ""

@@ -125,7 +125,7 @@ def _figure(
 
 
 def _order_of(name: str) -> tuple[bool, bool, str]:
-    return name != "loss", "acc" not in name.lower(), name
+    return name != "loss", not more_is_better(name), name
 
 
 def _curve(letter: str, run: Compared, series: Series, title: str) -> ComparedCurve:

@@ -12,6 +12,7 @@ from distconsole.formats.figures import number_text
 from distconsole.model.names import count_text, join_some
 from distconsole.model.run_summary import RunSummary
 from distconsole.model.time_text import date_text, duration_text
+from distconsole.runs.compare.best import more_is_better
 from distconsole.text.tables import shorten_middle
 from distconsole.tui.view_models.check import SEVERITY_MARKS
 from distconsole.tui.widgets.tiles import TileData
@@ -39,7 +40,7 @@ def state_text(run: RunSummary) -> Text:
 
 def metric_names(run: RunSummary) -> list[str]:
     """Return the names of its metrics, accuracies and the loss first."""
-    first = [name for name in run.metrics if "acc" in name] + ["loss"]
+    first = [name for name in run.metrics if more_is_better(name)] + ["loss"]
     return [name for name in dict.fromkeys((*first, *run.metrics)) if name in run.metrics]
 
 

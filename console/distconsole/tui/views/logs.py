@@ -379,7 +379,7 @@ class LogsView(Vertical):
         self.query_one("#logs-line", Verdict).say(*reading_verdict(reading))
         panel = self.query_one("#lines-panel", Panel)
         tail.empty = NONE_MATCH if self._filter and count else ""
-        state = [self._found_words(rows)] if self._pattern is not None else []
+        state = [self.found_words] if self._pattern is not None else []
         if self._filter or panel.framed:
             state.append(f"filter {self._filter.text or 'none'}")
         state.append("digits folded" if self._digits else "folded" if self._fold else "not folded")
@@ -391,7 +391,12 @@ class LogsView(Vertical):
         title = shorten_middle(task.run.run or task.run.name, TITLE_CELLS)
         panel.entitle(title, " · ".join(state), legend=f"{lines}{alone} · / find")
 
-    def _found_words(self, rows: LogRows) -> str:
+    @property
+    def found_words(self) -> str:
+        """How many lines have what is looked for, and which of them is read; empty where nothing is."""
+        rows = self._rows
+        if rows is None or self._pattern is None:
+            return ""
         found = rows.found
         place = found.rank_of(self.tail.cursor)
         where = f"{place:,} of " if place is not None else ""

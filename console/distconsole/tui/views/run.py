@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from functools import partial
@@ -58,6 +59,7 @@ LEAST_ROWS = {"#plots": 5, "#error": 3, "": 0}
 LOG_ROWS, LEAST_RANKS = 3, 4
 """Log and ranks have so many rows where there is room for more than one of them."""
 KEYS_OF_RANKS = ("sort", "filter ", "lines filter {rank}", "heat")
+NO_ERROR = "there is no traceback: the plots stay"
 LISTED = ("#ranks-row", "#plots", "#error", "#tail-panel")
 
 
@@ -156,11 +158,23 @@ class RunView(Vertical):
         self.condition = parse_condition(text, RANK_FIELDS) if text else None
         self.query_one("#ranks", LineTable).to_top()
 
-    def choose_plots(self, names: Sequence[str]) -> None:
-        """Show the curves whose titles begin with one of ``names`` first, or others; without names swap curves and error."""
+    def choose_plots(self, names: Sequence[str]) -> str:
+        """Show the curves whose titles begin with one of ``names`` first, or others; without names swap curves and error.
+
+        They stand beside the ranks, which come back in place of a heat map. Returns what the screen does not show by itself.
+        """
         if names:
             self.query_one(Plots).choose(names)
+        if self.shows_heat:
+            self._plots_wanted = True
+            self.turn_heat("", ())
+            return "the plots, below the ranks: h is the heat map again"
         self._plots_wanted = bool(names) or not self._plots_wanted
+        return "" if names or self.query_one("#traceback-text", Words).content else NO_ERROR
+
+    def mark_lines(self, pattern: re.Pattern[str] | None) -> None:
+        """Mark what fits ``pattern`` in the log's tail; None marks nothing."""
+        self.query_one("#tail", LogTail).found = pattern
 
     @on(LineTable.SortAsked)
     def sort_rows(self, event: LineTable.SortAsked) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from operator import itemgetter
 
 from distconsole.model.time_text import is_time
+from distconsole.runs.compare.best import more_is_better
 from distconsole.runs.pace import is_fresh
 from distconsole.runs.present import Present, age_text, present, reading_text
 from distconsole.runs.series import Series
@@ -24,9 +25,9 @@ def plots_of(task: RequestTask, now: float, plots: Plots) -> list[PlotData]:
         *(each for each in metrics if each[0] == "loss"),
         ("samples/s", timeline.throughput, SECONDS),
         ("step time", timeline.step_ms.series, SECONDS),
-        *(each for each in metrics if "acc" in each[0]),
+        *(each for each in metrics if more_is_better(each[0])),
         ("GPU %", timeline.gpu_use.series, SECONDS),
-        *(each for each in metrics if each[0] != "loss" and "acc" not in each[0]),
+        *(each for each in metrics if each[0] != "loss" and not more_is_better(each[0])),
     ]
     known = [each for each in wanted if len(each[1]) or each[1].broken]
     figures = present(timeline, now)

@@ -13,6 +13,7 @@ from distconsole.model.findings import Severity
 from distconsole.model.names import count_text
 from distconsole.model.run_events import EndState, RunFinding
 from distconsole.model.time_text import duration_text
+from distconsole.runs.compare.best import more_is_better
 from distconsole.runs.health import Tone, health_of
 from distconsole.runs.present import age_text
 from distconsole.runs.timeline import RunTimeline
@@ -109,7 +110,7 @@ def _add_finding(text: Text, finding: RunFinding, age: str, *, told: bool) -> No
 
 def _results(timeline: RunTimeline) -> str:
     names = sorted(
-        timeline.metric_last, key=lambda name: ("acc" not in name, name != "loss", name)
+        timeline.metric_last, key=lambda name: (not more_is_better(name), name != "loss", name)
     )
     parts = [f"{name} {timeline.metric_last[name].value:.4g}" for name in names[:6]]
     steps = timeline.steps

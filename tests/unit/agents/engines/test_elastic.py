@@ -266,6 +266,7 @@ def test_the_end_comes_with_every_failure_and_is_the_last_that_counts(node: Node
     "message",
     [
         b"nonsense",
+        b"[" * 60_000,
         b"[]",
         b'{"start": ["9-z", 0], "env": {}}',
         b'{"start": ["0-a", 1], "env": {}}',

@@ -84,7 +84,7 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
     node.close()
 
 
-@pytest.mark.parametrize("spec", ["", "{", "[]", "{}", '{"run": "a-run"'])
+@pytest.mark.parametrize("spec", ["", "{", "[" * 60_000, "[]", "{}", '{"run": "a-run"'])
 def test_a_run_whose_spec_cannot_be_read_stays_and_is_told(
     node: Node, spec: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,7 +180,7 @@ def starve(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threading.Thread, "start", refuse)
 
 
-@pytest.mark.parametrize("end", ["", "{", json.dumps({**END, "kind": "log"})])
+@pytest.mark.parametrize("end", ["", "{", "[" * 60_000, json.dumps({**END, "kind": "log"})])
 def test_a_torn_summary_is_no_proof_that_a_run_is_over(node: Node, end: str) -> None:
     folder = node.live("a-run")
     (folder / "ended.json").write_text(end)

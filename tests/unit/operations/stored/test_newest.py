@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from distconsole.__main__ import run
@@ -28,6 +30,8 @@ def test_a_verb_that_looks_is_about_the_newest_and_says_so(
     assert request == ask.Show(run="digits-1121-b7c1")
     assert told.startswith("the newest run: digits-1121-b7c1")
     assert name_run(ask.Show(run="x")) == (ask.Show(run="x"), "")
+    on_hosts = ask.Attach(run="", where=ask.Where(hosts="node7"))
+    assert name_run(on_hosts) == (replace(on_hosts, run="last"), "")
     assert run(["logs"]) == 0
     assert capsys.readouterr().err.startswith("the newest run: digits-1121-b7c1")
 
