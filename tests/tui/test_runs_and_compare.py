@@ -8,14 +8,18 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
+from distconsole.config.paths import runs_dir
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, RunListed
 from distconsole.model.run_summary import FirstFailure
+from distconsole.runs.store.store import RunStore
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.views.compare import CompareView
 from distconsole.tui.views.runs import RunsView
+from distconsole.tui.widgets.plots import PlotPanel
 from fakes import scenes
-from fakes.stage import LARGE, SMALL, on_screen, screen_text, settled, staged, typed
+from fakes.journals import Journal
+from fakes.stage import LARGE, SMALL, on_screen, screen_text, settled, staged, typed, until
 
 pytestmark = pytest.mark.usefixtures("utc")
 
@@ -97,6 +101,24 @@ async def test_a_run_is_told_from_others_and_says_how_it_ended_and_of_what(
         assert "1000 samples/s (-50 % against" in text
         await pilot.press("down")
         assert "cause" not in screen_text(app)
+
+
+async def test_the_course_of_a_run_that_is_stored_stands_beside_the_list() -> None:
+    journal = Journal()
+    journal.write(RunStore(runs_dir()))
+    (first, second, *_) = [each for each in scenes.past_runs() if isinstance(each, RunListed)]
+    kept = RunListed(summary=replace(second.summary, run=journal.run))
+    app, stage = staged({ask.Runs: lambda: [first, kept]})
+    async with on_screen(app, stage, LARGE) as pilot:
+        await typed(app, stage, pilot, "view runs")
+        panel = app.query_one("#run-plot", PlotPanel)
+        view = app.query_one(RunsView)
+        if view.run_under_cursor() != journal.run:
+            await pilot.press("down")
+        await until(pilot, lambda: bool(panel.display))
+        assert panel.title_text.startswith("loss")
+        await pilot.press("up" if view.table.cursor else "down")
+        await until(pilot, lambda: not panel.display)
 
 
 async def test_no_runs_say_what_to_type() -> None:

@@ -39,8 +39,10 @@ def attach(
     run = request.run
     if run == "last" and request.where.names_hosts:
         with sessions(request.where) as session:
-            runs, _ = ask_runs(session)
+            runs, silent = ask_runs(session)
         known = [each.run for each in runs if each.state != "unreadable"]
+        if silent and not known:
+            raise silent[0].error
         if not known:
             raise RunNotFoundError(
                 "these hosts know no run", "distconsole runs lists those known here"

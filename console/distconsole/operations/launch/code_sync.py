@@ -112,14 +112,14 @@ def bring_code(
 
 
 def refuse_other_file(request: Run) -> None:
-    """Refuse a script that is here, and that neither Python nor a shell can run. Raises PlanError, naming the path."""
+    """Refuse a script that neither Python nor a shell can run: by its name, or as it lies here. Raises PlanError, naming the path."""
     path = _path(request)
-    if request.module or not path.is_file():
+    if request.module:
         return
     if path.suffix == ".ipynb":
         cure = f"make a script of it: jupyter nbconvert --to script {shlex.quote(request.script)}"
         raise PlanError(f"{path} is a notebook and no Python script", cure)
-    if _is_program(path):
+    if path.is_file() and _is_program(path):
         cure = "a script that starts it can be launched: subprocess.run([…])"
         raise PlanError(f"{path} is a program and no Python script", cure)
 

@@ -48,6 +48,8 @@ WITH RECURSIVE named (host) AS (
 BUSY_SECONDS = 5.0
 KIND_BYTES = 80
 """Agents write an entry's kind behind its number and its time, that is within so many bytes."""
+NEAR_ENTRIES, NEAR_BYTES = 32, 1 << 16
+"""Of each place in a journal that is looked at: so many entries hold a second of eight ranks, and a flood no more bytes."""
 NO_ROOM = (
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_IOERR,
@@ -278,6 +280,25 @@ class RunFile:
         wanted = "SELECT body FROM entries WHERE host = ? AND seq BETWEEN ? AND ? ORDER BY seq"
         for (body,) in self._db.execute(wanted, (host, first, last)):
             yield body
+
+    def spread_windows(self, host: str, most: int) -> Iterator[StoredEntry]:
+        """Yield windows of at most ``most`` places that are spread evenly over a host's entries; the rest is not read."""
+        ends = "SELECT min(seq), max(seq) FROM entries WHERE host = ?"
+        first, last = self._db.execute(ends, (host,)).fetchone()
+        if first is None:
+            return
+        places = dict.fromkeys(first + (last - first) * place // most for place in range(most))
+        near = "SELECT seq, t, body FROM entries WHERE host = ? AND seq >= ? ORDER BY seq LIMIT ?"
+        read = -1
+        for place in places:
+            room = NEAR_BYTES
+            for entry in _entries(host, self._db.execute(near, (host, place, NEAR_ENTRIES))):
+                room -= len(entry.body)
+                if entry.seq > read and b'"kind":"window"' in entry.body[:KIND_BYTES]:
+                    yield entry
+                read = max(read, entry.seq)
+                if room < 0:
+                    break
 
     def last_seq(self, host: str) -> int:
         """Return the number of a host's last entry; 0 without any."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import sqlite3
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import msgspec
 from rich.text import Text
@@ -20,6 +22,7 @@ from distconsole.model.time_text import date_text, duration_text
 from distconsole.runs.conditions.summary_fields import summary_fields
 from distconsole.runs.summary import seen_in
 from distconsole.text.tables import Column, shorten_middle
+from distconsole.tui.later import run_in_thread
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.runs import (
     NO_RUNS,
@@ -31,9 +34,11 @@ from distconsole.tui.view_models.runs import (
     state_text,
 )
 from distconsole.tui.views.row_order import OrderedView
+from distconsole.tui.widgets.curves import Curve, PlotData
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Verdict, Words
 from distconsole.tui.widgets.panel import Panel
+from distconsole.tui.widgets.plots import PlotPanel
 from distconsole.tui.widgets.tiles import Tiles
 
 SHOWN_METRICS = 4
@@ -41,6 +46,8 @@ RUN_FIELDS = summary_fields()
 BESIDE_CELLS, BELOW_LINES = 130, 18
 """A view of so many cells has room for the chosen run beside the list, one of so many lines below it."""
 TITLE_CELLS = 40
+PLOT_LINES, MOST_COURSES = 36, 64
+"""A view of so many lines has room for a plot of the chosen run; so many are kept."""
 KEYS_OF_LIST = "s sort · f filter · g group · m mark"
 
 
@@ -103,6 +110,7 @@ class RunsView(OrderedView[RunSummary]):
     RunsView #run-side { width: 3fr; height: 100%; }
     RunsView #run-panel { height: 1fr; }
     RunsView #run-details { height: 1fr; }
+    RunsView #run-plot { height: 12; display: none; }
     RunsView.-below > #runs-row { layout: vertical; }
     RunsView.-below #runs-panel { width: 1fr; height: 1fr; }
     RunsView.-below #run-side { width: 1fr; height: auto; }
@@ -117,9 +125,13 @@ class RunsView(OrderedView[RunSummary]):
 
     _drawn: object = None
     _runs: Sequence[RunSummary] = ()
+    _reading = False
+    """Whether a run's course is being read."""
 
     def __init__(self, id: str) -> None:  # noqa: A002
         super().__init__(RUN_FIELDS, id)
+        self._courses: dict[Hashable, PlotData | None] = {}
+        """By run, as it was when its course was read, the plot of that."""
         self.marked: list[str] = []
         """Runs to be compared, in the order in which they were marked."""
 
@@ -137,6 +149,7 @@ class RunsView(OrderedView[RunSummary]):
                 yield Tiles(3, id="run-tiles")
                 with Panel(keys="R again · r report", id="run-panel"):
                     yield Words(id="run-details")
+                yield PlotPanel(id="run-plot")
 
     @property
     def table(self) -> LineTable[RunRow]:
@@ -226,6 +239,31 @@ class RunsView(OrderedView[RunSummary]):
         )
         if not below:
             self.query_one("#run-tiles", Tiles).show(run_tiles(row.run, self._runs))
+        self._show_course(row.run, room=not below and size.height >= PLOT_LINES)
+
+    def _show_course(self, run: RunSummary, *, room: bool) -> None:
+        """Show the course of ``run``, once it is read, where there is room for it."""
+        key = run.run, run.state, run.steps
+        course, panel = self._courses.get(key), self.query_one("#run-plot", PlotPanel)
+        panel.display = room and course is not None
+        if panel.display and course is not None:
+            panel.show(course)
+        elif room and key not in self._courses and not self._reading:
+            self._reading = True
+            run_in_thread(self.post_message, partial(self._read_course, run.run, key), "course")
+
+    def _read_course(self, run: str, key: Hashable) -> Callable[[], None]:
+        """Read what the store has of the course of ``run``, in a thread; return what shows it."""
+        course = course_of(run)
+
+        def take() -> None:
+            self._reading = False
+            while len(self._courses) >= MOST_COURSES:
+                del self._courses[next(iter(self._courses))]
+            self._courses[key] = course
+            self._show_chosen()
+
+        return take
 
     def _entitle(self, runs: Sequence[RunSummary], shown: int, *, done: bool) -> None:
         self.query_one("#runs-line", Verdict).say(*runs_verdict(runs, done=done))
@@ -238,6 +276,24 @@ class RunsView(OrderedView[RunSummary]):
         said = " · ".join(state) or counts_text(runs)
         some = f"{shown:,} of {len(runs):,}" if shown != len(runs) else f"{shown:,}"
         self.query_one("#runs-panel", Panel).entitle(f"Runs {some}", said)
+
+
+def course_of(run: str) -> PlotData | None:
+    """Return the plot of a stored run's course; None where the store has none. It takes as long as a disk takes."""
+    from distconsole.operations.stored.history import open_kept  # noqa: PLC0415 - only who looks back needs it
+    from distconsole.runs.sketch import sketch_of  # noqa: PLC0415
+
+    try:
+        with open_kept(run) as run_file:
+            sketch = sketch_of(run_file)
+    except (ConsoleError, sqlite3.Error, msgspec.MsgspecError, ValueError):
+        return None
+    if sketch is None:
+        return None
+    curve = Curve(sketch.xs, sketch.values, sketch.values, sketch.values)
+    last = ((f"last {number_text(sketch.values[-1])}", "faint"),)
+    legend = f"rank {sketch.rank}, {len(sketch.xs)} of its seconds · run time"
+    return PlotData(sketch.name, (curve,), last, zero=True, legend=legend, key=run)
 
 
 def _refresh(run: RunSummary | None, task: RequestTask) -> RunSummary:
