@@ -148,6 +148,8 @@ class ConsoleApp(LowOverheadApp[int]):
 
     async def on_event(self, event: events.Event) -> None:
         """Take what happened; the rest of an answer goes nowhere else."""
+        if isinstance(event, events.InputEvent | events.Paste) and self.main.comes_early(event):
+            return
         if isinstance(event, events.Key) and not event.is_forwarded:
             for key in self.main.question.rest.take(event):
                 self.hurry()

@@ -20,7 +20,10 @@ class Console(Protocol):
 
     session: ConsoleSession
     shortcuts: Shortcuts
-    watches: Watches
+
+    @property
+    def watches(self) -> Watches:
+        """The conditions that are watched."""
 
     @property
     def view(self) -> str:

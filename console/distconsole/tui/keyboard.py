@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from textual import events
 from textual.widget import Widget
 from textual.widgets import Input
@@ -12,9 +14,10 @@ from distconsole.tui.prompt.keys import Key
 from distconsole.tui.prompt.question import Question
 from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.terminal.low_overhead import PunctualScreen
-from distconsole.tui.verbs import CommandDispatcher
 from distconsole.tui.view_switcher import ViewSwitcher
-from distconsole.tui.views.launch_fields import FieldRow
+
+if TYPE_CHECKING:
+    from distconsole.tui.verbs import CommandDispatcher
 
 PAGES = {
     **dict.fromkeys(("space", "ctrl+f", "f"), (1, 1.0)),
@@ -33,11 +36,17 @@ class KeyScreen(PunctualScreen):
     shortcuts: Shortcuts
     prompt: Prompt
     views: ViewSwitcher
-    dispatcher: CommandDispatcher
+    stands = False
+    """Whether all is there that a key may need."""
     _pressed = ""
     """The key before."""
-    _early: list[events.Key] | None
-    """What was pressed before the views stood; None once they do."""
+    _early: list[events.Event] | None
+    """What a person did before everything stood; None once that was done."""
+
+    @property
+    def dispatcher(self) -> CommandDispatcher:
+        """What does lines and keys."""
+        raise NotImplementedError
 
     @property
     def mode(self) -> Mode:
@@ -47,8 +56,8 @@ class KeyScreen(PunctualScreen):
             return Mode.PROMPT
         if isinstance(focused, Question):
             return Mode.ASK
-        around = focused.ancestors if focused is not None else ()
-        return Mode.FORM if any(isinstance(each, FieldRow) for each in around) else Mode.VIEW
+        fills = self.views.view == "launch" and self.views.form.is_filled_in
+        return Mode.FORM if fills else Mode.VIEW
 
     @property
     def focus_chain(self) -> list[Widget]:
@@ -58,9 +67,6 @@ class KeyScreen(PunctualScreen):
 
     def take_key(self, event: events.Key) -> bool:
         """Do what a key means in the view before the next one comes, which may be meant for the prompt then."""
-        if self._early is not None:
-            self._early.append(event)
-            return True
         mode, key = self.mode, event.key
         before, self._pressed = self._pressed, key
         if mode is Mode.PROMPT:
@@ -72,8 +78,14 @@ class KeyScreen(PunctualScreen):
             self.dispatcher.run_command("quit", quiet=True)
         return mode is Mode.VIEW and self.press(key)
 
+    def comes_early(self, event: events.Event) -> bool:
+        """Keep what a person did before everything stands; return whether it was kept."""
+        if self._early is not None:
+            self._early.append(event)
+        return self._early is not None
+
     def let_keys_in(self) -> None:
-        """Take keys from now on, first those that were pressed before."""
+        """Take keys from now on, first what was done before."""
         early, self._early = self._early or [], None
         for event in early:
             self.app.post_message(event)

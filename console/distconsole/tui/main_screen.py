@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import re
-import time
 from collections.abc import Iterable
 from contextlib import ExitStack
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from textual import events, on
-from textual.app import App, ComposeResult
+from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.geometry import Size
 
-from distconsole.config.paths import state_dir
-from distconsole.errors import ConsoleError
 from distconsole.model import requests as ask
 from distconsole.model.verbs import verb_of
-from distconsole.runs.conditions.load_fields import LoadRow
 from distconsole.text.demo import demo_lines
 from distconsole.tui.chrome import (
     PRESSES,
@@ -30,11 +24,8 @@ from distconsole.tui.chrome import (
     small_content,
     title_content,
 )
-from distconsole.tui.finding import Finder
 from distconsole.tui.keyboard import KeyScreen
 from distconsole.tui.later import CallOnUiThread, RunLine
-from distconsole.tui.launch_form.form import LaunchForm
-from distconsole.tui.prompt.completer import LineCompleter
 from distconsole.tui.prompt.history import History
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt.question import Question
@@ -43,20 +34,21 @@ from distconsole.tui.replaying import ReplayTask
 from distconsole.tui.session import ConsoleSession
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.theme.appearance import Appearance
-from distconsole.tui.verbs import CommandDispatcher
 from distconsole.tui.view_switcher import ViewSwitcher
-from distconsole.tui.views.check import CheckView
 from distconsole.tui.views.cluster.rows import load_rows_of
-from distconsole.tui.views.cluster.view import ClusterView
-from distconsole.tui.views.launch import HostTable
-from distconsole.tui.views.run import RunView
-from distconsole.tui.views.runs import RunsView
-from distconsole.tui.views.transcript import TranscriptView
-from distconsole.tui.watches import Watches
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Line, Words
 from distconsole.tui.widgets.messages import Messages
 from distconsole.tui.widgets.offer_list import OfferList
+
+if TYPE_CHECKING:
+    from distconsole.runs.conditions.load_fields import LoadRow
+    from distconsole.tui.finding import Finder
+    from distconsole.tui.launch_form.form import LaunchForm
+    from distconsole.tui.prompt.completer import LineCompleter
+    from distconsole.tui.verbs import CommandDispatcher
+    from distconsole.tui.views.runs import RunsView
+    from distconsole.tui.watches import Watches
 
 TICKS_PER_SECOND = 10
 SHORT_LINES = 30
@@ -71,7 +63,7 @@ DEMO_OVER = "the demo is over and its nodes are gone; look around: q leaves"
 
 
 class ConsoleScreen(KeyScreen):
-    """The console, as a person sees it."""
+    """The console, as a person sees it: the first picture stands before what keys and lines need is loaded."""
 
     def __init__(
         self,
@@ -85,29 +77,18 @@ class ConsoleScreen(KeyScreen):
         super().__init__(id="_default")
         self.session = session
         self.shortcuts = shortcuts
-        self.watches = Watches(self._load_rows, session.clocks.monotonic)
         self._appearance = appearance
         self.choose_theme = appearance.choose
         self._startup = startup
         self.request = request
         kept = History(history)
-        self.completer = LineCompleter(
-            session,
-            shortcuts,
-            appearance.names,
-            lambda: self.prompt.post_message(Prompt.FilesCame()),
-        )
         self._offers = OfferList(id="offered")
-        self.prompt = Prompt(kept, self.completer, self._offers, id="prompt")
+        self.prompt = Prompt(kept, lambda: self.completer, self._offers, id="prompt")
         self.question = Question(id="question")
-        bring = partial(self.show_view, "launch")
-        self.form = LaunchForm(session, self.prompt, bring, self.run_command, id="launch")
-        self.views = ViewSwitcher(session, shortcuts, self.form, id="views")
-        self.dispatcher = CommandDispatcher(self)
+        self.views = ViewSwitcher(session, shortcuts, self._make_form, id="views")
         self._title_line = Words(id="title")
         self._around: tuple[object, ...] = ()
         self._drawn_for = Size(0, 0)
-        self._finder = Finder()
         self._early = []
         self._trail: list[str] = []
         """The views to which one goes back, the last one first."""
@@ -123,21 +104,70 @@ class ConsoleScreen(KeyScreen):
             yield Horizontal(Words(SIGN, id="prompt-sign"), self.prompt, id="prompt-line")
             yield Words(id="keys")
 
-    def on_mount(self) -> None:
+    @cached_property
+    def dispatcher(self) -> CommandDispatcher:
+        from distconsole.tui.verbs import CommandDispatcher
+
+        return CommandDispatcher(self)
+
+    @cached_property
+    def completer(self) -> LineCompleter:
+        from distconsole.tui.prompt.completer import LineCompleter
+
+        def came() -> None:
+            self.prompt.post_message(Prompt.FilesCame())
+
+        return LineCompleter(self.session, self.shortcuts, self._appearance.names, came)
+
+    @cached_property
+    def watches(self) -> Watches:
+        from distconsole.tui.watches import Watches
+
+        return Watches(self._load_rows, self.session.clocks.monotonic)
+
+    @cached_property
+    def _finder(self) -> Finder:
+        from distconsole.tui.finding import Finder
+
+        return Finder()
+
+    @property
+    def form(self) -> LaunchForm:
+        return self.views.form
+
+    def _make_form(self) -> LaunchForm:
+        from distconsole.tui.launch_form.form import LaunchForm
+
+        bring = partial(self.show_view, "launch")
+        return LaunchForm(self.session, self.prompt, bring, self.run_command, id="launch")
+
+    async def on_mount(self) -> None:
         self._appearance.follow(self.redraw)
-        self.query_one(ClusterView).me = self.session.my_names
+        self.views.cluster.me = self.session.my_names
         request = self.request
         if verb_of(request).live and not isinstance(request, ask.Top):
+            await self._stand()
             self.session.first = self.session.start(request, verb_of(request).name)
             self.show_view(verb_of(request).view)
-        if not isinstance(request, ask.Demo | ask.Replay):
-            # What it needs is loaded while the first screen stands there already.
-            self.call_after_refresh(self.session.look_at_hosts)
-        self._trail.clear()
-        self.call_after_refresh(self.back_to_view)
-        self.call_after_refresh(self.let_keys_in)
+            self._trail.clear()
         self.set_interval(1 / TICKS_PER_SECOND, self.tick)
-        self.call_after_refresh(self.dispatcher.prompt_verbs.begin, self._startup)
+        self.call_after_refresh(self._begin)
+
+    async def _stand(self) -> None:
+        """Bring what keys and lines need."""
+        await self.views.furnish()
+        self.stands = bool(self.dispatcher and self.watches)
+
+    async def _begin(self) -> None:
+        """Let the work begin, now that the first picture is on the screen."""
+        if not self.stands:
+            await self._stand()
+        if not isinstance(self.request, ask.Demo | ask.Replay):
+            self.session.look_at_hosts()
+        self.back_to_view()
+        self.let_keys_in()
+        self.dispatcher.prompt_verbs.begin(self._startup)
+        self.spare_collector()
 
     @property
     def view(self) -> str:
@@ -153,13 +183,12 @@ class ConsoleScreen(KeyScreen):
 
     def step_back(self) -> bool:
         """Go to what was shown before this page or view; return whether there was anything."""
-        check, run = self.query_one(CheckView), self.query_one(RunView)
-        if self.view == "check" and check.step_back():
+        if self.view == "check" and self.views.check.step_back():
             return True
-        if self.view == "cluster" and self.query_one(ClusterView).step_back():
+        if self.view == "cluster" and self.views.cluster.step_back():
             self.redraw()
             return True
-        if self.view == "run" and run.shows_heat:
+        if self.view == "run" and self.views.run.shows_heat:
             self.run_command("heat", quiet=True)
             return True
         if self._trail:
@@ -211,7 +240,8 @@ class ConsoleScreen(KeyScreen):
 
     def redraw(self) -> None:
         self.views.forget_drawn()
-        self.watches.hurry()
+        if self.stands:
+            self.watches.hurry()
         self.draw_now()
 
     def tick(self) -> None:
@@ -223,17 +253,21 @@ class ConsoleScreen(KeyScreen):
         """Draw what is on the screen, if there is anything new to it and drawing has rested enough."""
         if not self._title_line.is_attached:
             return  # the screen is being taken down
-        self._follow_demo()
-        self._look()
-        self.dispatcher.prompt_verbs.look()
+        if self.stands:
+            self._follow_demo()
+            self._look()
+            self.dispatcher.prompt_verbs.look()
+            self._tell()
+            self.form.tick()
         self._draw_around()
-        self.form.tick()
         self.views.draw()
 
     def run_command(self, line: str, *, quiet: bool = False) -> None:
         self.dispatcher.run_command(line, quiet=quiet)
 
     def save_screenshot(self, path: str | None) -> str:
+        from distconsole.tui.terminal.screenshot import save_screenshot
+
         return save_screenshot(self.app, self.view, path)
 
     def find(self, words: str, step: int = 1, *, typing: bool = False) -> None:
@@ -263,7 +297,7 @@ class ConsoleScreen(KeyScreen):
                 self.prompt.give_up()
             self.focus_view()
         elif self.mode is Mode.FORM:
-            self.query_one(HostTable).focus()
+            self.form.focus_hosts()
         elif not self.step_back():
             self.prompt.tell("nothing to go back to: q leaves distconsole")
 
@@ -310,8 +344,7 @@ class ConsoleScreen(KeyScreen):
         elif self.view == "cluster":
             self.press("enter")
 
-    @on(RunsView.Opened)
-    def open_run(self, event: RunsView.Opened) -> None:
+    def on_runs_view_opened(self, event: RunsView.Opened) -> None:
         self.dispatcher.open_run(event.run, over=event.over)
 
     def on_run_line(self, message: RunLine) -> None:
@@ -342,26 +375,30 @@ class ConsoleScreen(KeyScreen):
             self.to_terminal(self.session.rings.popleft())
 
     def _load_rows(self, task: RequestTask) -> list[LoadRow]:
-        me = self.query_one(ClusterView).me
-        return load_rows_of(task.load, self.session.hosts, self.session.clocks.monotonic(), me)
+        now, me = self.session.clocks.monotonic(), self.views.cluster.me
+        return load_rows_of(task.load, self.session.hosts, now, me)
+
+    def _tell(self) -> None:
+        """Show what was said, and what goes on."""
+        session, size = self.session, self.app.size
+        lines = session.transcript.drain()
+        if lines:
+            self.views.transcript.add(lines)
+        room = 2 if size.height < SHORT_LINES else 3
+        now = self.dispatcher.prompt_verbs.now_text(size.width - 2)
+        said = session.transcript.newest() if self.view != "transcript" else []
+        self.query_one(Messages).add(said, now, room, session.clocks.monotonic())
 
     def _draw_around(self) -> None:
         session, size, view = self.session, self.app.size, self.view
-        lines = session.transcript.drain()
-        if lines:
-            self.query_one(TranscriptView).add(lines)
-        room = 2 if size.height < SHORT_LINES else 3
-        now = self.dispatcher.prompt_verbs.now_text(size.width - 2)
-        said = session.transcript.newest() if view != "transcript" else []
-        self.query_one(Messages).add(said, now, room, session.clocks.monotonic())
         shown = self.views.shown_task
         past = shown if isinstance(shown, ReplayTask) else None
         self.query_one(TimeBar).show_past(past)
         task, hosts, going = session.load_task, session.hosts, len(session.going)
         mode, told = self.mode, task.version if task else -1
         stoppable = bool(session.shown_run_name())
-        heat = view == "run" and self.query_one(RunView).shows_heat
-        page = view == "cluster" and bool(self.query_one(ClusterView).about)
+        heat = view == "run" and self.views.run.shows_heat
+        page = view == "cluster" and bool(self.views.cluster.about)
         seen = (
             view,
             mode,
@@ -385,27 +422,3 @@ class ConsoleScreen(KeyScreen):
         about["outermost"] = not (self._trail or page)
         keys = keys_content(keymap, view, mode, width=size.width, **about)
         self.query_one("#keys", Words).show(small_content(size) or keys)
-
-
-_FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
-"""Fonts from a server: whoever opens the file would tell that server."""
-
-
-def save_screenshot(app: App[Any], view: str, path: str | None) -> str:
-    """Write what is on the screen and return what is said; raises ConsoleError if it cannot be written.
-
-    Without a ``path`` it makes up a name in this folder, else in that of the console's state.
-    """
-    picture = _FONTS.sub("", app.export_screenshot(title=f"distconsole {view}"))
-    name = time.strftime(f"distconsole-{view}-%Y%m%d-%H%M%S.svg")
-    folder = Path.cwd() if os.access(".", os.W_OK) else state_dir()
-    file = folder / name if path is None else Path(path).expanduser()
-    try:
-        if path is None:
-            folder.mkdir(parents=True, exist_ok=True)
-        file.write_text(picture, encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise ConsoleError(
-            f"the picture cannot be written: {error.strerror}: {file}", "screenshot FILE"
-        ) from None
-    return f"saved {file.name} in {file.parent.resolve()}"

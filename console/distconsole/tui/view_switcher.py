@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from textual.app import ComposeResult
 from textual.widget import Widget
 from textual.widgets import ContentSwitcher
 
-from distconsole.tui.launch_form.form import LaunchForm
 from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.replaying import ReplayTask, cluster_task
 from distconsole.tui.session import ConsoleSession
 from distconsole.tui.tasks import RequestTask
-from distconsole.tui.views.check import CheckView
 from distconsole.tui.views.cluster.view import ClusterView
-from distconsole.tui.views.compare import CompareView
-from distconsole.tui.views.help import HelpView
-from distconsole.tui.views.jobs import JobsView
-from distconsole.tui.views.logs import LogsView
-from distconsole.tui.views.run import RunView
-from distconsole.tui.views.runs import RunsView
-from distconsole.tui.views.transcript import TranscriptView
 from distconsole.tui.widgets.line_table import LineTable
-from distconsole.tui.widgets.log_tail import LogTail
+
+if TYPE_CHECKING:
+    from distconsole.tui.launch_form.form import LaunchForm
+    from distconsole.tui.views.check import CheckView
+    from distconsole.tui.views.compare import CompareView
+    from distconsole.tui.views.help import HelpView
+    from distconsole.tui.views.logs import LogsView
+    from distconsole.tui.views.run import RunView
+    from distconsole.tui.views.runs import RunsView
+    from distconsole.tui.views.transcript import TranscriptView
 
 AGE_SECONDS = 1.0
 """Ages and silences are drawn anew this often, even if nothing came."""
@@ -32,6 +34,16 @@ DRAWING_SHARE = 0.05
 
 
 class ViewSwitcher(ContentSwitcher):
+    """The views; the first picture is of the cluster, the others are loaded and made when that stands."""
+
+    form: LaunchForm
+    check: CheckView
+    run: RunView
+    logs: LogsView
+    runs: RunsView
+    compare: CompareView
+    transcript: TranscriptView
+    help: HelpView
     _drawn_at = 0.0
     _rest_until = 0.0
     _jumps = 0
@@ -40,26 +52,43 @@ class ViewSwitcher(ContentSwitcher):
         self,
         session: ConsoleSession,
         shortcuts: Shortcuts,
-        form: LaunchForm,
+        make_form: Callable[[], LaunchForm],
         id: str,  # noqa: A002
     ) -> None:
         super().__init__(initial="cluster", id=id)
         self._session = session
         self._shortcuts = shortcuts
-        self._form = form
+        self._make_form = make_form
         self._drawn: dict[str, tuple[int, int]] = {}
+        self.cluster = ClusterView(shortcuts.keymap, id="cluster")
 
     def compose(self) -> ComposeResult:
-        yield ClusterView(self._shortcuts.keymap, id="cluster")
-        yield CheckView(id="check")
-        yield self._form
-        yield RunView(self._shortcuts.keymap, id="run")
-        yield LogsView(id="logs")
-        yield RunsView(id="runs")
-        yield CompareView(id="compare")
-        yield TranscriptView(id="transcript")
-        yield JobsView(id="jobs")
-        yield HelpView(self._shortcuts, id="help")
+        yield self.cluster
+
+    async def furnish(self) -> None:
+        """Bring all views."""
+        from distconsole.tui.views.check import CheckView
+        from distconsole.tui.views.compare import CompareView
+        from distconsole.tui.views.help import HelpView
+        from distconsole.tui.views.jobs import JobsView
+        from distconsole.tui.views.logs import LogsView
+        from distconsole.tui.views.run import RunView
+        from distconsole.tui.views.runs import RunsView
+        from distconsole.tui.views.transcript import TranscriptView
+
+        self.check = CheckView(id="check")
+        self.form = self._make_form()
+        self.run = RunView(self._shortcuts.keymap, id="run")
+        self.logs = LogsView(id="logs")
+        self.runs = RunsView(id="runs")
+        self.compare = CompareView(id="compare")
+        self.transcript = TranscriptView(id="transcript")
+        self.help = HelpView(self._shortcuts, id="help")
+        others: list[Widget] = [self.check, self.form, self.run, self.logs, self.runs]
+        others += [self.compare, self.transcript, JobsView(id="jobs"), self.help]
+        for view in others:
+            view.display = False
+        await self.mount_all(others)
 
     @property
     def view(self) -> str:
@@ -76,17 +105,17 @@ class ViewSwitcher(ContentSwitcher):
     def turn_to(self, name: str) -> None:
         before = self.view
         if name == "help" and before != "help":
-            self.query_one(HelpView).about = before
+            self.help.about = before
         self.current = name
-        if name == self._form.id:
-            self._form.enter()
-        elif before == self._form.id:
-            self._form.leave()
+        if name == "launch":
+            self.form.enter()
+        elif before == "launch":
+            self.form.leave()
 
     def first_focusable(self) -> Widget | None:
         """Return what takes the keys inside the view: at best a table with rows; of the logs the lines."""
         if self.view == "logs":
-            return self.query_one(LogsView).tail
+            return self.logs.tail
         inside = self.shown.walk_children(Widget, with_self=True)
         usable = [node for node in inside if node.focusable and node.display]
         tables = [node for node in usable if isinstance(node, LineTable)]
@@ -101,6 +130,8 @@ class ViewSwitcher(ContentSwitcher):
 
     def page(self, direction: int, share: float = 1.0) -> None:
         """Scroll the panel that has the keys, else the longest, by a page or a share of it, back (-1) or on (1)."""
+        from distconsole.tui.widgets.log_tail import LogTail
+
         inside = self.shown.walk_children(Widget, with_self=True)
         scrolling = [node for node in inside if node.display and node.max_scroll_y > 0]
         longest = max(scrolling, key=lambda node: node.virtual_size.height, default=None)
@@ -142,18 +173,17 @@ class ViewSwitcher(ContentSwitcher):
                 planned = tuple(each.host for each in plan.hosts) if plan is not None else ()
                 own = () if isinstance(task, ReplayTask) else self._session.hosts
                 runs, check = self._session.live_runs, self._session.newest("check")
-                cluster = self.query_one(ClusterView)
-                cluster.draw(task, own or planned, task.load_clock(), runs, check)
+                self.cluster.draw(task, own or planned, task.load_clock(), runs, check)
             case "check":
-                self.query_one(CheckView).draw(task)
+                self.check.draw(task)
             case "run":
-                self.query_one(RunView).draw(task, task.unix())
+                self.run.draw(task, task.unix())
             case "logs":
-                self.query_one(LogsView).draw(task)
+                self.logs.draw(task)
             case "compare":
-                self.query_one(CompareView).draw(task)
+                self.compare.draw(task)
             case "runs":
-                self.query_one(RunsView).draw(task, self._session.live_runs)
+                self.runs.draw(task, self._session.live_runs)
             case _:
                 pass
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from textual import events
 from textual.message import Message
@@ -13,11 +14,13 @@ from textual.widgets import Input
 from distconsole.config.shortcuts import MAX_LINE_CHARS
 from distconsole.grammar import Completion
 from distconsole.model.names import count_text
-from distconsole.tui.prompt.completer import LineCompleter
 from distconsole.tui.prompt.history import History
 from distconsole.tui.prompt.walk import Ghost, Walk, common_beginning
 from distconsole.tui.terminal.sanitize import one_line
 from distconsole.tui.widgets.offer_list import Offer, OfferList
+
+if TYPE_CHECKING:
+    from distconsole.tui.prompt.completer import LineCompleter
 
 INVITATION = "a verb, such as: check, run train.py, demo, help"
 WAY_HERE = ": types a verb, such as: check, run train.py, demo, help"
@@ -64,7 +67,7 @@ class Prompt(Input):
     def __init__(
         self,
         history: History,
-        completer: LineCompleter,
+        completer: Callable[[], LineCompleter],
         offers: OfferList,
         id: str | None = None,  # noqa: A002
     ) -> None:
@@ -178,7 +181,7 @@ class Prompt(Input):
             self.offer(self.meant)
             return
         before, after = self.value[: self.cursor_position], self.value[self.cursor_position :]
-        found = self._completer.complete(before)
+        found = self._completer().complete(before)
         if not found:
             self._note_waiting()
             return
@@ -289,7 +292,7 @@ class Prompt(Input):
             return
         self._close()
         typed = self.value[: self.cursor_position]
-        found = [] if typed.endswith(" ") or not typed else self._completer.complete(typed)
+        found = [] if typed.endswith(" ") or not typed else self._completer().complete(typed)
         if found:
             self._list(found)
 
@@ -353,7 +356,7 @@ class Prompt(Input):
         self._offers.show(walk.offers, walk.at, walk.note)
 
     def _note_waiting(self) -> None:
-        waiting = self._completer.waiting
+        waiting = self._completer().waiting
         self._awaited = self.value if waiting else None
         self.note(f"reading {one_line(waiting)} …" if waiting else "")
 

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 from textual.suggester import Suggester
 
-from distconsole.tui.prompt.completer import LineCompleter
 from distconsole.tui.prompt.history import History
 from distconsole.tui.widgets.offer_list import Offer
+
+if TYPE_CHECKING:
+    from distconsole.tui.prompt.completer import LineCompleter
 
 
 class Ghost(Suggester):
     """Shows the newest line of the history, else the first completion, behind the cursor."""
 
-    def __init__(self, history: History, completer: LineCompleter) -> None:
+    def __init__(self, history: History, completer: Callable[[], LineCompleter]) -> None:
         super().__init__(use_cache=False, case_sensitive=True)
         self._history = history
         self._completer = completer
@@ -27,7 +30,7 @@ class Ghost(Suggester):
         place = self._history.before(value, len(self._history.lines))
         if place is not None:
             return self._history.lines[place]
-        return next((found.line for found in self._completer.glance(value)), None)
+        return next((found.line for found in self._completer().glance(value)), None)
 
 
 @dataclass(slots=True)

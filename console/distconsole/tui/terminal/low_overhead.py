@@ -66,6 +66,10 @@ class PunctualScreen(Screen[object]):
         if isinstance(self.app, LowOverheadApp):
             self.app.to_terminal(sequence)
 
+    def spare_collector(self) -> None:
+        if isinstance(self.app, LowOverheadApp):
+            self.app.spare_collector()
+
 
 class LowOverheadApp(App[Result]):
     """An application that writes to its terminal only what changed there, and seldom looks for garbage."""
@@ -106,7 +110,7 @@ class LowOverheadApp(App[Result]):
         """Draw at once what comes of a key."""
         self._hurried_until = time.monotonic() + HURRY_SECONDS
 
-    def on_ready(self) -> None:
+    def spare_collector(self) -> None:
         """Spare the collector what was made for good, which is most of it: a search of all takes 50 ms and more."""
         if not self.is_headless:
             gc.collect()

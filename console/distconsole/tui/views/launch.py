@@ -243,6 +243,16 @@ class LaunchView(Container):
         elif self.last.has_focus:
             self.rows()[0].editor.focus()
 
+    @property
+    def is_filled_in(self) -> bool:
+        """Whether a field has the keys."""
+        focused = self.screen.focused
+        around = focused.ancestors if focused is not None else ()
+        return any(isinstance(each, FieldRow) for each in around)
+
+    def focus_hosts(self) -> None:
+        self.query_one(HostTable).focus()
+
     def rows(self) -> Sequence[FieldRow]:
         """The fields, the script first."""
         return self._rows

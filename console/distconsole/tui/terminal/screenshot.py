@@ -1,0 +1,37 @@
+"""A picture of what is on the screen, as a file."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from textual.app import App
+
+from distconsole.config.paths import state_dir
+from distconsole.errors import ConsoleError
+
+_FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
+"""Fonts from a server: whoever opens the file would tell that server."""
+
+
+def save_screenshot(app: App[Any], view: str, path: str | None) -> str:
+    """Write what is on the screen and return what is said; raises ConsoleError if it cannot be written.
+
+    Without a ``path`` it makes up a name in this folder, else in that of the console's state.
+    """
+    picture = _FONTS.sub("", app.export_screenshot(title=f"distconsole {view}"))
+    name = time.strftime(f"distconsole-{view}-%Y%m%d-%H%M%S.svg")
+    folder = Path.cwd() if os.access(".", os.W_OK) else state_dir()
+    file = folder / name if path is None else Path(path).expanduser()
+    try:
+        if path is None:
+            folder.mkdir(parents=True, exist_ok=True)
+        file.write_text(picture, encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ConsoleError(
+            f"the picture cannot be written: {error.strerror}: {file}", "screenshot FILE"
+        ) from None
+    return f"saved {file.name} in {file.parent.resolve()}"
