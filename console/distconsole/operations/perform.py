@@ -16,7 +16,6 @@ from distconsole.model.events import Event
 from distconsole.model.verbs import Verb, verb_of
 from distconsole.operations.control import Control
 from distconsole.operations.sessions import SessionSource
-from distconsole.runs.store.store import RunStore
 
 
 def perform(
@@ -34,6 +33,8 @@ def perform(
 
     Raises ConsoleError if it cannot be done at all.
     """
+    from distconsole.runs.store.store import RunStore
+
     control = control or Control()
     verb = verb_of(request)
     given = {

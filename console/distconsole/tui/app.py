@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import RenderableType
 from rich.terminal_theme import TerminalTheme
@@ -36,12 +36,14 @@ from distconsole.tui.main_screen import SHORT_LINES, ConsoleScreen
 from distconsole.tui.prompt.keys import PROMPT_VERBS
 from distconsole.tui.prompt.shortcuts import Shortcuts, user_shortcuts
 from distconsole.tui.session import ConsoleSession
-from distconsole.tui.tasks import Perform
 from distconsole.tui.terminal.low_overhead import LowOverheadApp
 from distconsole.tui.theme.appearance import Appearance, no_color, theme_of
 from distconsole.tui.theme.themes import LOOKS, PICTURES
 from distconsole.tui.view_models.hosts import Clocks
 from distconsole.tui.widgets.panel import RULED_TO
+
+if TYPE_CHECKING:
+    from distconsole.tui.tasks import Perform
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 STDIN, STDOUT = 0, 1

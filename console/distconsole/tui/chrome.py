@@ -8,6 +8,7 @@ from enum import StrEnum
 from functools import lru_cache
 from itertools import groupby
 from operator import itemgetter
+from typing import TYPE_CHECKING, cast
 
 from rich.text import Text
 from textual import events
@@ -18,15 +19,18 @@ from textual.style import Style
 
 from distconsole.model.names import count_text
 from distconsole.model.time_text import clock_text, duration_text
-from distconsole.runs.replay.clock import Axis, ReplayClock
-from distconsole.runs.replay.recording import Mark, Recording
 from distconsole.tui.later import RunLine
 from distconsole.tui.prompt.keymap import Keymap
 from distconsole.tui.prompt.keys import SEARCHED, VIEWS, Key
-from distconsole.tui.replaying import ReplayTask
 from distconsole.tui.widgets.bars import spark_text
 from distconsole.tui.widgets.lines import Words
 from distconsole.tui.widgets.panel import Panel
+
+if TYPE_CHECKING:
+    from distconsole.runs.replay.clock import Axis, ReplayClock
+    from distconsole.runs.replay.recording import Mark, Recording
+    from distconsole.tui.replaying import ReplayTask
+    from distconsole.tui.tasks import RequestTask
 
 SMALL = (60, 16)
 """Columns and lines below which the last line says so; the screens are made for 80 x 24 and more."""
@@ -185,7 +189,10 @@ class TimeBar(Panel):
     def compose(self) -> ComposeResult:
         yield TimeAxis()
 
-    def show_past(self, task: ReplayTask | None) -> None:
+    def show_past(self, shown: RequestTask | None) -> None:
+        """Show where in a past run ``shown`` is; nothing if it is another one."""
+        past = shown is not None and shown.is_past
+        task = cast("ReplayTask", shown) if past else None
         head = task.clock if task is not None else None
         recording = task.recording if task is not None else None
         self.display = head is not None

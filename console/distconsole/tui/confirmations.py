@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -18,16 +18,10 @@ from distconsole.model.time_text import span_text
 from distconsole.model.verbs import verb_of
 from distconsole.runs.store.planned import stored_end, stored_plan
 from distconsole.runs.store.store import RunStore
+from distconsole.tui.prompt.question import Danger
 
 NAMED_HOSTS = 4
 NAMED_FILES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Danger:
-    question: str
-    details: tuple[str, ...]
-    yes: str
 
 
 def assess(request: ask.Request, now: float) -> tuple[ask.Request, Danger | None]:

@@ -15,7 +15,6 @@ from textual.geometry import Size
 
 from distconsole.model import requests as ask
 from distconsole.model.verbs import verb_of
-from distconsole.text.demo import demo_lines
 from distconsole.tui.chrome import (
     PRESSES,
     Mode,
@@ -30,12 +29,9 @@ from distconsole.tui.prompt.history import History
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt.question import Question
 from distconsole.tui.prompt.shortcuts import Shortcuts
-from distconsole.tui.replaying import ReplayTask
 from distconsole.tui.session import ConsoleSession
-from distconsole.tui.tasks import RequestTask
 from distconsole.tui.theme.appearance import Appearance
 from distconsole.tui.view_switcher import ViewSwitcher
-from distconsole.tui.views.cluster.rows import load_rows_of
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Line, Words
 from distconsole.tui.widgets.messages import Messages
@@ -46,6 +42,7 @@ if TYPE_CHECKING:
     from distconsole.tui.finding import Finder
     from distconsole.tui.launch_form.form import LaunchForm
     from distconsole.tui.prompt.completer import LineCompleter
+    from distconsole.tui.tasks import RequestTask
     from distconsole.tui.verbs import CommandDispatcher
     from distconsole.tui.views.runs import RunsView
     from distconsole.tui.watches import Watches
@@ -359,6 +356,8 @@ class ConsoleScreen(KeyScreen):
         line.display = task is not None and task.demo_step is not None
         if task is None or task.demo_step is None:
             return
+        from distconsole.text.demo import demo_lines
+
         line.show(DEMO_OVER if task.demo_end else demo_lines(task.demo_step)[0])
         if self.view == "check" and task.run.plan is not None and not task.followed:
             task.followed = True
@@ -375,6 +374,8 @@ class ConsoleScreen(KeyScreen):
             self.to_terminal(self.session.rings.popleft())
 
     def _load_rows(self, task: RequestTask) -> list[LoadRow]:
+        from distconsole.tui.views.cluster.rows import load_rows_of
+
         now, me = self.session.clocks.monotonic(), self.views.cluster.me
         return load_rows_of(task.load, self.session.hosts, now, me)
 
@@ -392,7 +393,7 @@ class ConsoleScreen(KeyScreen):
     def _draw_around(self) -> None:
         session, size, view = self.session, self.app.size, self.view
         shown = self.views.shown_task
-        past = shown if isinstance(shown, ReplayTask) else None
+        past = shown if shown is not None and shown.is_past else None
         self.query_one(TimeBar).show_past(past)
         task, hosts, going = session.load_task, session.hosts, len(session.going)
         mode, told = self.mode, task.version if task else -1

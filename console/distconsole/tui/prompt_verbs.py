@@ -19,12 +19,12 @@ from distconsole.model.names import count_text
 from distconsole.model.time_text import duration_text
 from distconsole.model.verbs import verb_of
 from distconsole.text.run import note_text
-from distconsole.tui.confirmations import Danger, assess, overwriting
+from distconsole.tui.confirmations import assess, overwriting
 from distconsole.tui.console import Console
 from distconsole.tui.jobs import SHORT_SECONDS, Ending, Job, foremost, jobs_of, spinner
 from distconsole.tui.later import run_in_thread
 from distconsole.tui.prompt.input import Prompt
-from distconsole.tui.prompt.question import Asked, Question, ask_from_thread
+from distconsole.tui.prompt.question import Asked, Danger, Question, ask_from_thread
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.terminal.sanitize import one_line
 from distconsole.tui.views.jobs import JobsView

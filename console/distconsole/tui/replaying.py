@@ -71,7 +71,6 @@ class ReplayTask(RequestTask):
 
     @property
     def travelling(self) -> bool:
-        """Whether what is shown is not the end."""
         return self.clock is not None and (self.clock.playing or not self.clock.at_end)
 
     def unix(self) -> float:
@@ -241,12 +240,6 @@ def _load_of(timeline: RunTimeline) -> LoadModel:
             picture.seen_at.setdefault(gpu.host, gpu.t)
     picture.seen_at.update({host: node.t for host, node in timeline.nodes.items()})
     return picture
-
-
-def cluster_task(run: RequestTask | None, load: RequestTask | None) -> RequestTask | None:
-    """Return what the screen of the cluster shows: ``load``, or the hosts as they were in a past ``run``."""
-    past = isinstance(run, ReplayTask) and (run.travelling or load is None)
-    return run if past else load or run
 
 
 def travel(task: RequestTask | None, words: list[str]) -> None:

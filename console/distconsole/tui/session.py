@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from typing import TYPE_CHECKING
 
 from distconsole.config.hostfile import host_text, read_list
 from distconsole.config.hosts import resolve_cluster
@@ -25,21 +26,17 @@ from distconsole.model.events import Event
 from distconsole.model.verbs import RunRole, verb_of
 from distconsole.operations import Control, StopReason, perform
 from distconsole.operations.judging import my_names
-from distconsole.operations.stored.newest import name_run
-from distconsole.runs.conditions.condition_fields import condition_fields
 from distconsole.session import Session, open_session
-from distconsole.text.demo import demo_lines
-from distconsole.text.ringing import notifier_for
-from distconsole.text.run import note_text
-from distconsole.tui.launch_form.plan_preview import PlanPreview
-from distconsole.tui.prompt.completion_index import CompletionIndex, checks_by_id
 from distconsole.tui.prompt.keys import ALIASES, SCREEN_VERBS
-from distconsole.tui.replaying import ReplayTask
-from distconsole.tui.tasks import Perform, RequestTask
 from distconsole.tui.terminal.input_priority import InputPriority
 from distconsole.tui.transcript import Transcript
-from distconsole.tui.view_models.check import CheckModel
 from distconsole.tui.view_models.hosts import Clocks
+
+if TYPE_CHECKING:
+    from distconsole.tui.launch_form.plan_preview import PlanPreview
+    from distconsole.tui.prompt.completion_index import CompletionIndex
+    from distconsole.tui.tasks import Perform, RequestTask
+    from distconsole.tui.view_models.check import CheckModel
 
 LEAVING_SECONDS = 5.0
 """How long quitting waits for the tasks to let go."""
@@ -50,7 +47,10 @@ MAX_KEPT_RUNS = 20
 
 
 class ConsoleSession:
-    """What lives as long as the screen does; for operations a ``SessionSource``."""
+    """What lives as long as the screen does; for operations a ``SessionSource``.
+
+    What only a task needs is loaded with the first of them, when the first picture stands.
+    """
 
     own: Session | None = None
     first: RequestTask | None = None
@@ -61,6 +61,7 @@ class ConsoleSession:
     """Asks the person a question for a task, and blocks its thread."""
     _chosen: RequestTask | None = None
     _chosen_before: RequestTask | None = None
+    _known: CompletionIndex | None = None
 
     def __init__(
         self, where: ask.Where, clocks: Clocks | None = None, perform: Perform = perform
@@ -77,7 +78,6 @@ class ConsoleSession:
         self._open = contextlib.ExitStack()
         self.looks: list[PlanPreview] = []
         """Looks at launches that are being filled in; they end with the session."""
-        self._known = CompletionIndex(where.ssh_config)
 
     def begin(self, config: Config | None = None) -> None:
         """Read the hosts, which are connected when first needed; raises ConsoleError if they cannot be read."""
@@ -96,13 +96,16 @@ class ConsoleSession:
         joins += [look.join for look in self.looks]
         for wait in (*joins, *notifiers):
             wait(max(0.0, deadline - self.clocks.monotonic()))
-        self._known.end()
+        if self._known is not None:
+            self._known.end()
         self._open.close()
         left = [task for task in going if task.verb.outlives]
         return list(dict.fromkeys(task.run.run for task in left if task.run.run))
 
     def demo_words(self) -> list[str]:
         """Return what is said of the demo that ended last, in lines."""
+        from distconsole.text.demo import demo_lines
+
         ends = [task.demo_end for task in self.tasks if task.demo_end is not None]
         return demo_lines(ends[-1]) if ends else []
 
@@ -166,6 +169,8 @@ class ConsoleSession:
 
     def _about_shown(self, request: ask.Request) -> ask.Request:
         """Return ``request`` about the run that is shown, else the newest, where it names none; raises ConsoleError."""
+        from distconsole.operations.stored.newest import name_run
+
         if getattr(request, "run", None) != "":
             return request
         shown, about = self.shown_run(), request
@@ -194,6 +199,10 @@ class ConsoleSession:
         quiet: bool = False,
         check: CheckModel | None = None,
     ) -> RequestTask:
+        from distconsole.text.ringing import notifier_for
+        from distconsole.tui.replaying import ReplayTask
+        from distconsole.tui.tasks import RequestTask
+
         if isinstance(request, ask.Run):  # kept with the run, for other sittings
             request = replace(request, where=self._lasting(request.where))
         kind = ReplayTask if verb_of(request).role is RunRole.REPLAYS else RequestTask
@@ -236,6 +245,10 @@ class ConsoleSession:
         self.tasks = [*(kept for kept in self.tasks if kept not in old), task]
 
     def vocabulary(self) -> Vocabulary:
+        from distconsole.runs.conditions.condition_fields import condition_fields
+        from distconsole.tui.prompt.completion_index import CompletionIndex, checks_by_id
+
+        self._known = self._known or CompletionIndex(self.where.ssh_config)
         names = self._known.names()
         about = dict(names.about)
         runs: dict[str, None] = {}
@@ -289,6 +302,8 @@ class ConsoleSession:
 
     def farewell(self) -> list[str]:
         """Return what became of the runs that were followed to their end, in lines."""
+        from distconsole.text.run import note_text
+
         lines = []
         for task in self.live_runs:
             end, steps = task.run.end, task.run.steps

@@ -129,9 +129,19 @@ class RequestTask:
         return self.verb.role is not RunRole.NONE
 
     @property
+    def is_past(self) -> bool:
+        """Whether it is a ``ReplayTask``."""
+        return self.verb.role is RunRole.REPLAYS
+
+    @property
+    def travelling(self) -> bool:
+        """Whether what is shown is not the end."""
+        return False
+
+    @property
     def goes_on(self) -> bool:
         """Whether it shows a run that has not ended; a replay's is long over."""
-        over = self.done or self.run.end is not None or self.verb.role is RunRole.REPLAYS
+        over = self.done or self.run.end is not None or self.is_past
         return self.is_run and not over
 
     @property

@@ -11,14 +11,13 @@ from textual.widget import Widget
 from textual.widgets import ContentSwitcher
 
 from distconsole.tui.prompt.shortcuts import Shortcuts
-from distconsole.tui.replaying import ReplayTask, cluster_task
 from distconsole.tui.session import ConsoleSession
-from distconsole.tui.tasks import RequestTask
 from distconsole.tui.views.cluster.view import ClusterView
 from distconsole.tui.widgets.line_table import LineTable
 
 if TYPE_CHECKING:
     from distconsole.tui.launch_form.form import LaunchForm
+    from distconsole.tui.tasks import RequestTask
     from distconsole.tui.views.check import CheckView
     from distconsole.tui.views.compare import CompareView
     from distconsole.tui.views.help import HelpView
@@ -100,7 +99,8 @@ class ViewSwitcher(ContentSwitcher):
 
     @property
     def is_replayed(self) -> bool:
-        return isinstance(self.shown_task, ReplayTask)
+        shown = self.shown_task
+        return shown is not None and shown.is_past
 
     def turn_to(self, name: str) -> None:
         before = self.view
@@ -171,7 +171,7 @@ class ViewSwitcher(ContentSwitcher):
             case "cluster":
                 plan = task.run.plan
                 planned = tuple(each.host for each in plan.hosts) if plan is not None else ()
-                own = () if isinstance(task, ReplayTask) else self._session.hosts
+                own = () if task.is_past else self._session.hosts
                 runs, check = self._session.live_runs, self._session.newest("check")
                 self.cluster.draw(task, own or planned, task.load_clock(), runs, check)
             case "check":
@@ -193,7 +193,9 @@ class ViewSwitcher(ContentSwitcher):
         session = self._session
         match self.view:
             case "cluster":
-                return cluster_task(session.shown_run(), session.load_task)
+                run, load = session.shown_run(), session.load_task
+                past = run is not None and run.is_past and (run.travelling or load is None)
+                return run if past else load or run
             case "run" | "logs":
                 return session.shown_run()
             case "check" | "compare" | "runs":

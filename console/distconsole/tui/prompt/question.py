@@ -17,7 +17,6 @@ from textual.style import Style
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from distconsole.tui.confirmations import Danger
 from distconsole.tui.terminal.sanitize import one_line
 
 LOOK_SECONDS = 0.2
@@ -58,6 +57,13 @@ class RestOfAnswer:
         ended, held = self._ends and not late and event.key in ("enter", "ctrl+j"), self._held
         self._left, self._ends, self._held = "", False, []
         return [] if ended else [*held, event]
+
+
+@dataclass(frozen=True, slots=True)
+class Danger:
+    question: str
+    details: tuple[str, ...]
+    yes: str
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 from rich.text import Text
@@ -11,10 +12,12 @@ from rich.text import Text
 from distconsole.model.findings import Severity
 from distconsole.model.time_text import clock_text
 from distconsole.text.tables import Column
-from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.check import SEVERITY_MARKS
 from distconsole.tui.view_models.hosts import LoadModel
 from distconsole.tui.views.cluster.rows import HostRow
+
+if TYPE_CHECKING:
+    from distconsole.tui.tasks import RequestTask
 
 SAID_LINES = 8
 """Of what the ranks on a host printed last so many lines are shown."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from textual import on
 from textual.app import ComposeResult
@@ -13,7 +14,6 @@ from distconsole.model.time_text import clock_text, span_text
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow
 from distconsole.runs.pace import FRESH_SECONDS
 from distconsole.tui.prompt.keymap import Keymap
-from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.hosts import LoadModel
 from distconsole.tui.views.cluster.cells import LEGEND, MANY_HOSTS, HostCells
 from distconsole.tui.views.cluster.curves import PLOTS, load_plots
@@ -36,6 +36,9 @@ from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Verdict, Words
 from distconsole.tui.widgets.panel import Panel
 from distconsole.tui.widgets.plots import MOST_ROWS, PlotPanel, Plots
+
+if TYPE_CHECKING:
+    from distconsole.tui.tasks import RequestTask
 
 LEAST_PLOT, PLOT_CELLS = 6, 36
 """Rows and cells of a plot; in fewer it says little."""
