@@ -102,6 +102,8 @@ async def take_run(app: ConsoleApp, line: str, folder: Path) -> None:
     film = Film(app)
     try:
         async with app.run_test(size=SIZE) as pilot:
+            while not app.main.stands:
+                await asyncio.sleep(0.1)
             app.main.run_command(line)
             task = app.session.tasks[-1]
 

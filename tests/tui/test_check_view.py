@@ -45,6 +45,7 @@ from fakes.stage import (
     settled,
     staged,
     typed,
+    until,
 )
 
 ROOM_SMALL, ROOM_LARGE = (78, 17), (98, 36)
@@ -348,6 +349,7 @@ async def test_r_makes_one_check_again_and_leaves_the_rest_as_it_was() -> None:
     app = ConsoleApp(ask.OpenConsole(where=ask.Where(hosts="node1,node2")), perform=again.perform)
     app.session.begin()
     async with app.run_test(size=SMALL) as pilot:
+        await until(pilot, lambda: app.main.stands)
         app.main.run_command("check --level full --strict --junit out.xml")
         assert "✗ NOT HEALTHY  1 failure, 1 warning in 8 of 10 checks" in await performed(
             app, pilot
@@ -430,6 +432,7 @@ async def test_x_cancels_the_check_that_goes_on() -> None:
     )
     app.session.begin()
     async with app.run_test(size=SMALL) as pilot:
+        await until(pilot, lambda: app.main.stands)
         app.main.run_command("check")
         assert endless.going.wait(10)
         app.main.redraw()

@@ -37,6 +37,7 @@ from fakes.stage import (
     settled,
     staged,
     typed,
+    until,
 )
 
 SCENES = {
@@ -422,6 +423,7 @@ async def test_a_task_that_errors_shows_its_error_and_its_hint() -> None:
     app, _ = staged({ask.Top: scenes.hosts, ask.Attach: broken})
     app.session.begin()
     async with app.run_test(size=SMALL) as pilot:
+        await until(pilot, lambda: app.main.stands)
         await pilot.press(*":attach", "space", "x", "enter")
         await app.workers.wait_for_complete()
         app.session.tasks[-1].join(5)
@@ -440,6 +442,7 @@ async def test_a_verb_that_breaks_leaves_the_screen_standing() -> None:
     app, _ = staged({ask.Top: scenes.hosts, ask.Attach: broken})
     app.session.begin()
     async with app.run_test(size=SMALL) as pilot:
+        await until(pilot, lambda: app.main.stands)
         await pilot.press(*":attach", "space", "x", "enter")
         app.session.tasks[-1].join(5)
         app.main.redraw()
