@@ -95,8 +95,7 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
         self._same = same
         self._empty = empty
 
-    @property
-    def cells(self) -> int:
+    def measure(self) -> int:
         return self.scrollable_content_region.width
 
     def show(self, rows: Sequence[Row]) -> None:

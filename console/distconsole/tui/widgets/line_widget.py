@@ -23,11 +23,16 @@ class LineWidget(Widget):
 
     _lines: Sequence[Strip] = ()
     _base: Style | None = None
+    _cells_wide: int | None = None
     _made_for = Size(0, 0)
     """The size that the lines have; that it changed is said later than it has to be drawn."""
 
     @property
     def cells(self) -> int:
+        """Its width in cells, which Textual looks up in the whole layout: once for all lines of a drawing."""
+        return self.measure() if self._cells_wide is None else self._cells_wide
+
+    def measure(self) -> int:
         return self.content_size.width
 
     @property
@@ -75,7 +80,11 @@ class LineWidget(Widget):
 
     def _remake(self) -> Sequence[Strip]:
         self._made_for, self._base = self.content_size, None
-        self._lines = self.make_lines()
+        self._cells_wide = self.measure()
+        try:
+            self._lines = self.make_lines()
+        finally:
+            self._cells_wide = None
         return self._lines
 
     def segments(self, text: Text, base: Style | None = None) -> list[Segment]:

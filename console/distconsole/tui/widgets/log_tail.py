@@ -82,8 +82,7 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
         count = len(self.rows) if self.rows is not None else 0
         return count if self.limit is None else min(count, self.limit)
 
-    @property
-    def cells(self) -> int:
+    def measure(self) -> int:
         return self.scrollable_content_region.width
 
     @property

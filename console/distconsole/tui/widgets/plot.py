@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Sequence
 from itertools import groupby
+from operator import itemgetter
 
 from rich.segment import Segment
 from rich.style import Style
@@ -17,7 +18,7 @@ from textual.strip import Strip
 from distconsole.formats.axes import nice_ticks, round_seconds, short_time, tick_text
 from distconsole.runs.present import reading_text
 from distconsole.runs.series import usual_range
-from distconsole.tui.theme.glyphs import glyphs
+from distconsole.tui.theme.glyphs import Glyphs, glyphs
 from distconsole.tui.widgets.curves import (
     Curve,
     PlotData,
@@ -62,6 +63,7 @@ class Plot(LineWidget):
     _axis_end = 0
     _cells: list[list[tuple[int | str, str]]]
     _axis: dict[int, str]
+    _glyphs: Glyphs
 
     def show(self, data: PlotData | None) -> None:
         before, self.data = self.data, data
@@ -80,7 +82,7 @@ class Plot(LineWidget):
 
     def make_lines(self) -> list[Strip]:
         rows = max(0, self.content_size.height - AXIS_ROWS)
-        self._cells, self._axis = [], {}
+        self._cells, self._axis, self._glyphs = [], {}, glyphs()
         self.beyond, self.x_dot = "", 0.0
         if self.data is not None and rows:
             self._draw(self.data, rows)
@@ -98,8 +100,9 @@ class Plot(LineWidget):
         foot = "┼" if up == 0 else "┤"
         segments = [Segment(f"{label:>{self._labels}} {foot}", self._style(LABEL))]
         cells = self._axis_cells() if up == 0 else self._cells[y]
-        for style, alike in groupby(cells, lambda cell: cell[1]):
-            signs = [sign if isinstance(sign, str) else _dots_sign(sign) for sign, _ in alike]
+        sign_of = _braille_sign if self._glyphs.braille else _half_sign
+        for style, alike in groupby(cells, itemgetter(1)):
+            signs = [sign if isinstance(sign, str) else sign_of(sign) for sign, _ in alike]
             segments.append(Segment("".join(signs), self._style(style)))
         return self.join(segments)
 
@@ -122,7 +125,7 @@ class Plot(LineWidget):
             return
         for y in range(rows):
             if (rows - y) % self._scale.tick_rows == 0:
-                self._cells[y] = [(glyphs().grid, GRID)] * self._columns
+                self._cells[y] = [(self._glyphs.grid, GRID)] * self._columns
         oldest = min(curve.xs[0] for curve in curves)
         self._first = oldest if data.since is None else data.since
         ends = [max(curve.xs[-1], *curve.broken[-1:], self._first) for curve in curves]
@@ -195,7 +198,7 @@ class Plot(LineWidget):
     def _shade(self, column: int, top: int, bottom: int) -> None:
         if column >= self._columns:
             return
-        blank = (0, glyphs().grid)
+        blank = (0, self._glyphs.grid)
         for row in range(top // 4, min(bottom // 4, len(self._cells) - 1) + 1):
             if self._cells[row][column][0] in blank:
                 self._cells[row][column] = (SHADE, BAND)
@@ -219,7 +222,7 @@ class Plot(LineWidget):
         cells: list[tuple[int | str, str]] = []
         for column in range(self._columns):
             if column in self._axis:
-                cells.append((glyphs().zero, self._axis[column]))
+                cells.append((self._glyphs.zero, self._axis[column]))
             elif column > self._axis_end:
                 cells.append((" ", LABEL))
             else:
@@ -262,8 +265,12 @@ class Plot(LineWidget):
         return f"{line}  {data.x_label}" if data.x_label and room >= len(data.x_label) else line
 
 
-def _dots_sign(bits: int) -> str:
-    """Return a cell of dots, or the halves of it that have some."""
-    if not bits or glyphs().braille:
-        return chr(BRAILLE + bits) if bits else " "
+def _braille_sign(bits: int) -> str:
+    return chr(BRAILLE + bits) if bits else " "
+
+
+def _half_sign(bits: int) -> str:
+    """Return the halves of a cell that have dots."""
+    if not bits:
+        return " "
     return "█" if bits & UPPER and bits & LOWER else "▀" if bits & UPPER else "▄"
