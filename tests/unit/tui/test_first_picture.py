@@ -1,0 +1,36 @@
+import subprocess
+import sys
+
+import pytest
+from textual.events import Paste
+
+from distconsole.errors import UsageError
+from distconsole.model import requests as ask
+from distconsole.tui.app import ConsoleApp
+from fakes import scenes
+from fakes.stage import CONSOLE, on_screen, staged
+
+LATE = (
+    *("distconsole.tui.verbs", "distconsole.tui.tasks", "distconsole.tui.views.run"),
+    *("distconsole.tui.launch_form", "distconsole.runs.store", "distconsole.checks", "paramiko"),
+)
+
+
+def test_the_first_picture_needs_no_verbs_no_runs_and_no_other_view() -> None:
+    loaded = f"import sys, distconsole.tui.app; print([each for each in {LATE!r} if each in sys.modules])"
+    found = subprocess.run(
+        [sys.executable, "-c", loaded], capture_output=True, text=True, check=True
+    )
+    assert found.stdout.strip() == "[]"
+
+
+async def test_what_is_pasted_before_the_screen_stands_is_in_the_prompt_then() -> None:
+    app, stage = staged({ask.Top: scenes.hosts})
+    app.post_message(Paste("check --level full"))
+    async with on_screen(app, stage):
+        assert app.main.prompt.value == "check --level full"
+
+
+def test_a_theme_that_is_none_is_refused_before_the_screen_opens() -> None:
+    with pytest.raises(UsageError, match="there is no theme 'darc'"):
+        ConsoleApp(CONSOLE, theme="darc")
