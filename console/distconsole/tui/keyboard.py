@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from textual import events
+from textual import events, on
 from textual.widget import Widget
 from textual.widgets import Input
 
-from distconsole.tui.chrome import Mode
+from distconsole.tui.chrome import PRESSES, Mode
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt.keys import Key
 from distconsole.tui.prompt.question import Question
@@ -89,6 +89,28 @@ class KeyScreen(PunctualScreen):
         early, self._early = self._early or [], None
         for event in early:
             self.app.post_message(event)
+
+    def focus_view(self) -> None:
+        """Let keys go into the view, where they do not go there already."""
+        if self.focused is not None and self.views.shown in self.focused.ancestors_with_self:
+            return  # such as to a list that was asked for while the view was not on the screen yet
+        self.set_focus(self.views.first_focusable())
+
+    @on(Question.Over)
+    def back_to_view(self) -> None:
+        """Give the keys to what is on the screen: another view may be than when the question came."""
+        if self.mode in (Mode.VIEW, Mode.FORM):
+            self.focus_view()
+
+    @on(events.Click, "#title, #keys")
+    def press_clicked(self, event: events.Click) -> None:
+        key = event.style.meta.get(PRESSES)
+        if key:
+            self.app.simulate_key(key)
+
+    @on(Prompt.Paged)
+    def page_view(self, event: Prompt.Paged) -> None:
+        self.views.page(event.direction)
 
     def on_key(self, event: events.Key) -> None:
         """Do what a key means that nobody wanted who has the focus."""

@@ -8,7 +8,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical
 from textual.geometry import Size
@@ -16,7 +16,6 @@ from textual.geometry import Size
 from distconsole.model import requests as ask
 from distconsole.model.verbs import verb_of
 from distconsole.tui.chrome import (
-    PRESSES,
     Mode,
     TimeBar,
     keys_content,
@@ -54,8 +53,6 @@ SIGN = "\u276f"
 """Stands before the prompt."""
 UNVISITED = ("help", "launch")
 """Views to which one does not go back."""
-
-
 DEMO_OVER = "the demo is over and its nodes are gone; look around: q leaves"
 
 
@@ -78,9 +75,8 @@ class ConsoleScreen(KeyScreen):
         self.choose_theme = appearance.choose
         self._startup = startup
         self.request = request
-        kept = History(history)
         self._offers = OfferList(id="offered")
-        self.prompt = Prompt(kept, lambda: self.completer, self._offers, id="prompt")
+        self.prompt = Prompt(History(history), lambda: self.completer, self._offers, id="prompt")
         self.question = Question(id="question")
         self.views = ViewSwitcher(session, shortcuts, self._make_form, id="views")
         self._title_line = Words(id="title")
@@ -111,10 +107,9 @@ class ConsoleScreen(KeyScreen):
     def completer(self) -> LineCompleter:
         from distconsole.tui.prompt.completer import LineCompleter
 
-        def came() -> None:
-            self.prompt.post_message(Prompt.FilesCame())
-
-        return LineCompleter(self.session, self.shortcuts, self._appearance.names, came)
+        came, names = Prompt.FilesCame, self._appearance.names
+        post = self.prompt.post_message
+        return LineCompleter(self.session, self.shortcuts, names, lambda: post(came()))
 
     @cached_property
     def watches(self) -> Watches:
@@ -204,12 +199,6 @@ class ConsoleScreen(KeyScreen):
             self.call_after_refresh(self.back_to_view)
         self.settle()
 
-    def focus_view(self) -> None:
-        """Let keys go into the view, where they do not go there already."""
-        if self.focused is not None and self.views.shown in self.focused.ancestors_with_self:
-            return  # such as to a list that was asked for while the view was not on the screen yet
-        self.set_focus(self.views.first_focusable())
-
     def settle(self) -> None:
         """Draw twice, once there is room: what a first drawing lays out, a second one fills."""
         self.call_after_refresh(self.redraw)
@@ -281,12 +270,6 @@ class ConsoleScreen(KeyScreen):
     def leave(self) -> None:
         self.app.exit()
 
-    @on(events.Click, "#title, #keys")
-    def press_clicked(self, event: events.Click) -> None:
-        key = event.style.meta.get(PRESSES)
-        if key:
-            self.app.simulate_key(key)
-
     def action_step_back(self) -> None:
         """Leave the prompt, else the field, else the page or the view; never the console."""
         if self.mode is Mode.PROMPT:
@@ -301,12 +284,6 @@ class ConsoleScreen(KeyScreen):
     @on(OfferList.Chosen)
     def take_offer(self, event: OfferList.Chosen) -> None:
         self.prompt.choose(event.index)
-
-    @on(Question.Over)
-    def back_to_view(self) -> None:
-        """Give the keys to what is on the screen: another view may be than when the question came."""
-        if self.mode in (Mode.VIEW, Mode.FORM):
-            self.focus_view()
 
     @on(Prompt.Entered)
     def run_typed(self, event: Prompt.Entered) -> None:
@@ -324,10 +301,6 @@ class ConsoleScreen(KeyScreen):
         """Have the form say what the prompt says; find what is searched while it is typed."""
         self.form.follow_prompt()
         self.dispatcher.typing(event.value)
-
-    @on(Prompt.Paged)
-    def page_view(self, event: Prompt.Paged) -> None:
-        self.views.page(event.direction)
 
     @on(Prompt.Interrupted)
     def action_interrupt(self) -> None:
@@ -392,9 +365,8 @@ class ConsoleScreen(KeyScreen):
 
     def _draw_around(self) -> None:
         session, size, view = self.session, self.app.size, self.view
-        shown = self.views.shown_task
-        past = shown if shown is not None and shown.is_past else None
-        self.query_one(TimeBar).show_past(past)
+        shown, past = self.views.shown_task, self.views.is_replayed
+        self.query_one(TimeBar).show_past(shown)
         task, hosts, going = session.load_task, session.hosts, len(session.going)
         mode, told = self.mode, task.version if task else -1
         stoppable = bool(session.shown_run_name())
@@ -407,7 +379,7 @@ class ConsoleScreen(KeyScreen):
             going,
             len(hosts),
             told,
-            bool(past),
+            past,
             stoppable,
             heat,
             page,
@@ -419,7 +391,7 @@ class ConsoleScreen(KeyScreen):
         lost = sum(1 for host in hosts if task is not None and task.load.lost_because(host))
         keymap = self.shortcuts.keymap
         self._title_line.show(title_content(keymap, view, len(hosts), lost, going, size.width))
-        about = {"replayed": bool(past), "goes_on": stoppable, "heat": heat}
+        about = {"replayed": past, "goes_on": stoppable, "heat": heat}
         about["outermost"] = not (self._trail or page)
         keys = keys_content(keymap, view, mode, width=size.width, **about)
         self.query_one("#keys", Words).show(small_content(size) or keys)
