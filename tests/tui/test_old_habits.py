@@ -210,7 +210,7 @@ async def test_a_message_goes_after_ten_seconds_and_one_that_gives_way_is_counte
 async def test_what_is_typed_before_the_views_stand_is_taken_when_they_do() -> None:
     app, stage = staged(SCENES)
     for key, letter in (("colon", ":"), ("r", "r"), ("u", "u")):
-        assert app.main.take_key(events.Key(key, letter))
+        assert app.main.comes_early(events.Key(key, letter))
     async with on_screen(app, stage) as pilot:
         await until(pilot, lambda: app.query_one(Prompt).value == "ru")
         assert app.main.mode is Mode.PROMPT
