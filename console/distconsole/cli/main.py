@@ -28,6 +28,7 @@ from distconsole.model.events import (
     CollectivesMeasured,
     ConditionJudged,
     DemoEnded,
+    Diagnosed,
     Event,
 )
 from distconsole.model.run_events import RunEnded
@@ -57,7 +58,9 @@ def exit_code_of(event: Event) -> int | None:
     match event:
         case RunEnded() if event.error is not UNSET:
             return None  # the error that follows does
-        case RunEnded() | BenchEnded() | CollectivesMeasured() | ConditionJudged() | DemoEnded():
+        case BenchEnded() | CollectivesMeasured() | ConditionJudged() | DemoEnded():
+            return event.exit_code
+        case RunEnded() | Diagnosed():
             return event.exit_code
         case CheckEnded():
             return exit_code_of_check(event.report)

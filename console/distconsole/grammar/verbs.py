@@ -216,7 +216,7 @@ VERB_COMMANDS: tuple[click.Command, ...] = (
     _verb(ask.Logs, "Lines that the ranks printed."),
     _verb(ask.Stop, "Stop a run on every host."),
     _verb(ask.Rerun, "The same again.", build=_rerun),
-    _verb(ask.Why, "Where every rank is right now.", hidden=True),
+    _verb(ask.Why, "Why a run hangs: who waits for whom, and where."),
     _verb(ask.Trace, "What the ranks do, step by step, for Perfetto."),
     _verb(ask.Replay, "A past run, in the console, at any moment."),
     _verb(

@@ -10,6 +10,8 @@ from typing import TypeAlias
 import msgspec
 
 from distconsole.model.comparison import ComparedCurves, Comparison
+from distconsole.model.diagnosis.calls import Call
+from distconsole.model.diagnosis.diagnosis import Diagnosis
 from distconsole.model.findings import Finding, Severity
 from distconsole.model.reports import CheckReport, CollectiveReport, PairReport, VerifiedReport
 from distconsole.model.requests import Run
@@ -119,6 +121,24 @@ class RunsCompared(msgspec.Struct, frozen=True, kw_only=True):
 
     comparison: Comparison
     curves: tuple[ComparedCurves, ...]
+
+
+class Diagnosed(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="why"):
+    """The answer of ``why``: what keeps a run, and what each rank told, by host.
+
+    Attributes:
+        t: UNIX seconds at which the ranks were asked.
+        live: Whether they were asked now; else it was kept with the run.
+        ended: When the run has ended, where it has.
+    """
+
+    t: float
+    run: str
+    live: bool
+    diagnosis: Diagnosis
+    calls: dict[str, tuple[Call, ...]] = {}
+    ended: float | None = None
+    exit_code: int = 0
 
 
 class RankListed(msgspec.Struct, frozen=True, kw_only=True):
@@ -301,6 +321,7 @@ Event: TypeAlias = (
     | LaunchersJudged
     | ScriptSought
     | RunShown
+    | Diagnosed
     | RankListed
     | RunsCompared
     | ConditionJudged

@@ -579,8 +579,12 @@ class Logs(OnHosts, OfRun, Request):
 
 
 @dataclass(frozen=True)
-class Why(OnHosts, OfRun, Request):
-    """Say where every rank of RUN is, and which one the others wait for."""
+class Why(OnHosts, Printed, OfRun, Request):
+    """Say which rank the others wait for, where it is and what it does there.
+
+    All hosts of RUN are asked at once where their ranks are: Python stacks, collectives, process
+    states. Of a run that is over, the last answers are shown that were kept with it.
+    """
 
 
 @dataclass(frozen=True)

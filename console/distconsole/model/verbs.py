@@ -213,7 +213,10 @@ VERBS: Mapping[type, Verb] = {
         of=lambda verb, request: replace(verb, writes=_files(request.output)),
         examples=("trace last", "trace last --seconds 0.5 --ranks 0-3 -o slow.json.gz"),
     ),
-    ask.Why: Verb("why", "console_verbs.why", group=Group.WATCH),
+    ask.Why: Verb(
+        "why", "why.why", ("sessions", "store"), group=Group.WATCH,
+        examples=("why", "why train-1123-89c0dd --json"),
+    ),
     ask.Bench: Verb(
         "bench strategies", "bench.comparison.bench", FULL, interrupt=Interrupt.STOP_WORK, outlives=False,
         group=Group.START,

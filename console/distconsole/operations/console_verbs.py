@@ -10,21 +10,12 @@ from distconsole.config.paths import PROJECT_FILE
 from distconsole.config.trust import command_for, distrust, was_trusted
 from distconsole.errors import UnavailableError, UsageError
 from distconsole.model.events import Event, TextMade
-from distconsole.model.requests import OpenConsole, ShowHelp, Trust, Why
+from distconsole.model.requests import OpenConsole, ShowHelp, Trust
 
 
 def show_help(request: ShowHelp) -> Iterator[Event]:
     """Yield the help's text."""
     yield TextMade(text=request.text)
-
-
-def why(request: Why) -> Iterator[Event]:
-    """Refuse: stacks are not read; raises UnavailableError always."""
-    raise UnavailableError(
-        "why cannot read the stacks of ranks",
-        f"distconsole attach {request.run} names the rank that is slow or stands still; "
-        "on its host: py-spy dump --pid PID",
-    )
 
 
 def open_console(_request: OpenConsole) -> Iterator[Event]:

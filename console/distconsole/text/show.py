@@ -18,6 +18,7 @@ from distconsole.model.events import (
     ConditionJudged,
     DemoEnded,
     DemoStep,
+    Diagnosed,
     Event,
     FindingMade,
     HostStatus,
@@ -55,6 +56,7 @@ from distconsole.text.lists import (
 from distconsole.text.output import Output
 from distconsole.text.run import RunText
 from distconsole.text.tables import show_columns
+from distconsole.text.why import show_diagnosis
 
 
 class Show(Protocol):
@@ -235,6 +237,7 @@ PRINTERS: Mapping[type, Callable[[Output, Any], None]] = {
     HostStatus: _show_host,
     RunShown: lambda output, shown: show_summary(output, shown.summary),
     RunsCompared: show_comparison,
+    Diagnosed: show_diagnosis,
     TextMade: lambda output, made: output.data(made.text),
     BenchProgress: show_bench_progress,
     BenchRun: show_bench_run,

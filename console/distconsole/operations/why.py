@@ -1,0 +1,219 @@
+"""``why``: where every rank is, and who keeps the others; asked of the hosts, or as it was kept with the run."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from msgspec import structs
+
+from distconsole.errors import ConsoleError, RequestError
+from distconsole.model.diagnosis.calls import Call
+from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind, Sure
+from distconsole.model.events import Diagnosed, Event, Narration
+from distconsole.model.findings import Severity
+from distconsole.model.names import HostName, RunId, count_text
+from distconsole.model.outcome import Failed
+from distconsole.model.requests import Why
+from distconsole.model.run_events import RankCalled, RunEvent, RunEvents, Window
+from distconsole.model.time_text import ms_text
+from distconsole.operations.attach import ask_record, find_record, follow_run, where_of
+from distconsole.operations.sessions import SessionSource, hosts_of_run
+from distconsole.rpc.fanout import iter_outcomes
+from distconsole.rpc.roll_calls import read_calls
+from distconsole.runs.diagnosis.judge import judge
+from distconsole.runs.diagnosis.roll import Roll
+from distconsole.runs.store.planned import reducer_of, stored_plan
+from distconsole.runs.store.run_file import RunRecord
+from distconsole.runs.store.store import RunStore
+from distconsole.runs.summary import decode_entry
+from distconsole.runs.timeline import RunTimeline
+from distconsole.session import Session
+
+CALL_SECONDS = 1.5
+"""Each rank's deadline, on its node."""
+HOST_SECONDS = 10.0
+"""Each host's, with the way to it; all are asked at once."""
+SAME_CALL_SECONDS = 30.0
+"""Calls that lie so far apart are not of one moment."""
+TAIL_ENTRIES = 4000
+"""The last entries of a run, of all hosts together, that say how fast its ranks used to be."""
+LEAST_TAIL = 100
+
+
+@dataclass
+class Lately:
+    """What the last stored entries of a run say: milliseconds a step, and the longest pause between two steps."""
+
+    timeline: RunTimeline = field(default_factory=RunTimeline)
+    longest_s: float = 0.0
+    _stepped: dict[int, float] = field(default_factory=dict)
+
+    def apply(self, event: RunEvents) -> None:
+        if isinstance(event, Window) and event.steps:
+            before = self._stepped.get(event.rank, event.t)
+            self.longest_s = max(self.longest_s, event.t - before)
+            self._stepped[event.rank] = event.t
+        self.timeline.apply(event)
+
+    @property
+    def usual_ms(self) -> dict[int, float]:
+        known = {rank: view.steady_ms for rank, view in self.timeline.ranks.items()}
+        return {rank: ms for rank, ms in known.items() if ms is not None}
+
+    def slow_text(self) -> str:
+        """Return who is slow, where the run knows it."""
+        slow = max(
+            self.timeline.stragglers.slow.values(), key=lambda one: one.excess_ms, default=None
+        )
+        if slow is None:
+            return ""
+        host = self.timeline.ranks[slow.rank].host
+        return f"; rank {slow.rank} on {host} is slow: {ms_text(slow.excess_ms)} a step more than the others"
+
+
+def why(request: Why, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
+    """Ask every host of a run at once where its ranks are, and say who keeps it; of a run that is over, what was kept.
+
+    Raises RunNotFoundError if neither this machine nor a host knows the run; UsageError if the run
+    is on other hosts than those named.
+    """
+    record = find_record(request.run, request.where, sessions, store)
+    if record is None or not record.end:
+        with sessions(where_of(record, request.where)) as session:
+            known = record or ask_record(session, request.run, request.where, store)
+            asked = _Asked(known, hosts_of_run(session, known.hosts))
+            yield from asked.ask(session)
+        if asked.calls or len(asked.away) == len(asked.hosts):
+            lately = _lately(store, known) if record is not None else Lately()
+            yield asked.diagnosed(lately)
+            return
+    yield from _kept(request, sessions, store)
+
+
+class _Asked:
+    """What the hosts of a run that goes on tell of its ranks."""
+
+    def __init__(self, record: RunRecord, hosts: list[HostName]) -> None:
+        self.record, self.hosts = record, hosts
+        self.calls: dict[HostName, list[Call]] = {}
+        self.away: dict[HostName, str] = {}
+        self.unable: dict[HostName, str] = {}
+        """Host -> why its agent does not tell, though it answers."""
+
+    def ask(self, session: Session) -> Iterator[Narration]:
+        """Ask all at once; a host without answer costs its deadline and delays no other."""
+        yield Narration(text=f"asking {count_text(len(self.hosts), 'host')} where the ranks are")
+        wanted = [host for name in self.hosts if (host := session.cluster.host(name)) is not None]
+        run = str(self.record.run)
+
+        def call(name: HostName) -> list[Call]:
+            link = session.link(name)
+            link.connect()
+            return read_calls(
+                link.request("roll_call", HOST_SECONDS, run=run, seconds=CALL_SECONDS)
+            )
+
+        for outcome in iter_outcomes(wanted, lambda host: call(host.name), seconds=HOST_SECONDS):
+            if not isinstance(outcome, Failed):
+                if outcome.value:
+                    self.calls[outcome.host] = outcome.value
+                continue
+            why = outcome.error.message.removeprefix(f"{outcome.host}: ")
+            unable = isinstance(outcome.error, RequestError) and outcome.error.code != ""
+            (self.unable if unable else self.away)[outcome.host] = why
+            yield Narration(text=f"{outcome.host}: {why}", severity=Severity.WARN)
+
+    def diagnosed(self, lately: Lately) -> Diagnosed:
+        """Return what the answers come to."""
+        plan = stored_plan(self.record)
+        planned = {} if plan is None else {r: each.host for each in plan.hosts for r in each.ranks}
+        planned |= {rank: view.host for rank, view in lately.timeline.ranks.items()}
+        told = {call.rank: host for host, calls in self.calls.items() for call in calls}
+        # Of a host that cannot tell nobody knows whether its ranks have started.
+        known = {r: host for r, host in planned.items() if host not in self.unable}
+        calls = {call.rank: call for calls in self.calls.values() for call in calls}
+        away = {str(host): why for host, why in self.away.items()}
+        usual, longest = lately.usual_ms, lately.longest_s
+        found = judge(Roll(self.record.run, calls, known | told, away, usual, longest))
+        if found.kind is Kind.HEALTHY:
+            found = structs.replace(found, summary=f"{found.summary}{lately.slow_text()}")
+        return Diagnosed(
+            t=time.time(),
+            run=self.record.run,
+            live=True,
+            diagnosis=found,
+            calls={str(host): tuple(each) for host, each in self.calls.items()},
+            exit_code=0 if self.calls else 3,
+        )
+
+
+def _lately(store: RunStore, record: RunRecord) -> Lately:
+    """Return what the last entries say that are stored here; nothing where they cannot be read."""
+    lately, reducer = Lately(), reducer_of(record)
+    each = max(LEAST_TAIL, TAIL_ENTRIES // max(1, len(record.hosts)))
+    with contextlib.suppress(ConsoleError, ValueError), store.open(RunId(record.run)) as run_file:
+        for stored in run_file.tail(record.hosts, each):
+            for event in reducer.feed(stored.host, decode_entry(stored.body), stored.t):
+                lately.apply(event)
+    return lately
+
+
+def _kept(request: Why, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
+    """Judge the last roll call that was kept with a run."""
+    lately = Lately()
+    for event in follow_run(request.run, request.where, sessions, store):
+        if isinstance(event, RunEvent):
+            lately.apply(event)
+        else:
+            yield event
+    timeline = lately.timeline
+    newest = max((called.t for called in timeline.calls.values()), default=None)
+    if newest is None:
+        yield Diagnosed(t=time.time(), run=timeline.run, live=False, diagnosis=_never(timeline))
+        return
+    of_then = {
+        rank: called
+        for rank, called in timeline.calls.items()
+        if newest - called.t <= SAME_CALL_SECONDS
+    }
+    hosts = {rank: view.host for rank, view in timeline.ranks.items() if view.host}
+    calls = {rank: called.call for rank, called in of_then.items()}
+    hosts = {rank: host for rank, host in hosts.items() if rank in calls or rank < timeline.world}
+    roll = Roll(timeline.run, calls, hosts, {}, lately.usual_ms, _before(lately))
+    yield Diagnosed(
+        t=newest,
+        run=timeline.run,
+        live=False,
+        diagnosis=judge(roll),
+        calls=_by_host(of_then),
+        ended=timeline.end.t if timeline.end is not None else None,
+    )
+
+
+def _before(lately: Lately) -> float:
+    """Return the longest pause that is known not to be the stall itself."""
+    return 0.0 if lately.timeline.stall is not None else lately.longest_s
+
+
+def _by_host(calls: Mapping[int, RankCalled]) -> dict[str, tuple[Call, ...]]:
+    by_host: dict[str, list[Call]] = {}
+    for called in calls.values():
+        by_host.setdefault(called.host, []).append(called.call)
+    return {host: tuple(each) for host, each in by_host.items()}
+
+
+def _never(timeline: RunTimeline) -> Diagnosis:
+    """Return what is to be said of a run whose ranks were never asked."""
+    end = timeline.end
+    text = "no rank of this run has stalled while it was watched, so none was asked where it is"
+    if end is not None:
+        how = f"; the run {end.state.value}"
+        first = end.first_failure
+        text += f"{how}: {first.short_blame}" if first else how
+    hint = f"distconsole logs {timeline.run} --errors shows what its ranks said"
+    return Diagnosis(
+        kind=Kind.UNDECIDED, sure=Sure.UNKNOWN, hang=False, summary=text, short=text, hint=hint
+    )

@@ -1,0 +1,100 @@
+"""What keeps a run as text: the sentence, what to do, equal stacks, and by which ways they were got."""
+
+from __future__ import annotations
+
+import re
+import time
+
+from distconsole.model.diagnosis.calls import Place
+from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind, StackGroup, Sure
+from distconsole.model.events import Diagnosed
+from distconsole.model.names import count_text, ranks_text
+from distconsole.model.time_text import date_text, span_text
+from distconsole.runs.diagnosis.stacks import is_library, place_text
+from distconsole.text.output import Output, tell
+
+MAX_FRAMES = 12
+MAX_GROUPS = 8
+INSTALLED = re.compile(r".*/(?:site|dist)-packages/|.*/lib(?:64)?/(?=python\d)")
+FUNCTION_CHARS = 24
+
+
+def show_diagnosis(output: Output, made: Diagnosed) -> None:
+    """Print who keeps the run, and where every rank is."""
+    found, paint = made.diagnosis, output.paint_out
+    word, colour = head_word(found)
+    when = when_text(made, time.time())
+    if when:
+        tell(output, paint(when, "dim"))
+    tell(output, f"{paint(word, colour, 'bold')}  {found.summary}", indent=2)
+    if found.sure is Sure.LIKELY and found.hang:
+        tell(output, "  likely: the evidence fits, and some of it is missing", indent=2)
+    for line in found.evidence:
+        tell(output, f"  also: {line}", indent=8)
+    if found.hint:
+        tell(output, f"  {paint('hint:', 'cyan')} {found.hint}", indent=8)
+    if found.hang or found.kind is not Kind.HEALTHY:
+        for group in found.groups[:MAX_GROUPS]:
+            _show_group(output, group, made)
+        more = len(found.groups) - MAX_GROUPS
+        if more > 0:
+            output.data("")
+            output.data(f"{count_text(more, 'more stack')}: --json has them all")
+        _show_ways(output, found)
+
+
+def head_word(found: Diagnosis) -> tuple[str, str]:
+    """Return what a diagnosis is in a word, and its colour."""
+    if found.kind is Kind.HEALTHY:
+        return "FINE", "green"
+    if not found.hang:
+        return ("NO HANG YET" if found.ranks else "NOTHING HANGS"), "yellow"
+    return ("UNDECIDED", "yellow") if found.sure is Sure.UNKNOWN else ("HANGS", "red")
+
+
+def when_text(made: Diagnosed, now: float) -> str:
+    """Say of when a diagnosis is that is not of now."""
+    if made.live or not made.calls:
+        return ""
+    text = f"{made.run} as it was at {date_text(made.t, '%Y-%m-%d %H:%M:%S')}"
+    if made.ended is None:
+        return f"{text}, {span_text(now - made.t)} ago: its hosts tell nothing newer"
+    before = made.ended - made.t
+    return f"{text}, {span_text(before)} before its end" if before >= 1 else f"{text}, at its end"
+
+
+def _show_group(output: Output, group: StackGroup, made: Diagnosed) -> None:
+    paint = output.paint_out
+    blamed = set(group.ranks) & set(made.diagnosis.ranks)
+    rank = "rank" if len(group.ranks) == 1 else "ranks"
+    where = "" if group.place is None else f"  {place_text(group.place)}"
+    output.data("")
+    who = f"{rank} {ranks_text(group.ranks)} ({_hosts(group, made)})"
+    tell(output, f"{paint(who, 'bold', *(['red'] if blamed else []))}{where}", indent=4)
+    for frame in group.frames[:MAX_FRAMES]:
+        line = f"    {frame.function:<{FUNCTION_CHARS}} {path_text(frame)}"
+        output.data(paint(line, "dim") if is_library(frame.file) else line)
+    if len(group.frames) > MAX_FRAMES:
+        output.data(paint(f"    {len(group.frames) - MAX_FRAMES} more frames", "dim"))
+
+
+def _hosts(group: StackGroup, made: Diagnosed) -> str:
+    ranks = set(group.ranks)
+    hosts = [host for host, calls in made.calls.items() if ranks & {call.rank for call in calls}]
+    return hosts[0] if len(hosts) == 1 else count_text(len(hosts), "host")
+
+
+def path_text(frame: Place) -> str:
+    """Return a frame's file and line, without where packages are installed."""
+    file = INSTALLED.sub("", frame.file)
+    return f"{file}:{frame.line}" if frame.line else file
+
+
+def _show_ways(output: Output, found: Diagnosis) -> None:
+    if not (found.ways or found.lacks):
+        return
+    output.data("")
+    if found.ways:
+        tell(output, f"stacks by {', '.join(found.ways)}", indent=2)
+    for line in found.lacks:
+        tell(output, f"  {line}", indent=4)
