@@ -174,7 +174,7 @@ def _condition_of_steps(
 ) -> Condition:
     """Say how the ranks get on; one that has stalled comes before all, a pause after what spoils the result."""
     if any(view.state is RankState.STALLED for view in standing):
-        return Condition(Tone.WARN, "hung", _standing(there, standing))
+        return Condition(Tone.WARN, "hung", _hung(timeline, there, standing))
     if wrong := _wrong(timeline):
         return Condition(Tone.WARN, "wrong", wrong)
     if standing:
@@ -217,6 +217,15 @@ def _unheard(
         return f"the newest word of the hosts is {span_text(min(ages.values()))} old"
     more = _and_more(len(ages) - 1)
     return f"no word from {oldest} for {span_text(ages[oldest])}{more}"
+
+
+def _hung(timeline: RunTimeline, there: list[RankView], standing: dict[RankView, float]) -> str:
+    """Say who keeps the ranks, where the newest stall was judged, and for how long."""
+    found = timeline.stall
+    last_step = max(view.stepped_at or 0.0 for view in standing)
+    if found is None or found.t < last_step:
+        return _standing(there, standing)
+    return f"no step for {span_text(min(standing.values()))}: {found.summary}"
 
 
 def _standing(there: list[RankView], standing: dict[RankView, float]) -> str:

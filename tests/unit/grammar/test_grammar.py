@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -171,19 +170,7 @@ def test_a_line_means_one_request(line: str, request_: ask.Request) -> None:
 
 def test_every_verb_is_covered_by_a_case() -> None:
     used = {line.split()[0] for line, _ in CASES if line and not line.startswith("-")}
-    assert used == {*VERBS, "why"}
-
-
-def test_a_verb_that_does_not_work_is_offered_nowhere() -> None:
-    """``why`` is a name that is promised: it is read, and says what there is in its place."""
-    shown = parse_args(["--help"])
-    assert isinstance(shown, ask.ShowHelp)
-    assert not re.search(r"^  why\b", shown.text, re.MULTILINE)
-    assert "why" not in VERBS
-    assert "why" not in [found.word for found in complete_line("w", Vocabulary())]
-    with pytest.raises(UsageError) as caught:
-        parse_args(["wh"])
-    assert "why" not in caught.value.message
+    assert used == set(VERBS)
 
 
 @pytest.mark.parametrize(

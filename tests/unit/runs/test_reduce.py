@@ -24,6 +24,7 @@ from distconsole.model.run_events import (
 )
 from distconsole.rpc.frames import JournalEntry
 from distconsole.runs.following.follow import encode_entry
+from distconsole.runs.health import health_line
 from distconsole.runs.reduce import RunReducer
 from distconsole.runs.summary import decode_entry
 from distconsole.runs.timeline import RunTimeline
@@ -697,11 +698,11 @@ def where(rank: int, file: str, silent_s: float = 34.0) -> dict[str, Any]:
 
 @pytest.mark.parametrize("late", [False, True])
 def test_where_the_ranks_are_names_who_keeps_them_in_one_finding(late: bool) -> None:
-    feed, timeline = Feed("a"), RunTimeline()
+    feed, timeline, events = Feed("a"), RunTimeline(), []
     for rank in range(3):
-        feed("a", "state", rank=rank, local_rank=rank, pid=rank + 7, state="running")
-        feed.window(rank, step=98)
-    began, events = feed.t + 31, []
+        events += feed("a", "state", rank=rank, local_rank=rank, pid=rank + 7, state="running")
+        events += feed.window(rank, step=98)
+    began = feed.t + 31
     for rank in range(3):
         events += feed("a", "state", began, rank=rank, local_rank=rank, pid=7, state="stalled")
     for second in range(1, 12):
@@ -718,3 +719,4 @@ def test_where_the_ranks_are_names_who_keeps_them_in_one_finding(late: bool) -> 
         "rank 1 on a is in load at data.py:9; 2 of 3 ranks wait in all_reduce #7 (default_pg) at train.py:9"
     )
     assert f"distconsole why {finding.run}" in finding.hint
+    assert " s: rank 1 on a is in load at data.py:9; 2 of 3" in health_line(timeline, began + 12)

@@ -56,6 +56,7 @@ class Child(Told, frozen=True, kw_only=True):
     name: Word = ""
     cpu_s: Amount = 0.0
     ended: Ending | None = None
+    frames: Annotated[tuple[Place, ...], Meta(max_length=64)] = ()
 
 
 class Awaited(Told, frozen=True, kw_only=True):

@@ -188,6 +188,11 @@ def _worker(call: Call, roll: Roll) -> Cause | None:
     if not workers:
         text = "waits for its DataLoader, which has no worker left"
         return _at(call, Kind.DATA_WORKER, text, _WORKER_HINT, sure=Sure.LIKELY)
+    where = next((place for child in workers if (place := own_place(child.frames))), None)
+    if where is not None:
+        child = next(child for child in workers if own_place(child.frames) == where)
+        text = f"waits for its DataLoader, whose worker pid {child.pid} is {place_text(where)},"
+        return _at(call, Kind.DATA_WORKER, text, _WORKER_HINT)
     idle = count_text(len(workers), "worker does", "workers do")
     text = f"waits for its DataLoader, whose {idle} nothing"
     hint = (
@@ -303,7 +308,7 @@ def _anywhere(call: Call, roll: Roll) -> Cause:
     details = [f"waits for {waits.kind} {waits.what}".rstrip()] if waits is not None else []
     if waits is None and call.syscall is not None:
         sleeps = "nanosleep" in call.syscall.name
-        details.append("asleep" if sleeps else f"in the system call {call.syscall.name}")
+        details.append("it sleeps" if sleeps else f"in the system call {call.syscall.name}")
     place = own_place(call.frames)
     does = "is somewhere that is not known" if place is None else ""
     pid = f"py-spy dump --pid {call.pid} on {roll.host(call.rank)} says where" if call.pid else ""

@@ -15,16 +15,10 @@ import pytest
 
 from distconsole.cli.streams import Streams
 from distconsole.config.paths import runs_dir
-from distconsole.errors import (
-    ConfigError,
-    RunNotFoundError,
-    UnavailableError,
-    UnreachableError,
-    UsageError,
-)
+from distconsole.errors import ConfigError, RunNotFoundError, UnreachableError, UsageError
 from distconsole.model import requests as ask
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.events import Event, Narration, RunListed, RunShown, TextMade
+from distconsole.model.events import Diagnosed, Event, Narration, RunListed, RunShown, TextMade
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import (
     EndState,
@@ -290,10 +284,10 @@ def test_an_export_that_cannot_be_written_leaves_nothing(stored: RunStore, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
 
 
-def test_a_verb_that_is_not_there_yet_says_what_to_do_now(stored: RunStore) -> None:
-    with pytest.raises(UnavailableError, match="cannot read the stacks") as caught:
-        done(ask.Why("last"))
-    assert caught.value.hint
+def test_a_run_whose_ranks_nobody_asked_says_so(stored: RunStore) -> None:
+    (told,) = [event for event in done(ask.Why("last")) if isinstance(event, Diagnosed)]
+    assert (told.live, told.diagnosis.hang, told.exit_code) == (False, False, 0)
+    assert "none was asked where it is; the run succeeded" in told.diagnosis.summary
 
 
 def test_a_report_is_one_file_and_says_where_it_lies(stored: RunStore, tmp_path: Path) -> None:
