@@ -168,7 +168,7 @@ class RunView(Vertical):
         if self.shows_heat:
             self._plots_wanted = True
             self.turn_heat("", ())
-            return "the plots, below the ranks: h is the heat map again"
+            return "ranks and plots: h is the heat map again"
         self._plots_wanted = bool(names) or not self._plots_wanted
         return "" if names or self.query_one("#traceback-text", Words).content else NO_ERROR
 
