@@ -134,6 +134,8 @@ def stacks_by_signal(
         raise RefusedError(
             "the process is in an uninterruptible wait (state D): no signal reaches it"
         )
+    if status.get("TracerPid", "0") != "0":
+        raise RefusedError(f"a debugger (pid {status['TracerPid']}) would stop it at a signal")
     number = stacks_descriptor(pid)
     stat = read_stat(pid)
     if number is None or stat is None or not _catches(status):

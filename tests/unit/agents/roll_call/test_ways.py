@@ -91,6 +91,11 @@ def test_a_process_that_does_not_run_is_not_asked(server: Server, state: str, wh
     assert server.asked == []
 
 
+def test_a_process_under_a_debugger_is_sent_no_signal() -> None:
+    with pytest.raises(RefusedError, match=r"a debugger \(pid 9\)"):
+        stacks_by_signal(1, {"TracerPid": "9"}, "S", 5.0)
+
+
 def test_a_socket_that_nobody_serves_is_named_with_its_error(server: Server) -> None:
     folder = str(Path(server.path).parent)
     assert find_server(folder, 7) == server.path
