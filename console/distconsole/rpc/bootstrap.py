@@ -7,6 +7,7 @@ Where the agent's file is missing, the same command receives it.
 
 from __future__ import annotations
 
+import re
 import secrets
 import shlex
 import sys
@@ -32,6 +33,12 @@ START_SECONDS = 30.0
 """From the command to the bridge's first line, without the setup command and the transfer."""
 SETUP_SECONDS = 60.0
 PUSH_SECONDS = 120.0
+SHELL_FUNCTIONS = {
+    "module": ". /etc/profile.d/modules.sh",
+    "conda": ". /opt/miniconda3/etc/profile.d/conda.sh",
+}
+"""What only an interactive shell knows, and the file that defines it for others."""
+MISSED = re.compile(r"\b(module|conda): (?:command )?not found|(conda) init")
 MAX_NOISE_BYTES = 64 * 1024
 MAX_WORD_BYTES = 64 * 1024
 
@@ -329,9 +336,16 @@ class _Start:
     def _setup_failed(self, code: str) -> AgentError:
         # Both streams come by ways of their own: once it has ended, what it said is all here.
         self.channel.exit_code(2.0)
+        said = self._said()
+        before = ""
+        if missed := MISSED.search(said):
+            word = missed[1] or missed[2]
+            before = (
+                f"; put the file that defines {word} in front, such as {SHELL_FUNCTIONS[word]}"
+            )
         return AgentError(
-            f"{self.host.name}: the setup command failed with exit code {code}{self._said()}",
-            f"it was: {self.host.setup}",
+            f"{self.host.name}: the setup command failed with exit code {code}{said}",
+            f"it was: {self.host.setup}{before}",
         )
 
     def _python(self) -> str:
