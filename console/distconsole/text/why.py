@@ -15,7 +15,10 @@ from distconsole.text.output import Output, tell
 
 MAX_FRAMES = 12
 MAX_GROUPS = 8
-INSTALLED = re.compile(r".*/(?:site|dist)-packages/|.*/lib(?:64)?/(?=python\d)")
+INSTALLED = re.compile(
+    r".*/(?:site|dist)-packages/|.*/lib(?:64)?/(?=python\d)|.*/hook-[0-9a-f]+/|.*/runs/[^/]+/code/"
+)
+"""Where packages lie, and on a node our own code and the project's copy."""
 FUNCTION_CHARS = 24
 
 

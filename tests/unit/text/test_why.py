@@ -1,0 +1,82 @@
+"""What ``why`` prints: the sentence first, of when it is, equal stacks, and the ways to them."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import pytest
+
+from distconsole.cli.main import exit_code_of
+from distconsole.cli.streams import Streams
+from distconsole.model.diagnosis.calls import Place
+from distconsole.model.events import Diagnosed
+from distconsole.model.requests import Why
+from distconsole.runs.diagnosis.judge import judge
+from distconsole.text.show import show_for
+from distconsole.text.why import path_text
+from suite.roll_calls import roll_of
+
+SKIPS = {
+    "world": 4,
+    "each": {"waits": "all_reduce 2507 train.py:88"},
+    1: {"at": "load_image data.py:31", "refused": [{"way": "py-spy", "why": "not on PATH"}]},
+}
+
+
+def made(**more: Any) -> Diagnosed:
+    roll = roll_of(SKIPS)
+    by_host: dict[str, Any] = {}
+    for rank, call in roll.calls.items():
+        by_host[roll.hosts[rank]] = (*by_host.get(roll.hosts[rank], ()), call)
+    fields = {"t": 1000.0, "run": "r", "live": True, **more}
+    return Diagnosed(diagnosis=judge(roll), calls=by_host, **fields)
+
+
+def printed(event: Diagnosed, *, as_json: bool = False) -> list[str]:
+    out = io.StringIO()
+    show = show_for(Why("r", json=as_json), Streams(out, io.StringIO()))
+    show.event(event)
+    show.finish()
+    return out.getvalue().splitlines()
+
+
+def test_the_culprit_comes_first_then_equal_stacks_then_what_was_lacking() -> None:
+    lines = printed(made())
+    assert lines[0].startswith("HANGS  3 of 4 ranks wait in all_reduce #2507")
+    assert "Rank 1 on node1 is not there: it is in load_image at data.py:31" in lines[0]
+    heads = [line for line in lines if line.startswith("rank")]
+    assert heads == [
+        "ranks 0,2-3 (2 hosts)  in train_epoch at train.py:88",
+        "rank 1 (node1)  in load_image at data.py:31",
+    ]
+    assert lines[-2:] == ["stacks by server: 4 ranks", "  py-spy: not on PATH"]
+
+
+def test_what_was_kept_says_of_when_it_is() -> None:
+    assert printed(made(live=False, ended=1060.0))[0].endswith(", 60 s before its end")
+
+
+def test_json_is_one_object_with_the_calls_of_each_host() -> None:
+    (line,) = printed(made(), as_json=True)
+    told = json.loads(line)
+    assert (told["run"], told["diagnosis"]["ranks"]) == ("r", [1])
+    assert {host: len(calls) for host, calls in told["calls"].items()} == {"node1": 2, "node2": 2}
+
+
+def test_no_answer_of_any_host_is_the_exit_code_of_unreachable_hosts() -> None:
+    assert (exit_code_of(made()), exit_code_of(made(exit_code=3))) == (0, 3)
+
+
+@pytest.mark.parametrize(
+    ("file", "shown"),
+    [
+        ("/opt/venv/lib/python3.11/site-packages/torch/nn/x.py", "torch/nn/x.py:7"),
+        ("/tmp/node/runs/r-1/code/data.py", "data.py:7"),
+        ("/tmp/node/hook-0af3/distconsole_training/steps.py", "distconsole_training/steps.py:7"),
+        ("/home/u/data.py", "/home/u/data.py:7"),
+    ],
+)
+def test_a_path_is_shown_without_where_it_is_installed(file: str, shown: str) -> None:
+    assert path_text(Place(function="f", file=file, line=7)) == shown
