@@ -8,6 +8,9 @@ from typing import Any
 
 MAX_THREADS, MAX_FRAMES, MAX_WORDS = 32, 64, 512
 
+HOOK = "/distconsole_training/torch_hook/"
+"""Frames of our wrappers are nobody's question."""
+
 _THREAD = re.compile(
     r"(?:Current thread|Thread) 0x[0-9a-f]+(?: \[(.*)\])? \(most recent call first\):"
 )
@@ -61,7 +64,8 @@ def parse_py_spy(text: str, pid: int) -> list[Thread]:
 def _bounded(threads: list[Thread]) -> list[Thread]:
     running = [thread for thread in threads if thread["frames"]]
     for thread in running:
-        del thread["frames"][MAX_FRAMES:]
+        users = [frame for frame in thread["frames"] if HOOK not in frame["file"]]
+        thread["frames"] = (users or thread["frames"])[:MAX_FRAMES]
     return sorted(running, key=lambda thread: not thread["main"])[:MAX_THREADS]
 
 

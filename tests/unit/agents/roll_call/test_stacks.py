@@ -17,6 +17,7 @@ Thread 0x00007f48a1111b80 [pin memory] (most recent call first):
 
 Thread 0x00007f48a403fb80 (most recent call first):
   File "/home/u/data set/data.py", line 31 in load_image
+  File "/tmp/hook-1/distconsole_training/torch_hook/wrapped_calls.py", line 155 in backward
   File "/home/u/train.py", line ??? in <lambda>
   ...
 """
