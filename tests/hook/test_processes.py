@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from distconsole_agent.supervisor.failures import read_raised
+from distconsole_training.records import WAIT
 
 if TYPE_CHECKING:
     from conftest import Outcome, Runner
@@ -61,6 +62,60 @@ def join(rank, world, port):
     train()
     torch.distributed.destroy_process_group()
 """
+
+
+LATE = """
+import os, sys, time, torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+class Late(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, rank):
+        ctx.rank = rank
+        return x.clone()
+    @staticmethod
+    def backward(ctx, gradient):
+        time.sleep(0.3 * ctx.rank)
+        return gradient, None
+
+def join(rank, port):
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+    linear = nn.Linear(4, 4)
+    model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(4, 4), linear))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for (batch,) in DataLoader(TensorDataset(torch.randn(16, 4)), batch_size=4):
+        Late.apply(model(batch), rank).square().mean().backward()
+        time.sleep(0.3 * (1 - rank))
+        torch.distributed.all_reduce(torch.zeros(1))
+        optimizer.step()
+    torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.torch_ranks
+def test_each_rank_says_how_long_it_waits_for_the_other_and_where(runner: Runner) -> None:
+    ended = runner.watched(
+        LATE
+        + """
+if __name__ == "__main__":
+    torch.multiprocessing.spawn(join, args=(sys.argv[1],), nprocs=2)
+""",
+        command=lambda script: [sys.executable, str(script), free_port()],
+    )
+    assert ended.seen == (0, "", "")
+    for rank, ring in by_rank(ended).items():
+        waits = [row for row in ring.rows if row["kind"] == WAIT]
+        # That step 0 was over was certain in step 1 alone, which was not looked at from its beginning.
+        assert [row["step"] for row in waits] == [0, 2, 3]
+        for wait in waits[1:]:
+            # Rank 0 waits in backward for the gradients, rank 1 then in the all-reduce.
+            rest = wait["seconds"] - wait["forward"] - wait["backward"]
+            assert (wait["backward"] > 0.2) is (rank == 0)
+            assert (rest > 0.2) is (rank == 1)
+            assert wait["optimizer"] == wait["data"] == 0
+        assert all(row["backward"] > 0.3 for row in ring.steps[1:]), "both are as long there"
 
 
 @pytest.mark.torch_ranks

@@ -26,7 +26,9 @@ AWAITED = frozenset(
         "torch",
         "torch.distributed.fsdp.sharded_grad_scaler",
         "torch._dynamo.eval_frame",
+        "torch.distributed._functional_collectives",
         "horovod.common.basics",
+        "horovod.torch.mpi_ops",
     )
 )
 UNUSABLE = (ImportError, OSError, SyntaxError, ValueError)

@@ -51,6 +51,7 @@ class LateMean:
 
 _ADDED = (
     *("data", "forward", "backward", "optimizer"),
+    *("data_waited", "forward_waited", "backward_waited", "optimizer_waited"),
     *("batches", "backwards", "closures", "evaluations", "samples"),
 )
 _JOINED = ("evaluated", "passed_over", "doubtful")
@@ -65,6 +66,7 @@ class Sums:
 
     def reset(self) -> None:
         self.first_fetch = self.data = self.forward = self.backward = self.optimizer = 0
+        self.data_waited = self.forward_waited = self.backward_waited = self.optimizer_waited = 0
         self.batches = self.backwards = self.closures = self.evaluations = self.samples = 0
         self.forward_known = self.samples_known = True
         self.evaluated = self.passed_over = self.doubtful = False

@@ -34,6 +34,10 @@ Record kinds:
             from 1, of the first gradient that is not finite (0: none was seen); ``flags`` says what
             there is. The words are the checksums of parameters, optimizer state and batch, and
             ``PLACE``: who the process is and which processes it may be compared with.
+``WAIT``    how much of ``step`` this rank waited for other ranks, as far as that is seen: written
+            before the step's own record, with its ``time_ns``; ``a..e`` are seconds within all of
+            the step, and within its data, forward, backward and optimizer. There is none where
+            the process has no group, or makes its steps without torch.
 """
 
 from __future__ import annotations
@@ -86,7 +90,7 @@ NOWHERE = 0xFFFF
 DEFAULT_CAPACITY = 16384
 """Records in a ring (1 MiB): 27 minutes at 10 steps a second, 16 seconds at 1,000."""
 
-STEP, METRIC, PHASE, LOSS, DETAIL, CHECK = 1, 2, 3, 4, 5, 6
+STEP, METRIC, PHASE, LOSS, DETAIL, CHECK, WAIT = 1, 2, 3, 4, 5, 6, 7
 
 SKIPPED = 1
 """The optimizer did not run in this step (a GradScaler found infinities)."""

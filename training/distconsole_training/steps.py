@@ -18,13 +18,29 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import weakref
     from collections.abc import Callable
-    from typing import Any
+    from typing import Any, Protocol
 
     from distconsole_training.loss import Seen, Value
 
     Emit = Callable[[int, int, int, float, float, float, float, float, Value], None]
     """Takes a finished step: when it ended, flags, samples (0 where unknown), seconds of all, data,
     forward, backward and optimizer (NaN where unknown), and the loss (None where unknown)."""
+    Tell = Callable[[int, int, int, int, int, int], None]
+    """Takes, before the step, when it ends, and nanoseconds waited in all of it, data, forward,
+    backward and optimizer."""
+
+    class Waits(Protocol):
+        """What is known of the thread's waits for other ranks."""
+
+        def covers(self, began: int) -> bool:
+            """Whether all waits since ``began`` were noted."""
+
+        def between(self, began: int, ended: int) -> int:
+            """Return how much of the time between two moments was waited."""
+
+        def step_ended(self, ended: int) -> None:
+            """Drop what was over then, and decide whether the next step is looked at."""
+
 
 SINGLES = 16
 """After so many steps with one backward each, a script does not accumulate gradients any more."""
@@ -47,9 +63,16 @@ class Steps:
             neither: what it does is part of the backward that it works for.
     """
 
-    def __init__(self, emit: Emit, stepping_calls: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        emit: Emit,
+        stepping_calls: Callable[[], int],
+        waits: Waits | None = None,
+        tell_waits: Tell | None = None,
+    ) -> None:
         """``stepping_calls`` tells how many calls of ``step()`` are on the caller's stack."""
         self._emit = emit
+        self._waits, self._tell_waits = waits, tell_waits
         self._stepping_calls = stepping_calls
         self._sums = Sums()
         # What came after the last optimizer step: it is this step's or the next one's.
@@ -121,6 +144,7 @@ class Steps:
             inside = self._closures = self._closures + 1
         elif self._cursor:
             rest.forward += now - self._cursor
+            rest.forward_waited += self._waited(self._cursor, now)
         else:
             rest.forward_known = False
         if rest.backwards > max(1, inside):
@@ -134,6 +158,7 @@ class Steps:
             return
         rest = self._rest
         rest.backward += now - self._backward_began
+        rest.backward_waited += self._waited(self._backward_began, now)
         self._cursor = now
         if failed:
             rest.backwards -= 1
@@ -170,6 +195,7 @@ class Steps:
             return
         rest = self._rest
         rest.optimizer += now - self._optimizer_began
+        rest.optimizer_waited += self._waited(self._optimizer_began, now)
         rest.closures += self._closures
         rest.evaluations += evaluations - self._evaluations
         self._stepped_at(optimizer, now, not skipped)
@@ -221,6 +247,7 @@ class Steps:
             if not rest.first_fetch:
                 rest.first_fetch = began
             rest.data += ended - began
+            rest.data_waited += self._waited(began, ended)
             rest.samples += samples
             if not samples:
                 rest.samples_known = False
@@ -290,6 +317,7 @@ class Steps:
             # Some batches of every step are not followed by a backward of their own.
             samples = 0
         began = sums.first_fetch if sums.evaluated else self._previous_end or sums.first_fetch
+        self._settle_waits(sums, began, ended)
         self._previous_end = ended
         self._previous_batches = sums.batches
         self._previous_passed_over = sums.passed_over
@@ -314,6 +342,19 @@ class Steps:
             loss,
         )
         sums.reset()
+
+    def _waited(self, began: int, ended: int) -> int:
+        return self._waits.between(began, ended) if self._waits is not None else 0
+
+    def _settle_waits(self, sums: Sums, began: int, ended: int) -> None:
+        """Tell how much of the step that is about to be emitted was a wait for other ranks."""
+        waits, tell = self._waits, self._tell_waits
+        if waits is None or tell is None:
+            return
+        if began and not sums.doubtful and waits.covers(began):
+            parts = sums.data_waited, sums.forward_waited, sums.backward_waited
+            tell(ended, waits.between(began, ended), *parts, sums.optimizer_waited)
+        waits.step_ended(ended)
 
     def _loss(self, sums: Sums) -> Value:
         losses = sums.losses if len(sums.losses) == sums.backwards else ()

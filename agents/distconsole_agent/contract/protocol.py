@@ -68,7 +68,8 @@ gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
              ``first_step`` perhaps ``alone``: no group was there.
 ``window``   ``rank, step`` (last), ``steps, skipped, step_ms: [mean, p95] | null, data_ms,
              forward_ms, backward_ms, optimizer_ms, samples_s, metrics: {name: last}, dropped,
-             points: {name: [[step, value, samples | null], ...]}``.
+             points: {name: [[step, value, samples | null], ...]}``, and where it is known how long
+             the rank waited for others ``waited_ms: [step, data, forward, backward, optimizer]``.
 ``check``    a rank's check of itself (``run --verify-sync``): ``rank, step``; ``parameters, state,
              batch``: checksums in hexadecimal, null where there is none; ``layout``: only checks
              of equal layout may be compared; ``wrapped, same_epoch``: see

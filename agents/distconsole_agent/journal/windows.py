@@ -32,6 +32,7 @@ from distconsole_training.records import (
     SAME_EPOCH,
     SKIPPED,
     STEP,
+    WAIT,
     WRAPPED,
 )
 
@@ -143,6 +144,7 @@ def window(
     columns = list(zip(*steps))
     points: dict[str, list[Point]] = {}
     hook_loss = _take_steps(columns, offset, memory) if steps else []
+    waits = [record[7:12] for record in records if record[3] == WAIT]
     others = [record for record in records if record[3] != STEP]
     dropped += len(records) - len(steps) - len(others)
     for record in others:
@@ -156,7 +158,12 @@ def window(
         points[LOSS_NAME] = sorted(hook_loss, key=_step_of)
     if not (steps or points or dropped):
         return None
-    return _body(rank, columns, points, memory, dropped)
+    return _body(rank, columns, points, memory, dropped) | _waits(waits)
+
+
+def _waits(waits: Sequence[Sequence[float]]) -> dict[str, Any]:
+    """Return how long a step, its data, forward, backward and optimizer were waits, where that was seen."""
+    return {"waited_ms": [_mean_ms(column) for column in zip(*waits)]} if waits else {}
 
 
 def _take_steps(columns: list[Any], offset: Offset, memory: StepMemory) -> list[Point]:

@@ -103,6 +103,8 @@ class Window(RunEvent, frozen=True, kw_only=True, tag="window"):
     host: str = ""
     skipped: int = 0
     """Steps whose optimizer did not run (a GradScaler found infinities)."""
+    waited_ms: tuple[float, float, float, float, float] | None = None
+    """How long it waited for other ranks in a step, its data, forward, backward and optimizer, as far as that is seen."""
 
 
 class Metric(RunEvent, frozen=True, kw_only=True, tag="metric"):

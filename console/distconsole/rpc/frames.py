@@ -224,6 +224,9 @@ class Point(NamedTuple):
     samples: float | None
 
 
+Waited: TypeAlias = tuple[float | None, float | None, float | None, float | None, float | None]
+
+
 class WindowEntry(Entry, frozen=True, kw_only=True, tag="window"):
     """About a second of a rank's steps; floats may be NaN or infinite, as a loss may."""
 
@@ -236,6 +239,7 @@ class WindowEntry(Entry, frozen=True, kw_only=True, tag="window"):
     forward_ms: float | None = None
     backward_ms: float | None = None
     optimizer_ms: float | None = None
+    waited_ms: Waited | None = None
     samples_s: float | None = None
     metrics: Annotated[dict[Name, float | None], Meta(max_length=MAX_NAMES)] = msgspec.field(
         default_factory=dict

@@ -15,7 +15,16 @@ from msgspec import UNSET
 from distconsole.model.names import count_text
 from distconsole.model.run_events import EndState, RankState, RunEnded
 from distconsole.model.time_text import span_text, unusual_text
-from distconsole.runs.detectors.stragglers import DATA, FORWARD, OPTIMIZER, REST, STEP, Straggler
+from distconsole.runs.detectors.slowness import (
+    BACKWARD,
+    DATA,
+    FORWARD,
+    OPTIMIZER,
+    REST,
+    STEP,
+    Straggler,
+)
+from distconsole.runs.detectors.stragglers import cost_text, who_text
 from distconsole.runs.present import (
     Present,
     Sight,
@@ -34,6 +43,7 @@ PARTS_IN_WORDS = {
     STEP: "a step",
     DATA: "for its data",
     FORWARD: "for the forward part",
+    BACKWARD: "for the backward part",
     OPTIMIZER: "for the optimizer",
     REST: "a step outside data, forward, backward and optimizer",
 }
@@ -180,14 +190,15 @@ def _condition_of_steps(
     if standing:
         return Condition(Tone.NOTE, "pausing", _standing(there, standing))
     if slow := slow_ranks(timeline, sights):
-        words = _slow(slow[0], timeline.ranks[slow[0].rank]) + _and_more(len(slow) - 1)
-        return Condition(Tone.WARN, "slow", words)
+        return Condition(Tone.WARN, "slow", _slow(slow[0], timeline))
     return Condition(Tone.GOOD, "healthy", "")
 
 
-def _slow(slow: Straggler, view: RankView) -> str:
+def _slow(slow: Straggler, timeline: RunTimeline) -> str:
     how = unusual_text(slow.own_ms, PARTS_IN_WORDS[slow.part], slow.median_ms)
-    return f"rank {slow.rank} on {view.host} is slow, {how}"
+    who = who_text(slow, {slow.rank: timeline.ranks[slow.rank].host})
+    cost = f", {cost_text(slow)}" if slow.cost_ms else ""
+    return f"{who} {'is' if slow.is_one else 'are'} slow, {how}{cost}"
 
 
 def _wrong(timeline: RunTimeline) -> str:

@@ -29,6 +29,8 @@ WARM_UP_WINDOWS = 3
 """So many windows of a rank are not compared: its first steps load libraries and compile."""
 PERSISTENT_SECONDS = 6
 """A rank is slow once it stands out in so many seconds running; a validation or a checkpoint is not that."""
+RECENT_WINDOWS = 5
+"""The medians of so many windows of a rank are compared: one second may be noise."""
 SLOW_MS, SLOW_SHARE = 1.0, 0.1
 """A slow rank costs a step so many milliseconds, and this share of it: less is noise, or not worth a search."""
 SLOW_SPREAD = 2.0

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from distconsole.model.run_events import RankState
 from distconsole.model.time_text import ms_text, span_text
-from distconsole.runs.detectors.stragglers import Straggler
+from distconsole.runs.detectors.slowness import Straggler
 from distconsole.runs.pace import FRESH_SECONDS, is_fresh
 from distconsole.runs.rank_view import RankView
 

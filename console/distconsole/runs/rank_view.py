@@ -50,6 +50,8 @@ class RankView:
     forward_ms: float | None = None
     backward_ms: float | None = None
     optimizer_ms: float | None = None
+    waited_ms: float | None = None
+    """How long it waits for others in each step; None where it does not say."""
     samples_s: float | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     started_at: float | None = None
@@ -75,7 +77,7 @@ class RankView:
         self.exit_code = self.signal = self.step = self.phase = None
         self.stepped_at = self.started_at = self.ended_at = self.samples_s = None
         self.step_ms_mean = self.step_ms_p95 = self.data_ms = None
-        self.forward_ms = self.backward_ms = self.optimizer_ms = None
+        self.forward_ms = self.backward_ms = self.optimizer_ms = self.waited_ms = None
         self.last_ms = ()
         self.phases = {}
 

@@ -285,6 +285,7 @@ class RunReducer:
             dropped=entry.dropped,
             host=host,
             skipped=entry.skipped,
+            waited_ms=_waited(entry.waited_ms),
         )
         if step >= 0:
             self._stalls.stepped(window)
@@ -385,6 +386,13 @@ class RunReducer:
             restarts=self._restart or UNSET,
         )
         yield self.ended
+
+
+def _waited(values: frames.Waited | None) -> tuple[float, float, float, float, float] | None:
+    step, data, forward, backward, optimizer = map(_finite, values or (None,) * 5)
+    if step is None or data is None or forward is None or backward is None or optimizer is None:
+        return None
+    return step, data, forward, backward, optimizer
 
 
 def _finite(value: float | None) -> float | None:

@@ -308,6 +308,7 @@ class RunTimeline:
         view.step_ms_mean, view.step_ms_p95 = event.step_ms_mean, event.step_ms_p95
         view.data_ms, view.forward_ms = event.data_ms, event.forward_ms
         view.backward_ms, view.optimizer_ms = event.backward_ms, event.optimizer_ms
+        view.waited_ms = None if event.waited_ms is None else event.waited_ms[0]
         for name, value in event.metrics.items():
             if name in view.metrics or len(view.metrics) < MAX_METRIC_NAMES:
                 view.metrics[name] = value

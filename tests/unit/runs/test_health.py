@@ -232,16 +232,18 @@ def test_a_loss_that_is_no_number_is_told_since_its_first_such_step() -> None:
 
 def test_who_holds_up_the_others_is_named_while_it_does_though_all_steps_take_as_long() -> None:
     def at_work(rank: int, second: int, forward_ms: float) -> Window:
-        parts = {"forward_ms": forward_ms, "backward_ms": 152.0 - forward_ms}
+        backward_ms = 152.0 - forward_ms
+        waited = (backward_ms, 0.0, 0.0, backward_ms, 0.0)
+        parts = {"forward_ms": forward_ms, "backward_ms": backward_ms, "waited_ms": waited}
         return msgspec.structs.replace(window(rank, T - 12 + second, ms=155.0), **parts)
 
     seconds = range(1, 13)
     slow = [at_work(rank, s, 151.0 if rank else 21.0) for s in seconds for rank in (0, 1)]
     assert said(*slow).startswith(
-        "rank 1 on h1 is slow, 151 ms for the forward part where 21 is usual: 2 ranks"
+        "rank 1 on h1 is slow, 151 ms for the forward part where 21 is usual, costs 84 %: 2 ranks"
     )
-    even = [at_work(rank, s, 21.0) for s in (13, 14) for rank in (0, 1)]
-    assert said(*slow, *even, now=T + 2).startswith("healthy")
+    even = [at_work(rank, s, 21.0) for s in (13, 14, 15, 16) for rank in (0, 1)]
+    assert said(*slow, *even, now=T + 4).startswith("healthy")
 
 
 def going(rank: int, t: float = T) -> list[object]:

@@ -123,9 +123,9 @@ def test_whether_a_rank_is_slow_is_said_by_all_or_by_none(ratio: float) -> None:
             rank for rank, why in interesting_ranks(run.timeline, 9) if "straggler" in why
         ] == slow
     assert bool(slow) is (ratio > 1.11), "a tenth of a step"
-    for second in range(40, 43):
+    for second in range(40, 45):
         run.second(T0 + second)
-    after = T0 + 42
+    after = T0 + 44
     assert run.heading(after).startswith("healthy")
     assert run.troubles(after, "▲") == run.matching("slow") == []
 

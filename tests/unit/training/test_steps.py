@@ -90,6 +90,40 @@ def test_times_add_up(script: Script) -> None:
         assert [round(value * 1e3) for value in script.column(name)] == [milliseconds] * 4
 
 
+class EveryWait:
+    """Of any time, the last millisecond was a wait."""
+
+    def covers(self, began: int) -> bool:
+        return began > 0
+
+    def between(self, began: int, ended: int) -> int:
+        return min(ended - began, 1_000_000)
+
+    def step_ended(self, ended: int) -> None:
+        self.ended = ended
+
+
+def test_waits_are_told_by_part_before_their_step(script: Script) -> None:
+    told: list[tuple[int, ...]] = []
+
+    def tell(*waits: int) -> None:
+        told.append((len(script.emitted), *waits))
+
+    waits = EveryWait()
+    script.steps = Steps(script.emit, lambda: script.calls, waits, tell)
+    for _ in range(3):
+        script.fetches()
+        script.backward()
+        script.backward()
+        script.optimizes()
+    script.steps.finish()
+    step, data, forward, backward, optimizer = (10**6 * each for each in (1, 1, 2, 2, 1))
+    ends = [each["ended"] for each in script.emitted]
+    parts = step, data, forward, backward, optimizer
+    assert told == [(number, end, *parts) for number, end in enumerate(ends)]
+    assert waits.ended == ends[-1]
+
+
 def test_the_first_step_waits_for_the_second_the_others_do_not(script: Script) -> None:
     script.trains()
     assert script.emitted == []

@@ -1,4 +1,4 @@
-"""Hears when the script has imported torch or Horovod, and holds on to them: public hooks, and seven wrapped functions."""
+"""Hears when the script has imported torch or Horovod, and holds on to them: public hooks, and eleven wrapped functions."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from distconsole_training.records import ENV_VERIFY
 from distconsole_training.torch_hook import worker_server
 from distconsole_training.torch_hook.step_records import refine_identity
 from distconsole_training.torch_hook.torch_steps import TorchSteps
+from distconsole_training.torch_hook.waits import timed
 from distconsole_training.torch_hook.wrapped_calls import (
     NextAndTell,
     backward_that_tells,
@@ -91,6 +92,10 @@ def _install_into(module: Any) -> None:
     elif module.__name__ == "horovod.common.basics":
         basics = module.HorovodBasics
         basics.init = _wrap(basics.init, before=_ask_for_horovod, after=_join_horovod)
+    elif module.__name__ == "horovod.torch.mpi_ops":
+        _time(module.mpi_lib, "horovod_torch_wait_and_clear")
+    elif module.__name__ == "torch.distributed._functional_collectives":
+        _time(module, "wait_tensor")
     else:
         for watch in watching:
             _wrap_scaler(module.ShardedGradScaler, watch)
@@ -111,6 +116,7 @@ def _install(torch: Any) -> None:
         _listen_to_backward,
         _listen_to_scalers,
         _listen_to_process_groups,
+        _listen_to_waits,
         _listen_to_spawned,
     ):
         guarded(step)(torch, watch)
@@ -209,6 +215,24 @@ def _listen_to_process_groups(torch: Any, watch: TorchSteps) -> None:
             module.init_process_group = wrapper
 
 
+def _listen_to_waits(torch: Any, watch: TorchSteps) -> None:
+    distributed: Any = torch.distributed
+    if distributed.is_available():
+        _time(distributed.Work, "wait")
+        _time(distributed, "_broadcast_coalesced")
+
+
+def _time(home: Any, name: str) -> None:
+    """Have the waits know how long the function ``name`` of ``home`` blocks; they do where torch is there."""
+    for watch in watching:
+        setattr(home, name, timed(getattr(home, name), watch.waits))
+
+
+def _have_others() -> None:
+    for watch in watching:
+        watch.waits.begin()
+
+
 def _listen_to_spawned(torch: Any, watch: TorchSteps) -> None:
     """Note what a rank of ``mp.spawn`` raises: its parent may first see another one that ended by that."""
     home: Any = sys.modules["torch.multiprocessing.spawn"]
@@ -242,6 +266,7 @@ def _ask_for_process_group(arguments: tuple[Any, ...], keywords: dict[str, Any])
 
 def _join_process_group(_arguments: Any, _result: Any) -> None:
     refine_identity()
+    _have_others()
     process.phase("init_process_group", process.identity)
 
 
@@ -252,6 +277,7 @@ def _ask_for_horovod(_arguments: Any, _keywords: Any) -> None:
 
 def _join_horovod(arguments: Any, _result: Any) -> None:
     process.grouped = True
+    _have_others()
     process.identify(partial(from_horovod, arguments[0]))
     process.phase("init_process_group", process.identity)
 

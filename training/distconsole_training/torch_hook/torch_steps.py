@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from time import monotonic_ns
 
+from distconsole_training.guard import guarded
 from distconsole_training.loss import NOT_LOOKED_AT, UNKNOWN
 from distconsole_training.process import process
 from distconsole_training.records import MAX_SAMPLES
@@ -17,6 +18,7 @@ from distconsole_training.steps import Steps
 from distconsole_training.torch_hook.fast_path import IN_BACKWARD, FastPath
 from distconsole_training.torch_hook.step_records import write_step
 from distconsole_training.torch_hook.torch_loss import ScalarReader, divisor_of
+from distconsole_training.torch_hook.waits import Waits, write_waits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -58,7 +60,9 @@ class TorchSteps:
         self.reader = ScalarReader(torch, lambda: process.last_step + 1)
         self._step_code = _code_of_step()
         self._repeats = torch.optim.LBFGS
-        self.fast = FastPath(Steps(self._emit, self._stepping_calls), self._emit)
+        self._queue = torch.autograd.Variable._execution_engine.queue_callback
+        self.waits = Waits()
+        self.fast = FastPath(self._first_steps(), self._emit)
         self._others = _OtherThread(self._emit, self._stepping_calls)
         self._in_backward: Steps | None = None
         self.scales = False
@@ -67,8 +71,8 @@ class TorchSteps:
         self.is_compiling: Callable[[], bool] = getattr(compiler, "is_dynamo_compiling", bool)
 
     def forget(self) -> None:
-        steps = Steps(self._emit, self._stepping_calls)
-        self.fast.__init__(steps, self._emit)  # type: ignore[misc]
+        self.waits.begin_again()
+        self.fast.__init__(self._first_steps(), self._emit)  # type: ignore[misc]
         self._others = _OtherThread(self._emit, self._stepping_calls)
         self._in_backward = None
 
@@ -119,6 +123,8 @@ class TorchSteps:
         steps = self._steps()
         if not steps.trains and self._at_work() is not None:
             return None
+        if self.waits.looks and not steps.in_backward and steps is self.fast.steps:
+            self.await_own(tensors)
         steps.trains = True
         loss = UNKNOWN if gradients is not None else self._look_at(steps, tensors)
         steps.backward_begins(now, loss)
@@ -129,11 +135,34 @@ class TorchSteps:
         """The backward that ``backward_began`` returned ``steps`` for is over."""
         if steps is None:
             return
+        now = monotonic_ns()
         if steps is self.fast.steps:
             self.fast.leave()
-        steps.backward_ends(monotonic_ns(), failed=failed)
+            if steps.in_backward == 1:
+                self.waits.backward_ended(now)
+        steps.backward_ends(now, failed=failed)
         if not steps.in_backward:
             self._in_backward = None
+
+    def await_own(self, tensors: Any) -> None:
+        """Have the engine say when it has computed the last gradient of the backward that begins.
+
+        What it was asked to do at the end, as DDP asks it to wait for gradients, comes after that:
+        the engine calls what it is to call at its end in the order in which it was asked.
+        """
+        waits = self.waits
+        waits.own_done = 0
+        compiled = sys.modules.get("torch._dynamo.compiled_autograd")
+        node = getattr(tensors, "grad_fn", None)
+        if node is None or getattr(compiled, "compiled_autograd_enabled", False):
+            return
+        queue, done = self._queue, waits.own_is_done
+
+        def begins(_gradients: Any) -> None:
+            handle.remove()
+            queue(done)
+
+        handle = node.register_prehook(begins)
 
     def optimizer_began(self, optimizer: Any) -> None:
         steps = self._steps()
@@ -178,6 +207,11 @@ class TorchSteps:
         if states and getattr(scaler, "_enabled", False):
             done = [one for one, state in states.items() if state["stage"].name == "STEPPED"]
             steps.optimizers_skipped(done, monotonic_ns())
+
+    def _first_steps(self) -> Steps:
+        """Return the steps of the thread whose waits are seen; those that a script marks have none."""
+        tell = None if self._emit is _drop else guarded(write_waits)
+        return Steps(self._emit, self._stepping_calls, self.waits, tell)
 
     def _look_at(self, steps: Steps, tensors: Any) -> Seen:
         """Return what is known of what backward is called on."""

@@ -27,6 +27,7 @@ from distconsole_training.torch_hook.fast_path import (
     STEPPING,
 )
 from distconsole_training.torch_hook.step_records import write_step
+from distconsole_training.torch_hook.waits import write_waits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from distconsole_training.steps import Steps
     from distconsole_training.torch_hook.fast_path import FastPath
     from distconsole_training.torch_hook.torch_steps import TorchSteps
+    from distconsole_training.torch_hook.waits import Waits
 
 _NS = 1e-9
 _put = Struct("<q").pack_into
@@ -117,6 +119,7 @@ def _known_backward(original: Callable[..., Any], watch: TorchSteps) -> Callable
     read, tensor = reader.read, reader.tensor
     functions, dispatchers = reader.functions_active, reader.dispatch_active
     began, ended = guarded(watch.backward_began), guarded(watch.backward_ended)
+    waits, await_own = watch.waits, guarded(watch.await_own)
 
     # Its parameters are spelled out: collecting and spreading them costs more than all else here.
     @functools.wraps(original)
@@ -148,6 +151,8 @@ def _known_backward(original: Callable[..., Any], watch: TorchSteps) -> Callable
                 count_failure(error)
             fast.place = IN_BACKWARD
             fast.backward_began = now
+            if waits.looks:
+                await_own(tensors)
             steps: Steps | None = fast.steps
         else:
             steps = began(tensors, grad_tensors)
@@ -161,7 +166,9 @@ def _known_backward(original: Callable[..., Any], watch: TorchSteps) -> Callable
             raise
         if fast.place == IN_BACKWARD and steps is fast.steps:
             fast.place = BACKWARD_DONE
-            fast.backward_ended = monotonic_ns()
+            fast.backward_ended = now = monotonic_ns()
+            if waits.own_done:
+                waits.backward_ended(now)
         else:
             ended(steps, False)
         return result
@@ -212,7 +219,7 @@ def hook_before_step(watch: TorchSteps) -> Callable[..., None]:
 
 def hook_after_step(watch: TorchSteps) -> Callable[..., None]:
     """Return what torch is to call after every step of an optimizer."""
-    fast, is_compiling = watch.fast, watch.is_compiling
+    fast, is_compiling, waits = watch.fast, watch.is_compiling, watch.waits
     ended = guarded(watch.optimizer_ended)
 
     def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -228,6 +235,9 @@ def hook_after_step(watch: TorchSteps) -> Callable[..., None]:
         try:
             now, step_began, loss = monotonic_ns(), fast.previous_end, fast.loss[0]
             fast.previous_end, fast.place = now, BETWEEN
+            if waits.looks:
+                _tell_waits(fast, waits, now, step_began)
+            waits.step_ended(now)
             recorder = process.made
             if (
                 recorder is None
@@ -261,6 +271,15 @@ def hook_after_step(watch: TorchSteps) -> Callable[..., None]:
             count_failure(error)
 
     return after_step
+
+
+def _tell_waits(fast: FastPath, waits: Waits, now: int, step_began: int) -> None:
+    if not waits.covers(step_began):
+        return
+    fetched, began, between = fast.fetched, fast.backward_began, waits.between
+    data, forward = between(fast.fetch_began, fetched), between(fetched, began)
+    backward, optimizer = between(began, fast.backward_ended), between(fast.optimizer_began, now)
+    write_waits(now, between(step_began, now), data, forward, backward, optimizer)
 
 
 def _emit(fast: FastPath, now: int, step_began: int, loss: Value) -> None:

@@ -1,192 +1,120 @@
-"""Which rank the others wait for, from the parts of its own steps.
-
-In data-parallel training every rank's step takes equally long, because the fast ones wait in
-backward for the gradients of the slow one. What tells them apart is the time that a rank spends
-before it meets the others: waiting for data, forward, optimizer, and what is outside all of these.
-"""
+"""Which ranks, or whose host, the others wait for, once it has lasted; and what that costs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from operator import attrgetter
-from statistics import median
-from typing import NamedTuple
+from collections import deque
+from collections.abc import Mapping, Sequence
+from statistics import median, mode
 
+import msgspec
+
+from distconsole.model.names import join_some
 from distconsole.model.run_events import RunFinding, Window
 from distconsole.model.time_text import ms_text
 from distconsole.runs.detectors.conclusions import STRAGGLER
-from distconsole.runs.detectors.ranks import Ranks
+from distconsole.runs.detectors.ranks import MAX_RANKS_NAMED, Ranks, ranks_text
+from distconsole.runs.detectors.slowness import (
+    BACKWARD,
+    DATA,
+    FORWARD,
+    OPTIMIZER,
+    REST,
+    STEP,
+    Straggler,
+    standing_out,
+    step_ms,
+)
 from distconsole.runs.pace import (
     BEHIND_SHARE,
     BEHIND_STEPS,
     COMPARED_SECONDS,
     COMPARED_STEPS,
     PERSISTENT_SECONDS,
-    SLOW_MS,
-    SLOW_SHARE,
-    SLOW_SPREAD,
-    WAIT_SHARE,
+    RECENT_WINDOWS,
     WARM_UP_WINDOWS,
 )
 
 
-class Straggler(NamedTuple):
-    """A rank that costs every step ``excess_ms``, in which part of it, and since when; -1 if unknown."""
-
-    rank: int
-    part: str
-    own_ms: float
-    median_ms: float
-    step_ms: float
-    since_step: int = -1
-
-    @property
-    def excess_ms(self) -> float:
-        """Milliseconds a step over the median of the other ranks."""
-        return self.own_ms - self.median_ms
-
-
 class StragglerWatch:
-    """Compares the ranks once a second; reports each slow rank once until it recovers."""
+    """Compares the ranks once a second; reports those that are slow together once until they recover."""
 
     def __init__(self) -> None:
         self.slow: dict[int, Straggler] = {}
         """The ranks that are slow, with the newest figures."""
-        self._latest: dict[int, Window] = {}
+        self._recent: dict[int, deque[Window]] = {}
         self._windows: dict[int, int] = {}
         self._streak: dict[int, int] = {}
         self._began: dict[int, dict[int, Window]] = {}
         """Rank -> what each rank did when its streak began."""
+        self._together: deque[frozenset[int]] = deque(maxlen=PERSISTENT_SECONDS)
+        """Who stood out together in each of the last seconds."""
         self._second = 0
 
     def rank_ended(self, rank: int) -> None:
-        for known in (self.slow, self._latest, self._windows, self._streak, self._began):
+        for known in (self.slow, self._recent, self._windows, self._streak, self._began):
             known.pop(rank, None)
 
     def add(self, window: Window) -> list[Straggler]:
-        """Take one rank's window; return who is newly known to be slow."""
+        """Take one rank's window; return the worst of those who are newly known to be slow."""
         if window.step_ms_mean is None or not window.steps:
             return []
         rank, t = window.rank, window.t
         self._windows[rank] = self._windows.get(rank, 0) + 1
         if self._windows[rank] > WARM_UP_WINDOWS:
-            self._latest[rank] = window
+            self._recent.setdefault(rank, deque(maxlen=RECENT_WINDOWS)).append(window)
         if int(t) <= self._second:
             return []
         self._second = int(t)
-        fresh = {r: last for r, last in self._latest.items() if t - last.t <= _compared_s(last)}
+        newest = ((r, recent[-1]) for r, recent in self._recent.items())
+        fresh = {r: last for r, last in newest if t - last.t <= _compared_s(last)}
         return self._judge(fresh) if len(fresh) >= 2 else []
 
     def _judge(self, fresh: dict[int, Window]) -> list[Straggler]:
-        found: list[Straggler] = []
-        standing_out = _standing_out(fresh)
-        for rank in fresh:
-            straggler = standing_out.get(rank)
-            if straggler is None:
-                self._streak[rank] = 0
-                self._began.pop(rank, None)
-                self.slow.pop(rank, None)
-                continue
+        now_slow: dict[int, Straggler] = {}
+        if self._began or standing_out(fresh):  # seldom, and medians of many windows take time
+            now_slow = standing_out({rank: _usual(self._recent[rank]) for rank in fresh})
+        for rank in [rank for rank in self._streak if rank not in now_slow]:
+            for known in (self._streak, self._began, self.slow):
+                known.pop(rank, None)
+        for rank in now_slow:
             self._streak[rank] = self._streak.get(rank, 0) + 1
-            if self._streak[rank] == 1:
-                self._began[rank] = fresh
-            if self._streak[rank] < PERSISTENT_SECONDS:
-                continue
-            began = self._began[rank]
-            if straggler.part == STEP and rank not in self.slow and not _lags(began, fresh, rank):
-                continue
-            known, since = rank in self.slow, began[rank].step
-            self.slow[rank] = straggler._replace(since_step=since)
-            if not known:
-                found.append(self.slow[rank])
-        return found
+            self._began.setdefault(rank, {r: _half_ago(self._recent[r]) for r in fresh})
+        # Those who are slow together are named together, and not one of them for all.
+        self._together.append(frozenset(now_slow))
+        lasting = all(self._streak[rank] >= PERSISTENT_SECONDS for rank in now_slow)
+        lasting = lasting and mode(self._together) == self._together[-1]
+        new: list[Straggler] = []
+        for rank, straggler in now_slow.items():
+            known_slow, began = rank in self.slow, self._began[rank]
+            # Somebody waits for it, or it falls behind where nobody does.
+            holds_up = straggler.cost_ms > 0 or _lags(began, fresh, rank)
+            if known_slow or (lasting and holds_up):
+                self.slow[rank] = straggler._replace(since_step=began[rank].step)
+                if not known_slow:
+                    new.append(self.slow[rank])
+        return [max(new, key=lambda one: one.excess_ms)] if new else []
+
+
+def _usual(recent: Sequence[Window]) -> Window:
+    """Return the newest of ``recent`` with the median of each of their times: one second may be noise."""
+    known = {name: [getattr(each, name) for each in recent] for name in _TIMES}
+    times = {name: None if None in values else median(values) for name, values in known.items()}
+    waits = [each.waited_ms for each in recent]
+    said = [each for each in waits if each is not None]
+    waited = tuple(map(median, zip(*said, strict=True))) if len(said) == len(waits) else None
+    return msgspec.structs.replace(recent[-1], waited_ms=waited, **times)
+
+
+def _half_ago(recent: Sequence[Window]) -> Window:
+    """Return the first of the windows that now are most of ``recent``."""
+    return recent[-(len(recent) // 2 + 1)]
+
+
+_TIMES = ("step_ms_mean", "data_ms", "forward_ms", "backward_ms", "optimizer_ms")
 
 
 def _compared_s(window: Window) -> float:
-    return max(COMPARED_SECONDS, COMPARED_STEPS * _step_ms(window) / 1000)
-
-
-def _step_ms(window: Window) -> float:
-    return window.step_ms_mean or 0.0
-
-
-def _rest_ms(window: Window) -> float | None:
-    """Return what a step takes outside its parts; None where one but the data is unknown."""
-    forward, backward, optimizer = window.forward_ms, window.backward_ms, window.optimizer_ms
-    if forward is None or backward is None or optimizer is None:
-        return None
-    return max(0.0, _step_ms(window) - forward - backward - optimizer - (window.data_ms or 0.0))
-
-
-def _meeting_ms(window: Window) -> float | None:
-    """Return backward and optimizer, in which ranks exchange gradients; None where backward is unknown."""
-    return (
-        None if window.backward_ms is None else window.backward_ms + (window.optimizer_ms or 0.0)
-    )
-
-
-STEP, DATA, FORWARD, OPTIMIZER, REST = "step", "data", "forward", "optimizer", "rest"
-Figure = Callable[[Window], float | None]
-_VALUE_OF: dict[str, Figure] = {
-    STEP: _step_ms,
-    DATA: attrgetter("data_ms"),
-    FORWARD: attrgetter("forward_ms"),
-    OPTIMIZER: attrgetter("optimizer_ms"),
-    REST: _rest_ms,
-}
-_WAIT_IN: dict[str, Figure] = {
-    FORWARD: _meeting_ms,
-    OPTIMIZER: attrgetter("backward_ms"),
-    REST: attrgetter("backward_ms"),
-}
-"""Part of a step in which a rank is slow -> where others then wait for it.
-
-Data is not in it: nobody waits for another rank while it waits for data, so all of that is its own.
-A long forward, optimizer or rest may itself be a wait for another rank (sharded parameters, a result
-of the device), then of one that is early: so the others must be longer where gradients are exchanged.
-"""
-
-
-def _standing_out(fresh: Mapping[int, Window]) -> dict[int, Straggler]:
-    """Return by rank what it exceeds all others in, by most; its whole step only where no part says more."""
-    found: dict[int, Straggler] = {}
-    for part in _VALUE_OF:
-        one = _slowest(fresh, part)
-        if one is not None:
-            known = found.get(one.rank)
-            if known is None or known.part == STEP or one.excess_ms > known.excess_ms:
-                found[one.rank] = one
-    return found
-
-
-def _slowest(fresh: Mapping[int, Window], part: str) -> Straggler | None:
-    """Return the one rank that stands out in ``part``; None if none or many do."""
-    value_of = _VALUE_OF[part]
-    values = {rank: value for rank, p in fresh.items() if (value := value_of(p)) is not None}
-    if len(values) < 2:
-        return None
-    if max(values.values()) - min(values.values()) < SLOW_MS:
-        return None  # as most often: nobody exceeds the median by more
-    rank = max(values, key=values.__getitem__)
-    others = [value for other, value in values.items() if other != rank]
-    typical = median(others)
-    excess = values[rank] - typical
-    step_ms = median(map(_step_ms, fresh.values()))
-    if excess < max(SLOW_MS, SLOW_SHARE * step_ms):
-        return None
-    if excess < SLOW_SPREAD * (max(others) - typical):
-        return None  # the others differ as much among themselves
-    if part in _WAIT_IN and not _is_waited_for(fresh, rank, part, excess):
-        return None
-    return Straggler(rank, part, values[rank], typical, step_ms)
-
-
-def _is_waited_for(fresh: Mapping[int, Window], rank: int, part: str, excess_ms: float) -> bool:
-    """Whether the others are longer where they wait for ``rank``, by about what it has on top in ``part``."""
-    wait_of = _WAIT_IN[part]
-    own = wait_of(fresh[rank])
-    others = [ms for other, p in fresh.items() if other != rank and (ms := wait_of(p)) is not None]
-    return own is not None and bool(others) and median(others) - own >= WAIT_SHARE * excess_ms
+    return max(COMPARED_SECONDS, COMPARED_STEPS * step_ms(window) / 1000)
 
 
 def _lags(began: Mapping[int, Window], fresh: Mapping[int, Window], rank: int) -> bool:
@@ -206,7 +134,7 @@ def _lags(began: Mapping[int, Window], fresh: Mapping[int, Window], rank: int) -
     behind = median(
         there.step
         - here.step
-        - (abs(here.t - first.t) + abs(there.t - last.t)) * 1000 / max(_step_ms(there), 1e-3)
+        - (abs(here.t - first.t) + abs(there.t - last.t)) * 1000 / max(step_ms(there), 1e-3)
         for here, there in others
     ) - (last.step - first.step)
     return behind >= max(BEHIND_STEPS, BEHIND_SHARE * most)
@@ -220,28 +148,51 @@ _HINTS = {
     DATA: "it waits longer for its batches: look at the DataLoader's num_workers, and at the "
     "host's disk and processors (distconsole top)",
     FORWARD: f"from its batch to backward it takes longer: {_LOOK}",
+    BACKWARD: f"until its last gradient it takes longer: {_LOOK}",
     OPTIMIZER: f"its optimizer takes longer: {_LOOK}",
     STEP: _LOOK,
     REST: f"{_LOOK}: logging, writing files, a validation",
 }
 """Says which part was measured; why it takes longer was not."""
+_HOST_HINT = (
+    "all ranks of the host are slow and those of the others are not: look at what they share, its "
+    "disk, memory, processors and network (distconsole top; distconsole check)"
+)
 
 
 def straggler_finding(ranks: Ranks, slow: Straggler, t: float) -> RunFinding:
-    """Return which rank the others wait for, and in which part of the step."""
+    """Return whom the others wait for, in which part of the step, and what it costs."""
     where = {
         STEP: "its steps",
         REST: "its steps, outside data, forward, backward and optimizer",
     }.get(slow.part, f"the {slow.part} part of its steps")
     since = f" since about step {slow.since_step:,}" if slow.since_step >= 0 else ""
-    host = ranks.hosts.get(slow.rank, "")
+    if not slow.is_one:
+        where = where.replace("its steps", "their steps")
+    cost = f"; {cost_text(slow)}" if slow.cost_ms else ""
     return ranks.finding(
         t,
         STRAGGLER,
-        f"rank {slow.rank} on {host} is slow{since} in {where}: "
-        f"{ms_text(slow.excess_ms)} more than the others, of {ms_text(slow.step_ms)} a step",
-        (slow.rank,),
+        f"{who_text(slow, ranks.hosts)} {'is' if slow.is_one else 'are'} slow{since} in {where}: "
+        f"{ms_text(slow.excess_ms)} more than the others, of {ms_text(slow.step_ms)} a step{cost}",
+        slow.ranks or (slow.rank,),
         seen=f"{ms_text(slow.own_ms)} there; median of the others {ms_text(slow.median_ms)}",
         expected="less than a tenth of a step between the ranks",
-        hint=_HINTS[slow.part],
+        hint=_HOST_HINT if slow.hosts else _HINTS[slow.part],
     )
+
+
+def who_text(slow: Straggler, hosts: Mapping[int, str]) -> str:
+    """Return who is slow: a rank and its host, whole hosts and their ranks, or several ranks."""
+    together = slow.ranks or (slow.rank,)
+    if slow.hosts:
+        return f"{join_some(slow.hosts, MAX_RANKS_NAMED)} ({ranks_text(together)})"
+    if len(together) > 1:
+        return ranks_text(together)
+    return f"rank {slow.rank} on {hosts.get(slow.rank, '')}"
+
+
+def cost_text(slow: Straggler) -> str:
+    """Return what it costs: ``costs 9.3 %``."""
+    share = 100 * slow.cost_share
+    return f"costs {share:.1f} %" if share < 10 else f"costs {share:.0f} %"

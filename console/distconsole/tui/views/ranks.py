@@ -13,7 +13,7 @@ from rich.text import Text
 from distconsole.formats.figures import number_text
 from distconsole.model.run_events import RankState
 from distconsole.model.time_text import is_time, ms_text, span_text
-from distconsole.runs.detectors.stragglers import DATA, STEP
+from distconsole.runs.detectors.slowness import DATA, STEP
 from distconsole.runs.pace import is_fresh
 from distconsole.runs.present import Sight, rate_of, sights_of, slow_ranks, standing_ranks
 from distconsole.runs.rank_history import BROKEN, UNKNOWN, RankHistory
@@ -138,10 +138,16 @@ def rank_rows(
 
 
 def waits_of(views: Iterable[RankView]) -> dict[int, float]:
-    """Return rank -> milliseconds of each step in which it waits for others: its backward beyond the shortest one."""
-    known = {view.rank: view.backward_ms for view in views if view.backward_ms is not None}
+    """Return rank -> milliseconds of each step in which it waits for others, beyond who waits least.
+
+    Where the ranks do not say how long they waited, it is their backward.
+    """
+    there = list(views)
+    said = all(view.waited_ms is not None for view in there)
+    times = {view.rank: view.waited_ms if said else view.backward_ms for view in there}
+    known = {rank: ms for rank, ms in times.items() if ms is not None}
     least = min(known.values(), default=0.0)
-    return {rank: backward - least for rank, backward in known.items()}
+    return {rank: ms - least for rank, ms in known.items()}
 
 
 def recent_steps(history: RankHistory, rank: int, *, until: float) -> Sequence[float | None]:

@@ -7,7 +7,7 @@ from itertools import islice
 
 from distconsole.model.names import count_text
 from distconsole.model.time_text import span_text
-from distconsole.runs.detectors.stragglers import Straggler
+from distconsole.runs.detectors.slowness import Straggler
 from distconsole.runs.present import Sight, sights_of, slow_ranks, standing_ranks
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline

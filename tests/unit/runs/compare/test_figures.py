@@ -13,7 +13,8 @@ from distconsole.model.run_summary import FirstFailure, RunSummary
 from distconsole.runs.compare.figures import compare, curves_of
 from distconsole.runs.compare.statistics import Compared, RunStatistics
 from distconsole.runs.detectors.ranks import Ranks
-from distconsole.runs.detectors.stragglers import Straggler, straggler_finding
+from distconsole.runs.detectors.slowness import Straggler
+from distconsole.runs.detectors.stragglers import straggler_finding
 from fakes import scenes
 
 START = scenes.START

@@ -17,7 +17,8 @@ from distconsole.runs.detectors.conclusions import (
     remedy,
 )
 from distconsole.runs.detectors.ranks import Ranks
-from distconsole.runs.detectors.stragglers import Straggler, straggler_finding
+from distconsole.runs.detectors.slowness import Straggler
+from distconsole.runs.detectors.stragglers import straggler_finding
 from distconsole.runs.reduce import RunReducer
 
 BLAMED = {"rank": 0, "host": "a", "exit_code": 3, "error": "boom", "traceback": ""}

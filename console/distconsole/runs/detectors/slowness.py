@@ -1,0 +1,238 @@
+"""Who holds the others up, from one moment's windows: a rank's own time, which is its step without its waiting.
+
+In data-parallel training every rank's step takes equally long, because the fast ones wait for the
+slow one. Where each rank says how long it waited, the one with the longest own time is the slow
+one, whatever engine it waits in. Where none does, only what comes before the ranks meet tells them
+apart, and of two ranks nobody can say which one works and which one waits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from statistics import median
+from typing import NamedTuple
+
+from distconsole.model.run_events import Window
+from distconsole.runs.pace import SLOW_MS, SLOW_SHARE, SLOW_SPREAD, WAIT_SHARE
+
+Figure = Callable[[Window], float | None]
+Fresh = Mapping[int, Window]
+"""Rank -> its window of now."""
+
+STEP, DATA, FORWARD, BACKWARD, OPTIMIZER, REST = (
+    "step",
+    "data",
+    "forward",
+    "backward",
+    "optimizer",
+    "rest",
+)
+
+
+class Straggler(NamedTuple):
+    """A rank that is slow, in which part of its steps, and since when; -1 if unknown.
+
+    ``cost_ms`` is what every step would be shorter by without it; 0 where nobody waits for it.
+    ``ranks`` are slow together, and ``hosts`` those of which they are all ranks, if they are.
+    """
+
+    rank: int
+    part: str
+    own_ms: float
+    median_ms: float
+    step_ms: float
+    since_step: int = -1
+    cost_ms: float = 0.0
+    ranks: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+
+    @property
+    def excess_ms(self) -> float:
+        """Milliseconds a step over the median of the other ranks."""
+        return self.own_ms - self.median_ms
+
+    @property
+    def is_one(self) -> bool:
+        """Whether it is one rank, or one host, and not several."""
+        return len(self.hosts or self.ranks) < 2
+
+    @property
+    def cost_share(self) -> float:
+        """What it costs, as a share of the step."""
+        return self.cost_ms / self.step_ms if self.step_ms > 0 else 0.0
+
+
+def step_ms(window: Window) -> float:
+    """Return the window's mean step in milliseconds."""
+    return window.step_ms_mean or 0.0
+
+
+def standing_out(fresh: Fresh) -> dict[int, Straggler]:
+    """Return who is slow, by rank; all of them are slow together."""
+    if len(fresh) < 2:
+        return {}
+    found = _by_own_time(fresh) if all(w.waited_ms is not None for w in fresh.values()) else {}
+    found = found or _by_parts(fresh)
+    ranks = tuple(sorted(found))
+    hosts = _whole_hosts(fresh, ranks)
+    return {rank: one._replace(ranks=ranks, hosts=hosts) for rank, one in found.items()}
+
+
+def _whole_hosts(fresh: Fresh, ranks: tuple[int, ...]) -> tuple[str, ...]:
+    """Return the hosts of several ``ranks`` if no other rank is there and one has two of them; else none."""
+    hosts = tuple(dict.fromkeys(fresh[rank].host for rank in ranks))
+    there = [rank for rank, window in fresh.items() if window.host in hosts]
+    return hosts if len(hosts) < len(ranks) == len(there) else ()
+
+
+def _by_own_time(fresh: Fresh) -> dict[int, Straggler]:
+    """Return whose steps without their waits are long, if the others wait as much longer."""
+    own = {rank: step_ms(window) - _waited(window) for rank, window in fresh.items()}
+    usual_step = median(map(step_ms, fresh.values()))
+    slow = _apart(own, usual_step, len(own) // 2)
+    others = [rank for rank in own if rank not in slow]
+    usual = median(own[rank] for rank in others)
+    wait = median(_waited(fresh[rank]) for rank in others)
+    if any(wait - _waited(fresh[r]) < WAIT_SHARE * (own[r] - usual) for r in slow):
+        return {}
+    cost = max((own[rank] for rank in slow), default=0.0) - max(own[rank] for rank in others)
+    found = {}
+    for rank in slow:
+        part, here, there = _longest_part(fresh, rank, others)
+        if here - there < WAIT_SHARE * (own[rank] - usual):
+            part, here, there = STEP, own[rank], usual
+        found[rank] = Straggler(rank, part, here, there, usual_step, cost_ms=cost)
+    return found
+
+
+def _longest_part(fresh: Fresh, rank: int, others: list[int]) -> tuple[str, float, float]:
+    """Return in which part ``rank`` exceeds the ``others`` by most, with its own and their usual time."""
+    known = []
+    for part, own_of in _OWN.items():
+        here = own_of(fresh[rank])
+        there = [ms for other in others if (ms := own_of(fresh[other])) is not None]
+        if here is not None and there:
+            known.append((here - median(there), part, here, median(there)))
+    return max(known)[1:] if known else (STEP, 0.0, 0.0)
+
+
+def _by_parts(fresh: Fresh) -> dict[int, Straggler]:
+    """Return who exceeds the others in a part, by most; in its whole step only where no part says more."""
+    found: dict[int, Straggler] = {}
+    for part in (STEP, DATA, FORWARD, OPTIMIZER, REST):
+        slow = _slow_in(fresh, part)
+        known = next(iter(found.values()), None)
+        if slow and (known is None or known.part == STEP or _most(slow) > _most(found)):
+            found = slow
+    return found
+
+
+def _most(found: Mapping[int, Straggler]) -> float:
+    return max(one.excess_ms for one in found.values())
+
+
+def _slow_in(fresh: Fresh, part: str) -> dict[int, Straggler]:
+    """Return who stands out in ``part`` where waits were not seen; nobody for what may be a wait itself."""
+    own_of = _OWN.get(part, step_ms)
+    values = {rank: value for rank, each in fresh.items() if (value := own_of(each)) is not None}
+    usual_step = median(map(step_ms, fresh.values()))
+    # Nobody waits for another while it waits for data; else the many show what is usual.
+    most = len(values) // 2 if part == DATA else (len(values) - 1) // 2
+    slow = _apart(values, usual_step, max(most, 1) if part == STEP else most)
+    others = [rank for rank in values if rank not in slow]
+    if not slow or not others:
+        return {}
+    usual = median(values[rank] for rank in others)
+    least = min(values[rank] for rank in slow) - usual
+    if part != STEP:
+        # That nobody's own time stands out is known where the others' waits are seen.
+        if median(_waited(fresh[rank]) for rank in others) >= WAIT_SHARE * least:
+            return {}
+        if part in _WAIT_IN and not all(
+            _is_waited_for(fresh, rank, others, part, values[rank] - usual) for rank in slow
+        ):
+            return {}
+    cost = max(values[r] for r in slow) - max(values[r] for r in others) if part != STEP else 0.0
+    return {
+        rank: Straggler(rank, part, values[rank], usual, usual_step, cost_ms=cost) for rank in slow
+    }
+
+
+def _apart(values: Mapping[int, float], usual_step: float, most: int) -> list[int]:
+    """Return the ranks, at most ``most``, that exceed all others clearly; those above the widest gap."""
+    ordered = sorted(values, key=values.__getitem__, reverse=True)
+    if len(ordered) < 2 or values[ordered[0]] - values[ordered[-1]] < SLOW_MS:
+        return []  # as most often: nobody exceeds the median by more
+    limit = max(SLOW_MS, SLOW_SHARE * usual_step)
+    slow: list[int] = []
+    widest = 0.0
+    for count in range(1, most + 1):
+        least, next_one = values[ordered[count - 1]], values[ordered[count]]
+        middle, odd = divmod(len(ordered) - count, 2)
+        usual = values[ordered[count + middle]]
+        if not odd:
+            usual = (usual + values[ordered[count + middle - 1]]) / 2
+        if least - usual < limit:
+            break
+        # Else the others differ as much among themselves.
+        if least - usual >= SLOW_SPREAD * (next_one - usual) and least - next_one > widest:
+            slow, widest = ordered[:count], least - next_one
+    return slow
+
+
+def _waited(window: Window, index: int = 0) -> float:
+    """Return what was waited in a step (0), its data, forward, backward or optimizer; 0 where that is unknown."""
+    return 0.0 if window.waited_ms is None else window.waited_ms[index]
+
+
+def _less_wait(milliseconds: float | None, window: Window, index: int) -> float | None:
+    return None if milliseconds is None else milliseconds - _waited(window, index)
+
+
+def _rest_ms(window: Window) -> float | None:
+    """Return what a step takes outside its parts; None where one but the data is unknown."""
+    forward, backward, optimizer = window.forward_ms, window.backward_ms, window.optimizer_ms
+    if forward is None or backward is None or optimizer is None:
+        return None
+    inside = sum(_waited(window, index) for index in (1, 2, 3, 4))
+    parts = forward + backward + optimizer + (window.data_ms or 0.0)
+    return max(0.0, step_ms(window) - parts - (_waited(window) - inside))
+
+
+_OWN: dict[str, Figure] = {
+    DATA: lambda window: _less_wait(window.data_ms, window, 1),
+    FORWARD: lambda window: _less_wait(window.forward_ms, window, 2),
+    BACKWARD: lambda window: _less_wait(window.backward_ms, window, 3),
+    OPTIMIZER: lambda window: _less_wait(window.optimizer_ms, window, 4),
+    REST: _rest_ms,
+}
+"""Part of a step -> milliseconds of it that were no wait, as far as that was seen."""
+
+
+def _meeting_ms(window: Window) -> float | None:
+    """Return backward and optimizer, in which ranks exchange gradients; None where backward is unknown."""
+    return (
+        None if window.backward_ms is None else window.backward_ms + (window.optimizer_ms or 0.0)
+    )
+
+
+_WAIT_IN: dict[str, Figure] = {
+    FORWARD: _meeting_ms,
+    OPTIMIZER: lambda window: window.backward_ms,
+    REST: lambda window: window.backward_ms,
+}
+"""Part of a step in which a rank is slow -> where others then wait for it, if waits are not seen.
+
+A long forward, optimizer or rest may itself be a wait for another rank (sharded parameters, a result
+of the device), then of one that is early: so the others must be longer where gradients are exchanged.
+"""
+
+
+def _is_waited_for(
+    fresh: Fresh, rank: int, others: list[int], part: str, excess_ms: float
+) -> bool:
+    """Whether the others are longer where they wait for ``rank``, by about what it has on top in ``part``."""
+    wait_of = _WAIT_IN[part]
+    own = wait_of(fresh[rank])
+    waits = [ms for other in others if (ms := wait_of(fresh[other])) is not None]
+    return own is not None and bool(waits) and median(waits) - own >= WAIT_SHARE * excess_ms

@@ -1,0 +1,160 @@
+"""When the thread that trains waited for other ranks, in nanoseconds: what tells its work from its waiting.
+
+Timed are the calls that block where Python sees them (``Work.wait``, Horovod's wait for a handle,
+DDP's broadcast of buffers), and the end of a backward, in which DDP waits for its last gradients.
+Of steps that follow each other fast, only some are looked at, which bounds what it costs.
+"""
+
+from __future__ import annotations
+
+from _thread import get_ident
+from bisect import bisect_right
+from struct import Struct
+from time import monotonic_ns
+
+from distconsole_training import records
+from distconsole_training.guard import drop_this_frame
+from distconsole_training.process import process
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+MOST = 8192
+"""Waits that are kept until a step ends; of a script that makes no steps the older ones are dropped."""
+
+PERIOD_NS = 50_000_000
+"""A step is looked at if the last one that was began so long ago: all of them where they are longer."""
+LATE_NS = 1_000_000
+"""A step counts as looked at if that began so much later than the step."""
+
+_NS = 1e-9
+_NAN = float("nan")
+_put = Struct("<q").pack_into
+_pack = records.PLAIN_STEP.pack_into
+_FIRST, _SIZE, _WRITTEN = records.RECORDS_OFFSET, records.RECORD.size, records.OFFSET_WRITTEN
+
+
+class Waits:
+    """The waits of the thread that imported torch, since its last step.
+
+    Attributes:
+        looks: Whether waits are noted: there are others to wait for, and the step is looked at.
+        own_done: When the last gradient of the backward that goes on was computed; 0 until then.
+    """
+
+    def __init__(self) -> None:
+        self.thread = get_ident()
+        self.looks = False
+        self.own_done = 0
+        self._grouped = False
+        self._since = 0
+        self._ends: list[int] = []
+        self._sums: list[int] = []  # of all waits up to each of these
+        self._before = 0
+
+    def begin(self) -> None:
+        """Take that there are others to wait for."""
+        self.looks = self._grouped = True
+
+    def begin_again(self) -> None:
+        """Forget all that was noted, as in a forked child."""
+        grouped = self._grouped
+        self.__init__()  # type: ignore[misc]
+        self.looks = self._grouped = grouped
+
+    def add(self, began: int, ended: int) -> None:
+        """Take a wait, which is over; those within it are a part of it."""
+        ends, sums = self._ends, self._sums
+        while ends and ends[-1] > began:
+            ends.pop()
+            sums.pop()
+        sums.append((sums[-1] if sums else self._before) + ended - began)
+        ends.append(ended)
+        if len(ends) > MOST:
+            self._forget(ends[MOST // 2])
+
+    def between(self, began: int, ended: int) -> int:
+        """Return how much of the time between two moments was waited."""
+        if not self._ends:
+            return 0
+        return self._until(ended) - self._until(began)
+
+    def covers(self, began: int) -> bool:
+        """Whether all waits since ``began`` were noted."""
+        return self.looks and began + LATE_NS >= self._since
+
+    def step_ended(self, ended: int) -> None:
+        """Drop what was waited until then, and decide whether the next step is looked at."""
+        if self._ends:
+            self._forget(ended)
+        if self._grouped:
+            now = monotonic_ns()
+            self.looks = now - self._since >= PERIOD_NS
+            if self.looks:
+                self._since = now
+
+    def _forget(self, until: int) -> None:
+        index = bisect_right(self._ends, until)
+        if index:
+            self._before = self._sums[index - 1]
+            del self._ends[:index], self._sums[:index]
+
+    def own_is_done(self) -> None:
+        """Take that the engine has computed all gradients; what it was asked to do at the end follows."""
+        self.own_done = monotonic_ns()
+
+    def backward_ended(self, now: int) -> None:
+        """Take that a backward, the outermost, has come back: since its last gradient it waited."""
+        began, self.own_done = self.own_done, 0
+        if began:
+            self.add(began, now)
+
+    def _until(self, t: int) -> int:
+        index = bisect_right(self._ends, t)
+        return self._sums[index - 1] if index else self._before
+
+
+def write_waits(
+    ended_ns: int, waited: int, data: int, forward: int, backward: int, optimizer: int
+) -> None:
+    """Store how long the step that is about to be written, and each of its parts, was a wait."""
+    recorder = process.made
+    if recorder is None:
+        return
+    sequence = recorder.next_sequence()
+    _pack(
+        recorder.map,
+        _FIRST + (sequence - 1) % recorder.capacity * _SIZE,
+        sequence,
+        process.last_step + 1,
+        ended_ns,
+        records.WAIT,
+        waited * _NS,
+        data * _NS,
+        forward * _NS,
+        backward * _NS,
+        optimizer * _NS,
+        _NAN,
+    )
+    _put(recorder.map, _WRITTEN, sequence)
+
+
+def timed(original: Any, waits: Waits) -> Any:
+    """Return ``original``, a function that blocks until other ranks have done something, timed."""
+
+    # Of this name and with ``self``: pybind11 takes it for no override where it calls back.
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        began = monotonic_ns()
+        try:
+            return original(self, *args, **kwargs)
+        except BaseException:
+            drop_this_frame()
+            raise
+        finally:
+            if waits.looks and get_ident() == waits.thread:
+                waits.add(began, monotonic_ns())
+
+    wait.__wrapped__ = original  # type: ignore[attr-defined]
+    wait.__doc__ = original.__doc__
+    return wait
