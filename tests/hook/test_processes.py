@@ -115,7 +115,7 @@ if __name__ == "__main__":
             assert (wait["backward"] > 0.2) is (rank == 0)
             assert (rest > 0.2) is (rank == 1)
             assert wait["optimizer"] == wait["data"] == 0
-        assert all(row["backward"] > 0.3 for row in ring.steps[1:]), "both are as long there"
+        assert all(row["backward"] > 0.2 for row in ring.steps[1:]), "both are as long there"
 
 
 @pytest.mark.torch_ranks

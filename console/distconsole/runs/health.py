@@ -24,7 +24,7 @@ from distconsole.runs.detectors.slowness import (
     STEP,
     Straggler,
 )
-from distconsole.runs.detectors.stragglers import cost_text, who_text
+from distconsole.runs.detectors.stragglers import who_text
 from distconsole.runs.present import (
     Present,
     Sight,
@@ -197,8 +197,7 @@ def _condition_of_steps(
 def _slow(slow: Straggler, timeline: RunTimeline) -> str:
     how = unusual_text(slow.own_ms, PARTS_IN_WORDS[slow.part], slow.median_ms)
     who = who_text(slow, {slow.rank: timeline.ranks[slow.rank].host})
-    cost = f", {cost_text(slow)}" if slow.cost_ms else ""
-    return f"{who} {'is' if slow.is_one else 'are'} slow, {how}{cost}"
+    return f"{who} {'is' if slow.is_one else 'are'} slow, {how}"
 
 
 def _wrong(timeline: RunTimeline) -> str:
