@@ -183,24 +183,24 @@ def _worker(call: Call, roll: Roll) -> Cause | None:
         bad = next((child for child in workers if fits(child, over)), None)
         if bad is not None:
             died = _died(bad.ended) if words.endswith("died") else ""
-            text = f"waits for its DataLoader, whose worker pid {bad.pid} {words}{died}"
-            return _at(call, Kind.DATA_WORKER, text, _WORKER_HINT)
+            text = f"its worker pid {bad.pid} {words}{died}"
+            return _at(call, Kind.DATA_WORKER, _LOADS, _WORKER_HINT, text)
     if not workers:
         text = "waits for its DataLoader, which has no worker left"
         return _at(call, Kind.DATA_WORKER, text, _WORKER_HINT, sure=Sure.LIKELY)
     where = next((place for child in workers if (place := own_place(child.frames))), None)
     if where is not None:
         child = next(child for child in workers if own_place(child.frames) == where)
-        text = f"waits for its DataLoader, whose worker pid {child.pid} is {place_text(where)},"
-        return _at(call, Kind.DATA_WORKER, text, _WORKER_HINT)
+        text = f"its worker pid {child.pid} is {place_text(where)}"
+        return _at(call, Kind.DATA_WORKER, _LOADS, _WORKER_HINT, text)
     idle = count_text(len(workers), "worker does", "workers do")
-    text = f"waits for its DataLoader, whose {idle} nothing"
     hint = (
         f"{_WORKER_HINT}; py-spy dump --pid {workers[0].pid} on {roll.host(call.rank)} says where"
     )
-    return _at(call, Kind.DATA, text, hint, sure=Sure.LIKELY)
+    return _at(call, Kind.DATA, _LOADS, hint, f"its {idle} nothing", sure=Sure.LIKELY)
 
 
+_LOADS = "waits for its DataLoader"
 _WORKER_HINT = "DataLoader(timeout=60) turns this into an error; num_workers=0 shows where"
 _TROUBLES: tuple[tuple[Callable[[Child, float], bool], str], ...] = (
     (lambda child, _: child.ended is not None or child.state in ("Z", "X"), "died"),
