@@ -10,6 +10,7 @@ from textual.pilot import Pilot
 from distconsole.model import requests as ask
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.prompt.input import Prompt
+from distconsole.tui.terminal.screenshot import picture_of
 from fakes.stage import (
     CONSOLE,
     SMALL,
@@ -52,6 +53,7 @@ class Page:
         request: What the console begins with.
         going: Kinds of requests that go on after what was told of them.
         before: What is done before it begins.
+        after: What is done once it has begun.
     """
 
     answers: Mapping[type, Scene]
@@ -59,6 +61,7 @@ class Page:
     themes: Mapping[str, Iterable[str]] = field(default_factory=lambda: DARK)
     request: ask.Request = CONSOLE
     before: Callable[[], None] | None = None
+    after: Callable[[ConsoleApp], None] | None = None
     going: Collection[type] = ()
 
 
@@ -69,6 +72,8 @@ async def pictures(page: Page) -> AsyncIterator[tuple[str, str]]:
     app, stage = staged(page.answers, request=page.request)
     stage.going |= set(page.going)
     async with on_screen(app, stage) as pilot:
+        if page.after is not None:
+            page.after(app)
         for view, steps in page.views.items():
             for step in steps:
                 await _do(app, stage, pilot, step)
@@ -77,7 +82,7 @@ async def pictures(page: Page) -> AsyncIterator[tuple[str, str]]:
                 for theme in themes:
                     app.theme = theme
                     await still(app, stage, pilot)
-                    yield f"{view}-{size}-{theme}", app.export_screenshot(title=view)
+                    yield f"{view}-{size}-{theme}", picture_of(app, view)
             await pilot.resize_terminal(*SMALL)
 
 

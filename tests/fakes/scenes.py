@@ -45,6 +45,7 @@ from distconsole.model.run_events import (
     RankChanged,
     RankState,
     RunEnded,
+    RunEvent,
     RunFinding,
     RunRestarted,
     Window,
@@ -161,7 +162,7 @@ def node(host: str, t: float = MINUTE_LATER) -> NodeSample:
 
 def training(
     world: int = 4, per_host: int = 2, *, gpus: bool = True, slow: int = -1
-) -> Iterator[Event]:
+) -> Iterator[RunEvent]:
     """A run in its first minute; ``slow`` is a rank that waits for its data, and makes fewer steps."""
     yield plan(world, per_host)
     for number in range(world):
@@ -273,6 +274,23 @@ def stalled(world: int = 4) -> Iterator[Event]:
         summary="rank 1 on node1 has stopped making steps",
         hosts=("node1",),
         hint=f"distconsole logs {RUN} --rank 1; distconsole stop {RUN}",
+        rank=1,
+    )
+
+
+def hung(world: int = 4) -> Iterator[Event]:
+    """Rank 1 stands still, and the others in the same step wait for it, for the last 35 seconds."""
+    yield from (event for event in training(world) if event.t <= START + 25)
+    for number in range(world):
+        yield rank(number, RankState.STALLED, START + 55)
+    yield RunFinding(
+        t=START + 55,
+        run=RUN,
+        check="run.stall",
+        severity=Severity.WARN,
+        summary="no rank has finished a step for 30 s: rank 1 on node1 is the first that stopped",
+        hosts=("node1",),
+        hint=f"distconsole why {RUN}; distconsole stop {RUN}",
         rank=1,
     )
 
@@ -500,7 +518,8 @@ def compared() -> Iterator[Event]:
         statistics.apply(plan(4))
         for step in range(0, 600, 10):
             for number in range(4):
-                statistics.apply(window(number, step, START + 5 + step / 10, slow))
+                each = window(number, step, START + 5 + step / 10, slow)
+                statistics.apply(msgspec.structs.replace(each, samples_s=428.5 / slow))
                 statistics.apply(gpu(number, START + 5 + step / 10))
             loss = 2.3 * math.exp(-step / (200 + 40 * place))
             statistics.apply(
@@ -607,6 +626,7 @@ def talking(epochs: int = 3) -> Iterator[Event]:
             yield log(number, f"epoch {epoch}", t)
             loss = f"\x1b[32mloss 0.{number}{epoch}\x1b[0m"
             yield log(number, f"rank {number} {loss}", t)
+    t = START + 10 * epochs
     for line in TRACEBACK.splitlines():
-        yield log(2, line, START + 30, stream="err")
-    yield from printed(3, "\r 40%|████      | 4/10\r", START + 31, "err")
+        yield log(2, line, t, stream="err")
+    yield from printed(3, "\r 40%|████      | 4/10\r", t + 1, "err")

@@ -1,25 +1,34 @@
 """``make gallery``: every view in every state, size and look on one page. It judges none.
 
-It takes the pages of ``test_pictures_of_views``, so a state that is tested is in the gallery, and no other is.
+It takes the pages of ``test_pictures_of_views``, and states of which no test keeps a picture.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
+from rich.color import Color, ColorSystem
+
+from distconsole.errors import PlanError
+from distconsole.model import requests as ask
+from distconsole.model.events import Event
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from fakes.album import SIZES, pictures
+from fakes import scenes
+from fakes.album import SIZES, Page, pictures
 from suite.moving_picture import picture_of
 from suite.pages import REPOSITORY
-from tui.test_pictures_of_views import PAGES, laptop
+from tui.test_pictures_of_views import FORM, attached, five_minutes, laptop, troubled_hosts
+from tui.test_pictures_of_views import PAGES as TESTED
 
 __all__ = ["laptop"]
 
@@ -36,6 +45,7 @@ COLOURED = {
 PLAIN = {"small": ("terminal",), "large": ("terminal",)}
 LOOKS: dict[str, tuple[dict[str, str], dict[str, tuple[str, ...]]]] = {
     "colours": ({}, COLOURED),
+    "256": ({}, {"small": ("dark", "light"), "large": ("dark",)}),
     "no-color": ({"NO_COLOR": "1"}, PLAIN),
     "linux": ({"TERM": "linux", "COLORTERM": ""}, PLAIN),
     "ascii": ({"TERM": "vt100", "COLORTERM": "", "LC_ALL": "C"}, PLAIN),
@@ -58,6 +68,28 @@ figcaption { color: #aaa; font-size: 13px; } img { max-width: calc(100vw - 64px)
 """
 
 
+def refused() -> Iterator[Event]:
+    raise PlanError("--nnodes 3 means 3 hosts, and there are 2", "give --hosts")
+    yield
+
+
+PAGES = {
+    **TESTED,
+    "healthy": attached(scenes.training, healthy=()),
+    "hung": attached(scenes.hung, hung=()),
+    "lost": attached(scenes.host_lost, lost=()),
+    "restarted": attached(scenes.restarting, restarted=()),
+    "succeeded": attached(scenes.succeeded, succeeded=()),
+    "refused": Page(
+        FORM | {ask.Foresee: refused},
+        {"refused": ("offer run --nnodes 3 train.py", "press ctrl+n")},
+    ),
+    "host": Page({ask.Top: troubled_hosts}, {"host": ("press down enter",)}, after=five_minutes),
+    "cells": Page({ask.Top: partial(scenes.hosts, 200)}, {"cells": ()}, after=five_minutes),
+    "many-ranks": attached(partial(scenes.large, 64, slow=62), **{"many-ranks": ()}),
+}
+
+
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("page", PAGES)
 async def test_pictures_are_taken(page: str, look: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,8 +100,21 @@ async def test_pictures_are_taken(page: str, look: str, monkeypatch: pytest.Monk
     place.mkdir(parents=True, exist_ok=True)
     async for name, picture in pictures(replace(PAGES[page], themes=themes)):
         view, size, theme = name.rsplit("-", 2)
-        file = place / f"{view}.{size}.{theme if look == 'colours' else look}.svg"
+        if look == "256":
+            picture = COLOUR.sub(_nearest, picture)
+            look_of = f"256-{theme}"
+        else:
+            look_of = theme if look == "colours" else look
+        file = place / f"{view}.{size}.{look_of}.svg"
         file.write_text(picture_of([(picture, 1.0)]), encoding="utf-8")
+
+
+COLOUR = re.compile(r"#[0-9a-fA-F]{6}\b")
+
+
+def _nearest(found: re.Match[str]) -> str:
+    """Return the colour that a terminal with 256 colours shows instead."""
+    return Color.parse(found[0]).downgrade(ColorSystem.EIGHT_BIT).get_truecolor().hex
 
 
 def page_of(pages: Iterable[str]) -> Iterator[str]:

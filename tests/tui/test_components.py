@@ -11,12 +11,12 @@ from textual.widgets import Input
 
 from distconsole.text.tables import Column
 from distconsole.tui.theme.themes import LOOKS, PICTURES
-from distconsole.tui.widgets.bars import spark_text
+from distconsole.tui.widgets.bars import level_bar, spark_text
 from distconsole.tui.widgets.curves import Curve, PlotData
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.panel import RULED_TO, Panel
 from distconsole.tui.widgets.plot import Plot
-from distconsole.tui.widgets.plots import Plots
+from distconsole.tui.widgets.plots import Plots, spread
 from distconsole.tui.widgets.tiles import TileData, Tiles
 
 XS = [float(second) for second in range(60)]
@@ -132,8 +132,27 @@ async def test_the_linux_console_has_no_braille_and_no_round_corners(
 
 
 def test_a_sparkline_leaves_blank_what_is_not_known_and_rises_from_0() -> None:
-    assert spark_text([None, 4.0, 8.0, math.nan], 4) == " ▄▇ "
-    assert spark_text([100.0, 96.0], 4) == "  ▇▇", "four percent are no mountain"
+    assert spark_text([None, 4.0, 8.0, math.nan], 4) == " ▃▅ "
+    assert spark_text([100.0, 96.0], 4) == "  ▅▅", "four percent are no mountain"
+    assert spark_text([100.0, 96.0], 4, 100.0) == "  ▇▇", "a scale that is asked for is kept"
+
+
+def test_a_bar_is_told_from_the_rest_of_its_line_by_shape_and_colour() -> None:
+    bar = level_bar(43.0, 10)
+    assert bar.plain == "━━━━╸─────"
+    assert {str(span.style) for span in bar.spans} == {"curve", "frame"}
+    assert (level_bar(0.0, 3).plain, level_bar(250.0, 3).plain, level_bar(None, 3).plain) == (
+        "───",
+        "━━━",
+        "   ",
+    )
+
+
+def test_plots_have_two_rows_and_more_height_only_where_nothing_else_needs_the_lines() -> None:
+    assert spread(20, 2, 6, 50) == (1, 14)
+    assert spread(30, 2, 6, 50) == (2, 28), "what is left is there anyway"
+    assert spread(30, 2, 3, 100) == (1, 27), "three stand side by side"
+    assert spread(71, 2, 5, 94) == (2, 50), "taller on a tall screen"
 
 
 async def test_a_column_takes_the_room_that_is_left() -> None:
@@ -153,4 +172,4 @@ async def test_a_column_takes_the_room_that_is_left() -> None:
         table = app.query_one(LineTable)
         table.show(["a"])
         await pilot.pause()
-        assert table.render_line(1).text == "a      " + "▇" * 23
+        assert table.render_line(1).text == "a      " + "▅" * 23

@@ -75,7 +75,7 @@ async def test_a_stranger_on_our_gpu_is_marked_on_a_small_screen() -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage, SMALL):
         text = screen_text(app)
-        assert "!1 used by others" in text
+        assert "1 GPU used by others" in text
         assert "   !1" in text.split("util%")[1]
 
 

@@ -176,7 +176,12 @@ async def test_script_start_and_how_it_stands_are_in_sight_at_every_size(
     async with on_screen(app, stage, size) as pilot:
         await opened(app, stage, pilot, "run train.py")
         text = screen_text(app)
-        for words in ("● READY  4 ranks by torch", " train.py", "Start ^S", "What will be done"):
+        for words in (
+            "▲ READY  4 ranks by torch on 2 hosts; GPUs in use on",
+            " train.py",
+            "Start ^S",
+            "What will be done",
+        ):
             assert words in text, words
         assert ("distconsole run --hosts node1,node2 train.py" in text) == (size == LARGE)
         assert ("horovod: Horovod is missing on node2" in text) == (size == LARGE)

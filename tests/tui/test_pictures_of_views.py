@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -19,6 +20,8 @@ from distconsole.model import requests as ask
 from distconsole.model.events import CheckEnded, Event, FindingMade
 from distconsole.model.run_events import GpuSample
 from distconsole.runs.store.store import RunStore
+from distconsole.tui.app import ConsoleApp
+from distconsole.tui.widgets.plot import Plot
 from fakes import scenes
 from fakes.album import ALL, TINY, Page, pictures
 from fakes.journals import Journal
@@ -65,9 +68,36 @@ FORM = {
     ask.Foresee: scenes.foreseen,
     ask.Launches: scenes.launches,
 }
+
+
+def five_minutes(app: ConsoleApp) -> None:
+    """Let the hosts have been watched for five minutes, in which they begin to work."""
+    task = app.session.load_task
+    assert task is not None
+    with task.lock:
+        load, samples = task.load, (*task.load.nodes.values(), *task.load.gpus.values())
+        for kept in (load.cpu, load.net, load.disk, load.memory, load.use, load.gpu_memory):
+            kept.clear()
+        for seconds in range(300, -1, -5):
+            share = 1 / (1 + math.exp((seconds - 170) / 20))
+            for number, sample in enumerate(samples):
+                wave = share * (1 + 0.1 * math.sin(seconds / 15 + number))
+                figures = ("util", "mem_used", "cpu", "net_rx_s", "net_tx_s")
+                known = {name: getattr(sample, name, None) for name in figures}
+                changed = {name: value * wave for name, value in known.items() if value}
+                load.fold(msgspec.structs.replace(sample, **changed), 1000.0 - seconds)
+        for sample in samples:
+            load.fold(sample, 1000.0)
+    for plot in app.query(Plot):
+        plot.data = None
+
+
 PAGES = {
     "cluster": Page(
-        {ask.Top: partial(scenes.hosts, lost="node2")}, {"cluster": ("view cluster",)}, ALL
+        {ask.Top: partial(scenes.hosts, lost="node2")},
+        {"cluster": ("view cluster",)},
+        ALL,
+        after=five_minutes,
     ),
     "hosts": Page({ask.Top: troubled_hosts}, {"hosts": (), "grouped": ("group host",)}),
     "empty": Page({}, {"empty": ()}, request=ask.OpenConsole()),

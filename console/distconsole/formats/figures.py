@@ -29,4 +29,4 @@ def number_text(value: float | None, unit: str = "") -> str:
     if 0 < abs(value) < 0.01 or abs(value) >= LONG:
         return f"{value:.3g}{unit}"
     digits = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
-    return f"{value:.{digits}f}{unit}"
+    return f"{value:,.{digits}f}{unit}"

@@ -236,15 +236,19 @@ def _show_collectives(output: Output, report: CheckReport) -> None:
     show_table(output, header, rows, right=(2, 3, 4, 5, 7))
 
 
-def _show_summary(output: Output, report: CheckReport, *, details: bool) -> None:
-    paint = output.paint_out
+def summary_text(paint: Paint, report: CheckReport) -> str:
+    """Return how a check came out, and how many checks were made of how many, in one line."""
     lost = {host for found in report.findings if found.check == LOST for host in found.hosts}
     reachable = sum(host.reachable and name not in lost for name, host in report.hosts.items())
     parts = ["cancelled"] if report.cancelled else []
     parts.append(f"{reachable} of {count_text(len(report.hosts), 'host')} reachable")
     parts += [made_text(report), f"{report.seconds:.1f} s"]
+    return f"{paint(*OUTCOME_WORDS[report.outcome], 'bold')}: {', '.join(parts)}"
+
+
+def _show_summary(output: Output, report: CheckReport, *, details: bool) -> None:
     output.data("")
-    tell(output, f"{paint(*OUTCOME_WORDS[report.outcome], 'bold')}: {', '.join(parts)}", 2)
+    tell(output, summary_text(output.paint_out, report), 2)
     stages = stages_text(report) if details else ""
     if stages:
         tell(output, f"time: {stages}", 2)

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from distconsole.tui.replaying import ReplayTask
     from distconsole.tui.tasks import RequestTask
 
-SMALL = (60, 16)
+SMALL = (60, 15)
 """Columns and lines below which the last line says so; the screens are made for 80 x 24 and more."""
 PRESSES = "presses"
 """Name of the key in the meta of text that can be clicked."""
@@ -141,6 +141,7 @@ def keys_content(
         once.setdefault(key.line, key)
     if outermost and "back" in once:
         once["back"] = replace(once["back"], label="leave")
+        once.pop("back all", None)  # does the same there
     entries = [_named(*way) for way in WAYS[mode]] + [_entry(key) for key in once.values()]
     if mode is Mode.PROMPT and letters:
         entries.append(Content.styled(" │ in the view:", "$text-muted"))

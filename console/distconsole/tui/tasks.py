@@ -34,6 +34,7 @@ from distconsole.operations.notifying import Notifier
 from distconsole.runs.logs.buffer import LogBuffer
 from distconsole.runs.rank_history import RankHistory
 from distconsole.runs.timeline import RunTimeline
+from distconsole.text.check import summary_text
 from distconsole.text.compare import comparison_lines
 from distconsole.text.demo import demo_lines
 from distconsole.text.run import NOTED, note_text
@@ -231,6 +232,11 @@ class RequestTask:
         elif isinstance(event, RunsCompared):
             for line in comparison_lines(event.comparison):
                 self.voice.note(line)
+        elif isinstance(event, CheckEnded):
+            self.voice.aside = True
+            show.event(event)
+            self.voice.aside = False
+            self.voice.show(summary_text(self.voice.paint_out, event.report))
         elif not (self.verb.live and isinstance(event, RunEvent)):
             show.event(event)
         elif self.is_run and isinstance(event, NOTED):
@@ -246,7 +252,7 @@ class RequestTask:
             for event in interrupt(events):
                 self.fold(event)
                 if show is not None:
-                    show.event(event)
+                    self._tell(event, show)
 
     def _note(self, event: RunEvents) -> None:
         if self.verb.role is not RunRole.REPLAYS:

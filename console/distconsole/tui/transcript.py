@@ -33,12 +33,18 @@ class Voice:
         self.place = place
         self._transcript = transcript
         self.now = ""
+        self.aside = False
+        """Whether what is said is seen elsewhere, too: it stands in the transcript alone."""
 
     def data(self, line: str) -> None:
-        self._transcript.add(self, line.split("\n"))
+        self._transcript.add(self, line.split("\n"), shown=not self.aside)
 
     def say(self, line: str) -> None:
         self.data(line)
+
+    def show(self, line: str) -> None:
+        """Show a line below every view that the transcript has already."""
+        self._transcript.show(line)
 
     def note(self, line: str) -> None:
         """Add a line of what is seen elsewhere, too: it stands in the transcript alone."""
@@ -92,7 +98,6 @@ class Transcript(Voice):
         return self._take(self._fresh)
 
     def show(self, line: str) -> None:
-        """Show a line below every view that the transcript has already."""
         with self._lock:
             self._newest.append(line)
 

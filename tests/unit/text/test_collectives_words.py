@@ -82,7 +82,7 @@ def test_a_table_an_operation_and_what_else_there_is_to_tell() -> None:
     assert text.splitlines()[0].startswith("mpi/mpi, 4 ranks on a, b")
     rows = [line.split() for line in text.splitlines()]
     assert ["4", "B", "20.0", "<", "0.001", "<", "0.001", "exact"] in rows
-    assert ["64", "MiB", "40000", "1.678", "2.517", "WRONG"] in rows
+    assert ["64", "MiB", "40,000", "1.678", "2.517", "WRONG"] in rows
     assert ["0", "B", "12.0"] in rows
     assert "int64 (1003 values): exact: all_reduce, broadcast" in text
     assert "not there: reduce bfloat16 (MPI has none)" in text

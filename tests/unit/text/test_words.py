@@ -467,8 +467,8 @@ def test_top_prints_empty_cells_where_nothing_is_known() -> None:
         (number_text(0.00020291), "0.000203"),
         (number_text(0.0), "0.00"),
         (number_text(-1e308, " ms"), "-1e+308 ms"),
-        (number_text(999_999_999.0), "999999999"),
-        (number_text(1234.5, "W"), "1234W"),
+        (number_text(999_999_999.0), "999,999,999"),
+        (number_text(1234.5, "W"), "1,234W"),
     ],
 )
 def test_figures_are_short(made: str, text: str) -> None:

@@ -74,6 +74,9 @@ def test_an_axis_has_round_ticks_on_whole_rows_and_little_room_to_spare(
 
 def test_only_what_is_no_rate_begins_above_0_and_only_where_its_change_is_small() -> None:
     assert value_scale(95.0, 100.0, 8, zero=True).foot == 0
+    assert all(value_scale(0, 100.0, n, zero=True).a_row * n <= 120 for n in range(11, 26)), (
+        "of percents"
+    )
     assert value_scale(80.0, 100.0, 8, zero=False).foot >= 70
     assert value_scale(95.0, 100.0, 8, zero=False).foot == 0
     assert value_scale(70.5, 70.5, 8, zero=False).foot == 0

@@ -83,7 +83,7 @@ def test_in_a_stall_old_figures_are_grey_with_their_age_and_nothing_is_made(
     row = rows(*GOING, *alive, *stalled, now=now)[0]
     assert {row[name][1] for name in FIGURES} == {"faint"}
     assert row["samples/s"][0] == "0"
-    assert row["░data▒fwd▓bwd█opt"][1] == "faint"
+    assert row["░ data ▒ fwd ▓ bwd █ opt"][1] == "faint"
     assert row["state"] == (words, style)
     assert {row[name][1] for name in OF_GPU} == {""}, "its GPU still tells"
 
@@ -109,7 +109,7 @@ def test_after_the_end_no_figure_is_of_now() -> None:
     end = RunEnded(t=T + 1, run=scenes.RUN, state=EndState.SUCCEEDED, exit_code=0, seconds=31.0)
     row = rows(*GOING, *gone, end, now=T + 2)[0]
     assert row["samples/s"][0] == ""
-    figures = (*FIGURES, *OF_GPU, "use", "░data▒fwd▓bwd█opt")
+    figures = (*FIGURES, *OF_GPU, "use", "░ data ▒ fwd ▓ bwd █ opt")
     assert {row[name][1] for name in figures if row[name][0]} == {"faint"}
 
 

@@ -106,8 +106,8 @@ KEYS: tuple[Key, ...] = (
         "e", "export {run} --format csv -o {run}.csv", "export", True, ("run", "runs"), inside=True
     ),
     Key("slash", "find ", "find", True, VIEWS, inside=True),
-    Key("n", "lines next", "next", views=SEARCHED, inside=True),
-    Key("N", "lines previous", "before", views=SEARCHED, inside=True),
+    Key("n", "lines next", "next found", views=SEARCHED, inside=True),
+    Key("N", "lines previous", "found before", views=SEARCHED, inside=True),
     Key("f", "filter ", "filter", True, ("logs",), inside=True),
     Key("x", "lines first-error", "first error", views=("logs",), inside=True),
     Key("e", "lines error", "error", views=("logs",), inside=True),

@@ -17,12 +17,17 @@ _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 """Fonts from a server: whoever opens the file would tell that server."""
 
 
+def picture_of(app: App[Any], title: str) -> str:
+    """Return what is on the screen as an SVG that loads nothing."""
+    return _FONTS.sub("", app.export_screenshot(title=title))
+
+
 def save_screenshot(app: App[Any], view: str, path: str | None) -> str:
     """Write what is on the screen and return what is said; raises ConsoleError if it cannot be written.
 
     Without a ``path`` it makes up a name in this folder, else in that of the console's state.
     """
-    picture = _FONTS.sub("", app.export_screenshot(title=f"distconsole {view}"))
+    picture = picture_of(app, f"distconsole {view}")
     name = time.strftime(f"distconsole-{view}-%Y%m%d-%H%M%S.svg")
     folder = Path.cwd() if os.access(".", os.W_OK) else state_dir()
     file = folder / name if path is None else Path(path).expanduser()

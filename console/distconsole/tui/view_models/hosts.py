@@ -47,6 +47,15 @@ class Recent:
         return row[: len(row) - max(0, newest - place)][-KEPT:]
 
 
+def sum_of(one: float | None, other: float | None) -> float | None:
+    """Return what both are together; None where one is not known."""
+    return None if one is None or other is None else one + other
+
+
+def percent_of(part: float | None, whole: float | None) -> float | None:
+    return 100 * part / whole if part is not None and whole else None
+
+
 @dataclass(slots=True)
 class LoadModel:
     """The hosts as last seen, by ``top``."""
@@ -60,6 +69,11 @@ class LoadModel:
     cpu: defaultdict[str, Recent] = field(default_factory=lambda: defaultdict(Recent))
     net: defaultdict[str, Recent] = field(default_factory=lambda: defaultdict(Recent))
     """Host -> bytes a second, in and out."""
+    disk: defaultdict[str, Recent] = field(default_factory=lambda: defaultdict(Recent))
+    """Host -> bytes a second, read and written."""
+    memory: defaultdict[str, Recent] = field(default_factory=lambda: defaultdict(Recent))
+    gpu_memory: defaultdict[str, Recent] = field(default_factory=lambda: defaultdict(Recent))
+    """Host -> percent of its memory, and of that of its GPUs."""
     use: defaultdict[GpuKey | str, Recent] = field(default_factory=lambda: defaultdict(Recent))
     """GPU, or the name of a host for all of its GPUs -> percent."""
 
@@ -69,12 +83,18 @@ class LoadModel:
                 self.nodes[event.host] = event
                 self.seen_at[event.host] = now
                 self.cpu[event.host].put(now, event.cpu)
-                if event.net_rx_s is not None and event.net_tx_s is not None:
-                    self.net[event.host].put(now, event.net_rx_s + event.net_tx_s)
+                for kept, value in (
+                    (self.net, sum_of(event.net_rx_s, event.net_tx_s)),
+                    (self.disk, sum_of(event.disk_read_s, event.disk_write_s)),
+                    (self.memory, percent_of(event.mem_used, event.mem_total)),
+                ):
+                    if value is not None:
+                        kept[event.host].put(now, value)
             case GpuSample():
                 self.gpus[event.key] = event
                 self.use[event.key].put(now, event.util)
                 self.use[event.host].put(now, event.util)
+                self.gpu_memory[event.host].put(now, percent_of(event.mem_used, event.mem_total))
             case HostStatus():
                 self.status[event.host] = event
             case LinkChanged():

@@ -30,6 +30,7 @@ from distconsole.tui.views.check_rows import (
     GridRow,
     grid_rows,
     group_rows,
+    groups_with_room,
     match_findings,
 )
 from distconsole.tui.views.check_words import (
@@ -124,8 +125,8 @@ class CheckView(OrderedView[CheckRow]):
     _opened: Finding | GridRow | Pair | None = None
     _opener: Widget | None = None
     """What had the keys before the page was opened."""
-    _unfolded: frozenset[str] = frozenset()
-    """Groups whose checks are listed."""
+    _turned: frozenset[str] = frozenset()
+    """Groups that were folded, where there is room for their checks, or unfolded."""
 
     def __init__(self, id: str | None = None) -> None:  # noqa: A002
         super().__init__(CHECK_FIELDS, id)
@@ -231,7 +232,8 @@ class CheckView(OrderedView[CheckRow]):
         found = f"{count}" if whole else f"{len(findings)} of {count}"
         self.query_one("#findings-panel", Panel).entitle(f"Findings {found}", self.order.words)
         self.query_one("#findings", LineTable).show(findings)
-        grid = group_rows(checks, self._unfolded) if whole else checks
+        room = groups_with_room(checks, self.query_one("#grid").size.height - 1)
+        grid = group_rows(checks, room ^ self._turned) if whole else checks
         title = f"Checks {total} by group" if whole else f"Checks {len(checks)} of {total}"
         report = self._report
         slowest = stages_text(report, SLOWEST_STAGES) if report is not None else ""
@@ -334,7 +336,7 @@ class CheckView(OrderedView[CheckRow]):
         if row is None:
             return
         if row.checks:
-            self._unfolded ^= {row.check}
+            self._turned ^= {row.check}
             self.post_message(RunLine("view check"))
             return
         findings = self._report.findings if self._report is not None else ()

@@ -20,6 +20,7 @@ from distconsole.tui.view_models.check import (
     CheckModel,
 )
 from distconsole.tui.views.row_order import RowOrder
+from distconsole.tui.widgets.bars import level_bar
 
 Thing = TypeVar("Thing")
 
@@ -73,8 +74,7 @@ def _name(row: GridRow) -> Text:
 
 
 def _bar(row: GridRow) -> Text:
-    done = round(BAR_CELLS * row.done / max(1, len(row.outcomes)))
-    return Text("█" * done, style="curve").append("░" * (BAR_CELLS - done), style="faint")
+    return level_bar(100 * row.done / max(1, len(row.outcomes)), BAR_CELLS)
 
 
 def _host_heading(rows: Sequence[GridRow], room: int) -> str:
@@ -167,6 +167,17 @@ def group_rows(rows: Iterable[GridRow], opened: Collection[str]) -> list[GridRow
         found.append(GridRow(name, cells, hosts, len(members)))
         found += members if name in opened else []
     return found
+
+
+def groups_with_room(rows: Iterable[GridRow], lines: int) -> frozenset[str]:
+    """Return the groups of ``rows``, the worst first, whose checks fit into ``lines`` together with all groups."""
+    counts = Counter(row.check.partition(".")[0] for row in rows)
+    room, found = lines - len(counts), set()
+    for name, count in counts.items():
+        if count <= room:
+            found.add(name)
+            room -= count
+    return frozenset(found)
 
 
 def match_findings(model: CheckModel, order: RowOrder[CheckRow]) -> tuple[list[Finding], int]:

@@ -22,8 +22,7 @@ from distconsole.text.check import (
     stages_text,
     target_text,
 )
-from distconsole.text.choices import RED, panel_lines
-from distconsole.text.tables import bar_text
+from distconsole.text.choices import REASON, RED, panel_lines
 from distconsole.tui.prompt.completion_index import checks_by_id
 from distconsole.tui.view_models.check import (
     OUTCOME_MARKS,
@@ -32,6 +31,7 @@ from distconsole.tui.view_models.check import (
 )
 from distconsole.tui.view_models.pairs import LOOKS, Pair, Pairs
 from distconsole.tui.views.check_rows import BAR_CELLS, MADE, GridRow
+from distconsole.tui.widgets.bars import level_bar
 from distconsole.tui.widgets.tiles import TileData
 
 OUTCOME_TONES = {
@@ -113,7 +113,7 @@ def check_tiles(model: CheckModel) -> list[TileData]:
         return []
     found = Counter(finding.severity for finding in model.findings)
     whole = cells.total() - cells["running"]
-    share = bar_text(cells["pass"] / max(1, whole), BAR_CELLS, plain=False)
+    share = level_bar(100 * cells["pass"] / max(1, whole), BAR_CELLS).plain
     tiles = [TileData("pass", f"{cells['pass']:,}", "good", more=[(share, "good")])]
     for severity in (Severity.FAIL, Severity.WARN, Severity.INFO):
         style = SEVERITY_MARKS[severity][1] if found[severity] else "faint"
@@ -238,6 +238,14 @@ def choices_words(choices: Sequence[ChoiceReport], width: int, *, done: bool) ->
     if not choices:
         end = "no engine that takes an interface was looked at"
         return Text(end if done else "the interfaces that each engine takes: not known yet")
-    text = Text("\n".join(panel_lines(choices, len(choices), width)[1:]))
+    lines = panel_lines(choices, len(choices), width)[1:]
+    text = Text(
+        "\n".join(
+            "\n".join(textwrap.wrap(line, width, subsequent_indent=" " * 4))
+            if line.startswith(REASON)
+            else line
+            for line in lines
+        )
+    )
     text.highlight_regex(rf"{RED}\S*", "bad")
     return text

@@ -28,9 +28,9 @@ from distconsole.tui.widgets.curves import Curve, PlotData
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Verdict, Words
 from distconsole.tui.widgets.panel import Panel
-from distconsole.tui.widgets.plots import Plots
+from distconsole.tui.widgets.plots import MOST_ROWS, Plots, spread
 
-PLOTS = 3
+PLOTS = 6
 PLOT_CELLS = 40
 WORSE_SHARE = 0.03
 """A figure is marked if it is worse than the first run's by more."""
@@ -58,8 +58,7 @@ class CompareView(Vertical):
     .-ruled CompareView > #compare-top, .-short CompareView > #compare-top { layout: vertical; }
     CompareView #compare-runs { text-wrap: nowrap; text-overflow: ellipsis; }
     CompareView Panel { width: 1fr; }
-    CompareView > #compare-plots { height: 2fr; min-height: 6; max-height: 12; }
-    CompareView > #compare-figures { height: 2fr; min-height: 4; }
+    CompareView > #compare-figures { height: 1fr; min-height: 4; }
     CompareView #compare-table { height: 1fr; }
     """
 
@@ -148,7 +147,23 @@ class CompareView(Vertical):
         # Throughput, step time and GPU use are known along time alone.
         found += [each for each in known if each.axis == "seconds" and each.title not in titles]
         plots = self.query_one(Plots)
+        plots.rows = self._share_lines(len(found))
         plots.show([_plot(each) for each in plots.pick(found, lambda each: each.title)])
+
+    def _share_lines(self, known: int) -> int:
+        """Share the lines between the figures and ``known`` plots; return in how many rows these stand."""
+        frame = 2 if self.query_one("#compare-figures", Panel).framed else 1
+        above = 1
+        for name in ("runs", "words"):
+            panel = self.query_one(f"#compare-{name}-panel", Panel)
+            lines = int(panel.styles.height.value) if panel.display and panel.styles.height else 0
+            above = max(above, 1 + lines) if frame > 1 else above + lines
+        left = self.size.height - above
+        figures = frame + 1 + len(self.query_one("#compare-table", LineTable).rows)
+        spare = max(min(left // 2, frame + MOST_ROWS), left - figures)
+        rows, lines = spread(spare, frame, known, self.size.height)
+        self.query_one(Plots).styles.height = lines
+        return rows
 
 
 def _plot(shown: ComparedCurves) -> PlotData:
@@ -245,7 +260,7 @@ def _bar(row: CompareRow, cells: int) -> Text:
         return Text()
     half = (min(cells, BAR_CELLS) - 1) // 2
     length = round(max(-1.0, min(1.0, math.log2(ratio))) * half)
-    left, right = "█" * -length, "█" * length
+    left, right = "━" * -length, "━" * length
     text = Text(" " * (half - len(left)))
     text.append(left, style=_ratio_style(row, 1)).append("│", style="frame")
     return text.append(right, style=_ratio_style(row, 1))

@@ -293,10 +293,13 @@ class LaunchView(Container):
 
     def _show_plan(self, model: LaunchFormModel, trouble: Trouble | None, now: float) -> None:
         shown, latest = model.shown, model.latest
-        tone, mark, words = launch_verdict(shown, trouble, self._state(model, now))
+        tone, mark, words = launch_verdict(
+            shown, trouble, self._state(model, now), self.query_one(HostTable).rows
+        )
         self.query_one("#launch-verdict", Verdict).say(tone, mark, words)
         plan = plan_text(shown, latest, model.refused, good=trouble is None)
-        if tone in ("bad", "note") and len(words) + EDGE_CELLS > self.size.width:
+        cut = tone in ("bad", "note") and len(words) + EDGE_CELLS > self.size.width
+        if cut or (tone == "bad" and not plan.plain.strip()):
             plan = Text(f"{words}\n", style=tone).append_text(plan)
         self.query_one("#launch-plan > Words", Words).show(plan)
         title = plan_title(shown.plan) if shown is not None and shown.plan is not None else ""

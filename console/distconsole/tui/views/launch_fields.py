@@ -35,10 +35,10 @@ class Line(Input):
 class Tick(Checkbox):
     """A box whose cross is there or not, also where there are no colours."""
 
-    BUTTON_INNER = " "
+    BUTTON_LEFT, BUTTON_INNER, BUTTON_RIGHT = "", "[ ]", ""
 
     def watch_value(self) -> None:
-        self.BUTTON_INNER = "X" if self.value else " "
+        self.BUTTON_INNER = "[x]" if self.value else "[ ]"
         super().watch_value()
         self.refresh()
 
@@ -60,7 +60,10 @@ class FieldRow(Vertical):
     FieldRow SelectCurrent .arrow { color: $text-muted; }
     FieldRow SelectCurrent.-has-value Static#label { color: $foreground; }
     FieldRow Select > SelectOverlay { width: 64; max-width: 90vw; constrain: inside inside; }
-    FieldRow Checkbox { width: 6; background: $background; }
+    FieldRow Checkbox { width: 6; background: $background; padding: 0 1; }
+    FieldRow Checkbox > .toggle--button { color: $text-muted; background: $background; }
+    FieldRow Checkbox.-on > .toggle--button { color: $text-success; background: $background; }
+    FieldRow Checkbox:focus > .toggle--button { background: $primary 25%; }
     FieldRow > .field--note { display: none; height: 1; padding: 0 1 0 14; color: $text-error; text-wrap: nowrap; text-overflow: ellipsis; }
     FieldRow.-wrong > .field--note { display: block; }
     """

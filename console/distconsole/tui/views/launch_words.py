@@ -11,7 +11,7 @@ from rich.text import Text
 from distconsole.launch.job import PORT, RUN_DIR
 from distconsole.model.cluster import Host
 from distconsole.model.events import LaunchKept
-from distconsole.model.names import count_text, ranks_text
+from distconsole.model.names import count_text, join_some, ranks_text
 from distconsole.model.run_events import GpuSample, NodeSample, PlanMade
 from distconsole.model.time_text import date_text
 from distconsole.text.tables import Column
@@ -103,8 +103,13 @@ def _gpus(row: HostChoice) -> Text:
         return Text("")
     if not row.gpus:
         return Text("none", style="faint")
-    count, free = len(row.gpus), sum(not in_use(gpu) for gpu in row.gpus)
+    count, free = len(row.gpus), _free(row)
     return Text(f"{free} of {count}", style="good" if free == count else "warn" if free else "bad")
+
+
+def _free(row: HostChoice) -> int:
+    """Return how many GPUs nobody uses."""
+    return sum(not in_use(gpu) for gpu in row.gpus)
 
 
 def _state(row: HostChoice) -> Text:
@@ -173,17 +178,19 @@ LAUNCH_COLUMNS: list[Column[LaunchKept]] = [
 
 
 def launch_verdict(
-    shown: PlanPreview | None, trouble: Trouble | None, state: str
+    shown: PlanPreview | None, trouble: Trouble | None, state: str, choices: Sequence[HostChoice]
 ) -> tuple[str, str, str]:
-    """Return tone, mark and words: what is wrong with the launch, what is waited for, or what it would be."""
+    """Return tone, mark and words: what is wrong with the launch, what is waited for, or what it would be on ``choices``."""
     if trouble is not None:
         about = f"{trouble.field.replace('_', '-')}: " if trouble.field else ""
         return "bad", "✗", f"NOT READY  {about}{one_line(trouble.words)}"
     if state or shown is None or shown.plan is None:
         return "note", "…", state
-    warned = any(warns for _, warns in shown.notes)
+    crowded = [row.name for row in choices if row.gpus and _free(row) < len(row.ranks)]
+    used = f"; GPUs in use on {join_some(crowded, 3)}" if crowded else ""
+    warned = crowded or any(warns for _, warns in shown.notes)
     tone, mark = ("warn", "▲") if warned else ("good", "●")
-    return tone, mark, f"READY  {plan_title(shown.plan)}: {one_line(shown.plan.why)}"
+    return tone, mark, f"READY  {plan_title(shown.plan)}{used}: {one_line(shown.plan.why)}"
 
 
 def plan_title(plan: PlanMade) -> str:

@@ -21,7 +21,14 @@ from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
 from distconsole.text.lists import share_text
 from distconsole.text.tables import Column
-from distconsole.tui.widgets.bars import PHASES, level_bar, parts_bar, phases_bar, spark_text
+from distconsole.tui.widgets.bars import (
+    HEADROOM,
+    PHASES,
+    level_bar,
+    parts_bar,
+    phases_bar,
+    spark_text,
+)
 
 STATE_STYLES = {
     RankState.STARTING: "note",
@@ -42,11 +49,11 @@ MARKS = (
 """By trouble: the shape that stands before a rank, and its meaning."""
 
 PARTS_WIDTH, START_WIDTH, START_WORDS = 8, 16, 30
-PARTS_TITLE = "░data▒fwd▓bwd█opt"
+PARTS_TITLE = "░ data ▒ fwd ▓ bwd █ opt"
 RECENT_CELLS = 9
 WAIT_MS, WAIT_SHARE = 1.0, 0.1
 """A rank is said to wait from so many milliseconds and this share of a step on."""
-START_TITLE = "start: ░python▒torch▓group█first step"
+START_TITLE = "start: ░ python ▒ torch ▓ group █ first step"
 
 PHASE_WORDS = {phase.name: phase.reached for phase in PHASES}
 
@@ -248,6 +255,10 @@ def _name_text(row: RankRow, name: str | int | None) -> Text:
     return Text(text, style="" if row.view.alive and not row.lost else "faint")
 
 
+def _count(number: int | None) -> str:
+    return "" if number is None else f"{number:,}"
+
+
 def _step_text(row: RankRow, text: str, style: str = "") -> Text:
     """A figure of its steps; faint where it is not of now."""
     return Text(text, style=style if row.sight is Sight.MEASURED else "faint")
@@ -294,7 +305,8 @@ def _own_ms(row: RankRow) -> Text:
 
 def _recent(row: RankRow) -> Text:
     values = () if row.recent is None else row.recent(row.view.rank)
-    return _step_text(row, spark_text(values, RECENT_CELLS) if values else "", "curve")
+    highest = HEADROOM * row.longest_ms or None  # one scale for all ranks, as their bars have
+    return _step_text(row, spark_text(values, RECENT_CELLS, highest) if values else "", "curve")
 
 
 def _start_up(row: RankRow, cells: int = 0) -> Text:
@@ -342,7 +354,7 @@ RANK_COLUMNS: list[Column[RankRow]] = [
     ),
     Column("temp", 5, lambda row: _gpu_text(row, number_text(row.view.temp_c)), 9, True),
     Column("power", 6, lambda row: _gpu_text(row, number_text(row.view.power_w, "W")), 9, True),
-    Column("step", 7, lambda row: _name_text(row, row.view.step), 0, True, "step"),
+    Column("step", 7, lambda row: _name_text(row, _count(row.view.step)), 0, True, "step"),
     Column("ms/step", 8, lambda row: _part_ms(row, row.view.step_ms_mean, STEP), 0, True, "ms"),
     Column("vs med", 6, _versus, 7, True),
     Column("last 60 s", RECENT_CELLS, _recent, 8),
@@ -378,7 +390,7 @@ ENDED_COLUMNS: list[Column[RankRow]] = [
     Column("rank", 5, lambda row: f"{row.view.rank}", right=True),
     Column("host", 12, lambda row: row.view.host, middle=True),
     Column("after", 8, lambda row: f"+{row.ended_seconds:.1f} s", right=True),
-    Column("step", 7, lambda row: "" if row.view.step is None else f"{row.view.step}", 1, True),
+    Column("step", 7, lambda row: _count(row.view.step), 1, True),
     Column("how", 14, _state),
 ]
 """Who ended when, and how."""

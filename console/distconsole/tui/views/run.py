@@ -114,7 +114,7 @@ class RunView(Vertical):
             with Panel("First to last", id="ended-panel"):
                 yield LineTable(ENDED_COLUMNS, same=lambda row: row.view.rank, id="ended")
         with Panel("Log", keys=keys("view logs"), id="tail-panel"):
-            yield LogTail(id="tail")
+            yield LogTail(id="tail", empty="nothing said yet")
         with Panel("Heat map", keys=keys("heat", "heat next", "heat span"), id="heat-panel"):
             yield RunHeat(id="heat")
 
@@ -193,7 +193,10 @@ class RunView(Vertical):
             where = Counter(view.host for view in timeline.ranks.values())
             plots = plots_of(task, now, self.query_one(Plots))
             said = verdict[2][: max(0, self.size.width - VERDICT_EDGE)]
-            news, (failed, traceback) = news_of(timeline, now, said), traceback_of(timeline)
+            news, (failed, traceback) = (
+                news_of(timeline, now, said, self.size.width - 2),
+                traceback_of(timeline),
+            )
             tail = list(timeline.logs)
             progress = list(timeline.progress.values())
             ended = ended_ranks(timeline, now) if traceback else []
@@ -212,7 +215,7 @@ class RunView(Vertical):
         if self.query_one("#strip-panel").display:
             self.query_one("#strip", RunHeat).draw(task, now)
         self.query_one("#tail", LogTail).show_last([*tail, *progress], len(ranks))
-        said = f"the last {count_text(len(tail), 'line')}"
+        said = f"the last {count_text(len(tail), 'line')}" if tail else ""
         self.query_one("#tail-panel", Panel).entitle(legend=said)
 
     def _entitle(self, where: Counter[str], filtered: str, *, early: bool) -> None:

@@ -44,7 +44,8 @@ def _rate(timeline: RunTimeline, figures: Present, until: float) -> TileData:
         change = figures.samples_s / usual - 1
         if abs(change) >= CHANGED_SHARE:
             more.append((f"{change:+.0%} of usual", "warn" if change < 0 else "good"))
-    style = "strong" if figures.samples_s is not None else "faint"
+    now_known = figures.samples_s is not None and timeline.end is None
+    style = "strong" if now_known else "faint"
     return TileData(unit.strip(), value, style, recent_of(timeline.throughput, until), more)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import PurePosixPath
+from textwrap import wrap
 
 from msgspec import UNSET
 from rich.text import Text
@@ -63,6 +64,8 @@ def about_text(timeline: RunTimeline, now: float) -> str:
     return "  ".join([*parts, plan.launcher, PurePosixPath(plan.script).name])
 
 
+HINT, LEAST_HINT = "  hint: ", 20
+
 SAID_AS = {
     "run.straggler": "is slow",
     "run.stall": "a step",
@@ -72,8 +75,8 @@ SAID_AS = {
 """Check -> what a verdict has of it that says the same of the same rank or host."""
 
 
-def news_of(timeline: RunTimeline, now: float, said: str = "") -> Text:
-    """What should be known now: findings, the worst and newest last; when it went well, the results.
+def news_of(timeline: RunTimeline, now: float, said: str, cells: int) -> Text:
+    """What should be known now, in lines of so many ``cells``: findings, the worst and newest last; when it went well, the results.
 
     Of a finding that is ``said`` above already only what to do stands here.
     """
@@ -86,7 +89,7 @@ def news_of(timeline: RunTimeline, now: float, said: str = "") -> Text:
     for finding in sorted(shown[-20:], key=lambda finding: -finding.severity.order)[:3]:
         # What was found may have passed: while the run goes on, its age is said.
         age = age_text(finding.t, now) if end is None else ""
-        _add_finding(text, finding, age, told=_is_said(finding, said))
+        _add_finding(text, finding, age, cells, told=_is_said(finding, said))
     text.rstrip()
     return text
 
@@ -98,14 +101,15 @@ def _is_said(finding: RunFinding, said: str) -> bool:
     return same or finding.summary in said
 
 
-def _add_finding(text: Text, finding: RunFinding, age: str, *, told: bool) -> None:
+def _add_finding(text: Text, finding: RunFinding, age: str, cells: int, *, told: bool) -> None:
     if not told:
         mark, style = SEVERITY_MARKS[finding.severity]
         text.append(f"{mark} ", style=style)
         text.append(finding.summary)
         text.append(f",{age}\n" if age else "\n", style="note")
     if finding.hint:
-        text.append(f"  hint: {finding.hint}\n", style="note")
+        hint = wrap(finding.hint, max(LEAST_HINT, cells - len(HINT)), break_on_hyphens=False)
+        text.append(HINT + f"\n{' ' * len(HINT)}".join(hint) + "\n", style="note")
 
 
 def _results(timeline: RunTimeline) -> str:

@@ -9,24 +9,27 @@ from typing import NamedTuple
 from rich.text import Text
 from textual.content import Content
 
-from distconsole.text.tables import bar_text
 from distconsole.tui.theme.glyphs import glyphs
 
 
-def level_bar(percent: float | None, width: int) -> Text:
-    """Return a bar filled to ``percent``; nothing if unknown."""
+def level_bar(percent: float | None, width: int, style: str = "curve") -> Text:
+    """Return a bar filled to ``percent``, to half a cell; nothing if unknown. Bars of two rows do not touch."""
     if percent is None or math.isnan(percent):
         return Text(" " * width)
-    share = max(0.0, min(1.0, percent / 100))
-    bar = bar_text(share, width, plain=False) if glyphs().braille else "█" * round(share * width)
-    return Text(bar.ljust(width, "·"), style="curve")
+    halves = round(max(0.0, min(1.0, percent / 100)) * width * 2)
+    filled = "━" * (halves // 2) + "╸" * (halves % 2)
+    return Text.assemble((filled, style), ("─" * (width - len(filled)), "frame"))
+
+
+HEADROOM = 1.3
+"""The scale of a sparkline ends so far above its highest value: what is steady is no solid block."""
 
 
 def spark_text(values: Sequence[float | None], cells: int, highest: float | None = None) -> str:
-    """Return ``values``, the newest last, as levels from 0 to ``highest``, else to their own, in ``cells``; None is blank."""
+    """Return ``values``, the newest last, as levels from 0 to ``highest``, else to above their own, in ``cells``; None is blank."""
     levels = glyphs().levels
     known = [value for value in values if value is not None and math.isfinite(value)]
-    highest = max(known, default=0.0) if highest is None else highest
+    highest = HEADROOM * max(known, default=0.0) if highest is None else highest
     if cells < 1 or not values:
         return " " * max(0, cells)
     each = max(1, math.ceil(len(values) / cells))

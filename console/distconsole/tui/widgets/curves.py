@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
 
-ROWS_A_TICK = (2, 3, 4)
+ROWS_A_TICK, TALL, TALL_ROWS_A_TICK = (2, 3, 4), 10, range(2, 9)
 SMALL_SHARE = 0.1
 SMOOTH_SHARE = 25
 """The line is an exponential mean over this part of the columns of dots."""
@@ -95,7 +95,8 @@ def value_scale(low: float, high: float, rows: int, *, zero: bool) -> Scale:
     span = max(high - foot, 1e-9 * max(abs(high), abs(foot)), 1e-300)
     power = 10.0 ** math.floor(math.log10(span / rows))
     steps = [factor * 10.0**up * power for up in (0, 1, 2) for factor in (1, 2, 5)]
-    able = sorted((step / each, step, each) for step in steps for each in ROWS_A_TICK)
+    ticks = ROWS_A_TICK if rows <= TALL else TALL_ROWS_A_TICK
+    able = sorted((step / each, step, each) for step in steps for each in ticks)
     for a_row, step, each in able:
         begin = 0.0 if zero else math.floor(low / step) * step
         if begin + a_row * (rows + 0.4) >= high:

@@ -64,16 +64,16 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
     limit: int | None = None
     """Rows from there on are not shown yet: they are of later than the time that is looked at."""
     space_pages = True
-    empty = ""
-    """What is said where there are no rows."""
     cursor = 0
     """The row that the reader is at."""
     _places: Sequence[tuple[int, int]] = ()
     """The row and its part on each line of the screen."""
     _last: Sequence[LogLine] = ()
 
-    def __init__(self, id: str) -> None:  # noqa: A002
+    def __init__(self, id: str, empty: str = "") -> None:  # noqa: A002
         super().__init__(id=id)
+        self.empty = empty
+        """What is said where there are no rows."""
         self._made: dict[int, list[Strip]] = {}
         """The lines of rows while they are drawn."""
 

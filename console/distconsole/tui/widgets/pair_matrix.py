@@ -90,7 +90,7 @@ class PairMatrix(LineWidget, can_focus=True):
     @property
     def wanted_lines(self) -> int:
         """Lines of a heading, a row for each host, and the legend."""
-        return len(self.pairs.hosts) + 3
+        return len(self.pairs.hosts) + 4
 
     @property
     def pair(self) -> Pair | None:
@@ -159,18 +159,19 @@ class PairMatrix(LineWidget, can_focus=True):
         return text.append(" ")
 
     def _legend(self, line: int) -> Text:
-        if line:
-            note = NOTES.get(self._frame.grain, "") if line == 1 else ""
-            if line == 1 and self._frame.width == FIGURE_CELLS:
-                note = "figures: Gbit/s" if self.pairs.are_rated else "figures: round trip in µs"
-            return Text(f" {note}", style="faint")
-        text = Text(" ", style="faint")
+        lines = [Text(" ", style="faint")]
         for state in State:
             count = self.pairs.counts[state]
             if count:
                 glyph, style, words = LOOKS[state]
-                text.append(f"{glyph} ", style=style).append(f"{count} {words}  ")
-        return text
+                if lines[-1].cell_len + len(f"{glyph} {count} {words}") > self.cells:
+                    lines.append(Text(" ", style="faint"))
+                lines[-1].append(f"{glyph} ", style=style).append(f"{count} {words}  ")
+        note = NOTES.get(self._frame.grain, "")
+        if self._frame.width == FIGURE_CELLS:
+            note = "figures: Gbit/s" if self.pairs.are_rated else "figures: round trip in µs"
+        lines.append(Text(f" {note}", style="faint"))
+        return lines[line] if line < len(lines) else Text()
 
     def action_move(self, rows: int, columns: int) -> None:
         self._moved = True

@@ -1,9 +1,10 @@
-"""Plots in their panels, side by side."""
+"""Plots in their panels, side by side; in two rows where nothing else needs the lines."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import zip_longest
+from math import ceil
 from typing import TypeVar
 
 from textual.app import ComposeResult
@@ -17,11 +18,24 @@ from distconsole.tui.widgets.plot import Plot
 
 Shown = TypeVar("Shown")
 MOST_ROWS = 10
-"""Rows of a plot, axis and labels among them: more say nothing that these do not."""
+"""Rows of a plot, axis and labels among them, where others need the room: more say little that these do not."""
+MANY = 4
+"""So many plots stand in two rows rather than in one."""
 GOOD_CELLS = 50
 """Cells of a plot where there are more than two."""
 SAID_STYLES = {name: f"${variable}" for name, (variable, _) in ROLES.items()}
 """Meanings of words in a border, which Textual draws."""
+
+
+def spread(spare: int, frame: int, known: int, height: int) -> tuple[int, int]:
+    """Return in how many rows ``known`` plots stand in ``spare`` lines that nobody else needs, and how many they take.
+
+    Args:
+        frame: Lines that the frame of a panel takes.
+        height: Lines of the whole view: on a tall one plots are taller.
+    """
+    rows = 2 if known >= MANY and spare >= 2 * (frame + MOST_ROWS) else 1
+    return rows, min(spare, rows * (frame + max(MOST_ROWS, height // 4)))
 
 
 class PlotPanel(Panel):
@@ -58,6 +72,8 @@ class Plots(Horizontal):
         self._most, self._least_cells = most, least_cells
         self._chosen: tuple[str, ...] = ()
         self._page = 0
+        self.rows = 1
+        """Rows of plots."""
 
     def choose(self, names: Sequence[str]) -> None:
         """Show those whose titles begin with one of ``names`` first; ``next`` goes on to others."""
@@ -69,7 +85,7 @@ class Plots(Horizontal):
         """Return those of ``known`` that are to be shown; after the last come the first again."""
         width = self.app.size.width
         wide = max(width // GOOD_CELLS, min(2, width // self._least_cells))
-        room = max(1, min(self._most, wide))
+        room = max(1, min(self._most, wide * self.rows))
         found = sorted(known, key=lambda each: not title(each).startswith(self._chosen))
         if len(found) > room:
             skip = self._page * room % len(found)
@@ -83,7 +99,12 @@ class Plots(Horizontal):
         return (plot.data, plot.x_dot) if known and plot.data is not None else None
 
     def show(self, plots: Sequence[PlotData]) -> None:
+        self.styles.layout = "grid" if self.rows > 1 else "horizontal"
+        columns = max(1, ceil(len(plots) / self.rows))
+        self.styles.grid_size_columns = columns
         for panel, data in zip_longest(self.query(PlotPanel), plots):
             panel.display = data is not None
+            last = bool(plots) and data is plots[-1]
+            panel.styles.column_span = 1 + (-len(plots) % columns if last else 0)
             if data is not None:
                 panel.show(data)

@@ -89,7 +89,8 @@ def tile_text(data: TileData, cells: int, *, framed: bool) -> Text:
         text.append(f" {data.title}", style="faint")
     rest = [(words, style) for words, style in data.more if words]
     if framed and data.recent:
-        rest.insert(min(1, len(rest)), (spark_text(data.recent, SPARK_CELLS), "curve"))
+        style = "faint" if data.style == "faint" else "curve"
+        rest.insert(min(1, len(rest)), (spark_text(data.recent, SPARK_CELLS), style))
     for words, style in rest:
         if text.cell_len + len(GAP) + len(words) > cells:
             break

@@ -6,7 +6,7 @@ import pytest
 
 from distconsole.tui.view_models.hosts import EACH_SECONDS, KEPT, Recent
 from distconsole.tui.views.cluster.view import LEAST_GPUS, LEAST_HOSTS, LEAST_PLOT, share_lines
-from distconsole.tui.widgets.plots import MOST_ROWS
+from distconsole.tui.widgets.plots import MOST_ROWS, spread
 
 
 @pytest.mark.parametrize("frame", [1, 2])
@@ -16,10 +16,11 @@ def test_lines_are_used_once_and_tables_have_theirs_before_plots(
     hosts: int, gpus: int, frame: int
 ) -> None:
     for lines in range(8, 96):
-        above, plots, below = share_lines(lines, frame, hosts, gpus, plots=True)
+        above, plots, below = share_lines(lines, frame, hosts, gpus, 6)
         assert above + plots + below == lines
         assert bool(below) == bool(gpus)
-        assert plots == 0 or frame + LEAST_PLOT <= plots <= frame + MOST_ROWS
+        assert plots == 0 or frame + LEAST_PLOT <= plots
+        assert plots <= spread(plots, frame, 6, lines)[0] * (frame + max(MOST_ROWS, lines // 4))
         if plots:
             assert above >= min(frame + hosts, frame + 1 + LEAST_HOSTS)
             assert below >= (frame + 1 + min(gpus, LEAST_GPUS) if gpus else 0)

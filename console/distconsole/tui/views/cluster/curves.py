@@ -7,7 +7,15 @@ from itertools import pairwise
 from typing import Any
 
 from distconsole.formats.figures import bytes_text, number_text
-from distconsole.tui.view_models.hosts import EACH_SECONDS, KEPT, LoadModel, Recent
+from distconsole.model.run_events import NodeSample
+from distconsole.tui.view_models.hosts import (
+    EACH_SECONDS,
+    KEPT,
+    LoadModel,
+    Recent,
+    percent_of,
+    sum_of,
+)
 from distconsole.tui.views.cluster.rows import HostRow
 from distconsole.tui.widgets.curves import Curve, PlotData, mean_of
 
@@ -15,46 +23,60 @@ FEW = (("●", "curve"), ("■", "data"), ("▲", "forward"), ("◆", "optimizer
 """Marks and styles of the curves of so many hosts; of more their mean is drawn, with all of them as its band."""
 GAP = 2
 """Nothing was measured where more means than these are missing: one falls out where samples come seldom."""
-PLOTS = ("GPU %", "CPU %", "Network, bytes/s")
+PLOTS = 6
 Point = tuple[float, float, float]
 """The value, the lowest and the highest host."""
+Kind = tuple[str, Mapping[Any, Recent], list[float | None]]
+"""What a plot is of: its title, what is kept of it by host, and the figure of each host now."""
+
+
+def load_kinds(load: LoadModel, rows: Sequence[HostRow]) -> list[Kind]:
+    """Return what is known of ``rows``, the most asked for first; nothing of a past run, of which nothing is kept."""
+
+    def of(get: Callable[[NodeSample], float | None]) -> list[float | None]:
+        return [None if row.node is None else get(row.node) for row in rows]
+
+    kinds: list[Kind] = [
+        ("GPU %", load.use, [row.gpu_use for row in rows]),
+        ("CPU %", load.cpu, of(lambda node: node.cpu)),
+        ("Network, bytes/s", load.net, of(lambda node: sum_of(node.net_rx_s, node.net_tx_s))),
+        ("GPU memory %", load.gpu_memory, [row.gpu_memory for row in rows]),
+        ("Memory %", load.memory, of(lambda node: percent_of(node.mem_used, node.mem_total))),
+        ("Disk, bytes/s", load.disk, of(lambda node: sum_of(node.disk_read_s, node.disk_write_s))),
+    ]
+    return [kind for kind in kinds if any(row.name in kind[1] for row in rows)]
 
 
 def load_plots(
-    load: LoadModel, rows: Sequence[HostRow], now: float, before: Mapping[str, PlotData]
+    load: LoadModel,
+    kinds: Sequence[Kind],
+    rows: Sequence[HostRow],
+    now: float,
+    before: Mapping[str, PlotData],
 ) -> list[PlotData]:
-    """Return what is drawn of ``rows`` at ``now`` (monotonic seconds); none where nothing is kept, as of a past run.
+    """Return what is drawn of ``rows`` at ``now`` (monotonic seconds), a plot of each of ``kinds``.
 
     Args:
         before: Key -> what is drawn of them already: curves stay as they are until there is another mean.
     """
     place = int(now // EACH_SECONDS)
-    known: list[tuple[Mapping[Any, Recent], list[float | None]]] = [
-        (load.use, [row.gpu_use for row in rows]),
-        (load.cpu, [row.node.cpu if row.node else None for row in rows]),
-        (load.net, [_traffic(row) for row in rows]),
-    ]
     found = []
-    for title, (kept, figures) in zip(PLOTS, known, strict=True):
+    for title, kept, figures in kinds:
         mine = [row.name for row in rows if row.name in kept]
-        if mine:
-            of_now = [
-                None if row.stale else figure
-                for row, figure in zip(rows, figures, strict=True)
-                if row.name in kept
-            ]
-            key = f"{title} {id(load)} {place} {' '.join(mine)}"
-            curves = before[key].curves if key in before else None
-            curves = curves or _curves([kept[name].until(place) for name in mine])
-            found.append(_plot(title, dict(zip(mine, of_now, strict=True)), curves, key))
+        of_now = [
+            None if row.stale else figure
+            for row, figure in zip(rows, figures, strict=True)
+            if row.name in kept
+        ]
+        key = f"{title} {id(load)} {place} {' '.join(mine)}"
+        curves = before[key].curves if key in before else None
+        curves = curves or _curves([kept[name].until(place) for name in mine])
+        found.append(_plot(title, dict(zip(mine, of_now, strict=True)), curves, key))
     return found
 
 
-def _traffic(row: HostRow) -> float | None:
-    node = row.node
-    if node is None or node.net_rx_s is None or node.net_tx_s is None:
-        return None
-    return node.net_rx_s + node.net_tx_s
+WAYS = {"Network, bytes/s": "in + out  ", "Disk, bytes/s": "read + written  "}
+"""Title -> what is added up."""
 
 
 def _plot(
@@ -64,7 +86,7 @@ def _plot(
     text: Callable[[float], str] = number_text if percent else bytes_text
     known = [value for value in figures.values() if value is not None]
     said = [(f"mean {text(mean_of(known))}" if known else "–", "curve")]
-    way = "" if percent else "in + out  "
+    way = WAYS.get(title, "")
     legend = f"{way}━ mean  ░ lowest to highest host"
     if len(figures) <= len(FEW):
         said, legend = [], f"{way}last 5 min"

@@ -19,7 +19,7 @@ from distconsole.runs.pace import FRESH_SECONDS
 from distconsole.text.lists import GPU_COLUMNS as SHELL_GPU_COLUMNS
 from distconsole.text.lists import NODE_COLUMNS, gpu_number
 from distconsole.text.tables import Column
-from distconsole.tui.view_models.hosts import EACH_SECONDS, LoadModel, Recent
+from distconsole.tui.view_models.hosts import EACH_SECONDS, LoadModel, Recent, percent_of
 from distconsole.tui.widgets.bars import level_bar, spark_text
 
 Number = TypeVar("Number", int, float)
@@ -47,6 +47,11 @@ class HostRow:
     def gpu_use(self) -> float | None:
         """Percent, the mean of its GPUs."""
         return _mean([gpu.util for gpu in self.gpus])
+
+    @property
+    def gpu_memory(self) -> float | None:
+        """Percent, the mean of its GPUs."""
+        return _mean([percent_of(gpu.mem_used, gpu.mem_total) for gpu in self.gpus])
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +88,10 @@ def _bar(percent: float | None, row: HostRow | GpuRow) -> Text:
     return Text(bar.plain, style="faint") if row.stale else bar
 
 
-def _spark(row: HostRow | GpuRow) -> Text:
+def _spark(row: HostRow | GpuRow, cells: int = SPARK_CELLS) -> Text:
     """Return the last minutes; what was measured before a host fell silent was so then."""
     values = () if row.recent is None else row.recent()
-    return Text(spark_text(values, SPARK_CELLS, 100.0), style="curve")
+    return Text(spark_text(values, cells, 100.0), style="curve")
 
 
 def _gpu_use(row: HostRow) -> Text:
@@ -106,11 +111,11 @@ HOST_COLUMNS: list[Column[HostRow]] = [
     Column("host", 14, lambda row: _host_text(row, row.name), sort="host", middle=True),
     Column(SCALE, len(SCALE), lambda row: _bar(row.node.cpu if row.node else None, row), 3),
     _CPU,
-    Column(RECENT_TITLE, SPARK_CELLS, _spark, 7),
+    Column(RECENT_TITLE, SPARK_CELLS, _spark, 7, fill=_spark),
     *(_LOAD, _MEMORY),
     Column("gpus", 9, _gpu_use, 2, True),
     *_OTHERS,
-    Column("state", 22, _host_state),
+    Column("state", 22, _host_state, wide=40),
 ]
 
 
@@ -160,9 +165,9 @@ GPU_COLUMNS: list[Column[GpuRow]] = [
     _NAME,
     Column(SCALE, len(SCALE), lambda row: _bar(row.sample.util, row), 4),
     _UTIL,
-    Column(RECENT_TITLE, SPARK_CELLS, _spark, 7),
+    Column(RECENT_TITLE, SPARK_CELLS, _spark, 7, fill=_spark),
     *_FIGURES,
-    Column("notes", 20, _notes, need=2),
+    Column("notes", 20, _notes, need=2, wide=40),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from textual import on
@@ -14,9 +15,8 @@ from distconsole.model.time_text import clock_text, span_text
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow
 from distconsole.runs.pace import FRESH_SECONDS
 from distconsole.tui.prompt.keymap import Keymap
-from distconsole.tui.view_models.hosts import LoadModel
 from distconsole.tui.views.cluster.cells import LEGEND, MANY_HOSTS, HostCells
-from distconsole.tui.views.cluster.curves import PLOTS, load_plots
+from distconsole.tui.views.cluster.curves import PLOTS, load_kinds, load_plots
 from distconsole.tui.views.cluster.host import PROCESS_COLUMNS, processes_on, words_on
 from distconsole.tui.views.cluster.rows import (
     GPU_COLUMNS,
@@ -35,7 +35,7 @@ from distconsole.tui.views.row_order import OrderedView
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Verdict, Words
 from distconsole.tui.widgets.panel import Panel
-from distconsole.tui.widgets.plots import MOST_ROWS, PlotPanel, Plots
+from distconsole.tui.widgets.plots import PlotPanel, Plots, spread
 
 if TYPE_CHECKING:
     from distconsole.tui.tasks import RequestTask
@@ -83,7 +83,7 @@ class ClusterView(OrderedView[LoadRow]):
                 yield LineTable(PROCESS_COLUMNS, empty=none, id="processes")
             with Panel("Said of it", id="said-panel"), VerticalScroll():
                 yield Words(id="said-of-host")
-        yield Plots(len(PLOTS), PLOT_CELLS, id="load-plots")
+        yield Plots(PLOTS, PLOT_CELLS, id="load-plots")
         with Panel("GPUs", id="gpus-panel"):
             yield LineTable(GPU_COLUMNS, same=gpu_key, id="gpus")
 
@@ -136,22 +136,18 @@ class ClusterView(OrderedView[LoadRow]):
         how = f"{self.order.words}{left}" if self.order.words and not self.about else ""
         age = "" if seen is None else _age_text(task.unix() - (now - seen), now - seen)
         self._draw_tables(listed, gpus, recent=bool(load.cpu))
-        plots = self._draw_plots(load, listed, now)
+        kinds = load_kinds(load, listed)
         self._entitle(len(rows), len(everything), "  ".join(filter(None, (how, age))))
         if self.about:
             row = hosts[self.about]
             self.query_one("#processes", LineTable).show(processes_on(row, runs))
             self.query_one("#said-of-host", Words).show(words_on(row.name, load, runs, check))
         self.query_one("#cluster-line", Verdict).say(*verdict_of(rows, everything))
-        self._share_lines(len(gpus), len(listed), plots=plots)
-
-    def _draw_plots(self, load: LoadModel, hosts: list[HostRow], now: float) -> bool:
-        """Show the last minutes of ``hosts``; return whether there is anything to show."""
-        plots, panels = self.query_one(Plots), self.query(PlotPanel)
-        drawn = {data.key: data for panel in panels if (data := panel.plot.data) is not None}
-        chosen = plots.pick(load_plots(load, hosts, now, drawn), lambda each: each.title)
-        plots.show(chosen)
-        return bool(chosen)
+        plots = self.query_one(Plots)
+        plots.rows = self._share_lines(len(gpus), len(listed), len(kinds))
+        drawn = {d.key: d for panel in self.query(PlotPanel) if (d := panel.plot.data) is not None}
+        picked = plots.pick(kinds, itemgetter(0))
+        plots.show(load_plots(load, picked, listed, now, drawn))
 
     def _draw_tables(self, hosts: list[HostRow], gpus: list[GpuRow], *, recent: bool) -> None:
         samples = [row.sample for row in gpus]
@@ -169,13 +165,14 @@ class ClusterView(OrderedView[LoadRow]):
         self.query_one("#hosts-panel", Panel).entitle(title, state, keys=keys, legend=legend)
         self.query_one("#gpus-panel", Panel).entitle(f"GPUs {gpus:,}")
 
-    def _share_lines(self, gpus: int, hosts: int, *, plots: bool) -> None:
+    def _share_lines(self, gpus: int, hosts: int, plots: int) -> int:
+        """Share the lines among so many GPUs, hosts and plots; return in how many rows the plots stand."""
         panel, cells = self.query_one("#hosts-panel", Panel), self.query_one(HostCells)
         frame = 2 if panel.framed else 1
         above = cells.lines_in(self.size.width - 4) + 1 if cells.display else 0
         page = min(frame + PAGE_ROWS, self.size.height // 3) if self.about else 0
         parts = share_lines(
-            self.size.height - 1 - page, frame, above + 1 + max(1, hosts), gpus, plots=plots
+            self.size.height - 1 - page, frame, above + 1 + max(1, hosts), gpus, plots
         )
         self.query_one("#host-page").display = bool(page)
         self.query_one("#host-page").styles.height = page
@@ -183,6 +180,7 @@ class ClusterView(OrderedView[LoadRow]):
             part = self.query_one(name)
             part.display = bool(lines)
             part.styles.height = lines
+        return spread(parts[1], frame, plots, self.size.height)[0]
 
     @on(LineTable.Moved, "#hosts")
     def show_its_gpus(self, event: LineTable.Moved) -> None:
@@ -202,15 +200,14 @@ class ClusterView(OrderedView[LoadRow]):
                 table.action_move(place - table.cursor)
 
 
-def share_lines(
-    lines: int, frame: int, hosts: int, gpus: int, *, plots: bool
-) -> tuple[int, int, int]:
+def share_lines(lines: int, frame: int, hosts: int, gpus: int, plots: int) -> tuple[int, int, int]:
     """Return how many of ``lines`` the hosts take, the plots, and the GPUs; 0 for what has no room.
 
     Args:
         frame: Lines that the frame of a panel takes.
         hosts: Lines of the hosts, their heading among them.
         gpus: Rows of GPUs; their panel has no room where there are none.
+        plots: How many plots there are; what nobody else needs is theirs, as ``spread`` says.
     """
     least = frame + 1 + min(gpus, LEAST_GPUS) if gpus else 0
     wanted = frame + hosts
@@ -218,7 +215,7 @@ def share_lines(
     below = 0
     if plots and lines - least - kept >= frame + LEAST_PLOT:
         spare = lines - min(wanted, lines // 2) - (frame + 1 + gpus if gpus else 0)
-        below = max(frame + LEAST_PLOT, min(frame + MOST_ROWS, spare))
+        below = max(frame + LEAST_PLOT, spread(spare, frame, plots, lines)[1])
         below = min(below, lines - least - kept)
     if not gpus:
         return lines - below, below, 0
@@ -249,7 +246,7 @@ def verdict_of(rows: Sequence[HostRow], gpus: Sequence[GpuRow]) -> tuple[str, st
     slowed = sum(bool(row.sample.throttle) for row in there)
     lost = [row for row in rows if row.lost is not None]
     troubles = [_lost_text(lost)] if lost else []
-    troubles += [f"!{others} used by others"] if others else []
+    troubles += [f"{count_text(others, 'GPU')} used by others"] if others else []
     troubles += [f"{broken} with ECC errors"] if broken else []
     if silent := [row for row in rows if row.stale and row.lost is None]:
         troubles.append(f"{_names(silent)} silent for {_longest(silent)}")
