@@ -98,7 +98,7 @@ async def test_a_run_is_told_from_others_and_says_how_it_ended_and_of_what(
         assert "cause    rank 1 on node1: ValueError: boom" in text
         assert "failed after 1m01s, exit code 7" in text
         assert ("File train.py" in text) == (size == LARGE)
-        assert "1000 samples/s (-50 % against" in text
+        assert "1,000 samples/s (-50 % against" in text
         await pilot.press("down")
         assert "cause" not in screen_text(app)
 

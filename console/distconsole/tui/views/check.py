@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import ClassVar
@@ -39,11 +40,13 @@ from distconsole.tui.views.check_words import (
     check_verdict,
     choices_words,
     finding_words,
+    line_count,
     pair_words,
     pairs_count,
     pairs_line,
     report_words,
     row_words,
+    title_of,
 )
 from distconsole.tui.views.row_order import OrderedView
 from distconsole.tui.widgets.line_table import LineTable
@@ -125,6 +128,7 @@ class CheckView(OrderedView[CheckRow]):
     _opened: Finding | GridRow | Pair | None = None
     _opener: Widget | None = None
     """What had the keys before the page was opened."""
+    _checks: Sequence[GridRow] = ()
     _turned: frozenset[str] = frozenset()
     """Groups that were folded, where there is room for their checks, or unfolded."""
 
@@ -232,13 +236,11 @@ class CheckView(OrderedView[CheckRow]):
         found = f"{count}" if whole else f"{len(findings)} of {count}"
         self.query_one("#findings-panel", Panel).entitle(f"Findings {found}", self.order.words)
         self.query_one("#findings", LineTable).show(findings)
-        room = groups_with_room(checks, self.query_one("#grid").size.height - 1)
-        grid = group_rows(checks, room ^ self._turned) if whole else checks
+        self._checks = checks
         title = f"Checks {total} by group" if whole else f"Checks {len(checks)} of {total}"
         report = self._report
         slowest = stages_text(report, SLOWEST_STAGES) if report is not None else ""
         self.query_one("#grid-panel", Panel).entitle(title, slowest)
-        self.query_one("#grid", LineTable).show(grid)
         self.query_one(PairMatrix).show(self._pairs)
         self.tell_pair()
         width = max(1, self.query_one("#choices").scrollable_content_region.width)
@@ -256,21 +258,27 @@ class CheckView(OrderedView[CheckRow]):
         }
         frame = 2 if panels["grid"].framed else 1
         lines = self.size.height - 1 - (frame + 1 if frame > 1 else 1)
-        rows = {
-            each: len(self.query_one(f"#{each}", LineTable).rows) for each in ("findings", "grid")
-        }
-        least = frame + 1 + min(rows["grid"], LEAST_ROWS if frame == 1 else 3 * LEAST_ROWS)
+        listed = len(self.query_one("#findings", LineTable).rows)
+        folded = len(self._grid_rows(0))
+        least = frame + 1 + min(folded, LEAST_ROWS if frame == 1 else 3 * LEAST_ROWS)
         room = max(0, lines - least)
-        findings = min(
-            frame + 1 + max(1, rows["findings"]), max(frame + 1 + LEAST_ROWS, room // 2)
-        )
-        words = _line_count(self.query_one("#evidence-text", Words))
+        findings = min(frame + 1 + max(1, listed), max(frame + 1 + LEAST_ROWS, room // 2))
+        words = line_count(self.query_one("#evidence-text", Words))
         evidence = min(frame + words, room - findings) if words else 0
-        panels["evidence"].display = evidence > frame
+        evidence = evidence if evidence > frame else 0
+        panels["evidence"].display = bool(evidence)
         panels["findings"].styles.height = findings
-        panels["evidence"].styles.height = max(0, evidence)
+        panels["evidence"].styles.height = evidence
+        left = lines - findings - evidence - frame - 1
+        self.query_one("#grid", LineTable).show(self._grid_rows(left if self.is_wide else 0))
         pairs = frame + 1 + self.query_one(PairMatrix).wanted_lines
         panels["pairs"].styles.height = min(pairs, lines * 2 // 3) if self.is_wide else "1fr"
+
+    def _grid_rows(self, lines: int) -> Sequence[GridRow]:
+        """Return the checks by group; on a large screen those that fit into ``lines`` are unfolded."""
+        if self.order.condition is not None:
+            return self._checks
+        return group_rows(self._checks, groups_with_room(self._checks, lines) ^ self._turned)
 
     def _freshen(self, findings: list[Finding]) -> None:
         """Show an opened page as it is now: a cure may have been tried since."""
@@ -317,7 +325,7 @@ class CheckView(OrderedView[CheckRow]):
         elif grid.has_focus:
             self.show_check(LineTable.Chosen(grid))
         elif finding is not None:
-            self._open(finding, _about(finding))
+            self._open(finding, title_of(finding))
 
     @on(LineTable.Moved, "#findings")
     def show_evidence(self) -> None:
@@ -328,7 +336,7 @@ class CheckView(OrderedView[CheckRow]):
     def show_finding(self, event: LineTable.Chosen) -> None:
         finding = event.table.row_under_cursor()
         if finding is not None:
-            self._open(finding, _about(finding))
+            self._open(finding, title_of(finding))
 
     @on(LineTable.Chosen, "#grid")
     def show_check(self, event: LineTable.Chosen) -> None:
@@ -341,7 +349,7 @@ class CheckView(OrderedView[CheckRow]):
             return
         findings = self._report.findings if self._report is not None else ()
         finding = next((each for each in findings if each.check == row.check), None)
-        self._open(finding or row, _about(finding) if finding is not None else row.check)
+        self._open(finding or row, title_of(finding) if finding is not None else row.check)
 
     @on(PairMatrix.Moved)
     def tell_pair(self) -> None:
@@ -378,22 +386,10 @@ class CheckView(OrderedView[CheckRow]):
         text = report_words(self._report, width)
         if finding is not None:
             text = finding_words(finding, self._report, width)
-        title = "About this check" if finding is None else _about(finding)
+        title = "About this check" if finding is None else title_of(finding)
         self.query_one("#evidence-panel", Panel).entitle(title)
         self.query_one("#evidence-text", Words).show(text)
 
 
-def _about(finding: Finding) -> str:
-    hosts = ", ".join(finding.hosts[:4]) + (
-        f" and {len(finding.hosts) - 4} more" if finding.hosts[4:] else ""
-    )
-    return f"{finding.check} · {hosts or 'all hosts'}"
-
-
 def _key_of(row: GridRow) -> tuple[str, int]:
     return row.check, row.checks
-
-
-def _line_count(words: Words) -> int:
-    text = str(words.content)
-    return text.count("\n") + 1 if text else 0

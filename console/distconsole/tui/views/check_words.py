@@ -32,6 +32,7 @@ from distconsole.tui.view_models.check import (
 from distconsole.tui.view_models.pairs import LOOKS, Pair, Pairs
 from distconsole.tui.views.check_rows import BAR_CELLS, MADE, GridRow
 from distconsole.tui.widgets.bars import level_bar
+from distconsole.tui.widgets.lines import Words
 from distconsole.tui.widgets.tiles import TileData
 
 OUTCOME_TONES = {
@@ -249,3 +250,15 @@ def choices_words(choices: Sequence[ChoiceReport], width: int, *, done: bool) ->
     )
     text.highlight_regex(rf"{RED}\S*", "bad")
     return text
+
+
+def title_of(finding: Finding) -> str:
+    hosts = ", ".join(finding.hosts[:4]) + (
+        f" and {len(finding.hosts) - 4} more" if finding.hosts[4:] else ""
+    )
+    return f"{finding.check} · {hosts or 'all hosts'}"
+
+
+def line_count(words: Words) -> int:
+    text = str(words.content)
+    return text.count("\n") + 1 if text else 0

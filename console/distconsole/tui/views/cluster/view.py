@@ -57,6 +57,7 @@ class ClusterView(OrderedView[LoadRow]):
     DEFAULT_CSS = """
     ClusterView > #hosts-panel { height: 1fr; }
     ClusterView > #host-page { height: auto; display: none; }
+    ClusterView > #load-plots { display: none; }
     ClusterView > #gpus-panel { height: 1fr; }
     ClusterView LineTable { height: 1fr; }
     ClusterView #processes-panel { width: 2fr; height: 100%; }
