@@ -197,7 +197,7 @@ async def test_the_plan_follows_what_is_typed() -> None:
         assert looked(stage)[-1].script == "train"
         text = screen_text(app)
         for words in (
-            "4 ranks by torch on 2 hosts: the script uses torch.distributed",
+            "4 ranks by torch on 2 hosts; GPUs in use on node1, node2: the script",
             "they meet at 10.0.0.1",
             "node2 ranks 2-3",
             "/usr/bin/python3 -u /home/me/train.py",
