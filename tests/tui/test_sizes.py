@@ -31,7 +31,7 @@ from fakes.stage import (
     typed,
 )
 
-HUGE, TINY = (220, 70), (60, 15)
+HUGE, TINY = (220, 70), (59, 15)
 SCENES: dict[type, Scene] = {
     ask.Top: scenes.hosts,
     ask.Check: scenes.checked,
