@@ -366,7 +366,7 @@ async def test_a_run_that_is_followed_is_listed_as_it_is_now() -> None:
         line = screen_text(app).splitlines()[app.query_one("#runs-table").region.y + 1]
         assert f"{scenes.RUN} " in line
         assert "● running" in line
-        assert re.search(r" \d{3,} +\d{3,} +[\d.]+ .*loss \d", line), line
+        assert re.search(r" [\d,]{3,} +[\d,]{3,} +[\d.]+ .*loss \d", line), line
 
 
 async def test_moving_through_past_runs_opens_none() -> None:
