@@ -106,11 +106,11 @@ def test_clocks_are_one(
 @pytest.mark.parametrize(
     "content",
     [
-        b"no gzip",
-        gzip.compress(b"{"),
-        gzip.compress(b'{"traceEvents": [5]}'),
-        gzip.compress(b'{"traceEvents": []}'.ljust(5000)),
-        gzip.compress(b"[" * 4000),
+        pytest.param(b"no gzip", id="no gzip"),
+        pytest.param(gzip.compress(b"{"), id="no JSON"),
+        pytest.param(gzip.compress(b'{"traceEvents": [5]}'), id="no events"),
+        pytest.param(gzip.compress(b'{"traceEvents": []}'.ljust(5000)), id="too long"),
+        pytest.param(gzip.compress(b"[" * 4000), id="too deep"),
     ],
 )
 def test_a_trace_that_is_none_is_refused_by_its_rank(tmp_path: Path, content: bytes) -> None:
