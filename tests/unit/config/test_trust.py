@@ -257,6 +257,7 @@ NEED_TRUST = {
     *("ssh_config", "clusters.ssh_config"),
     *("run.env", "run.env_file", "run.workdir", "run.slurm", "run.output"),
     *("check.junit", "check.emit_hostfile", "export.output", "export.listen", "report.output"),
+    "trace.output",
     *("setup.source", "setup.yes", "init.yes", "stop.yes"),
     *(f"notify.{name}" for name in notify.OWN_KEYS),
 }
