@@ -6,6 +6,7 @@
 #   WORKERS=…                how many tests go on at once (6)
 #   TESTS=…                  what pytest runs, and how:  make test TESTS="tests/unit -x"
 #   BENCH=…                  which figures, and how many rounds:  make bench BENCH="--quick --only start"
+#   LEAGUE=…                 which cases, and where to:  make league LEAGUE="--quick --only hang"
 #   DISTCONSOLE_DEV_CACHE=…  where the Horovod wheel is kept (~/.cache/distconsole-dev)
 
 SHELL := bash
@@ -14,7 +15,7 @@ SHELL := bash
 .DELETE_ON_ERROR:
 # What is compiled once is not compiled again by each worker and each run.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test campaign check pages docs bench screenshots gallery clean horovod system
+.PHONY: help demo test campaign check pages docs bench league screenshots gallery clean horovod system
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -55,6 +56,9 @@ docs: $(DONE)/docs pages ## Build the documentation as a site: build/docs/index.
 
 bench: system $(DONE)/dev horovod ## Measure: the figures of docs/benchmarks.md
 	PYTHONPATH=tests $(BIN)/python -m benchmarks $(BENCH)
+
+league: system $(DONE)/dev horovod ## Train with seeded faults, and see who is named: the table of docs/league.md
+	PYTHONPATH=tests $(BIN)/python -m league $(LEAGUE)
 
 screenshots: $(DONE)/dev ## Take the pictures of README and docs anew, of real runs
 	$(BIN)/python tests/tui/screenshots.py docs/images

@@ -70,10 +70,12 @@ def lacks(pattern: str) -> Callable[[str], object]:
 
 F4, F5, HOME, END = b"\x1bOS", b"\x1b[15~", b"\x1b[H", b"\x1b[F"
 LAST_RANK = rf"^\W*{WORLD - 1} +node\d+ +\d"
+OLDEST = r"node1 \+5 {2,9}◆"
+"""The cursor of the heat map is on its first moment, whether or not that has a cell."""
 WAYS = {
     "textual": Way((), (b"\x1b[1;5F", has(LAST_RANK)), (b"\x1b[1;5H", lacks(LAST_RANK))),
     "run": Way((F4,), (END, has(LAST_RANK)), (HOME, lacks(LAST_RANK))),
-    "heat map": Way((F4, b"h"), (HOME, has(r"node1 \+5 +◆[▀█]")), (END, has("[▀█]◆ "))),
+    "heat map": Way((F4, b"h"), (HOME, has(OLDEST)), (END, lacks(OLDEST))),
     "logs": Way((F5,), (b"g", has(FIRST)), (b"G", lacks(FIRST))),
 }
 

@@ -1,0 +1,78 @@
+"""The published page of the league table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from league.scoring import misses, table
+
+
+def write_page(
+    path: Path, rows: Sequence[Mapping[str, Any]], seed: int, host: Mapping[str, Any], commit: str
+) -> None:
+    """Write the table of ``rows`` between the page's two marks; what a person wrote around them stays."""
+    begin, end = "<!-- league: begin -->", "<!-- league: end -->"
+    text = path.read_text()
+    head, _, rest = text.partition(begin)
+    _, _, tail = rest.partition(end)
+    path.write_text(f"{head}{begin}\n{body(rows, seed, host, commit)}\n{end}{tail}")
+
+
+def body(
+    rows: Sequence[Mapping[str, Any]], seed: int, host: Mapping[str, Any], commit: str
+) -> str:
+    """Return what the runner knows: where and when, the table, stalls that were told by themselves, and the misses."""
+    plain = [dict(row) for row in rows]
+    where = f"{host['time'][:10]}, commit {commit}, seed {seed}, {len(plain)} cases, {host['cpus']} cores ({host['cpu']}), Python {host['python']}"
+    parts = [
+        f"Measured {where}.",
+        table(plain),
+        automatic(plain),
+        by_hand(plain),
+        "### Misses",
+        misses(plain),
+    ]
+    return "\n\n".join(each for each in parts if each)
+
+
+def automatic(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return how long the finding took that came by itself; empty where none was waited for."""
+    told = [
+        (row["verdict"]["automatic"], row["case"]) for row in rows if row["verdict"]["automatic"]
+    ]
+    if not told:
+        return ""
+    right = [own for own, case in told if set(own["ranks"]) == set(case["odd"])]
+    seconds = sorted(own["seconds"] for own, _ in told if own["seconds"] is not None)
+    when = f"; it came {seconds[0]:.0f} to {seconds[-1]:.0f} s after the fault" if seconds else ""
+    return (
+        f"In {len(told)} of the hangs the finding that comes by itself (`run.stall`, in the rendezvous `run.rendezvous`) was waited for: it named the culprit in {len(right)}"
+        f"{when} (a stall is one after 30 s)."
+    )
+
+
+def by_hand(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Return what today's tools told of the same hangs; empty where they were not tried."""
+    tried = [row for row in rows if row["verdict"].get("by_hand")]
+    lines = []
+    for row in tried:
+        case, verdict = row["case"], row["verdict"]
+        traced, spied = verdict["by_hand"]["torchfrtrace"], verdict["by_hand"]["py-spy"]
+        ours = "right" if row["score"]["all"] else "not all right"
+        named = ",".join(map(str, traced["named"])) if traced["ran"] else ""
+        told = f"names {named}" if named else "names nobody" if traced["ran"] else traced["why"]
+        told += " (right)" if traced.get("right") else ""
+        shows = "shows the line" if spied.get("line") else "no such line"
+        if not case["mark"] or not spied["ran"]:
+            shows = spied.get("why", "no line to show")
+        lines.append(
+            f"| `{case['name']}` | {','.join(map(str, case['odd']))} | {ours} | {told} | {shows} |"
+        )
+    head = (
+        "| hang | culprit | `why` | torchfrtrace | py-spy on every rank |\n|---|---|---|---|---|\n"
+    )
+    words = "The same hangs by what a user has today. torchfrtrace ends with a KeyError on Gloo's dumps; it got the members of the groups by hand. "
+    words += "py-spy names nobody: its reader compares the stacks of all ranks on all hosts."
+    return f"### By hand\n\n{words}\n\n{head}" + "\n".join(lines) if lines else ""

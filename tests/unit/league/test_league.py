@@ -1,0 +1,66 @@
+"""The league's cases are data with a seed, and its scores count a wrong name against a verdict."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict
+
+from league.cases import CLASSES, Case, make_cases
+from league.scoring import misses, score, table
+from league.trying import Verdict
+
+CASES = make_cases(1)
+
+
+def a_case(name: str) -> Case:
+    return next(case for case in CASES if case.name == name)
+
+
+def test_there_are_a_hundred_faults_and_twenty_healthy_trainings_each_with_its_truth() -> None:
+    count = Counter(case.klass for case in CASES)
+    assert set(count) == set(CLASSES)
+    assert sum(count.values()) - count["healthy"] >= 100
+    assert count["healthy"] >= 20
+    assert len({case.name for case in CASES}) == len(CASES)
+    assert all(bool(case.odd) is (case.klass != "healthy") for case in CASES)
+    assert all(
+        case.mark
+        for case in CASES
+        if case.fault in ("sleeps", "file_lock", "saves") and case.klass == "hang"
+    )
+
+
+def test_a_seed_draws_the_culprits_and_nothing_else() -> None:
+    assert make_cases(1) == CASES
+    other = make_cases(2)
+    assert [case.name for case in other] == [case.name for case in CASES]
+    assert [case.odd for case in other] != [case.odd for case in CASES]
+
+
+def test_a_wrong_name_is_blame_and_a_silent_verdict_is_not() -> None:
+    case = a_case("hang/sleeps/loop/ddp-torch-4")
+    truth = Verdict("elsewhere", case.odd, case.hosts, case.mark, "all_reduce #7", 0.3)
+    other = Verdict(
+        "elsewhere",
+        tuple(3 - rank for rank in case.odd),
+        case.hosts,
+        case.mark,
+        "all_reduce #7",
+        0.3,
+    )
+    verdicts = (truth, other, Verdict("undecided"), Verdict(error="it did not start"))
+    scores = [score(case, each) for each in verdicts]
+    assert [each["all"] for each in scores] == [True, False, False, False]
+    assert [each["blamed"] for each in scores] == [False, True, False, False]
+    pairs = zip(verdicts, scores, strict=True)
+    rows = [
+        {"case": asdict(case), "verdict": asdict(verdict), "score": own} for verdict, own in pairs
+    ]
+    assert "| hang | 4 | 1 (25 %) | 50 % | 1 (25 %) | 1 | 0.3 s | 0.3 s |" in table(rows)
+    assert misses(rows).count("\n") == 4
+
+
+def test_an_alarm_in_a_healthy_training_is_blame() -> None:
+    case = a_case("healthy/plain/ddp-torch-4")
+    assert score(case, Verdict("healthy"))["all"]
+    assert score(case, Verdict("healthy", alarms=["run.straggler: rank 1"]))["blamed"]
