@@ -82,11 +82,14 @@ MAX_RING_CAPACITY = 1 << 20
 
 RING_SCAN_SECONDS = 1.0
 
-STALL_SECONDS, STALL_STEPS = 30.0, 10.0
-"""A rank has stalled after this long, and this many of its median steps, without a step."""
+STALL_SECONDS, STALL_STEPS, STALL_PAUSES = 30.0, 10.0, 1.2
+"""A rank has stalled after this long, this many of its median steps, and this many of its longest pauses before, without a step."""
 
 CALL_SECONDS, MIN_CALL_SECONDS, MAX_CALL_SECONDS = 1.5, 0.1, 30.0
 """A rank's deadline in a roll call where the request says none, and its bounds."""
+
+MEET_SECONDS = 30.0
+"""Ranks that wait so long for the others of their process group are called, too."""
 
 CALL_AGAIN_SECONDS, PATIENT_CALL_SECONDS = 30.0, 5.0
 """Ranks that have stalled are called at most so often without being asked for; with this deadline, as nobody waits."""
@@ -123,6 +126,3 @@ AGENT_LOG_BYTES = 256 * 1024
 
 PROBE_SECONDS, MAX_PROBE_SECONDS = 60.0, 600.0
 """Time that a probe gets when the request says none, and at most."""
-
-MAX_READ_LOG_BYTES = 256 * 1024
-"""Bytes of a log that one ``read_log`` returns."""

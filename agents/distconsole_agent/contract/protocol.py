@@ -37,7 +37,6 @@ follow     run, after, journal: who wrote the entries   items ``{"entries": [...
 stop       run, grace, reason                           result ``stopping: true``
 kill       run                                          result ``killing: true``
 runs                                                    result ``runs: [...]`` (``RUN_FIELDS``)
-read_log   run, rank, stream, offset, limit             result ``text, next, size``
 forget     run                                          result ``forgotten: bool``
 slurm      do: submit (argv) | show (job) | cancel      result ``job`` | ``text`` | ``cancelled`` |
            (job) | step (run, job, argv, held) | shim   ``started`` | as ``prepare``, which in a run
@@ -51,6 +50,10 @@ sync_take  run, pieces: [[sha256, bytes in all,         result ``taken: bytes``
 roll_call  run, seconds: each rank's deadline (1.5)     result ``ranks: [...]`` (``CALL_FIELDS``),
                                                         ``time_ns, host``; what was found is also
                                                         in the run's journal, while it goes on
+survey     seconds, calls (true: ask the ranks),        result ``jobs: [...]`` (``JOB_FIELDS``) of this user
+           logs: {path: offset} (null: none)            that anything has started, ``logs: [{key, path, inode,
+                                                        stream, ranks, next, output}], ras: [str], user, time_ns,
+                                                        host``
 trace      run, seconds, wait, max_bytes, ranks         items: first ``tracing: [rank, ...]``, then of a
            (null: all), start_ns (0: soon)              rank ``rank, told`` (``records.TOLD_SUFFIX``)
                                                         ``, bytes, name, packed``; result ``time_ns``
@@ -69,7 +72,8 @@ gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
 ``window``   ``rank, step`` (last), ``steps, skipped, step_ms: [mean, p95] | null, data_ms,
              forward_ms, backward_ms, optimizer_ms, samples_s, metrics: {name: last}, dropped,
              points: {name: [[step, value, samples | null], ...]}``, and where it is known how long
-             the rank waited for others ``waited_ms: [step, data, forward, backward, optimizer]``.
+             the rank waited for others ``waited_ms: [step, data, forward, backward, optimizer]``, and
+             ``cpu_wait``: percent of the time that its main thread waited for a processor.
 ``check``    a rank's check of itself (``run --verify-sync``): ``rank, step``; ``parameters, state,
              batch``: checksums in hexadecimal, null where there is none; ``layout``: only checks
              of equal layout may be compared; ``wrapped, same_epoch``: see
@@ -112,6 +116,7 @@ is the base64 of a piece of a gzip file of ``packed`` bytes: a trace in Chrome's
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 PROTOCOL_VERSION = 1
@@ -138,7 +143,8 @@ MAX_CHECKED = 256
 """Parameters, or groups of them, in one ``check``."""
 MAX_CHECKED_NAME = 256
 
-STREAMS = ("out", "err")
+PLACEHOLDER = re.compile(r"(\{+)(port|run_dir)(\}+)")
+"""What a shim fills in: the rendezvous port, which is known at start, and the folder of the run on its node."""
 
 RUN_FIELDS = (
     "run",
@@ -244,6 +250,18 @@ seconds used within ``over_s``. ``children``: ``[{"pid", "state", "name", "cpu_s
 "input_dtypes"}]}``, newest first. ``horovod``: ``{"stalled": [name], "missing": {name: [rank]}}``, in its own words.
 ``note`` says what is lacking."""
 
+JOB_FIELDS = (
+    *("key", "launcher", "script", "endpoint", "ident", "here", "spawned", "leads", "run", "size"),
+    *("age_s", "gone", "ranks"),
+)
+"""The part of a job on one node, found in /proc. Parts of one ``key`` are of one job, unless ``here``: then it means this
+node alone. ``endpoint`` is where its ranks meet, ``ident`` what its launcher calls it, ``run`` its id where it is ours;
+``size`` of its world, 0 where not known; ``gone``: ranks that were started here and of which no process is left.
+``spawned``: ranks are counted from 0 on each node, first on the one that ``leads``. ``ranks``: a CALL each, whose
+``silent_s`` is for how long its main thread has not run; its ``stage`` is ``stepping`` where its place changed between two
+looks, else left out. ``output`` of ``logs``: whole lines of a regular file that ranks print into, from byte ``logs[path]``
+or its last 16 KiB, at most ``MAX_LOG_TEXT``; ``next`` is where to go on. ``ras``: what NCCL's RAS finds wrong."""
+
 STAGES = ("not_started", "starting", "stepping", "between", "ended")
 WAYS = ("server", "signal", "py-spy", "proc")
 """Torch's worker server, faulthandler by a signal, py-spy, and /proc alone, which knows no stack of Python."""
@@ -302,3 +320,17 @@ def decode(line: bytes) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise ProtocolError("a line that is not a JSON object")
     return message
+
+
+def fill(word: str, port: int | str | None, run_dir: str) -> str:
+    """Return a word of a plan with ``{port}`` (None leaves it) and ``{run_dir}`` filled in; doubled braces lose a pair."""
+
+    def filled(found: re.Match[str]) -> str:
+        before, name, after = found.groups()
+        if len(before) > 1 and len(after) > 1:
+            return found[0][1:-1]
+        if name == "run_dir":
+            return f"{before[1:]}{run_dir}{after[1:]}"
+        return found[0] if port is None else f"{before[1:]}{port}{after[1:]}"
+
+    return PLACEHOLDER.sub(filled, word)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from distconsole_agent.contract.limits import CALL_SECONDS, MAX_CALL_SECONDS, MIN_CALL_SECONDS
 from distconsole_agent.contract.protocol import ErrorCode
 
 
@@ -35,6 +36,13 @@ def read_number(value: object, key: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
         raise bad_request(f"{key} is a number")
     return float(value)
+
+
+def read_call_seconds(request: dict[str, Any]) -> float:
+    """Return each rank's deadline in a roll call, within its bounds. Raises Refusal (``bad_request``)."""
+    given = request.get("seconds")
+    seconds = CALL_SECONDS if given is None else read_number(given, "seconds")
+    return min(max(seconds, MIN_CALL_SECONDS), MAX_CALL_SECONDS)
 
 
 def read_text(request: dict[str, Any], key: str) -> str:

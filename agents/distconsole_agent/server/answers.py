@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 import os
 import sys
@@ -16,13 +15,11 @@ from distconsole_agent.contract.limits import (
     LAST_UNCUT_BYTES,
     LATE_SECONDS,
     MAX_PROBE_SECONDS,
-    MAX_READ_LOG_BYTES,
     PROBE_SECONDS,
 )
 from distconsole_agent.contract.protocol import (
     MAX_ENTRIES_PER_ITEM,
     PROTOCOL_VERSION,
-    STREAMS,
     ErrorCode,
 )
 from distconsole_agent.contract.refusal import Refusal, bad_request, read_number, read_text
@@ -35,6 +32,7 @@ from distconsole_agent.node_folder.runs import Runs
 from distconsole_agent.server.connection import Asked
 from distconsole_agent.server.roll import answer_roll_call, call_before_stop
 from distconsole_agent.server.shim_calls import inherit_environment
+from distconsole_agent.survey.surveying import answer_survey
 from distconsole_agent.system.addresses import local_addresses
 from distconsole_agent.system.kernel_files import boot_id
 from distconsole_agent.system.procfs import user_name
@@ -64,10 +62,10 @@ class Answers:
             "stop": self._stop,
             "kill": lambda request, _asker: {"killing": self._end(request, {"op": "kill"})},
             "runs": lambda _request, _asker: {"runs": runs.describe_all()},
-            "read_log": self._read_log,
             "forget": lambda request, _asker: {"forgotten": runs.forget(request.get("run"))},
             "slurm": self._slurm,
             "roll_call": lambda request, _asker: answer_roll_call(runs, request),
+            "survey": lambda request, _asker: answer_survey(request),
             "sync": self._sync,
             "sync_take": self._sync_take,
             "trace": self._trace,
@@ -185,19 +183,6 @@ class Answers:
                 journal.close()
         return {"cancelled": True} if asker.cancelled.is_set() else {"last": last}
 
-    def _read_log(self, request: Request, _asker: Asked) -> Result:
-        folder = self._runs.folder(request.get("run"))
-        stream = request.get("stream")
-        rank = request.get("rank")
-        if stream not in STREAMS:
-            raise bad_request("stream is out or err")
-        if rank is not None and (isinstance(rank, bool) or not isinstance(rank, int)):
-            raise bad_request("rank is a number")
-        limit = int(read_number(request.get("limit") or MAX_READ_LOG_BYTES, "limit"))
-        offset = int(read_number(request.get("offset") or 0, "offset"))
-        path = _log_path(os.path.join(folder, "logs"), rank, stream)
-        return read_log(path, offset, min(max(limit, 4), MAX_READ_LOG_BYTES))
-
     def _sync(self, request: Request, _asker: Asked) -> Result:
         return self._runs.code.sync(check_run_id(request.get("run")), request.get("manifest"))
 
@@ -245,34 +230,6 @@ def _begin_at(journal: Journal, known: object, after: int) -> int:
             "the end of its journal was lost, or its folder removed; follow from 0",
         )
     return after
-
-
-def read_log(path: str | None, offset: int, limit: int) -> Result:
-    """Return up to ``limit`` bytes of a log from ``offset``, which may count from the end, at a line."""
-    if path is None:
-        return {"text": "", "next": 0, "size": 0}
-    with open(path, "rb", buffering=0) as file:
-        size = os.fstat(file.fileno()).st_size
-        start = min(offset, size) if offset >= 0 else max(0, size + offset)
-        data = os.pread(file.fileno(), limit, start)
-        if offset < 0 < start:
-            line = data.find(b"\n") + 1
-            start, data = start + line, data[line:]
-    text, taken = codecs.utf_8_decode(data, "replace", start + len(data) >= size)
-    return {"text": text, "next": start + taken, "size": size}
-
-
-def _log_path(folder: str, rank: int | None, stream: str) -> str | None:
-    """Return a rank's log; without a rank, that of the one process an engine was started as."""
-    if rank is not None:
-        names = [f"rank-{rank}.{stream}"]
-    else:
-        names = sorted(name for name in os.listdir(folder) if name.endswith("." + stream))
-    for name in names[:1]:
-        path = os.path.join(folder, name)
-        if os.path.isfile(path) and not os.path.islink(path):
-            return path
-    return None
 
 
 def follow(

@@ -36,10 +36,7 @@ OWNER = "host"
 
 
 def this_host() -> str:
-    """Return a line that tells this host from those that may share a folder with it.
-
-    It is of the boot and of the namespaces of processes and network; a name may change meanwhile.
-    """
+    """Return what tells this host from those that may share a folder: its boot and its namespaces."""
     with open("/proc/sys/kernel/random/boot_id") as file:
         boot = file.read().strip()
     spaces = [os.readlink(f"/proc/self/ns/{kind}") for kind in ("pid", "net")]
@@ -95,10 +92,7 @@ def _connect(path: str) -> int:
 
 
 def copy(agent: int, source: int, sink: int) -> None:
-    """Copy ``source`` to the agent and the agent to ``sink``, descriptors all, until either ends.
-
-    What one side does not take stays unread at the other, so memory is bounded.
-    """
+    """Copy ``source`` to the agent and the agent to ``sink`` (descriptors), unbuffered, until either ends."""
     for fd in (agent, source, sink):
         os.set_blocking(fd, False)
     inward, outward = _Pipe(source, agent), _Pipe(agent, sink)

@@ -7,9 +7,8 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from distconsole_agent.contract.limits import CALL_SECONDS, MAX_CALL_SECONDS, MIN_CALL_SECONDS
 from distconsole_agent.contract.protocol import ErrorCode
-from distconsole_agent.contract.refusal import Refusal, read_number
+from distconsole_agent.contract.refusal import Refusal, read_call_seconds
 from distconsole_agent.node_folder.run_files import read_end
 
 if TYPE_CHECKING:
@@ -25,10 +24,8 @@ def answer_roll_call(runs: Runs, request: dict[str, Any]) -> dict[str, Any]:
 
     Raises Refusal: ``bad_request``, ``no_such_run``, or ``timed_out`` where another agent attends to it.
     """
-    given = request.get("seconds")
-    seconds = CALL_SECONDS if given is None else read_number(given, "seconds")
+    seconds = read_call_seconds(request)
     roll = _roll_of(runs, request.get("run"))
-    seconds = min(max(seconds, MIN_CALL_SECONDS), MAX_CALL_SECONDS)
     calls = [] if roll is None else roll.call(seconds, "asked")
     return {"ranks": calls, "time_ns": time.time_ns(), "host": os.uname().nodename}
 

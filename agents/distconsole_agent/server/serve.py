@@ -43,12 +43,7 @@ LOOK_SECONDS = 1.0
 
 
 def serve(node_dir: str, idle_seconds: float | None, lock_fd: int | None) -> int:
-    """Be the agent of ``node_dir`` until told to leave or idle; return the exit code.
-
-    Args:
-        idle_seconds: Leave after so long without a connection and an active run; None for the default.
-        lock_fd: The agent's lock, taken by who started us; None to take it here.
-    """
+    """Be the agent of ``node_dir`` until told to leave or idle; return the exit code; ``lock_fd``: as taken."""
     raise_limit()
     try:
         program = this_program()

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distconsole_agent.contract.limits import MAX_RINGS
-from distconsole_agent.contract.refusal import bad_request, storage
+from distconsole_agent.contract.refusal import bad_request, read_number, storage
 from distconsole_agent.journal.rings import (
     OFFSET_WANTED,
     RING_SUFFIX,
@@ -21,7 +21,7 @@ from distconsole_agent.journal.rings import (
     WANTED_SUFFIX,
     Ring,
 )
-from distconsole_agent.node_folder.folders import own_folder, place_private
+from distconsole_agent.node_folder.folders import own_folder, write_private
 from distconsole_agent.node_folder.run_files import read_spec
 from distconsole_agent.supervisor.proctree import read_stat
 from distconsole_agent.system.room import disk_of
@@ -60,8 +60,7 @@ class _Wanted(NamedTuple):
 def trace(request: dict[str, Any], asker: Asked, folder: str) -> dict[str, Any]:
     """Have the run's ranks here traced at once, and say of each trace when it is there to be taken.
 
-    Raises Refusal: ``bad_request``; ``no_such_run`` where no rank of those asked for trains here;
-    ``storage``.
+    A rank that was asked for and does not train here is left out. Raises Refusal: ``bad_request``, ``storage``.
     """
     seconds = _number(request, "seconds", 0.001, MAX_TRACE_SECONDS)
     wait = _number(request, "wait", 0.0, MAX_WAIT_SECONDS)
@@ -93,12 +92,10 @@ def trace(request: dict[str, Any], asker: Asked, folder: str) -> dict[str, Any]:
 
 
 def _number(request: dict[str, Any], key: str, least: float, most: float) -> float:
-    value = request.get(key, 0)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise bad_request(f"{key} is a number")
+    value = read_number(request.get(key, 0), key)
     if not least <= value <= most:
         raise bad_request(f"{key} is from {least:g} to {most:g}")
-    return float(value)
+    return value
 
 
 def _training_ranks(folder: str) -> dict[int, tuple[str, int]]:
@@ -143,7 +140,7 @@ def _ask(rank: int, ring: str, pid: int, place: str, asked: dict[str, Any]) -> _
         path = os.path.join(place, f"{rank}-{pid}-{count}.json")
         one = _Wanted(rank, pid, count, ring, path)
         _remove(one)
-        place_private(ring + WANTED_SUFFIX, {**asked, "path": path})
+        write_private(ring + WANTED_SUFFIX, {**asked, "path": path}, sync=False)
         os.pwrite(descriptor, bytes((count,)), OFFSET_WANTED)
     finally:
         os.close(descriptor)

@@ -1,0 +1,162 @@
+"""This user's processes that may train, read from /proc: of their environment only what says which rank they are."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+from distconsole_agent.supervisor.proctree import read_in_time
+from distconsole_agent.system.procfs import Process, read_process
+
+MAX_PROCESSES = 1024
+"""Of one user that are looked into; the newest."""
+
+KEPT = frozenset(
+    (
+        *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
+        *("TORCHELASTIC_RUN_ID", "TORCH_WORKER_SERVER_SOCKET", "CUDA_VISIBLE_DEVICES"),
+        *("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
+        *("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"),
+        *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+        *("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"),
+        *("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK"),
+        *("MV2_COMM_WORLD_LOCAL_SIZE", "PMI_RANK", "PMI_SIZE", "PMI_PORT", "MPI_LOCALRANKID"),
+        *("MPI_LOCALNRANKS", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID"),
+        *("SLURM_STEP_ID", "DISTCONSOLE_RUN_DIR"),
+    )
+)
+"""An environment holds secrets: whatever is not named here is forgotten as it is read."""
+
+MAX_VALUE = 256
+MAX_DEPTH = 64
+
+LAUNCHERS = {
+    **dict.fromkeys(("torchrun", "torch.distributed.run"), "torchrun"),
+    "torch.distributed.launch": "torch.distributed.launch",
+    **dict.fromkeys(("accelerate", "accelerate.commands.launch"), "accelerate"),
+    **dict.fromkeys(("deepspeed", "deepspeed.launcher.launch"), "deepspeed"),
+    **dict.fromkeys(("horovodrun", "horovod.runner.launch"), "horovodrun"),
+    **dict.fromkeys(("mpirun", "mpiexec", "orterun", "prterun", "orted", "prted"), "mpirun"),
+    **dict.fromkeys(("mpiexec.hydra", "hydra_pmi_proxy", "hydra_bstrap_proxy"), "mpiexec"),
+    **dict.fromkeys(("srun", "slurmstepd"), "srun"),
+}
+"""By program, module or name in the kernel, what people call it."""
+
+SPAWNED = "multiprocessing.spawn"
+
+
+class Seen(NamedTuple):
+    """A process of this user; ``words`` is its command line, ``told`` what ``KEPT`` names of its environment."""
+
+    process: Process
+    words: tuple[str, ...]
+    told: dict[str, str]
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def is_python(self) -> bool:
+        names = (_base(self.words[0]) if self.words else "", self.process.name)
+        return any(name.startswith(("python", "pt_main_thread")) for name in names)
+
+    @property
+    def fitness(self) -> int:
+        """How surely this process is the one that trains, and no wrapper around it."""
+        return self.is_python + (self.process.name == "pt_main_thread")
+
+    @property
+    def spawned(self) -> bool:
+        """Whether ``multiprocessing`` has started it anew, as ``mp.spawn`` does."""
+        return any(SPAWNED in word and "spawn_main" in word for word in self.words[:8])
+
+    @property
+    def script(self) -> str:
+        """The script's file or module, without its arguments; empty where there is none."""
+        return (
+            _target(self.words) if self.is_python else _base(self.words[0] if self.words else "")
+        )
+
+    @property
+    def launcher(self) -> str:
+        """What this launcher is called; empty of a process that is none."""
+        if self.words and self.is_python:
+            return LAUNCHERS.get(_base(_target(self.words)), "")
+        first = _base(self.words[0]) if self.words else ""
+        return LAUNCHERS.get(first) or LAUNCHERS.get(self.process.name, "")
+
+
+Tree = dict[int, Process]
+
+
+def read_processes(root: str = "/proc") -> tuple[Tree, dict[int, Seen]]:
+    """Return all processes, and those of this user that may train or launch, each by pid."""
+    pids = [int(name) for name in os.listdir(root) if name.isdigit()]
+    found = (read_process(pid, root) for pid in pids)
+    tree = {process.pid: process for process in found if process is not None}
+    own = [each for each in tree.values() if each.uid == os.getuid() and each.state not in "ZX"]
+    own = sorted((each for each in own if each.pid != os.getpid()), key=lambda one: -one.starttime)
+    own = own[:MAX_PROCESSES]
+    lines = read_in_time([f"{root}/{each.pid}/cmdline" for each in own])
+    seen: dict[int, Seen] = {}
+    for each, line in zip(own, lines.values()):
+        words = [word.decode("utf-8", "replace") for word in (line or b"").split(b"\0")]
+        one = Seen(each, tuple(words[:-1] if words[-1] == "" else words), {})
+        if "distconsole" not in " ".join(one.words[:4]):
+            seen[each.pid] = one
+    looked = [one.pid for one in seen.values() if one.is_python or _launched(one, tree, seen)]
+    texts = read_in_time([f"{root}/{pid}/environ" for pid in looked])
+    for pid, text in zip(looked, texts.values()):
+        seen[pid] = seen[pid]._replace(told=_keep(text or b""))
+    return tree, seen
+
+
+def launcher_above(pid: int, tree: Tree, seen: dict[int, Seen]) -> str:
+    """Return what the nearest launcher above a process is called; empty without one."""
+    for _ in range(MAX_DEPTH):
+        above = tree.get(pid)
+        if above is None or above.ppid < 1:
+            break
+        pid = above.ppid
+        if pid in seen and seen[pid].launcher:
+            return seen[pid].launcher
+        if pid in tree and tree[pid].name in LAUNCHERS:
+            return LAUNCHERS[tree[pid].name]
+    return ""
+
+
+def _launched(one: Seen, tree: Tree, seen: dict[int, Seen]) -> bool:
+    above = one.process.ppid
+    return bool(above in seen and seen[above].launcher) or (
+        above in tree and tree[above].name in LAUNCHERS
+    )
+
+
+def _keep(text: bytes) -> dict[str, str]:
+    kept = {}
+    for word in text.split(b"\0"):
+        name, equals, value = word.partition(b"=")
+        if equals and name.decode("ascii", "replace") in KEPT:
+            kept[name.decode("ascii")] = value[:MAX_VALUE].decode("utf-8", "replace")
+    return kept
+
+
+def _target(words: tuple[str, ...]) -> str:
+    """Return what an interpreter runs: a script, or the module of ``-m``."""
+    rest = list(words[1:])
+    while rest:
+        word = rest.pop(0)
+        if word == "-m":
+            return rest[0] if rest else ""
+        if word == "-c" or not word:
+            return word
+        if word in ("-X", "-W"):
+            rest = rest[1:]
+        elif not word.startswith("-"):
+            return word
+    return ""
+
+
+def _base(path: str) -> str:
+    return path.rpartition("/")[2].lstrip("-")

@@ -1,0 +1,209 @@
+"""The op ``survey``: finds the jobs of this user on this node, asks their ranks, and reads what they print."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from distconsole_agent.contract.protocol import MAX_LOG_TEXT
+from distconsole_agent.contract.refusal import bad_request, read_call_seconds
+from distconsole_agent.roll_call import facts
+from distconsole_agent.roll_call.calling import LOOK_SECONDS, Call, Seat, call_ranks
+from distconsole_agent.survey.processes import read_processes
+from distconsole_agent.survey.ras import ask_ras
+from distconsole_agent.survey.worlds import Job, Rank, find_jobs
+from distconsole_agent.system.procfs import user_name
+
+MAX_JOBS, MAX_RANKS = 32, 256
+RAS_SECONDS = 1.5
+MAX_LOGS, FIRST_LOG_BYTES = 64, 16 * 1024
+"""Files that are read in one answer, and how much of the end of one that is new."""
+_NEEDS = {
+    "server": "nobody has started torch's worker server in it (TORCH_WORKER_SERVER_SOCKET)",
+    "signal": "it runs without distconsole's hook, so it is sent no signal",
+}
+STREAMS = {1: "out", 2: "err"}
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)")
+
+Result = dict[str, Any]
+
+
+def answer_survey(request: dict[str, Any]) -> Result:
+    """Return the jobs of this user on this node (see ``protocol``). Raises Refusal: ``bad_request``."""
+    seconds = read_call_seconds(request)
+    after = request.get("logs")
+    if after is not None and not isinstance(after, dict):
+        raise bad_request("logs is an object: path -> the byte from which it is read")
+    tree, seen = read_processes()
+    jobs = find_jobs(tree, seen, endpoint_of)[:MAX_JOBS]
+    told = [_describe(job) for job in jobs]
+    ranks = [(told[at], rank) for at, job in enumerate(jobs) for rank in job.ranks.values()]
+    if request.get("calls", True):
+        for (job, _), call in zip(ranks, _call([rank for _, rank in ranks[:MAX_RANKS]], seconds)):
+            job["ranks"].append(call)
+    else:
+        for job, rank in ranks:
+            job["ranks"].append(_named(rank))
+    return {
+        "jobs": told,
+        "logs": [] if after is None else _read_logs(jobs, after),
+        "ras": ask_ras(RAS_SECONDS) if jobs and request.get("calls", True) else [],
+        "user": user_name(),
+        "time_ns": time.time_ns(),
+        "host": os.uname().nodename,
+    }
+
+
+def _describe(job: Job) -> Result:
+    ages = [rank.seen.process.age_seconds for rank in job.ranks.values()]
+    return {
+        "key": job.key,
+        "launcher": "distconsole" if job.run else job.launcher,
+        "script": job.script,
+        "endpoint": job.endpoint,
+        "ident": job.ident,
+        "here": job.here,
+        "spawned": job.spawned,
+        "leads": job.spawned and bool(listens(job)),
+        "run": job.run,
+        "size": job.size,
+        "age_s": round(max(ages), 1),
+        "gone": job.gone(),
+        "ranks": [],
+    }
+
+
+def _named(rank: Rank) -> Call:
+    return {
+        "rank": rank.rank,
+        "local_rank": max(rank.local, 0),
+        "pid": rank.seen.pid,
+        "alive": True,
+    }
+
+
+def _call(ranks: Sequence[Rank], seconds: float) -> list[Call]:
+    """Return a CALL of each rank; of one whose main thread still runs, whether its place has changed meanwhile."""
+    rests = _rests([rank.seen.pid for rank in ranks])
+    seats = []
+    for rank, rest in zip(ranks, rests):
+        told = {**_named(rank), "silent_s": rest}
+        log = next((path for stream, path, _ in _outputs(rank) if stream == "err"), "")
+        server = rank.seen.told.get("TORCH_WORKER_SERVER_SOCKET", "")
+        seats.append(Seat(rank.seen.pid, told, log, server))
+    calls = call_ranks(seats, os.devnull, seconds)
+    for rank, call in zip(ranks, calls):
+        if "DISTCONSOLE_RUN_DIR" not in rank.seen.told:
+            call["refused"] = [_unprepared(each) for each in call.get("refused") or ()]
+    lively = [at for at, call in enumerate(calls) if call.get("threads") and not rests[at]]
+    for at, again in zip(lively, call_ranks([seats[at] for at in lively], os.devnull, seconds)):
+        if again.get("threads") and _place(again) != _place(calls[at]):
+            calls[at]["stage"] = "stepping"
+    return calls
+
+
+def _rests(pids: Sequence[int]) -> list[float | None]:
+    """Return for how long each main thread has not run: 0 where it runs, None where the kernel does not say."""
+    before = [facts.last_run_of(f"{pid}/task/{pid}") for pid in pids]
+    time.sleep(LOOK_SECONDS)
+    rests: list[float | None] = []
+    for pid, then in zip(pids, before):
+        now, here = facts.last_run_of(f"{pid}/task/{pid}"), facts.last_run_of("thread-self")
+        if then is None or now is None or here is None:
+            rests.append(None)
+        else:
+            rests.append(0.0 if now != then else round(max(LOOK_SECONDS, here - now), 2))
+    return rests
+
+
+def _unprepared(refused: Result) -> Result:
+    """Return what a way lacks in a job that nobody prepared."""
+    return {**refused, "why": _NEEDS.get(refused["way"], refused["why"])}
+
+
+def _place(call: Call) -> list[tuple[str, int]]:
+    return [(frame["file"], frame["line"]) for frame in call["threads"][0]["frames"]]
+
+
+def _outputs(rank: Rank) -> list[tuple[str, str, str]]:
+    """Return stream, path and the kernel's link to it of what a rank prints into files; none is looked at, as its disk may not answer."""
+    found = []
+    for number, stream in STREAMS.items():
+        with contextlib.suppress(OSError):
+            link = f"/proc/{rank.seen.pid}/fd/{number}"
+            path = os.readlink(link)
+            if path.startswith("/") and not path.startswith(("/dev/", "/memfd:")):
+                found.append((stream, path, link))
+    return found
+
+
+def _read_logs(jobs: Sequence[Job], after: dict[str, Any]) -> list[Result]:
+    """Return what is new in the files that ranks print into; those of a job may share one."""
+    files: dict[tuple[str, str], Result] = {}
+    for job in jobs:
+        for number, rank in job.ranks.items():
+            for stream, path, link in _outputs(rank):
+                new = {"key": job.key, "path": path, "stream": stream, "ranks": [], "link": link}
+                one = files.setdefault((job.key, path), new)
+                if number not in one["ranks"]:
+                    one["ranks"].append(number)
+    return [_read_log(one, after.get(one["path"])) for one in list(files.values())[:MAX_LOGS]]
+
+
+def _read_log(one: Result, since: object) -> Result:
+    """Return whole lines of a regular file from byte ``since``, or its end, without escapes."""
+    link, text, begin, inode = one.pop("link"), b"", 0, 0
+    with contextlib.suppress(OSError):
+        about = os.stat(link)
+        inode = about.st_ino
+        if stat.S_ISREG(about.st_mode):
+            with open(link, "rb", buffering=0) as file:
+                size = os.fstat(file.fileno()).st_size
+                begin = max(0, size - FIRST_LOG_BYTES)
+                if isinstance(since, int) and 0 <= since <= size:
+                    begin = since
+                text = os.pread(file.fileno(), min(size - begin, MAX_LOG_TEXT), begin)
+    whole = text.rfind(b"\n") + 1 or len(text)
+    plain = _ESCAPES.sub("", text[:whole].decode("utf-8", "replace"))
+    shown = "".join(letter for letter in plain if letter.isprintable() or letter in "\n\t")
+    return {**one, "inode": inode, "next": begin + whole, "output": shown}
+
+
+def _sockets(pid: int) -> set[str]:
+    folder, found = f"/proc/{pid}/fd", set()
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder)[:4096]:
+            with contextlib.suppress(OSError):
+                link = os.readlink(f"{folder}/{name}")
+                if link.startswith("socket:["):
+                    found.add(link[8:-1])
+    return found
+
+
+def endpoint_of(pids: Sequence[int]) -> str:
+    """Return the address to which all of ``pids`` have a connection, as they have to the store they meet at.
+
+    Of several the one with the lowest port: a store's is chosen, those of the ranks themselves are the kernel's.
+    """
+    common: set[str] | None = None
+    for pid in pids:
+        peers = {peer for _, peer in facts.connections_of(pid, _sockets(pid))}
+        common = peers if common is None else common & peers
+    known = [each for each in common or () if not each.endswith(":0")]
+    return min(known, key=lambda each: int(each.rpartition(":")[2]), default="")
+
+
+def listens(job: Job) -> bool:
+    """Whether a rank of a job listens at the address at which its world meets."""
+    port = job.endpoint.rpartition(":")[2]
+    for rank in job.ranks.values():
+        pid = rank.seen.pid
+        for own, peer in facts.connections_of(pid, _sockets(pid)):
+            if port and own.endswith(f":{port}") and peer.endswith(":0"):
+                return True
+    return False

@@ -1,0 +1,230 @@
+"""From processes to jobs: which rank of which world each is, by environment, arguments, parents and sockets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from distconsole_agent.survey.processes import Seen, Tree, launcher_above
+
+MAX_RANK = 1_000_000
+LOOPBACK = ("localhost", "127.", "::1", "[::1]")
+END_OF_STEPS = 1 << 31
+"""Slurm numbers its batch script and the like above it."""
+
+
+class Scheme(NamedTuple):
+    """The variables of one engine: rank, world size, and both on this host."""
+
+    rank: str
+    size: str
+    local: str
+    local_size: str
+    launcher: str
+
+
+SCHEMES = (
+    Scheme("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "by hand"),
+    Scheme(
+        "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "horovodrun"
+    ),
+    *(
+        Scheme(
+            f"{name}_RANK", f"{name}_SIZE", f"{name}_LOCAL_RANK", f"{name}_LOCAL_SIZE", "mpirun"
+        )
+        for name in ("OMPI_COMM_WORLD", "MV2_COMM_WORLD")
+    ),
+    Scheme("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "mpiexec"),
+    Scheme("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "", "srun"),
+)
+"""Nearest engine first, as ``roll_call.finding`` has them."""
+
+_ARGUMENT = re.compile(r"--?(local[_-]rank|rank|world[_-]size)(?:=(\d+))?")
+_ENDPOINT = re.compile(r"tcp://([\w.\-\[\]:]+:\d+)")
+
+
+@dataclass
+class Rank:
+    """A process that is a rank; ``local`` on its host, -1 where that is not known."""
+
+    rank: int
+    local: int
+    seen: Seen
+
+
+@dataclass
+class Job:
+    """The part of a world that runs here.
+
+    Attributes:
+        here: Whether its endpoint means this host alone.
+        size: Of the world; 0 where that is not known.
+        local_size: Ranks that were started on this host; 0 where that is not known.
+        spawned: Ranks are counted from 0 on this host, in the order of their start.
+    """
+
+    launcher: str
+    script: str
+    endpoint: str
+    ident: str
+    here: bool
+    size: int = 0
+    local_size: int = 0
+    spawned: bool = False
+    run: str = ""
+    ranks: dict[int, Rank] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return (
+            "|".join((self.endpoint, self.ident)) if self.endpoint or self.ident else self.script
+        )
+
+    def gone(self) -> list[int]:
+        """Return the ranks that were started here, of which no process is left."""
+        known = [each for each in self.ranks.values() if each.local >= 0]
+        firsts = {each.rank - each.local for each in known}
+        if len(firsts) != 1 or len(known) != len(self.ranks):
+            return []
+        first = firsts.pop()
+        return [rank for rank in range(first, first + self.local_size) if rank not in self.ranks]
+
+
+def find_jobs(
+    tree: Tree, seen: dict[int, Seen], meets: Callable[[Sequence[int]], str] = lambda _pids: ""
+) -> list[Job]:
+    """Return the jobs of these processes, the one with the most ranks first.
+
+    Args:
+        meets: Where processes meet by their sockets: the address to which all of them have a connection.
+    """
+    jobs: dict[str, Job] = {}
+    parents = _spawning(seen)
+    for one in sorted(seen.values(), key=lambda each: (each.process.starttime, each.pid)):
+        if one.launcher or one.spawned or one.pid in parents:
+            continue
+        found = _by_variables(one) or _by_arguments(one) or _alone(one, tree, seen)
+        if found is None:
+            continue
+        job, rank = found
+        job.launcher = launcher_above(one.pid, tree, seen) or job.launcher
+        _add(jobs, job, rank)
+    for pid, children in parents.items():
+        job = _spawn_job(seen[pid], children, meets)
+        for index, child in enumerate(children):
+            _add(jobs, job, Rank(index, index, child))
+    return sorted(jobs.values(), key=lambda job: (-len(job.ranks), job.key))
+
+
+def _add(jobs: dict[str, Job], job: Job, rank: Rank) -> None:
+    """Take a rank in; of several processes of one rank, below each other, the first that trains is it."""
+    known = jobs.setdefault(job.key, job)
+    known.local_size = known.local_size or job.local_size
+    before = known.ranks.get(rank.rank)
+    if before is None or rank.seen.fitness > before.seen.fitness:
+        known.ranks[rank.rank] = rank
+        known.script = job.script
+
+
+def _number(text: str | None, most: int = MAX_RANK) -> int:
+    return int(text) if text and text.isdigit() and len(text) < 11 and int(text) <= most else -1
+
+
+def _by_variables(one: Seen) -> tuple[Job, Rank] | None:
+    told = one.told
+    for scheme in SCHEMES:
+        rank, size = _number(told.get(scheme.rank)), _number(told.get(scheme.size))
+        by_slurm = scheme.launcher == "srun"
+        if rank < 0 or (by_slurm and _number(told.get("SLURM_STEP_ID"), END_OF_STEPS) < 0):
+            continue
+        endpoint, ident = _meeting_of(scheme, told)
+        job = Job(
+            launcher=scheme.launcher,
+            script=_name(one.script),
+            endpoint=endpoint,
+            ident=ident,
+            here=endpoint.startswith(LOOPBACK) or not (endpoint or ident),
+            size=max(size, 0),
+            local_size=max(0, _number(told.get(scheme.local_size))),
+            run=told.get("DISTCONSOLE_RUN_DIR", "").rstrip("/").rpartition("/")[2],
+        )
+        return job, Rank(rank, _number(told.get(scheme.local)), one)
+    return None
+
+
+def _meeting_of(scheme: Scheme, told: dict[str, str]) -> tuple[str, str]:
+    """Return where the ranks of a world meet, and what else it is called."""
+    if scheme.rank == "RANK":
+        address, port = told.get("MASTER_ADDR", ""), told.get("MASTER_PORT", "")
+        return f"{address}:{port}".strip(":"), told.get("TORCHELASTIC_RUN_ID", "")
+    if scheme.rank == "HOROVOD_RANK":
+        names = ("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT")
+        address, port = (told.get(name, "") for name in names)
+        return f"{address}:{port}".strip(":"), ""
+    if scheme.launcher == "srun":
+        return "", f"Slurm job {told.get('SLURM_JOB_ID', '')}.{told['SLURM_STEP_ID']}"
+    idents = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_PORT")
+    return "", next((told[name] for name in idents if told.get(name)), "")
+
+
+def _by_arguments(one: Seen) -> tuple[Job, Rank] | None:
+    """Return the rank of a script that was told it by ``--rank`` and ``--world-size``."""
+    if not one.is_python:
+        return None
+    given: dict[str, int] = {}
+    for word, after in zip(one.words, (*one.words[1:], "")):
+        match = _ARGUMENT.fullmatch(word)
+        if match is not None:
+            given[match[1].replace("-", "_")] = _number(match[2] or after)
+    if min(given.get("rank", -1), given.get("world_size", -1)) < 0:
+        return None
+    endpoint = next((m[1] for word in one.words if (m := _ENDPOINT.search(word))), "")
+    here = endpoint.startswith(LOOPBACK)
+    job = Job("by hand", _name(one.script), endpoint, "", here, given["world_size"])
+    return job, Rank(given["rank"], given.get("local_rank", -1), one)
+
+
+def _alone(one: Seen, tree: Tree, seen: dict[int, Seen]) -> tuple[Job, Rank] | None:
+    """Return a process that torch has named and that no other of its kind has started: a world of one."""
+    above = tree.get(one.process.ppid)
+    if one.process.name != "pt_main_thread" or (
+        above is not None and above.name == one.process.name
+    ):
+        return None
+    if one.process.ppid in seen and seen[one.process.ppid].script == one.script:
+        return None
+    job = Job("by hand", _name(one.script), "", f"pid {one.pid}", here=True, size=1)
+    return job, Rank(0, 0, one)
+
+
+def _spawning(seen: dict[int, Seen]) -> dict[int, list[Seen]]:
+    """Return each script that has started two or more of its ranks by ``mp.spawn``, and these in order."""
+    children: dict[int, list[Seen]] = {}
+    for one in sorted(seen.values(), key=lambda each: (each.process.starttime, each.pid)):
+        above = seen.get(one.process.ppid)
+        if one.spawned and one.process.name != "pt_data_worker" and above is not None:
+            children.setdefault(above.pid, []).append(one)
+    return {
+        pid: each
+        for pid, each in children.items()
+        if len(each) > 1
+        and not (seen[pid].spawned or seen[pid].launcher or _by_variables(seen[pid]))
+    }
+
+
+def _spawn_job(parent: Seen, children: list[Seen], meets: Callable[[Sequence[int]], str]) -> Job:
+    endpoint = meets([child.pid for child in children])
+    here = endpoint.startswith(LOOPBACK) or not endpoint
+    ident = f"pid {parent.pid}" if here else ""
+    script, count = _name(parent.script), len(children)
+    return Job(
+        "mp.spawn", script, endpoint, ident, here, 0 if endpoint else count, count, spawned=True
+    )
+
+
+def _name(script: str) -> str:
+    return "".join(
+        letter if letter.isprintable() else "?" for letter in script.rpartition("/")[2]
+    )[:128]

@@ -1,0 +1,94 @@
+"""``survey``: a real agent finds ranks that nobody prepared, and touches none of them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from distconsole.rpc.frames import Survey
+from distconsole_agent.contract import protocol
+from fakes.agents import Bridge
+from fakes.shims import wait_until
+
+SCRIPT = """
+import signal, sys, time
+for number in range(1, 65):
+    try:
+        signal.signal(number, lambda got, _: print('signal', got, flush=True))
+    except (OSError, ValueError):
+        pass
+print('\\x1b[31mup\\x1b[0m', flush=True)
+while True:
+    time.sleep(600)
+"""
+
+
+@contextmanager
+def job(folder: Path, size: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Start ``size`` ranks as somebody does by hand, each with a log of its own, and wait until they are up."""
+    script = folder / "by_hand.py"
+    script.write_text(SCRIPT)
+    told = {"WORLD_SIZE": str(size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(os.getpid())}
+    started = []
+    for rank in range(size):
+        with (folder / f"{rank}.log").open("wb") as log:
+            env = {**os.environ, **told, "RANK": str(rank), "SECRET_TOKEN": "hunter2"}
+            argv = [sys.executable, str(script)]
+            started.append(subprocess.Popen(argv, env=env, stdout=log, stderr=log))
+    try:
+        logs = [folder / f"{rank}.log" for rank in range(size)]
+        wait_until("up", lambda: all("up" in log.read_text() for log in logs))
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def survey(bridge: Bridge, **more: Any) -> dict[str, Any]:
+    told = bridge.done("survey", **more)
+    msgspec.convert(told, Survey)
+    return told
+
+
+def of(told: dict[str, Any]) -> dict[str, Any]:
+    (found,) = [each for each in told["jobs"] if each["endpoint"] == f"127.0.0.1:{os.getpid()}"]
+    return dict(found)
+
+
+def test_ranks_that_nobody_prepared_are_found_asked_and_sent_no_signal(
+    bridge: Bridge, tmp_path: Path
+) -> None:
+    with job(tmp_path, 2) as ranks:
+        ranks[1].send_signal(signal.SIGSTOP)
+        wait_until("stopped", lambda: of(survey(bridge))["ranks"][1]["state"] == "T")
+        told = survey(bridge, logs={})
+        found = of(told)
+        assert (found["launcher"], found["script"], found["size"]) == ("by hand", "by_hand.py", 2)
+        assert set(found) == set(protocol.JOB_FIELDS)
+        first, second = found["ranks"]
+        assert {key for call in found["ranks"] for key in call} <= set(protocol.CALL_FIELDS)
+        assert [first["pid"], second["pid"]] == [rank.pid for rank in ranks]
+        assert (first["state"], second["waits_for"]["kind"]) == ("S", "stopped")
+        assert first["silent_s"] is None or first["silent_s"] > 0
+        assert [each["way"] for each in first["refused"]][:2] == ["server", "signal"]
+        assert "hunter2" not in repr(told)
+        logs = {each["path"]: each for each in told["logs"]}
+        log = logs[str(tmp_path / "0.log")]
+        assert (log["output"], log["ranks"], log["stream"]) == ("up\n", [0], "out")
+        again = survey(bridge, logs={log["path"]: log["next"]}, calls=False)
+        assert [each["output"] for each in again["logs"] if each["path"] == log["path"]] == [""]
+        assert (tmp_path / "0.log").read_text().count("\n") == 1
+
+
+def test_what_is_asked_in_a_way_that_means_nothing_is_refused(bridge: Bridge) -> None:
+    assert bridge.refused("survey", logs=[]) == "bad_request"
+    assert bridge.refused("survey", seconds="soon") == "bad_request"
