@@ -45,10 +45,7 @@ class Recorder:
         started_time_ns: int,
         capacity: int = records.DEFAULT_CAPACITY,
     ) -> None:
-        """Create the ring in ``folder``.
-
-        Raises OSError when there is no room, or the folder is not ours to write to.
-        """
+        """Create the ring in ``folder``; raises OSError without room, or where it is not ours to write to."""
         self.path = os.path.join(folder, f"{os.getpid()}-{started_time_ns}{records.RING_SUFFIX}")
         self.capacity = capacity
         self.map = _map_file(self.path, records.RECORDS_OFFSET + capacity * records.RECORD.size)

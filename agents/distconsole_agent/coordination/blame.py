@@ -53,10 +53,7 @@ _CONSEQUENCE = re.compile(
 
 
 class Failure(NamedTuple):
-    """A rank that ended badly by itself; ``t_ns`` in steady time of its node.
-
-    ``final`` says why to start the ranks anew cannot help, where that is so.
-    """
+    """A rank that ended badly by itself, ``t_ns`` in its node's steady time; ``final``: why no restart helps."""
 
     node: int
     rank: int
@@ -96,13 +93,7 @@ class NodeLost(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What is known at the end.
-
-    Attributes:
-        lost: Nodes whose loss ended the run.
-        offsets_ns: Node to what must be added to its clock to get node 0's.
-        outlived: Nodes whose loss did not.
-    """
+    """What is known at the end: nodes that were lost, or ``outlived``; ``offsets_ns`` to node 0's clock."""
 
     failures: Sequence[Failure]
     stops: Sequence[Stop]

@@ -253,10 +253,6 @@ def check_introduction(line: bytes, secret: bytes, run: str, server_nonce: str) 
     return proof
 
 
-def admit(proof: Proof) -> bytes:
-    return json.dumps({"proof": proof.of("server")}).encode("ascii")
-
-
 def check_admission(line: bytes, proof: Proof) -> None:
     """Raise LinkError when a coordinator does not know the secret."""
     _check_proof(_fields(line), proof, "server", "a coordinator that does not know the secret")
@@ -327,7 +323,7 @@ class Admission:
             if not self._expects(proof.node):
                 self._dismiss(wire)
                 return
-            wire.write(admit(proof))
+            wire.write(json.dumps({"proof": proof.of("server")}).encode("ascii"))
         except LinkError:
             self._dismiss(wire)
             return

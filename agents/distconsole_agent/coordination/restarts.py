@@ -29,14 +29,7 @@ FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
 
 
 class Restart(NamedTuple):
-    """One restart.
-
-    Attributes:
-        number: How often the ranks were started anew, from 1.
-        of: How often they may be.
-        port: Where the ranks find each other from now on.
-        checkpoint: What they are to go on from, where rank 0 has left a path.
-    """
+    """The restart ``number`` of at most ``of``: on which port, and from which checkpoint, if there is one."""
 
     number: int
     of: int

@@ -51,11 +51,7 @@ class Holder(NamedTuple):
 
 
 class Whose:
-    """Asks the run's nodes about connections that the first one gets.
-
-    Args:
-        nodes: In the run's order; the first one is this.
-    """
+    """Asks the run's ``nodes``, of which this is the first, about connections that it gets."""
 
     def __init__(self, nodes: Sequence[Member]) -> None:
         self._nodes = nodes

@@ -73,12 +73,7 @@ class ElasticEvents(NamedTuple):
 
 
 class Elastic:
-    """Serves the driver, from ``open`` to ``close``.
-
-    Attributes:
-        is_over: Whether the driver has said how the run ended.
-        running: The ranks that were started and have not ended, as far as is known.
-    """
+    """Serves the driver, from ``open`` to ``close``; ``running``: ranks that are not known to have ended."""
 
     def __init__(self, loop: Loop, spec: RunSpec, events: ElasticEvents) -> None:
         self._loop = loop

@@ -47,13 +47,7 @@ from distconsole_agent.system.unix import connect
 
 
 class ShimLine:
-    """The line to the shim; any thread may send.
-
-    Attributes:
-        hosts: Name to slots of the hosts that are there, in the order of the plan.
-        min_hosts: The fewest hosts with which the run goes on.
-        on_ask: Told of a rank that asks for its place: id, host, slot.
-    """
+    """The line to the shim, for any thread: hosts and slots, ``min_hosts``; ``on_ask`` gets id, host, slot."""
 
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock

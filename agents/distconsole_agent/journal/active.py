@@ -37,11 +37,7 @@ READ_ALONG_SECONDS = 0.25
 
 
 class ActiveRun:
-    """A run that goes on here; its thread calls ``over`` once, when its journal has ended.
-
-    Attributes:
-        kept: Whether the disk may still keep the record of how it ended.
-    """
+    """A run here; its thread calls ``over`` when the journal ends; ``kept``: the disk may keep how it ended."""
 
     def __init__(
         self,
@@ -74,7 +70,7 @@ class ActiveRun:
 
     @property
     def roll(self) -> RollCalls | None:
-        """Who calls the ranks; None while nobody collects what they say."""
+        """The caller of this node's ranks, or None while another agent collects what they write."""
         collector = self._collector
         return None if collector is None else collector.roll
 

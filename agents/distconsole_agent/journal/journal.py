@@ -92,10 +92,7 @@ class Journal:
         return self._upkeep.failure
 
     def open_writer(self) -> bool:
-        """Become the writer and cut the journal to its last mark; False if another process is.
-
-        Raises OSError when the folder cannot be used.
-        """
+        """Become the writer and cut the journal to its last mark; False if another process is; raises OSError."""
         if self.writable:
             return True
         if self._lock_fd < 0:
@@ -152,10 +149,7 @@ class Journal:
             self.wake()
 
     def read_signature(self) -> None:
-        """Learn who wrote last and what is there; for a journal that is not ours to write.
-
-        Raises OSError when it cannot be read.
-        """
+        """Learn who wrote last and what is there, of a journal that is not ours; raises OSError."""
         if not self.writable:
             try:
                 state = read_state(self.folder)
@@ -170,11 +164,7 @@ class Journal:
         return min(after, self.last_seq if journal_id == self.journal_id else kept)
 
     def wait(self, after: int, given_up: Callable[[], bool], told: str = "") -> bool:
-        """Wait until there is an entry after ``after``, or ``trouble`` is not what was ``told``.
-
-        Returns:
-            False once it closed or was ``given_up``.
-        """
+        """Wait for an entry after ``after``, or other ``trouble`` than ``told``; False once closed or ``given_up``."""
 
         def has_news() -> bool:
             return self.last_seq > after or self.trouble != told

@@ -50,10 +50,7 @@ class LogTail:
     def __init__(
         self, path: str, offset: int, rank: int | None = None, stream: str = "out"
     ) -> None:
-        """Open ``path``, what ``rank`` prints to ``stream``, to go on at byte ``offset``.
-
-        Raises OSError when it cannot be opened.
-        """
+        """Open ``path``, what ``rank`` prints to ``stream``, at byte ``offset``; raises OSError."""
         self.path, self.offset, self.rank, self.stream = path, offset, rank, stream
         self.flood_told = False
         self._measured: tuple[float, int] | None = None
@@ -178,10 +175,7 @@ class LogSources:
         return {name: log.offset for name, log in self._logs.items()}
 
     def take(self, now: float, t: float) -> list[Entry]:
-        """Return entries for what was printed, as much as those behind the journal can take.
-
-        The least is taken first: who prints little does not wait for who floods.
-        """
+        """Return entries for what was printed that fit into the journal, of who prints least first."""
         elapsed, self._filled_at = now - self._filled_at, now
         self._budget = min(self._budget + elapsed * LOG_COST_PER_SECOND, LOG_COST_AT_ONCE)
         entries: list[Entry] = []
@@ -194,11 +188,7 @@ class LogSources:
         return entries
 
     def take_ends(self, now: float, t: float, rank: int | None, *, over: bool) -> list[Entry]:
-        """Return entries for the rest of one rank's logs or of all, a part at a time; nothing at the end.
-
-        Args:
-            over: The run or its attempt is over. Else the end of a rank that floods comes later.
-        """
+        """Return entries for the rest of a rank's logs or of all, in parts; before ``over`` no flood's end."""
         entries: list[Entry] = []
         for log in self._logs.values():
             if rank is not None and log.rank != rank:

@@ -6,7 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from distconsole_agent.contract.limits import RUNNING_SECONDS, STALL_SECONDS, STALL_STEPS
+from distconsole_agent.contract.limits import (
+    RUNNING_SECONDS,
+    STALL_PAUSES,
+    STALL_SECONDS,
+    STALL_STEPS,
+)
 from distconsole_agent.journal.rings import Record
 from distconsole_training.records import ALONE, PHASES
 
@@ -92,10 +97,7 @@ class RankStates:
             rank.state, rank.pid, rank.local_rank = state, pid, local_rank
 
     def of_process(self, pid: int, parent_pid: int, told_rank: int) -> int:
-        """Return the rank of a process with a recorder; -1 while it is not known.
-
-        ``told_rank`` is what the process believes, -1 if nothing.
-        """
+        """Return the rank of a process with a recorder, which believes ``told_rank``; -1 while unknown."""
         if self.engine_ranks and pid in self._process_ranks:
             return self._process_ranks[pid]
         if 0 <= told_rank <= MAX_RANK:
@@ -212,10 +214,7 @@ class RankStates:
         return [self._change(rank, state, t_ns / 1e9, how)]
 
     def old_enough(self, now_ns: int) -> list[Entry]:
-        """Return the ranks that have lived so long that they count as running.
-
-        A rank that an engine has yet to start is not one of them: its recorder will tell.
-        """
+        """Return the ranks that have lived so long that they run; those that an engine starts tell by a recorder."""
         due = [
             rank
             for rank in self
@@ -226,13 +225,19 @@ class RankStates:
         return [entry for rank in due for entry in self.trains(rank.rank, now_ns / 1e9)]
 
     def paused(
-        self, number: int, idle_seconds: float, median_seconds: float | None, t: float
+        self,
+        number: int,
+        idle_seconds: float,
+        median_seconds: float | None,
+        t: float,
+        longest_seconds: float = 0.0,
     ) -> list[Entry]:
-        """Take how long a rank has made no step; it may have stalled."""
+        """Take how long a rank has made no step, and its longest pause before; it may have stalled."""
         rank = self._ranks.get(number)
         if rank is None or rank.state != "running" or median_seconds is None:
             return []
-        if idle_seconds <= max(STALL_SECONDS, STALL_STEPS * median_seconds):
+        usual = max(STALL_STEPS * median_seconds, STALL_PAUSES * longest_seconds)
+        if idle_seconds <= max(STALL_SECONDS, usual):
             return []
         return [self._change(rank, "stalled", t)]
 

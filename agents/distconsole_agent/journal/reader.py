@@ -187,12 +187,7 @@ class JournalError(Exception):
 
 
 class Reader:
-    """Reads entries after a number, in order, batch by batch; holds one descriptor.
-
-    Attributes:
-        last: Number of the last entry that was read.
-        journal_id: Who wrote the last entry that was read; empty for the first version.
-    """
+    """Reads entries after a number, in order, by batch, on one descriptor; ``journal_id`` wrote the ``last``."""
 
     def __init__(self, folder: str, after: int) -> None:
         self._folder = folder
@@ -207,12 +202,7 @@ class Reader:
             self._source = None
 
     def read(self) -> list[bytes]:
-        """Return the next entries as their lines; empty when there is nothing new.
-
-        Raises:
-            OSError: when a segment cannot be read.
-            JournalError: when a segment is missing.
-        """
+        """Return the next entries as lines, if any; raises OSError, or JournalError for a missing segment."""
         self._number = self._number or self._find()
         while self._number:
             if self._source is None:

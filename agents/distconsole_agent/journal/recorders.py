@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from distconsole_agent.contract.limits import MAX_RINGS
+from distconsole_agent.journal.queueing import Queueing
 from distconsole_agent.journal.rank_states import Entry, RankStates, world_of
 from distconsole_agent.journal.rings import RING_SUFFIX, Record, Ring
 from distconsole_agent.journal.windows import Checks, Offset, StepMemory, cut, names_path, window
@@ -41,7 +42,9 @@ class Recorder:
         self.lost_told = 0
         self.was_alive = False
         self.ended = False
+        self.meets_ns = 0
         self.checks = Checks(path)
+        self.queueing = Queueing()
 
     @property
     def started_ns(self) -> int:
@@ -93,12 +96,7 @@ class Recorder:
 
 
 class Recorders:
-    """All rings in one folder.
-
-    Attributes:
-        unread: Rings that the last ``scan`` could not open, and why; the next one tries again.
-        busy: Whether so much was read that it should be looked again soon.
-    """
+    """All rings in one folder; ``unread``: not opened, and why; ``busy``: there is more, look again soon."""
 
     def __init__(self, folder: str, ranks: RankStates, wall_ns: Callable[[], int]) -> None:
         self._folder = folder
@@ -214,10 +212,15 @@ class Recorders:
             if claims[recorder.rank] > 1 or not self._ranks.engine_ranks:
                 recorder.check_process()
 
-    def silent(self, now_monotonic_ns: int) -> list[tuple[int, float, float | None]]:
-        """Return rank, seconds since its last step, and its median step, where it made steps."""
+    def silent(self, now_monotonic_ns: int) -> list[tuple[int, float, float | None, float]]:
+        """Return rank, seconds since its last step, its median step, and its longest pause before, where it made steps."""
         return [
-            (rank, (now_monotonic_ns - memory.last_step_ns) / 1e9, memory.median_seconds())
+            (
+                rank,
+                (now_monotonic_ns - memory.last_step_ns) / 1e9,
+                memory.median_seconds(),
+                memory.longest_seconds,
+            )
             for rank, memory in self._memory.items()
             if memory.last_step_ns
         ]
@@ -229,6 +232,14 @@ class Recorders:
             return None
         usual = memory.median_seconds()
         return Place(speaker.ring.header.pid, memory.last_step, memory.last_step_ns, usual)
+
+    def meeting(self, now_monotonic_ns: int, seconds: float) -> frozenset[int]:
+        """Return the ranks that have asked for their process group and waited for the others so long."""
+        since = now_monotonic_ns - int(seconds * 1e9)
+        active = list(self._active.items())
+        return frozenset(
+            rank for rank, each in active if not each.ended and 0 < each.meets_ns < since
+        )
 
     def gone(self) -> list[tuple[int, int, bool]]:
         """Return rank, pid and whether it went through its exit handlers, of ended active processes."""
@@ -250,7 +261,7 @@ class Recorders:
         for record in recorder.ring.before(REBUILT_RECORDS):
             if record[3] == STEP:
                 memory.remember(record[1] + base, record[6])
-                memory.last_step_ns = max(memory.last_step_ns, record[2])
+                memory.stepped(record[2], record[2])
                 if record[7] == record[7]:
                     memory.step_seconds.append(record[7])
         if recorder.active:
@@ -315,12 +326,13 @@ class Recorders:
         if any(record[3] in TRAINING for record in records):
             entries += self._ranks.trains(recorder.rank, self._time(recorder, records[-1][2]))
         memory = self._memory.setdefault(recorder.rank, StepMemory())
+        queued = recorder.queueing.percent(ring.header.pid)
         for piece in cut(records) or [()]:
             body = window(recorder.rank, piece, ring.names(), recorder.offset, memory, dropped)
             dropped = 0
             if body is not None:
                 t = self._time(recorder, piece[-1][2] if piece else None)
-                entries.append({"t": t, "kind": "window", **body})
+                entries.append({"t": t, "kind": "window", **body, "cpu_wait": queued})
         for record in records:
             if record[3] in (DETAIL, CHECK):
                 body = recorder.checks.take(recorder.rank, record, recorder.offset.of_report)
@@ -349,6 +361,7 @@ class Recorders:
                         **world,
                     }
                 )
+                recorder.meets_ns = record[2] if PHASES[record[5]] == "rendezvous" else 0
                 if PHASES[record[5]] in LIVE_PHASES:
                     entries += self._ranks.trains(recorder.rank, t)
         return entries

@@ -20,6 +20,7 @@ from distconsole_training.records import (
     CHECKED_SUFFIX,
     OFFSET_WANTED,
     RING_SUFFIX,
+    SERVER_SUFFIX,
     TOLD_SUFFIX,
     WANTED_SUFFIX,
 )
@@ -29,6 +30,7 @@ __all__ = [
     "OFFSET_WANTED",
     "RING_SUFFIX",
     "RUN_VARIABLES",
+    "SERVER_SUFFIX",
     "TOLD_SUFFIX",
     "WANTED_SUFFIX",
     "Header",
@@ -91,21 +93,10 @@ class Header(NamedTuple):
 
 
 class Ring:
-    """One ring file, read from ``index`` on.
-
-    Attributes:
-        header: As of the last ``refresh``.
-        index: The next record to read.
-        lost: Records that were overwritten before they were read, so far.
-    """
+    """One ring file from record ``index`` on; ``header`` as last refreshed; ``lost``: overwritten unread."""
 
     def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """Open ``path``; ``clock`` gives monotonic seconds.
-
-        Raises:
-            OSError: when it cannot be opened.
-            ValueError: when it is not a ring.
-        """
+        """Open ``path``; ``clock`` gives monotonic seconds; raises OSError, or ValueError if it is no ring."""
         self.name = os.path.basename(path)
         self.index = 0
         self.lost = 0
@@ -153,11 +144,7 @@ class Ring:
         return self._names
 
     def read(self, *, final: bool = False) -> list[Record]:
-        """Return the next records, ``READ_BYTES`` at most, and advance; empty when there are none.
-
-        Args:
-            final: Its process has ended: nothing that is not there now will come.
-        """
+        """Return at most ``READ_BYTES`` of new records and advance; ``final``: its process has ended."""
         capacity, written = self.header.capacity, self.header.written
         if self.index < written - capacity:
             self.lost += written - capacity - self.index

@@ -13,6 +13,7 @@ from typing import Any
 from distconsole_agent.contract.limits import (
     CALL_AGAIN_SECONDS,
     CALL_SECONDS,
+    MEET_SECONDS,
     PATIENT_CALL_SECONDS,
     STALL_STEPS,
 )
@@ -28,7 +29,7 @@ MAX_WAITING = 4096
 
 POWER_SAMPLES = 180
 REUSE_SECONDS = 1.0
-"""Who asks while others are served gets what they got, if it is not older."""
+"""A second request gets the answer of the one before it, if that is not older."""
 
 BETWEEN_SECONDS = 2.0
 
@@ -86,14 +87,14 @@ class RollCalls:
         return calls
 
     def call_before_stop(self) -> None:
-        """Keep where the ranks are before they are stopped, where one has stalled."""
-        if any(rank.state == "stalled" for rank in list(self._ranks)):
+        """Keep where the ranks are before they are stopped, where one stands still."""
+        if self._stuck():
             self.call(CALL_SECONDS, "stop")
 
     def watch(self) -> None:
-        """Have the ranks called in a thread where other ones than before have stalled."""
+        """Have the ranks called in a thread where other ones than before stand still."""
         now = self._monotonic()
-        stalled = frozenset(rank.rank for rank in self._ranks if rank.state == "stalled")
+        stalled = self._stuck()
         if not stalled:
             self._stalled = stalled
         if stalled == self._stalled or now < self._next:
@@ -107,6 +108,11 @@ class RollCalls:
         except RuntimeError:  # no thread is left: the next time again
             return
         self._stalled = stalled
+
+    def _stuck(self) -> frozenset[int]:
+        """Return the ranks that have stalled, or wait for others to meet them."""
+        stalled = frozenset(rank.rank for rank in list(self._ranks) if rank.state == "stalled")
+        return stalled | self._recorders.meeting(int(self._monotonic() * 1e9), MEET_SECONDS)
 
     def take_sample(self, sample: dict[str, Any]) -> None:
         """Remember what the ranks' GPUs use."""

@@ -32,10 +32,7 @@ class ShimLines:
             self._fd = -1
 
     def read(self) -> list[tuple[int, dict[str, Any]]]:
-        """Return the new events, each with the offset after its line, and advance.
-
-        A line that is not a JSON object with ``event`` and ``t_ns`` is skipped.
-        """
+        """Return the new events, each with the offset behind it, and advance; other lines are skipped."""
         if not self._opened():
             return []
         size = os.fstat(self._fd).st_size

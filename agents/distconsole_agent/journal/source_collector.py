@@ -25,10 +25,10 @@ from distconsole_agent.journal.roll_calls import RollCalls
 from distconsole_agent.journal.shim_events import ShimEventReducer, ShimLines
 from distconsole_agent.node_folder.proofs import shim_may_live
 from distconsole_agent.supervisor import notes
-from distconsole_agent.supervisor.failures import Raised, forget_exceptions, read_raised
+from distconsole_agent.supervisor.failures import forget_exceptions, read_raised
 from distconsole_agent.supervisor.proctree import kill_run, read_stat
 from distconsole_agent.supervisor.runlog import is_over
-from distconsole_agent.system.paces import to_next_second
+from distconsole_agent.system.steady import to_next_second
 
 MAX_BATCH_ENTRIES = 4096
 
@@ -49,13 +49,7 @@ SRUN_SECONDS = 3.0
 
 
 class SourceCollector:
-    """The sources of one run on this node.
-
-    Args:
-        journal: Opened for writing.
-        monotonic: Seconds; paces everything here.
-        wall_ns: UNIX nanoseconds; stamps entries.
-    """
+    """The sources of one run here, for a ``journal`` to write; ``monotonic`` seconds, ``wall_ns`` of entries."""
 
     def __init__(
         self,
@@ -114,10 +108,7 @@ class SourceCollector:
         self._logs.close()
 
     def tick(self) -> bool:
-        """Take what is new and write it as a batch; return whether shim or ranks said something.
-
-        Raises OSError when the journal cannot be written; the next call tries the same again.
-        """
+        """Write what is new as a batch; return whether shim or ranks spoke; raises OSError, then it tries again."""
         # What could not be written last time. Nothing is read before it is.
         try:
             self._commit()
@@ -266,8 +257,8 @@ class SourceCollector:
         now_ns = self._wall_ns()
         self._entries += self.ranks.old_enough(now_ns)
         monotonic_ns = int(self._monotonic() * 1e9)
-        for rank, seconds, median in self._recorders.silent(monotonic_ns):
-            self._entries += self.ranks.paused(rank, seconds, median, now_ns / 1e9)
+        for rank, seconds, median, longest in self._recorders.silent(monotonic_ns):
+            self._entries += self.ranks.paused(rank, seconds, median, now_ns / 1e9, longest)
         self.roll.watch()
         if not self.ranks.engine_ranks:
             self._take_vanished(now_ns / 1e9)
@@ -280,13 +271,10 @@ class SourceCollector:
         ]
         if not gone:
             return
-        raised = {each.pid for each in self._raised()}
+        raised = {each.pid for each in read_raised(self._errors, past=True)}
         for number, pid, finished in gone:
             state = "failed" if pid in raised else "exited" if finished else "killed"
             self._entries += self.ranks.vanished(number, pid, state, t)
-
-    def _raised(self) -> list[Raised]:
-        return read_raised(self._errors, past=True)
 
     def _shim_is_gone(self) -> bool:
         path = os.path.join(self._folder, "shim.pid")

@@ -62,9 +62,17 @@ class StepMemory:
     def __init__(self) -> None:
         self.last_step = -1
         self.last_step_ns = 0
+        self.longest_seconds = 0.0
+        """The longest pause between two steps, as to save or to validate; short ones are not measured."""
         self.metric_names: set[str] = set()
         self.step_seconds: deque[float] = deque(maxlen=64)
         self._sizes: deque[tuple[int, int]] = deque([(0, 0)], maxlen=REMEMBERED_CHANGES)
+
+    def stepped(self, first_ns: int, last_ns: int) -> None:
+        """Take when the first and the last step of a window ended (monotonic)."""
+        if self.last_step_ns:
+            self.longest_seconds = max(self.longest_seconds, (first_ns - self.last_step_ns) / 1e9)
+        self.last_step_ns = max(self.last_step_ns, last_ns)
 
     def remember(self, step: int, samples: int) -> None:
         """Keep the samples of ``step`` (0: unknown) for its late loss; steps come in order."""
@@ -144,7 +152,6 @@ def window(
     columns = list(zip(*steps))
     points: dict[str, list[Point]] = {}
     hook_loss = _take_steps(columns, offset, memory) if steps else []
-    waits = [record[7:12] for record in records if record[3] == WAIT]
     others = [record for record in records if record[3] != STEP]
     dropped += len(records) - len(steps) - len(others)
     for record in others:
@@ -158,19 +165,38 @@ def window(
         points[LOSS_NAME] = sorted(hook_loss, key=_step_of)
     if not (steps or points or dropped):
         return None
-    return _body(rank, columns, points, memory, dropped) | _waits(waits)
+    return _body(rank, columns, points, memory, dropped) | _waits(records, steps)
 
 
-def _waits(waits: Sequence[Sequence[float]]) -> dict[str, Any]:
-    """Return how long a step, its data, forward, backward and optimizer were waits, where that was seen."""
-    return {"waited_ms": [_mean_ms(column) for column in zip(*waits)]} if waits else {}
+def _waits(records: Sequence[Record], steps: Sequence[Record]) -> dict[str, Any]:
+    """Return how long a step, its data, forward, backward and optimizer were waits, where that was seen.
+
+    Of short steps only some were looked at: what a step is without its waits is theirs, and what it
+    is besides, on the mean of all, was waited. So who was looked at in its longer steps is none the slower.
+    """
+    waits = {record[1]: record[7:12] for record in records if record[3] == WAIT}
+    looked = [(step[7:12], waits[step[1]]) for step in steps if step[1] in waits]
+    if not looked:
+        return {}
+    waited = []
+    for part in range(5):
+        all_steps = _drop_nan([step[7 + part] for step in steps])
+        own = _drop_nan([step[part] - wait[part] for step, wait in looked])
+        known = own and len(looked) < len(steps)
+        seconds = (
+            sum(all_steps) / len(all_steps) - sum(own) / len(own)
+            if known
+            else sum(wait[part] for _, wait in looked) / len(looked)
+        )
+        waited.append(_ms(max(0.0, seconds)))
+    return {"waited_ms": waited}
 
 
 def _take_steps(columns: list[Any], offset: Offset, memory: StepMemory) -> list[Point]:
     """Remember what later windows need of the steps, and return the losses known already."""
     numbers, sizes, losses = offset.of_steps(columns[1]), columns[6], columns[12]
     memory.last_step = max(memory.last_step, numbers[-1])
-    memory.last_step_ns = columns[2][-1]
+    memory.stepped(columns[2][0], columns[2][-1])
     for step, samples in zip(numbers, sizes):
         memory.remember(step, samples)
     return [
@@ -298,10 +324,7 @@ class Checks:
     def take(
         self, rank: int, record: Record, step_of: Callable[[int], int]
     ) -> dict[str, Any] | None:
-        """Return the body of a ``check`` entry when ``record`` ends a check, else None.
-
-        ``step_of`` gives the rank's number of the process's step.
-        """
+        """Return the ``check`` entry's body if ``record`` ends a check; ``step_of`` numbers the rank's steps."""
         step, kind, name = record[1], record[3], record[5]
         if kind == DETAIL:
             self._take_detail(step, name, record[7:11])

@@ -29,10 +29,7 @@ def compiled_path(archive: str) -> str:
 
 
 def keep_compiled(archive: str) -> None:
-    """Write the compiled program unless it is there and whole.
-
-    Raises OSError when it cannot be written.
-    """
+    """Write the compiled program unless it is there and whole; raises OSError."""
     path = compiled_path(archive)
     if not _is_whole(path):
         _write(path, _compile(archive))
@@ -48,10 +45,7 @@ def _is_whole(path: str) -> bool:
 
 
 def _compile(archive: str) -> bytes:
-    """Return a zip of the package's code, with its sources for tracebacks and for another Python.
-
-    It ends with the CRC-32 of all before, in hexadecimal.
-    """
+    """Return a zip of the package's code and sources, with the CRC-32 of all that (hexadecimal) at its end."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(archive) as program, zipfile.ZipFile(buffer, "w") as made:
         for name in filter(lambda name: name.startswith(PACKAGE), program.namelist()):

@@ -20,10 +20,7 @@ TEMPORARY = "/tmp"  # noqa: S108 - as above
 
 
 class Program(NamedTuple):
-    """The words that start this program again, without its verb, and its zipapp.
-
-    ``tag`` is the zipapp's content hash, or ``dev`` when run from a package.
-    """
+    """The words that start this program, without its verb; its zipapp and that's hash as ``tag`` (or ``dev``)."""
 
     argv: tuple[str, ...]
     tag: str
@@ -118,28 +115,27 @@ def own_folder(path: str) -> None:
         )
 
 
-def write_private(path: str, value: Any) -> None:
+def write_private(path: str, value: Any, *, sync: bool = True) -> None:
     """Write ``value`` as JSON aside and move it into place, readable by its owner alone.
 
-    What is at ``path`` after a loss of power is whole: the old value or this one. Raises OSError
-    when it cannot be written.
+    What is at ``path`` after a loss of power is whole: the old value or, with ``sync``, this one.
+    Raises OSError when it cannot be written.
     """
-    _write_aside(path, value, sync=True)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path + ".new")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with open(os.open(path + ".new", flags, 0o600), "w", encoding="ascii") as file:
+        json.dump(value, file)
+        if sync:
+            file.flush()
+            os.fsync(file.fileno())
     os.rename(path + ".new", path)
-    sync_paths(os.path.dirname(path))
-
-
-def place_private(path: str, value: Any) -> None:
-    """Do as ``write_private`` without the disk: until it is synced a loss of power takes it."""
-    _write_aside(path, value, sync=False)
-    os.rename(path + ".new", path)
+    if sync:
+        sync_paths(os.path.dirname(path))
 
 
 def sync_paths(*paths: str) -> None:
-    """Wait until the disk keeps what files and folders hold; one that is gone is passed over.
-
-    Raises OSError when the disk cannot.
-    """
+    """Wait until the disk keeps files and folders, but those that are gone; raises OSError."""
     for path in paths:
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -149,17 +145,6 @@ def sync_paths(*paths: str) -> None:
             os.fsync(fd)
         finally:
             os.close(fd)
-
-
-def _write_aside(path: str, value: Any, *, sync: bool) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path + ".new")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    with open(os.open(path + ".new", flags, 0o600), "w", encoding="ascii") as file:
-        json.dump(value, file)
-        if sync:
-            file.flush()
-            os.fsync(file.fileno())
 
 
 def ring_folder(run: str, node_dir: str) -> str | None:
@@ -198,10 +183,7 @@ def ring_folders(node_dir: str) -> list[tuple[str, str]]:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a folder and what is in it, following no link; what is or goes missing is no error.
-
-    Raises OSError when something in it cannot be removed.
-    """
+    """Remove a folder, following no link, whatever goes missing meanwhile; raises OSError."""
     if os.path.islink(path):
         os.unlink(path)
         return

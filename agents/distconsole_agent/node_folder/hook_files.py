@@ -24,10 +24,7 @@ _LEFTOVER = re.compile(r"(agent)-(\w{1,64})\.(?:lock|log|sock)|(hook)-\w{1,64}(?
 
 
 def unpack_hook(folders: NodeFolders, program: Program) -> str:
-    """Return the folder for ``PYTHONPATH`` with our ``sitecustomize``, written if it is not there yet.
-
-    Raises OSError when it cannot be written.
-    """
+    """Return the folder for ``PYTHONPATH``, written with our ``sitecustomize`` if need be; raises OSError."""
     tag = program.tag
     if program.archive is not None:
         path = os.path.join(folders.node_dir, f"hook-{tag}")

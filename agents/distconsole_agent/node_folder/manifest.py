@@ -55,10 +55,7 @@ class Manifest(NamedTuple):
 
 
 def read_manifest(raw: bytes) -> Manifest:
-    """Return the manifest that ``raw`` is.
-
-    Raises Refusal (``bad_request``) naming the entry that may not be.
-    """
+    """Return the manifest that ``raw`` is; raises Refusal (``bad_request``) naming a wrong entry."""
     try:
         said = json.loads(raw)
         files = tuple(_file(entry) for entry in said["files"])
@@ -74,12 +71,7 @@ def read_manifest(raw: bytes) -> Manifest:
 
 
 def load_manifest(folder: str) -> Manifest:
-    """Return the manifest beside a run's code.
-
-    Raises:
-        Refusal: as ``read_manifest``.
-        OSError: when it cannot be read.
-    """
+    """Return the manifest beside a run's code; raises Refusal as ``read_manifest``, or OSError."""
     with open(os.path.join(folder, MANIFEST), "rb") as file:
         return read_manifest(file.read(MAX_MANIFEST_BYTES + 1))
 
@@ -126,10 +118,7 @@ def _target(path: object, target: object) -> str:
 
 
 def _check_tree(manifest: Manifest) -> None:
-    """Refuse a path that is there twice, or below a file or link: that could leave the tree.
-
-    Raises Refusal (``bad_request``).
-    """
+    """Refuse (``bad_request``) a path that is there twice or below a file or link: it could leave the tree."""
     solid = manifest.paths
     if len(solid) < len(manifest.files) + len(manifest.links) or solid & set(manifest.folders):
         raise bad_request("a path is there twice")
@@ -149,10 +138,7 @@ def _folders_above(paths: Iterable[str]) -> set[str]:
 
 
 def has_outputs(folder: str) -> bool:
-    """Return whether a run has written files of its own into its code's folder.
-
-    They may be the only checkpoints of a training: such a folder is not removed by itself.
-    """
+    """Return whether a run has written files of its own into its code's folder: maybe its only checkpoints."""
     try:
         brought = load_manifest(folder).paths
     except FileNotFoundError:

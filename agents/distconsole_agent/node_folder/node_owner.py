@@ -45,10 +45,7 @@ def take_node_dir(path: str) -> tuple[str, int]:
 
 
 def keep_node_dir(path: str) -> int | None:
-    """Return a descriptor that keeps the folder ``path`` to the host whose it is; None if it is nobody's.
-
-    Raises OSError when it cannot be kept.
-    """
+    """Return a descriptor that keeps ``path`` to its host; None if it is nobody's; raises OSError."""
     try:
         held = _open(path, os.O_RDONLY)
     except FileNotFoundError:
@@ -85,10 +82,7 @@ def _hold(part: str, *, take: bool = False) -> int | None:
 
 
 def _take(held: int, part: str) -> None:
-    """Write that ``part`` is ours, where it is no other host's.
-
-    Raises BlockingIOError when somebody works in it.
-    """
+    """Write that ``part`` is ours, where it is no other host's; raises BlockingIOError if in use."""
     fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
     name = os.fsencode(os.uname().nodename)
     owner = os.pread(held, 4096, 0).split(b"\n")

@@ -43,10 +43,7 @@ def is_run_id(name: str) -> bool:
 
 
 def check_spec(run: str, raw: object) -> dict[str, Any]:
-    """Return the spec of ``run`` that a console sends, if it may be run here.
-
-    Raises Refusal: ``bad_request``, or ``no_script``.
-    """
+    """Return the spec of ``run`` that a console sends; raises Refusal: ``bad_request``, ``no_script``."""
     try:
         parsed = parse_spec(raw)
     except SpecError as error:
@@ -61,12 +58,7 @@ def check_spec(run: str, raw: object) -> dict[str, Any]:
 
 
 def read_spec(folder: str) -> dict[str, Any]:
-    """Return the object in a run's ``spec.json``.
-
-    Raises:
-        OSError: when it cannot be read.
-        ValueError: when it means no run, or another one.
-    """
+    """Return the object in a run's ``spec.json``; raises OSError, or ValueError if it is not this run's."""
     try:
         with open(os.path.join(folder, "spec.json"), "rb") as file:
             spec = json.load(file)
@@ -79,12 +71,7 @@ def read_spec(folder: str) -> dict[str, Any]:
 
 
 def read_summary(folder: str) -> dict[str, Any]:
-    """Return the ``end`` entry of a run that is over, from its summary or its journal.
-
-    Raises:
-        OSError: when neither can be read.
-        JournalError: when the journal is damaged, or has no end.
-    """
+    """Return a run's ``end`` entry from summary or journal; raises OSError, or JournalError without one."""
     end = read_end(folder)
     if end is not None:
         return end
@@ -115,10 +102,7 @@ def is_script(path: str) -> bool:
 
 
 def describe(folder: str, active: ActiveRun | None) -> dict[str, Any]:
-    """Return ``RUN_FIELDS`` of the run in ``folder``, which ``active`` attends to if anybody does.
-
-    Raises FileNotFoundError when it has gone meanwhile, or holds nothing yet.
-    """
+    """Return ``RUN_FIELDS`` of the run in ``folder``, by ``active`` if it attends; raises FileNotFoundError."""
     try:
         # Who reads along what another agent writes may not have come to its end yet.
         if active is not None and read_end(folder) is None:
@@ -137,11 +121,7 @@ def describe(folder: str, active: ActiveRun | None) -> dict[str, Any]:
 
 
 def find_end(folder: str) -> dict[str, Any]:
-    """Return the ``end`` of a run that nobody attends to.
-
-    Raises:
-        OSError: one of ``UNREADABLE``, when there is none, or it cannot be read.
-    """
+    """Return the ``end`` of a run that nobody attends to; raises OSError, one of ``UNREADABLE``, without."""
     end = read_end(folder)
     if end is None:
         read_spec(folder)  # without it nobody can attend to the run: that is what to tell

@@ -24,11 +24,11 @@ from distconsole_agent.node_folder.folders import (
     NodeFolders,
     Program,
     own_folder,
-    place_private,
     remove_tree,
     ring_folder,
     ring_folders,
     sync_paths,
+    write_private,
 )
 from distconsole_agent.node_folder.hook_files import unpack_hook
 from distconsole_agent.node_folder.manifest import has_outputs
@@ -162,10 +162,7 @@ class Runs:
         return self._program
 
     def start_detached(self, run: str, argv: list[str], environment: dict[str, str]) -> None:
-        """Start a program of this run that outlives this process.
-
-        Raises Refusal (``start_failed``).
-        """
+        """Start a program of this run that outlives us; raises Refusal (``start_failed``)."""
         try:
             started = UsersProgram(
                 argv,
@@ -210,11 +207,7 @@ class Runs:
             ) from None
 
     def folder(self, run: object) -> str:
-        """Return the folder of a run that exists.
-
-        Raises:
-            Refusal: ``bad_request`` or ``no_such_run``.
-        """
+        """Return the folder of a run; raises Refusal: ``bad_request`` or ``no_such_run``."""
         folder = self._folders.run(check_run_id(run))
         if not os.path.isdir(folder):
             raise Refusal(
@@ -257,11 +250,7 @@ class Runs:
         return sorted(found, key=lambda each: (each["created"], each["run"]))
 
     def forget(self, run: object) -> bool:
-        """Remove a run that is over; False, and nothing done, while it goes on.
-
-        Raises:
-            Refusal: ``bad_request`` or ``no_such_run``.
-        """
+        """Remove a run, or return False while it goes on; raises Refusal: ``bad_request``, ``no_such_run``."""
         folder = self.folder(run)
         self.pick_up()
         with self._lock:
@@ -326,7 +315,7 @@ class Runs:
         spec["agent_argv"] = [*self._program.argv, "agent", "--node-dir", node_dir]
         spec["visible_devices"] = environment.get("CUDA_VISIBLE_DEVICES")
         path = os.path.join(folder, "spec.json")
-        place_private(path, spec)
+        write_private(path, spec, sync=False)
         if spec.get("below_slurm") is True:  # srun starts it, and not this agent
             sync_paths(path, folder)
             argv = shim_words(self._program, folder)

@@ -88,10 +88,7 @@ class CodeSync:
         return {"taken": at}
 
     def place(self, run: str, folder: str, tree: object) -> None:
-        """Move the code brought for ``run`` into its ``folder``.
-
-        Raises Refusal (``bad_request``) when that code is not here.
-        """
+        """Move the code brought for ``run`` into its ``folder``; raises Refusal (``bad_request``) without it."""
         staged = self._staged(run)
         try:
             if self._load(run).tree != tree:
@@ -103,10 +100,7 @@ class CodeSync:
         remove_tree(staged)
 
     def housekeep(self) -> None:
-        """Remove what was brought long ago and is of no use.
-
-        Raises OSError when its age cannot be written down.
-        """
+        """Remove what was brought long ago and is of no use; raises OSError if that cannot be noted."""
         staged = []
         with contextlib.suppress(FileNotFoundError):
             staged = [entry.path for entry in os.scandir(self._staging)]
@@ -179,10 +173,7 @@ class CodeSync:
         return False
 
     def _adopt(self, sha256: str, path: str) -> None:
-        """Move the file at ``path`` among the contents.
-
-        Raises Refusal (``bad_request``) when it is not what ``sha256`` names; the file is removed.
-        """
+        """Move ``path`` among the contents, or remove it and raise Refusal if it is not what ``sha256`` names."""
         digest = hashlib.sha256()
         with open(path, "rb") as file:
             while chunk := file.read(COPY_BYTES):
@@ -206,10 +197,7 @@ class CodeSync:
 
 
 def _pieces(pieces: object, total: int) -> list[tuple[str, int, int, int]]:
-    """Return the pieces, checked: they make up exactly ``total`` bytes.
-
-    Raises Refusal (``bad_request``).
-    """
+    """Return the pieces, which make up ``total`` bytes; raises Refusal (``bad_request``)."""
     if not isinstance(pieces, list):
         raise bad_request("pieces is a list")
     checked = []
@@ -228,10 +216,7 @@ def _pieces(pieces: object, total: int) -> list[tuple[str, int, int, int]]:
 
 
 def unpack(packed: object, limit: int) -> bytes:
-    """Return what ``base64(zlib(data))`` holds.
-
-    Raises Refusal (``bad_request``) when it is something else or longer than ``limit`` bytes.
-    """
+    """Return ``base64(zlib(data))`` unpacked, at most ``limit`` bytes; raises Refusal (``bad_request``)."""
     if not isinstance(packed, str):
         raise bad_request("the data is base64")
     try:

@@ -9,8 +9,13 @@ from collections.abc import Mapping
 from typing import Any, Callable
 
 from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.arguments import (
+    ProbeError,
+    bad_arguments,
+    probe_failure,
+    probe_timeout,
+)
 from distconsole_agent.probes.environment import use_environment
-from distconsole_agent.probes.errors import ProbeError, bad_arguments, probe_failure, probe_timeout
 from distconsole_agent.probes.gpu import gpus
 from distconsole_agent.probes.host import kernel_log, leftovers, machine, slurm
 from distconsole_agent.probes.network import between, connecting, listening, own_network

@@ -1,10 +1,32 @@
-"""Reads the arguments of a probe, typed and bounded."""
+"""The arguments of a probe, typed and bounded, and its errors."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from distconsole_agent.probes.errors import bad_arguments
+from distconsole_agent.contract.protocol import ErrorCode
+
+
+class ProbeError(Exception):
+    """A probe could not look: ``code`` is one of ``protocol.ErrorCode``."""
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+def bad_arguments(message: str) -> ProbeError:
+    return ProbeError(ErrorCode.BAD_REQUEST, message)
+
+
+def probe_timeout(message: str) -> ProbeError:
+    return ProbeError(ErrorCode.TIMED_OUT, message)
+
+
+def probe_failure(message: str) -> ProbeError:
+    return ProbeError(ErrorCode.PROBE_FAILED, message)
+
 
 MAX_TEXT = 4096
 MAX_ITEMS = 20_000
@@ -13,10 +35,7 @@ Arguments = dict[str, Any]
 
 
 def text(args: Arguments, name: str, default: str | None = None) -> str:
-    """Return a string argument.
-
-    Raises ProbeError if it is missing without a default, or not a string of sane length.
-    """
+    """Return a string argument; raises ProbeError if it is missing, too long, or not a string."""
     value = args.get(name, default)
     if not isinstance(value, str) or len(value) > MAX_TEXT or "\0" in value:
         raise bad_arguments(f"{name} is not a text")
@@ -28,10 +47,7 @@ def optional_text(args: Arguments, name: str) -> str | None:
 
 
 def number(args: Arguments, name: str, default: float, lowest: float, highest: float) -> float:
-    """Return a number within its bounds.
-
-    Raises ProbeError if it is not a number; one out of bounds is moved to the bound.
-    """
+    """Return a number moved into its bounds; raises ProbeError if it is not a number."""
     value = args.get(name, default)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
         raise bad_arguments(f"{name} is not a number")
@@ -43,10 +59,7 @@ def whole(args: Arguments, name: str, default: int, lowest: int, highest: int) -
 
 
 def items(args: Arguments, name: str) -> list[Any]:
-    """Return a list; an empty one where it is missing.
-
-    Raises ProbeError if it is not a list, or too long.
-    """
+    """Return a list, empty where it is missing; raises ProbeError if it is not one, or too long."""
     value = args.get(name, [])
     if not isinstance(value, list) or len(value) > MAX_ITEMS:
         raise bad_arguments(f"{name} is not a list")
@@ -61,10 +74,7 @@ def texts(args: Arguments, name: str) -> list[str]:
 
 
 def secret(args: Arguments) -> bytes:
-    """Return the shared secret, given as at least 32 hexadecimal digits.
-
-    Raises ProbeError if it is anything else.
-    """
+    """Return the shared secret, at least 32 hexadecimal digits; raises ProbeError if it is anything else."""
     try:
         key = bytes.fromhex(text(args, "secret"))
     except ValueError:

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.errors import bad_arguments
+from distconsole_agent.probes.arguments import bad_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -35,10 +35,7 @@ def use_environment(environment: Mapping[str, str] | None) -> Iterator[None]:
 
 
 def session_environment() -> Mapping[str, str]:
-    """Return what a program that the asking session starts would have.
-
-    The agent's own may be of a session hours ago, before its user mended it.
-    """
+    """Return what the asking session would start a program with: the agent's own may be hours old."""
     environment = _ASKED_FROM.get()
     return os.environ if environment is None else environment
 
@@ -49,14 +46,10 @@ def home() -> str:
 
 def launch_environment(args: dict[str, Any]) -> dict[str, str]:
     """Return the asking session's environment as ``env`` and ``unset`` of a probe's arguments change it."""
-    return _change(session_environment(), args, "env", "unset")
+    return change_environment(session_environment(), args, "env", "unset")
 
 
-def change_environment(env: Mapping[str, str], args: dict[str, Any]) -> dict[str, str]:
-    return _change(env, args, "set", "remove")
-
-
-def _change(
+def change_environment(
     variables: Mapping[str, str], args: dict[str, Any], setting: str, removing: str
 ) -> dict[str, str]:
     given = args.get(setting, {})

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.arguments import ProbeError, probe_failure, probe_timeout
 from distconsole_agent.probes.environment import launch_environment
-from distconsole_agent.probes.errors import ProbeError, probe_failure, probe_timeout
 from distconsole_agent.probes.programs import Ended, run_program
 from distconsole_agent.probes.standalone.reporting import FACTS, LAST
 from distconsole_agent.supervisor.spawning import wrap_in_setup
@@ -107,10 +107,7 @@ def ask_python(
     seconds: float,
     env: Mapping[str, str] | None = None,
 ) -> tuple[dict[str, Any], float]:
-    """Have ``ranks_interpreter`` run a program; return its facts and seconds.
-
-    Raises ProbeError when that interpreter does not answer.
-    """
+    """Have ``ranks_interpreter`` run a program; return its facts and seconds; raises ProbeError."""
     interpreter = ranks_interpreter(args, env)
     answer = ask_script(name, job, seconds, interpreter, share=1.0)
     return answer.facts(interpreter.python), answer.ended.seconds

@@ -27,7 +27,7 @@ LATE_SECONDS = 0.5
 """So much later than its deadline a rank is given up: the kernel itself does not answer about it."""
 
 SERVER_SECONDS = 0.5
-"""Who holds Python's lock is asked by a signal after this."""
+"""A rank whose server has not answered by then (its GIL is held) is asked by a signal."""
 
 RECORDERS = (
     "fr_trace_json",
@@ -46,11 +46,16 @@ Call = dict[str, Any]
 
 
 class Seat(NamedTuple):
-    """What is known of a rank before anybody asks it; ``told`` are fields of its CALL, ``log`` what it prints."""
+    """What is known of a rank before it is asked.
+
+    ``told`` are fields of its CALL, ``log`` is the path of its output, and ``server`` the socket of a worker
+    server that its own environment names.
+    """
 
     pid: int | None
     told: Call
     log: str
+    server: str = ""
 
 
 def call_ranks(seats: Sequence[Seat], rings: str, seconds: float) -> list[Call]:
@@ -151,6 +156,7 @@ class _Asker(threading.Thread):
     def _ask(self, pid: int, status: dict[str, str]) -> None:
         """Put stacks and collectives into the call, by the best way that is possible."""
         state, server = self.call["state"], ways.find_server(self._rings, pid)
+        server = server or self._seat.server or None
         python = facts.interpreter_of(pid)
         soon = min(self._left(), SERVER_SECONDS)
         asks: tuple[tuple[str, Callable[[], list[Thread]]], ...] = (

@@ -1,4 +1,4 @@
-"""What /proc says of one process of ours: what its main thread does and waits for, and its children."""
+"""Reads from /proc what a rank's main thread does and waits for, and what its children are."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import time
+from collections.abc import Container, Iterator
 from typing import Any, NamedTuple
 
 from distconsole_agent.roll_call.syscalls import ON_A_DESCRIPTOR, WAITING_FOR_CHILD, name_of
@@ -22,7 +23,7 @@ _BY_WCHAN = (
     ("futex_", "lock"),
     ("pipe_read", "pipe"),
     ("anon_pipe_read", "pipe"),
-    ("fifo_open", "pipe"),
+    ("wait_for_partner", "pipe"),
     ("unix_stream_", "socket"),
     ("sk_wait_data", "socket"),
     ("inet_csk_accept", "socket"),
@@ -55,6 +56,12 @@ def look(pid: int) -> Look | None:
 def cpu_of(pid: int) -> float:
     fields = _fields(f"/proc/{pid}/stat")
     return _cpu(fields) if len(fields) >= 13 else 0.0
+
+
+def last_run_of(task: str) -> float | None:
+    """Return when a task of /proc has last run, in seconds of the kernel's own clock; None where it does not say."""
+    found = re.search(rb"se\.exec_start +: +(\d+)(\.\d+)", read_head(f"/proc/{task}/sched", _HEAD))
+    return None if found is None else float(found[1] + found[2]) / 1000
 
 
 def interpreter_of(pid: int) -> str:
@@ -195,12 +202,16 @@ def _wait_on(pid: int, fd: int | None) -> Facts | None:
 
 def peer_of(pid: int, inode: str) -> str:
     """Return the address at the other end of a TCP socket of ``pid``; empty where it is none."""
+    return next((peer for _, peer in connections_of(pid, {inode})), "")
+
+
+def connections_of(pid: int, inodes: Container[str]) -> Iterator[tuple[str, str]]:
+    """Yield the addresses of both ends of TCP sockets of ``pid``; the other one has port 0 where one listens."""
     for name in ("tcp", "tcp6"):
         for line in read_head(f"/proc/{pid}/net/{name}", 1 << 22).splitlines()[1:]:
             words = line.split()
-            if len(words) > 9 and words[9].decode() == inode:
-                return _address(words[2].decode())
-    return ""
+            if len(words) > 9 and words[9].decode() in inodes:
+                yield _address(words[1].decode()), _address(words[2].decode())
 
 
 def _address(text: str) -> str:

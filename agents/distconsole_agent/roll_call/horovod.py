@@ -1,4 +1,4 @@
-"""What Horovod's stall inspector says in a rank's log: which tensors wait, and for whom."""
+"""Reads from a rank's log what Horovod's stall inspector wrote: which tensors wait, and for which ranks."""
 
 from __future__ import annotations
 

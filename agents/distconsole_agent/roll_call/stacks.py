@@ -55,7 +55,9 @@ def parse_py_spy(text: str, pid: int) -> list[Thread]:
         thread["main"] = tid == pid
         for frame in each.get("frames") or []:
             if isinstance(frame, dict) and isinstance(frame.get("line"), int):
-                words = (str(frame.get("name")), str(frame.get("filename")), frame["line"])
+                # Newer ones give qualified names: _exception_logger.<locals>.wrapper.
+                name = str(frame.get("name")).rpartition(".")[2]
+                words = (name, str(frame.get("filename")), frame["line"])
                 thread["frames"].append(_frame(*words))
         threads.append(thread)
     return _bounded(threads)

@@ -13,13 +13,11 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 
+from distconsole_agent.journal.rings import SERVER_SUFFIX
 from distconsole_agent.roll_call.stacks import Thread, parse_faulthandler, parse_py_spy
 from distconsole_agent.supervisor.proctree import read_stat, send
 from distconsole_agent.system import unix
 from distconsole_agent.system.kernel_files import number_of
-
-SERVER_SUFFIX = ".server"
-"""A rank's socket is ``<pid>-<start>.server`` beside its ring (``distconsole_training.torch_hook.worker_server``)."""
 
 SIGNAL = 62
 """SIGRTMAX-2: the hook has faulthandler write all stacks at it (``distconsole_training._sitecustomize``)."""
@@ -164,7 +162,9 @@ def stacks_by_py_spy(pid: int, python: str, state: str, seconds: float) -> list[
     """
     program = shutil.which("py-spy") or shutil.which("py-spy", path=os.path.dirname(python) or "/")
     if program is None:
-        raise RefusedError("py-spy is not on this node's PATH, nor beside the run's Python")
+        raise RefusedError(
+            "py-spy is not on this node's PATH, nor beside the run's Python: pip install py-spy there"
+        )
     scope = number_of(YAMA) or 0
     if scope in _SCOPES and not (os.geteuid() == 0 and scope < 3):
         raise RefusedError(f"kernel.yama.ptrace_scope is {scope}: {_SCOPES[scope]}")
@@ -184,11 +184,18 @@ def stacks_by_py_spy(pid: int, python: str, state: str, seconds: float) -> list[
         raise RefusedError(f"{program}: {error.strerror}") from None
     if done.returncode != 0:
         words = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it failed"]
+        if "ermission" in words[0]:
+            raise RefusedError(f"py-spy may not look into it: {_lacking(scope)}")
         raise RefusedError(f"py-spy: {words[0][:200]}")
     try:
         return _some(parse_py_spy(done.stdout.decode("utf-8", "replace"), pid))
     except (ValueError, RecursionError):
         raise RefusedError("py-spy gave no stacks") from None
+
+
+def _lacking(scope: int) -> str:
+    """Say as whom, and without which permission, a process was not to be looked into."""
+    return f"uid {os.geteuid()} without CAP_SYS_PTRACE, kernel.yama.ptrace_scope {scope}"
 
 
 def _some(threads: list[Thread]) -> list[Thread]:

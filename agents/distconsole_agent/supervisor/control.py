@@ -29,11 +29,7 @@ Reply = Callable[[Answer], None]
 
 
 class ControlSocket:
-    """Listens at ``path`` for this user alone.
-
-    Args:
-        answer: Returns the answer to a request, or None where it gives it to the ``Reply`` later.
-    """
+    """Listens at ``path`` for this user alone; ``answer`` returns an answer, or gives it to ``Reply`` later."""
 
     def __init__(
         self, loop: Loop, path: str, answer: Callable[[dict[str, Any], Reply], Answer | None]

@@ -51,7 +51,7 @@ _BROUGHT = re.compile(
 )
 """torch/_utils.py and torch/multiprocessing/spawn.py, the same since torch 1.5."""
 _FRAME = re.compile(r'^  File "([^"\n]{1,4096})", line (\d{1,9})', re.MULTILINE)
-_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "<")
+LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "<")
 
 
 class Raised(NamedTuple):
@@ -109,7 +109,11 @@ def forget_exceptions(folder: str, before_ns: int) -> None:
 
 def read_tail(path: str, since: int = 0) -> Told:
     """Return the last traceback, or the last lines, of a log from byte ``since`` on."""
-    text = end_of(path, TAIL_BYTES, since)
+    return told_in(end_of(path, TAIL_BYTES, since))
+
+
+def told_in(text: str) -> Told:
+    """Return the last traceback, or the last lines, of ``text``."""
     lines = [line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").splitlines()]
     heads = [index for index, line in enumerate(lines) if TRACEBACK_HEAD in line]
     if heads:
@@ -208,7 +212,7 @@ def headline(error: str, traceback: str) -> str:
         return error
     where = brought[1] or f"in spawned process {brought[2]}"
     places = _FRAME.findall("\n".join(lines[:said]))
-    own = [place for place in places if not any(part in place[0] for part in _LIBRARIES)]
+    own = [place for place in places if not any(part in place[0] for part in LIBRARIES)]
     for file, line in (own or places)[-1:]:
         where = f"{where}, {os.path.basename(file)}:{line}"
     return "\n".join((f"{lines[said]} ({where})", *lines[said + 1 :])).strip()

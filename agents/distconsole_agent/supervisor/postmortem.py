@@ -22,6 +22,7 @@ from distconsole_agent.supervisor.failures import (
 )
 from distconsole_agent.supervisor.killing import Kills, Known, examine_kill
 from distconsole_agent.supervisor.processes import Exit, RankProcess
+from distconsole_agent.supervisor.unwatched import read_unwatched
 from distconsole_agent.system import steady
 
 CHILD_SECONDS = 60.0
@@ -42,6 +43,9 @@ torch/multiprocessing/spawn.py, which catches what a child raises, so that its o
 
 _ENDED = re.compile(r"\bprocess \d{1,6} terminated with (?:exit code (\d{1,3})|signal (SIG\w+))$")
 """Of ProcessExitedException alone: a child that did not raise."""
+
+_TAKEN_DOWN = re.compile(r"\bprocess \d{1,6} terminated with signal SIG(?:TERM|ABRT)$")
+"""Signals by which a child ends because another one failed, not by itself."""
 
 
 def find_failure(
@@ -156,11 +160,16 @@ def _find_exception(spec: RunSpec, rank: RankProcess, errors_dir: str) -> Raised
     """Return the earliest exception of the rank or of a process below it that explains its end.
 
     That of a spawner, which names the child that it saw end first, goes before those of its children,
-    unless it reads like a consequence of another child's.
+    unless it reads like a consequence of another child's. Where no hook was in it, torch's own words count.
     """
     assert rank.ended is not None
     oldest_ns = rank.ended.t_ns - int(CHILD_SECONDS * 1e9)
     noted = [each._replace(t_ns=steady.of_wall(each.t_ns)) for each in read_raised(errors_dir)]
+    if not (
+        spec.engine_ranks or spec.launcher == TORCHRUN or any(o.pid == rank.pid for o in noted)
+    ):
+        log, env = rank.command.stderr_path, rank.command.env
+        noted += read_unwatched(log, rank.stderr_from, rank.pid, rank.ended.t_ns, env)
     explaining: list[Raised] = []
     for raised in sorted(noted, key=lambda raised: raised.t_ns):
         if not rank.started_ns <= raised.t_ns <= rank.ended.t_ns:
@@ -169,8 +178,9 @@ def _find_exception(spec: RunSpec, rank: RankProcess, errors_dir: str) -> Raised
             explaining.append(raised)
             if _TERMINATED.search(raised.error) is None:
                 break
-            causes = (each for each in explaining if not is_consequence(each))
-            return next(causes, raised) if is_consequence(raised) else raised
+            if not (is_consequence(raised) or _TAKEN_DOWN.search(raised.error)):
+                return raised
+            return next((each for each in explaining if not is_consequence(each)), raised)
         inherited = len(spec.ranks) == 1 or raised.rank == rank.spec.rank
         if inherited and raised.t_ns >= oldest_ns:
             explaining.append(raised)

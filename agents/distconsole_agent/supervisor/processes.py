@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Callable, NamedTuple
 
+from distconsole_agent.contract.protocol import fill
 from distconsole_agent.contract.runspec import MPI, RankSpec, RunSpec
 from distconsole_agent.supervisor.proctree import ENV_JOB, ENV_RUN_DIR, SLURM_JOB
 from distconsole_agent.supervisor.rank_output import RankOutput
@@ -22,7 +22,6 @@ ENV_ERRORS, ENV_HOOK = "DISTCONSOLE_ERRORS", "DISTCONSOLE_HOOK"
 ENV_ATTEMPT = "DISTCONSOLE_ATTEMPT"
 """As in ``distconsole_training.records``, which a shim does not import."""
 
-_PLACEHOLDER = re.compile(r"(\{+)(port|run_dir)(\}+)")
 ENGINE_LOG = "engine"
 """Stem of the log of a process that starts the ranks below it (torchrun, mp.spawn)."""
 
@@ -248,17 +247,3 @@ def environment(
         env.update({ENV_HOOK: places.hook, ENV_RINGS: places.rings, ENV_ERRORS: places.errors})
         env[ENV_ATTEMPT] = str(spec.restart + 1)
     return env
-
-
-def fill(word: str, port: int | None, run_dir: str) -> str:
-    """Return a word of the plan with ``{port}`` and ``{run_dir}`` filled in; in doubled braces they are the user's."""
-
-    def filled(found: re.Match[str]) -> str:
-        before, name, after = found.groups()
-        if len(before) > 1 and len(after) > 1:
-            return found[0][1:-1]
-        if name == "run_dir":
-            return f"{before[1:]}{run_dir}{after[1:]}"
-        return found[0] if port is None else f"{before[1:]}{port}{after[1:]}"
-
-    return _PLACEHOLDER.sub(filled, word)

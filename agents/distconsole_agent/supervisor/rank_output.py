@@ -40,12 +40,7 @@ FLUSH_SECONDS = 2.0
 
 
 class RankOutput:
-    """The pipes of one run on this node; all but the reader's own part is called by the shim's thread.
-
-    Args:
-        run_dir: The run's folder, with ``logs`` in it once ``pipe`` is called.
-        limit_bytes: The most that the logs may take together.
-    """
+    """The pipes of a run's ranks into its ``logs``, of ``limit_bytes`` at most; the reader is a thread."""
 
     def __init__(self, run_dir: str, limit_bytes: int) -> None:
         self._run_dir = run_dir

@@ -8,7 +8,7 @@ import json
 import os
 from typing import TYPE_CHECKING, Any, Callable
 
-from distconsole_agent.node_folder.folders import place_private, write_private
+from distconsole_agent.node_folder.folders import write_private
 from distconsole_agent.supervisor.proctree import read_stat
 from distconsole_agent.system import steady
 from distconsole_agent.system.kernel_files import end_of
@@ -48,7 +48,7 @@ def claim(run_dir: str) -> int:
 def keep_endpoint(run_dir: str, endpoint: tuple[str, int]) -> None:
     """Write down, for the agent, where the coordinator listens; a full disk keeps it untold."""
     with contextlib.suppress(OSError):
-        place_private(os.path.join(run_dir, ENDPOINT_FILE), list(endpoint))
+        write_private(os.path.join(run_dir, ENDPOINT_FILE), list(endpoint), sync=False)
 
 
 def is_over(run_dir: str) -> bool:

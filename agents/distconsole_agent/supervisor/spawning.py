@@ -49,13 +49,7 @@ LONGEST_CHECK_SECONDS = 80.0
 
 
 class Command(NamedTuple):
-    """What to execute; ``setup`` is a shell command to run before it in the same process.
-
-    Attributes:
-        blocked: Signals that it, and what it starts, do not get.
-        pipes: What it prints into instead of the files, whose content they become.
-        detached: Whether it is nobody's child and outlives who starts it.
-    """
+    """What to execute, after ``setup`` in its shell; ``blocked`` signals, ``pipes`` for output, or ``detached``."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]

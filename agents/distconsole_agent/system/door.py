@@ -19,11 +19,7 @@ LOOK_AWAY_SECONDS = 0.1
 
 
 class Door:
-    """Calls ``enter`` with who connects; ``always``: the last descriptors are for these, too.
-
-    Attributes:
-        refused: How often there was no descriptor for somebody.
-    """
+    """Calls ``enter`` with who connects, ``always`` with the last descriptors; counts ``refused`` ones."""
 
     def __init__(
         self,

@@ -36,11 +36,7 @@ class Timer:
 
 
 class Loop:
-    """Runs callbacks until ``stop``; everything happens in the thread that calls ``run``.
-
-    Args:
-        clock: Monotonic seconds.
-    """
+    """Runs callbacks until ``stop``, in the thread that calls ``run``; ``clock`` in monotonic seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock

@@ -62,13 +62,7 @@ def keep_room(fd: int, upto: int) -> bool:
 
 
 class DiskWatch:
-    """Watches one disk between ``begin`` and ``end``.
-
-    Args:
-        low: Told of a disk that runs low, once, by the loop's thread.
-        ask: Returns the room on the disk, or raises OSError. A thread of its own calls it: a
-            filesystem that hangs delays nothing.
-    """
+    """Watches a disk from ``begin`` to ``end``: a thread asks for its room, the loop's tells ``low``, once."""
 
     def __init__(
         self,

@@ -60,10 +60,7 @@ class SteadyClock:
         self._looked_ns = now_ns
 
     def of_wall(self, t_ns: int) -> int:
-        """Return the time of what was noted by the wall clock; now, if it was never that time there.
-
-        What the wall clock showed twice is taken for the later time.
-        """
+        """Return the steady time of a wall clock's, the later one of two; now, if it was never that time."""
         self.look()
         until_ns = now_ns = self._looked_ns
         for period in reversed(self._periods):
@@ -95,3 +92,13 @@ class SteadyClock:
 _CLOCK = SteadyClock()
 now_ns, look, of_wall = _CLOCK.now_ns, _CLOCK.look, _CLOCK.of_wall
 to_wall, to_boot = _CLOCK.to_wall, _CLOCK.to_boot
+
+
+EARLY_SECONDS = 0.1
+"""Who wakes so little before a second counts as having reached it: clocks do not run alike."""
+
+
+def to_next_second(t: float) -> float:
+    """Return how long from ``t`` (UNIX seconds) to the next whole second; at least ``EARLY_SECONDS``."""
+    rest = 1.0 - t % 1.0
+    return rest if rest >= EARLY_SECONDS else rest + 1.0

@@ -6,10 +6,7 @@ import socket
 
 
 def listen(address: str, backlog: int, port: int = 0) -> socket.socket:
-    """Return a non-blocking listener on ``address``, by default on a free port.
-
-    Raises OSError when the address is not this host's, or the port is in use.
-    """
+    """Return a non-blocking listener on ``address``, by default on a free port; raises OSError."""
     family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
     listener = socket.socket(family, socket.SOCK_STREAM)
     try:

@@ -11,10 +11,7 @@ MAX_PATH_BYTES = 107
 
 
 def connect(path: str, timeout: float | None) -> socket.socket:
-    """Return a connection to the socket at ``path``; ``timeout`` in seconds stays set on it.
-
-    Raises OSError when nothing listens there.
-    """
+    """Return a connection to the socket at ``path``, with ``timeout`` in seconds; raises OSError."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         sock.settimeout(timeout)
@@ -27,10 +24,7 @@ def connect(path: str, timeout: float | None) -> socket.socket:
 
 
 def listen(path: str, backlog: int) -> socket.socket:
-    """Return a listener at ``path`` (0600), in place of whatever file was there.
-
-    Raises OSError when it cannot be made.
-    """
+    """Return a listener at ``path`` (0600), in place of any file there; raises OSError."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # The folder is 0700, so between bind and chmod nobody else can reach the socket.

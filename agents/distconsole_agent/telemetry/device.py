@@ -93,11 +93,7 @@ class UnitReading:
 
 
 class Device:
-    """One physical GPU and what was last read of it.
-
-    Raises:
-        DriverGoneError, GpuGoneError: at creation and at each read, as the driver says.
-    """
+    """A GPU and its last reading; creation and reads raise DriverGoneError or GpuGoneError."""
 
     def __init__(self, nvml: Nvml, index: int) -> None:
         self._nvml = nvml
@@ -191,10 +187,7 @@ class Device:
         return unit, handle
 
     def _ask(self, function: str | Callable[[Any], Any], handle: Any, *arguments: int) -> Any:
-        """Return what a function of pynvml, or of ``Nvml``, gives; None without a value.
-
-        What is never supported is not asked again.
-        """
+        """Return what a function of pynvml, or of ``Nvml``, gives; None if unsupported, never asked again."""
         asked = (function, id(handle), *arguments)
         if asked in self._never:
             return None

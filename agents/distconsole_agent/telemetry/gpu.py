@@ -104,10 +104,7 @@ class GpuSampler:
 
 
 class GpuReader:
-    """Reads every GPU and the processes on it, for as long as the driver takes: in a thread of its own.
-
-    ``readings`` (by GPU) and ``listing`` are replaced, never changed.
-    """
+    """Reads every GPU and its processes, in a thread of its own; ``readings`` and ``listing`` are replaced whole."""
 
     def __init__(self, clock: Callable[[], float], table: ProcessTable) -> None:
         self._clock = clock

@@ -137,10 +137,7 @@ class Nvml:
 
 
 def load_pynvml() -> Any:
-    """Return the pynvml module, imported only where there is a library for it to load.
-
-    Raises NvmlMissingError if either is missing.
-    """
+    """Return the pynvml module, if there is a library for it; raises NvmlMissingError."""
     try:
         ctypes.CDLL(LIBRARY)
     except OSError:

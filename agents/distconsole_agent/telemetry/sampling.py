@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from distconsole_agent.contract.limits import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS
 from distconsole_agent.contract.protocol import NODE_FIELDS
-from distconsole_agent.contract.refusal import bad_request
+from distconsole_agent.contract.refusal import read_number
 from distconsole_agent.system.cgroup import MemoryGroup, memory_group
 from distconsole_agent.system.kernel_files import first_line_of, number_of
-from distconsole_agent.system.paces import to_next_second
+from distconsole_agent.system.steady import to_next_second
 from distconsole_agent.telemetry.rates import Rate
 
 if TYPE_CHECKING:
@@ -53,10 +53,7 @@ Target = tuple[list[dict[str, Any]], Callable[[Sample], None]]
 
 
 class HostSampler:
-    """Samples this host; rates are the differences to the sample before.
-
-    Not safe for concurrent use: one thread samples.
-    """
+    """Samples this host, for one thread; rates are the differences to the sample before."""
 
     def __init__(
         self,
@@ -207,10 +204,7 @@ def without_infiniband(names: frozenset[str], sys_root: Path = Path("/sys")) -> 
 
 
 def rdma_ports(sys_root: Path = Path("/sys")) -> tuple[RdmaPort, ...]:
-    """Return the ports of all RDMA adapters: their traffic passes by the network interfaces.
-
-    The counters are those of ``Documentation/ABI/stable/sysfs-class-infiniband`` in Linux.
-    """
+    """Return all RDMA adapters' ports, whose traffic no interface counts (sysfs-class-infiniband of Linux's ABI)."""
     ports = []
     for port in sorted((sys_root / "class" / "infiniband").glob("*/ports/*")):
         received = port / "counters" / "port_rcv_data"
@@ -329,17 +323,8 @@ def watch(
     send: Callable[[dict[str, Any]], None],
     cancelled: threading.Event,
 ) -> None:
-    """Send a sample every ``interval`` seconds until cancelled.
-
-    Raises Refusal when ``interval`` is not a number of seconds.
-    """
-    if (
-        isinstance(interval, bool)
-        or not isinstance(interval, (int, float))
-        or interval != interval
-    ):
-        raise bad_request("interval is a number of seconds")
-    seconds = min(max(float(interval), MIN_WATCH_SECONDS), MAX_WATCH_SECONDS)
+    """Send a sample every ``interval`` seconds until cancelled; raises Refusal if it is no number."""
+    seconds = min(max(read_number(interval, "interval"), MIN_WATCH_SECONDS), MAX_WATCH_SECONDS)
     while not cancelled.is_set():
         send(telemetry.sample(ranks()))
         cancelled.wait(seconds)

@@ -27,10 +27,7 @@ PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float
 
 
 class Autocast(nn.Module):  # type: ignore[misc]  # torch is not needed for checking types
-    """A module that computes under autocast and answers in float32.
-
-    It is a module, so that DataParallel's threads each enter autocast for themselves.
-    """
+    """A module under autocast that answers in float32, in each of DataParallel's threads as well."""
 
     def __init__(self, module: nn.Module, device_type: str, dtype: torch.dtype) -> None:
         super().__init__()
@@ -321,10 +318,7 @@ def _suitable(name: str, world: World) -> type[Strategy]:
 
 
 def _scaler_for(precision: str, device: torch.device) -> Any:
-    """Return a GradScaler; for anything but fp16 it passes everything through.
-
-    Raises ValueError if this torch has none for the device.
-    """
+    """Return a GradScaler, idle but for fp16; raises ValueError if this torch has none for the device."""
     is_needed = precision == "fp16"
     with contextlib.suppress(AttributeError):
         return torch.amp.GradScaler(device.type, enabled=is_needed)

@@ -96,10 +96,7 @@ class World:
         self._owns_group = True
 
     def needs_horovod(self) -> Any:
-        """Return ``horovod.torch``, initialised and of one mind with this world.
-
-        Raises SetupError if it is not installed, or this launcher starts no Horovod.
-        """
+        """Return ``horovod.torch``, initialised and of one mind with this world; raises SetupError."""
         hvd = _horovod(self._placement)
         if (hvd.rank(), hvd.size()) != (self.rank, self.world_size):
             raise SetupError(

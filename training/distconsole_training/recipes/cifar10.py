@@ -56,12 +56,7 @@ def _data(options: argparse.Namespace) -> tuple[Images, Images, int]:
 
 
 class Images:
-    """Images and their classes, in memory; batches are taken at once (see ``pass_batch``).
-
-    Attributes:
-        images: (N, 3, 32, 32), uint8.
-        labels: (N,), int64.
-    """
+    """Images, (N, 3, 32, 32) uint8, and ``labels``, (N,) int64, in memory for ``pass_batch``."""
 
     def __init__(self, images: torch.Tensor, labels: torch.Tensor) -> None:
         self.images = images

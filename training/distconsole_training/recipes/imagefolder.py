@@ -84,11 +84,7 @@ class ImageFolder:
 
 
 def decode(path: Path) -> torch.Tensor:
-    """Return the image in a file, (3, height, width), uint8.
-
-    Raises:
-        DataError: if it is not one.
-    """
+    """Return the image in a file, (3, height, width) uint8; raises DataError if it is none."""
     import numpy
 
     try:

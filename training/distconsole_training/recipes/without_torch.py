@@ -97,10 +97,7 @@ class Ranks:
         self.others = [other.makefile("rw") for other in others]
 
     def average(self, values: list[float]) -> list[float]:
-        """Return the mean of each value over all ranks; waits until every rank is here.
-
-        Raises OSError if a rank is gone.
-        """
+        """Return the mean of each value over all ranks, once all are here; raises OSError if one is gone."""
         if self.rank == 0:
             every = [values, *map(receive, self.others)]
             values = [sum(column) / self.world_size for column in zip(*every)]

@@ -62,6 +62,8 @@ class TorchSteps:
         self._repeats = torch.optim.LBFGS
         self._queue = torch.autograd.Variable._execution_engine.queue_callback
         self.waits = Waits()
+        self._done = self.waits.own_is_done
+        self._asked: Any = None
         self.fast = FastPath(self._first_steps(), self._emit)
         self._others = _OtherThread(self._emit, self._stepping_calls)
         self._in_backward: Steps | None = None
@@ -150,19 +152,17 @@ class TorchSteps:
         What it was asked to do at the end, as DDP asks it to wait for gradients, comes after that:
         the engine calls what it is to call at its end in the order in which it was asked.
         """
-        waits = self.waits
-        waits.own_done = 0
+        self.waits.own_done = 0
         compiled = sys.modules.get("torch._dynamo.compiled_autograd")
         node = getattr(tensors, "grad_fn", None)
         if node is None or getattr(compiled, "compiled_autograd_enabled", False):
             return
-        queue, done = self._queue, waits.own_is_done
+        if self._asked is not None:
+            self._asked.remove()  # of a graph that is kept; else it is gone with it
+        self._asked = node.register_prehook(self._ask)
 
-        def begins(_gradients: Any) -> None:
-            handle.remove()
-            queue(done)
-
-        handle = node.register_prehook(begins)
+    def _ask(self, _gradients: Any) -> None:
+        self._queue(self._done)
 
     def optimizer_began(self, optimizer: Any) -> None:
         steps = self._steps()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from _thread import get_ident
 from bisect import bisect_right
-from struct import Struct
 from time import monotonic_ns
 
 from distconsole_training import records
@@ -29,10 +28,6 @@ LATE_NS = 1_000_000
 """A step counts as looked at if that began so much later than the step."""
 
 _NS = 1e-9
-_NAN = float("nan")
-_put = Struct("<q").pack_into
-_pack = records.PLAIN_STEP.pack_into
-_FIRST, _SIZE, _WRITTEN = records.RECORDS_OFFSET, records.RECORD.size, records.OFFSET_WRITTEN
 
 
 class Waits:
@@ -80,6 +75,30 @@ class Waits:
             return 0
         return self._until(ended) - self._until(began)
 
+    def split(
+        self,
+        fetch_began: int,
+        fetched: int,
+        backward_began: int,
+        backward_ended: int,
+        optimizer_began: int,
+    ) -> tuple[int, int, int, int, int]:
+        """Return how much was waited in all, and in the data, forward, backward and optimizer of the step."""
+        data = forward = backward = optimizer = 0
+        whole = before = self._before
+        for ended, whole in zip(self._ends, self._sums):
+            wait, before = whole - before, whole
+            if ended > backward_ended:
+                if ended > optimizer_began:
+                    optimizer += wait
+            elif ended > backward_began:
+                backward += wait
+            elif ended > fetched:
+                forward += wait
+            elif ended > fetch_began:
+                data += wait
+        return whole - self._before, data, forward, backward, optimizer
+
     def covers(self, began: int) -> bool:
         """Whether all waits since ``began`` were noted."""
         return self.looks and began + LATE_NS >= self._since
@@ -122,22 +141,8 @@ def write_waits(
     recorder = process.made
     if recorder is None:
         return
-    sequence = recorder.next_sequence()
-    _pack(
-        recorder.map,
-        _FIRST + (sequence - 1) % recorder.capacity * _SIZE,
-        sequence,
-        process.last_step + 1,
-        ended_ns,
-        records.WAIT,
-        waited * _NS,
-        data * _NS,
-        forward * _NS,
-        backward * _NS,
-        optimizer * _NS,
-        _NAN,
-    )
-    _put(recorder.map, _WRITTEN, sequence)
+    parts = waited * _NS, data * _NS, forward * _NS, backward * _NS, optimizer * _NS
+    recorder.write(records.WAIT, process.last_step + 1, ended_ns, 0, 0, 0, *parts)
 
 
 def timed(original: Any, waits: Waits) -> Any:

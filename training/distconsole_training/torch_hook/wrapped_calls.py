@@ -276,10 +276,11 @@ def hook_after_step(watch: TorchSteps) -> Callable[..., None]:
 def _tell_waits(fast: FastPath, waits: Waits, now: int, step_began: int) -> None:
     if not waits.covers(step_began):
         return
-    fetched, began, between = fast.fetched, fast.backward_began, waits.between
-    data, forward = between(fast.fetch_began, fetched), between(fetched, began)
-    backward, optimizer = between(began, fast.backward_ended), between(fast.optimizer_began, now)
-    write_waits(now, between(step_began, now), data, forward, backward, optimizer)
+    fetched, backward_ended = fast.fetched, fast.backward_ended
+    each = waits.split(
+        fast.fetch_began, fetched, fast.backward_began, backward_ended, fast.optimizer_began
+    )
+    write_waits(now, *each)
 
 
 def _emit(fast: FastPath, now: int, step_began: int, loss: Value) -> None:

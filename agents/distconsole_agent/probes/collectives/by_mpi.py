@@ -61,10 +61,7 @@ class ByteValues:
         self._patterns: dict[tuple[str, int | str], bytes] = {}
 
     def of(self, case: Case, rank: int | str, first: int, count: int, shift: int) -> bytes:
-        """Return ``count`` values from index ``first``: a rank's, or the ``sum`` or ``max`` of all.
-
-        Raises NotImplementedError for a type that C has not.
-        """
+        """Return ``count`` values from ``first``: a rank's, ``sum`` or ``max``; raises NotImplementedError."""
         if case.dtype not in TYPECODES:
             raise NotImplementedError(f"MPI has no {case.dtype}")
         key = (case.dtype, rank)
@@ -110,10 +107,7 @@ class ByteValues:
 
 
 class Mpi:
-    """MPI_COMM_WORLD, joined when this is made; after ``timeout_seconds`` SIGALRM ends the process.
-
-    Raises OSError if there is no library to load.
-    """
+    """MPI_COMM_WORLD, joined when made, or SIGALRM ends us after ``timeout_seconds``; raises OSError."""
 
     def __init__(self, timeout_seconds: float) -> None:
         self._library = load()

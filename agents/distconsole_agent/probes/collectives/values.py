@@ -69,10 +69,7 @@ def limit_of(dtype: str, world: int) -> int:
 
 
 def adds(dtype: str, rank: int, limit: int) -> bool:
-    """Whether a rank's input is anything but zeros where it is added up.
-
-    Beyond 256 ranks even zeros and ones would not add up exactly in the eight bits of bfloat16.
-    """
+    """Whether a rank's input is more than zeros, as a sum of more than 256 is inexact in bfloat16."""
     return dtype != "bfloat16" or rank < 256 // max(1, limit - 1)
 
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from distconsole_agent.node_folder.folders import this_program
 from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.arguments import probe_failure
 from distconsole_agent.probes.environment import session_environment
-from distconsole_agent.probes.errors import probe_failure
 from distconsole_agent.probes.programs import Ended
 from distconsole_agent.probes.scripts import Interpreter, ask_script
 from distconsole_agent.system.kernel_files import entries_of, first_line_of

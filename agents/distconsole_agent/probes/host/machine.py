@@ -12,8 +12,8 @@ from typing import Any
 
 from distconsole_agent.node_folder.folders import SHARED_MEMORY, TEMPORARY
 from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.arguments import bad_arguments
 from distconsole_agent.probes.environment import home, session_environment
-from distconsole_agent.probes.errors import bad_arguments
 from distconsole_agent.probes.host import mounts
 from distconsole_agent.probes.programs import run_program
 from distconsole_agent.probes.scripts import SHARE, Interpreter, ask_script

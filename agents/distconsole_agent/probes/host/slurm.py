@@ -84,11 +84,7 @@ def encode(_args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def decode(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return ``{"decoded": [{"source", "status", "encoded", "decoded", "error"}]}``, no credential.
-
-    Args:
-        args: ``credentials``: ``[{"source", "credential"}]`` of other nodes.
-    """
+    """Return ``{"decoded": [{"source", "status", "encoded", "decoded", "error"}]}`` of ``credentials``."""
     found = []
     given = read.items(args, "credentials")[:MAX_CREDENTIALS]
     for item in given:

@@ -14,8 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.arguments import bad_arguments
 from distconsole_agent.probes.environment import session_environment
-from distconsole_agent.probes.errors import bad_arguments
 from distconsole_agent.probes.programs import Ended, run_program
 from distconsole_agent.probes.scripts import worker_script
 from distconsole_agent.probes.software.engines import after_setup

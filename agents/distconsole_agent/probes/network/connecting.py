@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.errors import bad_arguments, probe_failure
+from distconsole_agent.probes.arguments import bad_arguments, probe_failure
 from distconsole_agent.probes.network import handshake
 
 MAX_TARGETS = 20_000

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from distconsole_agent.contract.protocol import ErrorCode
 from distconsole_agent.probes import arguments as read
-from distconsole_agent.probes.errors import ProbeError, probe_failure
+from distconsole_agent.probes.arguments import ProbeError, probe_failure
 from distconsole_agent.probes.network import handshake
 from distconsole_agent.system import tcp
 
@@ -90,10 +90,7 @@ def close(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
 
 
 def _spread(address: str, count: int) -> list[socket.socket]:
-    """Listen on ``count`` ports spread evenly over the kernel's own range.
-
-    Chosen by the kernel, as many ports would leave a blocked tenth of the range unseen more often.
-    """
+    """Listen on ``count`` ports spread evenly over the kernel's range, as those it chooses leave parts unseen."""
     low, high = _ephemeral_range()
     width = max(1, (high - low) // max(1, count))
     found = []
@@ -123,10 +120,7 @@ def _open_or_none(address: str, port: int) -> socket.socket | None:
 
 
 class _Guest:
-    """One accepted connection; its talk takes what comes, and ends where the connection is to end.
-
-    Raises OSError if it cannot be greeted.
-    """
+    """One accepted connection; its talk takes what comes until it ends; raises OSError."""
 
     def __init__(self, sock: socket.socket, peer: str, port: int, key: bytes, due: float) -> None:
         self.sock = sock

@@ -27,11 +27,7 @@ _SYS = "/sys/class/net"
 
 
 def look(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
-    """Return the facts of group ``net``.
-
-    Args:
-        args: ``peers``: addresses to which the kernel's choice of source is of interest.
-    """
+    """Return the facts of group ``net``; ``peers`` are addresses whose route is of interest."""
     addresses = local_addresses()
     names = sorted({entry["iface"] for entry in addresses} | set(entries_of(_SYS)))
     return {
@@ -71,11 +67,7 @@ MAX_NAME = 255
 
 
 def resolve(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return ``{"names": {name: {"addresses", "error"}}}``; a name that hangs has an error.
-
-    Args:
-        args: ``names``: of hosts, to resolve.
-    """
+    """Return ``{"names": {name: {"addresses", "error"}}}`` of the hosts' ``names``; one may hang."""
     names = [name for name in read.texts(args, "names") if 0 < len(name) <= MAX_NAME][:MAX_NAMES]
     late = {"addresses": [], "error": f"no answer in {seconds:.1f} s", "late": True}
     found: dict[str, Any] = dict.fromkeys(names, late)
@@ -93,10 +85,7 @@ _COUNTERS = ("link_downed", "symbol_error", "link_error_recovery", "port_rcv_err
 
 
 def look_at_fabric(_args: dict[str, Any], _seconds: float) -> dict[str, Any]:
-    """Return the facts of group ``fabric``.
-
-    ``fabric_manager`` is null where there is no NVSwitch, or processes of the host are not seen.
-    """
+    """Return the facts of group ``fabric``; ``fabric_manager`` is null where that cannot be seen."""
     switches = sum(
         re.fullmatch(r"nvidia-nvswitch\d+", name) is not None for name in entries_of("/dev")
     )
@@ -113,11 +102,7 @@ def look_at_fabric(_args: dict[str, Any], _seconds: float) -> dict[str, Any]:
 
 
 def rdma_ports(root: str) -> list[dict[str, Any]]:
-    """Return device, port, state, physical state, rate and counters of every port.
-
-    Args:
-        root: Where sysfs is mounted (Documentation/ABI/stable/sysfs-class-infiniband).
-    """
+    """Return each port's device, state, rate, counters; ``root``: sysfs-class-infiniband of Linux's ABI."""
     base = f"{root}/class/infiniband"
     found = []
     for device in entries_of(base)[:MAX_PORTS]:
@@ -149,11 +134,7 @@ _LISTEN = "0A"
 
 
 def look_at_ports(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
-    """Return the facts of group ``port``.
-
-    Args:
-        args: ``ports``: numbers to try on all addresses, as a rendezvous store does.
-    """
+    """Return the facts of group ``port``: of ``ports`` tried on all addresses, as a store does."""
     wanted = [port for port in read.items(args, "ports") if _is_port(port)][:MAX_PORTS]
     return {"ports": {str(port): _state(port) for port in wanted}}
 

@@ -13,8 +13,8 @@ from contextvars import copy_context
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.arguments import bad_arguments, probe_failure
 from distconsole_agent.probes.environment import home, session_environment
-from distconsole_agent.probes.errors import bad_arguments, probe_failure
 from distconsole_agent.probes.programs import run_program
 from distconsole_agent.probes.scripts import ask_python
 from distconsole_agent.probes.software import python_env
@@ -37,11 +37,7 @@ _WHEEL = re.compile(r"^[0-9A-Za-z_.+-]{1,128}/[0-9A-Za-z_.+-]{1,160}\.whl$")
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the facts of group ``mpi``.
-
-    Args:
-        args: ``setup``: what the node's shell runs first.
-    """
+    """Return the facts of group ``mpi``; ``setup`` is what the node's shell runs first."""
     setup = read.optional_text(args, "setup")
     environment = after_setup(setup, seconds / 3)
     path = shutil.which("mpirun", path=environment.get("PATH"))

@@ -13,12 +13,12 @@ from typing import Any
 
 from distconsole_agent.contract.protocol import ErrorCode
 from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.arguments import ProbeError
 from distconsole_agent.probes.environment import (
     change_environment,
     launch_environment,
     session_environment,
 )
-from distconsole_agent.probes.errors import ProbeError
 from distconsole_agent.probes.programs import run_program
 from distconsole_agent.probes.scripts import ask_python
 
@@ -56,12 +56,7 @@ def _read_metadata(horovod: dict[str, Any]) -> None:
 
 
 def import_torch(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the facts of group ``import``; ``late`` where the time was not enough.
-
-    Args:
-        args: ``python``: the interpreter, this one if not given; ``setup``: what the node's shell
-            runs first.
-    """
+    """Return the facts of group ``import`` by ``python`` after ``setup``; ``late`` if there was no time."""
     try:
         return ask_python("inspect_torch", {}, args, seconds)[0]
     except ProbeError as error:
@@ -121,5 +116,5 @@ def start(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         "files": read.whole(args, "files", 0, 0, MAX_FILES),
         "tmp": args.get("tmp") is True,
     }
-    env = change_environment(launch_environment(args), args)
+    env = change_environment(launch_environment(args), args, "set", "remove")
     return ask_python("inspect_launch", wanted, args, seconds, env)[0]

@@ -12,8 +12,8 @@ from typing import Any
 
 from distconsole_agent.node_folder.run_files import is_script
 from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.arguments import ProbeError, bad_arguments, probe_timeout
 from distconsole_agent.probes.environment import launch_environment
-from distconsole_agent.probes.errors import ProbeError, bad_arguments, probe_timeout
 from distconsole_agent.probes.host import mounts
 from distconsole_agent.probes.scripts import SHARE, Interpreter, ask_script, ranks_interpreter
 
@@ -58,10 +58,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 def _absolute(env: dict[str, str], workdir: str) -> dict[str, str]:
-    """Return ``env`` with the relative folders of PYTHONPATH as the ranks have them.
-
-    The script of ours does not start in their folder, which may be one that hangs.
-    """
+    """Return ``env`` with PYTHONPATH's relative folders whole: our script starts elsewhere than ranks do."""
     given = env.get("PYTHONPATH")
     if not given:
         return env
@@ -120,11 +117,7 @@ def _add_mount(path: str, found: Any, every: list[mounts.Mount]) -> dict[str, An
 
 
 def look_whether_there(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return ``{"there": bool, "names": [...]}``; names only where it is not there.
-
-    Args:
-        args: ``path``: of the script.
-    """
+    """Return ``{"there": bool, "names": [...]}`` of a script's ``path``; names only if it is not there."""
     path = os.path.expanduser(read.text(args, "path"))
     held = _looking.get(path)
     if held is not None and held.is_alive():

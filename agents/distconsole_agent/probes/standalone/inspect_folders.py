@@ -107,10 +107,7 @@ def list_folder(folder: str, seconds: float) -> dict[str, Any]:
 
 
 def read(files: Any, size: int, seconds: float) -> dict[str, Any]:
-    """How fast files come from where they lie, past this host's memory (O_DIRECT).
-
-    Nothing is told where there are too few bytes, or the filesystem cannot do that.
-    """
+    """How fast files are read past this host's memory (O_DIRECT); nothing where that cannot be told."""
     done = 0
     began = time.perf_counter()
     with mmap.mmap(-1, PIECE) as buffer:

@@ -283,10 +283,7 @@ def configuration(paths: tuple[str, ...]) -> dict[str, list[str]]:
 
 
 def mpi_files() -> tuple[str, ...]:
-    """Open MPI's parameter files, the last one winning.
-
-    Its own lies in PREFIX/etc, or where a distribution puts it.
-    """
+    """Open MPI's parameter files, the last one winning; its own lies in PREFIX/etc or the system's."""
     folders = os.environ.get("PATH", os.defpath).split(":")
     paths = (os.path.join(folder, "mpirun") for folder in folders)
     mpirun = next((p for p in paths if os.path.isfile(p) and os.access(p, os.X_OK)), None)
