@@ -102,10 +102,7 @@ def run(words: list[str]) -> int:
 
 
 def _without_alias(words: list[str], config: Config) -> list[str]:
-    """Return ``words`` with the alias that they begin with as what it stands for.
-
-    Raises ConsoleError if the alias means nothing.
-    """
+    """Return ``words`` without an alias in front; raises ConsoleError if that means nothing."""
     from distconsole.grammar import VERBS  # noqa: PLC0415
 
     first = next((word for word in words if not word.startswith("-")), None)
@@ -120,11 +117,7 @@ def _without_alias(words: list[str], config: Config) -> list[str]:
 
 
 def _headless(request: Request, config: Config | None = None) -> int:
-    """Do ``request``; its hosts are being connected while the rest of the program is loaded.
-
-    Args:
-        config: What is configured; None for a request that needs no configuration.
-    """
+    """Do ``request`` (``config`` None if it needs none); its hosts are being connected meanwhile."""
     from distconsole.model import requests as ask  # noqa: PLC0415
 
     if isinstance(request, ask.ShowHelp):

@@ -34,12 +34,7 @@ import unicodedata
 
 
 class ConsoleError(Exception):
-    """Could not be done at all.
-
-    Args:
-        message: What went wrong, and where, in one line.
-        hint: What to do about it; empty when there is nothing to say.
-    """
+    """Could not be done: what and where in a line, and a ``hint`` of what to do, which may be empty."""
 
     exit_code = 1
     option = ""

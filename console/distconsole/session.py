@@ -63,10 +63,7 @@ class Session:
         self.close()
 
     def begin(self) -> None:
-        """Begin to connect to every host; what becomes of each is told to who first asks for its link.
-
-        Raises ConfigError if an ssh_config cannot be understood.
-        """
+        """Begin to connect to every host; who asks for its link hears what became of it; raises ConfigError."""
         for host in self.cluster.hosts:
             # Here, because two threads would only take turns at importing SSH.
             self._transport(host)
@@ -86,10 +83,7 @@ class Session:
         return iter_outcomes(self.cluster.hosts, self._find_link, seconds=CONNECT_SECONDS)
 
     def link(self, name: str) -> NodeLink:
-        """Return the link to the host called ``name``, connected now if it was not.
-
-        Raises UsageError if the cluster has no such host, NodeError if it cannot be reached.
-        """
+        """Return the link to host ``name``, connected if need be; raises UsageError or NodeError."""
         host = self.cluster.host(name)
         if host is None:
             known = ", ".join(each.name for each in self.cluster.hosts[:20])
@@ -190,10 +184,7 @@ class Session:
 
 @contextmanager
 def open_session(where: Where, config: Config | None = None) -> Iterator[Session]:
-    """Give a session on the hosts of ``where``, connected to none yet, and close it afterwards.
-
-    Raises UsageError or ConfigError if the hosts cannot be told.
-    """
+    """Give a session on the hosts of ``where``, unconnected, and close it; raises UsageError, ConfigError."""
     config = load_config() if config is None else config
     cluster = resolve_cluster(where, config, os.environ)
     with Session(config, cluster) as session:
@@ -222,10 +213,7 @@ class SessionAhead:
             self._session = session
 
     def __call__(self, where: Where, /) -> AbstractContextManager[Session]:
-        """Return the session on the hosts of ``where``.
-
-        Raises UsageError or ConfigError if the hosts cannot be told.
-        """
+        """Return the session on the hosts of ``where``; raises UsageError or ConfigError."""
         session = self._session
         if session is None or where != self._where:
             return open_session(where, self._config)
@@ -260,10 +248,7 @@ def on_every(
 
 
 def require_all(outcomes: Sequence[Outcome[T]], doing: str) -> list[T]:
-    """Return the values if every node succeeded.
-
-    Raises UnreachableError, naming the nodes that did not, and why.
-    """
+    """Return the values if every node succeeded; raises UnreachableError, naming the others and why."""
     failures = failed(outcomes)
     if failures:
         raise UnreachableError(f"{doing}: {_name_failures(failures)}", _hints(failures))

@@ -74,11 +74,7 @@ def perform_headless(
     sessions: SessionSource = open_session,
     began: float | None = None,
 ) -> int:
-    """Do ``request``, print its events, and return the program's exit code.
-
-    Args:
-        began: When the program was started, in monotonic seconds; None takes this moment.
-    """
+    """Do ``request``, print its events, return the exit code; ``began`` in monotonic seconds, None for now."""
     streams = streams or Streams.standard()
     show = show_for(request, streams)
     code: int = ExitCode.OK

@@ -98,10 +98,7 @@ class Streams:
         return _columns(self.out) if self.out.isatty() else None
 
     def data(self, line: str) -> None:
-        """Print ``line`` to stdout. If the reader has gone (``| head``), the rest is dropped.
-
-        Raises OutputError if an earlier line could not be written (a full disk).
-        """
+        """Print ``line`` to stdout, if it is still read; raises OutputError if an earlier one was not written."""
         self._put(_To.OUT, line)
 
     def say(self, line: str) -> None:
@@ -136,10 +133,7 @@ class Streams:
                 self.err.flush()
 
     def close(self) -> None:
-        """Write what is held and take the status line away. What is printed later is written, too.
-
-        Raises OutputError as ``data``.
-        """
+        """Write what is held and take the status line away; raises OutputError as ``data``."""
         writer, self._writer = self._writer, None
         if writer is not None:
             self._closing.set()

@@ -40,10 +40,7 @@ class NamedHost:
 
 
 def read_list(text: str) -> list[NamedHost]:
-    """Return the hosts of a comma-separated list ``[user@]host[:slots][/port]`` with ranges.
-
-    Raises RangeError if an element means nothing.
-    """
+    """Return the hosts of a list ``[user@]host[:slots][/port],…`` with ranges; raises RangeError."""
     return [host for part in split_list(text) for host in _read_element(part)]
 
 
@@ -57,10 +54,7 @@ def names_in(lists: Iterable[str]) -> list[str]:
 
 
 def read_hostfile(path: Path) -> list[NamedHost]:
-    """Return the hosts of a file, in its order.
-
-    Raises ConfigError if it cannot be read, or a line means nothing or names a host again.
-    """
+    """Return a file's hosts in order; raises ConfigError if it, or a line, cannot be read or repeats."""
     try:
         if path.stat().st_size > MAX_FILE_BYTES:
             raise ConfigError(f"{path}: larger than a list of hosts can be")

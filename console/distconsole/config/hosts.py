@@ -24,6 +24,10 @@ from distconsole.model.requests import Where
 LIST = "such as: gpu[01-08],admin@gpu9:4 (users, ranges and slots may stand there)"
 
 
+HERE = "localhost"
+"""Alone it is this machine, to which no SSH leads."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Found:
     hosts: list[NamedHost]
@@ -68,7 +72,8 @@ def demo_cluster(ssh_config: Path, names: Iterable[str]) -> Cluster:
 
 def _find(where: Where, config: Config, environ: Mapping[str, str]) -> _Found:
     if where.hosts is not None:
-        return _Found(_from_list(where.hosts, "--hosts"))
+        local = HERE if where.hosts == HERE else None
+        return _Found(_from_list(where.hosts, "--hosts"), local=local)
     if where.hostfile is not None:
         return _Found(read_hostfile(Path(where.hostfile).expanduser()))
     if where.cluster is not None:

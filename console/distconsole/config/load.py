@@ -103,10 +103,7 @@ def trust_as_it_is(path: Path, place: Path | None = None) -> str:
 
 
 def needs_no_trust(path: Path) -> bool:
-    """Whether a file needs no word of trust, or has it; one that is not there needs none.
-
-    Raises ConfigError if it cannot be read or understood.
-    """
+    """Whether a file has or needs no trust, as one that is missing; raises ConfigError if unreadable."""
     if not path.exists():
         return True
     reader = _Reader(path)
@@ -114,10 +111,7 @@ def needs_no_trust(path: Path) -> bool:
 
 
 def _read_project(path: Path, *, foreign: bool, refuse: bool) -> Config | None:
-    """Return what a project's file says; None if that is not taken, since it is ``foreign``.
-
-    Raises UntrustedError as ``load_config``.
-    """
+    """Return what a project's file says, None if a ``foreign`` one is not taken; raises UntrustedError."""
     was = was_trusted(path)
     if foreign and not was:
         return None
@@ -153,10 +147,7 @@ def read_text(path: Path) -> str:
 
 
 class _Reader:
-    """A file, its tables, and its keys that need trust.
-
-    Raises ConfigError if it cannot be read, or is not TOML.
-    """
+    """A file, its tables, and its keys that need trust; raises ConfigError if it cannot be read."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -327,7 +318,10 @@ class _Reader:
 
     def _verb(self, verb: str, value: object, keys: Mapping[str, Option]) -> dict[str, Any]:
         values = self._table((verb,), value, keys)
-        return {keys[name].parameter or name: _flag_value(value) for name, value in values.items()}
+        return {
+            keys[name].parameter or name: str(value) if isinstance(value, Path) else value
+            for name, value in values.items()
+        }
 
     def _table(
         self, where: tuple[str, ...], value: object, keys: Mapping[str, Option]
@@ -387,7 +381,3 @@ def _without_expect(value: object) -> object:
 
 def _settings(values: Mapping[str, Any]) -> HostSettings:
     return HostSettings(**{name: values[name] for name in _SETTING_NAMES if name in values})
-
-
-def _flag_value(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value

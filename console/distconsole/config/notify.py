@@ -60,10 +60,7 @@ NOBODY = NotifySettings()
 
 
 def notify_settings(values: Mapping[str, Any]) -> NotifySettings:
-    """Return what the values of ``[notify]`` say.
-
-    Raises ValueError with two arguments, the key and what is wrong with it.
-    """
+    """Return what ``[notify]`` says; raises ValueError(key, what is wrong with it)."""
     if not values:
         return NOBODY
     command = _command(values)

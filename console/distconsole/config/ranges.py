@@ -15,10 +15,7 @@ class RangeError(ValueError):
 
 
 def split_list(text: str, separators: str = ",") -> list[str]:
-    """Split at separators that are not in brackets; blanks around the parts go.
-
-    Raises RangeError if a bracket is not closed, or there is nothing before or after a comma.
-    """
+    """Split at separators outside of brackets, without blanks; raises RangeError for an empty part."""
     parts, depth = [""], 0
     for character in text:
         depth += (character == "[") - (character == "]")
@@ -38,10 +35,7 @@ def split_list(text: str, separators: str = ",") -> list[str]:
 
 
 def expand(text: str) -> list[str]:
-    """Return the names that ``text`` stands for; zeros in front are kept (``[01-03]``).
-
-    Raises RangeError if a range means nothing, or is larger than 4,096 names.
-    """
+    """Return the names of ``gpu[01-03]``; raises RangeError for a wrong range, or above 4,096 names."""
     found = _BRACKETS.search(text)
     if found is None:
         if "[" in text or "]" in text:

@@ -89,11 +89,7 @@ TRUSTED_TABLES = ("keys", "aliases")
 
 @dataclass(frozen=True, slots=True)
 class ClusterSettings:
-    """A named set of hosts.
-
-    Attributes:
-        shared: For each of its hosts, where ``[hosts.NAME]`` says nothing.
-    """
+    """A named set of hosts; ``shared`` is for each, where ``[hosts.NAME]`` says nothing."""
 
     hosts: tuple[str, ...] = ()
     hostfile: Path | None = None

@@ -19,11 +19,7 @@ ALIASES_HEAD = "# What the verb 'alias' keeps: NAME = LINE\n"
 
 @dataclass(frozen=True, slots=True)
 class KeySetting:
-    """One key of ``[keys]``.
-
-    Attributes:
-        line: What it types; empty takes away what the key does.
-    """
+    """One key of ``[keys]`` and the line that it types; an empty one takes away what the key does."""
 
     key: str
     line: str
@@ -55,10 +51,7 @@ def startup_file() -> Path:
 
 
 def startup_lines(path: Path) -> list[tuple[int, str]]:
-    """Return the lines of a start-up file with their numbers; a file that is not there has none.
-
-    Raises ConfigError if it cannot be read, or has too many.
-    """
+    """Return a start-up file's lines by number, if it is there; raises ConfigError if it is unreadable."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -93,10 +86,7 @@ def read_aliases_file(path: Path) -> dict[str, Alias]:
 
 
 def keep_alias(path: Path, name: str, line: str) -> None:
-    """Keep one alias beside the others; an empty ``line`` forgets it.
-
-    Raises OSError if the file cannot be written.
-    """
+    """Keep one alias beside the others, an empty ``line`` forgets it; raises OSError if that fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.with_name(f"{path.name}.lock").open("w") as lock:
         with suppress(OSError):  # a file system without locks

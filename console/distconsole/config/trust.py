@@ -88,10 +88,7 @@ def was_trusted(path: Path) -> bool:
 
 
 def trust(path: Path, content: str) -> None:
-    """Remember that the file is trusted with this ``digest``.
-
-    Raises ConfigError if that cannot be kept.
-    """
+    """Remember that the file is trusted with this ``digest``; raises ConfigError if that fails."""
     _keep({**_read_store(), str(path): content})
 
 

@@ -68,10 +68,7 @@ def add_entries(path: Path, entries: Iterable[Entry]) -> list[Entry]:
 
 
 def _is_there(document: Mapping[str, Any], entry: Entry, path: Path, text: str) -> bool:
-    """Whether the file has the key with this value.
-
-    Raises ConfigError if it has it with another one.
-    """
+    """Whether the file has the key with this value; raises ConfigError if it has another one."""
     for table in _tables(document, entry.table):
         values = _inside(document, table)
         found = values.get(entry.key)

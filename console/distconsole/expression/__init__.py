@@ -53,14 +53,7 @@ Row = TypeVar("Row")
 
 
 class ExpressionError(UsageError):
-    """A condition that means nothing.
-
-    Args:
-        message: What is wrong, in one line.
-        text: The whole condition.
-        at: Where in it, counted from 0.
-        advice: What to write instead.
-    """
+    """A condition that means nothing: what is wrong, ``at`` which character of ``text``, what to write instead."""
 
     def __init__(self, message: str, text: str, at: int, advice: str = "") -> None:
         begin = max(0, min(at - SHOWN_CHARS // 2, len(text) - SHOWN_CHARS))
@@ -77,12 +70,7 @@ class ExpressionError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Condition(Generic[Row]):
-    """A condition on rows; only what is true matches.
-
-    Attributes:
-        text: As it was written.
-        names: The fields that it names, in the order in which they stand.
-    """
+    """A condition on rows, of which only a true one matches: its text, and the fields that it names in order."""
 
     text: str
     names: tuple[str, ...]
@@ -99,10 +87,7 @@ class Condition(Generic[Row]):
 
 
 def parse_condition(text: str, fields: Fields[Row]) -> Condition[Row]:
-    """Return ``text`` as a condition on rows with ``fields``.
-
-    Raises ExpressionError if it is none, names a field that they do not have, or is too long or too deep.
-    """
+    """Return ``text`` as a condition on rows with ``fields``; raises ExpressionError if it is none."""
     if len(text) > MAX_CHARS:
         raise ExpressionError(f"a condition has at most {MAX_CHARS} characters", text, MAX_CHARS)
     return _Parser(text, fields).condition()

@@ -25,13 +25,7 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Field(Generic[Row]):
-    """One field.
-
-    Attributes:
-        get: Returns it of a row, in ``unit``; None where unknown.
-        bare: The unit of a number without one that it is compared with; empty for ``unit``.
-        twins: Measure -> the field that is meant where this name meets such a number.
-    """
+    """A field: ``get`` returns it in ``unit``; ``bare``: a plain number's unit; ``twins``: other fields by measure."""
 
     name: str
     get: Callable[[Row], Value]
@@ -51,12 +45,7 @@ class Field(Generic[Row]):
 
 
 class Fields(Generic[Row]):
-    """The fields of one kind of row.
-
-    Args:
-        of: What the rows are, for people: ``ranks``.
-        open_prefix: Names behind ``prefix.`` are any that the rows may have, read by ``open_get``.
-    """
+    """The fields of one kind of row (``of``: ``ranks``); names behind ``open_prefix.`` are any, by ``open_get``."""
 
     def __init__(
         self,

@@ -242,25 +242,13 @@ def _arrows(
         }
         last = max(here, key=lambda rank: here[rank].began_ns)
         start = here.pop(last)
+        at_us = round(start.began_ns / 1000, 3)
         for rank, one in here.items():
-            name, ends = f"waits for rank {last}", f"collective.{number}.{rank}"
-            at_us = round(start.began_ns / 1000, 3)
-            yield _Event(
-                ph="s",
-                name=name,
+            arrow = _Event(
+                name=f"waits for rank {last}",
                 cat="collective",
-                pid=start.pid,
-                tid=start.tid,
                 ts=at_us,
-                id=ends,
+                id=f"collective.{number}.{rank}",
             )
-            yield _Event(
-                ph="f",
-                name=name,
-                cat="collective",
-                pid=one.pid,
-                tid=one.tid,
-                ts=at_us,
-                id=ends,
-                bp="e",
-            )
+            yield msgspec.structs.replace(arrow, ph="s", pid=start.pid, tid=start.tid)
+            yield msgspec.structs.replace(arrow, ph="f", pid=one.pid, tid=one.tid, bp="e")

@@ -37,10 +37,7 @@ class Outlet(Protocol):
 
 
 class NewFile:
-    """A file that is written aside and moved into place whole, or in place where others follow it.
-
-    Raises ConfigError if it cannot be made or written.
-    """
+    """A file that is put in place whole, or written in place where others follow it; raises ConfigError."""
 
     def __init__(self, path: Path, *, live: bool = False) -> None:
         self.path = path
@@ -137,10 +134,7 @@ class TableFolder(FileFolder[LineFile]):
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Replace a file by another one at once, so that nobody reads half of it.
-
-    Raises ConfigError if it cannot be written.
-    """
+    """Replace a file at once, so that nobody reads half of it; raises ConfigError if that fails."""
     with writable(path):
         replace_file(path, content, 0o666)
 

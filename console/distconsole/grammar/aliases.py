@@ -18,10 +18,7 @@ PLACE = re.compile(r"\$(?:([1-9])|(@)|(\$))")
 
 
 def expand_alias(line: str, aliases: Mapping[str, Alias]) -> str:
-    """Return ``line`` with the alias that it begins with as what that stands for.
-
-    Raises UsageError if an argument is lacking.
-    """
+    """Return ``line`` with its alias as what that stands for; raises UsageError if an argument lacks."""
     alias = aliases.get(_first_word(line))
     return line if alias is None else _fill(alias, line.lstrip())
 
@@ -77,10 +74,7 @@ def expand_words(words: Sequence[str], aliases: Mapping[str, Alias]) -> list[str
 
 
 def check_aliases(aliases: Mapping[str, Alias], verbs: Sequence[str]) -> None:
-    """See to it that every alias has a name of its own and begins with something that exists.
-
-    Raises ConfigError naming the file and the line.
-    """
+    """Refuse aliases without a name of their own or a known verb: a ConfigError with file and line."""
     for alias in aliases.values():
         where = f"{alias.place}: " if alias.place else ""
         trouble = trouble_with(alias.name, alias.line, verbs)

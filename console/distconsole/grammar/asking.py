@@ -46,11 +46,7 @@ def dash_words(word: str) -> str:
 
 
 class NamedOption(click.Option):
-    """An option that other launchers call by other names, which no help shows.
-
-    Args:
-        also: These names.
-    """
+    """An option that other launchers call by other names (``also``), which no help shows."""
 
     def __init__(self, flags: list[str], *, also: tuple[str, ...] = (), **more: Any) -> None:
         super().__init__([*flags[:-1], *also, flags[-1]], **more)
@@ -69,11 +65,7 @@ class NamedOption(click.Option):
 
 
 class Verb(click.Command):
-    """A command whose help is handed to the caller instead of being printed.
-
-    Args:
-        of_run: Whether its exit code may be that of a run.
-    """
+    """A command that hands out its help; ``of_run``: its exit code may be that of a run."""
 
     def __init__(
         self,

@@ -164,10 +164,7 @@ def fields_by_name() -> dict[str, LaunchField]:
 
 
 def read_draft(line: str) -> Draft | None:
-    """Return what ``line`` gives; None if it is about something else than ``run``.
-
-    Raises UsageError if its words cannot be told apart: an open quote, an option that is none.
-    """
+    """Return what ``line`` gives, None if not about ``run``; raises UsageError if its words are none."""
     if VERB not in line.split():
         return None
     words = line_words(line)

@@ -19,13 +19,7 @@ from distconsole.model.verbs import Opens, verb_of
 
 
 class Effect(NamedTuple):
-    """When options have an effect.
-
-    Attributes:
-        options: Names of fields.
-        where: Whether they have one in a request.
-        says: What is said behind the option's name where they have none.
-    """
+    """In which requests (``where``) options have an effect, and what is said behind the name of one without."""
 
     options: tuple[str, ...]
     where: Callable[[Any], bool]
@@ -76,6 +70,12 @@ EFFECTS: Mapping[type, tuple[Effect, ...]] = {
         Effect(("interval_seconds",), lambda top: not top.once, "goes without --once"),
     ),
     ask.Attach: (CONSOLE,),
+    ask.Watch: (CONSOLE,),
+    ask.Why: (
+        Effect(
+            ("job", "pid"), lambda why: not why.run, "is of jobs on hosts: it goes without RUN"
+        ),
+    ),
     ask.Demo: (CONSOLE,),
     ask.Export: (
         Effect(

@@ -79,7 +79,7 @@ OTHER_WORDS = {
     **dict.fromkeys(("ps", "ls", "list", "status", "history", "jobs"), "runs"),
     **dict.fromkeys(("pods", "nvtop", "htop", "nvidia-smi"), "top"),
     **dict.fromkeys(("tail", "log", "cat", "output"), "logs"),
-    **dict.fromkeys(("watch", "follow", "monitor", "nodes", "hosts"), "top"),
+    **dict.fromkeys(("follow", "monitor", "nodes", "hosts"), "top"),
     **dict.fromkeys(("info", "describe", "summary"), "show"),
     **dict.fromkeys(("diff", "cmp"), "compare"),
     **dict.fromkeys(("config", "configure"), "init"),

@@ -32,6 +32,9 @@ def params_of(kind: type) -> dict[str, click.Parameter]:
     }
     if "where" in by_name:
         found = params_of(ask.Where) | found
+    if kind is ask.Why:
+        hosts = next(each for each in fields(ask.Where) if each.name == "hosts")
+        found["hosts"] = _option(hosts, HOST_OPTIONS["hosts"], alone=True)
     if issubclass(kind, ask.OfRun):
         found["run"] = click.Argument(["run"], type=RUN, required=False, default=None)
     return found
@@ -41,7 +44,8 @@ def metavar_of(option: Option) -> str:
     return option.metavar or METAVARS.get(option.kind) or type_of(option).name.upper()
 
 
-def _option(of: Field[Any], option: Option) -> click.Option:
+def _option(of: Field[Any], option: Option, *, alone: bool = False) -> click.Option:
+    """Return the option of a field; ``alone``: it may stand without its value, which is empty then."""
     flag = option.flag(of.name)
     flags = list(option.flags or [flag])
     default = None if of.default is MISSING else of.default
@@ -59,6 +63,8 @@ def _option(of: Field[Any], option: Option) -> click.Option:
         value["multiple"] = True
     elif option is HOST_OPTIONS["hosts"]:
         value |= {"multiple": True, "callback": _one_list}
+    if alone:
+        value |= {"is_flag": False, "flag_value": ""}
     shown = (option.choices or option.kind in METAVARS) and "[default" not in option.help
     return NamedOption(
         [*flags, of.name],

@@ -40,10 +40,7 @@ TOKEN = re.compile(
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a variable or an option of this name most likely holds a secret.
-
-    ``HF_TOKEN``, ``WANDB_API_KEY``, ``db-password``; not ``max_tokens``, ``pad-token`` or ``key``.
-    """
+    """Whether a name is most likely a secret's: ``HF_TOKEN``, ``db-password``; not ``max_tokens``, ``key``."""
     parts = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
     low = [part.lower() for part in parts]
     before = low[-2] if len(low) > 1 else ""

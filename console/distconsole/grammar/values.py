@@ -77,10 +77,7 @@ def _starting(
 def _last_element(
     words: Iterable[str], incomplete: str, about: Mapping[str, str] = NOTHING
 ) -> list[CompletionItem]:
-    """Complete the element after the last comma with ``words`` that are not yet in the list.
-
-    An element may begin with a user: ``root@gpu01``.
-    """
+    """Complete what follows the last comma and a ``user@`` with ``words`` that are not yet in the list."""
     done, comma, last = incomplete.rpartition(",")
     user, at, last = last.rpartition("@")
     taken = {re.sub(r"^.*@|(:[0-9]*)?(/[0-9]*)?$", "", word) for word in done.split(",")}

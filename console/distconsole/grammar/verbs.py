@@ -72,13 +72,9 @@ def _verb(
     hidden: bool = False,
     examples: tuple[str, ...] = (),
 ) -> click.Command:
-    """Return the verb that makes a kind of request.
+    """Return the verb that makes a kind of request, by ``build`` where it holds more than what was given.
 
-    Args:
-        arguments: What stands behind its options.
-        build: Makes the request of what was given; None for one that holds just that.
-        params: In place of those of the request.
-        examples: Of other requests that the verb makes.
+    ``arguments`` stand behind its options, or behind ``params``; ``examples`` are of its other requests.
     """
 
     @click.pass_context
@@ -156,6 +152,14 @@ def _init(context: click.Context, given: Given) -> ask.Request:
     return ask.Init(cluster=found.cluster or name, where=replace(found, cluster=None), **given)
 
 
+def _why(context: click.Context, given: Given) -> ask.Request:
+    """Take ``--hosts`` without a list as the hosts that are configured."""
+    alone = given["hosts"] == ""
+    if alone:
+        given["hosts"] = None
+    return _request(ask.Why, context, given | {"jobs": alone})
+
+
 def _export(context: click.Context, given: Given) -> ask.Request:
     asked = ask.Export(where=where(context, given), **given)
     if asked.run is None and asked.format is not ask.ExportFormat.PROMETHEUS:
@@ -216,7 +220,8 @@ VERB_COMMANDS: tuple[click.Command, ...] = (
     _verb(ask.Logs, "Lines that the ranks printed."),
     _verb(ask.Stop, "Stop a run on every host."),
     _verb(ask.Rerun, "The same again.", build=_rerun),
-    _verb(ask.Why, "Why a run hangs: who waits for whom, and where."),
+    _verb(ask.Why, "Why a run hangs: who waits for whom, and where.", build=_why),
+    _verb(ask.Watch, "Training that others have started: ranks, GPUs, logs."),
     _verb(ask.Trace, "What the ranks do, step by step, for Perfetto."),
     _verb(ask.Replay, "A past run, in the console, at any moment."),
     _verb(
@@ -297,7 +302,11 @@ def _open(context: click.Context, /, **given: Any) -> ask.Request | None:
     verb = context.invoked_subcommand
     if verb is None:
         return ask.OpenConsole(**opening(context, given), where=where(context, given))
-    opens = [name for name, command in root.commands.items() if _opens_console(command)]
+    opens = [
+        name
+        for name, command in root.commands.items()
+        if set(OPENING_OPTIONS) <= {option.name for option in command.params}
+    ]
     for option, name in (("--theme", "theme"), ("--no-startup", "startup")):
         if given[name] is not None and verb not in opens:
             raise click.UsageError(
@@ -305,10 +314,6 @@ def _open(context: click.Context, /, **given: Any) -> ask.Request | None:
                 context,
             )
     return None
-
-
-def _opens_console(command: click.Command) -> bool:
-    return set(OPENING_OPTIONS) <= {option.name for option in command.params}
 
 
 root = _Root(
@@ -381,10 +386,7 @@ def parse_line(
     vocabulary: Vocabulary | None = None,
     defaults: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> ask.Request:
-    """Return what a line of the prompt asks for.
-
-    Raises UsageError if the line is empty, its quotes do not match, or it means nothing.
-    """
+    """Return what a line of the prompt asks for; raises UsageError if it means nothing."""
     words = line_words(line)
     if not words:
         raise UsageError("the line is empty", "type a verb, or 'help'")
@@ -393,10 +395,7 @@ def parse_line(
 
 
 def parse_untrusted(words: Sequence[str], error: ConfigError) -> ask.Request:
-    """Return what ``words`` ask for where that is done whatever a file of ours says.
-
-    Raises ConfigError ``error``, where they ask for anything else.
-    """
+    """Return what ``words`` ask for if no file of ours matters to it; else raises ``error``."""
     with suppress(UsageError):
         request = parse_args(words)
         if not table.verb_of(request).trusts:

@@ -21,12 +21,7 @@ PIECE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class OpenLine:
-    """A line that is being typed.
-
-    Attributes:
-        comment: Whether the end of the line is a comment.
-        escaping: Whether it ends with a backslash that waits for what it escapes.
-    """
+    """A line that is being typed; it may end in a ``comment``, or with a backslash (``escaping``)."""
 
     words: tuple[str, ...]
     spans: tuple[tuple[int, int], ...]
@@ -60,10 +55,7 @@ def open_line(line: str) -> OpenLine:
 
 
 def words_of(line: str) -> list[str]:
-    """Return the words of a finished line; what follows a # at the beginning of a word is a comment.
-
-    Raises ValueError if a quote is open, or nothing follows a backslash.
-    """
+    """Return a finished line's words without a # comment; raises ValueError for an open quote."""
     found = open_line(line)
     if found.quote:
         raise ValueError(f"the quote {found.quote} is not closed")
@@ -75,10 +67,7 @@ def words_of(line: str) -> list[str]:
 
 
 def line_words(line: str) -> list[str]:
-    """Return the words of a line of the prompt, without the program's name; none for an empty one.
-
-    Raises UsageError if its quotes do not match.
-    """
+    """Return a prompt line's words without the program's name; raises UsageError for an open quote."""
     try:
         words = words_of(line)
     except ValueError as error:

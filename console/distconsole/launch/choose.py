@@ -17,11 +17,7 @@ NOT_ELASTIC = "the ranks of mpirun are not elastic"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The launcher, the reason in one line, and the arguments that the script wants added.
-
-    Attributes:
-        elastic: Whether Horovod's driver says which ranks there are, and outlives hosts.
-    """
+    """The launcher, why, and arguments to add; ``elastic``: Horovod's driver says which ranks there are."""
 
     launcher: LauncherName
     why: str
@@ -30,10 +26,7 @@ class Choice:
 
 
 def choose_launcher(request: Run, traits: ScriptTraits) -> Choice:
-    """Return how to start the script, as far as that is known before a host is asked.
-
-    Raises PlanError if the job is to outlive a host, and the launcher cannot.
-    """
+    """Return how to start the script, as far as is known here; raises PlanError if it cannot outlive a host."""
     asked, pass_args = request.launcher, request.pass_args
     if asked is not LauncherName.AUTO:
         choice = _mark_elastic(Choice(asked, "asked for", pass_args), traits)

@@ -64,12 +64,7 @@ class MpiBuild(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """What one host has.
-
-    Attributes:
-        asked: The engines that it was asked for; of others nothing is known.
-        own_addresses: What its own name means to itself, first what is taken.
-    """
+    """What one host has of the engines ``asked`` for; ``own_addresses``: what its own name means to it."""
 
     asked: tuple[str, ...] = ()
     horovod: HorovodBuild | None = None
@@ -106,10 +101,7 @@ def has_gloo(engines: Mapping[HostName, Engines]) -> bool:
 
 
 def refuse_horovod(engines: Mapping[HostName, Engines], controller: str) -> None:
-    """Refuse hosts whose Horovod cannot run the job together.
-
-    Raises PlanError, naming the hosts, what they lack, and what to type.
-    """
+    """Raise PlanError, with hosts, lacks and what to type, if their Horovod cannot run the job together."""
     builds = {host: each.horovod for host, each in engines.items() if "horovod" in each.asked}
     known = _require(builds, "Horovod is missing", INSTALL_HOROVOD)
     lacking = [host for host, build in known.items() if not build.library]
@@ -126,10 +118,7 @@ def refuse_horovod(engines: Mapping[HostName, Engines], controller: str) -> None
 
 
 def refuse_mpi(engines: Mapping[HostName, Engines]) -> None:
-    """Refuse hosts whose MPI cannot run the job together.
-
-    Raises PlanError, naming the hosts, what they lack, and what to type.
-    """
+    """Raise PlanError, with hosts, lacks and what to type, if their MPI cannot run the job together."""
     builds = {host: each.mpi for host, each in engines.items() if "mpi" in each.asked}
     known = _require(builds, "mpirun is missing", INSTALL_MPI)
     lacking = [host for host, build in known.items() if not build.daemon]

@@ -177,10 +177,7 @@ def _suggest_script(script: str) -> str:
 def _begin_step(
     plan: LaunchPlan, session: Session, prepared: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
-    """Have srun start the shims, and return what the first node's says of itself once every one answers.
-
-    ``prepared`` is what each node answered to ``prepare``, in order.
-    """
+    """Have srun start the shims ``prepared`` in order; return what the first says once all answer."""
     assert plan.slurm_job is not None
     hosts = [node.host for node in plan.nodes]
     shims = [_shim_words(answer.get("shim_argv")) for answer in prepared]

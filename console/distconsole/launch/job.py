@@ -5,18 +5,21 @@ from __future__ import annotations
 import posixpath
 import re
 import secrets
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from pathlib import Path
 
+from distconsole.errors import ConfigError, UsageError
 from distconsole.launch.addresses import Endpoint, NodeFacts
 from distconsole.model.cluster import Host
 from distconsole.model.job import NodePlan, RankPlacement, ScriptTraits
 from distconsole.model.names import Rank, RunId
 from distconsole.model.requests import PassArgs, Run
+from distconsole.rpc.wire import PLACEHOLDER
 
 MAX_STEM = 20
-_PLACEHOLDER = re.compile(r"(\{+)(port|run_dir)(\}+)")
 
 PORT = "{port}"
 """Stands for the rendezvous port, which the first node finds when the job starts."""
@@ -51,12 +54,7 @@ MPI_NAMES = (
 
 @dataclass(frozen=True, slots=True)
 class PlacedNode:
-    """One host with its place in the job.
-
-    Attributes:
-        slots: Its ranks; ``first_rank`` is the first of them.
-        neighbours: Ranks of the job on this machine, those of other hosts on it included.
-    """
+    """A host with its ranks (``slots`` from ``first_rank``), and ``neighbours``: all of this machine."""
 
     host: Host
     facts: NodeFacts
@@ -130,19 +128,7 @@ def new_run_id(script: str, name: str | None) -> RunId:
 
 def own_text(text: str) -> str:
     """Return a user's text so that no shim fills anything in: with another pair of braces around our names."""
-    return _PLACEHOLDER.sub(r"{\g<0>}", text)
-
-
-def fill(text: str, port: str, run_dir: str) -> str:
-    """Return a plan's text as a shim fills it in (``distconsole_agent.supervisor.processes.fill``)."""
-
-    def replace_name(found: re.Match[str]) -> str:
-        before, name, after = found.groups()
-        if len(before) > 1 and len(after) > 1:
-            return found[0][1:-1]
-        return f"{before[1:]}{run_dir if name == 'run_dir' else port}{after[1:]}"
-
-    return _PLACEHOLDER.sub(replace_name, text)
+    return PLACEHOLDER.sub(r"{\g<0>}", text)
 
 
 def network_env(node: PlacedNode) -> dict[str, str]:
@@ -233,3 +219,67 @@ def option_pairs(
         for option, value in pairs
         if not any(word == option or word.startswith(f"{option}=") for word in given)
     ]
+
+
+NAME = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+MAX_FILE_BYTES = 1024 * 1024
+
+
+def user_env(request: Run) -> dict[str, str]:
+    """Return the variables that the user adds; ``--env`` wins over the file.
+
+    Raises ConfigError if the file cannot be read, or a line means nothing; UsageError if a name is
+    not one.
+    """
+    env = read_env_file(Path(request.env_file)) if request.env_file else {}
+    for name, value in request.env:
+        if not NAME.match(name):
+            raise UsageError(f"--env {name}=… is not a variable's name", "letters, digits and _")
+        env[name] = value
+    return env
+
+
+def read_env_file(path: Path) -> dict[str, str]:
+    """Return the variables of a file of ``NAME=value`` lines.
+
+    Blank lines, ``#`` lines and a leading ``export`` are allowed; a value in quotes is unquoted as
+    the shell does it, and nothing is expanded.
+
+    Raises ConfigError, naming the file and the line.
+    """
+    try:
+        if path.stat().st_size > MAX_FILE_BYTES:
+            raise ConfigError(
+                f"{path} is larger than {MAX_FILE_BYTES} bytes", "is it the right file?"
+            )
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ConfigError(
+            f"--env-file {path} cannot be read: {error.strerror}",
+            "give the path of a file of NAME=value lines",
+        ) from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"--env-file {path} is no text in UTF-8, at byte {error.start}",
+            "is it the right file?",
+        ) from None
+    env: dict[str, str] = {}
+    for number, line in enumerate(lines, start=1):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            continue
+        name, equals, value = text.removeprefix("export ").partition("=")
+        if not equals or not NAME.match(name.strip()):
+            raise ConfigError(f"{path}:{number}: not NAME=value", "one variable a line")
+        env[name.strip()] = _unquote(value.strip(), path, number)
+    return env
+
+
+def _unquote(value: str, path: Path, number: int) -> str:
+    if value[:1] not in ("'", '"'):
+        return value
+    try:
+        words = shlex.split(value, comments=True)
+    except ValueError as error:
+        raise ConfigError(f"{path}:{number}: {error}", "close the quotes") from None
+    return words[0] if words else ""

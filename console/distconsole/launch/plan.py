@@ -34,10 +34,7 @@ MAX_SLOTS_NAMED = 4
 
 @dataclass(frozen=True, slots=True)
 class PreparedLaunch:
-    """What is known of a launch before any host is asked.
-
-    ``env`` are the user's variables, ``project`` is the code to bring with ``--sync``.
-    """
+    """A launch before any host is asked: the user's ``env``, and the ``project`` that ``--sync`` brings."""
 
     request: Run
     env: Mapping[str, str]

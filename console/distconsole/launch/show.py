@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from distconsole.errors import PlanError, UnavailableError
 from distconsole.grammar.secrets import mask_env, may_be_secret
 from distconsole.launch.choose import Choice
-from distconsole.launch.job import OUTPUT_ENV, PORT, RUN_DIR, Job, fill, option_pairs
+from distconsole.launch.job import OUTPUT_ENV, PORT, RUN_DIR, Job, option_pairs
 from distconsole.launch.launchers.horovod import AGENT
 from distconsole.launch.launchers.single import fill_place
 from distconsole.launch.plan import PreparedLaunch
@@ -23,6 +23,7 @@ from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement
 from distconsole.model.names import count_text
 from distconsole.model.requests import EmitKind, LauncherName, PassArgs, Run
 from distconsole.model.run_events import PlanMade, PlannedHost
+from distconsole.rpc.wire import fill
 
 SHOWN_PORT = "29500"
 """Stands where no port has been found yet, and where a file says it that a person may change; torch's own default."""

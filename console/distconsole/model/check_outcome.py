@@ -18,11 +18,7 @@ UNKNOWN = frozenset({"could_not_run", "timed_out"})
 
 
 def with_outcome(report: CheckReport, *, strict: bool = False) -> CheckReport:
-    """Return ``report`` with ``outcome`` and ``ok`` as the rest of it says.
-
-    Args:
-        strict: Whether warnings fail.
-    """
+    """Return ``report`` with its ``outcome`` and ``ok``; with ``strict`` warnings fail."""
     outcome = _outcome_of(report, strict=strict)
     return msgspec.structs.replace(report, outcome=outcome, ok=outcome is CheckOutcome.HEALTHY)
 
@@ -57,11 +53,7 @@ def exit_code_of_check(report: CheckReport) -> int:
 
 
 def passed_hosts(report: CheckReport, *, strict: bool = False) -> list[str]:
-    """Return the hosts of which everything was looked at and found well: those that may be trained on.
-
-    Args:
-        strict: Whether warnings fail.
-    """
+    """Return the hosts that may be trained on: all was looked at and is well; ``strict``: no warnings."""
     if report.cancelled:
         return []
     found = [

@@ -11,11 +11,7 @@ LETTERS = "ABCDEFGH"
 
 
 class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run; times in UNIX seconds, of steps whose first window is left out.
-
-    Attributes:
-        first_step, last_step: The steps that its metrics tell of; None without any.
-    """
+    """A run; UNIX seconds, steps but the first window's; ``first_step`` to ``last_step`` if it has metrics."""
 
     letter: str
     summary: RunSummary
@@ -24,14 +20,7 @@ class ComparedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
-    """One figure of every run, null where it is not known.
-
-    Attributes:
-        unit: ``ms``, ``s``, ``%`` or nothing.
-        values: By run.
-        ratios: To the first run's; null where either is not known, or not above zero.
-        better: ``less``, ``more``, or empty where neither is.
-    """
+    """A figure of every run, null if unknown; ``ratios`` to the first; ``better``: ``less``, ``more`` or empty."""
 
     name: str
     title: str
@@ -67,12 +56,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ComparedCurve(msgspec.Struct, frozen=True, kw_only=True):
-    """A curve of one run: rising ``xs``, means and the lowest and highest rank.
-
-    Attributes:
-        broken: Where it was no number.
-        gaps: From where to where nothing was measured.
-    """
+    """A run's curve: rising ``xs``, mean, lowest and highest rank; ``broken``: no number; ``gaps``: nothing."""
 
     letter: str
     xs: tuple[float, ...]

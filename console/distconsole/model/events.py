@@ -35,13 +35,17 @@ class CheckProgress(msgspec.Struct, frozen=True, kw_only=True):
     """running, pass, warn, fail, skipped, could_not_run, timed_out."""
     why: str = ""
     judged: int = 0
-    """Of a stage that begins or ends on all hosts: how many checks have been judged, each host's counted."""
+    """Of a stage: how many checks have been judged, each host's counted."""
     total: int = 0
     """Of how many; 0 where that is not told."""
     seconds: float = 0.0
     """How long the check has gone on."""
     going: tuple[str, ...] = ()
     """The stages that go on now."""
+    answered: tuple[int, ...] = ()
+    """How many hosts each of ``going`` has an answer of."""
+    hosts: int = 0
+    """Of how many."""
 
 
 class PairProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,6 +127,31 @@ class RunsCompared(msgspec.Struct, frozen=True, kw_only=True):
     curves: tuple[ComparedCurves, ...]
 
 
+class FoundJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that nobody prepared, or a part of one, as its processes on the hosts show it.
+
+    Attributes:
+        number: From 1, of those that were found.
+        launcher: What started it, such as ``torchrun``, or ``by hand``.
+        where: Where its ranks meet, or what its launcher calls it; empty where that is not known.
+        run: Its id, where it is one of distconsole.
+        world: How many ranks it says it has.
+        age_s: Since its first rank was started.
+        ranks: Host -> rank -> pid.
+        missing: Ranks of which no process was found.
+    """
+
+    number: int
+    launcher: str
+    script: str
+    where: str
+    run: str
+    world: int
+    age_s: float
+    ranks: dict[str, dict[int, int]]
+    missing: tuple[int, ...] = ()
+
+
 class Diagnosed(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", tag="why"):
     """The answer of ``why``: what keeps a run, and what each rank told, by host.
 
@@ -130,6 +159,7 @@ class Diagnosed(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", ta
         t: UNIX seconds at which the ranks were asked.
         live: Whether they were asked now; else it was kept with the run.
         ended: When the run has ended, where it has.
+        job: Which of ``jobs`` it is about, where hosts were asked and no run.
     """
 
     t: float
@@ -139,16 +169,12 @@ class Diagnosed(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", ta
     calls: dict[str, tuple[Call, ...]] = {}
     ended: float | None = None
     exit_code: int = 0
+    job: int | None = None
+    jobs: tuple[FoundJob, ...] = ()
 
 
 class RankListed(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank that a condition found.
-
-    Attributes:
-        fields: Everything that conditions can ask of it, by name, in the unit of the field; null where
-            unknown.
-        shown: Those that a person should see: what it is, and what was asked.
-    """
+    """A rank that a condition found: all ``fields`` in their units, null if unknown, and those to be ``shown``."""
 
     run: str
     fields: dict[str, float | str | bool | tuple[str, ...] | None]
@@ -156,15 +182,7 @@ class RankListed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConditionJudged(msgspec.Struct, frozen=True, kw_only=True):
-    """How ``--fail-if`` came out.
-
-    Attributes:
-        condition: As it was written.
-        of: What it was asked of: ``ranks``.
-        matched: How many match, and are bad.
-        asked: How many were asked.
-        unknown: Of how many it is not known.
-    """
+    """How ``--fail-if`` came out: how many were ``asked`` (``of``: ``ranks``), matched, or are unknown."""
 
     condition: str
     of: str
@@ -187,12 +205,7 @@ class DemoStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DemoEnded(msgspec.Struct, frozen=True, kw_only=True):
-    """The demo is over, and nothing of it is left but its run.
-
-    Attributes:
-        run: Empty if no rank was started.
-        torch_lacks: Packages that ``demo --torch`` would need besides those that are installed.
-    """
+    """The demo is over; its ``run``, if any, is kept; ``torch_lacks``: packages for ``demo --torch``."""
 
     run: str
     exit_code: int

@@ -21,11 +21,7 @@ class Severity(StrEnum):
 
 
 class HostCure(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What to change on one host: variables, interface and address for training traffic.
-
-    Attributes:
-        setup: A line of shell to run before the interpreter, such as ``ulimit -n 65536``.
-    """
+    """What to change on a host: variables, training interface, address; ``setup``: ``ulimit -n 65536``."""
 
     env: dict[str, str] = {}
     unset: tuple[str, ...] = ()

@@ -38,10 +38,7 @@ def may_be_user(text: str) -> bool:
 
 
 def parse_ranks(text: str) -> RankSpans:
-    """Return the spans of ``0-3,8``: ``((0, 3), (8, 8))``.
-
-    Raises ValueError if it is not ranks, or a span ends before it begins.
-    """
+    """Return the spans of ``0-3,8``: ``((0, 3), (8, 8))``; raises ValueError if it is not ranks."""
     if not RANKS_PATTERN.fullmatch(text):
         raise ValueError(f"{text!r} is not ranks, such as 3 or 0-3,8")
     spans: list[tuple[int, int]] = []

@@ -33,13 +33,7 @@ LOCAL_WAYS = frozenset((Way.BELL, Way.DESKTOP))
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing to tell.
-
-    Attributes:
-        title: A few words; ``text`` says more. Neither has anything that a terminal obeys.
-        t: UNIX seconds.
-        state: How the run ended, where it did.
-    """
+    """One thing to tell: a few words, more ``text`` without escapes, ``t`` (UNIX seconds), ``state`` of an end."""
 
     kind: NoticeKind
     title: str

@@ -140,12 +140,7 @@ def option(
     *flags: str,
     **more: Any,
 ) -> T:
-    """Return a field of a dataclass with its ``Option``.
-
-    Args:
-        kind: Its kind or its choices; None where the default tells: of a flag and of an enumeration.
-        more: Other attributes of ``Option``.
-    """
+    """Return a field with its ``Option``; ``kind``: a kind, choices, or None for flags and enumerations."""
     if not isinstance(kind, Kind):
         choices = type(default) if kind is None and isinstance(default, StrEnum) else kind
         more["choices"] = tuple(choices or ())

@@ -367,11 +367,7 @@ class Rerun(OnHosts, Printed, Noticed, OfRun, Request):
 
 @dataclass(frozen=True)
 class Foresee(Request):
-    """Plan a launch as ``run`` would, say what is in its way, and start nothing.
-
-    Attributes:
-        launchers: Also say of every launcher why it would not do.
-    """
+    """Plan a launch as ``run`` would, say what is in its way; ``launchers``: why each other would not do."""
 
     run: Run
     launchers: bool = False
@@ -578,12 +574,44 @@ class Logs(OnHosts, OfRun, Request):
     )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """Which of the jobs is meant that are found on hosts."""
+
+    job: int | None = plain(
+        None, "This one of the jobs that are found.  [default: the largest]", Kind.POSITIVE
+    )
+    pid: int | None = plain(
+        None, "The job of this process.  [default: the largest]", Kind.POSITIVE
+    )
+
+
 @dataclass(frozen=True)
-class Why(OnHosts, Printed, OfRun, Request):
+class Why(OnHosts, Printed, Chosen, OfRun, Request):
     """Say which rank the others wait for, where it is and what it does there.
 
     All hosts of RUN are asked at once where their ranks are: Python stacks, collectives, process
     states. Of a run that is over, the last answers are shown that were kept with it.
+
+    With hosts and no RUN it looks there for training of yours that anything has started: torchrun,
+    mpirun, horovodrun, srun, mp.spawn, by hand. --hosts alone means those that are configured.
+    """
+
+    jobs: bool = False
+    """Jobs are looked for, though no hosts are named."""
+
+    @property
+    def looks_for_jobs(self) -> bool:
+        named = self.jobs or self.where.names_hosts or self.job is not None or self.pid is not None
+        return named and not self.run
+
+
+@dataclass(frozen=True)
+class Watch(OnHosts, Opening, Printed, Chosen, Request):
+    """Follow training on the hosts that anything has started, to its end. Leaving it never stops it.
+
+    It shows the ranks, GPUs and load of its hosts, and what its ranks print where that goes into files.
+    Steps are not seen: only 'run' counts them.
     """
 
 

@@ -61,6 +61,8 @@ class PlanMade(RunEvent, frozen=True, kw_only=True, tag="plan"):
     hosts: tuple[PlannedHost, ...]
     name: str = ""
     script: str = ""
+    found: bool | UnsetType = UNSET
+    """It was found on its hosts: nobody prepared it, so its steps are not seen; left out otherwise."""
 
 
 class RankChanged(RunEvent, frozen=True, kw_only=True, tag="rank"):
@@ -105,13 +107,12 @@ class Window(RunEvent, frozen=True, kw_only=True, tag="window"):
     """Steps whose optimizer did not run (a GradScaler found infinities)."""
     waited_ms: tuple[float, float, float, float, float] | None = None
     """How long it waited for other ranks in a step, its data, forward, backward and optimizer, as far as that is seen."""
+    cpu_wait: float | None = None
+    """Percent of the time in which its main thread waited for a processor."""
 
 
 class Metric(RunEvent, frozen=True, kw_only=True, tag="metric"):
-    """One metric reduced over the ranks at one step.
-
-    ``value`` is the sample-weighted mean when every rank gave its samples, else the plain mean.
-    """
+    """One metric over the ranks at a step: ``value`` is weighted by samples where every rank gave them."""
 
     name: str
     step: int
@@ -205,6 +206,8 @@ class RunFinding(RunEvent, frozen=True, kw_only=True, tag="finding"):
     rank: int | UnsetType = UNSET
     kind: str | UnsetType = UNSET
     """What keeps the run, a word of ``diagnosis.Kind``; unset where it was not found out."""
+    costs: float | UnsetType = UNSET
+    """Of a slow rank: by so many percent a step would be shorter without it; unset where nobody waits for it."""
 
 
 class RankCalled(RunEvent, frozen=True, kw_only=True, tag="roll_call"):

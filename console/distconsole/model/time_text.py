@@ -45,10 +45,7 @@ def utc_text(t: float) -> str:
 
 
 def duration_text(seconds: float | None) -> str:
-    """Return a duration in few cells, for columns and lines of figures: ``1h02m``, ``3m20s``, ``4.2s``.
-
-    Nothing if it is None.
-    """
+    """Return a duration in few cells: ``1h02m``, ``3m20s``, ``4.2s``; nothing for None."""
     if seconds is None:
         return ""
     if not is_time(seconds):
@@ -63,10 +60,7 @@ def duration_text(seconds: float | None) -> str:
 
 
 def span_text(seconds: float) -> str:
-    """Return how long something goes on, for sentences that are read while it does.
-
-    It is exact enough to be watched: ``42 s``, ``12 min``, ``3 h 20 min``, ``25 h``, ``2.5 days``.
-    """
+    """Return a duration for sentences that are watched: ``42 s``, ``12 min``, ``3 h 20 min``, ``2.5 days``."""
     if not is_time(seconds):
         return UNKNOWN
     if seconds < 100:
@@ -138,10 +132,7 @@ def span_seconds(text: str) -> float | None:
 
 
 def time_of_day(text: str, near: float) -> float | None:
-    """Return the time of day ``text`` (local) on the day of ``near``, in UNIX seconds.
-
-    None if it is none, or ``near`` is on no day of the calendar.
-    """
+    """Return the time of day ``text`` (local) on the day of ``near`` (UNIX seconds); None if it is none."""
     found = _CLOCK.fullmatch(text)
     if found is None:
         return None

@@ -119,7 +119,7 @@ def _top_row(verb: Verb, request: ask.Top) -> Verb:
     return _opening_row(verb, request)
 
 
-def _opening_row(verb: Verb, request: ask.Attach | ask.Demo | ask.Top) -> Verb:
+def _opening_row(verb: Verb, request: ask.Attach | ask.Demo | ask.Top | ask.Watch) -> Verb:
     lines = request.json or getattr(request, "headless", False)
     return replace(verb, opens=Opens.NEVER) if lines else verb
 
@@ -215,7 +215,12 @@ VERBS: Mapping[type, Verb] = {
     ),
     ask.Why: Verb(
         "why", "why.why", ("sessions", "store"), group=Group.WATCH,
-        examples=("why", "why train-1123-89c0dd --json"),
+        examples=("why last --json", "why --hosts gpu1,gpu2"),
+    ),
+    ask.Watch: Verb(
+        "watch", "job_watch.watch", ("sessions", "control"), "run", live=True, role=RunRole.FOLLOWS,
+        interrupt=Interrupt.LEAVE_RUN, opens=Opens.ON_TERMINAL, of=_opening_row, group=Group.WATCH,
+        examples=("watch --hosts gpu1,gpu2", "watch --hosts gpu1,gpu2 --job 2 --json"),
     ),
     ask.Bench: Verb(
         "bench strategies", "bench.comparison.bench", FULL, interrupt=Interrupt.STOP_WORK, outlives=False,

@@ -143,10 +143,7 @@ def ask_late(
 def find_record(
     wanted: str, where: Where, sessions: SessionSource, store: RunStore
 ) -> RunRecord | None:
-    """Return what is stored of a run; None if only hosts can know it: those named, or those at hand.
-
-    Raises RunNotFoundError if nothing is stored and there are no such hosts.
-    """
+    """Return what is stored of a run, None if only hosts know it; raises RunNotFoundError without any."""
     try:
         run = store.resolve(wanted)
     except RunNotFoundError as error:

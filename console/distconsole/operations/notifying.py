@@ -46,11 +46,7 @@ Ring = Callable[[Notice, frozenset[Way]], None]
 
 
 class NotToldError(Exception):
-    """A notice did not arrive; the text says why, without a secret.
-
-    Attributes:
-        passing: Whether another try may do better.
-    """
+    """A notice did not arrive, and why, without a secret; ``passing``: another try may do better."""
 
     def __init__(self, text: str, *, passing: bool = False) -> None:
         super().__init__(text)
@@ -58,10 +54,7 @@ class NotToldError(Exception):
 
 
 def ways_for(request: ask.Request, settings: NotifySettings, *, on_screen: bool) -> frozenset[Way]:
-    """Return how the person who asks for ``request`` is told what becomes of it.
-
-    Raises UsageError if a way was asked for that is not configured.
-    """
+    """Return how the person is told what becomes of ``request``; raises UsageError for an unset way."""
     match request:
         case ask.Run(dry_run=True) | ask.Run(detach=True) | ask.Rerun(detach=True):
             return frozenset()
@@ -184,10 +177,7 @@ def deliver(
 
 
 def run_command(command: Sequence[str], notice: Notice, timeout_seconds: float) -> None:
-    """Run ``command`` with the notice as JSON on its stdin; it and its children end within the time.
-
-    Raises NotToldError if it cannot be started, fails, or takes too long.
-    """
+    """Run ``command`` with the notice (JSON) on stdin; it and its children end in time; raises NotToldError."""
     variables = {
         "DISTCONSOLE_NOTICE": notice.kind.value,
         "DISTCONSOLE_RUN": notice.run,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from distconsole.errors import (
     AuthError,
@@ -37,16 +37,8 @@ _NOT_REACHED = (
 )
 
 
-class SessionSource(Protocol):
-    """Opens or lends a session.
-
-    The command line gives one that opens a session for ``where`` and closes it afterwards; the
-    full-screen console gives one that lends its own session where ``where`` names no other hosts.
-    """
-
-    def __call__(self, where: Where, /) -> AbstractContextManager[Session]:
-        """Return a session on the hosts of ``where``, connected or not."""
-        ...
+SessionSource = Callable[[Where], AbstractContextManager[Session]]
+"""Opens a session on the hosts of ``where`` and closes it afterwards, or lends one: the full-screen console's own."""
 
 
 def at_hand(sessions: SessionSource) -> bool:
@@ -76,10 +68,7 @@ def say_alone(does: str, sessions: SessionSource, where: Where, cluster: Cluster
 
 
 def connect_all(session: Session, cluster: Cluster | None = None) -> None:
-    """Connect to every host of ``cluster``, or of the session.
-
-    Raises UnreachableError, naming each host that cannot be reached or used, and why.
-    """
+    """Connect to every host of ``cluster``, or of the session; raises UnreachableError."""
     hosts = [host.name for host in (cluster or session.cluster).hosts]
     outcomes = on_every(session, hosts, lambda _link: None)
     failures = failed(outcomes)
@@ -123,10 +112,7 @@ def lasting(where: Where, cluster: Cluster) -> Where:
 
 
 def hosts_of(run: str, kept: Where, asked: Where) -> Where:
-    """Return the hosts asked for, else those ``kept`` of ``run``.
-
-    Raises RunNotFoundError if these were the nodes of a demo, of which nothing is left.
-    """
+    """Return the hosts asked for, else those ``kept`` of ``run``; RunNotFoundError for a demo's nodes."""
     ssh_config = kept.ssh_config if kept.cluster == EMBEDDED else None
     if ssh_config is None or Path(ssh_config).exists():
         return asked.over(kept)

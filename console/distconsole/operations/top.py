@@ -18,14 +18,15 @@ from distconsole.model.run_events import GpuSample, NodeSample
 from distconsole.operations.control import Control
 from distconsole.operations.judging import Judge, my_names
 from distconsole.operations.sessions import SessionSource
-from distconsole.rpc.frames import SampleBody
+from distconsole.rpc.frames import SampleBody, Survey
+from distconsole.rpc.link import NodeLink
 from distconsole.rpc.wire import decode_as
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow, load_rows
 from distconsole.runs.samples import load_events
 from distconsole.session import Session, on_every
 
-News: TypeAlias = list[NodeSample | GpuSample] | HostStatus
-"""The load of a host, or its state."""
+News: TypeAlias = list[NodeSample | GpuSample] | HostStatus | Survey
+"""The load of a host, or its state, or which jobs are there."""
 
 QUEUED_SAMPLES_A_HOST = 4
 """When the consumer is slow, samples are dropped: an old load is of no interest."""
@@ -115,6 +116,17 @@ class LoadWatch:
                     continue
                 body = decode_as(item, SampleBody)
                 self._offer(host, list(load_events("", host, body.node, body.gpus, time.time())))
+                self._read_more(host, link)
+
+    def _read_more(self, host: HostName, link: NodeLink) -> None:
+        """Read what else is wanted of a host, after each of its samples: here nothing."""
+
+    def _put(self, host: HostName, news: News) -> None:
+        """Wait until there is room for what must not be lost."""
+        while not self._closed.is_set():
+            with suppress(Full):
+                self._queue.put((host, news), timeout=POLL_SECONDS)
+                return
 
     def _offer(self, host: HostName, news: News) -> None:
         while not self._closed.is_set():

@@ -109,10 +109,7 @@ def _ask_all(
 def _ask(
     link: NodeLink, host: HostName, request: Trace, run: str, start_at: float, folder: Path
 ) -> Iterator[_Part]:
-    """Yield what becomes of each rank of a host, its trace taken.
-
-    Raises NodeError if the host cannot, or does not in time.
-    """
+    """Yield what becomes of each rank of a host, its trace taken; raises NodeError."""
     offset = link.clock_offset()
     most = request.max_mib << 20
     deadline = start_at + request.seconds + request.wait_seconds + GRACE_SECONDS

@@ -20,6 +20,7 @@ from distconsole.model.requests import Why
 from distconsole.model.run_events import RankCalled, RunEvent, RunEvents, Window
 from distconsole.model.time_text import ms_text
 from distconsole.operations.attach import ask_record, find_record, follow_run, where_of
+from distconsole.operations.jobs import why_found
 from distconsole.operations.sessions import SessionSource, hosts_of_run
 from distconsole.rpc.fanout import iter_outcomes
 from distconsole.rpc.roll_calls import read_calls
@@ -78,8 +79,11 @@ def why(request: Why, sessions: SessionSource, store: RunStore) -> Iterator[Even
     """Ask every host of a run at once where its ranks are, and say who keeps it; of a run that is over, what was kept.
 
     Raises RunNotFoundError if neither this machine nor a host knows the run; UsageError if the run
-    is on other hosts than those named.
+    is on other hosts than those named. Hosts without a run: see ``jobs.why_found``.
     """
+    if request.looks_for_jobs:
+        yield from why_found(request, sessions)
+        return
     record = find_record(request.run, request.where, sessions, store)
     if record is None or not record.end:
         with sessions(where_of(record, request.where)) as session:

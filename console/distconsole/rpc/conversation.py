@@ -45,12 +45,7 @@ class Reply:
 
 
 class Conversation:
-    """What is said on one channel.
-
-    Args:
-        channel: Where the bridge has just spoken its first line.
-        early: What came after that line already.
-    """
+    """What is said on a channel whose bridge has spoken its first line; ``early`` is what came with it."""
 
     def __init__(
         self, name: str, channel: Channel, early: bytes, *, clock: Clock = time.monotonic
@@ -92,10 +87,7 @@ class Conversation:
         return reply
 
     def stream(self, op: str, arguments: dict[str, Any]) -> Stream:
-        """Ask for a stream; its items are checked as they come.
-
-        Raises LinkLostError or AgentError if the conversation has ended.
-        """
+        """Ask for a stream, whose items are checked as they come; raises LinkLostError or AgentError."""
         stream = Stream(op, arguments, self._begin, self._cancel)
         self._begin(stream)
         return stream

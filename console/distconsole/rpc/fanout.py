@@ -1,4 +1,4 @@
-"""The same work on many nodes at once, each accounted for."""
+"""The same work on many nodes, or different work, at once; each accounted for."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 from distconsole.errors import ConnectError, NodeError
@@ -51,7 +51,9 @@ def iter_outcomes(
     ended: queue.SimpleQueue[tuple[HostName, Outcome[T] | BaseException]] = queue.SimpleQueue()
     while waiting or running:
         now = time.monotonic()
-        while waiting and threads < MOST_THREADS and _young(running, now) < CONNECTORS:
+        young = sum(now - began < YOUNG_SECONDS for began in running.values())
+        while waiting and threads < MOST_THREADS and young < CONNECTORS:
+            young += 1
             host = waiting.popleft()
             running[host.name] = now
             threads += 1
@@ -77,10 +79,6 @@ def iter_outcomes(
             yield outcome
 
 
-def _young(running: Mapping[HostName, float], now: float) -> int:
-    return sum(1 for began in running.values() if now - began < YOUNG_SECONDS)
-
-
 def _do(
     host: Host,
     work: Callable[[Host], T],
@@ -94,3 +92,46 @@ def _do(
     except BaseException as error:  # noqa: BLE001 - handed to the caller, who raises it
         outcome = error
     ended.put((host.name, outcome))
+
+
+GIVEN_UP_SECONDS = 15.0
+"""What jobs that nobody waits for have to clear away what they began."""
+
+
+def run_at_once(
+    works: Sequence[tuple[str, Iterator[str]]], give_up: Callable[[], None]
+) -> Iterator[tuple[str, str]]:
+    """Go through ``works`` on a thread each; yield the name of one and what it yields, as it comes.
+
+    At the end of each it is its name and an empty text. What one raises is raised here. If the
+    consumer goes away before, ``give_up`` is called, and they may clear away what they began.
+    """
+    news: queue.SimpleQueue[tuple[str, str] | BaseException] = queue.SimpleQueue()
+
+    def go_through(name: str, work: Iterator[str]) -> None:
+        try:
+            for done in work:
+                news.put((name, done))
+        except BaseException as error:  # noqa: BLE001 - raised where the news are taken
+            news.put(error)
+        news.put((name, ""))
+
+    threads = [
+        threading.Thread(target=go_through, args=work, name=f"check {work[0]}", daemon=True)
+        for work in works
+    ]
+    for thread in threads:
+        thread.start()
+    left = len(works)
+    try:
+        while left:
+            told = news.get()
+            if isinstance(told, BaseException):
+                raise told
+            left -= not told[1]
+            yield told
+    finally:
+        if left:
+            give_up()
+            for thread in threads:
+                thread.join(GIVEN_UP_SECONDS)

@@ -240,6 +240,7 @@ class WindowEntry(Entry, frozen=True, kw_only=True, tag="window"):
     backward_ms: float | None = None
     optimizer_ms: float | None = None
     waited_ms: Waited | None = None
+    cpu_wait: float | None = None
     samples_s: float | None = None
     metrics: Annotated[dict[Name, float | None], Meta(max_length=MAX_NAMES)] = msgspec.field(
         default_factory=dict
@@ -379,10 +380,49 @@ class Entries(Frame, frozen=True, kw_only=True):
     entries: Annotated[tuple[JournalEntry, ...], Meta(max_length=MAX_ENTRIES)]
     trouble: Annotated[str, Meta(max_length=8192)] | None = None
     """Why the node cannot write the journal for now; empty when it can again."""
-    journal: Name = ""
-    """Who wrote the last of the entries; empty for the first version."""
-    after: Count | None = None
-    """The journal has no more than this of the entries that are known here."""
+    journal: Name = ""  # who wrote the last of the entries; empty for the first version
+    after: Count | None = None  # the journal has no more than this of the entries known here
+    unread: Count = 0  # that came with them, and that ``rpc.wire`` left out
+
+
+class JobPart(Frame, frozen=True, kw_only=True):
+    """The part of a job on one host, by ``survey``; ``ranks`` are calls, to be read one by one."""
+
+    key: Name
+    launcher: Name = ""
+    script: Name = ""
+    endpoint: Name = ""
+    ident: Name = ""
+    here: bool = True
+    spawned: bool = False
+    leads: bool = False
+    run: Name = ""
+    size: Small = 0
+    age_s: Seconds = 0.0
+    gone: Annotated[tuple[Small, ...], Meta(max_length=4096)] = ()
+    ranks: Annotated[tuple[dict[str, Any], ...], Meta(max_length=4096)] = ()
+
+
+class LogPart(Frame, frozen=True, kw_only=True):
+    """What is new in a file that ranks print into; ``next`` is the byte from which to go on."""
+
+    key: Name
+    """Of the job."""
+    path: Name
+    inode: Count
+    stream: Name
+    ranks: Annotated[tuple[Small, ...], Meta(max_length=4096)]
+    next: Count
+    output: Text = ""
+
+
+class Survey(Frame, frozen=True, kw_only=True):
+    """What ``survey`` finds on one host; ``ras`` is what NCCL finds wrong, a line each."""
+
+    jobs: Annotated[tuple[JobPart, ...], Meta(max_length=MAX_ENTRIES)]
+    logs: Annotated[tuple[LogPart, ...], Meta(max_length=MAX_ENTRIES)] = ()
+    ras: Annotated[tuple[Name, ...], Meta(max_length=MAX_NAMES)] = ()
+    user: Name = ""
 
 
 class Answer(Frame, frozen=True, kw_only=True):

@@ -25,23 +25,14 @@ OFFSET_PINGS = 8
 
 @dataclass(frozen=True, slots=True)
 class ClockOffset:
-    """How far a node's clock is ahead of ours.
-
-    Attributes:
-        seconds: Add to our UNIX time to get the node's.
-        rtt_seconds: Of the exchange it was taken from; half of it bounds the error.
-    """
+    """What to add to our UNIX time for a node's; the error is at most half of the exchange's ``rtt_seconds``."""
 
     seconds: float
     rtt_seconds: float
 
 
 class NodeLink:
-    """A node that can be asked. May be used from any thread.
-
-    Args:
-        connection: To the node, if it is reached already; the link closes it.
-    """
+    """A node for any thread to ask, by a ``connection`` that the link closes, or a new one."""
 
     def __init__(
         self, host: Host, transport: Transport, connection: Connection | None = None
@@ -135,10 +126,7 @@ class NodeLink:
         return body
 
     def stream(self, op: str, **arguments: Any) -> Stream:
-        """Return the items that answer ``op``, each checked and cleaned; close it to cancel.
-
-        Raises LinkLostError or AgentError if the link is lost.
-        """
+        """Return the checked items that answer ``op``; close it to cancel; raises LinkLostError, AgentError."""
         return self._talk().stream(op, arguments)
 
     def clock_offset(self, pings: int = OFFSET_PINGS) -> ClockOffset:

@@ -132,11 +132,7 @@ EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 class Pack:
-    """The agent's file.
-
-    Args:
-        content: Its bytes: a zip whose members are stored, so that no version of zlib changes them.
-    """
+    """The agent's file: a zip whose members are stored, so that no version of zlib changes them."""
 
     def __init__(self, content: bytes) -> None:
         self.content = content

@@ -40,10 +40,7 @@ def read_call(body: Mapping[str, Any]) -> Call | None:
 
 
 def read_calls(result: Mapping[str, Any]) -> list[Call]:
-    """Return the calls in the answer of the op ``roll_call``, each rank's first.
-
-    Raises AgentError if it is no such answer.
-    """
+    """Return the calls in an answer of op ``roll_call``, each rank's first; raises AgentError."""
     told = result.get("ranks")
     if not isinstance(told, Sequence) or isinstance(told, str) or len(told) > MAX_CALLS:
         raise AgentError("the agent's answer to roll_call has no ranks that could be read")

@@ -31,11 +31,7 @@ def _after_last_entry(arguments: Items, item: Items) -> Items:
 
 
 class Stream(Iterator[dict[str, Any]]):
-    """An iterator over checked items, for one consumer; closing it cancels the request.
-
-    Attributes:
-        result: The request's result, once the iteration has ended.
-    """
+    """An iterator over checked items, for one consumer; closing cancels; ``result`` comes at the end."""
 
     def __init__(
         self, op: str, arguments: Items, begin: Callable[[Stream], None], cancel: _Cancel

@@ -14,19 +14,7 @@ from msgspec import UNSET
 
 from distconsole.errors import AgentError, NodeError, PythonError, RequestError, StorageError
 from distconsole.model.decoding import threadsafe
-from distconsole.rpc.frames import (
-    Answer,
-    Entries,
-    Hello,
-    Pong,
-    Prepared,
-    Refused,
-    Runs,
-    SampleBody,
-    Synced,
-    TraceItem,
-    TracePiece,
-)
+from distconsole.rpc import frames
 from distconsole.ssh.plain import plain_lines, plain_text, quote
 from distconsole_agent.contract import protocol
 
@@ -34,20 +22,26 @@ PROTOCOL_VERSION = protocol.PROTOCOL_VERSION
 MAX_LINE_BYTES = protocol.MAX_LINE_BYTES
 MAX_PIECES_BYTES = protocol.MAX_PIECES_BYTES
 NO_SCRIPT = protocol.ErrorCode.NO_SCRIPT
+PLACEHOLDER, fill = protocol.PLACEHOLDER, protocol.fill
 MAX_DEPTH = 24
 """Levels of nesting in a message; deeper is refused."""
 
 RESULTS: dict[str, Any] = {
-    "hello": Hello,
-    "ping": Pong,
-    "prepare": Prepared,
-    "runs": Runs,
-    "sync": Synced,
-    "trace_take": TracePiece,
+    "hello": frames.Hello,
+    "ping": frames.Pong,
+    "prepare": frames.Prepared,
+    "runs": frames.Runs,
+    "survey": frames.Survey,
+    "sync": frames.Synced,
+    "trace_take": frames.TracePiece,
 }
 """What the result of an op must be; any object where nothing is named."""
 
-ITEMS: dict[str, Any] = {"watch": SampleBody, "follow": Entries, "trace": TraceItem}
+ITEMS: dict[str, Any] = {
+    "watch": frames.SampleBody,
+    "follow": frames.Entries,
+    "trace": frames.TraceItem,
+}
 """What the items of an op must be."""
 
 _RAW_TEXT = {("follow", "text")}
@@ -55,23 +49,17 @@ _MANY_LINES = {"traceback", "seen", "stderr", "stdout", "output"}
 
 
 def encode_request(number: int, op: str, arguments: dict[str, Any]) -> bytes:
-    """Return the line that asks for ``op``.
-
-    Raises AgentError if it would be longer than an agent accepts.
-    """
+    """Return the line that asks for ``op``; raises AgentError if it is longer than an agent accepts."""
     try:
         return protocol.encode({"id": number, "op": op, **arguments})
     except protocol.ProtocolError as error:
         raise AgentError(f"cannot ask for {op}: {error}") from None
 
 
-def decode_answer(line: bytes) -> Answer:
-    """Return the line as an answer, its body not yet looked at.
-
-    Raises AgentError if it is none.
-    """
+def decode_answer(line: bytes) -> frames.Answer:
+    """Return the line as an answer with an unchecked body; raises AgentError if it is none."""
     try:
-        answer = msgspec.convert(protocol.decode(line), threadsafe(Answer))
+        answer = msgspec.convert(protocol.decode(line), threadsafe(frames.Answer))
     except (protocol.ProtocolError, msgspec.ValidationError) as error:
         raise AgentError(
             f"the agent sent a line that is not an answer: {error}: {quote(line)}"
@@ -82,31 +70,41 @@ def decode_answer(line: bytes) -> Answer:
 
 
 def check_result(op: str, result: dict[str, Any]) -> dict[str, Any]:
-    """Return the result of ``op`` with its texts cleaned, if it is one.
-
-    Raises AgentError if it is not what the op answers.
-    """
+    """Return the result of ``op`` with its texts cleaned; raises AgentError if it is none."""
     if "cancelled" in result:
         return {"cancelled": bool(result["cancelled"])}
     return _check(op, result, RESULTS.get(op), "result")
 
 
 def check_item(op: str, item: dict[str, Any]) -> dict[str, Any]:
-    """Return an item of ``op`` with its texts cleaned, if it is one.
+    """Return an item of ``op`` with its texts cleaned; raises AgentError if it is none.
 
-    Raises AgentError if it is not what the op yields.
+    Journal entries that cannot be read are left out and counted as ``unread``: asked again, they are the same.
     """
-    return _check(op, item, ITEMS.get(op), "item")
+    try:
+        return _check(op, item, ITEMS.get(op), "item")
+    except AgentError:
+        entries = item.get("entries")
+        if op != "follow" or not isinstance(entries, list):
+            raise
+        sound = list(filter(_is_entry, entries))
+        item = {**item, "entries": sound, "unread": len(entries) - len(sound)}
+        return _check(op, item, frames.Entries, "item")
+
+
+def _is_entry(entry: Any) -> bool:
+    try:
+        msgspec.convert(_clean("follow", entry, depth=2), threadsafe(frames.JournalEntry))
+    except (AgentError, msgspec.ValidationError):
+        return False
+    return True
 
 
 T = TypeVar("T")
 
 
 def decode_as(value: Any, kind: type[T], what: str = "answer") -> T:
-    """Return a checked dictionary as ``kind`` (``Hello``, ``Prepared``, ``Entries``, …).
-
-    Raises AgentError if it is none.
-    """
+    """Return a checked dictionary as ``kind`` (``Hello``, …); raises AgentError if it is none."""
     try:
         return msgspec.convert(value, threadsafe(kind))
     except msgspec.ValidationError as error:
@@ -116,7 +114,7 @@ def decode_as(value: Any, kind: type[T], what: str = "answer") -> T:
 def refusal(error: dict[str, Any]) -> NodeError:
     """Return the exception for an ``error`` body, whatever it holds."""
     try:
-        said = msgspec.convert(_clean("", error), threadsafe(Refused))
+        said = msgspec.convert(_clean("", error), threadsafe(frames.Refused))
     except (msgspec.ValidationError, AgentError) as problem:
         return AgentError(f"the agent refused in a way that is not agreed: {problem}")
     return RequestError(said.message, said.hint, code=said.code)
@@ -126,7 +124,7 @@ def start_refusal(line: bytes) -> NodeError | None:
     """Return the exception for the line that a bridge prints when it cannot serve; None if it is no such line."""
     try:
         error = protocol.decode(line).get("error")
-        said = msgspec.convert(_clean("", error), threadsafe(Refused))
+        said = msgspec.convert(_clean("", error), threadsafe(frames.Refused))
     except (protocol.ProtocolError, msgspec.ValidationError, AgentError):
         return None
     match said.code:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from math import sqrt
-from statistics import fmean, pvariance
+from statistics import fmean, median, pvariance
 from typing import NamedTuple
 
 from msgspec import UNSET
@@ -24,7 +24,7 @@ from distconsole.runs.detectors.slowness import (
     STEP,
     Straggler,
 )
-from distconsole.runs.detectors.stragglers import who_text
+from distconsole.runs.detectors.stragglers import costs_text, who_text
 from distconsole.runs.present import (
     Present,
     Sight,
@@ -37,7 +37,7 @@ from distconsole.runs.present import (
 )
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.series import Series
-from distconsole.runs.timeline import RunTimeline
+from distconsole.runs.timeline import PHASE_ORDER, RunTimeline
 
 PARTS_IN_WORDS = {
     STEP: "a step",
@@ -50,6 +50,9 @@ PARTS_IN_WORDS = {
 
 LONG_START_SECONDS = 30.0
 """From then on it is said for how long ranks have been on one part of their way to the first step."""
+
+LATE_START_SECONDS, LATE_START = 5.0, 2.0
+"""So is it of a rank that has taken this long for a part of its start, and this many times as long as the others."""
 
 TREND_POINTS = 100
 """So many points of a curve are compared with as many before them."""
@@ -84,12 +87,7 @@ ENDED_TONES = {
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """How a run goes, in words.
-
-    Attributes:
-        sentence: What is to be known of it besides, without figures.
-        line: State and figures as one line.
-    """
+    """How a run goes: ``line``, state and figures, and a ``sentence`` with what else is to be known."""
 
     tone: Tone
     word: str
@@ -171,6 +169,8 @@ def _condition(timeline: RunTimeline, now: float, sights: Mapping[int, Sight]) -
         return Condition(Tone.WARN, "lost", words)
     if unheard := _unheard(timeline, there, now, sights):
         return Condition(Tone.WARN, "silent", unheard)
+    if timeline.is_found:
+        return Condition(Tone.NOTE, "running", "its steps are not seen: nobody prepared it")
     if all(view.step is None for view in timeline.ranks.values()):
         return Condition(Tone.NOTE, "starting", _slowest_start(timeline, now))
     return _condition_of_steps(timeline, there, standing_ranks(timeline, now, sights), sights)
@@ -197,7 +197,8 @@ def _condition_of_steps(
 def _slow(slow: Straggler, timeline: RunTimeline) -> str:
     how = unusual_text(slow.own_ms, PARTS_IN_WORDS[slow.part], slow.median_ms)
     who = who_text(slow, {slow.rank: timeline.ranks[slow.rank].host})
-    return f"{who} {'is' if slow.is_one else 'are'} slow, {how}"
+    text = f"{who} {'is' if slow.is_one else 'are'} slow, {how}"
+    return f"{text}, {costs_text(slow)}" if slow.cost_ms else text
 
 
 def _wrong(timeline: RunTimeline) -> str:
@@ -278,7 +279,25 @@ def _slowest_start(timeline: RunTimeline, now: float) -> str:
         words = f"all {several}"
     else:
         words = f"rank {first.rank} on {first.host}{_and_more(len(last) - 1)} {one}"
-    return f", {words} for {span_text(seconds)}" if seconds >= LONG_START_SECONDS else f", {words}"
+    took = _others_took(first, living)
+    late = took is not None and seconds >= max(LATE_START_SECONDS, LATE_START * took)
+    if seconds < LONG_START_SECONDS and not late:
+        return f", {words}"
+    others = f", the others took {span_text(took)}" if late and took is not None else ""
+    return f", {words} for {span_text(seconds)}{others}"
+
+
+def _others_took(first: RankView, living: list[RankView]) -> float | None:
+    """Return how long most others took for the part of the start that ``first`` is in; None if few have it behind them."""
+    place = 0 if first.phase is None else PHASE_ORDER.index(first.phase) + 1
+    done = PHASE_ORDER[place] if place < len(PHASE_ORDER) else ""
+    times = [
+        view.phases[done]
+        - max((s for s in view.phases.values() if s < view.phases[done]), default=0.0)
+        for view in living
+        if done in view.phases
+    ]
+    return median(times) if len(times) >= len(living) / 2 else None
 
 
 def _end_line(end: RunEnded) -> str:

@@ -30,11 +30,7 @@ OF_OTHERS = ("run.first_failure", "run.stall", "run.restart")
 
 
 class Notices:
-    """Folds the events of one run.
-
-    Args:
-        since: What was before (UNIX seconds) is not: it was told when it happened.
-    """
+    """Folds the events of one run; what was before ``since`` (UNIX seconds) was told when it happened."""
 
     def __init__(self, kinds: AbstractSet[NoticeKind], since: float = float("-inf")) -> None:
         self._kinds = kinds

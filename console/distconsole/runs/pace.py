@@ -33,6 +33,8 @@ RECENT_WINDOWS = 5
 """The medians of so many windows of a rank are compared: one second may be noise."""
 SLOW_MS, SLOW_SHARE = 1.0, 0.1
 """A slow rank costs a step so many milliseconds, and this share of it: less is noise, or not worth a search."""
+FINE_SHARE, FINE_NOISE = 0.01, 2.0
+"""Where waits are seen this share is enough, if it is so many times what a rank's own time differs from second to second."""
 SLOW_SPREAD = 2.0
 """It exceeds the others' median by so many times what any of them does: else they differ among themselves."""
 WAIT_SHARE = 0.5

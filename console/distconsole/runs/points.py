@@ -126,10 +126,7 @@ class PointReducer:
     def add(
         self, rank: int, points: dict[str, list[Point]], t: float, *, trained: bool
     ) -> list[Metric]:
-        """Take one rank's points by metric, in rising steps, of its window at ``t``; return what is complete.
-
-        ``trained``: whether it did steps in this window.
-        """
+        """Take a rank's points by metric, of its window at ``t`` in which it ``trained``; return complete ones."""
         progress = self._ranks.setdefault(rank, _RankProgress())
         progress.windows += trained
         for name, given in points.items():

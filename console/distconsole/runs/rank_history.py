@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from msgspec import UNSET
 
 from distconsole.model.run_events import GpuSample, RunEvents, Window
-from distconsole.runs.compare.best import more_is_better
+from distconsole.runs.figures import more_is_better
 
 UNKNOWN = -math.inf
 BROKEN = math.inf
@@ -58,7 +58,7 @@ class Quantity:
 STEP = Quantity("step", "step time", "ms")
 DATA = Quantity("data", "wait for data", "ms")
 RATE = Quantity("rate", "samples/s", "", little_is_bad=True)
-USE = Quantity("use", "GPU utilisation", "%", little_is_bad=True)
+USE = Quantity("use", "GPU use", "%", little_is_bad=True)
 BUILT_IN = (STEP, DATA, RATE, USE)
 
 

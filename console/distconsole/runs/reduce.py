@@ -34,6 +34,7 @@ from distconsole.runs.detectors.conclusions import (
     restart_finding,
 )
 from distconsole.runs.detectors.ranks import MAX_RANKS, PlanBounds, Ranks
+from distconsole.runs.detectors.slow_causes import Load
 from distconsole.runs.detectors.stalls import StallWatch
 from distconsole.runs.detectors.stragglers import StragglerWatch, straggler_finding
 from distconsole.runs.detectors.verify import SyncWatch
@@ -41,7 +42,7 @@ from distconsole.runs.detectors.worlds import SplitWatch, WorldWatch
 from distconsole.runs.logs.slices import LogLines
 from distconsole.runs.points import NotFiniteWatch, Point, PointReducer
 from distconsole.runs.rank_view import LIVING
-from distconsole.runs.samples import load_events
+from distconsole.runs.samples import finite, load_events, waited_of
 
 LATE = (frames.LogEntry, frames.NoteEntry, frames.WindowEntry, frames.EndEntry)
 """What is taken of a lost host after the run's end, which it was not waited for with."""
@@ -65,6 +66,7 @@ class RunReducer:
         self._waiting = set(hosts)
         self._points = PointReducer(run)
         self._stragglers = StragglerWatch()
+        self._load = Load()
         self._sync = SyncWatch(self._ranks, hosts)
         self._splits = SplitWatch(self._ranks)
         self._stalls = StallWatch(self._ranks)
@@ -124,7 +126,7 @@ class RunReducer:
                     yield from self._sync.add(entry, t)
             case frames.SampleEntry():
                 loads = load_events(self.run, host, entry.node, entry.gpus, t)
-                yield from self._bounds.within(host, loads, t)
+                yield from self._load.taken(self._bounds.within(host, loads, t))
                 yield from self._stalls.due(t)
                 yield from self._worlds.due(t)
                 yield from self._not_finite.due(t)
@@ -263,7 +265,7 @@ class RunReducer:
             if entry.steps:
                 yield from self._splits.steps(entry.rank, host, t)
             return
-        mean, p95 = map(_finite, entry.step_ms or (None, None))
+        mean, p95 = map(finite, entry.step_ms or (None, None))
         step = entry.step
         if step >= 0:
             step += self._bases.get(self._restarts.get(host, 0), 0)
@@ -276,16 +278,17 @@ class RunReducer:
             steps=entry.steps,
             step_ms_mean=mean,
             step_ms_p95=p95,
-            data_ms=_finite(entry.data_ms),
-            forward_ms=_finite(entry.forward_ms),
-            backward_ms=_finite(entry.backward_ms),
-            optimizer_ms=_finite(entry.optimizer_ms),
-            samples_s=_finite(entry.samples_s),
+            data_ms=finite(entry.data_ms),
+            forward_ms=finite(entry.forward_ms),
+            backward_ms=finite(entry.backward_ms),
+            optimizer_ms=finite(entry.optimizer_ms),
+            samples_s=finite(entry.samples_s),
             metrics={k: value for k, value in entry.metrics.items() if value is not None},
             dropped=entry.dropped,
             host=host,
             skipped=entry.skipped,
-            waited_ms=_waited(entry.waited_ms),
+            waited_ms=waited_of(entry.waited_ms),
+            cpu_wait=finite(entry.cpu_wait),
         )
         if step >= 0:
             self._stalls.stepped(window)
@@ -300,7 +303,8 @@ class RunReducer:
         yield from self._points.add(entry.rank, points, t, trained=entry.steps > 0)
         self._ranks.hosts.setdefault(entry.rank, host)
         for straggler in self._stragglers.add(window):
-            yield straggler_finding(self._ranks, straggler, t)
+            cause = self._load.cause_of(straggler, self._stragglers.newest(), t)
+            yield straggler_finding(self._ranks, straggler, t, cause)
 
     def _begin_attempt(
         self, host: str, entry: frames.AttemptEntry, t: float
@@ -386,14 +390,3 @@ class RunReducer:
             restarts=self._restart or UNSET,
         )
         yield self.ended
-
-
-def _waited(values: frames.Waited | None) -> tuple[float, float, float, float, float] | None:
-    step, data, forward, backward, optimizer = map(_finite, values or (None,) * 5)
-    if step is None or data is None or forward is None or backward is None or optimizer is None:
-        return None
-    return step, data, forward, backward, optimizer
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from msgspec import UNSET, structs
 
 from distconsole.model.run_events import GpuSample, NodeSample
+from distconsole.rpc import frames
 from distconsole.rpc.frames import GpuLoad, GpuProcess, NodeLoad
 from distconsole.runs.figures import GPU_FIGURES
 
@@ -50,3 +52,16 @@ def _strangers(processes: Sequence[GpuProcess]) -> tuple[str, ...]:
         if process.rank is None
     ]
     return tuple(found[:MAX_STRANGERS])
+
+
+def waited_of(values: frames.Waited | None) -> tuple[float, float, float, float, float] | None:
+    """Return the five of what was waited in a step; None if one is unknown."""
+    step, data, forward, backward, optimizer = map(finite, values or (None,) * 5)
+    if step is None or data is None or forward is None or backward is None or optimizer is None:
+        return None
+    return step, data, forward, backward, optimizer
+
+
+def finite(value: float | None) -> float | None:
+    """Return a number; None if it is none."""
+    return value if value is not None and math.isfinite(value) else None

@@ -27,10 +27,7 @@ class Sketch(NamedTuple):
 
 
 def sketch_of(run_file: RunFile) -> Sketch | None:
-    """Return the course of the first host's first rank that is found; None where that is no line.
-
-    Raises sqlite3.Error if the file cannot be read.
-    """
+    """Return the course of the first rank that is found, None where that is no line; raises sqlite3.Error."""
     record = run_file.record()
     found: list[tuple[float, WindowEntry]] = []
     for stored in run_file.spread_windows(record.hosts[0], PLACES) if record.hosts else ():

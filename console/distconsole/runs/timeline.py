@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import deque
 from collections.abc import Mapping
 from typing import NamedTuple, assert_never
 
@@ -29,7 +28,6 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.model.time_text import is_time
-from distconsole.runs.compare.best import take_best
 from distconsole.runs.detectors.conclusions import (
     FIRST_FAILURE,
     NODE_LOST,
@@ -38,6 +36,8 @@ from distconsole.runs.detectors.conclusions import (
     is_unsound,
 )
 from distconsole.runs.detectors.stragglers import StragglerWatch
+from distconsole.runs.figures import take_best
+from distconsole.runs.logs.last import LastLines
 from distconsole.runs.pace import is_fresh
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.series import Band, Series
@@ -86,7 +86,7 @@ class RunTimeline:
         self.gpus: dict[GpuKey, GpuSample] = {}
         self.nodes: dict[str, NodeSample] = {}
         self.links: dict[str, LinkChanged] = {}
-        self.logs: deque[LogLine] = deque(maxlen=LAST_LINES)
+        self.logs = LastLines(LAST_LINES)
         """The last lines, transient ones left out; a ``LogBuffer`` has them all."""
         self.progress: dict[tuple[str, int | None, str], LogLine] = {}
         """(host, rank, stream) -> the transient line (a progress bar) that stands there now."""
@@ -159,6 +159,11 @@ class RunTimeline:
     def is_kept(self) -> bool:
         """Whether there is something to come back to: of a run that could not be started nothing is kept."""
         return bool(self.run) and (self.end is None or self.end.error is UNSET)
+
+    @property
+    def is_found(self) -> bool:
+        """Whether nobody prepared it, so that its steps are not seen."""
+        return self.plan is not None and self.plan.found is True
 
     @property
     def name(self) -> str:
@@ -282,7 +287,7 @@ class RunTimeline:
         self.eta = EtaEstimator()
         self._resuming = set(self.metrics)
         self.not_finite_since.clear()
-        self.stragglers = StragglerWatch()
+        self.stragglers = StragglerWatch(self.stragglers.told)
         self._rate_sum, self.unsound = 0.0, None
         for view in self.ranks.values():
             view.begin_again()

@@ -55,13 +55,7 @@ class KnownKey:
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
-    """What known_hosts says of one host.
-
-    Attributes:
-        name: What it is called there: ``host`` or ``[host]:port``.
-        portless: Lines for the bare host, which are trusted only where the key is the same.
-        file: Where a new line belongs.
-    """
+    """What known_hosts says of a ``name``; ``portless`` lines count for equal keys; new lines go to ``file``."""
 
     name: str
     keys: tuple[KnownKey, ...]
@@ -138,12 +132,7 @@ class KnownHosts:
         self._keys = [key for file in files for key in _read(file)]
 
     def lookup(self, host: str, port: int, *, alias: str | None, file: str) -> Lookup:
-        """Return what is known of ``host``.
-
-        Args:
-            alias: HostKeyAlias: the name to look for instead, without a port.
-            file: Where a new line belongs.
-        """
+        """Return what is known of ``host``, or of its HostKeyAlias without a port; a new line goes to ``file``."""
         bare = (alias or host).lower()
         name = bare if alias or port == 22 else f"[{bare}]:{port}"
         keys = tuple(key for key in self._keys if key.names(name))
@@ -158,10 +147,7 @@ def fingerprint(blob: bytes) -> str:
 
 
 def add_line(file: str, line: str) -> None:
-    """Add a line to a known_hosts file, which is made if it is not there; other lines stay.
-
-    Raises ConfigError if it cannot be written.
-    """
+    """Add a line to a known_hosts file, made if need be; raises ConfigError if it cannot be written."""
     path = Path(file).expanduser()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

@@ -41,11 +41,7 @@ CHUNK_BYTES = 65536
 
 
 class EmbeddedCluster:
-    """Nodes to try things on, gone with everything they started when it is closed.
-
-    Args:
-        folder: Where keys, configuration and the nodes' folders go; created, 0700.
-    """
+    """Nodes to try things on in ``folder`` (made, 0700), gone with all that they started when it is closed."""
 
     def __init__(self, nodes: int = 2, *, folder: Path) -> None:
         self.folder = folder
@@ -67,10 +63,7 @@ class EmbeddedCluster:
         return demo_cluster(self.ssh_config, self.hosts)
 
     def open(self) -> None:
-        """Start the servers and write what reaches them.
-
-        Raises OSError if the folder cannot be written, or no port is free.
-        """
+        """Start the servers and write what reaches them; raises OSError without a folder or a port."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.folder.chmod(0o700)
         user = _make_key(self.folder / "id_ed25519")

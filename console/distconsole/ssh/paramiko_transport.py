@@ -35,11 +35,7 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 class ParamikoTransport:
-    """Connections by ssh_config(5); jump hosts are shared by all of them.
-
-    Args:
-        ssh_config: Read this instead of the user's and the system's files.
-    """
+    """Connections by ssh_config(5), or by this ``ssh_config`` alone; jump hosts are shared by all."""
 
     def __init__(self, ssh_config: str | None = None) -> None:
         self._config = SshConfig(ssh_config)
@@ -182,10 +178,7 @@ class SshConnection:
         return SshChannel(channel, self.peer)
 
     def open_tcp(self, hostname: str, port: int, options: SshOptions) -> paramiko.Channel:
-        """Return a connection from this host to another, for a ProxyJump.
-
-        Raises ConnectError if this host cannot reach it.
-        """
+        """Return a connection from this host to another, for a ProxyJump; raises ConnectError."""
         try:
             return self._transport.open_channel(
                 "direct-tcpip", (hostname, port), ("127.0.0.1", 0), timeout=options.connect_seconds
@@ -288,10 +281,7 @@ def _usable(shared: Future[SshConnection]) -> bool:
 
 
 def _hand_shake(stream: WatchedStream, options: SshOptions, lookup: Lookup) -> paramiko.Transport:
-    """Exchange banners and keys; ask for a key type that known_hosts holds.
-
-    Raises ConnectError if it is not an SSH server, or none that we can talk to.
-    """
+    """Exchange banners and keys, of a type in known_hosts; raises ConnectError."""
     try:
         transport = paramiko.Transport(stream)  # type: ignore[arg-type]
     except (paramiko.SSHException, OSError) as error:

@@ -72,11 +72,7 @@ class Connection(Protocol):
         ...
 
     def open(self, command: str, timeout: float) -> Channel:
-        """Start ``command`` by the user's shell.
-
-        Raises LinkLostError if the connection ended, AgentError if the server refuses another
-        session.
-        """
+        """Start ``command`` by the user's shell; raises LinkLostError, or AgentError if the server refuses."""
         ...
 
     def close(self) -> None:
@@ -88,10 +84,7 @@ class Transport(Protocol):
     """A way to reach machines. May be called from several threads at once."""
 
     def connect(self, host: Host) -> Connection:
-        """Reach ``host``.
-
-        Raises NodeError: one of its kinds, with what to do about it.
-        """
+        """Reach ``host``; raises a kind of NodeError, with what to do about it."""
         ...
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from distconsole.model.reports import (
     TargetReport,
 )
 from distconsole.model.time_text import date_text
-from distconsole.text.choices import FEW_REASONS, MAX_REASONS, REASON, any_unmet, panel_lines
+from distconsole.text.choices import FEW_REASONS, MAX_REASONS, REASON, panel_lines
 from distconsole.text.output import Output, Paint, tell
 from distconsole.text.tables import show_table
 
@@ -53,8 +53,18 @@ HOW_TO_SEE_MORE = (
 def show_progress(output: Output, progress: CheckProgress) -> None:
     """Show what is being looked at, on the status line of a terminal."""
     if progress.going:
-        line = f"checking {', '.join(progress.going)}: {progress_text(progress)}"
+        line = f"checking {', '.join(going_texts(progress))}: {progress_text(progress)}"
         output.status(line, seconds=progress.seconds)
+
+
+def going_texts(progress: CheckProgress) -> list[str]:
+    """Return the stages that go on, each with how many hosts have answered once one has."""
+    hosts = progress.hosts
+    answered = progress.answered or [0] * len(progress.going)
+    return [
+        f"{stage} {count:,} of {count_text(hosts, 'host')}" if count and hosts > 1 else stage
+        for stage, count in zip(progress.going, answered, strict=True)
+    ]
 
 
 def progress_text(progress: CheckProgress) -> str:
@@ -87,7 +97,7 @@ def show_report(output: Output, report: CheckReport, *, details: bool = False) -
     for finding in worst_first:
         if finding.severity is not Severity.OK:
             show_finding(output, finding, details=details)
-    if report.choices and (details or any_unmet(report.choices)):
+    if report.choices and (details or any(choice.meets is False for choice in report.choices)):
         output.data("")
         for line in panel_lines(report.choices, MAX_REASONS if details else FEW_REASONS):
             if line.startswith(REASON):

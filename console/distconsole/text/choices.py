@@ -80,18 +80,10 @@ def _unknown(choice: ChoiceReport) -> bool:
     return choice.how.startswith(NOT_FORETOLD)
 
 
-def any_unmet(choices: Iterable[ChoiceReport]) -> bool:
-    return any(choice.meets is False for choice in choices)
-
-
 def panel_lines(
     choices: Sequence[ChoiceReport], most: int = MAX_REASONS, width: int | None = None
 ) -> list[str]:
-    """Return the panel as lines, and below it why what is red is red, in ``most`` lines.
-
-    Args:
-        width: Where the table would be wider, it has fewer kinds of hosts; None takes no heed.
-    """
+    """Return the panel and why what is red is red, in ``most`` lines; a wider one than ``width`` is cut."""
     kinds, panel = MAX_KINDS, _panel_of(choices, MAX_KINDS)
     while width is not None and kinds > 1 and max(map(len, panel)) > width:
         kinds -= 1

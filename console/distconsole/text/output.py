@@ -76,23 +76,14 @@ class Output(Protocol):
     def status(
         self, line: str, *, old_after: float | None = None, seconds: float | None = None
     ) -> None:
-        """What the status line says from now on.
-
-        Args:
-            old_after: It says how old it is once it was not renewed for so many seconds.
-            seconds: How long what it tells of has gone on; behind ``line`` the count goes on.
-        """
+        """What the status line says from now on, with its age after ``old_after`` s, and with ``seconds`` counted on."""
 
     def close(self) -> None:
         """Take the status line away."""
 
 
 def tell(output: Output, line: str, indent: int = 0) -> None:
-    """Print a line of prose, which may have colours, as data; in a pipe it stays one.
-
-    Args:
-        indent: Of all lines but the first.
-    """
+    """Print a line of prose with colours as data; in a pipe it stays one; ``indent`` of all but the first."""
     width = output.width
     if width is None or width < LEAST_COLUMNS:
         output.data(line)

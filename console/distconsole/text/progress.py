@@ -88,11 +88,7 @@ def _percent(text: str) -> float | None:
 
 
 class Bars:
-    """Progress bars of a run without a screen: one living line on a terminal, a line now and then in a pipe.
-
-    Args:
-        clock: Monotonic seconds.
-    """
+    """A run's progress without a screen: a living line on a terminal, in a pipe a line now and then."""
 
     def __init__(self, output: Output, clock: Callable[[], float] = time.monotonic) -> None:
         self._output = output

@@ -58,12 +58,7 @@ def notifier_for(
 def ringing(
     notice: Notice, ways: AbstractSet[Way], desktop: str, environment: Mapping[str, str]
 ) -> str:
-    """Return what to write to the terminal.
-
-    Args:
-        desktop: ``auto``, ``osc9``, ``osc777``, ``both`` or ``off``.
-        environment: The variables by which terminals are known.
-    """
+    """Return what to write to the terminal of this environment; ``desktop``: auto, osc9, osc777, both, off."""
     bell = BELL if Way.BELL in ways else ""
     if Way.DESKTOP not in ways:
         return bell

@@ -40,11 +40,7 @@ PROGRESS_SECONDS = 10.0
 
 
 class RunText:
-    """Prints one run.
-
-    Args:
-        clock: UNIX seconds; how old things are.
-    """
+    """Prints one run; ``clock`` in UNIX seconds."""
 
     def __init__(self, output: Output, clock: Callable[[], float] = time.time) -> None:
         self._output = output
@@ -170,11 +166,7 @@ NOTED = (PlanMade, RunFinding, LinkChanged, RunRestarted, RunEnded)
 
 
 def note_text(event: RunEvents, steps: int | None = None) -> str:
-    """Return what is said in the transcript of a run that is drawn elsewhere; nothing of most events.
-
-    Args:
-        steps: How many steps the run has done so far.
-    """
+    """Return a line for the transcript of a run, after ``steps``, that is drawn elsewhere; mostly none."""
     match event:
         case PlanMade():
             ranks = (

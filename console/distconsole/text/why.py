@@ -7,11 +7,11 @@ import time
 
 from distconsole.model.diagnosis.calls import Place
 from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind, StackGroup, Sure
-from distconsole.model.events import Diagnosed
-from distconsole.model.names import count_text, ranks_text
+from distconsole.model.events import Diagnosed, FoundJob
+from distconsole.model.names import count_text, join_some, ranks_text
 from distconsole.model.time_text import date_text, span_text
 from distconsole.runs.diagnosis.stacks import is_library, place_text
-from distconsole.text.output import Output, tell
+from distconsole.text.output import Output, Paint, tell
 
 MAX_FRAMES = 12
 MAX_GROUPS = 8
@@ -26,6 +26,8 @@ def show_diagnosis(output: Output, made: Diagnosed) -> None:
     """Print who keeps the run, and where every rank is."""
     found, paint = made.diagnosis, output.paint_out
     word, colour = head_word(found)
+    for job in made.jobs:
+        tell(output, _job_text(job, made, paint))
     when = when_text(made, time.time())
     if when:
         tell(output, paint(when, "dim"))
@@ -44,6 +46,22 @@ def show_diagnosis(output: Output, made: Diagnosed) -> None:
             output.data("")
             output.data(f"{count_text(more, 'more stack')}: --json has them all")
         _show_ways(output, found)
+
+
+def _job_text(job: FoundJob, made: Diagnosed, paint: Paint) -> str:
+    """Return a job that was found as a line: what started it, how many ranks where, and for how long."""
+    count = sum(map(len, job.ranks.values()))
+    ranks = count_text(count, "rank") if count == job.world else f"{count} of {job.world:,} ranks"
+    where = f", {job.where}" if job.where else ""
+    name = f"{job.launcher} {job.script}".strip()
+    text = f"{name}: {ranks} on {join_some(job.ranks)}, for {span_text(job.age_s)}{where}"
+    if job.run:
+        text += f"; distconsole why {job.run} knows its steps"
+    if len(made.jobs) == 1:
+        return paint(text, "bold")
+    if job.number == made.job:
+        return paint(f"job {job.number}: {text}", "bold")
+    return f"job {job.number}: {text} (--job {job.number} asks about it)"
 
 
 def head_word(found: Diagnosis) -> tuple[str, str]:

@@ -28,6 +28,14 @@ PAGES = {
 """Keys that scroll in vim and less: which way, and what share of a page."""
 SAME = {"j": "down", "k": "up", "h": "left", "l": "right", "g": "home", "G": "end"}
 """What letters of vim mean where they mean nothing else."""
+MEANT = {
+    **dict.fromkeys(("K", "X", "D", "delete", "ctrl+k"), ("f8", "F8 stops a run")),
+    **dict.fromkeys(("i", "a", "o", "A", "I"), ("colon", ": types a verb")),
+    **dict.fromkeys(("P", "M", "T", "C"), ("s", "s sorts")),
+    **dict.fromkeys(("backslash",), ("f", "f filters")),
+    **dict.fromkeys(("asterisk", "number_sign"), ("slash", "/ finds")),
+}
+"""Keys of htop, k9s, lazygit and vim that mean nothing here: the key that does the same, and what it does."""
 
 
 class KeyScreen(PunctualScreen):
@@ -152,5 +160,13 @@ class KeyScreen(PunctualScreen):
             self.prompt.tell("Z once more leaves")
         elif not (key.isdecimal() and self.press(f"f{key}")):
             name = Key(key, "", "").shown
-            self.prompt.tell(f"{name} does nothing here: ? lists the keys, : types a verb")
+            self.prompt.tell(f"{name} does nothing here: {self._what_does(key)}")
         return True
+
+    def _what_does(self, key: str) -> str:
+        """Return which key does what ``key`` does in another program, where the view has it."""
+        keymap, view = self.shortcuts.keymap, self.views.view
+        ours, does = MEANT.get(key, ("", ""))
+        if ours and (keymap.of(ours, view) or keymap.inside(ours, view, replayed=False)):
+            return f"{does}, ? lists the keys"
+        return "? lists the keys, : types a verb"

@@ -80,6 +80,9 @@ class ConsoleScreen(KeyScreen):
         self.question = Question(id="question")
         self.views = ViewSwitcher(session, shortcuts, self._make_form, id="views")
         self._title_line = Words(id="title")
+        # Looked up by name ten times a second they would cost more than all else between two pictures.
+        self._demo, self._time = Line(id="demo"), TimeBar(id="time")
+        self._said = Messages(id="said")
         self._around: tuple[object, ...] = ()
         self._drawn_for = Size(0, 0)
         self._early = []
@@ -88,12 +91,9 @@ class ConsoleScreen(KeyScreen):
 
     def compose(self) -> ComposeResult:
         yield self._title_line
-        yield Line(id="demo")
-        yield self.views
-        yield TimeBar(id="time")
+        yield from (self._demo, self.views, self._time)
         with Vertical(id="bottom"):
-            yield Messages(id="said")
-            yield from (self._offers, self.question)
+            yield from (self._said, self._offers, self.question)
             yield Horizontal(Words(SIGN, id="prompt-sign"), self.prompt, id="prompt-line")
             yield Words(id="keys")
 
@@ -325,7 +325,7 @@ class ConsoleScreen(KeyScreen):
 
     def _follow_demo(self) -> None:
         """Say what to look at in the demo; go on from its check to its run by itself, once."""
-        task, line = self.session.first, self.query_one("#demo", Line)
+        task, line = self.session.first, self._demo
         line.display = task is not None and task.demo_step is not None
         if task is None or task.demo_step is None:
             return
@@ -361,12 +361,12 @@ class ConsoleScreen(KeyScreen):
         room = 2 if size.height < SHORT_LINES else 3
         now = self.dispatcher.prompt_verbs.now_text(size.width - 2)
         said = session.transcript.newest() if self.view != "transcript" else []
-        self.query_one(Messages).add(said, now, room, session.clocks.monotonic())
+        self._said.add(said, now, room, session.clocks.monotonic())
 
     def _draw_around(self) -> None:
         session, size, view = self.session, self.app.size, self.view
         shown, past = self.views.shown_task, self.views.is_replayed
-        self.query_one(TimeBar).show_past(shown)
+        self._time.show_past(shown)
         task, hosts, going = session.load_task, session.hosts, len(session.going)
         mode, told = self.mode, task.version if task else -1
         stoppable = bool(session.shown_run_name())

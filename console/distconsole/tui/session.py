@@ -171,7 +171,7 @@ class ConsoleSession:
         """Return ``request`` about the run that is shown, else the newest, where it names none; raises ConsoleError."""
         from distconsole.operations.stored.newest import name_run
 
-        if getattr(request, "run", None) != "":
+        if getattr(request, "run", None) != "" or getattr(request, "looks_for_jobs", False):
             return request
         shown, about = self.shown_run(), request
         if isinstance(request, ask.Rerun) or shown is None or not shown.run.is_kept:

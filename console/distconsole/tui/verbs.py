@@ -61,6 +61,8 @@ class CommandDispatcher:
         """Do ``line`` if it is about the screen alone; return whether it is."""
         verb, _, rest = line.strip().partition(" ")
         rest = rest.strip()
+        if verb == "watch" and rest.startswith("-"):
+            return False  # the verb of both: a job on hosts
         # These take what is no words as a shell has them.
         if verb == "alias":
             self._say(self._console.shortcuts.define(rest))

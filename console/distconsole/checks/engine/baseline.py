@@ -159,11 +159,7 @@ def _within(field: str, mark: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Baselines:
-    """The baselines in ``folder``, which need not exist.
-
-    Attributes:
-        launch: Of hosts as they were for this launch, with its variables; empty for the hosts by themselves.
-    """
+    """The baselines in ``folder``, if it exists: of hosts for a ``launch``, empty for hosts by themselves."""
 
     folder: Path
     launch: str = ""

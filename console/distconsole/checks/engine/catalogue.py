@@ -6,12 +6,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from distconsole.checks.engine.rule import Rule
 from distconsole.checks.facts.node import Facts, SshFacts
-from distconsole.checks.rules.agreement import by_key
 from distconsole.checks.rules.gpu import gpu_health, gpu_load, gpus
 from distconsole.checks.rules.network import interfaces, links, names, network, ssh
 from distconsole.checks.rules.script import launches, scripts
 from distconsole.checks.rules.software import engines, python_env, short_jobs
 from distconsole.checks.rules.system import expected, folders, kernel_log, limits, slurm, system
+from distconsole.checks.rules.wording import by_key
 from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
 from distconsole.model.events import Event, TextMade
@@ -96,11 +96,7 @@ def needs_of(rules: Iterable[Rule]) -> frozenset[type[Facts]]:
 
 
 def explain(check: str) -> str:
-    """Return what one check does, or what those of a group or the beginning of an id catch.
-
-    Raises:
-        UsageError: if there is none of this id.
-    """
+    """Return what a check, a group's or those of a name's beginning catch; raises UsageError for none."""
     rule = find_rule(check)
     if rule is None:
         some = [each for each in CATALOGUE if check and _means(check, each)]
@@ -126,11 +122,7 @@ def explain(check: str) -> str:
 
 
 def explain_check(request: Explain) -> Iterator[Event]:
-    """Answer ``check --explain ID``.
-
-    Raises:
-        UsageError: if there is no such check.
-    """
+    """Answer ``check --explain ID``; raises UsageError if there is no such check."""
     yield TextMade(text=explain(request.check))
 
 

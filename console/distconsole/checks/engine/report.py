@@ -24,8 +24,7 @@ from distconsole.checks.facts.evidence import (
 from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, pair_reports
 from distconsole.checks.gather.context import CheckContext
 from distconsole.checks.gather.timings import collectives_of, left_out_of, verified_of
-from distconsole.checks.rules.agreement import by_key
-from distconsole.checks.rules.wording import MAX_LISTED
+from distconsole.checks.rules.wording import MAX_LISTED, by_key
 from distconsole.errors import ConfigError, Terminated
 from distconsole.model.check_outcome import INCOMPLETE, UNKNOWN, passed_hosts, with_outcome
 from distconsole.model.check_outcome import LOST as LOST_CHECK
@@ -222,11 +221,7 @@ def _explains(why: str, findings: Sequence[Finding]) -> bool:
 
 
 def write_files(request: Check, report: CheckReport, cluster: Cluster) -> None:
-    """Write the files that ``request`` asks for.
-
-    Raises:
-        ConfigError: if one cannot be written.
-    """
+    """Write the files that ``request`` asks for; raises ConfigError if one cannot be written."""
     passed = passed_hosts(report, strict=request.strict)
     texts = {
         request.emit_hostfile: hostfile(cluster, passed, request.nproc),

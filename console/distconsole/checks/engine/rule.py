@@ -19,8 +19,7 @@ from distconsole.checks.facts.evidence import (
     View,
 )
 from distconsole.checks.facts.node import Facts, SshFacts
-from distconsole.checks.rules.agreement import by_key
-from distconsole.checks.rules.wording import list_some, name_hosts
+from distconsole.checks.rules.wording import by_key, list_some, name_hosts
 from distconsole.model.expectation import Expectation
 from distconsole.model.findings import Finding, Severity
 from distconsole.model.reports import ChoiceReport
@@ -146,11 +145,7 @@ def unless_alone(host: HostView) -> NotApplicable | None:
 
 @dataclass(slots=True)
 class Verdicts:
-    """What was concluded: findings in order, and by host and check the outcome and its reason.
-
-    Attributes:
-        choices: What the engines will choose, as far as that was looked at.
-    """
+    """What was concluded: findings in order, outcomes and reasons by host and check, engines' ``choices``."""
 
     findings: list[Finding] = field(default_factory=list)
     choices: tuple[ChoiceReport, ...] = ()
@@ -215,10 +210,7 @@ def _outcome(
 
 
 def merge_alike(findings: Iterable[Finding]) -> list[Finding]:
-    """Return ``findings``, those in one that have the same severity and summary.
-
-    What was seen, and what to do, is told for each host where it differs.
-    """
+    """Return ``findings``, those of the same severity and summary in one, with what differs by host."""
     alike = by_key(((found.severity, found.summary), found) for found in findings)
     return [_in_one(each) for each in alike.values()]
 

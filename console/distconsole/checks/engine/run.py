@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
-from distconsole.checks.engine.at_once import run_at_once
 from distconsole.checks.engine.baseline import Baselines, add_changes
 from distconsole.checks.engine.catalogue import (
     CATALOGUE,
@@ -44,6 +43,7 @@ from distconsole.checks.rules.network.ssh import REACHING
 from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check, Level
+from distconsole.rpc.fanout import run_at_once
 from distconsole.session import Session
 
 NO_SCRIPT = "no script was given"
@@ -138,6 +138,8 @@ class _Checking:
     judged: set[str] = field(default_factory=set)
     going: dict[str, tuple[float, tuple[type[Facts], ...]]] = field(default_factory=dict)
     """The stages that have begun and not ended: when, by the context's clock, and what they find out."""
+    answered: dict[str, set[str]] = field(default_factory=dict)
+    """By stage the hosts that have answered it."""
     stage_seconds: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -304,7 +306,7 @@ class _Checking:
             if not host:
                 yield self._end(name)
                 continue
-            yield CheckProgress(check=name, host=host, outcome="running")
+            yield self._tell(name, "running", host)
 
     def skip(self, rule: Rule, why: str) -> Iterator[Event]:
         """Account for a check that does not run."""
@@ -326,11 +328,12 @@ class _Checking:
                 yield done
                 continue
             host = done if isinstance(done, str) else done.name
-            yield CheckProgress(check=name, host=host, outcome=outcome)
+            yield self._tell(name, outcome, host)
         yield self._end(name)
 
     def _begin(self, stage: str, kinds: tuple[type[Facts], ...] = ()) -> CheckProgress:
         self.going[stage] = (self.context.clock(), kinds)
+        self.answered[stage] = set()
         return self._tell(stage, "running")
 
     def _end(self, stage: str) -> CheckProgress:
@@ -338,17 +341,21 @@ class _Checking:
         self.stage_seconds[stage] = self.stage_seconds.get(stage, 0.0) + seconds
         return self._tell(stage, "pass")
 
-    def _tell(self, stage: str, outcome: str) -> CheckProgress:
-        """Return what became of a stage, with how far the check is."""
+    def _tell(self, stage: str, outcome: str, host: str = "") -> CheckProgress:
+        """Return what became of a stage, on all hosts or on one, with how far the check is."""
         hosts, level = len(self.context.hosts), self.context.request.level
+        if host:
+            self.answered[stage].add(host)
         return CheckProgress(
             check=stage,
-            host="",
+            host=host,
             outcome=outcome,
             judged=hosts * len(self.judged),
             total=hosts * sum(at_level(rule, level) for rule in self.chosen),
             seconds=self.context.clock() - self.waited_since,
             going=tuple(self.going),
+            answered=tuple(len(self.answered[each]) for each in self.going),
+            hosts=hosts if "ssh.connect" in self.going else len(self.context.links),
         )
 
     def _judge(self, unknown: frozenset[type[Facts]], *, at_end: bool = False) -> Iterator[Event]:

@@ -5,9 +5,8 @@ The plan is made where runs are planned; the check gets it as a ``PlanLaunch``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from distconsole.model.cluster import Host
 from distconsole.model.job import ScriptTraits
@@ -17,13 +16,7 @@ from distconsole.session import Session
 
 @dataclass(frozen=True, slots=True)
 class HostLaunch:
-    """What one host would start.
-
-    Attributes:
-        python: The interpreter of its ranks.
-        env: What the launch sets for all of them; ``unset`` is taken away before.
-        address: Where they listen, and the ``interface`` that has it where that is known.
-    """
+    """What one host would start by its ``python``: ``env`` is set after ``unset``, ranks listen at ``address``."""
 
     ranks: tuple[int, ...]
     python: str
@@ -88,6 +81,12 @@ class Launch:
     notes: tuple[str, ...] = ()
 
     @property
+    def written_folders(self) -> list[str]:
+        """Where it writes: its working folder, unless ``--sync`` makes that anew, and its outputs."""
+        work = [] if self.brought else [self.workdir]
+        return list(dict.fromkeys([*work, *(each.path for each in self.paths if each.output)]))
+
+    @property
     def world_size(self) -> int:
         return sum(len(host.ranks) for host in self.hosts.values())
 
@@ -97,11 +96,7 @@ class Launch:
         return self.path if self.module else self.path.rpartition("/")[2]
 
     def irrelevant(self, check: str, group: str) -> str:
-        """Return why a check says nothing about this launch; empty if it does.
-
-        Args:
-            check: Its id, which says whom it is about: also jobs by Horovod and MPI are in ``coll``.
-        """
+        """Return why a check (its id, as Horovod and MPI have some in ``coll``) is not about this launch; or ""."""
         engine = check.partition(".")[0]
         if self.refused or not self.launcher:
             return ""
@@ -142,7 +137,5 @@ class Launch:
         return TargetReport(script=self.path, hosts=tuple(hosts), **shared)
 
 
-class PlanLaunch(Protocol):
-    def __call__(self, session: Session, hosts: Sequence[Host], /) -> Launch:
-        """Return the launch; one that ``run`` would refuse says so."""
-        ...
+PlanLaunch = Callable[[Session, Sequence[Host]], Launch]
+"""Returns the launch; one that ``run`` would refuse says so."""

@@ -22,10 +22,7 @@ class RankReport(Facts, frozen=True, kw_only=True):
 
 
 class CollFacts(Facts, frozen=True, kw_only=True):
-    """A host's ranks of a collective job, and the job; this one is torch's own.
-
-    ``refused`` says why a run by this launcher would not even be started.
-    """
+    """A host's ranks of a collective job; ``refused`` says why a run by this launcher would not start."""
 
     group: ClassVar[str] = "coll"
     leans_on: ClassVar[tuple[type[Facts], ...]] = (ReachFacts, NetFacts, TorchFacts, GpuFacts)
@@ -60,10 +57,7 @@ class MpiCollFacts(CollFacts, frozen=True, kw_only=True):
 
 
 class MpiSshFacts(Facts, frozen=True, kw_only=True):
-    """What a plain mpirun over ssh started, one rank a host.
-
-    The first host has it; those that only took part have no ``hosts``.
-    """
+    """What a plain mpirun over ssh started, one rank a host; only the first host has ``hosts``."""
 
     group: ClassVar[str] = "mpi_ssh"
     leans_on = (BetweenFacts, ReachFacts, NetFacts, MpiFacts)

@@ -203,12 +203,7 @@ def matrix_of(facts: Mapping[str, ReachFacts]) -> Matrix:
 def pair_reports(
     edges: Iterable[Edge], rates: Mapping[Pair, float | None] | None = None
 ) -> Iterator[PairReport]:
-    """Yield one report a pair.
-
-    Args:
-        edges: The connections that were tried, several a pair.
-        rates: Gbit/s of the pairs that were measured.
-    """
+    """Yield one report a pair, of the connections (``edges``) that were tried; ``rates`` are Gbit/s."""
     by_pair: dict[Pair, list[Edge]] = {}
     for edge in edges:
         by_pair.setdefault((edge.source, edge.target), []).append(edge)

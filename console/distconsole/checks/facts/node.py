@@ -10,10 +10,7 @@ from distconsole.model.decoding import threadsafe
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
-    """Base of all groups of facts and of what they hold.
-
-    ``group`` is what the JSON calls a group; ``leans_on`` are those that are asked for with it.
-    """
+    """Base of all facts: the name of their ``group`` in JSON; those asked for with it (``leans_on``)."""
 
     group: ClassVar[str] = ""
     leans_on: ClassVar[tuple[type[Facts], ...]] = ()
@@ -242,11 +239,7 @@ class ImportFacts(Facts, frozen=True, kw_only=True):
 
 
 class LifeFacts(Facts, frozen=True, kw_only=True):
-    """Why a host that was reached does not answer any more; empty if it does.
-
-    Attributes:
-        agent_folder: The node folder, where the host is up and its agent alone ended.
-    """
+    """Why a host that was reached answers no more, or "": ``agent_folder`` if only its agent ended."""
 
     group: ClassVar[str] = "life"
     lost: str = ""
@@ -301,11 +294,7 @@ F = TypeVar("F", bound=Facts)
 
 
 def convert(kind: type[F], answer: object) -> F:
-    """Return a probe's answer as ``kind``.
-
-    Raises:
-        ValueError: if it is not one; the message says what does not fit.
-    """
+    """Return a probe's answer as ``kind``; raises ValueError, saying what does not fit."""
     try:
         return msgspec.convert(answer, threadsafe(kind), strict=True)
     except msgspec.ValidationError as error:

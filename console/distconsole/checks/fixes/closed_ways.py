@@ -14,8 +14,7 @@ from distconsole.checks.facts.node import KernelFacts
 from distconsole.checks.fixes.cures import BTL, by_run, offer, on_network
 from distconsole.checks.gather.addresses import endpoints_in
 from distconsole.checks.gather.attribution import Pair
-from distconsole.checks.rules.agreement import by_key
-from distconsole.checks.rules.wording import list_some
+from distconsole.checks.rules.wording import by_key, list_some
 from distconsole.model.findings import Cure, HostCure
 
 RECENT_SECONDS = 60.0

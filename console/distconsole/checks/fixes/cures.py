@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.rules.agreement import by_key
-from distconsole.checks.rules.wording import name_hosts
+from distconsole.checks.rules.wording import by_key, name_hosts
 from distconsole.config.writing import in_config
 from distconsole.model.findings import Cure, Finding, HostCure, Proof
 
@@ -69,11 +68,7 @@ def _lines_on_host(change: HostCure) -> list[str]:
 
 
 def add_to_hint(hint: str, cure: Cure, before: str = "by hand") -> str:
-    """Return ``hint`` with what ``run`` does by itself and what a person types, a line each.
-
-    Args:
-        before: What the typed lines begin with.
-    """
+    """Return ``hint``, what ``run`` does by itself, and what to type, led by ``before``: a line each."""
     lines = [hint] if hint else []
     lines += [f"`distconsole run` {cure.by_run}"] if cure.by_run else []
     return "\n".join([*lines, *(f"{before}: {line}" for line in lines_to_type(cure))])
@@ -112,10 +107,7 @@ def library_first(prefix: str) -> str:
 
 
 def by_run(view: View, names: Iterable[str], words: str) -> str:
-    """Return ``words`` where ``run`` has the last word on these variables on every host.
-
-    What a host's setup command sets comes after what ``run`` sets.
-    """
+    """Return ``words`` where ``run`` sets these variables last on every host: no setup command does."""
     setups = " ".join(host.host.setup or "" for host in view.hosts)
     return "" if any(name in setups for name in names) else words
 

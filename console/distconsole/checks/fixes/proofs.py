@@ -30,8 +30,8 @@ from distconsole.checks.fixes.trying import (
 from distconsole.checks.gather.collective import case
 from distconsole.checks.gather.context import MASTER_PORT, CheckContext
 from distconsole.checks.gather.engine_jobs import EngineJob, StartJob, env_of, python_of
-from distconsole.checks.rules.agreement import by_key
 from distconsole.checks.rules.software.ranks import DONE, NOT_STARTED, last_stage, reason
+from distconsole.checks.rules.wording import by_key
 from distconsole.errors import ConsoleError
 from distconsole.model.cluster import Host
 from distconsole.model.findings import Cure, Finding, HostCure, Severity
@@ -62,10 +62,7 @@ BEFORE_TORCH = (NOT_STARTED, "started")
 def prove(
     context: CheckContext, findings: Sequence[Finding], start: StartJob | None
 ) -> Iterator[tuple[str, dict[int, Finding] | None]]:
-    """Try cures; yield each check whose findings are tried: None before, and then the outcome.
-
-    The outcome is by place in ``findings`` what the finding has become.
-    """
+    """Try cures: yield a check with None before, and then, by place in ``findings``, what each has become."""
     bad = (Severity.WARN, Severity.FAIL)
     worst_first = sorted(enumerate(findings), key=lambda each: -each[1].severity.order)
     by_check = by_key(
@@ -251,11 +248,7 @@ def _run_ranks(
     *,
     by_hand: bool,
 ) -> TrialResult:
-    """Sum over one rank a host, by torch and Gloo or by mpirun, with ``change`` on each host.
-
-    Args:
-        by_hand: Without the network that ``run`` names.
-    """
+    """Sum over a rank a host by torch and Gloo or by mpirun, with ``change``; ``by_hand``: on any network."""
     context, seconds = bench.context, bench.seconds
     began = context.clock()
     by_torch = launcher is LauncherName.TORCH
@@ -333,11 +326,7 @@ def _try_connection(
     end: tuple[str, int | None],
     _enough: threading.Event,
 ) -> TrialResult:
-    """Connect ``source`` to a port that ``target`` opens for it at ``address``.
-
-    Args:
-        end: By which name or address, and to which port; None for one of the kernel's choice.
-    """
+    """Connect ``source`` to ``target`` at ``address``, by ``end``, a name or address and a port; None: any port."""
     name, wanted = end
     secret = secrets.token_hex(32)
     listen = {

@@ -94,11 +94,7 @@ class ProofOnHosts:
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """Where proofs are made: the hosts that answer, and who else is blamed for something.
-
-    Attributes:
-        start: Starts jobs by mpirun; None where there is nobody who does.
-    """
+    """Where proofs are made: hosts that answer, who else is blamed; ``start`` starts jobs by mpirun, if any."""
 
     context: CheckContext
     start: StartJob | None
@@ -136,7 +132,9 @@ class Bench:
         began = self.context.clock()
         before, after = run_both(without, with_cure)
         seconds = self.context.clock() - began
-        return conclude(f"{ran} on {join_names(hosts)}", before, after, hosts, seconds)
+        return conclude(
+            f"{ran} on {','.join(host.name for host in hosts)}", before, after, hosts, seconds
+        )
 
 
 Prover = Callable[[Bench, Sequence[Finding]], ProofOnHosts | None]
@@ -157,10 +155,6 @@ def conclude(
         seconds=round(seconds, 3),
     )
     return ProofOnHosts(proof, tuple(host.name for host in hosts))
-
-
-def join_names(hosts: Sequence[Host]) -> str:
-    return ",".join(host.name for host in hosts)
 
 
 def change_for(cures: Sequence[Cure], name: str) -> HostCure:

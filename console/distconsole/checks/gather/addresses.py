@@ -30,10 +30,7 @@ LOOPBACK = Endpoint("127.0.0.1", "lo", "127.0.0.0/8")
 
 
 def machines(view: View) -> dict[str, object]:
-    """Return what is equal for hosts that are one machine: its kernel and its addresses.
-
-    Containers of one kernel have addresses of their own, and are machines of their own here.
-    """
+    """Return what is equal for hosts that are one machine: its kernel and addresses (containers have their own)."""
     facts, ssh = view.of(NetFacts), view.of(SshFacts)
     found: dict[str, object] = {}
     for host in view.hosts:

@@ -37,14 +37,7 @@ class BlamedHost:
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """Who and what is at fault.
-
-    Attributes:
-        hosts: Worst first.
-        links: Unordered pairs that fail in both directions and that no blamed host explains.
-        one_way: Directed pairs of which only this direction fails.
-        everyone: All hosts, when of three or more no two can do it: then nobody is to blame.
-    """
+    """Who is at fault: ``hosts``, worst first, ``links`` both ways, ``one_way`` pairs; or nobody (``everyone``)."""
 
     hosts: tuple[BlamedHost, ...]
     links: tuple[Pair, ...]

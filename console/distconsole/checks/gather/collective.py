@@ -47,12 +47,7 @@ CASE_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """Operations by sizes to verify and to time, biggest buffers counted as nccl-tests does.
-
-    Attributes:
-        sizes: In bytes.
-        dtypes: The first one is timed at every size; of the others one odd size is verified.
-    """
+    """Operations by ``sizes`` (bytes); the first of ``dtypes`` is timed, others verified at one odd size."""
 
     ops: tuple[str, ...] = OPS
     sizes: tuple[int, ...] = SIZES
@@ -67,11 +62,7 @@ def work_for(
     world: int,
     timed: tuple[int, ...] = TIMED,
 ) -> dict[str, Any]:
-    """Return what the ranks do (``collectives.worker``): a few cases, or at level full a sweep.
-
-    Args:
-        timed: Elements of the all-reduces that are timed where there is no sweep.
-    """
+    """Return what ranks do: a few cases with ``timed`` elements, or at level full a sweep."""
     if sweep is None and level is Level.FULL:
         sweep = Sweep()
     return {
@@ -119,10 +110,7 @@ def _iterations(elements: int) -> int:
 def job_seconds(
     context: CheckContext, kind: type[Facts], jobs: int, most: float = math.inf
 ) -> float:
-    """Return how long a job may take that is the first of ``jobs`` still to come.
-
-    Where that is too short, it is noted why there is no ``kind``, and 0 is returned.
-    """
+    """Return the seconds of a job, the first of ``jobs`` still to come; 0, with the reason noted, if too few."""
     left = context.left(math.inf)
     seconds = min(JOB_SECONDS[context.request.level], most, left / max(1, jobs))
     if seconds >= LEAST_SECONDS:
@@ -134,11 +122,7 @@ def job_seconds(
 def able(
     context: CheckContext, kind: type[Facts], lacking: Callable[[HostEvidence], str]
 ) -> list[Host]:
-    """Return the hosts that can take part, and note of each other one why it has no ``kind``.
-
-    Args:
-        lacking: Why a host cannot for what it has not; empty if it can.
-    """
+    """Return the hosts that can take part; of others note what is ``lacking``, why they have no ``kind``."""
     chosen = endpoints(context.view((NetFacts, SshFacts)))
     hosts = []
     for host in context.reached():

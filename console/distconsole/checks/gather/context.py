@@ -46,15 +46,7 @@ def expected_of(session: Session) -> dict[str, Expectation]:
 
 @dataclass(slots=True)
 class CheckContext:
-    """The evidence so far, and the time that is left.
-
-    Attributes:
-        needed: The groups of facts that the chosen checks need.
-        clock: Monotonic seconds.
-        lost: By host why it does not answer any more, as far as that was noticed.
-        given_up: Set once nobody waits for the check any more.
-        launch: The launch that is checked, once it is planned; None where none was given.
-    """
+    """The evidence so far and the time left (``clock``: monotonic seconds); ``lost``: by host why it is silent."""
 
     request: Check
     session: Session
@@ -125,11 +117,7 @@ class CheckContext:
         args: Callable[[Host], Mapping[str, Any]] = lambda _: {},
         take: Callable[[HostEvidence, dict[str, Any]], None] | None = None,
     ) -> Iterator[str]:
-        """Ask ``hosts`` at once for facts of ``kind``; yields each that has answered, or cannot.
-
-        Args:
-            take: Adds an answer, where it is not the facts themselves.
-        """
+        """Ask ``hosts`` at once for facts of ``kind``; ``take`` adds other answers; yields each that is through."""
         for outcome in self.ask_all(hosts, group, seconds, args):
             evidence = self.hosts[outcome.host]
             if isinstance(outcome, fan.Failed):

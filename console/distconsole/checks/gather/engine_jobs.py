@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 from distconsole.checks.facts.evidence import HostEvidence, Outcome
 from distconsole.checks.facts.gpu import GpuFacts
@@ -76,30 +76,18 @@ class EngineJob:
 
 @dataclass(frozen=True, slots=True)
 class EngineAnswer:
-    """What came of it.
-
-    Attributes:
-        launcher: What it was started by: mpirun also starts a Horovod without Gloo.
-        ranks: What became of each host's ranks.
-        said: The last words of the engine itself, mpirun's for example.
-    """
+    """What came of it: the ``launcher`` that started it, each host's ``ranks``, the engine's last words."""
 
     launcher: str
     ranks: Mapping[str, tuple[RankReport, ...]]
     said: tuple[str, ...] = ()
 
 
-class StartJob(Protocol):
-    """Starts a job, waits for its end, and leaves nothing of it on the hosts."""
+StartJob = Callable[[Session, EngineJob], EngineAnswer]
+"""Starts a job, waits for its end and leaves nothing of it on the hosts.
 
-    def __call__(self, session: Session, job: EngineJob, /) -> EngineAnswer:
-        """Return what came of ``job``.
-
-        Raises:
-            PlanError: if ``run`` would refuse it.
-            ConsoleError: if it cannot be started.
-        """
-        ...
+Raises PlanError if ``run`` would refuse it, ConsoleError if it cannot be started.
+"""
 
 
 @dataclass(frozen=True, slots=True)

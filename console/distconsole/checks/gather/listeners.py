@@ -43,14 +43,7 @@ class Listening:
 
 @dataclass(slots=True)
 class Listeners:
-    """Those of one round, open while it is entered.
-
-    Attributes:
-        chosen: Where the hosts listen.
-        ephemeral: On how many ports of the kernel's range.
-        listening: By host where it does.
-        errors: By host why it does not.
-    """
+    """Those of one round, open while it is entered; on ``ephemeral`` ports; by host where, or why not."""
 
     context: CheckContext
     chosen: Mapping[str, Endpoint]

@@ -91,9 +91,7 @@ def _writable_folders(context: CheckContext, host: Host) -> list[str]:
     own = [system.temporary, system.home] if system else []
     if launch is None:
         return own if context.request.level is Level.FULL else []
-    outputs = [each.path for each in launch.paths if each.output]
-    work = [] if launch.brought else [launch.workdir]
-    return list(dict.fromkeys([*work, *outputs, *own[:1]]))
+    return list(dict.fromkeys([*launch.written_folders, *own[:1]]))
 
 
 def _learn_folders(evidence: HostEvidence, answer: dict[str, Any]) -> None:

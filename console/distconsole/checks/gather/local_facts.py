@@ -182,11 +182,8 @@ def touch_question(launch: Launch | None) -> dict[str, Any]:
     """Return the arguments of the probe ``folders``: where a file is made and removed."""
     if launch is None:
         return {"folders": [], "usual": ["temporary", "home"]}
-    outputs = [each.path for each in launch.paths if each.output]
-    work = [] if launch.brought else [launch.workdir]
-    paths = dict.fromkeys([*work, *outputs])
     return {
-        "folders": [{"path": path, "touch": True} for path in paths],
+        "folders": [{"path": path, "touch": True} for path in launch.written_folders],
         "usual": ["temporary"],
     }
 

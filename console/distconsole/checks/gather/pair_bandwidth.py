@@ -42,10 +42,7 @@ meanwhile, on busy machines, is no fault of the pair's."""
 
 
 def rounds_of(names: Sequence[str]) -> list[list[Pair]]:
-    """Return rounds of disjoint pairs in which everybody meets everybody once (circle method).
-
-    Beyond ``MAX_FULL`` names only ``MATCHINGS`` rounds are returned, of a random order.
-    """
+    """Return rounds of disjoint pairs until all have met (circle method); beyond ``MAX_FULL`` some random ones."""
     around: list[str | None] = list(names)
     if len(around) > MAX_FULL:
         random.SystemRandom().shuffle(around)

@@ -322,10 +322,7 @@ def judge_ways(context: CheckContext, rules: Iterable[Rule], verdicts: Verdicts)
 
 
 def stuck_jobs(context: CheckContext, kinds: Iterable[type[Facts]]) -> list[type[Facts]]:
-    """Return the jobs, by their facts, that did not come to their end though every way and host was well.
-
-    A way may have broken since it was tried.
-    """
+    """Return the jobs, by their facts, that did not end though all was well: a way may have broken since."""
     if context.lost or any_broken(context):
         return []
     return [kind for kind in kinds if issubclass(kind, CollFacts) and _is_stuck(context, kind)]

@@ -36,10 +36,7 @@ class Fault(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """An interface and the address on it that a library takes, and by which of its rules.
-
-    ``address`` is empty where it finds none; ``how`` then says what it does about it.
-    """
+    """An interface and address that a library takes, by which rule; without one, ``how`` says what then."""
 
     interface: str
     address: str

@@ -61,13 +61,7 @@ STEERING = (
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One interface that an engine takes on a host.
-
-    Attributes:
-        meets: Whether every other host reaches it; None where that is not known, or it is not used.
-        fault: What keeps them away, if anything does.
-        peers: Those that it keeps away.
-    """
+    """An interface that an engine takes; ``meets``: all reach it (None: unknown), else which ``fault`` and ``peers``."""
 
     engine: Engine
     start: Start

@@ -1,10 +1,14 @@
-"""How findings name hosts, sizes, processes and long lists."""
+"""How findings name hosts, sizes, processes and long lists; and where hosts agree."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
+from distconsole.checks.engine.results import Grade
 from distconsole.checks.facts.node import Who
+from distconsole.model.findings import Finding
 from distconsole.model.names import join_some
 from distconsole.model.time_text import age_text
 
@@ -56,3 +60,59 @@ def get_number(values: Mapping[str, str | None], name: str) -> int | None:
     """Return a number that a system gave as text; None where it gave none."""
     text = values.get(name) or ""
     return int(text) if text.isdigit() else None
+
+
+K = TypeVar("K", bound=Hashable)
+T = TypeVar("T")
+V = TypeVar("V", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Dissent(Generic[V]):
+    """Hosts that differ: values and hosts, rarest first; the ``majority``'s value, None in a tie; the others."""
+
+    groups: tuple[tuple[V, tuple[str, ...]], ...]
+    majority: V | None
+    minority: tuple[str, ...]
+
+    def told(self, what: str) -> str:
+        """Return one line, minority first: ``h9 has torch 2.12.1, 13 of 14 hosts 2.13.0``."""
+        total = sum(len(hosts) for _, hosts in self.groups)
+        parts = []
+        for index, (value, hosts) in enumerate(self.groups):
+            if self.majority is not None and index == len(self.groups) - 1:
+                parts.append(f"{len(hosts)} of {total} hosts have {value}")
+            else:
+                noun = f"{what} " if index == 0 else ""
+                parts.append(f"{these_have(hosts)} {noun}{value}")
+        return ", ".join(parts)
+
+
+def dissent(values: Mapping[str, V]) -> Dissent[V] | None:
+    """Return how hosts differ in their values; None when they agree."""
+    hosts_of = by_key((value, host) for host, value in values.items())
+    if len(hosts_of) < 2:
+        return None
+    groups = tuple((value, tuple(hosts)) for value, hosts in hosts_of.items())
+    ordered = tuple(sorted(groups, key=lambda group: len(group[1])))
+    value, hosts = ordered[-1]
+    if 2 * len(hosts) <= len(values):
+        return Dissent(ordered, None, tuple(values))
+    return Dissent(ordered, value, tuple(host for host in values if host not in hosts))
+
+
+def differ(
+    find: Grade, what: str, values: Mapping[str, Hashable], **words: Any
+) -> Iterator[Finding]:
+    """Yield the finding that hosts differ in ``what``, of those that are in the minority, if any do."""
+    split = dissent(values)
+    if split is not None:
+        yield find(split.told(what), split.minority, **words)
+
+
+def by_key(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """Return the values of each key, in their order."""
+    found: dict[K, list[T]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found

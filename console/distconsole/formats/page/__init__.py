@@ -73,12 +73,7 @@ COLUMNS = (
 
 
 def page_of(data: ReportData, now: float) -> bytes:
-    """Return the page of a run, in UTF-8.
-
-    Args:
-        data: The run, with ``close`` called.
-        now: UNIX seconds.
-    """
+    """Return the page of a run, in UTF-8, of closed ``data`` at ``now`` (UNIX seconds)."""
     style, script = _own("page.css"), _own("page.js")
     environment = jinja2.Environment(
         autoescape=True,

@@ -10,8 +10,7 @@ from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from distconsole.formats.axes import short_time
-from distconsole.formats.figures import CIVIDIS, number_text
+from distconsole.formats.figures import CIVIDIS, number_text, short_time
 from distconsole.formats.page.plots import Tick
 from distconsole.model.names import ranks_text
 from distconsole.runs.rank_history import STEP, RankHistory
@@ -53,11 +52,7 @@ class HeatMap:
 
 
 def heat_map(history: RankHistory, started: float) -> HeatMap | None:
-    """Return the map of the whole run; None without a step.
-
-    Args:
-        started: UNIX seconds at which the run began.
-    """
+    """Return the map of a run that began at ``started`` (UNIX seconds); None without a step."""
     track = history.whole
     ranks = sorted(track.rows.get(STEP.name, ()))
     if not ranks or history.started is None:

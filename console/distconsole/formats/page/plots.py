@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from distconsole.formats.axes import nice_ticks, round_seconds, short_time, tick_text
+from distconsole.formats.figures import nice_ticks, round_seconds, short_time, tick_text
 from distconsole.runs.present import reading_text
 from distconsole.runs.series import Series, usual_range
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
 
 from msgspec import UNSET
 
@@ -12,7 +11,8 @@ from distconsole.model.findings import Severity
 from distconsole.model.names import count_text
 from distconsole.model.run_events import EndState, RankState, RunFinding
 from distconsole.model.time_text import duration_text
-from distconsole.runs.detectors.conclusions import FIRST_FAILURE, NODE_LOST, STRAGGLER
+from distconsole.runs.detectors.conclusions import FIRST_FAILURE, NODE_LOST
+from distconsole.runs.detectors.stragglers import past_text
 from distconsole.runs.health import health_line, restarts_text
 from distconsole.runs.report_data import ReportData
 from distconsole.runs.timeline import RunTimeline
@@ -27,13 +27,7 @@ ORDER = (Severity.FAIL, Severity.WARN, Severity.INFO, Severity.OK)
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the page says first.
-
-    Attributes:
-        tone: ``good``, ``bad`` or ``open``: the colour.
-        traceback: Of the rank that failed first; may be empty.
-        figures: Name and value of the few figures that matter.
-    """
+    """What the page says first: ``tone`` (``good``, ``bad``, ``open``), words, a traceback, a few figures."""
 
     tone: str
     head: str
@@ -133,9 +127,10 @@ def _mean_step(timeline: RunTimeline) -> str:
 
 
 def _slow_text(timeline: RunTimeline) -> str:
-    """Say that a rank was slow, as it was found; the figure of slowest over fastest stands beside it."""
-    slow = (each.summary for each in timeline.findings if each.check == STRAGGLER)
-    return " ".join(_sentence(_capital(summary)) for summary in islice(slow, 2))
+    """Say who was slow, and what it cost; the figure of slowest over fastest stands beside it."""
+    hosts = {view.rank: view.host for view in timeline.ranks.values()}
+    told = sorted(timeline.stragglers.told, key=lambda each: -each.cost_ms)
+    return " ".join(_sentence(_capital(past_text(each, hosts))) for each in told[:2])
 
 
 def _capital(text: str) -> str:

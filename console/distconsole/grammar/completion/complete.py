@@ -40,13 +40,7 @@ Listing = Callable[[Path], Iterable[tuple[str, bool]]]
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One way to go on.
-
-    Attributes:
-        word: The whole word that replaces the unfinished one, without quotes.
-        shown: What is chosen here: of a path its last part, of a list its last element.
-        goes_on: Whether more of the same word is likely: a folder, ``--flag=``.
-    """
+    """A way to go on: the whole unquoted ``word``, its part ``shown``; ``goes_on``: more of it is likely."""
 
     word: str
     line: str

@@ -156,10 +156,7 @@ def _request(context: click.Context, words: list[str], values: dict[str, Any]) -
 
 
 def read_command(words: Sequence[str]) -> Pasted:
-    """Return what a command says.
-
-    Raises UsageError naming what is not understood.
-    """
+    """Return what a command says; raises UsageError naming what is not understood."""
     if len(words) == 1 and _starts_something(words[0]):
         words = split_words(words[0])
     return _command(_without_shell(list(words)), Pasted())

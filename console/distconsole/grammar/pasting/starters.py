@@ -26,12 +26,7 @@ An empty meaning: nothing that a check looks at.
 
 @dataclass(frozen=True, slots=True)
 class Starter:
-    """A program that starts ranks.
-
-    Attributes:
-        dashes: Whether an option of several letters begins with two dashes only.
-        glued: Single letters whose value may follow at once (``-N2``).
-    """
+    """A program that starts ranks; ``dashes``: letters after one dash are options; ``glued``: ``-N2``."""
 
     name: str
     options: Table
@@ -235,10 +230,7 @@ Meanings = list[tuple[str, str, tuple[str, ...]]]
 
 
 def split_options(starter: Starter, words: list[str]) -> tuple[Meanings, list[str]]:
-    """Split into options with their values, and what is left from the first word that is none.
-
-    Raises UsageError for an option that is not known, or lacks its value.
-    """
+    """Split into options with values and what is behind them; raises UsageError for unknown ones."""
     found: Meanings = []
     at = 0
     while at < len(words):
@@ -297,10 +289,7 @@ Meaning = Callable[[Pasted, str, str], Pasted]
 
 
 def apply(found: Pasted, meaning: str, option: str, values: tuple[str, ...]) -> Pasted:
-    """Return ``found`` with what one option means.
-
-    Raises UsageError for a value that cannot be.
-    """
+    """Return ``found`` with what one option means; raises UsageError for a value that cannot be."""
     if meaning in PAIRS and len(values) == 2:
         return found.setting(PAIRS[meaning] + values[0], values[1])
     if meaning in AS_TYPED:

@@ -37,14 +37,7 @@ _GPUS = re.compile(r"(?:^|,)gpu(?::[^:,()]+)?:(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class JobState:
-    """What ``scontrol show job`` says.
-
-    Attributes:
-        state: Slurm's word, such as ``PENDING``.
-        reason: Why it waits, such as ``Resources``; empty for none.
-        tasks_a_node: Tasks that the job asked for on each node; None where it asked for none.
-        restarts: How often Slurm has started it again.
-    """
+    """What ``scontrol show job`` says: its state, why it waits, ``tasks_a_node`` if asked for, ``restarts``."""
 
     state: str
     reason: str = ""
@@ -75,10 +68,7 @@ class Allocation:
 
 
 def read_job(text: str) -> JobState:
-    """Return what ``scontrol -d -o show job`` printed.
-
-    Raises PlanError if it is not that, or the tasks cannot be spread evenly.
-    """
+    """Return what ``scontrol -d -o show job`` printed; raises PlanError for else, or tasks spread unevenly."""
     state, nodelist = _field(text, "JobState"), _field(text, "NodeList")
     if not state:
         raise PlanError(f"scontrol says nothing of the job: {text[:120].strip()!r}")
@@ -118,10 +108,7 @@ def inside(environ: Mapping[str, str], cluster: Cluster) -> Allocation | None:
 def fit_hosts(
     cluster: Cluster, facts: Mapping[HostName, NodeFacts], job: JobState, request: Run
 ) -> tuple[Cluster, dict[HostName, NodeFacts]]:
-    """Return hosts in Slurm's order and facts of what the job has of them.
-
-    A node may have more GPUs and processors than the job may use.
-    """
+    """Return hosts in Slurm's order and facts of what the job has of them: a node may have more."""
     order = {name: index for index, name in enumerate(job.nodes)}
     hosts = sorted(cluster.hosts, key=lambda host: order.get(host.name, len(order)))
     slots = job.tasks_a_node if request.nproc is None else None
@@ -138,10 +125,7 @@ def fit_hosts(
 
 
 def below_slurm(choice: Choice, allocation: Allocation | None) -> Choice:
-    """Return ``choice`` as a Slurm job has it: torch ranks are tasks of srun there.
-
-    Raises PlanError if Slurm was asked for and there is no job.
-    """
+    """Return ``choice`` as a Slurm job has it (torch ranks: srun's tasks); raises PlanError without a job."""
     if allocation is None:
         if choice.launcher is LauncherName.SLURM:
             raise PlanError(

@@ -54,12 +54,7 @@ class CodeFile:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """A project's code at one moment.
-
-    Attributes:
-        root: The project's folder on this machine.
-        links: Path and target of links that stay in the project.
-    """
+    """A project's code at one moment: its ``root`` here, files, ``links`` within it (path and target)."""
 
     root: str
     files: tuple[CodeFile, ...]
@@ -81,10 +76,7 @@ class Code:
 
 
 def project_root(start: Path) -> Path:
-    """Return the Git work tree around the folder ``start``, else ``start`` itself.
-
-    A work tree that is somebody's whole home is not taken for a project.
-    """
+    """Return the Git work tree around ``start``, unless it is a whole home; else ``start`` itself."""
     home = Path.home()
     for folder in (start, *start.parents):
         if (folder / ".git").exists() and folder != home:

@@ -14,12 +14,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One line of an ignore file.
-
-    Attributes:
-        pattern: Matches whole paths relative to the project's folder.
-        negated: Brings back what an earlier rule left out.
-    """
+    """A line of an ignore file: a pattern of whole relative paths; ``negated`` brings them back."""
 
     pattern: re.Pattern[str]
     negated: bool = False

@@ -21,11 +21,7 @@ TOUCH_SECONDS = 86400.0
 
 
 class KeptCode:
-    """Contents by their SHA-256, and which of them each run had.
-
-    Args:
-        folder: Where; made, 0700, when something is first kept.
-    """
+    """Contents by SHA-256 in ``folder`` (made 0700 when first needed), and which of them each run had."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -40,13 +40,7 @@ NODE_CODE = f"{RUN_DIR}/code"
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """The code to bring for a request, and how the request reads where it will lie.
-
-    Attributes:
-        request: With the script's place on the nodes.
-        folder: Where relative paths start there.
-        note: What a person should know about that; may be empty.
-    """
+    """The code to bring, the request and its ``folder`` as on the nodes, and a ``note`` for the person."""
 
     code: Code
     kept: KeptCode

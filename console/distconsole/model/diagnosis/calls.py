@@ -101,7 +101,7 @@ class Collective(Operation, frozen=True, kw_only=True):
 
     Attributes:
         ranks: Of the group, by their global numbers; empty where unknown.
-        done_seq: The last one that is complete; None where unknown.
+        done_seq: The last one that is complete, -1 for none yet; None where unknown.
         age_s: Seconds since it was enqueued.
         recent: Those before it, newest first.
     """
@@ -111,7 +111,7 @@ class Collective(Operation, frozen=True, kw_only=True):
     ranks: Annotated[tuple[Rank, ...], Meta(max_length=65536)] = ()
     backend: Word = ""
     state: Word = ""
-    done_seq: Count | None = None
+    done_seq: Annotated[int, Meta(ge=-1, le=2**63 - 1)] | None = None
     p2p: bool = False
     age_s: Amount | None = None
     recent: Annotated[tuple[Operation, ...], Meta(max_length=64)] = ()

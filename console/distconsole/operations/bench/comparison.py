@@ -69,10 +69,7 @@ HOROVOD_BY_MPI = PreparedLaunch(
 def bench(
     request: Bench, sessions: SessionSource, control: Control, store: RunStore
 ) -> Iterator[Event]:
-    """Measure what was asked for; the last event is ``BenchEnded``.
-
-    Raises ConsoleError if no strategy can run, or a host cannot be reached.
-    """
+    """Measure what was asked for, ``BenchEnded`` last; raises ConsoleError if no strategy can run."""
     with sessions(request.where) as session:
         connect_all(session)
         hosts = collect_facts(HOROVOD_BY_MPI, session, session.cluster)
@@ -155,10 +152,7 @@ class _Comparison:
         refuse_horovod(ask_engines(HOROVOD_BY_MPI, self.hosts, self.session).engines, MPI)
 
     def _run_rounds(self, candidates: list[Candidate]) -> Generator[Event, None, bool]:
-        """Run all in turns, every other round the other way round; return whether the operator left.
-
-        Who fails is left out from then on.
-        """
+        """Run all in turns, odd rounds backwards, without those that fail; return whether the operator left."""
         order = "one after the other" if self.request.rounds == 1 else "in turns"
         yield Narration(text=f"{order}: {', '.join(each.strategy.name for each in candidates)}")
         failed: set[str] = set()

@@ -16,12 +16,7 @@ THREADS = "OMP_NUM_THREADS"
 
 @dataclass(frozen=True, slots=True)
 class Strategy:
-    """One way to train.
-
-    Attributes:
-        word: The recipe's ``--strategy``.
-        alone: One process on the first host; else a rank a slot on all.
-    """
+    """A way to train: the recipe's ``--strategy`` (``word``); ``alone``: one process on the first host."""
 
     name: StrategyName
     word: str

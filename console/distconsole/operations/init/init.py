@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Generator, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from distconsole.config.hostfile import NamedHost, host_text
+from distconsole.config.hostfile import NamedHost, host_text, read_hostfile, read_list
 from distconsole.config.hosts import resolve_cluster
 from distconsole.config.load import load_config, project_file, trust_as_it_is
 from distconsole.config.paths import PROJECT_FILE, replace_file
-from distconsole.config.ssh_names import ssh_config_file
+from distconsole.config.ranges import RangeError
+from distconsole.config.ssh_names import own_ssh_config, ssh_config_file, ssh_names
 from distconsole.config.writing import bare_key
 from distconsole.errors import ConfigError, UnknownHostKeyError, UnreachableError, UsageError
 from distconsole.model.cluster import Cluster
@@ -24,13 +27,13 @@ from distconsole.model.outcome import failed, succeeded
 from distconsole.model.requests import Check, Init, Where
 from distconsole.operations import check
 from distconsole.operations.control import Control
-from distconsole.operations.init.candidates import find_candidates
 from distconsole.operations.init.pythons import Looked, look, rank_pythons
 from distconsole.operations.sessions import narrate
 from distconsole.rpc.fanout import fan_out
 from distconsole.session import CONNECT_SECONDS, open_session
 from distconsole.ssh.authentication import add_line
-from distconsole.ssh.paramiko_transport import ParamikoTransport
+from distconsole.ssh.paramiko_transport import ParamikoTransport, parse_hop
+from distconsole.ssh.ssh_config import SshConfig
 
 IN_A_SCRIPT = "in a script: distconsole init --hosts gpu1,gpu2 --yes"
 AGAIN = "distconsole init begins anew"
@@ -66,6 +69,7 @@ def init(request: Init, control: Control) -> Iterator[Event]:
     lost = [host.name for host in cluster.hosts if host.name not in found]
     if lost and (not found or not _agrees(request, control, f"Go on without {join_some(lost)}?")):
         raise UnreachableError(f"{join_some(lost)} cannot be used; nothing was written", AGAIN)
+    yield from leave_out_twins(request, found, control)
     python = yield from _ask_python(request, cluster, found, control)
     yield from _show_and_write(path, file_text(request, cluster, found, python), request, control)
     healthy = False
@@ -120,6 +124,23 @@ def _look_at(cluster: Cluster, control: Control) -> Generator[Event, None, Found
             if not (trusted and name in new):
                 yield HostStatus(host=name, reachable=False, detail=other.message, hint=other.hint)
     return found
+
+
+def leave_out_twins(request: Init, found: Found, control: Control) -> Iterator[Event]:
+    """Tell of names that are one machine, and leave out all but the first if the person agrees."""
+    names: dict[str, list[HostName]] = {}
+    for name, looked in found.items():
+        names.setdefault(looked.machine or name, []).append(name)
+    for first, *others in names.values():
+        if not others:
+            continue
+        words = f"{join_some([first, *others])} are names of one machine"
+        if _agrees(request, control, f"{words}. Keep {first} alone?"):
+            for name in others:
+                del found[name]
+        else:
+            text = f"{words}: ranks of both would share its processors and GPUs"
+            yield Narration(text=text, severity=Severity.WARN)
 
 
 def _ask_trust(
@@ -224,10 +245,7 @@ def _show_and_write(path: Path, text: str, request: Init, control: Control) -> I
 
 
 def write(path: Path, text: str) -> None:
-    """Write the file at once or not at all, trusted as it is: the person has seen it.
-
-    Raises ConfigError if it cannot be written, or would not be read.
-    """
+    """Write the file at once and trusted, as the person has seen it; raises ConfigError if it would not be read."""
     try:
         replace_file(path, f"{text}\n".encode(), 0o644, lambda aside: trust_as_it_is(aside, path))
     except OSError as error:
@@ -251,3 +269,38 @@ def _chosen(said: str, count: int) -> int | None:
 
 def _short(path: object) -> str:
     return str(path).replace(str(Path.home()), "~")
+
+
+SINFO = ("sinfo", "--noheader", "--responding", "--format=%N")
+SINFO_SECONDS = 5.0
+
+
+def find_candidates(ssh_config: Path | None) -> Iterator[tuple[list[NamedHost], str]]:
+    """Yield hosts and where they were found, likeliest first; raises ConfigError for a wrong ``ssh_config``."""
+    yield _read(os.environ.get("SLURM_JOB_NODELIST", "")), "the Slurm allocation"
+    for name in ("hostfile", "hosts", "machinefile"):
+        with suppress(ConfigError):
+            yield read_hostfile(Path(name)), f"./{name}"
+    machines, skipped = _machines(ssh_config)
+    yield machines, f"{ssh_config or '~/.ssh/config'}{skipped}"
+    with suppress(OSError, subprocess.SubprocessError):
+        asked = subprocess.run(
+            SINFO, stdin=subprocess.DEVNULL, capture_output=True, timeout=SINFO_SECONDS, check=True
+        )
+        yield _read(",".join(asked.stdout.decode("utf-8", "replace").split())), "Slurm: sinfo"
+
+
+def _read(text: str) -> list[NamedHost]:
+    with suppress(RangeError):
+        return read_list(text)
+    return []
+
+
+def _machines(file: Path | None) -> tuple[list[NamedHost], str]:
+    """Return the aliases of ssh_config that nobody jumps through, and that are no Git servers; and which jump."""
+    config = SshConfig(file)
+    options = {name: config.lookup(name) for name in ssh_names(file or own_ssh_config())}
+    jumps = {parse_hop(hop)[1] for each in options.values() for hop in each.proxy_jump}
+    left = [name for name, each in options.items() if name not in jumps and each.user != "git"]
+    skipped = ", ".join(sorted(jumps & options.keys()))
+    return _read(",".join(left)), f"; not {skipped}: a jump host" if skipped else ""

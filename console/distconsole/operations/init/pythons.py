@@ -37,6 +37,8 @@ look() {
 }
 n=0 seen=
 printf '\\n%s\\tgpus\\t%s\\n' "$mark" $(ls /proc/driver/nvidia/gpus 2>/dev/null | wc -l)
+boot=$(cat /proc/sys/kernel/random/boot_id) net=$(readlink /proc/self/ns/net)
+printf '%s\\tmachine\\t%s\\n' "$mark" "$(uname -n) $boot $net ${SSH_CONNECTION##* }"
 """
 """``look WORD PATH`` says what the interpreter at PATH has."""
 
@@ -73,17 +75,19 @@ class Python:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """What a node has; its interpreters by path, in the order in which they were found."""
+    """What a node has; its interpreters by path, in the order in which they were found.
+
+    Attributes:
+        machine: The same for two names of one machine; containers and SSH servers of one machine differ.
+    """
 
     gpus: int
     pythons: dict[str, Python]
+    machine: str = ""
 
 
 def look(transport: Transport, host: Host) -> Looked:
-    """Return what ``host`` has, or as much as it tells in time.
-
-    Raises NodeError: one of its kinds.
-    """
+    """Return what ``host`` has, or as much as it tells in time; raises NodeError."""
     connection = transport.connect(host)
     try:
         channel = connection.open("exec sh -s", LOOK_SECONDS)
@@ -124,18 +128,21 @@ def read_answer(text: str) -> Looked | None:
     names of one interpreter the first one stays.
     """
     gpus, word, path, prefixes, pythons = None, "", "", set[tuple[str, str]](), dict[str, Python]()
+    machine = ""
     for line in text.splitlines():
         if line.startswith(f"{MARK}\t"):
             _, word, path = f"{line}\t".split("\t")[:3]
             if word == "gpus":
                 gpus = int(path) if path.isdecimal() else 0
+            elif word == "machine":
+                machine = path
         elif line.startswith('["facts"') and path.isprintable():
             with suppress(ValueError, TypeError, LookupError):
                 prefix, found = _read_facts(json.loads(line)[1], is_default=word == "default")
                 if (prefix, found.version) not in prefixes:
                     prefixes.add((prefix, found.version))
                     pythons[path] = found
-    return None if gpus is None else Looked(gpus, pythons)
+    return None if gpus is None else Looked(gpus, pythons, machine)
 
 
 def _read_facts(facts: dict[str, object], *, is_default: bool) -> tuple[str, Python]:

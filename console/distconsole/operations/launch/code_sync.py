@@ -89,10 +89,7 @@ def add_code(
 def bring_code(
     plan: LaunchPlan, project: Project, session: Session, control: Control
 ) -> Iterator[Narration]:
-    """Bring the code to the plan's hosts, and say what was sent; stops when that is wished.
-
-    Raises UnreachableError, naming the nodes that could not take it, and why.
-    """
+    """Bring the code to the plan's hosts and say what was sent, unless stopped; raises UnreachableError."""
     hosts = [node.host for node in plan.nodes]
 
     def is_stopped() -> bool:
@@ -125,10 +122,7 @@ def refuse_other_file(request: Run) -> None:
 
 
 def refuse_missing_script(request: Run, cluster: Cluster) -> None:
-    """Refuse a script that is not there, where this machine is the only host; what others have they know.
-
-    Raises PlanError, naming the path.
-    """
+    """Raise PlanError if this machine is the only host and the script is not there."""
     path = _path(request)
     runnable = path.is_file() or (path / "__main__.py").is_file()
     if request.module or runnable or not all(host.local for host in cluster.hosts):

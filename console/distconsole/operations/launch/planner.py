@@ -19,8 +19,7 @@ from distconsole.launch.choose import (
     settle_controller,
 )
 from distconsole.launch.engines import Engines, engines_of
-from distconsole.launch.environment import user_env
-from distconsole.launch.job import new_run_id
+from distconsole.launch.job import new_run_id, user_env
 from distconsole.launch.plan import LaunchHosts, PreparedLaunch, make_plan
 from distconsole.launch.slurm.srun import Allocation, below_slurm, inside
 from distconsole.launch.sync.send import Project
@@ -73,10 +72,7 @@ def plan_on_hosts(
     exclude: Sequence[str] = (),
     allocation: Allocation | None = None,
 ) -> Generator[Event, None, tuple[LaunchPlan, Allocation | None]]:
-    """Reach the hosts but those to ``exclude``, and return the plan and the Slurm job they are in.
-
-    Raises ConsoleError if it cannot be placed, or a host it needs cannot be reached.
-    """
+    """Reach the hosts but those to ``exclude``; return the plan and their Slurm job; raises ConsoleError."""
     hosts = yield from reach_hosts(launch, session, exclude, allocation)
     return plan_to_start(launch, ask_engines(launch, hosts, session)), hosts.allocation
 
@@ -149,10 +145,7 @@ def collect_facts(
 def ask_engines(
     launch: PreparedLaunch, hosts: LaunchHosts, session: Session, seconds: float = PROBE_SECONDS
 ) -> LaunchHosts:
-    """Return ``hosts`` with what every one has of the engines that the launch needs.
-
-    Raises UnreachableError, naming the hosts that do not say it, and why.
-    """
+    """Return ``hosts`` with their engines that the launch needs; raises UnreachableError."""
     while True:
         choice = settle_controller(launch.choice, launch.env, hosts.engines)
         known = next((each.asked for each in hosts.engines.values()), ())
@@ -230,10 +223,7 @@ def exclude_hosts(cluster: Cluster, exclude: Sequence[str]) -> Cluster:
 
 
 def refuse_other_number(session: Session, cluster: Cluster, request: Run) -> None:
-    """Refuse other numbers of hosts than ``--nnodes`` asks for, and what does not go with it.
-
-    Raises PlanError, naming both.
-    """
+    """Raise PlanError for another number of hosts than ``--nnodes`` asks for."""
     wanted = count_of_hosts(request.nnodes)
     if wanted is None:
         return

@@ -44,10 +44,7 @@ MAX_LINES, MAX_LOG_CHARS, MAX_ERROR_LINES = 2000, 4 << 20, 12
 
 
 def short_run(session: Session, job: EngineJob) -> EngineAnswer:
-    """Start ``job``, wait for its end, and leave nothing of it on the hosts.
-
-    Raises PlanError if ``run`` would refuse it; ConsoleError if it cannot be started.
-    """
+    """Start ``job``, wait for its end, leave nothing of it on the hosts; raises PlanError, ConsoleError."""
     began = time.monotonic()
     plan = _plan(session, job)
     journals = {node.host: _NodeJournal() for node in plan.nodes}

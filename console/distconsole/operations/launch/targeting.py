@@ -17,8 +17,7 @@ from distconsole.checks.engine.target import HostLaunch, Launch, LaunchPath
 from distconsole.errors import ConsoleError, NodeError, PlanError
 from distconsole.grammar.secrets import HIDDEN, may_be_secret
 from distconsole.launch.choose import Choice, choose_launcher
-from distconsole.launch.environment import user_env
-from distconsole.launch.job import PORT, RUN_DIR
+from distconsole.launch.job import PORT, RUN_DIR, user_env
 from distconsole.launch.plan import PreparedLaunch
 from distconsole.launch.slurm.srun import inside
 from distconsole.launch.sync.send import Project, script_path

@@ -81,10 +81,7 @@ def prepare(
 
 
 def look(session: Session, hosts: Sequence[HostName], rebuild: bool = False) -> SetupPlan:
-    """Ask the hosts what they have, and return what is to be done; ``rebuild``: even where it fits.
-
-    Raises UnreachableError, naming the hosts that do not say it, and why.
-    """
+    """Ask the hosts what they have; return what is to be done (``rebuild``: anyway); raises UnreachableError."""
 
     def ask(link: NodeLink) -> tuple[Any, Any]:
         host = link.host
@@ -219,10 +216,7 @@ def _read_wheel(lines: Sequence[str]) -> tuple[str, int, str]:
 
 
 def fetch(link: NodeLink, wheel: str, size: int, sha256: str) -> bytes:
-    """Return a wheel that was built on a node.
-
-    Raises NodeError if the node does not give it; ConsoleError if it is not what the build said.
-    """
+    """Return a wheel built on a node; raises NodeError, or ConsoleError if it is not what was built."""
     data = bytearray()
     while len(data) < min(size, MAX_WHEEL_BYTES):
         answer = _probe(link, "build.wheel", {"wheel": wheel, "offset": len(data)})
@@ -236,10 +230,7 @@ def fetch(link: NodeLink, wheel: str, size: int, sha256: str) -> bytes:
 
 
 def _fetch_source(given: str | None, folder: Path) -> str | None:
-    """Put Horovod's source into ``folder``, and return its name there; None if it cannot be had here.
-
-    Nodes often reach no package index, and whoever sits here does.
-    """
+    """Put Horovod's source into ``folder`` for nodes without an index; return its name, None if none is had."""
     if given is not None:
         try:
             shutil.copy(Path(given).expanduser(), folder)

@@ -20,10 +20,7 @@ ASK_SECONDS = 45.0
 
 
 def ask_slurm(link: NodeLink, **arguments: object) -> Mapping[str, object]:
-    """Return what the agent of a host says for Slurm.
-
-    Raises UnavailableError if Slurm does not answer there.
-    """
+    """Return what a host's agent says for Slurm; raises UnavailableError if Slurm does not answer."""
     try:
         return link.request("slurm", ASK_SECONDS, **arguments)
     except PlanError:
@@ -66,10 +63,7 @@ def refuse_before_submitting(request: Run) -> None:
 
 
 def parse_hosts(where: Where) -> dict[str, int | None]:
-    """Return the hosts of ``--hosts`` and their slots, in order.
-
-    Raises UsageError if the list means nothing.
-    """
+    """Return the hosts of ``--hosts`` and their slots, in order; raises UsageError."""
     if where.hosts is None:
         return {}
     try:

@@ -180,10 +180,7 @@ class SubmittedRun:
     def start(
         self, state: JobState, named: Mapping[str, int | None]
     ) -> Generator[Event, None, RunEnded | None]:
-        """Launch and follow on the job's nodes; return the end.
-
-        Raises ConsoleError if the first start cannot be; a later one leaves the outcome as it was.
-        """
+        """Launch and follow on the job's nodes; return the end; raises ConsoleError if the first start fails."""
         ended: RunEnded | None = None
         again = {"again": self.code} if self.code is not None else {}
         if self.last is not None and self.last[1] in state.nodes:
@@ -224,11 +221,7 @@ class SubmittedRun:
         yield Narration(text=said, severity=Severity.WARN)
 
     def give_back(self) -> str:
-        """Cancel a job in which nothing was started; a run's own end ends it otherwise.
-
-        Returns:
-            What is to be said where it could not be cancelled; else nothing.
-        """
+        """Cancel a job in which nothing was started; return why it could not be cancelled, or nothing."""
         if self.used:
             return ""
         try:

@@ -117,11 +117,7 @@ def _flush_regularly(outlet: Outlet, *, live: bool) -> Iterator[threading.Lock]:
 
 
 def report(request: ReportPage, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
-    """Write the page and say how large it is.
-
-    Raises RunNotFoundError if neither this machine nor a host knows the run; ConfigError if the
-    file cannot be written.
-    """
+    """Write the page and say how large it is; raises RunNotFoundError, or ConfigError if it cannot."""
     # Jinja2 takes its time to import, and no other verb needs it.
     from distconsole.formats.page import page_of  # noqa: PLC0415
 

@@ -166,19 +166,13 @@ def _update(stored: RunSummary | None, known: KnownRun) -> RunSummary:
 
 
 def open_kept(run: str) -> RunFile:
-    """Return the file of the run that is meant; the caller closes it.
-
-    Raises RunNotFoundError if there is no such run; ConsoleError if its file cannot be read.
-    """
+    """Return the open file of the run that is meant; raises RunNotFoundError, or ConsoleError."""
     store = RunStore(runs_dir())
     return store.open(store.resolve(run))
 
 
 def replay(request: Replay, store: RunStore) -> Iterator[Event]:
-    """Yield a stored run's events with the times at which they happened.
-
-    Raises RunNotFoundError if there is no such run.
-    """
+    """Yield a stored run's events with their own times; raises RunNotFoundError."""
     with store.open(store.resolve(request.run)) as run_file:
         yield from stored_events(run_file)
 

@@ -173,10 +173,7 @@ def end_transient(told: Iterator[Told]) -> Iterator[Told]:
 
 
 def fold_lines(told: Iterator[Told]) -> Iterator[LogLine | Narration]:
-    """Yield ``told`` with equal lines of several ranks as one, which says whose it is.
-
-    A line waits so long as others may join it: ``FOLD_SECONDS`` of the lines' own time.
-    """
+    """Yield ``told`` with equal lines within ``FOLD_SECONDS`` (their own time) as one, with its ranks."""
     fold, scribe = Fold(), LogEncoder()
     waiting: deque[tuple[Row, LogLine]] = deque()
     number = 0

@@ -28,6 +28,8 @@ def name_run(request: AnyRequest) -> tuple[AnyRequest, str]:
     found: Any = request
     if not isinstance(request, ask.OfRun | ask.Export) or request.run != "":
         return request, ""
+    if getattr(request, "looks_for_jobs", False):
+        return request, ""
     store = RunStore(runs_dir())
     known = sorted(store.names(), reverse=True)
     if isinstance(found, ask.Stop | ask.Rerun):

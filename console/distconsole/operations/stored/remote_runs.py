@@ -23,12 +23,7 @@ STATES = {"prepared": "running", "lost": "failed"}
 
 @dataclass(frozen=True, slots=True)
 class KnownRun:
-    """One run as the hosts know it: which of them, in the order of its nodes.
-
-    Attributes:
-        places: How far their journals are.
-        troubles: What hosts cannot read of it, and why.
-    """
+    """A run as ``hosts`` know it, by node: how far journals are, and what they cannot read (``troubles``)."""
 
     run: RunId
     known: RunKnown
@@ -43,11 +38,7 @@ class KnownRun:
 
 
 def ask_runs(session: Session, only: Sequence[str] = ()) -> tuple[list[KnownRun], list[Failed]]:
-    """Return the runs that the session's hosts know, newest first, and the hosts that did not say.
-
-    Args:
-        only: Ask only these of its hosts, if it has any of them.
-    """
+    """Return the runs that hosts (``only`` these) know, newest first, and the hosts that did not say."""
     hosts = [host.name for host in session.cluster.hosts]
     hosts = [name for name in hosts if name in only] or hosts
     outcomes = on_every(

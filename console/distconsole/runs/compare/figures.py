@@ -15,9 +15,9 @@ from distconsole.model.comparison import (
     Setting,
 )
 from distconsole.model.run_summary import RunSummary
-from distconsole.runs.compare.best import more_is_better
 from distconsole.runs.compare.statistics import AXES, PARTS, Compared
-from distconsole.runs.detectors.conclusions import STRAGGLER
+from distconsole.runs.detectors.stragglers import past_text
+from distconsole.runs.figures import more_is_better
 from distconsole.runs.series import Series
 
 MAX_METRICS = 32
@@ -253,14 +253,22 @@ def _parts(index: int, figures: Mapping[str, Figure], whole: float) -> Iterator[
 
 
 def _slowness(index: int, runs: Sequence[Compared]) -> Iterator[str]:
-    """Say which rank was slow in one run, where none was in the other."""
-    for here, there in ((index, 0), (0, index)):
-        found = [
-            [f for f in runs[at].statistics.timeline.findings if f.check == STRAGGLER]
-            for at in (here, there)
-        ]
-        if found[0] and not found[1]:
-            yield f"in {LETTERS[here]} {found[0][0].summary}; in {LETTERS[there]} no rank is slow"
+    """Say who was slow in which of two runs, and what it cost."""
+    told = [_dearest(runs[at]) for at in (index, 0)]
+    if any(told):
+        both = zip(told, (LETTERS[index], LETTERS[0]), strict=True)
+        yield ", ".join(
+            f"{text or 'nobody'} in {letter}"
+            for text, letter in sorted(both, key=lambda each: not each[0])
+        )
+
+
+def _dearest(run: Compared) -> str:
+    """Return who cost a run most, and how much; nothing if nobody was slow."""
+    timeline = run.statistics.timeline
+    hosts = {view.rank: view.host for view in timeline.ranks.values()}
+    worst = max(timeline.stragglers.told, key=lambda each: each.cost_share, default=None)
+    return "" if worst is None else past_text(worst, hosts)
 
 
 def _quality(index: int, runs: Sequence[Compared]) -> Iterator[str]:

@@ -44,10 +44,7 @@ CHECK_FIELDS: Fields[CheckRow] = Fields(
 
 
 def check_condition(text: str) -> Condition[CheckRow]:
-    """Parse a condition, or plain words, all of which stand somewhere in a row.
-
-    Raises ExpressionError if ``text`` is neither.
-    """
+    """Parse a condition, or plain words that a row has all of; raises ExpressionError."""
     if SIGNS.search(text):
         return parse_condition(text, CHECK_FIELDS)
     each = (

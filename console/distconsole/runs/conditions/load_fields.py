@@ -16,10 +16,7 @@ from distconsole.runs.figures import GPU_FIGURES, NODE_FIGURES, condition_fields
 
 @dataclass(frozen=True, slots=True)
 class LoadRow:
-    """A GPU and its host; of a host without one, the host alone.
-
-    ``age_seconds`` is how old that is, where it is known; ``me`` are the operator's names on hosts.
-    """
+    """A GPU and its host, or a host without one, ``age_seconds`` old; ``me``: the operator's names on hosts."""
 
     host: str
     node: NodeSample | None = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from distconsole.expression.fields import Field, Fields, Kind, Value
 from distconsole.expression.units import Measure
+from distconsole.runs.detectors.slowness import Straggler
 from distconsole.runs.figures import RANK_GPU_FIGURES, STEP_FIGURES, condition_fields
 from distconsole.runs.present import present, rate_of, sights_of, slow_ranks, standing_ranks
 from distconsole.runs.rank_view import RankView
@@ -24,8 +25,8 @@ class RankOfRun:
     """Those of all ranks then."""
     still: bool = False
     """It finished no step then, though its host told of itself."""
-    slow: str = ""
-    """The part of its steps in which it was slow then."""
+    slow: Straggler | None = None
+    """How slow it was then, if it was."""
 
     @property
     def data_percent(self) -> float | None:
@@ -63,11 +64,9 @@ def ranks_of(run: RunTimeline) -> list[RankOfRun]:
     sights = sights_of(run, now)
     of_all = present(run, now, sights).samples_s
     still = standing_ranks(run, now, sights)
-    slow = {each.rank: each.part for each in slow_ranks(run, sights)}
+    slow = {each.rank: each for each in slow_ranks(run, sights)}
     return [
-        RankOfRun(
-            view, run, rate_of(view, sights[rank]), of_all, view in still, slow.get(rank, "")
-        )
+        RankOfRun(view, run, rate_of(view, sights[rank]), of_all, view in still, slow.get(rank))
         for rank, view in sorted(run.ranks.items())
     ]
 
@@ -110,7 +109,18 @@ RANK_FIELDS: Fields[RankOfRun] = Fields(
         Field("silent", lambda row: row.silent_seconds, "since its last word", unit="s"),
         Field("still", lambda row: row.still, "it lives and finishes no step", FLAG),
         Field("slow", lambda row: bool(row.slow), "the others wait for it", FLAG),
-        Field("slow.part", lambda row: row.slow, "the part of a step in which it is slow", TEXT),
+        Field(
+            "slow.part",
+            lambda row: row.slow.part if row.slow else "",
+            "the part of a step in which it is slow",
+            TEXT,
+        ),
+        Field(
+            "slow.costs",
+            lambda row: 100 * row.slow.cost_share if row.slow else None,
+            "by how much a step would be shorter without it",
+            unit="%",
+        ),
         Field(
             "step",
             lambda row: row.view.step,

@@ -13,7 +13,14 @@ from statistics import median
 from typing import NamedTuple
 
 from distconsole.model.run_events import Window
-from distconsole.runs.pace import SLOW_MS, SLOW_SHARE, SLOW_SPREAD, WAIT_SHARE
+from distconsole.runs.pace import (
+    FINE_NOISE,
+    FINE_SHARE,
+    SLOW_MS,
+    SLOW_SHARE,
+    SLOW_SPREAD,
+    WAIT_SHARE,
+)
 
 Figure = Callable[[Window], float | None]
 Fresh = Mapping[int, Window]
@@ -33,7 +40,8 @@ class Straggler(NamedTuple):
     """A rank that is slow, in which part of its steps, and since when; -1 if unknown.
 
     ``cost_ms`` is what every step would be shorter by without it; 0 where nobody waits for it.
-    ``ranks`` are slow together, and ``hosts`` those of which they are all ranks, if they are.
+    ``ranks`` are slow together, and ``hosts`` those of which they are all ranks, if they are;
+    ``last_step`` is that at which they were so last, once they are no more.
     """
 
     rank: int
@@ -45,6 +53,7 @@ class Straggler(NamedTuple):
     cost_ms: float = 0.0
     ranks: tuple[int, ...] = ()
     hosts: tuple[str, ...] = ()
+    last_step: int = -1
 
     @property
     def excess_ms(self) -> float:
@@ -67,11 +76,20 @@ def step_ms(window: Window) -> float:
     return window.step_ms_mean or 0.0
 
 
-def standing_out(fresh: Fresh) -> dict[int, Straggler]:
-    """Return who is slow, by rank; all of them are slow together."""
+def own_ms(window: Window) -> float:
+    """Return what a step takes without what is seen of its waits."""
+    return step_ms(window) - _waited(window)
+
+
+def standing_out(fresh: Fresh, noise_ms: float = 0.0) -> dict[int, Straggler]:
+    """Return who is slow, by rank; all of them are slow together.
+
+    ``noise_ms`` is by how much a rank's own time differs from second to second.
+    """
     if len(fresh) < 2:
         return {}
-    found = _by_own_time(fresh) if all(w.waited_ms is not None for w in fresh.values()) else {}
+    seen = all(window.waited_ms is not None for window in fresh.values())
+    found = _by_own_time(fresh, noise_ms) if seen else {}
     found = found or _by_parts(fresh)
     ranks = tuple(sorted(found))
     hosts = _whole_hosts(fresh, ranks)
@@ -85,11 +103,12 @@ def _whole_hosts(fresh: Fresh, ranks: tuple[int, ...]) -> tuple[str, ...]:
     return hosts if len(hosts) < len(ranks) == len(there) else ()
 
 
-def _by_own_time(fresh: Fresh) -> dict[int, Straggler]:
+def _by_own_time(fresh: Fresh, noise_ms: float) -> dict[int, Straggler]:
     """Return whose steps without their waits are long, if the others wait as much longer."""
-    own = {rank: step_ms(window) - _waited(window) for rank, window in fresh.items()}
+    own = {rank: own_ms(window) for rank, window in fresh.items()}
     usual_step = median(map(step_ms, fresh.values()))
-    slow = _apart(own, usual_step, len(own) // 2)
+    fine = max(FINE_SHARE * usual_step, FINE_NOISE * noise_ms)
+    slow = _apart(own, min(fine, SLOW_SHARE * usual_step), len(own) // 2)
     others = [rank for rank in own if rank not in slow]
     usual = median(own[rank] for rank in others)
     wait = median(_waited(fresh[rank]) for rank in others)
@@ -138,7 +157,7 @@ def _slow_in(fresh: Fresh, part: str) -> dict[int, Straggler]:
     usual_step = median(map(step_ms, fresh.values()))
     # Nobody waits for another while it waits for data; else the many show what is usual.
     most = len(values) // 2 if part == DATA else (len(values) - 1) // 2
-    slow = _apart(values, usual_step, max(most, 1) if part == STEP else most)
+    slow = _apart(values, SLOW_SHARE * usual_step, max(most, 1) if part == STEP else most)
     others = [rank for rank in values if rank not in slow]
     if not slow or not others:
         return {}
@@ -152,18 +171,21 @@ def _slow_in(fresh: Fresh, part: str) -> dict[int, Straggler]:
             _is_waited_for(fresh, rank, others, part, values[rank] - usual) for rank in slow
         ):
             return {}
-    cost = max(values[r] for r in slow) - max(values[r] for r in others) if part != STEP else 0.0
+    longer = min(step_ms(fresh[rank]) for rank in slow) - usual_step
+    # Who makes longer steps than the others holds nobody up: it falls behind.
+    waited_for = part != STEP and longer < WAIT_SHARE * least
+    cost = max(values[r] for r in slow) - max(values[r] for r in others) if waited_for else 0.0
     return {
         rank: Straggler(rank, part, values[rank], usual, usual_step, cost_ms=cost) for rank in slow
     }
 
 
-def _apart(values: Mapping[int, float], usual_step: float, most: int) -> list[int]:
-    """Return the ranks, at most ``most``, that exceed all others clearly; those above the widest gap."""
+def _apart(values: Mapping[int, float], least_ms: float, most: int) -> list[int]:
+    """Return the ranks, at most ``most``, that exceed all others clearly, by ``least_ms``; those above the widest gap."""
     ordered = sorted(values, key=values.__getitem__, reverse=True)
     if len(ordered) < 2 or values[ordered[0]] - values[ordered[-1]] < SLOW_MS:
         return []  # as most often: nobody exceeds the median by more
-    limit = max(SLOW_MS, SLOW_SHARE * usual_step)
+    limit = max(SLOW_MS, least_ms)
     slow: list[int] = []
     widest = 0.0
     for count in range(1, most + 1):

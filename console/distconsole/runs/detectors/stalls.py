@@ -165,7 +165,7 @@ class StallWatch:
             STALL,
             summary,
             behind,
-            expected="a step within 30 s, or within ten times the usual time",
+            expected="a step within 30 s, ten times the usual time, or about the longest pause before",
             hint=f"{look}distconsole logs {run} --rank {first}; distconsole stop {run}",
         )
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from math import inf
 from statistics import median, mode
 
 import msgspec
+from msgspec import UNSET
 
 from distconsole.model.names import join_some
 from distconsole.model.run_events import RunFinding, Window
 from distconsole.model.time_text import ms_text
 from distconsole.runs.detectors.conclusions import STRAGGLER
 from distconsole.runs.detectors.ranks import MAX_RANKS_NAMED, Ranks, ranks_text
+from distconsole.runs.detectors.slow_causes import Cause
 from distconsole.runs.detectors.slowness import (
     BACKWARD,
     DATA,
@@ -21,6 +24,7 @@ from distconsole.runs.detectors.slowness import (
     REST,
     STEP,
     Straggler,
+    own_ms,
     standing_out,
     step_ms,
 )
@@ -38,9 +42,12 @@ from distconsole.runs.pace import (
 class StragglerWatch:
     """Compares the ranks once a second; reports those that are slow together once until they recover."""
 
-    def __init__(self) -> None:
+    def __init__(self, told: Sequence[Straggler] = ()) -> None:
         self.slow: dict[int, Straggler] = {}
         """The ranks that are slow, with the newest figures."""
+        self.told = list(told)
+        """Who was reported, the newest last, at most ``MAX_TOLD``: the price is the mean of the seconds since."""
+        self._told_seconds = 0
         self._recent: dict[int, deque[Window]] = {}
         self._windows: dict[int, int] = {}
         self._streak: dict[int, int] = {}
@@ -53,6 +60,10 @@ class StragglerWatch:
     def rank_ended(self, rank: int) -> None:
         for known in (self.slow, self._recent, self._windows, self._streak, self._began):
             known.pop(rank, None)
+
+    def newest(self) -> dict[int, Window]:
+        """Return the newest of the ranks' windows, with the medians of the last ones."""
+        return {rank: _usual(recent) for rank, recent in self._recent.items()}
 
     def add(self, window: Window) -> list[Straggler]:
         """Take one rank's window; return the worst of those who are newly known to be slow."""
@@ -72,7 +83,9 @@ class StragglerWatch:
     def _judge(self, fresh: dict[int, Window]) -> list[Straggler]:
         now_slow: dict[int, Straggler] = {}
         if self._began or standing_out(fresh):  # seldom, and medians of many windows take time
-            now_slow = standing_out({rank: _usual(self._recent[rank]) for rank in fresh})
+            recent = {rank: self._recent[rank] for rank in fresh}
+            usual = {rank: _usual(windows) for rank, windows in recent.items()}
+            now_slow = standing_out(usual, _noise_ms(recent.values()))
         for rank in [rank for rank in self._streak if rank not in now_slow]:
             for known in (self._streak, self._began, self.slow):
                 known.pop(rank, None)
@@ -92,7 +105,27 @@ class StragglerWatch:
                 self.slow[rank] = straggler._replace(since_step=began[rank].step)
                 if not known_slow:
                     new.append(self.slow[rank])
-        return [max(new, key=lambda one: one.excess_ms)] if new else []
+        worst = max(new, key=lambda one: one.excess_ms, default=None)
+        self._tell(worst, max(last.step for last in fresh.values()))
+        return [worst] if worst is not None else []
+
+    def _tell(self, new: Straggler | None, step: int) -> None:
+        """Keep who is ``new``, or what the one told last costs now, at ``step``."""
+        if new is not None:
+            self.told = [*self.told[-MAX_TOLD + 1 :], new]
+            self._told_seconds = 1
+        elif self.told and self.told[-1].last_step < 0:
+            last = self.told[-1]
+            now, count = self.slow.get(last.rank), self._told_seconds
+            if now is None or now.ranks != last.ranks:
+                self.told[-1] = last._replace(last_step=step)
+                return
+            means = {
+                name: (count * getattr(last, name) + getattr(now, name)) / (count + 1)
+                for name in ("cost_ms", "step_ms", "own_ms", "median_ms")
+            }
+            self.told[-1] = last._replace(**means)
+            self._told_seconds += 1
 
 
 def _usual(recent: Sequence[Window]) -> Window:
@@ -105,12 +138,23 @@ def _usual(recent: Sequence[Window]) -> Window:
     return msgspec.structs.replace(recent[-1], waited_ms=waited, **times)
 
 
+def _noise_ms(recents: Iterable[Sequence[Window]]) -> float:
+    """Return by how much most ranks' own times differ from second to second, the farthest ones left out."""
+    spreads = sorted(_spread_ms(sorted(map(own_ms, recent))) for recent in recents)
+    return spreads[3 * len(spreads) // 4]
+
+
+def _spread_ms(ordered: Sequence[float]) -> float:
+    return ordered[-2] - ordered[1] if len(ordered) > 3 else inf
+
+
 def _half_ago(recent: Sequence[Window]) -> Window:
     """Return the first of the windows that now are most of ``recent``."""
     return recent[-(len(recent) // 2 + 1)]
 
 
-_TIMES = ("step_ms_mean", "data_ms", "forward_ms", "backward_ms", "optimizer_ms")
+MAX_TOLD = 100
+_TIMES = ("cpu_wait", "step_ms_mean", "data_ms", "forward_ms", "backward_ms", "optimizer_ms")
 
 
 def _compared_s(window: Window) -> float:
@@ -160,8 +204,10 @@ _HOST_HINT = (
 )
 
 
-def straggler_finding(ranks: Ranks, slow: Straggler, t: float) -> RunFinding:
-    """Return whom the others wait for, in which part of the step, and what it costs."""
+def straggler_finding(
+    ranks: Ranks, slow: Straggler, t: float, cause: Cause | None = None
+) -> RunFinding:
+    """Return whom the others wait for, in which part of the step, what it costs, and why if that is known."""
     where = {
         STEP: "its steps",
         REST: "its steps, outside data, forward, backward and optimizer",
@@ -169,17 +215,20 @@ def straggler_finding(ranks: Ranks, slow: Straggler, t: float) -> RunFinding:
     since = f" since about step {slow.since_step:,}" if slow.since_step >= 0 else ""
     if not slow.is_one:
         where = where.replace("its steps", "their steps")
-    cost = f"; {cost_text(slow)}" if slow.cost_ms else ""
-    return ranks.finding(
+    cost = f"; costs {cost_text(slow)}" if slow.cost_ms else ""
+    found = ranks.finding(
         t,
         STRAGGLER,
         f"{who_text(slow, ranks.hosts)} {'is' if slow.is_one else 'are'} slow{since} in {where}: "
-        f"{ms_text(slow.excess_ms)} more than the others, of {ms_text(slow.step_ms)} a step{cost}",
+        f"{ms_text(slow.excess_ms)} more than the others, of {ms_text(slow.step_ms)} a step{cost}"
+        + (f": {cause.text}" if cause else ""),
         slow.ranks or (slow.rank,),
         seen=f"{ms_text(slow.own_ms)} there; median of the others {ms_text(slow.median_ms)}",
-        expected="less than a tenth of a step between the ranks",
-        hint=_HOST_HINT if slow.hosts else _HINTS[slow.part],
+        expected="what each rank takes for itself in a step is alike",
+        hint=cause.hint if cause else _HOST_HINT if slow.hosts else _HINTS[slow.part],
     )
+    costs = round(100 * slow.cost_share, 2) if slow.cost_ms else UNSET
+    return msgspec.structs.replace(found, costs=costs, kind=cause.kind if cause else UNSET)
 
 
 def who_text(slow: Straggler, hosts: Mapping[int, str]) -> str:
@@ -193,6 +242,21 @@ def who_text(slow: Straggler, hosts: Mapping[int, str]) -> str:
 
 
 def cost_text(slow: Straggler) -> str:
-    """Return what it costs: ``costs 9.3 %``."""
+    """Return by what share a step would be shorter without it: ``9.3 %``."""
     share = 100 * slow.cost_share
-    return f"costs {share:.1f} %" if share < 10 else f"costs {share:.0f} %"
+    return f"{share:.1f} %" if share < 10 else f"{share:.0f} %"
+
+
+def costs_text(slow: Straggler) -> str:
+    """Return ``costs 9.3 % since step 12,040``."""
+    since = f" since step {slow.since_step:,}" if slow.since_step >= 0 else ""
+    return f"costs {cost_text(slow)}{since}"
+
+
+def past_text(slow: Straggler, hosts: Mapping[int, str]) -> str:
+    """Return ``rank 3 on node2 cost 9.3 % since step 12,040``, or from one step to another."""
+    cost = f"cost {cost_text(slow)}" if slow.cost_ms else "was slow"
+    when = f" since step {slow.since_step:,}" if slow.since_step >= 0 else ""
+    if when and slow.last_step >= 0:
+        when = f" from step {slow.since_step:,} to {slow.last_step:,}"
+    return f"{who_text(slow, hosts)} {cost}{when}"

@@ -109,6 +109,7 @@ class SyncWatch:
         del self._since[step]
         self._judged = step
         yield from self._worlds(checks, t)
+        yield from self._gradients(step, checks, t)
         for group in _by_layout(checks.values()):
             yield from self._replicas(step, group, t)
         yield from self._batches(step, checks, t)
@@ -123,29 +124,41 @@ class SyncWatch:
 
     def _of_one_rank(self, check: CheckEntry, t: float) -> Iterator[RunFinding]:
         """Yield what one rank's check says without the others."""
-        ranks = (check.rank,)
-        if check.bad_gradient is not None:
-            name = self._name(check.layout, check.bad_gradient)
-            of = f" of {name}" if name else ""
-            yield from self._tell(
-                "gradient",
-                t,
-                NOT_FINITE,
-                f"the gradient{of} is not finite at step {check.step} on {ranks_text(ranks)}",
-                ranks,
-                expected="finite gradients",
-                hint="look for a division by zero, a root or logarithm of 0, and at the learning rate",
-            )
         if check.same_epoch:
             yield from self._tell(
                 "epoch",
                 t,
                 "run.same_epoch",
                 f"two passes over the data were in the same order (seen at step {check.step})",
-                ranks,
+                (check.rank,),
                 expected="another order in every epoch",
                 hint="call sampler.set_epoch(epoch) before each pass over the DataLoader",
             )
+
+    def _gradients(
+        self, step: int, checks: Mapping[int, CheckEntry], t: float
+    ) -> Iterator[RunFinding]:
+        """Say whose gradients are not finite; of those that all have, nobody knows who made them."""
+        bad = {rank: check for rank, check in checks.items() if check.bad_gradient is not None}
+        if not bad:
+            return
+        first = min(bad.values(), key=lambda check: check.rank)
+        name = self._name(first.layout, first.bad_gradient or 0)
+        on, ranks = f"on {ranks_text(sorted(bad))}", tuple(sorted(bad))
+        if len(bad) == len(checks) > 1:
+            on, ranks = (
+                f"on all {len(bad)} ranks, which exchange it: any of them may have made it",
+                (),
+            )
+        yield from self._tell(
+            "gradient",
+            t,
+            NOT_FINITE,
+            f"the gradient{f' of {name}' if name else ''} is not finite at step {step} {on}",
+            ranks,
+            expected="finite gradients",
+            hint="look for a division by zero, a root or logarithm of 0, and at the learning rate",
+        )
 
     def _replicas(self, step: int, group: list[CheckEntry], t: float) -> Iterator[RunFinding]:
         """Compare the parameters of ranks that have the same ones, else their optimizers' states."""

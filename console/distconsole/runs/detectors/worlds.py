@@ -136,10 +136,7 @@ class WorldWatch:
             have = "has" if len(missing) == 1 else "have"
             why = f"{ranks_text(missing)} {have} not asked for the process group"
             expected = "every rank calls init_process_group, or hvd.init"
-            hint = (
-                f"see what {ranks_text(missing)} does instead: distconsole logs {self._ranks.run} "
-                f"--rank {missing[0]}"
-            )
+            hint = f"distconsole why {self._ranks.run} says at which line {ranks_text(missing)} is instead"
         else:
             why = "every rank that lives has asked for the process group"
             expected = "the ranks find each other at once"

@@ -28,7 +28,8 @@ MOST_LINES = 8
 
 
 def cause_is(rank: int, roll: Roll, kinds: Sequence[Kind]) -> bool:
-    return cause_of(rank, roll).kind in kinds
+    cause = cause_of(rank, roll)
+    return cause.kind in kinds and not cause.victim
 
 
 def blame(
@@ -65,6 +66,8 @@ def _lowered(text: str) -> str:
 
 
 def _hardness(cause: Cause) -> int:
+    if cause.victim:
+        return 2
     if cause.kind in HARD:
         return 0
     if cause.kind in (Kind.NOT_STARTED, Kind.HOST_SILENT):

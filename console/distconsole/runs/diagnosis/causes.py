@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -21,14 +22,23 @@ from distconsole.runs.diagnosis.stacks import (
 )
 
 BUSY_SHARE = 0.8
-"""Of a processor: who uses more computes."""
+"""Of a processor: a worker that uses more computes."""
+RUNS_SHARE = 0.1
+"""A rank that runs and uses more computes: on a host with more ranks than processors none has one alone."""
 SWAPPED_BYTES, FAULTS_A_SECOND = 256 << 20, 50.0
 """Who has so much of its memory on the disk, and reads it back so often, waits for that."""
 WORKER = "pt_data_worker"
+OTHER_GONE = re.compile(
+    r"(reset|closed) by peer|broken pipe|remote process exited|Horovod has been shut down", re.I
+)
+"""Errors of a rank that has lost another one."""
 
 
 class Cause(NamedTuple):
-    """What a rank does: ``does`` follows "it", ``details`` follow for how long; ``place`` is where, if known."""
+    """What a rank does: ``does`` follows "it", ``details`` follow for how long; ``place`` is where, if known.
+
+    ``victim``: it is so since another rank is gone.
+    """
 
     kind: Kind
     does: str
@@ -36,6 +46,7 @@ class Cause(NamedTuple):
     details: tuple[str, ...] = ()
     place: Place | None = None
     sure: Sure = Sure.CERTAIN
+    victim: bool = False
 
 
 CauseRule = Callable[[Call, Roll], Cause | None]
@@ -64,6 +75,9 @@ def _without_call(rank: int, roll: Roll) -> Cause:
             f"look whether {host} is up: ping {host}, ssh {host} uptime",
             sure=Sure.LIKELY,
         )
+    if not host:
+        hint = "add the host that runs it to --hosts; if one of these did, its process has ended"
+        return Cause(Kind.NOT_STARTED, "was not found on these hosts", hint, sure=Sure.LIKELY)
     return Cause(
         Kind.NOT_STARTED,
         "was never started: its host knows no process of it",
@@ -96,12 +110,19 @@ def _ended(call: Call, roll: Roll) -> Cause | None:
             Kind.KILLED,
             f"was killed by {signal_text(ended.signal)}",
             f"{logs} shows its last lines",
+            victim=ended.signal == signal.SIGTERM,  # as who ends a run sends it
         )
     if ended.exit_code == 0:
         return Cause(Kind.LEFT, "has ended with exit code 0, while others train on", _LEFT_HINT)
     code = "" if ended.exit_code is None else f" with exit code {ended.exit_code}"
     raised = f": {call.raised}" if call.raised else ""
-    return Cause(Kind.FAILED, f"has ended{code}{raised}", f"{logs} --errors")
+    return Cause(
+        Kind.FAILED, f"has ended{code}{raised}", f"{logs} --errors", victim=_is_victim(call)
+    )
+
+
+def _is_victim(call: Call) -> bool:
+    return OTHER_GONE.search(call.raised) is not None
 
 
 _LEFT_HINT = (
@@ -224,7 +245,8 @@ def _exception(call: Call, roll: Roll) -> Cause | None:
     leaves = what_it_does(call) is Does.LEAVES
     then = " and hangs in its teardown" if leaves else ""
     hint = f"distconsole logs {roll.run} --rank {call.rank} --errors shows its traceback"
-    return _at(call, Kind.EXCEPTION, f"has raised {call.raised}{then}", hint)
+    cause = _at(call, Kind.EXCEPTION, f"has raised {call.raised}{then}", hint)
+    return cause._replace(victim=_is_victim(call))
 
 
 def _saves(call: Call, roll: Roll) -> Cause | None:
@@ -262,14 +284,20 @@ def _lock(call: Call, roll: Roll) -> Cause | None:
         return None
     holder = _holder(call, waits.what if waits is not None and told else "")
     hint = "two threads that take two locks in different order wait for ever; look at both stacks"
+    does = "waits for a lock"
+    if any(frame.file.endswith("/queue.py") for frame in call.frames[:3]):
+        does, hint = "waits for a queue", "look at who is to fill or empty it: another thread?"
     sure = Sure.CERTAIN if told else Sure.LIKELY
-    return _at(call, Kind.LOCK, "waits for a lock", hint, holder, sure=sure)
+    return _at(call, Kind.LOCK, does, hint, holder, sure=sure)
 
 
 def _holder(call: Call, what: str) -> str:
-    """Say who holds a lock, such as ``thread 77``, and where that thread is."""
+    """Say who holds a lock, such as ``thread 77``, and where it is; else where other threads of the script are."""
     if not what:
-        return ""
+        others = (own_place(each.frames) for each in call.threads if not each.main)
+        places = [place_text(place) for place in others if place is not None][:3]
+        number = "another thread is" if len(places) == 1 else "other threads are"
+        return f"{number} {', '.join(places)}" if places else ""
     number = what.rpartition(" ")[2]
     thread = next((each for each in call.threads if str(each.tid) == number), None)
     place = None if thread is None else own_place(thread.frames)
@@ -295,12 +323,11 @@ def _evaluates(call: Call, roll: Roll) -> Cause | None:
 
 def _busy(call: Call, roll: Roll) -> Cause | None:
     used = call.main_cpu_s if call.main_cpu_s is not None else call.cpu_s
-    if call.state != "R" or not used or used < BUSY_SHARE * (call.over_s or 1.0):
+    if call.state != "R" or not used or used < RUNS_SHARE * (call.over_s or 1.0):
         return None
-    native = f"in {call.native[0]}" if call.native else ""
     share = f"{100 * used / (call.over_s or 1.0):.0f} % of a processor"
     hint = f"py-spy dump --native --pid {call.pid} on {roll.host(call.rank)} says what it computes"
-    return _at(call, Kind.BUSY, "computes", hint, share, native)
+    return _at(call, Kind.BUSY, "computes", hint, share)
 
 
 def _anywhere(call: Call, roll: Roll) -> Cause:
@@ -308,7 +335,7 @@ def _anywhere(call: Call, roll: Roll) -> Cause:
     details = [f"waits for {waits.kind} {waits.what}".rstrip()] if waits is not None else []
     if waits is None and call.syscall is not None:
         sleeps = "nanosleep" in call.syscall.name
-        details.append("it sleeps" if sleeps else f"in the system call {call.syscall.name}")
+        details.append("asleep" if sleeps else f"in the system call {call.syscall.name}")
     place = own_place(call.frames)
     does = "is somewhere that is not known" if place is None else ""
     pid = f"py-spy dump --pid {call.pid} on {roll.host(call.rank)} says where" if call.pid else ""
@@ -321,7 +348,7 @@ _LOOK = "look at what that line waits for, on this rank alone"
 
 RULES: Sequence[CauseRule] = (
     *(_not_started, _ended, _stopped, _debugger, _input, _swap, _worker, _disk, _exception),
-    *(_saves, _leaves, _starts, _lock, _other_collective, _evaluates, _busy, _anywhere),
+    *(_saves, _leaves, _starts, _other_collective, _lock, _evaluates, _busy, _anywhere),
 )
 
 

@@ -22,6 +22,7 @@ from distconsole.runs.diagnosis.stacks import Does, own_place, place_text, what_
 from distconsole.runs.diagnosis.waiting import WaitGraph, differing
 from distconsole.runs.diagnosis.words import (
     group_text,
+    kernel_words,
     operation_words,
     payload_text,
     ranks_text,
@@ -54,16 +55,21 @@ def judge(roll: Roll) -> Diagnosis:
 
 
 def _moving(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
-    """Every rank finished a step lately."""
-    if not roll.calls or roll.unheard or set(roll.calls) != roll.world:
+    """Every rank that was asked finished a step lately; others may be on hosts that do not answer."""
+    if not roll.calls or set(roll.calls) | roll.unheard != roll.world:
         return None
     if not all(roll.moves(call) for call in roll.calls.values()):
         return None
     newest = max(call.silent_s or 0.0 for call in roll.calls.values())
     within = span_text(max(1.0, newest))
     who = f"all {len(roll.calls):,} ranks" if len(roll.calls) > 1 else "the rank"
+    who += " that could be asked" if roll.unheard else ""
     text = f"{who} made steps within the last {within}: nothing hangs"
-    return Diagnosis(kind=Kind.HEALTHY, sure=Sure.CERTAIN, hang=False, summary=text)
+    if roll.unheard:
+        hosts = sorted({roll.host(rank) for rank in roll.unheard})
+        text += f" yet; no answer from {', '.join(hosts[:3])}"
+    sure = Sure.LIKELY if roll.unheard else Sure.CERTAIN
+    return Diagnosis(kind=Kind.HEALTHY, sure=sure, hang=False, summary=text)
 
 
 def _over(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
@@ -119,21 +125,38 @@ def _left_behind(roll: Roll, graph: WaitGraph, outside: frozenset[int]) -> Diagn
 def _crossed(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     """Ranks wait for each other in different groups."""
     ends, circle = graph.ends
-    if ends or len(circle) < 2:
+    sure = Sure.CERTAIN
+    if ends:
+        circle, sure = _alone_in_groups(graph, ends), Sure.LIKELY
+    if len(circle) < 2:
         return None
     parts = []
     for rank in circle[:3]:
         wait = graph.waits[rank][0]
-        for_whom = ranks_text(sorted(graph.absent(wait))[:3])
+        absent = sorted(graph.absent(wait))
+        for_whom = f" for {ranks_text(absent[:3])}" if absent else ", where nobody else is"
         where = own_place(graph.calls[rank].frames)
         at = "" if where is None else f" {place_text(where)}"
         parts.append(
-            f"rank {rank} waits in {wait.op} #{wait.seq} of {group_text(wait.group[0])}{at} for {for_whom}"
+            f"rank {rank} waits in {wait.op} #{wait.seq} of {group_text(wait.group[0])}{at}{for_whom}"
         )
     text = f"ranks wait for each other in different groups: {'; '.join(parts)}"
     hint = "every rank must use its groups in the same order; give each group's collectives one order in the script"
-    cause = Cause(Kind.CROSSED, "", hint, (), own_place(graph.calls[circle[0]].frames))
-    return make_diagnosis(circle, cause, roll, graph, text)
+    place = own_place(graph.calls[circle[0]].frames)
+    return make_diagnosis(
+        circle, Cause(Kind.CROSSED, "", hint, (), place, sure), roll, graph, text
+    )
+
+
+def _alone_in_groups(graph: WaitGraph, ends: frozenset[int]) -> tuple[int, ...]:
+    """Return ``ends`` if each waits in a group of which no other member is known, and no two in the same.
+
+    Gloo's records do not name the members of a group, so who crosses them at their first use is seen alone.
+    """
+    waits = [graph.waits.get(rank, [])[:1] for rank in sorted(ends)]
+    groups = {wait.group for each in waits for wait in each}
+    alone = all(each and len(graph.members(each[0].group)) == 1 for each in waits)
+    return tuple(sorted(ends)) if alone and len(groups) == len(ends) else ()
 
 
 def _mismatch(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
@@ -311,15 +334,27 @@ def _undecided(roll: Roll, graph: WaitGraph) -> Diagnosis:
         f"{ranks_text(group.ranks)} {_where(roll.calls[group.ranks[0]]) or group.does}"
         for group in seen[:3]
     ]
-    text = "the stacks do not say who is waited for"
-    text += f": {'; '.join(parts)}" if parts else ": none could be read"
+    text = f"the stacks do not say who is waited for: {'; '.join(parts)}"
     hint = "ask again in some seconds: a place that changes is no hang"
+    if not seen:
+        text = f"no stack could be read, which would say who is waited for. {_by_kernel(roll)}"
+        hint = "with py-spy on the hosts (pip install py-spy) the rank and its line can be named"
     return make_diagnosis(
         (), Cause(Kind.UNDECIDED, "", hint, sure=Sure.UNKNOWN), roll, graph, text
     )
 
 
+def _by_kernel(roll: Roll) -> str:
+    """Say what the kernel alone tells of the ranks that live, equal ones together, the fewest first."""
+    alike: dict[str, list[int]] = {}
+    for rank, call in sorted(roll.calls.items()):
+        if call.alive:
+            alike.setdefault(kernel_words(call), []).append(rank)
+    ordered = sorted(alike.items(), key=lambda item: len(item[1]))
+    return "; ".join(f"{ranks_text(ranks)}: {words}" for words, ranks in ordered[:4])
+
+
 RULES: Sequence[JudgeRule] = (
-    *(_moving, _over, _by_horovod, _blocked, _crossed, _mismatch, _meeting, _hard, _by_stacks),
+    *(_moving, _over, _by_horovod, _crossed, _blocked, _mismatch, _meeting, _hard, _by_stacks),
     *(_other_operation, _all_wait, _same_phase, _standing, _minority, _undecided),
 )

@@ -168,6 +168,8 @@ def first_pending(collective: Collective) -> int:
     """Return the number of the first one that is not complete."""
     if collective.done_seq is None:
         return collective.seq
+    if collective.done_seq < 0:
+        return min(each.seq for each in (collective, *collective.recent))
     return min(collective.seq, collective.done_seq + 1)
 
 

@@ -175,3 +175,15 @@ def operation_words(call: Call) -> str:
     place = own_place(call.frames)
     where = "" if place is None else f" at {line_text(place)}"
     return f"{op}{where}" if op else where.strip() or "a place that is not known"
+
+
+def kernel_words(call: Call) -> str:
+    """Return what the kernel says of a rank's main thread: ``state S in futex, waits for lock, no CPU``."""
+    place = call.syscall.name if call.syscall is not None else call.wchan
+    parts = [f"state {call.state or 'unknown'}{f' in {place}' if place else ''}"]
+    if call.waits_for is not None:
+        parts.append(f"waits for {call.waits_for.kind} {call.waits_for.what}".rstrip())
+    if call.main_cpu_s is not None and call.over_s:
+        share = round(10 * min(1.0, call.main_cpu_s / call.over_s)) * 10
+        parts.append(f"{share} % CPU" if share else "no CPU")
+    return ", ".join(parts)

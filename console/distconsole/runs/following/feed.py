@@ -25,6 +25,7 @@ from distconsole.runs.following.findings import (
     lines_finding,
     loss_finding,
     trouble_finding,
+    unread_finding,
 )
 from distconsole.runs.following.waiting_lines import WaitingLines
 from distconsole.runs.store.place import BEGINNING, Place, Retold
@@ -100,6 +101,8 @@ class HostReader:
         self.place = place
         self.retold: Retold | None = None
         """What it may tell once more."""
+        self.unread: int | None = None
+        """How many of its entries could not be read and may still show as a gap; None before any."""
         self.waiting: deque[Delivered] = deque()
         self.connected = True
         self.done = False
@@ -311,6 +314,7 @@ class JournalFeed:
                 self._changed.notify()
         if told.after is not None and told.after < reader.place.seq:
             self._go_back(reader, told.after)
+        self._count_unread(reader, told.unread)
         new = self._news_in(reader, entries, item["entries"])
         if not entries or entries[-1].seq <= reader.place.seq:
             return
@@ -326,8 +330,7 @@ class JournalFeed:
         if self._keep is not None:
             self._keep(delivered)
         with self._changed:
-            if gap:
-                self._news.append(gap_finding(self._run, reader.host, gap))
+            self._tell_gap(reader, gap)
             while not self._has_room(reader) and not self._closed.is_set():
                 reader.room.wait()
             if new:
@@ -335,7 +338,9 @@ class JournalFeed:
                 if len(reader.waiting) == 1:
                     self._make_ready(reader)
                 if self._lines is not None and (
-                    self._lines.of(reader.host) or _count_chars(delivered) > LINES_AT_ONCE
+                    self._lines.of(reader.host)
+                    or sum(len(entry.text) for entry in entries if isinstance(entry, LogEntry))
+                    > LINES_AT_ONCE
                 ):
                     self._let_lines_wait(reader, self._lines)
             reader.done = isinstance(entries[-1], EndEntry)
@@ -365,6 +370,21 @@ class JournalFeed:
             self._make_ready(reader)
         else:
             reader.quiet_since = time.monotonic()
+
+    def _count_unread(self, reader: HostReader, count: int) -> None:
+        if count and reader.unread is None:
+            with self._changed:
+                self._news.append(unread_finding(self._run, reader.host, count))
+                self._changed.notify()
+        if count:
+            reader.unread = (reader.unread or 0) + count
+
+    def _tell_gap(self, reader: HostReader, gap: range) -> None:
+        """Tell of numbers that did not come, unless so many entries came that cannot be read."""
+        if len(gap) > (reader.unread or 0):
+            self._news.append(gap_finding(self._run, reader.host, gap))
+        elif reader.unread:
+            reader.unread -= len(gap)
 
     def _go_back(self, reader: HostReader, after: int) -> None:
         """Read on where the journal of a host still agrees with what is known; keep what it has lost."""
@@ -424,7 +444,3 @@ class JournalFeed:
                 t=time.time(), run=self._run, host=reader.host, connected=connected, reason=reason
             )
         )
-
-
-def _count_chars(delivered: Delivered) -> int:
-    return sum(len(entry.text) for entry in delivered.entries if isinstance(entry, LogEntry))

@@ -5,8 +5,22 @@ from __future__ import annotations
 import time
 
 from distconsole.model.findings import Severity
+from distconsole.model.names import count_text
 from distconsole.model.run_events import RunFinding
 from distconsole.ssh.plain import plain_text
+
+
+def unread_finding(run: str, host: str, count: int) -> RunFinding:
+    """Return that ``count`` entries of a journal, the first such ones, cannot be read."""
+    return _finding(
+        run,
+        "run.journal_unread",
+        f"{count_text(count, 'journal entry', 'journal entries')} of {host} cannot be read; "
+        "such entries are left out",
+        host,
+        expected="entries as the agent's version has them",
+        hint=f"a damaged disk or memory of {host} does this: look at its kernel's log",
+    )
 
 
 def gap_finding(run: str, host: str, gap: range) -> RunFinding:

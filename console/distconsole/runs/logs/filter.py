@@ -124,10 +124,7 @@ def exchange_word(text: str, kind: re.Pattern[str], word: str) -> str:
 
 
 def parse_pattern(text: str) -> re.Pattern[str]:
-    """Return the regular expression ``text``; without a capital letter, case does not matter.
-
-    Raises ValueError if it is none.
-    """
+    """Return the regular expression ``text``, without capitals in any case; raises ValueError."""
     try:
         return re.compile(text, 0 if any(map(str.isupper, text)) else re.IGNORECASE)
     except (re.error, RecursionError, OverflowError) as error:

@@ -1,4 +1,4 @@
-"""Equal lines of several ranks within seconds become one; the lines of one rank keep their order.
+"""Equal lines of several ranks within seconds, and of one rank in a row, become one; the lines of a rank keep their order.
 
 Each line costs the same, however many there are: a look-up of its text, and of where its rank is.
 """
@@ -16,6 +16,9 @@ from distconsole.runs.logs.buffer import BufferedLine
 
 FOLD_SECONDS = 2.0
 """Lines further apart are not the same word said by several."""
+
+REPEAT_SECONDS = 10.0
+"""What a rank repeats begins a new row so often where others print meanwhile, and after so long a silence."""
 
 OPEN_ROWS = 4096
 """Rows that a line may still join."""
@@ -35,7 +38,7 @@ class Row(msgspec.Struct, array_like=True, gc=False):
 
     Attributes:
         line: The number of the line that stands first in it.
-        t: When it was said first, in UNIX seconds.
+        t, until: When it was said first, and last, in UNIX seconds.
         count: Lines in it.
         who: The bits of its speakers.
         text: What is shown instead of the line's own text, where numbers differ; else empty.
@@ -48,44 +51,68 @@ class Row(msgspec.Struct, array_like=True, gc=False):
     who: int
     level: int
     text: str = ""
+    until: float = 0.0
+
+    @property
+    def repeated(self) -> bool:
+        """Whether somebody said it more than once."""
+        return self.count > self.who.bit_count()
 
 
 class Fold:
     """Finds the row that a line joins: the first of equal text that is not before the last one of its own rank.
 
-    So every rank's lines are in their order. With ``numbers``, lines that differ in these alone are equal.
+    So every rank's lines are in their order. With ``repeats`` that may be the row of its own last line.
+    With ``numbers``, lines that differ in these alone are equal.
     """
 
-    def __init__(self, *, numbers: bool = False) -> None:
+    def __init__(self, *, numbers: bool = False, repeats: bool = False) -> None:
         self._numbers = numbers
+        self._repeats = repeats
         self._open: dict[tuple[bool, str], list[Row]] = {}
         self._order: deque[tuple[tuple[bool, str], Row]] = deque()
-        self._last: dict[int, int] = {}
-        """Speaker -> the row of its last line."""
+        self._last: dict[int, tuple[tuple[bool, str], Row]] = {}
+        """Speaker -> its last line, and the row of that."""
         self._newest = 0.0
+        self._newest_row = -1
 
     def join(self, line: BufferedLine) -> Row | None:
         """Add ``line`` to the row that it fits and return that; None if it needs a new one."""
         if line.t > self._newest:
             self._newest = line.t
-        rows = self._open.get(self._key(line))
+        key = self._key(line)
+        row = self._repeated(line, key) or self._said_by_others(line, key)
+        if row is not None:
+            self._last[line.speaker] = key, row
+            row.count += 1
+            row.who |= 1 << line.speaker
+            row.until = max(row.until, line.t)
+        return row
+
+    def _repeated(self, line: BufferedLine, key: tuple[bool, str]) -> Row | None:
+        said, row = self._last.get(line.speaker, (None, None))
+        if not self._repeats or row is None or said != key or len(line.text) > FOLDED_CHARS:
+            return None
+        # Older rows are on the disk.
+        held = row.number > self._newest_row - OPEN_ROWS
+        foremost = row.number == self._newest_row
+        return row if held and repeats(line.t, row.t, row.until, foremost=foremost) else None
+
+    def _said_by_others(self, line: BufferedLine, key: tuple[bool, str]) -> Row | None:
+        rows = self._open.get(key)
         if not rows:
             return None
-        at = bisect_right(rows, self._last.get(line.speaker, -1), key=attrgetter("number"))
-        for row in rows[at:]:
-            if abs(line.t - row.t) <= FOLD_SECONDS:
-                self._last[line.speaker] = row.number
-                row.count += 1
-                row.who |= 1 << line.speaker
-                return row
-        return None
+        last = self._last.get(line.speaker)
+        at = bisect_right(rows, -1 if last is None else last[1].number, key=attrgetter("number"))
+        return next((row for row in rows[at:] if abs(line.t - row.t) <= FOLD_SECONDS), None)
 
     def begin(self, line: BufferedLine, row: Row) -> None:
         """Let later lines join ``row``, which ``line`` begins."""
-        self._last[line.speaker] = row.number
+        key, row.until, self._newest_row = self._key(line), row.t, row.number
         if len(line.text) > FOLDED_CHARS:
+            self._last[line.speaker] = (line.err, ""), row
             return
-        key = self._key(line)
+        self._last[line.speaker] = key, row
         rows = self._open.setdefault(key, [])
         rows.append(row)
         self._order.append((key, row))
@@ -117,6 +144,15 @@ class Fold:
                 del rows[0]
             if not rows:
                 self._open.pop(key, None)
+
+
+def repeats(t: float, first: float, last: float, *, foremost: bool) -> bool:
+    """Return whether what its rank says at ``t`` again goes on with what it said from ``first`` to ``last``.
+
+    Args:
+        foremost: Whether nobody said anything since.
+    """
+    return t - last <= REPEAT_SECONDS and (foremost or t - first <= REPEAT_SECONDS)
 
 
 def with_placeholders(shown: str, text: str) -> str:

@@ -11,7 +11,7 @@ import threading
 import time
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -62,7 +62,8 @@ class Marks:
 class LogRows:
     """Rows of ``book`` that ``wanted`` lets through; equal lines are one with ``fold``. Any thread may use it.
 
-    With ``numbers``, lines that differ in these alone are equal, too.
+    With ``numbers``, lines that differ in these alone are equal, too. Line n of the book stands for
+    ``counts[n]`` equal ones in a row, the last of which was said at that time; else for itself.
     """
 
     def __init__(
@@ -72,8 +73,10 @@ class LogRows:
         *,
         fold: bool = True,
         numbers: bool = False,
+        counts: Sequence[tuple[int, float]] = (),
     ) -> None:
         self.book = book
+        self._counts = counts
         self.version = 0
         """Changes with every row."""
         self.errors = Marks()
@@ -82,7 +85,7 @@ class LogRows:
         self._first_error_t = math.inf
         self.lines = 0
         """Lines that the filter let through."""
-        self._fold = Fold(numbers=numbers) if fold else None
+        self._fold = Fold(numbers=numbers, repeats=True) if fold else None
         self._numbers = numbers
         self._fits = wanted.test(book.speakers) if wanted else None
         self._rows: SpilledList[Row] = SpilledList(
@@ -179,6 +182,7 @@ class LogRows:
         self.lines += 1
         joined = self._fold.join(line) if self._fold is not None else None
         if joined is not None:
+            self._count(joined, number)
             if self._numbers:
                 self._join_numbers(joined, line)
             if joined.level == Level.ERROR:
@@ -187,10 +191,17 @@ class LogRows:
         row = Row(len(self._rows), number, line.t, 1, 1 << line.speaker, line.level)
         if self._fold is not None:
             self._fold.begin(line, row)
+        self._count(row, number)
         self._rows.append(row)
         if row.level == Level.ERROR:
             self.errors.add(row.number)
             self._note_first(row, line.t)
+
+    def _count(self, row: Row, number: int) -> None:
+        if self._counts:
+            count, until = self._counts[number]
+            row.count += count - 1
+            row.until = max(row.until, until)
 
     def _note_first(self, row: Row, t: float) -> None:
         if t < self._first_error_t:
@@ -213,12 +224,12 @@ class LogRows:
             self._searched = row.number + 1
 
 
-def rows_of(lines: Iterable[LogLine]) -> LogRows:
-    """Return ``lines`` folded: a few, all there are."""
+def rows_of(lines: Iterable[LogLine], counts: Sequence[tuple[int, float]] = ()) -> LogRows:
+    """Return ``lines`` folded: a few, all there are; ``counts`` as in ``LogRows``."""
     book = LogBuffer()
     for line in lines:
         book.add(line)
-    rows = LogRows(book)
+    rows = LogRows(book, counts=counts)
     while not rows.advance(1.0):
         pass
     return rows

@@ -22,11 +22,7 @@ CACHED_BLOCKS = 48
 
 
 class BlobFile:
-    """Bytes by number in a file without a name, so that nothing is left when the process ends.
-
-    Args:
-        folder: Where the file is; None takes the system's folder for temporary files.
-    """
+    """Bytes by number in a file in ``folder`` (None: the system's) that has no name and so leaves nothing."""
 
     def __init__(self, folder: Path | None) -> None:
         self._folder = folder

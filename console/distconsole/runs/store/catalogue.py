@@ -37,10 +37,7 @@ class Listed(NamedTuple):
 
 
 def stamps_in(folder: Path) -> dict[str, str]:
-    """Return by run what its file is like now, newest first: when it was written last, and its size.
-
-    A folder that is not there has none. Raises ConsoleError if it cannot be read.
-    """
+    """Return by run when its file was written last and its size, newest first; raises ConsoleError."""
     found: dict[str, tuple[int, str]] = {}
     logs: dict[str, str] = {}
     with _reading(folder), os.scandir(folder) as entries:

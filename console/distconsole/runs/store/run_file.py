@@ -112,10 +112,7 @@ def lay_out(path: Path) -> None:
 
 
 def connect(path: Path, *, alone: bool = False) -> sqlite3.Connection:
-    """Return a connection to a run's file; any thread may use it, one at a time.
-
-    ``alone`` keeps others out, which takes no room for what is shared with them.
-    """
+    """Return a connection to a run's file, for any thread, one at a time; ``alone`` keeps others out."""
     db = sqlite3.connect(path, timeout=BUSY_SECONDS, check_same_thread=False)
     try:
         if alone:

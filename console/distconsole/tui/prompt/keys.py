@@ -101,6 +101,7 @@ KEYS: tuple[Key, ...] = (
     Key("v", "heat next", "by what", views=("run",), inside=True),
     Key("t", "heat span", "since when", views=("run",), inside=True),
     Key("l", "lines filter {rank}", "its log", views=("run",), inside=True),
+    Key("W", "why {run}", "why", views=("run", "logs"), inside=True),
     Key("T", "trace {run} -o {run}-trace.json.gz", "trace", True, ("run",), inside=True),
     Key(
         "e", "export {run} --format csv -o {run}.csv", "export", True, ("run", "runs"), inside=True
@@ -157,7 +158,7 @@ SCREEN_VERBS = {
     "view": "show one of: cluster check launch run logs runs compare transcript jobs help; or a run: view RUN",
     "sort": "ranks by: worst rank ms data step; 'sort' alone takes the next; on the cluster, on a check and in the list of runs by any field: sort util, sort loss up",
     "group": "GPUs on the cluster screen, or runs in their list, by a field: host name user rank, script state; none ends it",
-    "watch": "say when a condition comes true and when it ends: watch state=failed; alone lists",
+    "watch": "say when a condition comes true and when it ends: watch state=failed; alone lists; watch --hosts gpu1,gpu2: training that others have started",
     "unwatch": "end a watch: its number, or all",
     "heat": "ranks and moments as colours, and back; heat QUANTITY (step data rate use or a metric), heat span: minutes or the whole run",
     "plots": "curves, or the error of a failed run; plots next: other curves; plots loss GPU: these first; also of compared runs",

@@ -48,9 +48,13 @@ class CheckModel:
 
     def fold(self, event: Event) -> None:
         match event:
-            case CheckProgress() if not self.again or event.check == self.again or not event.host:
+            case CheckProgress() if event.total:
+                self.stage = event
+                is_check = event.host and event.outcome == "running"
+                if is_check and self.again in ("", event.check):
+                    self.cells.setdefault(event.check, {})[event.host] = event.outcome
+            case CheckProgress() if not self.again or event.check == self.again:
                 self.cells.setdefault(event.check, {})[event.host] = event.outcome
-                self.stage = event if event.total else self.stage
             case PairProgress():
                 self.hosts = event.hosts
                 self._learn(event.pairs, event.stage)
@@ -105,9 +109,6 @@ class CheckModel:
     @property
     def choices(self) -> tuple[ChoiceReport, ...]:
         return () if self.report is None else self.report.choices
-
-    def running(self) -> list[str]:
-        return [check for check, cells in self.cells.items() if "running" in cells.values()]
 
 
 def again_in(

@@ -12,7 +12,7 @@ from distconsole.formats.figures import number_text
 from distconsole.model.names import count_text, join_some
 from distconsole.model.run_summary import RunSummary
 from distconsole.model.time_text import date_text, duration_text
-from distconsole.runs.compare.best import more_is_better
+from distconsole.runs.figures import more_is_better
 from distconsole.text.tables import shorten_middle
 from distconsole.tui.view_models.check import SEVERITY_MARKS
 from distconsole.tui.widgets.tiles import TileData

@@ -17,6 +17,7 @@ from distconsole.text.check import OUTCOME_WORDS as WORDS
 from distconsole.text.check import (
     changes_text,
     cure_lines,
+    going_texts,
     progress_text,
     proof_text,
     stages_text,
@@ -51,7 +52,7 @@ def check_verdict(
     """
     report, cells = model.report, _count_cells(model)
     made = sum(cells[each] for each in MADE)
-    running = model.running() if not done else []
+    running = going_texts(model.stage) if model.stage is not None and not done else []
     far = [progress_text(model.stage)] if model.stage is not None else []
     now = ", ".join([*far, span_text(seconds)]) + (
         f": {', '.join(running[:3])}" if running else ""

@@ -59,6 +59,6 @@ class JobsView(Vertical):
         self._turn = spinner(now)
         self.query_one("#jobs-table", LineTable).show(list(jobs))
         free = sum(1 for job in jobs if job.ending is not Ending.NOT)
-        title = f"{len(jobs)} going on" if jobs else "Nothing goes on"
+        title = f"{len(jobs)} running" if jobs else "Nothing runs"
         keys = "Enter shows it · x or 'cancel NUMBER' ends it" if free else "Enter shows it"
         self.query_one(Panel).entitle(title, keys=keys if jobs else "")

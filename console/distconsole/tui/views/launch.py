@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from typing import ClassVar
@@ -15,6 +16,9 @@ from textual.message import Message
 from textual.widget import Widget
 from textual.widgets import Button
 
+from distconsole.config.load import load_config
+from distconsole.config.notify import notify_settings
+from distconsole.errors import ConsoleError
 from distconsole.grammar.drafts import (
     ARGUMENTS,
     SCRIPT,
@@ -27,11 +31,12 @@ from distconsole.model import requests as ask
 from distconsole.model.cluster import Host
 from distconsole.model.events import LaunchKept
 from distconsole.model.options import Heading, heading_of
+from distconsole.operations.notifying import usual_ways
 from distconsole.tui.jobs import spinner
 from distconsole.tui.launch_form.model import LaunchFormModel, Trouble
 from distconsole.tui.terminal.sanitize import one_line
 from distconsole.tui.view_models.hosts import LoadModel
-from distconsole.tui.views.launch_fields import FieldRow
+from distconsole.tui.views.launch_fields import EXAMPLES, FieldRow
 from distconsole.tui.views.launch_words import (
     HOST_COLUMNS,
     LAUNCH_COLUMNS,
@@ -176,6 +181,8 @@ class LaunchView(Container):
     _folded = False
     """Whether somebody chose which fields are shown."""
     _rows: Sequence[FieldRow] = ()
+    _notices = ""
+    """How one is told where the form says nothing."""
 
     async def furnish(self) -> None:
         """Make the form, once it is wanted: it is many widgets, and the first screen is another."""
@@ -187,6 +194,9 @@ class LaunchView(Container):
 
     def _parts(self) -> list[Widget]:
         fields = sorted(launch_fields(), key=_place)
+        with suppress(ConsoleError):
+            settings = notify_settings(load_config().notify)
+            self._notices = ",".join(sorted(usual_ways(settings, on_screen=True))) or "none"
         self._rows = [FieldRow(each) for each in fields]
         for row in self._rows:
             row.set_class(row.field.name in WHOLE_LINE, "launch--line")
@@ -270,7 +280,7 @@ class LaunchView(Container):
             return
         trouble, latest = model.trouble, model.latest
         request = latest.request if latest is not None else None
-        taken = taken_values(model)
+        taken = taken_values(model) | {"notify": self._notices}
         for row in self.rows():
             row.show(model.draft.text(row.field.name))
             # An empty form is no mistake yet.
@@ -377,4 +387,5 @@ def _unsaid(row: FieldRow, request: ask.Run | None) -> str:
     if field.name == SCRIPT or field.kind is FieldKind.FLAG:
         return ""
     text = "" if request is None or field.name == ARGUMENTS else text_of(request, field)
-    return text or field.unsaid or "none"
+    example = f", such as {EXAMPLES[field.name]}" if field.name in EXAMPLES else ""
+    return text or field.unsaid or f"none{example}"

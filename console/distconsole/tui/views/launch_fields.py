@@ -18,8 +18,20 @@ from distconsole.grammar.drafts import ARGUMENTS, NO, SCRIPT, YES, FieldKind, La
 from distconsole.tui.terminal.sanitize import one_line
 from distconsole.tui.widgets.lines import Words
 
-NAMES = {"nproc": "ranks/host", SCRIPT: "script", ARGUMENTS: "its args", "env": "env K=V"}
+NAMES = {"nproc": "ranks/host", SCRIPT: "script", ARGUMENTS: "arguments", "env": "env K=V"}
 """Labels where the option's own name says too little."""
+
+EXAMPLES = {
+    ARGUMENTS: "--epochs 3 --lr 0.1",
+    "env": "SEED=7 NCCL_DEBUG=INFO",
+    "env_file": ".env",
+    "hostfile": "hosts.txt",
+    "name": "baseline",
+    "output": "job.sbatch",
+    "setup": ". env.sh",
+    "slurm": "--nodes 2 --time 1:00:00",
+}
+"""What a field takes that is empty by default."""
 
 
 class Line(Input):
@@ -147,13 +159,13 @@ class FieldRow(Vertical):
             editor.value = value
 
     def _prompt(self, editor: Select[str]) -> None:
-        editor.prompt = self._wrong or f"{self._unsaid or 'none'} (default)"
+        editor.prompt = self._wrong or self._unsaid or "none"
 
     def _editor(self) -> Widget:
         field = self.field
         match field.kind:
             case FieldKind.CHOICE | FieldKind.SWITCH:
-                prompt = f"{field.unsaid or 'none'} (default)"
+                prompt = field.unsaid or "none"
                 return Select(self._options(), prompt=prompt, compact=True, allow_blank=True)
             case FieldKind.FLAG:
                 return Tick(compact=True)

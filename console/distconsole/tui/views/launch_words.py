@@ -210,7 +210,7 @@ def plan_text(
         return Text()
     plan = _plan(shown, shown.plan)
     if refused:
-        plan.append("launchers that would not do\n", style="strong")
+        plan.append("launchers that do not fit\n", style="strong")
     for launcher, why in refused.items():
         plan.append(f"  {one_line(launcher)}: {one_line(why)}\n", style="faint")
     if shown is not latest or latest.error is not None or not good:
@@ -227,8 +227,8 @@ def _plan(shown: PlanPreview, plan: PlanMade) -> Text:
         (each.env[name] for each in plan.hosts[:1] for name in MEETING if each.env.get(name)), ""
     )
     if meeting:
-        text.append(f"they meet at {one_line(meeting)}")
-        text.append(", at a port that is found free at the start\n")
+        text.append(f"the ranks meet at {one_line(meeting)}")
+        text.append(", on a port that is chosen at the start\n")
     common = _common([each.env for each in plan.hosts])
     for each in plan.hosts[:MOST_HOSTS]:
         text.append(one_line(each.host), style="strong")

@@ -14,6 +14,7 @@ from distconsole.formats.figures import number_text
 from distconsole.model.run_events import RankState
 from distconsole.model.time_text import is_time, ms_text, span_text
 from distconsole.runs.detectors.slowness import DATA, STEP
+from distconsole.runs.detectors.stragglers import cost_text
 from distconsole.runs.pace import is_fresh
 from distconsole.runs.present import Sight, rate_of, sights_of, slow_ranks, standing_ranks
 from distconsole.runs.rank_history import BROKEN, UNKNOWN, RankHistory
@@ -53,6 +54,8 @@ PARTS_TITLE = "░ data ▒ fwd ▓ bwd █ opt"
 RECENT_CELLS = 9
 WAIT_MS, WAIT_SHARE = 1.0, 0.1
 """A rank is said to wait from so many milliseconds and this share of a step on."""
+COSTS_TITLE = "costs"
+"""By how much each step would be shorter without the rank; a column where one is waited for."""
 START_TITLE = "start: ░ python ▒ torch ▓ group █ first step"
 
 PHASE_WORDS = {phase.name: phase.reached for phase in PHASES}
@@ -65,7 +68,7 @@ class RankRow(NamedTuple):
     ``lost`` or, with a connection, ``no word``. ``elapsed`` counts seconds since its process was started, None where
     it was not; ``longest`` is the most that any rank has taken to start. ``wait_ms`` is what it waits for others in each step;
     ``median_ms`` and ``longest_ms`` are step times of all ranks; ``excess_ms`` is what it is slow by, ``slowest``
-    the only rank that is slow; ``recent`` returns a rank's step times of the last minute; ``ended_seconds`` is how long
+    the only rank that is slow; ``costs`` its price, empty where nobody waits for it; ``recent`` returns a rank's step times of the last minute; ``ended_seconds`` is how long
     after the first one it ended.
     """
 
@@ -86,6 +89,7 @@ class RankRow(NamedTuple):
     slowest: int | None = None
     recent: Callable[[int], Sequence[float | None]] | None = None
     ended_seconds: float = 0.0
+    costs: str = ""
 
     @property
     def trouble(self) -> int:
@@ -113,6 +117,8 @@ def rank_rows(
     starts = {n: _start_seconds(view, now) for n, view in views if view.started_at}
     longest = max(starts.values(), default=0.0)
     times = [v.step_ms_mean for v in timeline.ranks.values() if v.step_ms_mean is not None]
+    usual, highest = (median(times), max(times)) if times else (0.0, 0.0)
+    alone = next(iter(slow)) if len(slow) == 1 else None
     waits = waits_of([timeline.ranks[n] for n, sight in sights.items() if sight is Sight.MEASURED])
     recent = None
     if history is not None:
@@ -134,11 +140,12 @@ def rank_rows(
                 longest,
                 None if lost_at is None else now - lost_at,
                 waits.get(number),
-                median(times) if times else 0.0,
-                max(times, default=0.0),
+                usual,
+                highest,
                 slow[number].excess_ms if number in slow else 0.0,
-                next(iter(slow)) if len(slow) == 1 else None,
+                alone,
                 recent,
+                costs=cost_text(slow[number]) if number in slow and slow[number].cost_ms else "",
             )
         )
     return sorted(rows, key=SORT_KEYS[order]) if order in SORT_KEYS else rows
@@ -187,7 +194,8 @@ def _gpu_known(view: RankView, sight: Sight, now: float) -> bool:
 
 def starting(timeline: RunTimeline) -> bool:
     """Whether ranks are on the way to their first step, and none of this attempt has done one."""
-    return timeline.end is None and all(v.step is None for v in timeline.ranks.values())
+    early = timeline.end is None and not timeline.is_found
+    return early and all(v.step is None for v in timeline.ranks.values())
 
 
 def _start_seconds(view: RankView, now: float) -> float:
@@ -364,6 +372,7 @@ RANK_COLUMNS: list[Column[RankRow]] = [
     Column(START_TITLE, len(START_TITLE), _start_up, need=1, fill=_start_up),
     Column("data ms", 8, lambda row: _part_ms(row, row.view.data_ms, DATA), 8, True, "data"),
     Column("where", 14, _where, 1),
+    Column(COSTS_TITLE, 6, lambda row: Text(row.costs, style="warn"), 1, True),
     Column("samples/s", 9, _rate, 6, True),
     Column("loss", 8, _loss, 7, True),
     Column("state", 18, _state, wide=24),

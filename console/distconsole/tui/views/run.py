@@ -15,12 +15,14 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from distconsole.expression import Condition, parse_condition
 from distconsole.model.names import count_text
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS, RankOfRun, ranks_of
-from distconsole.runs.timeline import RunTimeline
+from distconsole.runs.logs.last import LastLine
+from distconsole.runs.timeline import LAST_LINES, RunTimeline
 from distconsole.tui.later import RunLine
 from distconsole.tui.prompt.keymap import Keymap
 from distconsole.tui.prompt.keys import SORTS
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.views.ranks import (
+    COSTS_TITLE,
     ENDED_COLUMNS,
     GPU_TITLES,
     RANK_COLUMNS,
@@ -191,14 +193,17 @@ class RunView(Vertical):
             early = starting(timeline)
             shown, filtered = _match_ranks(timeline, ranks, self.condition)
             where = Counter(view.host for view in timeline.ranks.values())
-            plots = plots_of(task, now, self.query_one(Plots))
+            plots = [] if self.shows_heat else plots_of(task, now, self.query_one(Plots))
             said = verdict[2][: max(0, self.size.width - VERDICT_EDGE)]
             news, (failed, traceback) = (
                 news_of(timeline, now, said, self.size.width - 2),
                 traceback_of(timeline),
             )
-            tail = list(timeline.logs)
-            progress = list(timeline.progress.values())
+            log = self.query_one("#tail", LogTail)
+            # Who follows sees who printed; who reads, what was.
+            tail = timeline.logs.newest(log.size.height if log.follows else LAST_LINES)
+            said_lines = len(timeline.logs)
+            tail += [LastLine(line, 1, line.t) for line in timeline.progress.values()]
             ended = ended_ranks(timeline, now) if traceback else []
         self.query_one("#health", Verdict).say(*verdict)
         self.query_one("#tiles", Tiles).show(tiles)
@@ -214,8 +219,8 @@ class RunView(Vertical):
         self._fit(news)
         if self.query_one("#strip-panel").display:
             self.query_one("#strip", RunHeat).draw(task, now)
-        self.query_one("#tail", LogTail).show_last([*tail, *progress], len(ranks))
-        said = f"the last {count_text(len(tail), 'line')}" if tail else ""
+        log.show_last(tail, len(ranks))
+        said = f"the last {count_text(said_lines, 'line')}" if said_lines else ""
         self.query_one("#tail-panel", Panel).entitle(legend=said)
 
     def _entitle(self, where: Counter[str], filtered: str, *, early: bool) -> None:
@@ -233,6 +238,7 @@ class RunView(Vertical):
         hidden = (*STEP_TITLES, *(("state",) if calm else ()))
         left_out = list(() if gpus else GPU_TITLES)
         left_out += hidden if early else (START_TITLE, "samples/s" if hung else "where")
+        left_out += () if any(row.costs for row in ranks) else (COSTS_TITLE,)
         table.leave_out(left_out)
         table.filtered = self.condition is not None
         table.sorted_by = "" if self.order == "rank" else self.order
@@ -317,4 +323,4 @@ def _match_ranks(
         return ranks, ""
     wanted = {row.view.rank for row in condition.matching(ranks_of(timeline))}
     shown = [row for row in ranks if row.view.rank in wanted]
-    return shown, f"{len(shown)} of {len(ranks)} ranks: filter {condition.text}"
+    return shown, f"{len(shown)} of {len(ranks)} ranks  filter {condition.text}"

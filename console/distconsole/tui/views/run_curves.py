@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import itemgetter
 
 from distconsole.model.time_text import is_time
-from distconsole.runs.compare.best import more_is_better
+from distconsole.runs.figures import more_is_better
 from distconsole.runs.pace import is_fresh
 from distconsole.runs.present import Present, age_text, present, reading_text
 from distconsole.runs.series import Series

@@ -8,6 +8,7 @@ from itertools import islice
 from distconsole.model.names import count_text
 from distconsole.model.time_text import span_text
 from distconsole.runs.detectors.slowness import Straggler
+from distconsole.runs.detectors.stragglers import cost_text
 from distconsole.runs.present import Sight, sights_of, slow_ranks, standing_ranks
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
@@ -80,7 +81,8 @@ class RunHeat(HeatMap):
             worst = () if heat is None else heat.worst
             listed = {each.rank for each in worst if each.quantity in PACE}
             told = troubles_of(task.run, still, [s for s in slow if s.rank not in listed])
-        self.show(heat, told, {each.rank for each in slow})
+            prices = {each.rank: cost_text(each) if each.cost_ms else "" for each in slow}
+        self.show(heat, told, prices)
         title, parts = self.heading()
         if isinstance(self.parent, Panel):
             self.parent.entitle(
@@ -102,5 +104,7 @@ def troubles_of(
         told.append(
             ("‖", count_text(len(still) - MAX_NAMED, "more makes no step", "more make no step"))
         )
-    slowest = slow[:MAX_NAMED]
-    return told + [("▲", f"{s.rank} {run.ranks[s.rank].host} slow {s.part}") for s in slowest]
+    for each in slow[:MAX_NAMED]:
+        price = f", costs {cost_text(each)}" if each.cost_ms else ""
+        told.append(("▲", f"{each.rank} {run.ranks[each.rank].host} slow {each.part}{price}"))
+    return told

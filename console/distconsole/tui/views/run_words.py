@@ -14,7 +14,7 @@ from distconsole.model.findings import Severity
 from distconsole.model.names import count_text
 from distconsole.model.run_events import EndState, RunFinding
 from distconsole.model.time_text import duration_text
-from distconsole.runs.compare.best import more_is_better
+from distconsole.runs.figures import more_is_better
 from distconsole.runs.health import Tone, health_of
 from distconsole.runs.present import age_text
 from distconsole.runs.timeline import RunTimeline

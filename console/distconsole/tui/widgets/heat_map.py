@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 from bisect import bisect_right
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import ClassVar
 
 from rich.segment import Segment
@@ -60,7 +61,7 @@ class HeatMap(LineWidget, can_focus=True):
 
     heat: Heat | None = None
     _troubles: Sequence[tuple[str, str]] = ()
-    _slow: Collection[int] = ()
+    _slow: Mapping[int, str] = MappingProxyType({})
     _row = 0
     _at: int | None = None
     """The number of the cell under the cursor; None for the newest."""
@@ -116,9 +117,12 @@ class HeatMap(LineWidget, can_focus=True):
         self,
         heat: Heat | None,
         troubles: Sequence[tuple[str, str]] = (),
-        slow: Collection[int] = (),
+        slow: Mapping[int, str] = MappingProxyType({}),
     ) -> None:
-        """Show ``heat``; ``troubles`` are mark and words of ranks that are listed before the figures."""
+        """Show ``heat``; ``troubles`` are mark and words of ranks that are listed before the figures.
+
+        ``slow`` are ranks with what they cost, ``9.3 %``, empty where nobody waits for them.
+        """
         self.heat = heat
         self._troubles, self._slow = troubles, slow
         self._away.clear()
@@ -293,8 +297,16 @@ class HeatMap(LineWidget, can_focus=True):
         since = span_text(max(0.0, heat.time_of(heat.count) - worst.since))
         own = worst.quantity.title if heat.by_quantity else f"{worst.rank} {worst.host}"
         slow, room = self._is_slow(worst), self._sides[1] - 1
-        usual = f" not {number_text(worst.usual)}" if known and room > NARROW[1] else ""
-        tail = f" {value}{usual} for {'over ' if worst.always else ''}{since}"
+        usual = f", usual {number_text(worst.usual)}" if known and room > NARROW[1] else ""
+        price = self._slow[worst.rank] if slow else ""
+        between = "," if usual else ""
+        # The price in place of since when, which the figure's row shows.
+        past = (
+            f", costs {price}"
+            if price
+            else f"{between} for {'over ' if worst.always else ''}{since}"
+        )
+        tail = f" {value}{usual}{past}"
         text = Text(f"{'▲' if slow else '·'} {printable_name(own)}")
         text.truncate(max(4, room - len(tail)), overflow="ellipsis")
         text.stylize("warn" if slow else "")
@@ -315,6 +327,9 @@ class HeatMap(LineWidget, can_focus=True):
         if not math.isfinite(badness):
             value = "not known" if badness < 0 else "no number"
         parts = [f"{who}: {value}"]
+        price = self._slow.get(row.ranks[0], "") if len(row.ranks) == 1 else ""
+        if price:
+            parts.append(f"costs {price}")
         if not row.middle:
             parts.append(f"usual {number_text(quantity.value(row.usual[cell]))}")
         if cell < len(heat.steps) and heat.steps[cell] >= 0:

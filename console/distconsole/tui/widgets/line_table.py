@@ -12,6 +12,7 @@ from rich.style import Style
 from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.cache import FIFOCache
 from textual.geometry import Size
 from textual.message import Message
 from textual.reactive import reactive
@@ -24,6 +25,8 @@ from distconsole.tui.widgets.line_widget import LineWidget
 NONE_MATCH = "nothing matches the filter; 'filter' alone shows all"
 MOST_FILLED = 56
 """A column that takes the room that is left grows by so many cells at most."""
+CELLS_KEPT = 2048
+"""More than stand on a large screen."""
 Row = TypeVar("Row")
 
 
@@ -94,6 +97,11 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
         self._columns = list(columns)
         self._same = same
         self._empty = empty
+        self._made: FIFOCache[object, list[Segment]] = FIFOCache(CELLS_KEPT)
+
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._made.clear()
 
     def measure(self) -> int:
         return self.scrollable_content_region.width
@@ -200,6 +208,21 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
         return self.join(pieces, style)
 
     def _cell(self, cell: Text | str, room: int, style: Style, *, right: bool) -> list[Segment]:
+        """Return ``cell`` in ``room`` cells, as it was made before where it is the same: most of a row stays."""
+        said = (
+            (cell, "", ())
+            if isinstance(cell, str)
+            else (cell.plain, cell.style, tuple(cell.spans))
+        )
+        key = (said, room, style, right)
+        made = self._made.get(key)
+        if made is None:
+            made = self._made[key] = self._make_cell(cell, room, style, right=right)
+        return made
+
+    def _make_cell(
+        self, cell: Text | str, room: int, style: Style, *, right: bool
+    ) -> list[Segment]:
         """Return ``cell`` in ``room`` cells: most are short and of one colour, and need no more than blanks."""
         console = self.app.console
         plain, spans = (cell, ()) if isinstance(cell, str) else (cell.plain, cell.spans)

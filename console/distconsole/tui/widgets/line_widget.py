@@ -37,7 +37,7 @@ class LineWidget(Widget):
 
     @property
     def rich_style(self) -> Style:
-        """Its own style, which Textual works out of all its ancestors: once for all lines of a drawing."""
+        """Its own style, which Textual works out of all its ancestors: once until styles change."""
         if self._base is None:
             self._base = super().rich_style
         return self._base
@@ -78,8 +78,12 @@ class LineWidget(Widget):
             self._remake()
         return self._lines[y] if y < len(self._lines) else Strip.blank(self.size.width)
 
+    def notify_style_update(self) -> None:
+        super().notify_style_update()
+        self._base = None
+
     def _remake(self) -> Sequence[Strip]:
-        self._made_for, self._base = self.content_size, None
+        self._made_for = self.content_size
         self._cells_wide = self.measure()
         try:
             self._lines = self.make_lines()

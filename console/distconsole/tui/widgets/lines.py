@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.content import Content
 from textual.widgets import Static
@@ -47,7 +48,7 @@ class Verdict(Words):
     DEFAULT_CSS = "Verdict { height: 1; text-wrap: nowrap; text-overflow: ellipsis; }"
 
     def say(self, tone: str, mark: str, sentence: str, about: str = "") -> None:
-        """Show ``sentence``; ``about`` where there is room, cut at its end.
+        """Show ``sentence``, and of ``about`` the parts for which there is room.
 
         Args:
             tone: ``good``, ``note``, ``warn`` or ``bad``.
@@ -56,12 +57,18 @@ class Verdict(Words):
         line = Text(no_wrap=True, overflow="ellipsis", end="")
         line.append(f"{glyphs().edge}{mark} {sentence}", style=tone)
         room = self.app.size.width - line.cell_len - 4
-        if about and room >= LEAST_ABOUT:
-            words = Text(about, style="faint")
-            words.truncate(room, overflow="ellipsis")
-            line.append(" " * (room - words.cell_len + 3)).append_text(words)
+        words = whole_parts(about, room)
+        if words:
+            line.append(" " * (room - cell_len(words) + 3)).append(words, style="faint")
         self.show(line)
 
 
-LEAST_ABOUT = 12
-"""Fewer cells of what a verdict is about say nothing."""
+PART_ENDS = ("  ", ", ")
+"""What stands between the parts of words that say several things."""
+
+
+def whole_parts(words: str, room: int) -> str:
+    """Return as many parts of ``words``, from the first, as fit into ``room`` cells whole."""
+    while words and cell_len(words) > room:
+        words = words[: max(0, *(words.rfind(end) for end in PART_ENDS))]
+    return words

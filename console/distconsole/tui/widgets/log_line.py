@@ -67,6 +67,9 @@ def line_texts(
     if style.times:
         head.append(f"{clock_text(row.t, tenths=True)} ", "faint")
     head.append_text(_who(row, speakers, world, style))
+    if row.repeated:
+        until = f" until {clock_text(row.until, tenths=True)}" if style.times else ""
+        head.append(f"\u00d7 {row.count:,}{until}  ", "strong")
     body = _body(row, line, style)
     room = max(1, style.width - head.cell_len)
     if style.height <= 1:
@@ -92,13 +95,13 @@ def rank_text(rank: int, colours: Sequence[str]) -> Text:
 
 
 def speakers_text(said: Said, count: int, world: int, cells: int) -> str:
-    """Return who said a folded line, in at most ``cells``: ``all 8``, ``0-6,8``, ``0-3,5… x7``."""
+    """Return who said a folded line, in at most ``cells``: ``all 8``, ``0-6,8``, ``0-3,5… x7``; without a ``count`` who alone."""
     if said.ranks:
         whole = len(said.ranks) == world and world > 2
         text = f"all {world}" if whole else ranks_text(said.ranks)
     else:
         text = ",".join(said.hosts)
-    times = "" if text == f"all {count}" else f" x{count}"
+    times = "" if text == f"all {count}" or not count else f" x{count}"
     if len(text) + len(times) <= cells:
         return text + times
     return f"{text[: max(0, cells - len(times) - 1)]}…{times}"
@@ -107,9 +110,10 @@ def speakers_text(said: Said, count: int, world: int, cells: int) -> str:
 def _who(row: Row, speakers: Sequence[Speaker], world: int, style: LineStyle) -> Text:
     cells = style.who_cells
     text = Text(end="")
-    if row.count > 1:
+    if row.who.bit_count() > 1:
         said = _who_said(row.who, _Same(speakers))
-        text.append(speakers_text(said, row.count, world, cells - 1), "strong")
+        count = 0 if row.repeated else row.count
+        text.append(speakers_text(said, count, world, cells - 1), "strong")
     else:
         speaker = speakers[row.who.bit_length() - 1]
         if speaker.rank is None:

@@ -17,6 +17,7 @@ from textual.strip import Strip
 
 from distconsole.model.run_events import LogLine
 from distconsole.runs.logs.fold import Row
+from distconsole.runs.logs.last import LastLine
 from distconsole.runs.logs.rows import LogRows, rows_of
 from distconsole.tui.widgets.line_widget import LineWidget
 from distconsole.tui.widgets.log_line import LineStyle, colours_on, line_texts
@@ -69,6 +70,8 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
     _places: Sequence[tuple[int, int]] = ()
     """The row and its part on each line of the screen."""
     _last: Sequence[LogLine] = ()
+    _seen: Sequence[tuple[int, int]] = ()
+    """Of the lines that were shown last which they are and how often they were said."""
 
     def __init__(self, id: str, empty: str = "") -> None:  # noqa: A002
         super().__init__(id=id)
@@ -99,19 +102,19 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
         self.cursor = max(0, min(self.cursor, self.count - 1))
         self.redraw()
 
-    def show_last(self, lines: Sequence[LogLine], world: int) -> None:
+    def show_last(self, lines: Sequence[LastLine], world: int) -> None:
         """Show ``lines``, a few that are all there is to see; the reader stays at the one that is read."""
-        if list(map(id, lines)) == list(map(id, self._last)):
+        seen = [(id(each.line), each.count) for each in lines]
+        if seen == self._seen:
             return
-        self._last = lines
-        row = self.row_under_cursor()
-        read = self.rows.line_of(row) if self.rows is not None and row is not None else None
-        above = self.cursor - self.top
-        rows = rows_of(lines)
+        row, above = self.row_under_cursor(), self.cursor - self.top
+        read = None if row is None or not self._last else self._last[row.line]
+        self._last, self._seen = [each.line for each in lines], seen
+        rows = rows_of(self._last, [(each.count, each.until) for each in lines])
         self.show(rows, world)
         if not self.follows:
-            lines_read = (at for at in range(len(lines)) if rows.book.get(at) == read)
-            self.cursor = rows.row_of_line(next(lines_read, 0))
+            places = (at for at, line in enumerate(self._last) if line is read)
+            self.cursor = rows.row_of_line(next(places, 0))
             self._place(self.cursor - above)
             self.redraw()
 

@@ -10,6 +10,7 @@ from textual.geometry import Region
 from textual.widget import Widget
 
 from distconsole.tui.theme.glyphs import glyphs
+from distconsole.tui.widgets.lines import whole_parts
 
 LINE = "─"
 RULED_TO = 80
@@ -122,10 +123,13 @@ def heading(
     left = Content.assemble(
         "" if framed else f"{LINE} ", (title, "bold $foreground"), " " if title else ""
     )
-    said = Content.styled(state, "$text-muted") if isinstance(state, str) else state
     end = "" if framed else " "  # a frame has its own
     most = width - left.cell_length - len(end) - 2
-    cut = said.truncate(max(0, most), ellipsis=True)
+    if isinstance(state, str):
+        said = Content.styled(state, "$text-muted")
+        cut = Content.styled(whole_parts(state, most), "$text-muted")
+    else:
+        said, cut = state, state.truncate(max(0, most), ellipsis=True)
     for shown in (
         (said, Content.styled(keys, "$text-accent")),
         (cut if most > 2 else Content(""),),

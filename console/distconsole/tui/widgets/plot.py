@@ -15,7 +15,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from distconsole.formats.axes import nice_ticks, round_seconds, short_time, tick_text
+from distconsole.formats.figures import nice_ticks, round_seconds, short_time, tick_text
 from distconsole.runs.present import reading_text
 from distconsole.runs.series import usual_range
 from distconsole.tui.theme.glyphs import Glyphs, glyphs

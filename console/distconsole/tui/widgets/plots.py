@@ -7,7 +7,6 @@ from itertools import zip_longest
 from math import ceil
 from typing import TypeVar
 
-from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
 
@@ -41,12 +40,9 @@ def spread(spare: int, frame: int, known: int, height: int) -> tuple[int, int]:
 class PlotPanel(Panel):
     """A plot in its panel: what it shows is the title, its figures of now the state."""
 
-    def compose(self) -> ComposeResult:
-        yield Plot()
-
-    @property
-    def plot(self) -> Plot:
-        return self.query_one(Plot)
+    def __init__(self, keys: str = "", id: str | None = None) -> None:  # noqa: A002
+        self.plot = Plot()
+        super().__init__("", self.plot, keys=keys, id=id)
 
     def show(self, data: PlotData) -> None:
         self.plot.show(data)
@@ -68,7 +64,8 @@ class Plots(Horizontal):
     DEFAULT_CSS = "Plots PlotPanel { width: 1fr; height: 1fr; }"
 
     def __init__(self, most: int, least_cells: int, id: str) -> None:  # noqa: A002
-        super().__init__(*(PlotPanel() for _ in range(most)), id=id)
+        self._panels = [PlotPanel() for _ in range(most)]
+        super().__init__(*self._panels, id=id)
         self._most, self._least_cells = most, least_cells
         self._chosen: tuple[str, ...] = ()
         self._page = 0
@@ -94,7 +91,7 @@ class Plots(Horizontal):
 
     def drawn(self, place: int, key: str) -> tuple[PlotData, float] | None:
         """Return what the plot at ``place`` has drawn of ``key``, and the x that a column of its dots stands for."""
-        plot = list(self.query(Plot))[place]
+        plot = self._panels[place].plot
         known = plot.data is not None and plot.data.key == key and plot.x_dot
         return (plot.data, plot.x_dot) if known and plot.data is not None else None
 
@@ -102,7 +99,7 @@ class Plots(Horizontal):
         self.styles.layout = "grid" if self.rows > 1 else "horizontal"
         columns = max(1, ceil(len(plots) / self.rows))
         self.styles.grid_size_columns = columns
-        for panel, data in zip_longest(self.query(PlotPanel), plots):
+        for panel, data in zip_longest(self._panels, plots):
             panel.display = data is not None
             last = bool(plots) and data is plots[-1]
             panel.styles.column_span = 1 + (-len(plots) % columns if last else 0)

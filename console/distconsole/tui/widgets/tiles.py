@@ -99,16 +99,20 @@ def tile_text(data: TileData, cells: int, *, framed: bool) -> Text:
 
 
 class Tiles(Horizontal):
-    """Tiles side by side, as many of ``most`` as are shown."""
+    """Tiles side by side, as many of ``most`` as are shown; without frames as many as there is room for."""
 
     DEFAULT_CSS = (
         "Tiles { height: auto; overflow: hidden; } .-ruled Tiles, .-short Tiles { padding: 0 1; }"
     )
 
     def __init__(self, most: int, id: str) -> None:  # noqa: A002
-        super().__init__(*(Tile() for _ in range(most)), id=id)
+        self._tiles = [Tile() for _ in range(most)]
+        super().__init__(*self._tiles, id=id)
 
     def show(self, tiles: Sequence[TileData]) -> None:
-        for place, tile in enumerate(self.query(Tile)):
-            tile.display = place < len(tiles)
+        left = self.size.width or self.app.size.width
+        for place, tile in enumerate(self._tiles):
             tile.show(tiles[place] if place < len(tiles) else None)
+            cells = 0 if tile.framed else tile.least_cells
+            tile.display = place < len(tiles) and cells <= left
+            left -= cells + len(GAP) if cells else 0

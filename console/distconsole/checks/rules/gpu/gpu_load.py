@@ -11,9 +11,8 @@ from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, 
 from distconsole.checks.engine.rule import HostView, hint, host_rule, judge_each, rule
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import GpuFacts, GpuLoadFacts, LoadedGpu, NvLink
-from distconsole.checks.rules.agreement import by_key
 from distconsole.checks.rules.gpu.gpus import find_gpus, find_usual, unless_gpu
-from distconsole.checks.rules.wording import numbers, who
+from distconsole.checks.rules.wording import by_key, numbers, who
 from distconsole.model.requests import Level
 
 SLOW_SHARE = 0.6
@@ -99,10 +98,7 @@ def _is_odd(one: Loaded, every: Sequence[Loaded], field: str) -> bool:
 
 
 def _find_slow(every: Sequence[Loaded], field: str) -> dict[tuple[str, int], float]:
-    """Return the usual rate of each GPU (host, index) whose own is far below it.
-
-    Usual is the median of GPUs that are alike: of one model, with the same link.
-    """
+    """Return the usual rate (median of its model with that link) of each GPU (host, index) far below it."""
     kinds = by_key(
         ((each.model, gpu.width, gpu.generation, field == "to_peer" and gpu.links_up), each)
         for each in every

@@ -20,8 +20,7 @@ from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import SshFacts
 from distconsole.checks.gather.addresses import machines
-from distconsole.checks.rules.agreement import by_key, differ
-from distconsole.checks.rules.wording import MIB, name_hosts, numbers, size, who
+from distconsole.checks.rules.wording import MIB, by_key, differ, name_hosts, numbers, size, who
 from distconsole.model.names import join_some
 from distconsole.model.requests import Level
 
@@ -42,12 +41,7 @@ unless_gpu = only_where(lambda host: host.of(GpuFacts).present, "no GPU")
 def find_gpus(
     grade: Grade, gpus: Mapping[int, str] | Sequence[int], summary: str, **words: str
 ) -> RuleResults:
-    """Yield the finding on some GPUs of a host, if there are any.
-
-    Args:
-        gpus: By index what was seen of each; their indices alone where one sight is for all.
-        summary: With ``{}`` for their numbers and the host.
-    """
+    """Yield the finding on GPUs of a host, if any: by index what was seen, or indices; ``{}`` names them."""
     if isinstance(gpus, Mapping):
         words = {
             "seen": join_some((f"GPU {i}: {what}" for i, what in gpus.items()), separator="; "),

@@ -40,8 +40,14 @@ from distconsole.checks.interfaces.panel import (
     reports,
     run_variables,
 )
-from distconsole.checks.rules.agreement import differ, dissent
-from distconsole.checks.rules.wording import MAX_LISTED, name_hosts, these_have, who
+from distconsole.checks.rules.wording import (
+    MAX_LISTED,
+    differ,
+    dissent,
+    name_hosts,
+    these_have,
+    who,
+)
 from distconsole.config.writing import network_of_hosts
 from distconsole.model.addresses import is_virtual
 from distconsole.model.findings import Cure, Finding, HostCure
@@ -351,10 +357,7 @@ def _where(choice: Choice) -> str:
 
 
 def _cure_of(engines: Iterable[Engine], view: View) -> Cure:
-    """Return the variables that lead ``engines`` to the addresses that the check tested.
-
-    They are for all hosts at once where they agree.
-    """
+    """Return the variables that lead ``engines`` to the tested addresses, for all hosts where they agree."""
     wanted = {name for engine in engines for name in NAMES[engine]}
     told = run_variables(endpoints(view), nodes_of(view))
     variables = {

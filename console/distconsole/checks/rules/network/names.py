@@ -13,8 +13,7 @@ from distconsole.checks.facts.network import EnvFacts, NameFacts, NetFacts
 from distconsole.checks.facts.node import OsFacts, ResolvedAddress, SshFacts
 from distconsole.checks.fixes.cures import by_run, offer
 from distconsole.checks.gather.addresses import endpoints, machines, one_machine
-from distconsole.checks.rules.agreement import by_key, differ
-from distconsole.checks.rules.wording import MAX_LISTED, list_some, name_hosts
+from distconsole.checks.rules.wording import MAX_LISTED, by_key, differ, list_some, name_hosts
 from distconsole.model.addresses import gloo_connects, ip_of
 from distconsole.model.findings import Cure, Finding, HostCure
 from distconsole.model.requests import Level

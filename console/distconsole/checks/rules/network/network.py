@@ -30,8 +30,7 @@ from distconsole.checks.gather.attribution import (
     blame,
     cover,
 )
-from distconsole.checks.rules.agreement import by_key
-from distconsole.checks.rules.wording import MAX_LISTED, list_some, name_hosts, numbers
+from distconsole.checks.rules.wording import MAX_LISTED, by_key, list_some, name_hosts, numbers
 from distconsole.model.findings import Finding
 from distconsole.model.requests import Level
 

@@ -20,8 +20,7 @@ from distconsole.checks.facts.network import BetweenFacts, Login, NetFacts
 from distconsole.checks.facts.node import ClockFacts, LifeFacts, ShellFacts, SshFacts
 from distconsole.checks.gather.addresses import machines
 from distconsole.checks.gather.attribution import Direction, Pair, blame
-from distconsole.checks.rules.agreement import by_key
-from distconsole.checks.rules.wording import list_some, name_hosts
+from distconsole.checks.rules.wording import by_key, list_some, name_hosts
 from distconsole.model.check_outcome import LOST
 from distconsole.model.requests import Level
 

@@ -14,9 +14,8 @@ from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import OsFacts, PythonFacts, SshFacts
 from distconsole.checks.facts.script import Found, Module, ScriptFacts
 from distconsole.checks.gather.addresses import machines
-from distconsole.checks.rules.agreement import by_key, dissent
 from distconsole.checks.rules.system.folders import TOLD, lies_on_stuck
-from distconsole.checks.rules.wording import MAX_LISTED, list_some, name_hosts
+from distconsole.checks.rules.wording import MAX_LISTED, by_key, dissent, list_some, name_hosts
 from distconsole.model.findings import Finding
 from distconsole.model.names import count_text, join_some
 from distconsole.model.requests import Level
@@ -274,12 +273,7 @@ def _versions(view: View) -> RuleResults:
 def differ_in_packages(
     packages: Mapping[str, Mapping[str, str]], pythons: Mapping[str, str], expected: str
 ) -> RuleResults:
-    """Yield the finding that versions of packages differ, with what to install on which host.
-
-    Args:
-        packages: By package and host the version.
-        pythons: By host the interpreter to install it for.
-    """
+    """Yield the finding that packages differ (by package and host), and what to install for which of ``pythons``."""
     lines: dict[str, str] = {}
     pins: dict[str, list[str]] = {}
     for package, versions in sorted(packages.items()):

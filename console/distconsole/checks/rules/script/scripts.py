@@ -12,7 +12,6 @@ from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.facts.script import CodeFile, Found, ScriptFacts, ScriptFile
-from distconsole.checks.rules.agreement import Dissent, dissent
 from distconsole.checks.rules.script.launches import (
     NO_SCRIPT,
     get_launch,
@@ -20,7 +19,14 @@ from distconsole.checks.rules.script.launches import (
     unless_launch,
 )
 from distconsole.checks.rules.system.folders import NUMBERED, TOLD, lies_on_stuck
-from distconsole.checks.rules.wording import MAX_LISTED, list_some, name_hosts, size
+from distconsole.checks.rules.wording import (
+    MAX_LISTED,
+    Dissent,
+    dissent,
+    list_some,
+    name_hosts,
+    size,
+)
 from distconsole.model.names import count_text
 from distconsole.model.requests import Level
 from distconsole.model.time_text import utc_text

@@ -8,8 +8,7 @@ from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.node import HorovodFacts, MpiFacts, PythonFacts, TorchFacts
 from distconsole.checks.fixes.cures import in_setup, library_first, prefix_of
-from distconsole.checks.rules.agreement import differ, dissent
-from distconsole.checks.rules.wording import list_some, name_hosts, these_have
+from distconsole.checks.rules.wording import differ, dissent, list_some, name_hosts, these_have
 from distconsole.model.findings import Cure
 from distconsole.model.names import join_some
 from distconsole.model.requests import Level

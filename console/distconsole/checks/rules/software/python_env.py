@@ -12,12 +12,12 @@ from distconsole.checks.facts.network import EnvFacts, NetFacts
 from distconsole.checks.facts.node import PythonFacts, SshFacts
 from distconsole.checks.fixes.cures import add_to_hint, by_run, offer
 from distconsole.checks.gather.addresses import Endpoint, endpoints
-from distconsole.checks.rules.agreement import Dissent, by_key, differ, dissent
 from distconsole.checks.rules.script.launches import (
     MISSING,
     differ_in_packages,
     packages_of_script,
 )
+from distconsole.checks.rules.wording import Dissent, by_key, differ, dissent
 from distconsole.config.spelling import nearest
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level

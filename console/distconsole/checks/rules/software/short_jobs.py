@@ -22,7 +22,6 @@ from distconsole.checks.facts.jobs import (
 from distconsole.checks.facts.network import BetweenFacts, EnvFacts
 from distconsole.checks.facts.node import HorovodFacts, ImportFacts, MpiFacts, OsFacts, TorchFacts
 from distconsole.checks.gather.timings import busy_hosts
-from distconsole.checks.rules.agreement import by_key, differ
 from distconsole.checks.rules.network.ssh import NEEDED_BY
 from distconsole.checks.rules.software.engines import unless_horovod
 from distconsole.checks.rules.software.ranks import (
@@ -33,7 +32,7 @@ from distconsole.checks.rules.software.ranks import (
     judge_values,
 )
 from distconsole.checks.rules.system.limits import find_lower_limits
-from distconsole.checks.rules.wording import name_hosts
+from distconsole.checks.rules.wording import by_key, differ, name_hosts
 from distconsole.model.findings import Cure
 from distconsole.model.names import join_some
 from distconsole.model.requests import Level

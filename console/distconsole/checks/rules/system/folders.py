@@ -15,8 +15,7 @@ from distconsole.checks.facts.node import Filesystem, OsFacts, SshFacts
 from distconsole.checks.facts.script import FolderFacts, SpeedFacts, Trial
 from distconsole.checks.gather.addresses import machines
 from distconsole.checks.gather.local_facts import NODE_FOLDERS
-from distconsole.checks.rules.agreement import by_key, dissent
-from distconsole.checks.rules.wording import list_some, name_hosts
+from distconsole.checks.rules.wording import by_key, dissent, list_some, name_hosts
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.names import count_text
 from distconsole.model.requests import Level

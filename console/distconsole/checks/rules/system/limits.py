@@ -52,11 +52,7 @@ def _raise_limit(host: HostView, line: str, hard: int | None, needed: int) -> Cu
 def find_lower_limits(
     who: str, host: HostView, found: Mapping[str, int | None], hint: str
 ) -> RuleResults:
-    """Say which soft limits of ``who`` on a host are lower than those of a process of the agent.
-
-    Args:
-        found: By limit; null is unlimited.
-    """
+    """Say which soft limits of ``who`` are lower than the agent's; ``found`` is by limit, null is unlimited."""
     own = {name: limit[0] for name, limit in host.of(OsFacts).limits.items() if name in LIMITS}
     lower = {
         name: value

@@ -12,9 +12,8 @@ from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.jobs import Decoded, MungeFacts, SlurmFacts, StepFacts
 from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.gather.attribution import Pair, cover
-from distconsole.checks.rules.agreement import differ
 from distconsole.checks.rules.system.limits import find_lower_limits
-from distconsole.checks.rules.wording import get_number, list_some, name_hosts
+from distconsole.checks.rules.wording import differ, get_number, list_some, name_hosts
 from distconsole.model.requests import Level
 
 BROKEN_STATES = {"DOWN", "FAIL", "FAILING", "NOT_RESPONDING", "INVAL", "UNKNOWN", "ERROR"}

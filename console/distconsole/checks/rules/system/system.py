@@ -20,8 +20,17 @@ from distconsole.checks.facts.node import (
     SshFacts,
     TrainingProcess,
 )
-from distconsole.checks.rules.agreement import by_key, differ, dissent
-from distconsole.checks.rules.wording import GIB, list_some, name_hosts, numbers, size, who
+from distconsole.checks.rules.wording import (
+    GIB,
+    by_key,
+    differ,
+    dissent,
+    list_some,
+    name_hosts,
+    numbers,
+    size,
+    who,
+)
 from distconsole.model.addresses import is_virtual
 from distconsole.model.names import join_some
 from distconsole.model.requests import Level

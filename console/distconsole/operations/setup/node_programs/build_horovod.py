@@ -74,10 +74,7 @@ def say(text: str) -> None:
 
 
 def compiler_for(work: Path) -> Path:
-    """Write the program that stands for the compiler.
-
-    Raises BuildError where there is no compiler that knows C++17.
-    """
+    """Write the program that stands for the compiler; raises BuildError without one that knows C++17."""
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
     if not compiler:
         raise BuildError("there is no C++ compiler: install g++ (Debian: apt install g++)")
@@ -171,10 +168,7 @@ def options(work: Path) -> dict[str, str]:
 
 
 def build(source: str, work: Path, log: Path) -> Path:
-    """Build the wheel, saying how far it is; return where it lies.
-
-    Raises BuildError saying what stood in the way.
-    """
+    """Build the wheel, saying how far it is; return where it lies; raises BuildError."""
     # pip and the compiler put what they make where this goes away.
     # CMake 4 refuses what Gloo's files ask for, unless told that it may.
     environment = {**os.environ, "TMPDIR": str(work), "CMAKE_POLICY_VERSION_MINIMUM": "3.5"}

@@ -90,7 +90,7 @@ def words_on(
             text.append(f"{clock_text(line.t)}{who}  ", style="faint")
             text.append(f"{line.line}\n")
     text.rstrip()
-    return text or Text("nothing is said of it: no finding, no line of a rank", style="faint")
+    return text or Text("no finding, no log line", style="faint")
 
 
 def _add(text: Text, mark: str, style: str, words: str, hint: str) -> None:

@@ -82,7 +82,7 @@ class ClusterView(OrderedView[LoadRow]):
             with Panel("Ranks and others' processes", id="processes-panel"):
                 none = "none that is known here"
                 yield LineTable(PROCESS_COLUMNS, empty=none, id="processes")
-            with Panel("Said of it", id="said-panel"), VerticalScroll():
+            with Panel("Findings and log", id="said-panel"), VerticalScroll():
                 yield Words(id="said-of-host")
         yield Plots(PLOTS, PLOT_CELLS, id="load-plots")
         with Panel("GPUs", id="gpus-panel"):
