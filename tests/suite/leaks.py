@@ -38,13 +38,17 @@ class Held:
         return cls(threads(), children(), descriptors(), ticks)
 
     def since(self, earlier: Held) -> list[str]:
-        """Say what is held now and was not earlier, a line each."""
+        """Say what is held now and was not earlier, a line each.
+
+        A child is known by its pid: one that was just started may have no words yet.
+        """
+        known = {pid for pid, _ in earlier.children}
         return [
             *(f"thread {name!r}" for _, name in sorted(self.threads - earlier.threads)),
             *(
                 f"process {pid}: {argv}"
-                for pid, argv in sorted(self.children - earlier.children)
-                if began_after(pid, earlier.ticks)
+                for pid, argv in sorted(self.children)
+                if pid not in known and began_after(pid, earlier.ticks)
             ),
             *(
                 f"descriptor {fd}: {to}"

@@ -58,3 +58,14 @@ def test_a_child_that_the_kernel_did_not_list_before_is_no_leak() -> None:
     found = leaked_since(before, seconds=0)
     child.communicate()
     assert found == []
+
+
+def test_a_child_that_had_no_words_yet_is_known_by_its_pid() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    held = Held.now()
+    without_words = frozenset((pid, "") for pid, _ in held.children)
+    before = replace(held, children=without_words, ticks=0)
+    found = leaked_since(before, seconds=0)
+    child.communicate()
+    assert (child.pid, "") in without_words
+    assert found == []
