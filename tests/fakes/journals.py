@@ -41,6 +41,7 @@ class Journal:
     Attributes:
         seconds: One window a rank in each.
         slow: A rank that takes half as long again.
+        lockstep: Whether the others wait for it in backward, as in DDP.
         fails: A rank that raises at the end; None for a run that succeeds.
         ended: False for a run that goes on.
         words: What takes the place of names and lines that come from a node.
@@ -52,6 +53,7 @@ class Journal:
     per_host: int = 2
     seconds: int = 60
     slow: int | None = None
+    lockstep: bool = False
     fails: int | None = None
     ended: bool = True
     words: str = ""
@@ -177,12 +179,13 @@ class Journal:
         slow = 1.5 if rank == self.slow else 1.0
         step = (second + 1) * STEPS_A_WINDOW - 1
         loss = 2.3 * math.exp(-second / 30) + 0.05 * math.sin(second + rank)
-        milliseconds = 50.0 * slow + math.sin(second * 0.7 + rank) * 2
+        wait = 25.0 if self.lockstep and self.slow not in (None, rank) else 0.0
+        milliseconds = 50.0 * slow + wait + math.sin(second * 0.7 + rank) * 2
         name = f"loss{self.words}"
         return {
             "kind": "window", "rank": rank, "step": step, "steps": STEPS_A_WINDOW,
             "step_ms": [milliseconds, milliseconds * 1.2],
-            "data_ms": 2.0 + 25 * (slow - 1), "forward_ms": 15.0, "backward_ms": 25.0,
+            "data_ms": 2.0 + (50 if self.lockstep else 25) * (slow - 1), "forward_ms": 15.0, "backward_ms": 25.0 + wait,
             "optimizer_ms": 4.0, "samples_s": 640.0 / slow, "metrics": {name: loss}, "dropped": 0,
             "points": {name: [[step - 10, loss + 0.01, 32.0], [step, loss, 32.0]]},
         }  # fmt: skip

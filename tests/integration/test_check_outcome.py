@@ -375,6 +375,7 @@ def test_a_check_tells_how_far_it_is_and_what_its_time_went_into(
     assert told[0].judged == 0
     assert 0 < told[-1].judged < told[-1].total <= len(ended.report.cells["node1"])
     assert told[-1].seconds > 0
+    assert {(each.answered, each.hosts) for each in told if each.host} == {((1,), 1)}
     assert ended.report.stage_seconds.keys() == {each.check for each in told}
     assert 0 < sum(ended.report.stage_seconds.values()) <= ended.report.seconds
 

@@ -40,7 +40,6 @@ def test_an_unknown_op_is_refused(bridge: Bridge) -> None:
         ("kill", {"run": "no-such"}, "no_such_run"),
         ("start", {"run": "no-such"}, "no_such_run"),
         ("forget", {"run": "no-such"}, "no_such_run"),
-        ("read_log", {"run": "no-such", "stream": "out"}, "no_such_run"),
         ("prepare", {"run": "a-run", "spec": {}}, "bad_request"),
         ("prepare", {"run": "a-run", "spec": []}, "bad_request"),
         ("prepare", {"run": "A RUN", "spec": {}}, "bad_request"),

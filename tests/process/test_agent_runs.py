@@ -160,25 +160,6 @@ def test_a_cancelled_follow_ends(bridge: Bridge) -> None:
     assert list(messages)[-1]["result"] == {"cancelled": True}
 
 
-def test_logs_are_read_in_pieces(bridge: Bridge) -> None:
-    launch(bridge, spec_of("printed", ["print('é' * 10_000); print('last line')"]))
-    bridge.entries("printed")
-    ask = {"run": "printed", "rank": 0, "stream": "out"}
-    parts, offset = [], 0
-    while True:
-        got = bridge.done("read_log", **ask, offset=offset, limit=999)
-        if not got["text"]:
-            break
-        parts.append(got["text"])
-        offset = got["next"]
-    assert "".join(parts) == "é" * 10_000 + "\nlast line\n"
-    assert offset == got["size"] == 20_011
-    assert bridge.done("read_log", **ask, offset=-15)["text"] == "last line\n"
-    nothing = bridge.done("read_log", run="printed", rank=7, stream="out")
-    assert nothing == {"text": "", "next": 0, "size": 0}
-    assert bridge.done("read_log", run="printed", rank=None, stream="out")["size"] == 20_011
-
-
 def test_samples_go_into_the_journal(bridge: Bridge) -> None:
     launch(bridge, spec_of("sampled", [SLEEP]))
     follow = bridge.follow("sampled")

@@ -418,7 +418,14 @@ class Endless:
         try:
             while not self.closed.wait(0.01):
                 yield CheckProgress(
-                    check="coll.init", host="", outcome="running", judged=12, total=31
+                    check="coll.init",
+                    host="node2",
+                    outcome="pass",
+                    judged=12,
+                    total=31,
+                    going=("coll.init", "coll.sum"),
+                    answered=(1, 0),
+                    hosts=2,
                 )
                 self.going.set()
         finally:
@@ -437,7 +444,8 @@ async def test_x_cancels_the_check_that_goes_on() -> None:
         assert endless.going.wait(10)
         app.main.redraw()
         await pilot.pause()
-        assert re.search(r"CHECKING  12 of 31 checks, \d+ s: coll\.init", screen_text(app))
+        far = r"CHECKING  12 of 31 checks, \d+ s: coll\.init 1 of 2 hosts, coll\.sum"
+        assert re.search(far, screen_text(app))
         await pilot.press("r")  # nothing is repeated meanwhile
         await pilot.press("x")
         assert endless.closed.wait(10)

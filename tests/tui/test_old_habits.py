@@ -95,7 +95,7 @@ def press(app: ConsoleApp, key: str) -> str:
     assert main._press_by_habit(key)
     assert main.mode is Mode.VIEW
     told = main.prompt.placeholder
-    said = "does nothing here: ? lists the keys" in told or "Z once more" in told
+    said = "does nothing here: " in told or "Z once more" in told
     return "says" if said else "types" if told else "moves"
 
 
@@ -116,6 +116,15 @@ async def test_every_key_of_other_programs_gets_an_answer(view: str) -> None:
         }
         assert given == wanted | own
         assert app.focused in app.main.focus_chain
+        press(app, "delete")
+        assert app.main.prompt.placeholder.endswith("F8 stops a run, ? lists the keys")
+        press(app, "P")
+        sorts = keymap_sorts(app, view)
+        assert ("s sorts" in app.main.prompt.placeholder) == sorts
+
+
+def keymap_sorts(app: ConsoleApp, view: str) -> bool:
+    return app.main.shortcuts.keymap.inside("s", view, replayed=False) is not None
 
 
 async def test_words_and_lines_on_the_screen_are_found() -> None:

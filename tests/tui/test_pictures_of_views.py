@@ -54,7 +54,8 @@ def half_checked() -> Iterator[Event]:
 
 
 def past() -> None:
-    Journal(run="digits-1121-a3f9", seconds=120, slow=3, fails=1).write(RunStore(runs_dir()))
+    journal = Journal(run="digits-1121-a3f9", seconds=120, slow=3, fails=1, lockstep=True)
+    journal.write(RunStore(runs_dir()))
 
 
 def attached(scene: Scene, **views: tuple[str, ...]) -> Page:

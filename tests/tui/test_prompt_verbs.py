@@ -147,14 +147,14 @@ async def test_a_check_is_cancelled_by_ctrl_c_while_the_run_goes_on() -> None:
         app.main.redraw()
         await pilot.pause()
         text = screen_text(app)
-        assert "2 going on" in text
+        assert "2 running" in text
         assert "attach" in text
         assert "check --level full" in text
         await pilot.press("ctrl+c")
         await until(pilot, lambda: slow.closed)
         app.main.redraw()
         await pilot.pause()
-        assert "1 going on" in screen_text(app)
+        assert "1 running" in screen_text(app)
         assert "cancelled: check --level full" in app.session.transcript.text()
         await pilot.press("ctrl+c")
         app.main.redraw()
@@ -197,6 +197,22 @@ async def test_verbs_that_speak_at_once_stand_under_their_own_headings() -> None
         lines = app.session.transcript.text().splitlines()
         assert lines[lines.index("late") - 1] == "[1] why last"
         assert lines[lines.index("early") - 1] == "> why last"
+
+
+async def test_hosts_are_asked_for_jobs_whatever_run_is_shown() -> None:
+    app, stage = staged(SCENES | {ask.Why: tuple, ask.Watch: tuple}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await settled(app, stage, pilot)
+        asked = []
+        for line in ("why", "why --hosts", "watch --hosts a"):
+            app.main.run_command(line)
+            asked.append(app.session.tasks[-1].request)
+        await settled(app, stage, pilot)
+        shown, hosts, followed = asked
+        assert isinstance(shown, ask.Why)
+        assert shown.run
+        assert hosts == ask.Why(run="", jobs=True)
+        assert followed == ask.Watch(where=ask.Where(hosts="a"))
 
 
 async def test_what_was_said_is_saved_and_a_file_is_not_overwritten_unasked(

@@ -61,7 +61,7 @@ WORDS = {
     "runs": ["2 running, 1 failed", "digits-1121-002", "✗ failed"],
     "compare": ["no runs are compared: mark two in the list"],
     "transcript": ["> check"],
-    "jobs": ["1 going on", "attach digits-1121"],
+    "jobs": ["1 running", "attach digits-1121"],
     "help": ["The view has the keys first", "In any view"],
 }
 

@@ -163,6 +163,13 @@ SLURM = {"SLURM_JOB_NODELIST": "n[1-4]", "SLURM_TASKS_PER_NODE": "2(x3),1"}
 LAB = Config(cluster="lab", clusters={"lab": ClusterSettings(hosts=("a", "b:2"))})
 
 
+def test_localhost_alone_is_this_machine_without_ssh() -> None:
+    (here,) = resolve_cluster(Where(hosts="localhost"), LAB, {}).hosts
+    assert (here.name, here.local) == ("localhost", True)
+    both = resolve_cluster(Where(hosts="localhost,b"), LAB, {}).hosts
+    assert [host.local for host in both] == [False, False]
+
+
 def test_flags_win_over_slurm_over_the_configuration_over_this_machine() -> None:
     assert names(Where(hosts="x"), LAB, SLURM) == [("x", None)]
     assert names(Where(cluster="lab"), LAB, SLURM) == [("a", None), ("b", 2)]

@@ -81,6 +81,9 @@ CASES = [
     ("stop r1 --grace 2", ask.Stop(run="r1", grace_seconds=2.0)),
     ("rerun r1 --exclude a,b --exclude c", ask.Rerun(run="r1", exclude=("a", "b", "c"))),
     ("why r1", ask.Why(run="r1")),
+    ("why --hosts a,b --job 2", ask.Why(run="", where=ask.Where(hosts="a,b"), job=2)),
+    ("watch --hosts a --pid 7", ask.Watch(where=ask.Where(hosts="a"), pid=7)),
+    ("why --hosts --json", ask.Why(run="", jobs=True, json=True)),
     (
         "trace r1 --seconds 0.5 --ranks 0-3 --max-mib 64 --wait 5 -o t.json.gz",
         ask.Trace(

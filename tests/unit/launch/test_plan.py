@@ -15,9 +15,8 @@ from distconsole.errors import ConfigError, PlanError, UsageError
 from distconsole.grammar.secrets import mask_env
 from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.choose import choose_launcher, finish_choice
-from distconsole.launch.environment import read_env_file, user_env
 from distconsole.launch.execute import node_spec
-from distconsole.launch.job import new_run_id
+from distconsole.launch.job import new_run_id, read_env_file, user_env
 from distconsole.launch.launchers.torch import OWN_LOGS
 from distconsole.launch.plan import LaunchHosts, PreparedLaunch, make_plan
 from distconsole.launch.show import dry_run_text, plan_event
@@ -26,7 +25,7 @@ from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan, ScriptTraits
 from distconsole.model.names import RUN_ID_PATTERN, HostName, RunId
 from distconsole.model.requests import LauncherName, PassArgs, Run
-from distconsole_agent.supervisor.processes import fill
+from distconsole_agent.contract.protocol import fill
 from distconsole_training.records import ENV_VERIFY
 
 TRAITS = ScriptTraits(readable=True, torch=True, distributed=True)

@@ -111,9 +111,15 @@ def test_the_bounds_cover_what_the_protocol_promises() -> None:
         [],
     ],
 )
-def test_an_entry_out_of_bounds_is_an_agent_error(wrong: object) -> None:
+def test_an_entry_out_of_bounds_is_left_out_and_counted(wrong: object) -> None:
+    found = wire.check_item("follow", {"entries": [entry("end"), wrong, entry("phase")]})
+    assert ([each["kind"] for each in found["entries"]], found["unread"]) == (["end", "phase"], 1)
+
+
+@pytest.mark.parametrize("wrong", [{}, {"entries": {}}, {"entries": [], "trouble": 5}])
+def test_an_item_that_is_none_is_an_agent_error(wrong: dict[str, Any]) -> None:
     with pytest.raises(AgentError, match="not as agreed"):
-        wire.check_item("follow", {"entries": [wrong]})
+        wire.check_item("follow", wrong)
 
 
 def test_a_loss_may_be_nan_and_infinite() -> None:

@@ -168,6 +168,22 @@ def test_the_start_says_who_is_behind_and_in_what() -> None:
     )
 
 
+def test_a_rank_that_starts_more_slowly_than_the_others_is_compared_with_them() -> None:
+    ranks = [rank_is(rank, RankState.RUNNING) for rank in range(4)]
+    begun = [
+        msgspec.structs.replace(reached(rank, "interpreter"), seconds=0.5) for rank in range(4)
+    ]
+    there = [
+        msgspec.structs.replace(reached(rank, "import_torch"), seconds=6.5) for rank in range(3)
+    ]
+    assert said(*ranks, *begun, *there, now=T + 8).startswith(
+        "starting, rank 3 on h3 imports torch: "
+    )
+    assert said(*ranks, *begun, *there, now=T + 41.5).startswith(
+        "starting, rank 3 on h3 imports torch for 41 s, the others took 6 s: "
+    )
+
+
 def test_a_start_that_takes_long_says_for_how_long_all_do_the_same() -> None:
     ranks = [rank_is(rank, RankState.RUNNING) for rank in range(4)]
     assert said(*ranks) == "starting: 4 ranks"
@@ -240,7 +256,8 @@ def test_who_holds_up_the_others_is_named_while_it_does_though_all_steps_take_as
     seconds = range(1, 13)
     slow = [at_work(rank, s, 151.0 if rank else 21.0) for s in seconds for rank in (0, 1)]
     assert said(*slow).startswith(
-        "rank 1 on h1 is slow, 151 ms for the forward part where 21 is usual: 2 ranks"
+        "rank 1 on h1 is slow, 151 ms for the forward part where 21 is usual, "
+        "costs 84 % since step 99: 2 ranks"
     )
     even = [at_work(rank, s, 21.0) for s in (13, 14, 15, 16) for rank in (0, 1)]
     assert said(*slow, *even, now=T + 4).startswith("healthy")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole.formats.axes import nice_ticks, short_time
+from distconsole.formats.figures import nice_ticks, short_time
 from distconsole.formats.page import page_of
 from distconsole.formats.page.heat import UNKNOWN, heat_map, png
 from distconsole.formats.page.plots import Tick, merge_points, plot

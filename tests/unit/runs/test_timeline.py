@@ -212,7 +212,7 @@ def log(line: str, *, transient: bool = False, rank: int = 0) -> LogLine:
 def test_the_last_lines_are_kept() -> None:
     timeline = folded(*(log(str(number)) for number in range(LAST_LINES + 10)))
     assert len(timeline.logs) == LAST_LINES
-    assert timeline.logs[0].line == "10"
+    assert next(iter(timeline.logs)).line == "10"
 
 
 def test_a_progress_bar_stands_at_its_rank_until_a_line_follows() -> None:

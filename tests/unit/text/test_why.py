@@ -7,11 +7,12 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from distconsole.cli.main import exit_code_of
 from distconsole.cli.streams import Streams
 from distconsole.model.diagnosis.calls import Place
-from distconsole.model.events import Diagnosed
+from distconsole.model.events import Diagnosed, FoundJob
 from distconsole.model.requests import Why
 from distconsole.runs.diagnosis.judge import judge
 from distconsole.text.show import show_for
@@ -63,6 +64,21 @@ def test_json_is_one_object_with_the_calls_of_each_host() -> None:
     told = json.loads(line)
     assert (told["run"], told["diagnosis"]["ranks"]) == ("r", [1])
     assert {host: len(calls) for host, calls in told["calls"].items()} == {"node1": 2, "node2": 2}
+
+
+def test_jobs_that_were_found_stand_first_and_say_how_to_ask_about_the_others() -> None:
+    job = FoundJob(
+        number=1, launcher="torchrun", script="t.py", where="10.0.0.1:29500", run="", world=4,
+        age_s=120.0, ranks={"node1": {0: 7, 1: 8}, "node2": {2: 7}}, missing=(3,),
+    )  # fmt: skip
+    other = structs.replace(job, number=2, launcher="mpirun", where="", world=3)
+    first, second, head, *_ = printed(made(job=1, jobs=(job, other)))
+    assert first == "job 1: torchrun t.py: 3 of 4 ranks on node1, node2, for 2 min, 10.0.0.1:29500"
+    assert second.endswith(
+        "mpirun t.py: 3 ranks on node1, node2, for 2 min (--job 2 asks about it)"
+    )
+    assert head.startswith("HANGS")
+    assert printed(made(job=1, jobs=(job,)))[0].startswith("torchrun t.py: 3 of 4 ranks")
 
 
 def test_no_answer_of_any_host_is_the_exit_code_of_unreachable_hosts() -> None:

@@ -120,3 +120,43 @@ def test_a_rank_that_starts_anew_has_no_figure_of_the_attempt_before() -> None:
     assert mine["ms/step"] == ("20.0", "")
     assert (other["ms/step"][0], other["p95"][0]) == ("", "")
     assert other["samples/s"][0] == "0"
+
+
+def test_a_rank_that_the_others_wait_for_has_its_price_beside_it() -> None:
+    def at_work(number: int, t: float) -> list[RunEvents]:
+        window, *others = told(number, t)
+        assert isinstance(window, Window)
+        waited = (1.0 if number == 2 else 9.0, 0.0, 0.0, 0.0, 0.0)
+        ms, step = 18.0, int(99 + t - T)
+        return [
+            msgspec.structs.replace(window, step=step, step_ms_mean=ms, waited_ms=waited),
+            *others,
+        ]
+
+    seconds = (each for s in range(20) for n in range(4) for each in at_work(n, T - 19 + s))
+    assert [row["costs"][0] for row in rows(*seconds, now=T)] == ["", "", "44 %", ""]
+
+
+class Weighed(float):
+    """A figure that counts how often it is compared."""
+
+    compared = 0
+
+    def __lt__(self, other: float) -> bool:
+        Weighed.compared += 1
+        return float(self) < other
+
+    def __gt__(self, other: float) -> bool:
+        Weighed.compared += 1
+        return float(self) > other
+
+
+def test_rows_of_many_ranks_cost_what_the_ranks_cost_and_not_their_square() -> None:
+    world, timeline = 256, RunTimeline()
+    for event in [scenes.plan(world), *(scenes.window(rank, 99, T) for rank in range(world))]:
+        timeline.apply(event)
+    for view in timeline.ranks.values():
+        view.step_ms_mean = Weighed(view.step_ms_mean or 0.0)
+    Weighed.compared = 0
+    assert len(rank_rows(timeline, "rank", T)) == world
+    assert world < Weighed.compared < 20 * world

@@ -65,6 +65,9 @@ def test_a_rank_that_makes_no_step_has_stalled_until_it_makes_one() -> None:
     assert ranks.paused(0, 29.0, 0.01, 40.0) == []
     assert ranks.paused(0, 100.0, 20.0, 40.0) == []
     assert ranks.paused(0, 100.0, None, 40.0) == []
+    assert ranks.paused(0, 70.0, 0.01, 40.0, 60.0) == []
+    assert words(ranks.paused(0, 73.0, 0.01, 40.0, 60.0)) == [(0, "stalled")]
+    ranks.trains(0, 40.5)
     assert words(ranks.paused(0, 31.0, 0.01, 40.0)) == [(0, "stalled")]
     assert ranks.paused(0, 32.0, 0.01, 41.0) == []
     assert words(ranks.trains(0, 42.0)) == [(0, "running")]

@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 
+from distconsole_agent.contract.limits import MEET_SECONDS
 from distconsole_training import records
 from fakes.drained_run import Run
+from fakes.shims import wait_until
 
 
 def test_what_a_rank_printed_and_recorded_comes_before_its_end(run: Run) -> None:
@@ -29,6 +31,18 @@ def test_what_a_rank_printed_and_recorded_comes_before_its_end(run: Run) -> None
     assert kinds.index("log") < len(kinds) - 1
     assert run.states()[-1] == (0, "exited")
     assert run.entries()[-1]["kind"] == "state"
+
+
+def test_ranks_that_wait_for_others_to_meet_them_are_called(run: Run) -> None:
+    for rank in (0, 1):
+        run.start(rank, pid=os.getpid())
+    meets = records.PHASES.index("rendezvous")
+    run.ring(0).put(records.PHASE, name=meets)
+    run.tick(1.1)
+    run.tick(MEET_SECONDS)
+    wait_until("the call", lambda: len(run.collector.roll.entries) == 2)
+    run.tick(1.1)
+    assert [each["rank"] for each in run.entries("roll_call")] == [0, 1]
 
 
 def test_the_end_is_the_last_entry(run: Run) -> None:
@@ -259,6 +273,10 @@ def test_a_rank_that_stops_making_steps_has_stalled(run: Run, monkeypatch: Any) 
     ring.put(1, step=5, time_ns=int(run.now * 1e9), seconds=(0.01,) * 5)
     run.tick(1.0)
     assert run.states()[-1] == (0, "running")
+    run.tick(45.0)
+    assert run.states()[-1] == (0, "running"), "a pause as long as the one before is no stall"
+    run.tick(5.0)
+    assert run.states()[-1] == (0, "stalled")
 
 
 def test_an_engines_log_is_nobodys_and_its_ranks_have_their_own(engine_run: Run) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from distconsole_agent.contract.protocol import MAX_METRICS, MAX_POINTS
 from distconsole_agent.journal.windows import Offset, StepMemory, cut, p95, thin, window
-from distconsole_training.records import LOSS, METRIC, SKIPPED, STEP
+from distconsole_training.records import LOSS, METRIC, SKIPPED, STEP, WAIT
 
 NAN = math.nan
 SECOND = 10**9
@@ -46,6 +46,19 @@ def test_a_window_says_how_its_steps_went() -> None:
     assert body["samples_s"] == round(320 / 0.145, 3)
     assert body["metrics"] == {"loss": 0.91}
     assert body["points"]["loss"][0] == [0, 1.0, 32]
+
+
+def test_of_steps_of_which_some_were_looked_at_own_time_is_theirs() -> None:
+    # Ten steps of 10 to 19 ms, of which the two longest were looked at: 12 ms of each were no wait.
+    steps = [step(n, seconds=0.01 + n / 1000) for n in range(10)]
+    waits = [
+        (0, n, each[2], WAIT, 0, 0, 0, each[7] - 0.012, 0.0, 0.0, 0.003, 0.0, NAN)
+        for n, each in enumerate(steps)
+    ]
+    body = fold([*steps[:8], waits[8], steps[8], waits[9], steps[9]])
+    assert body["waited_ms"] == [2.5, 0.0, 0.0, 3.0, 0.0]
+    assert fold([*waits, *steps])["waited_ms"] == [2.5, 0.0, 0.0, 3.0, 0.0]
+    assert "waited_ms" not in fold([*steps, (*waits[0][:1], 77, *waits[0][2:])])
 
 
 def test_what_is_not_known_is_null() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from distconsole_agent.system.paces import EARLY_SECONDS, to_next_second
+from distconsole_agent.system.steady import EARLY_SECONDS, to_next_second
 
 
 @pytest.mark.parametrize("t", [0.0, 17.25, 1_763_700_000.5, 1_763_700_000.89])

@@ -8,8 +8,7 @@ import pytest
 
 from distconsole.checks.gather.attribution import Direction, blame, cover, usual
 from distconsole.checks.gather.pair_bandwidth import MATCHINGS, rounds_of
-from distconsole.checks.rules.agreement import dissent
-from distconsole.checks.rules.wording import name_hosts
+from distconsole.checks.rules.wording import dissent, name_hosts
 
 
 def pairs(names: str) -> list[tuple[str, str]]:

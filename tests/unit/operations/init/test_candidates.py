@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from distconsole.config.hostfile import host_text
-from distconsole.operations.init.candidates import find_candidates
+from distconsole.operations.init.init import find_candidates
 
 SSH_CONFIG = """\
 Host github.com

@@ -9,10 +9,11 @@ import pytest
 from distconsole.config.load import load_config
 from distconsole.errors import ConfigError, UsageError
 from distconsole.model.cluster import Cluster, Host
+from distconsole.model.events import Narration
 from distconsole.model.names import HostName
 from distconsole.model.requests import Init, Where
 from distconsole.operations import Control, perform
-from distconsole.operations.init.init import file_text, write
+from distconsole.operations.init.init import file_text, leave_out_twins, write
 from distconsole.operations.init.pythons import Looked, Python
 from fakes.sessions import no_session
 
@@ -85,3 +86,20 @@ def test_a_file_that_could_not_be_read_is_not_written_over_the_old_one(folder: P
         write(file, "clusters = 7")
     assert file.read_text() == "theme = 'dark'\n"
     assert [path.name for path in folder.iterdir()] == [file.name]
+
+
+def test_of_two_names_of_one_machine_one_is_kept_if_the_person_agrees() -> None:
+    looked = Looked(0, {"/usr/bin/python3": Python("3.12.1")}, "gpu1 4d3a")
+    names = [HostName("gpu1"), HostName("gpu1.lab"), HostName("gpu2")]
+    found = dict(zip(names, [looked, looked, Looked(0, {}, "gpu2 77c0")], strict=True))
+    asked: list[str] = []
+    control = Control()
+    control.ask = lambda question: asked.append(question) or ""
+    assert list(leave_out_twins(Init(), found, control)) == []
+    assert asked == ["gpu1, gpu1.lab are names of one machine. Keep gpu1 alone? [Y/n]"]
+    assert list(found) == ["gpu1", "gpu2"]
+    both = dict.fromkeys(names[:2], looked)
+    (warning,) = leave_out_twins(Init(yes=True), both, Control())
+    assert isinstance(warning, Narration)
+    assert warning.text.startswith("gpu1, gpu1.lab are names of one machine: ranks of both")
+    assert list(both) == ["gpu1", "gpu1.lab"]

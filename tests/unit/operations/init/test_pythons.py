@@ -52,6 +52,7 @@ def test_a_shell_finds_the_environment_that_has_torch(home: Path) -> None:
     assert (found.torch, found.has_gpus, found.is_default) == ("9.9 for CUDA 13.0", True, False)
     assert rank_pythons({HostName("a"): looked})[0][0] == str(folder / "bin" / "python")
     assert shell.stderr == "loaded\n"
+    assert looked.machine.startswith(f"{os.uname().nodename} ")
 
 
 def test_an_interpreter_is_read_with_its_torch_and_once_by_its_first_name() -> None:

@@ -6,15 +6,13 @@ import math
 from collections.abc import Sequence
 
 import pytest
+from msgspec import structs
 
 from distconsole.model.comparison import Comparison
 from distconsole.model.run_events import Metric, RunEvents, RunRestarted, Window
 from distconsole.model.run_summary import FirstFailure, RunSummary
 from distconsole.runs.compare.figures import compare, curves_of
 from distconsole.runs.compare.statistics import Compared, RunStatistics
-from distconsole.runs.detectors.ranks import Ranks
-from distconsole.runs.detectors.slowness import Straggler
-from distconsole.runs.detectors.stragglers import straggler_finding
 from fakes import scenes
 
 START = scenes.START
@@ -109,15 +107,17 @@ def test_curves_over_time_have_a_gap_where_nothing_was_measured() -> None:
 
 
 def test_a_rank_that_is_slow_in_one_run_alone_is_named() -> None:
-    late = Straggler(1, "data", 30.0, 3.0, 80.0, since_step=40)
-    ranks = Ranks("b-1")
-    ranks.hosts[1] = "node1"
-    found_slow = straggler_finding(ranks, late, 1.0)
-    found = both(compared(windows()), compared([*windows(slow=1), found_slow], run="b-1"))
-    assert (
-        "in B rank 1 on node1 is slow since about step 40 in the data part of its steps: "
-        "27 ms more than the others, of 80 ms a step; in A no rank is slow"
-    ) in found.words
+    def waiting(*, late: int | None) -> list[RunEvents]:
+        """All steps take 50 ms; a rank that is ``late`` is waited for 30 of them."""
+        return [
+            each
+            if not isinstance(each, Window)
+            else structs.replace(each, waited_ms=(2.0 + 30 * (each.rank != late), 0, 0, 0, 0))
+            for each in windows()
+        ]
+
+    found = both(compared(waiting(late=None)), compared(waiting(late=1), run="b-1"))
+    assert "rank 1 on node1 cost 60 % since step 79 in B, nobody in A" in found.words
 
 
 def test_more_ranks_are_judged_by_how_they_scale() -> None:

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from distconsole.model.run_events import RunFinding, Window
 from distconsole.runs.detectors.ranks import Ranks
 from distconsole.runs.detectors.slowness import Straggler
-from distconsole.runs.detectors.stragglers import StragglerWatch, straggler_finding
+from distconsole.runs.detectors.stragglers import StragglerWatch, past_text, straggler_finding
 
 RECORDED: dict[str, list[Any]] = json.loads(
     Path(__file__).with_name("recorded_windows.json").read_text()
@@ -111,6 +112,62 @@ def test_the_price_is_what_the_step_would_be_shorter_by() -> None:
     assert (found.rank, found.step_ms, found.cost_ms) == (3, 61.0, 16.0)
     said = straggler_finding(Ranks("r"), found, T0)
     assert said.summary.endswith("; costs 26 %")
+    assert said.costs == 26.23
+
+
+def test_what_is_said_of_it_later_is_the_mean_of_the_time_that_it_lasted() -> None:
+    watch = StragglerWatch()
+    dear, cheap, even = ([40.0, 60.0], [40.0, 50.0], [40.0, 40.0])
+    for each in [*steady(20, dear), *later(20, steady(20, cheap)), *later(40, steady(9, even))]:
+        watch.add(each)
+    (told,) = watch.told
+    assert 10.0 < told.cost_ms < 20.0
+    assert past_text(told, {1: "h1"}) == "rank 1 on h1 cost 25 % from step 60 to 860"
+
+
+def later(seconds: int, windows: list[Window]) -> list[Window]:
+    """The same, so much later."""
+    return [
+        structs.replace(each, t=each.t + seconds, step=each.step + 20 * seconds)
+        for each in windows
+    ]
+
+
+def test_a_rank_for_which_nobody_waits_costs_nothing() -> None:
+    (found,) = blamed([
+        window([r, t, (20 - 5 * r) * t, 20, 50.0 + 20 * r, 5.0 + 20 * r, 10, 20, 5, []], ranks=2, waits=False)
+        for t in range(20)
+        for r in (0, 1)
+    ])  # fmt: skip
+    assert (found.rank, found.part, found.cost_ms) == (1, "data", 0.0)
+    assert "costs" not in straggler_finding(Ranks("r"), found, T0).summary
+
+
+def varying(own: list[float], by: float) -> list[Window]:
+    """Ranks whose own times differ from second to second, each in another way."""
+    return [
+        each
+        for t in range(30)
+        for each in later(
+            t, steady(1, [o + by * ((t * (3 + 2 * r)) % 7 - 3) / 3 for r, o in enumerate(own)])
+        )
+    ]
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_two_milliseconds_of_fifty_are_named_where_own_times_are_steady(ranks: int) -> None:
+    late = [48.0] * (ranks - 1) + [50.0]
+    (found,) = blamed(varying(late, 0.3))
+    assert found.ranks == (ranks - 1,)
+    assert found.cost_ms == pytest.approx(2.0, rel=0.2)
+    assert blamed(varying([48.0] * ranks, 0.3)) == []
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_two_milliseconds_are_nobodys_where_own_times_differ_by_as_much_by_themselves(
+    ranks: int,
+) -> None:
+    assert blamed(varying([48.0] * (ranks - 1) + [50.0], 3.0)) == []
 
 
 def test_of_two_slow_ranks_on_different_hosts_both_are_named() -> None:

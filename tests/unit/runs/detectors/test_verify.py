@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec import UNSET
 
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import RunFinding
@@ -113,13 +114,14 @@ def test_two_batches_that_both_read_are_no_coincidence() -> None:
     assert found.summary == "ranks 0, 1 read the same batches (seen until step 20)"
 
 
-def test_what_one_rank_says_is_told_at_once() -> None:
+def test_an_order_that_repeats_is_told_at_once_and_a_gradient_once_the_others_have_told() -> None:
     run = Run()
     (epoch,) = run(check(1, 30, same_epoch=True))
     assert epoch.check == "run.same_epoch"
-    (gradient,) = run(check(1, 40, bad_gradient=2))
+    assert run(check(0, 30), check(1, 40, bad_gradient=2)) == []
+    (gradient,) = run(check(0, 40))
     assert (gradient.check, gradient.rank) == ("run.not_finite", 1)
-    assert "the gradient of b.weight" in gradient.summary
+    assert "the gradient of b.weight is not finite at step 40 on rank 1" in gradient.summary
 
 
 def test_a_step_waits_for_a_rank_that_is_behind_and_not_for_ever() -> None:
@@ -192,3 +194,9 @@ def test_a_finding_says_who_and_where(odd: dict[str, Any], named: str, words: st
     assert finding.check == named
     assert words in finding.summary
     assert finding.hint
+
+
+def test_a_gradient_that_is_not_finite_on_all_ranks_is_nobodys() -> None:
+    (found,) = Run()(check(0, bad_gradient=0), check(1, bad_gradient=0))
+    assert found.rank is UNSET
+    assert "on all 2 ranks" in found.summary

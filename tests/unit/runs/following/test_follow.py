@@ -23,6 +23,7 @@ from distconsole.model.run_events import (
     RunEvents,
     RunFinding,
 )
+from distconsole.rpc.wire import check_item
 from distconsole.runs.following.feed import Delivered, JournalFeed
 from distconsole.runs.following.follow import follow
 from distconsole.runs.reduce import RunReducer
@@ -161,6 +162,20 @@ def test_entries_that_are_missing_are_told(tmp_path: Path) -> None:
     events = list(follow(RunStore(tmp_path), record("a"), nodes))
     (finding,) = [event for event in events if isinstance(event, RunFinding)]
     assert (finding.check, finding.seen) == ("run.journal_gap", "entries 2 to 3")
+
+
+def test_entries_that_cannot_be_read_are_passed_over_and_told_once(tmp_path: Path) -> None:
+    damaged = [
+        check_item("follow", {"entries": [*item(n)["entries"], {"seq": n + 1, "kind": "?"}]})
+        for n in (1, 3)
+    ]
+    nodes = FakeNodes(a=[[*damaged, item(5), end(6)]])
+    events = list(follow(RunStore(tmp_path), record("a"), nodes))
+    (finding,) = [event for event in events if isinstance(event, RunFinding)]
+    assert finding.check == "run.journal_unread"
+    assert finding.summary.startswith("1 journal entry of a cannot be read")
+    assert lines(events) == ["1", "3", "5"]
+    assert nodes.resumed == [("a", 0)]
 
 
 def test_a_node_whose_disk_is_full_says_so_and_when_it_is_over(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import re
+from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -14,10 +16,11 @@ from distconsole.model.run_events import LogLine
 from distconsole.model.time_text import parse_since
 from distconsole.runs.logs.buffer import HELD_CHARS, LINE_CHARS, LogBuffer, said_by
 from distconsole.runs.logs.filter import parse_filter
-from distconsole.runs.logs.fold import FOLD_SECONDS, with_placeholders
+from distconsole.runs.logs.fold import FOLD_SECONDS, REPEAT_SECONDS, with_placeholders
 from distconsole.runs.logs.levels import Level, LevelWatch
 from distconsole.runs.logs.rows import LogRows, rows_of
 
+when = attrgetter("t")
 HELD_LINES = HELD_CHARS // LINE_CHARS
 
 CASES = [
@@ -79,8 +82,8 @@ def test_equal_lines_within_seconds_are_one_and_others_are_not() -> None:
         ]
     )
     assert shown(rows) == [
-        ("epoch 1", (0, 1), 2),
-        ("epoch 1", (0, 2), 2),
+        ("epoch 1", (0, 1), 3),
+        ("epoch 1", (2,), 1),
         ("epoch 1", (1,), 1),
     ]
 
@@ -96,13 +99,36 @@ def test_folding_changes_the_order_of_no_rank_and_loses_no_line() -> None:
     rows = rows_of(lines)
     assert len(rows) < len(lines) * 0.8
     for rank, wanted in said.items():
-        assert [text for text, ranks, _ in shown(rows) if rank in ranks] == wanted
+        found = [text for text, ranks, _ in shown(rows) if rank in ranks]
+        assert [text for text, _ in groupby(found)] == [text for text, _ in groupby(wanted)]
     assert sum(count for _, _, count in shown(rows)) == len(lines)
 
 
 def test_ranks_that_say_the_same_in_turn_are_folded_line_by_line() -> None:
     blocks = [line(rank, text) for rank in range(3) for text in ("a", "b", "a", "b")]
     assert shown(rows_of(blocks)) == [(text, (0, 1, 2), 3) for text in "abab"]
+
+
+def test_what_a_rank_repeats_is_one_row_with_its_first_and_last_time_though_others_print() -> None:
+    flood = [line(3, "nan", at / 1000) for at in range(5000)]
+    rows = rows_of(sorted([*flood, line(0, "step 1", 1.0), line(0, "step 2", 2.0)], key=when))
+    assert shown(rows) == [("nan", (3,), 5000), ("step 1", (0,), 1), ("step 2", (0,), 1)]
+    row = rows.row(0)
+    assert row is not None
+    assert row.repeated
+    assert (row.t, row.until) == (0.0, 4.999)
+
+
+def test_what_goes_on_begins_a_new_row_now_and_then_where_others_print() -> None:
+    wait = REPEAT_SECONDS / 4
+    alone = [line(0, "waiting", at * wait) for at in range(40)]
+    assert shown(rows_of(alone)) == [("waiting", (0,), 40)]
+    assert shown(rows_of([line(0, "saved", 0.0), line(0, "saved", 60.0)])) == 2 * [
+        ("saved", (0,), 1)
+    ]
+    others = [line(1, f"step {at}", at * wait) for at in range(40)]
+    both = shown(rows_of(sorted([*alone, *others], key=when)))
+    assert [count for text, _, count in both if text == "waiting"] == 8 * [5]
 
 
 def test_numbers_that_differ_become_a_placeholder_where_asked() -> None:

@@ -98,3 +98,24 @@ def test_what_the_engine_does_after_the_last_gradient_is_a_wait() -> None:
     assert 0 < waited <= ended - seen[1]
     watch.backward_ended(watch.backward_began(torch.zeros(()), None), False)  # nothing to compute
     assert watch.waits.between(began, time.monotonic_ns()) == waited
+
+
+def test_of_a_graph_that_is_kept_the_engine_is_asked_once_a_backward() -> None:
+    watch = TorchSteps(torch)
+    watch.waits.begin()
+    told: list[int] = []
+    watch._done = lambda: told.append(1)
+    loss = (torch.ones(3, requires_grad=True) * 2).sum()
+    for number in (1, 2, 3):
+        watch.await_own(loss)
+        loss.backward(retain_graph=True)
+        assert len(told) == number
+
+
+def test_the_parts_of_a_step_are_told_in_one_go() -> None:
+    waits = Waits()
+    for ended in range(10, 70, 10):
+        waits.add(ended - 4, ended)
+    assert waits.split(5, 15, 25, 45, 55) == (24, 4, 4, 8, 4)
+    waits.step_ended(30)
+    assert waits.split(30, 35, 38, 45, 55) == (12, 0, 0, 4, 4)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from distconsole.runs.compare.best import more_is_better, take_best
+from distconsole.runs.figures import more_is_better, take_best
 from distconsole.runs.summary import seen_in
 from distconsole.runs.timeline import RunTimeline
 from fakes import scenes

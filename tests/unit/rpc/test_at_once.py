@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from distconsole.checks.engine.at_once import run_at_once
+from distconsole.rpc.fanout import run_at_once
 
 
 def waits(own: threading.Event, others: threading.Event, name: str) -> Iterator[str]:
