@@ -213,6 +213,7 @@ CALL_FIELDS = (
     "stage",
     "step",
     "silent_s",
+    "usual_s",
     "way",
     "refused",
     "threads",
@@ -238,7 +239,7 @@ CALL_FIELDS = (
 
 ``t`` is UNIX seconds; ``ended`` ``{"exit_code" | "signal", "t"}`` or null; ``raised`` the uncaught exception that the
 hook has noted of it, ``Type: message``, empty without one; ``stage`` one of ``STAGES``; ``step`` the
-last finished one (-1: none) and ``silent_s`` since when; ``way`` one of ``WAYS``, by which the stacks were got;
+last finished one (-1: none), ``silent_s`` since when and ``usual_s`` what one takes; ``way`` one of ``WAYS``, by which the stacks were got;
 ``refused`` ``[{"way", "why"}]``. ``threads``: ``[{"name", "tid", "main", "frames": [{"function", "file", "line"}]}]``,
 innermost frame first, without values; ``native``: functions of the kernel or of C that the main thread is in.
 ``state`` is that of the main thread (proc(5)), ``wchan`` where it sleeps in the kernel, ``syscall`` ``{"name", "fd"}``;

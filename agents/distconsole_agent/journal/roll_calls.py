@@ -139,6 +139,7 @@ class RollCalls:
         told["stage"] = self._stage(rank, step, silent, place is not None, place and place.usual)
         told["step"] = step
         told["silent_s"] = None if silent is None else round(silent, 2)
+        told["usual_s"] = place and place.usual
         told["gpu"] = self._gpu(rank.rank, silent)
         told["raised"] = raised.get(pid or 0, "")[:MAX_WORDS]
         log = os.path.join(self._logs, f"rank-{rank.rank}.err")

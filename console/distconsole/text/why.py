@@ -69,7 +69,7 @@ def head_word(found: Diagnosis) -> tuple[str, str]:
     if found.kind is Kind.HEALTHY:
         return "FINE", "green"
     if not found.hang:
-        return ("NO HANG YET" if found.ranks else "NOTHING HANGS"), "yellow"
+        return "NO HANG YET", "yellow"
     return ("UNDECIDED", "yellow") if found.sure is Sure.UNKNOWN else ("HANGS", "red")
 
 

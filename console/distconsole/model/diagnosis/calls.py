@@ -134,6 +134,7 @@ class Call(Told, frozen=True, kw_only=True):
         stage: not_started, starting, stepping, between or ended.
         step: The last finished step, -1 unknown.
         silent_s: Since that step, or since its start.
+        usual_s: What a step of it takes.
         way: How the stacks were got: server, signal, py-spy or proc.
         native: Frames of the main thread below Python.
         state, wchan: As the kernel has them of the main thread.
@@ -151,6 +152,7 @@ class Call(Told, frozen=True, kw_only=True):
     stage: Word | None = None
     step: Annotated[int, Meta(ge=-1, le=2**63 - 1)] = -1
     silent_s: Amount | None = None
+    usual_s: Amount | None = None
     way: Word | None = None
     refused: Annotated[tuple[Refusal, ...], Meta(max_length=16)] = ()
     threads: Annotated[tuple[Thread, ...], Meta(max_length=64)] = ()

@@ -22,6 +22,8 @@ HARD = (
     *(Kind.DATA_WORKER, Kind.DISK, Kind.SWAP, Kind.EXCEPTION),
 )
 """What keeps a run whoever waits for it."""
+PASSING = (Kind.DATA_WORKER, Kind.DISK, Kind.SWAP, Kind.CROSSED)
+"""What is a hang at once if it does not pass within seconds."""
 NOT_LONG = "it is not long yet: a run counts as stalled after 30 s, later where its steps or its pauses are longer"
 MOST_LINES = 8
 """Of evidence."""
@@ -89,10 +91,10 @@ def make_diagnosis(
 ) -> Diagnosis:
     waiting = what_most_wait_in(graph)
     about = [rank for rank in (ranks or sorted(roll.calls)) if rank in roll.calls]
-    long = any(roll.is_long(roll.calls[rank]) for rank in about) or not about
-    calm = cause.kind in CALM or (cause.kind not in HARD and cause.kind is not Kind.CROSSED)
-    hang = long if calm else True
-    if not hang and cause.kind not in HARD:
+    lasts = roll.rests if cause.kind in PASSING else roll.is_long
+    sure = cause.kind in HARD and cause.kind not in PASSING
+    hang = sure or not about or any(lasts(roll.calls[rank]) for rank in about)
+    if not hang:
         evidence = (*evidence, NOT_LONG)
     return Diagnosis(
         kind=cause.kind,

@@ -13,7 +13,7 @@ from msgspec import structs
 from distconsole.model.diagnosis.calls import Call
 from distconsole.model.diagnosis.diagnosis import CALM, Diagnosis, Kind, Sure
 from distconsole.model.names import count_text
-from distconsole.model.time_text import span_text
+from distconsole.model.time_text import ms_text, span_text
 from distconsole.runs.diagnosis.blaming import HARD, blame, cause_is, make_diagnosis
 from distconsole.runs.diagnosis.causes import Cause, cause_of
 from distconsole.runs.diagnosis.groups import group_stacks
@@ -47,11 +47,22 @@ def judge(roll: Roll) -> Diagnosis:
     ways = Counter(call.way for call in roll.calls.values() if call.way)
     return structs.replace(
         found,
+        summary=_since_when(found, roll) + found.summary,
         groups=group_stacks(roll.calls.values()),
         ways=tuple(f"{way}: {count_text(count, 'rank')}" for way, count in ways.most_common()),
         lacks=tuple(line for line, _ in (*refused.most_common(8), *notes.most_common(4))),
         away=dict(roll.away),
     )
+
+
+def _since_when(found: Diagnosis, roll: Roll) -> str:
+    """Return for how long no rank has made a step, where that is not called a hang."""
+    calls = [call for call in roll.calls.values() if call.alive]
+    silent = min((call.silent_s or 0.0 for call in calls), default=0.0)
+    usual = max((roll.usual_s(call.rank) for call in calls), default=0.0)
+    if found.hang or not usual or any(roll.moves(call) for call in calls):
+        return ""
+    return f"no step for {ms_text(1000 * silent)}, {ms_text(1000 * usual)} is usual: "
 
 
 def _moving(roll: Roll, graph: WaitGraph) -> Diagnosis | None:

@@ -12,6 +12,8 @@ from distconsole.runs.pace import fresh_seconds
 
 STALL_SECONDS, STALL_STEPS = 30.0, 10.0
 """A rank has stalled after so long, or so many of its usual steps, where these are longer; as agents judge."""
+LATELY_SECONDS, LATELY_STEPS = 2.0, 3.0
+"""A rank goes on that has finished a step within so long, or so many of its steps; its agent looks once a second."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +50,25 @@ class Roll:
         silent = call.silent_s
         made = call.step >= 0 or call.stage == "stepping"
         known = call.alive and made and silent is not None
-        return known and (silent or 0.0) <= fresh_seconds(self.usual_ms.get(call.rank))
+        steps_s = LATELY_STEPS * self.usual_s(call.rank)
+        return known and (silent or 0.0) <= max(LATELY_SECONDS, steps_s)
+
+    def usual_s(self, rank: int) -> float:
+        """Return what a step of ``rank`` takes, 0 where that is not known."""
+        call = self.calls.get(rank)
+        told = call.usual_s if call is not None else None
+        return told or self.usual_ms.get(rank, 0.0) / 1000
+
+    def rests(self, call: Call) -> bool:
+        """Whether a rank is silent for longer than what comes and goes, such as a read from a busy disk."""
+        limit = fresh_seconds(1000 * self.usual_s(call.rank))
+        return call.silent_s is None or call.silent_s > limit
 
     def is_long(self, call: Call) -> bool:
         """Whether a rank is silent for longer than a stall, and than any pause before; also where that is not known."""
         if call.silent_s is None:
             return True
-        steps_s = STALL_STEPS * self.usual_ms.get(call.rank, 0.0) / 1000
+        steps_s = STALL_STEPS * self.usual_s(call.rank)
         return call.silent_s >= max(STALL_SECONDS, steps_s, 1.2 * self.longest_s)
 
     @cached_property
