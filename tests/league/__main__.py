@@ -25,6 +25,7 @@ from benchmarks.measure import machine
 from league.cases import CLASSES, HERE, Case, choose_quick, make_cases
 from league.page import write_page
 from league.scoring import misses, score, table
+from league.soak import soak
 from league.trying import HOST_FAULTS, Verdict, as_json, nodes, try_case
 from suite.environment import scrubbed
 
@@ -40,6 +41,10 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     results = Path(asked.resume)
     results.parent.mkdir(parents=True, exist_ok=True)
+    if asked.soak:
+        with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+            _hide_the_developer(Path(folder))
+            return soak(asked.soak, asked.seed, results.with_name("soak.jsonl"), Path(folder))
     cases = _choose(asked)
     if asked.list:
         print("\n".join(f"{case.name}  {'held out' if case.held_out else ''}" for case in cases))
@@ -90,6 +95,10 @@ def _options() -> argparse.ArgumentParser:
         "--minutes", type=float, default=600.0, help="begin no case after so many"
     )
     options.add_argument("--no-run", action="store_true", help="the table of what is there")
+    options.add_argument(
+        "--soak", type=float, metavar="MINUTES",
+        help="train healthily for so long, and say what is said of it; exit code 1 after an alarm",
+    )  # fmt: skip
     options.add_argument("--list", action="store_true", help="name the cases, and stop")
     return options
 

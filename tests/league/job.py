@@ -130,6 +130,11 @@ class SlowSGD(torch.optim.SGD):
     """SGD that takes its time."""
 
     job: Any = None
+    newest: Any = None
+
+    def __init__(self, *words: Any, **named: Any) -> None:
+        super().__init__(*words, **named)
+        SlowSGD.newest = self
 
     def step(self, closure: Any = None) -> Any:
         self.job.happens("optimizer")

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from dataclasses import asdict
+from pathlib import Path
 
+import pytest
+
+from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind, Sure
+from distconsole.model.findings import Severity
+from distconsole.model.run_events import LogLine, RunFinding
 from league.cases import CLASSES, Case, make_cases
 from league.scoring import misses, score, table
+from league.soak import Heard
 from league.trying import Verdict
 
 CASES = make_cases(1)
@@ -64,3 +72,24 @@ def test_an_alarm_in_a_healthy_training_is_blame() -> None:
     case = a_case("healthy/plain/ddp-torch-4")
     assert score(case, Verdict("healthy"))["all"]
     assert score(case, Verdict("healthy", alarms=["run.straggler: rank 1"]))["blamed"]
+
+
+@pytest.mark.parametrize(
+    ("severity", "kind", "alarms"),
+    [
+        (Severity.INFO, Kind.SAVING, 0),
+        (Severity.WARN, Kind.HEALTHY, 1),
+        (Severity.INFO, Kind.UNDECIDED, 1),
+    ],
+)
+def test_in_a_soak_a_warning_is_an_alarm_and_so_is_an_answer_that_names_no_phase(
+    tmp_path: Path, severity: Severity, kind: Kind, alarms: int
+) -> None:
+    heard = Heard(tmp_path / "soak.jsonl")
+    heard.take(LogLine(t=1.0, run="r", host="node1", stream="stdout", line="PHASE 1.0 all_save"))
+    heard.take(RunFinding(t=2.0, run="r", check="run.stall", severity=severity, summary="still"))
+    heard.answer(Diagnosis(kind=kind, sure=Sure.LIKELY, hang=False, summary="it saves"))
+    assert heard.alarms == alarms
+    rows = [json.loads(line) for line in (tmp_path / "soak.jsonl").read_text().splitlines()]
+    assert [row["phase"] for row in rows] == ["all_save", "all_save"]
+    assert [row["said"] for row in rows] == ["run.stall: still", "it saves"]
