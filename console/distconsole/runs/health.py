@@ -25,6 +25,7 @@ from distconsole.runs.detectors.slowness import (
     Straggler,
 )
 from distconsole.runs.detectors.stragglers import costs_text, who_text
+from distconsole.runs.diagnosis.stacks import own_place, place_text
 from distconsole.runs.present import (
     Present,
     Sight,
@@ -58,13 +59,15 @@ TREND_POINTS = 100
 """So many points of a curve are compared with as many before them."""
 
 PHASE_WORDS = {
-    None: ("starts Python or imports torch", "start Python or import torch"),
+    None: ("starts, imports or prepares", "start, import or prepare"),
     "interpreter": ("imports torch", "import torch"),
     "import_torch": ("waits for the group", "wait for the group"),
     "init_process_group": ("is before its first step", "are before their first step"),
     "first_step": ("has made its first step", "have made their first step"),
 }
-"""The phase that ranks have behind them -> what one does now, and what several do."""
+"""The phase that ranks have behind them -> what one does now, and what several do.
+
+A rank tells of the first two once it asks for its group, or makes a step."""
 
 
 class Tone(Enum):
@@ -275,6 +278,8 @@ def _slowest_start(timeline: RunTimeline, now: float) -> str:
     if seconds < LONG_START_SECONDS and not any(view.phases for view in living):
         return ""
     one, several = PHASE_WORDS[first.phase]
+    if len(last) == 1:
+        one = _where_called(timeline, first) or one
     if len(last) == len(living) > 1:
         words = f"all {several}"
     else:
@@ -287,9 +292,21 @@ def _slowest_start(timeline: RunTimeline, now: float) -> str:
     return f", {words} for {span_text(seconds)}{others}"
 
 
+def _where_called(timeline: RunTimeline, view: RankView) -> str:
+    """Return the line of the script in which a rank was when it was asked in this attempt, where it was."""
+    called = timeline.calls.get(view.rank)
+    if called is None or called.t < (view.started_at or 0.0):
+        return ""
+    place = own_place(called.call.frames)
+    return "" if place is None else f"is {place_text(place)}"
+
+
 def _others_took(first: RankView, living: list[RankView]) -> float | None:
     """Return how long most others took for the part of the start that ``first`` is in; None if few have it behind them."""
-    place = 0 if first.phase is None else PHASE_ORDER.index(first.phase) + 1
+    if first.phase is None:
+        whole = [max(view.phases.values()) for view in living if view.phases]
+        return median(whole) if len(whole) >= len(living) / 2 else None
+    place = PHASE_ORDER.index(first.phase) + 1
     done = PHASE_ORDER[place] if place < len(PHASE_ORDER) else ""
     times = [
         view.phases[done]

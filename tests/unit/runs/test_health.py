@@ -7,6 +7,7 @@ import math
 import msgspec
 import pytest
 
+from distconsole.model.diagnosis.calls import Call, Place, Thread
 from distconsole.model.run_events import (
     EndState,
     LinkChanged,
@@ -14,6 +15,7 @@ from distconsole.model.run_events import (
     Metric,
     NodeSample,
     PhaseReached,
+    RankCalled,
     RankChanged,
     RankState,
     RunEnded,
@@ -69,6 +71,12 @@ def rank_is(rank: int, state: RankState) -> RankChanged:
 
 def reached(rank: int, phase: str) -> PhaseReached:
     return PhaseReached(t=T, run=RUN, rank=rank, host=f"h{rank}", phase=phase, seconds=1.0)
+
+
+def called_at(rank: int, function: str, line: int, t: float = T + 9) -> RankCalled:
+    place = Place(function=function, file="/home/u/train.py", line=line)
+    call = Call(rank=rank, threads=(Thread(main=True, frames=(place,)),))
+    return RankCalled(t=t, run=RUN, rank=rank, host=f"h{rank}", why="asked", call=call)
 
 
 def said(*events: object, now: float = T) -> str:
@@ -164,7 +172,17 @@ def test_the_start_says_who_is_behind_and_in_what() -> None:
     line = said(*ranks, *told, reached(0, "import_torch"), reached(1, "import_torch"))
     assert line == "starting, rank 2 on h2 (and 1 more) imports torch: 4 ranks"
     assert said(*ranks, reached(0, "interpreter")).startswith(
-        "starting, rank 1 on h1 (and 2 more) starts Python or imports torch"
+        "starting, rank 1 on h1 (and 2 more) starts, imports or prepares"
+    )
+
+
+def test_a_rank_that_starts_and_was_asked_is_at_its_line() -> None:
+    ranks = [rank_is(rank, RankState.RUNNING) for rank in range(2)]
+    others = [reached(0, "interpreter"), reached(0, "import_torch")]
+    line = said(*ranks, *others, called_at(1, "prepare", 5), now=T + 41)
+    assert line.startswith("starting, rank 1 on h1 is in prepare at train.py:5 for 41 s")
+    assert "starts, imports or prepares" in said(
+        *ranks, *others, called_at(1, "prepare", 5, T - 9)
     )
 
 
@@ -187,9 +205,7 @@ def test_a_rank_that_starts_more_slowly_than_the_others_is_compared_with_them() 
 def test_a_start_that_takes_long_says_for_how_long_all_do_the_same() -> None:
     ranks = [rank_is(rank, RankState.RUNNING) for rank in range(4)]
     assert said(*ranks) == "starting: 4 ranks"
-    assert said(*ranks, now=T + 60).startswith(
-        "starting, all start Python or import torch for 60 s:"
-    )
+    assert said(*ranks, now=T + 60).startswith("starting, all start, import or prepare for 60 s:")
     met = [reached(rank, "import_torch") for rank in range(4)]
     assert said(*ranks, *met) == "starting, all wait for the group: 4 ranks"
     assert said(*ranks, *met, now=T + 43) == "starting, all wait for the group for 42 s: 4 ranks"
