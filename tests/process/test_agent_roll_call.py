@@ -78,7 +78,8 @@ def test_a_rank_that_is_not_to_answer_is_sent_no_signal(bridge: Bridge) -> None:
     launch(bridge, spec_of("mute-run", [SLEEPS], watch=True, env=env))
     next(each for each in bridge.follow("mute-run") if each["kind"] == "log")
     found = call(bridge, "mute-run")[0]
-    assert (found["alive"], found["threads"]) == (True, [])
+    assert found["alive"]
+    assert found["way"] in ("py-spy", "proc")
     assert {"way": "signal", "why": "the process does not listen to signal 62"} in found["refused"]
     bridge.done("kill", run="mute-run")
     ended = [each for each in bridge.entries("mute-run") if each["kind"] == "state"]

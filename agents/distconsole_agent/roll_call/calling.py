@@ -167,6 +167,9 @@ class _Asker(threading.Thread):
         for way, ask in asks:
             if self._try(way, ask):
                 break
+        if self.call["way"] == "proc" and facts.keeps_its_call(pid):
+            why = f"what it waits for in the kernel is not told: {ways.lacking(pid)}"
+            self.call["refused"].append({"way": "proc", "why": why[:MAX_WORDS]})
         if server is not None and state not in ("T", "t"):
             self._read_recorder(pid, server)
 

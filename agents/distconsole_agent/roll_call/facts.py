@@ -172,6 +172,16 @@ def _syscall(pid: int) -> Facts | None:
     return {"name": name, "fd": fd, "first": first}
 
 
+def keeps_its_call(pid: int) -> bool:
+    """Return whether the kernel may not tell us in which system call ``pid`` is."""
+    try:
+        with open(f"/proc/{pid}/syscall", "rb", buffering=0) as file:
+            file.read(256)
+    except OSError as error:
+        return isinstance(error, PermissionError)
+    return False
+
+
 def _kernel_stack(pid: int) -> list[str]:
     """Return the functions of the kernel that the main thread is in; none without the permission to ask."""
     text = read_head(f"/proc/{pid}/stack", _HEAD).decode("ascii", "replace")

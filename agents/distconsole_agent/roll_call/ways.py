@@ -10,10 +10,12 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Mapping, Sequence
 
 from distconsole_agent.journal.rings import SERVER_SUFFIX
+from distconsole_agent.roll_call import facts
 from distconsole_agent.roll_call.stacks import Thread, parse_faulthandler, parse_py_spy
 from distconsole_agent.supervisor.proctree import read_stat, send
 from distconsole_agent.system import unix
@@ -36,6 +38,7 @@ SETTLE_SECONDS, SETTLE_UNSURE_SECONDS = 0.006, 0.05
 MAX_DESCRIPTORS = 65536
 
 YAMA = "/proc/sys/kernel/yama/ptrace_scope"
+CAP_SYS_PTRACE = 19
 _SCOPES = {
     1: "only a process's own parent may look into it",
     2: "only root may look into a process",
@@ -136,6 +139,8 @@ def stacks_by_signal(
         raise RefusedError(f"a debugger (pid {status['TracerPid']}) would stop it at a signal")
     number = stacks_descriptor(pid)
     stat = read_stat(pid)
+    if number is None and not os.access(f"/proc/{pid}/fd", os.R_OK):
+        raise RefusedError(f"its descriptors may not be read: {lacking(pid)}")
     if number is None or stat is None or not _catches(status):
         raise RefusedError(f"the process does not listen to signal {SIGNAL}")
     try:
@@ -160,14 +165,12 @@ def stacks_by_py_spy(pid: int, python: str, state: str, seconds: float) -> list[
     Args:
         python: The interpreter of the process; a py-spy beside it counts, too.
     """
-    program = shutil.which("py-spy") or shutil.which("py-spy", path=os.path.dirname(python) or "/")
+    program = find_py_spy(python)
     if program is None:
         raise RefusedError(
-            "py-spy is not on this node's PATH, nor beside the run's Python: pip install py-spy there"
+            "py-spy is not on this node's PATH, in ~/.local/bin, nor beside the run's Python or the agent's: "
+            "pip install py-spy there, or the extra distconsole[diagnosis]"
         )
-    scope = number_of(YAMA) or 0
-    if scope in _SCOPES and not (os.geteuid() == 0 and scope < 3):
-        raise RefusedError(f"kernel.yama.ptrace_scope is {scope}: {_SCOPES[scope]}")
     try:
         done = subprocess.run(
             [program, "dump", "--nonblocking", "--json", "--pid", str(pid)],
@@ -185,7 +188,7 @@ def stacks_by_py_spy(pid: int, python: str, state: str, seconds: float) -> list[
     if done.returncode != 0:
         words = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it failed"]
         if "ermission" in words[0]:
-            raise RefusedError(f"py-spy may not look into it: {_lacking(scope)}")
+            raise RefusedError(f"py-spy may not look into it: {lacking(pid)}")
         raise RefusedError(f"py-spy: {words[0][:200]}")
     try:
         return _some(parse_py_spy(done.stdout.decode("utf-8", "replace"), pid))
@@ -193,9 +196,45 @@ def stacks_by_py_spy(pid: int, python: str, state: str, seconds: float) -> list[
         raise RefusedError("py-spy gave no stacks") from None
 
 
-def _lacking(scope: int) -> str:
-    """Say as whom, and without which permission, a process was not to be looked into."""
-    return f"uid {os.geteuid()} without CAP_SYS_PTRACE, kernel.yama.ptrace_scope {scope}"
+def find_py_spy(python: str) -> str | None:
+    """Return py-spy on the PATH, beside ``python`` or our own interpreter, or where ``pip install --user`` puts it."""
+    beside = (os.path.dirname(python), os.path.dirname(sys.executable))
+    folders = [*filter(None, beside), os.path.expanduser("~/.local/bin")]
+    return shutil.which("py-spy") or shutil.which("py-spy", path=os.pathsep.join(folders))
+
+
+def lacking(pid: int) -> str:
+    """Say why this process may not look into ``pid``: the permission that it lacks, and what asks for it."""
+    scope, why = number_of(YAMA) or 0, ""
+    status = facts.read_status(pid)
+    if scope in _SCOPES and not (_may_trace() and scope < 3):
+        why = f"kernel.yama.ptrace_scope is {scope}: {_SCOPES[scope]}"
+    elif (owner := status.get("Uid", "").split()[:1]) not in ([], [str(os.geteuid())]):
+        why = f"it is uid {owner[0]}'s, and this is uid {os.geteuid()}"
+    elif _owner_of(f"/proc/{pid}/environ") != os.geteuid():
+        why = "it forbids to be looked into (PR_SET_DUMPABLE, or a program with privileges of its own)"
+    elif len(status.get("NSpid", "").split()) > len(_own("NSpid").split()):
+        why = "it runs in a container"
+    elif _own("Seccomp") == "2":
+        why = "the agent runs under a seccomp filter, as in a container"
+    missing = "" if _may_trace() else "without CAP_SYS_PTRACE"
+    return ", ".join(filter(None, (why, missing))) or "the kernel forbids it (a security module?)"
+
+
+def _may_trace() -> bool:
+    """Return whether this process has the capability to look into those of others."""
+    return bool(int(_own("CapEff") or "0", 16) >> CAP_SYS_PTRACE & 1)
+
+
+def _own(name: str) -> str:
+    return facts.read_status(os.getpid()).get(name, "")
+
+
+def _owner_of(path: str) -> int | None:
+    try:
+        return os.stat(path).st_uid
+    except OSError:
+        return None
 
 
 def _some(threads: list[Thread]) -> list[Thread]:

@@ -122,7 +122,9 @@ def _rests(pids: Sequence[int]) -> list[float | None]:
 
 
 def _unprepared(refused: Result) -> Result:
-    """Return what a way lacks in a job that nobody prepared."""
+    """Return what a way lacks in a job that nobody prepared, other than a permission."""
+    if "CAP_SYS_PTRACE" in refused["why"]:
+        return refused
     return {**refused, "why": _NEEDS.get(refused["way"], refused["why"])}
 
 

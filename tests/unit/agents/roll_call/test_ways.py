@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import socket
+import subprocess
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from distconsole_agent.roll_call import ways
 from distconsole_agent.roll_call.ways import (
     RefusedError,
     ask_server_for_any,
@@ -94,6 +99,84 @@ def test_a_process_that_does_not_run_is_not_asked(server: Server, state: str, wh
 def test_a_process_under_a_debugger_is_sent_no_signal() -> None:
     with pytest.raises(RefusedError, match=r"a debugger \(pid 9\)"):
         stacks_by_signal(1, {"TracerPid": "9"}, "S", 5.0)
+
+
+SLEEPS = """
+import ctypes, sys, time
+ctypes.CDLL(None).prctl(4, int(sys.argv[1]), 0, 0, 0)
+print("up", flush=True)
+time.sleep(600)
+"""
+ASKS = """
+import sys
+from distconsole_agent.roll_call.calling import Seat, call_ranks
+(call,) = call_ranks([Seat(int(sys.argv[1]), {"rank": 0}, "")], "/nowhere", 3.0)
+for each in [{"way": call["way"], "why": ""}, *call["refused"]]:
+    print(each["way"], each["why"])
+"""
+NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
+SPY = ways.find_py_spy(sys.executable)
+as_another = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None or SPY is None,
+    reason="needs root, setpriv (Debian: util-linux) and py-spy",
+)
+
+
+def called_by_nobody(owner: Sequence[str], dumpable: int) -> list[str]:
+    """Return which way uid 65534 gets to the stacks of a process of ``owner``, then each that is refused, and why."""
+    command = [*owner, sys.executable, "-c", SLEEPS, str(dumpable)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"up\n"
+            asks = [*NOBODY, sys.executable, "-c", ASKS, str(process.pid)]
+            done = subprocess.run(asks, capture_output=True, text=True, check=True, cwd="/")
+        finally:
+            process.kill()
+    return done.stdout.splitlines()
+
+
+@as_another
+def test_ones_own_process_is_looked_into() -> None:
+    assert called_by_nobody(NOBODY, 1)[0].rstrip() == "py-spy"
+
+
+@as_another
+@pytest.mark.parametrize(
+    ("owner", "dumpable", "why"),
+    [
+        (NOBODY, 0, "it forbids to be looked into (PR_SET_DUMPABLE"),
+        ([], 1, "it is uid 0's, and this is uid 65534"),
+    ],
+    ids=["not dumpable", "another user"],
+)
+def test_a_refused_look_names_the_permission_that_it_lacks(
+    owner: Sequence[str], dumpable: int, why: str
+) -> None:
+    way, *refused = called_by_nobody(owner, dumpable)
+    told = dict(line.split(" ", 1) for line in refused)
+    assert (way.rstrip(), set(told)) == ("proc", {"server", "signal", "py-spy", "proc"})
+    for each in ("signal", "py-spy", "proc"):
+        assert why in told[each]
+        assert told[each].endswith("without CAP_SYS_PTRACE")
+
+
+def test_a_kernel_that_lets_nobody_look_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "ptrace_scope").write_text("3\n")
+    monkeypatch.setattr(ways, "YAMA", str(tmp_path / "ptrace_scope"))
+    assert "kernel.yama.ptrace_scope is 3: nobody may look" in ways.lacking(os.getpid())
+
+
+def test_a_missing_py_spy_is_said_with_where_it_was_looked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(RefusedError, match=r"~/\.local/bin.*distconsole\[diagnosis\]"):
+        ways.stacks_by_py_spy(os.getpid(), str(tmp_path / "python3"), "S", 1.0)
 
 
 def test_a_socket_that_nobody_serves_is_named_with_its_error(server: Server) -> None:
