@@ -1,10 +1,11 @@
 """Who is named where a rank of real ones is late by a few milliseconds, how soon, and whether the price is right.
 
 Ranks on this machine train under each strategy, and sleep where a model would work, so that more of them than
-there are cores disturb each other little. A phase without a fault lies around each with one; the price is compared
-with what the step is shorter by in the phase before. It judges no hook: ``hook_cost`` does.
+there are cores disturb each other little. Phases without a fault and with one take turns, and one watch sees them
+all, as in a run; the price is compared with what the step is shorter by in the phases around it. Jobs of two ranks
+run two at a time. It judges no hook: ``hook_cost`` does.
 
-``python -m benchmarks.slow_ranks [--json FILE] [--only ddp,tp] [--ranks N] [--seconds S] [--ms M]``
+``python -m benchmarks.slow_ranks [--json FILE] [--only ddp,tp] [--ranks 2,4] [--seconds S] [--ms M] [--late 2,10]``
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +27,9 @@ from msgspec import to_builtins
 
 from benchmarks.hook_cost import Bench
 from distconsole.model.run_events import Window
-from distconsole.runs.detectors.slowness import Straggler
 from distconsole.runs.detectors.stragglers import StragglerWatch
 from distconsole_agent.journal.rings import Ring
-from distconsole_agent.journal.windows import Offset, StepMemory, cut, window
+from distconsole_agent.journal.windows import Offset, StepMemory, window
 from distconsole_training.records import STEP
 
 SCRIPT = """
@@ -45,6 +47,17 @@ else:
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
 now = {"late": 0.0, "place": "", "rank": -1}
+
+class Samples(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        while True:
+            late("data")
+            yield torch.randn(32, 64), torch.randn(32, 64)
+
+class SGD(torch.optim.SGD):
+    def step(self, closure=None):
+        late("optimizer")
+        return super().step(closure)
 
 def late(place):
     if now["rank"] == rank and now["place"] == place:
@@ -69,44 +82,46 @@ class Block(nn.Module):
         self.first = not number
         self.up, self.down = nn.Linear(64, 64), nn.Linear(64, 64)
     def forward(self, x):
-        return self.down(torch.relu(self.up(Slow.apply(x, SECONDS / 12, self.first))))
+        # Behind the first layer: in front of it the first block's input needs no gradient.
+        return self.down(torch.relu(Slow.apply(self.up(x), SECONDS / 12, self.first)))
 
 SECONDS = float(sys.argv[4]) / 1000
 model = nn.Sequential(*(Block(number) for number in range(4)))
 schedule = None
-inputs, wanted = torch.randn(32, 64), torch.randn(32, 64)
+batches = iter(torch.utils.data.DataLoader(Samples(), batch_size=None))
 if strategy == "horovod":
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    optimizer = SGD(model.parameters(), lr=1e-4)
     optimizer = hvd.DistributedOptimizer(optimizer, model.named_parameters())
 elif strategy == "pp":
     from torch.distributed.pipelining import PipelineStage, ScheduleGPipe
     part = nn.Sequential(*(Block(number) for number in range(max(1, 4 // world))))
     stage = PipelineStage(part, rank, world, torch.device("cpu"))
     schedule = ScheduleGPipe(stage, 4, loss_fn=nn.functional.mse_loss)
-    optimizer = torch.optim.SGD(part.parameters(), lr=1e-4)
+    optimizer = SGD(part.parameters(), lr=1e-4)
 elif strategy == "tp":
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
     mesh = init_device_mesh("cpu", (world,))
     for block in model:
         parallelize_module(block, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, foreach=False)
+    optimizer = SGD(model.parameters(), lr=1e-4, foreach=False)
 elif strategy == "fsdp2":
     from torch.distributed.fsdp import fully_shard
     for block in model:
         fully_shard(block)
     fully_shard(model)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+    optimizer = SGD(model.parameters(), lr=1e-4)
 else:
     model = nn.parallel.DistributedDataParallel(model)
     if strategy == "zero":
         from torch.distributed.optim import ZeroRedundancyOptimizer
-        optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.SGD, lr=1e-4)
+        optimizer = ZeroRedundancyOptimizer(model.parameters(), SGD, lr=1e-4)
     else:
-        optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+        optimizer = SGD(model.parameters(), lr=1e-4)
 
 def step():
     late("between")
+    inputs, wanted = next(batches)
     optimizer.zero_grad()
     late("forward")
     if schedule is not None:
@@ -120,30 +135,53 @@ def step():
         nn.functional.mse_loss(model(inputs), wanted).backward()
     optimizer.step()
 
+def steps_in(seconds):
+    for _ in range(5):
+        step()
+    began = time.monotonic()
+    for _ in range(10):
+        step()
+    each = torch.tensor([(time.monotonic() - began) / 10])
+    if strategy == "horovod":
+        each = hvd.allreduce(each)
+    else:
+        dist.broadcast(each, 0)
+    return max(1, int(seconds / float(each)))
+
+in_a_second = steps_in(1.0)
 for phase in phases:
     now.update(phase)
     began = time.monotonic_ns()
-    for _ in range(phase["steps"]):
+    for _ in range(int(phase["seconds"] * in_a_second)):
         step()
     if rank == 0:
         with open(marks, "a") as file:
             file.write(json.dumps([began, time.monotonic_ns()]) + chr(10))
 """
 STRATEGIES = ("ddp", "fsdp2", "zero", "tp", "pp", "horovod")
-PLACES = ("forward", "backward")
+RANKS_AT_ONCE = 4
+PLACES_OF_MANY = 3
+"""Of more than two ranks so many places are tried, others under each strategy: ten minutes in all."""
+PLACES = ("data", "forward", "backward", "optimizer", "between")
 WITHIN = 0.2
 """The price differs by at most so much of what the same run without the fault shows."""
+HEALTHY_SHARE = 0.4
+"""A phase without a fault lasts so much of one with it: the medians of five seconds must forget."""
+LATE_NS = 3 * 10**9
+"""What is named so soon after a fault is of it."""
+FORGOTTEN_NS = 10**9
+"""Steps of the first second of a phase are not compared."""
 
 
-def phases_of(seconds: float, step_ms: float, lates: Sequence[float], rank: int) -> list[Any]:
-    """Return one phase without a fault and one with it, by lateness in milliseconds and place."""
-    steps = int(seconds * 1000 / step_ms)
-    found: list[Any] = []
-    for late in lates:
-        for place in PLACES:
-            found.append({"late": 0.0, "place": "", "rank": -1, "steps": steps // 2})
-            found.append({"late": late / 1000, "place": place, "rank": rank, "steps": steps})
-    return [*found, {"late": 0.0, "place": "", "rank": -1, "steps": steps // 2}]
+def phases_of(seconds: float, lates: Sequence[float], ranks: int, first: int) -> list[Any]:
+    """Return a phase without a fault around each with one; places, ranks and milliseconds late begin at ``first``."""
+    calm = {"late": 0.0, "place": "", "rank": -1, "seconds": HEALTHY_SHARE * seconds}
+    found: list[Any] = [calm | {"seconds": seconds / 2}]  # with the windows that warm up
+    for number in range(first, first + (len(PLACES) if ranks == 2 else PLACES_OF_MANY)):
+        late, place = lates[number % len(lates)] / 1000, PLACES[number % len(PLACES)]
+        found.append({"late": late, "place": place, "rank": number % ranks, "seconds": seconds})
+        found.append(calm)
+    return found
 
 
 def measure(strategy: str, ranks: int, phases: Sequence[Any], step_ms: float) -> list[Any]:
@@ -184,33 +222,32 @@ def _judged(rings: str, times: Sequence[Any], phases: Sequence[Any]) -> Iterator
         while more := ring.read(final=True):
             taken += more
         records[rank] = taken
-    for (began, ended), phase in zip(times, phases, strict=True):
-        watch, named = StragglerWatch(), []
-        windows = sorted(_windows(records, began, ended), key=lambda each: each.t)
-        for each in windows:
-            named += [(round(each.t - began / 1e9, 1), found) for found in watch.add(each)]
+    windows = sorted(_windows(records, times[0][0], times[-1][1]), key=lambda each: each.t)
+    watch, named = StragglerWatch(), []
+    for each in windows:
+        named += [(each.t * 1e9, found) for found in watch.add(each)]
+    prices = {id(found): last for (_, found), last in zip(named, watch.told, strict=True)}
+    for number, ((began, ended), phase) in enumerate(zip(times, phases, strict=True)):
+        fault = phase["rank"] >= 0
+        since = began if fault or not number else began + LATE_NS
+        here = [one for one in named if since <= one[0] < ended + (LATE_NS if fault else 0)]
         steps = [
             each[7] * 1e3 for rank in records.values() for each in rank
-            if each[3] == STEP and began + 2e9 < each[2] <= ended
+            if each[3] == STEP and began + FORGOTTEN_NS < each[2] <= ended
         ]  # fmt: skip
-        last = statistics.median(steps)
         yield {
             **phase,
-            "step_ms": last,
-            "named": [(t, found.ranks, found.part) for t, found in named],
-            "cost_ms": _cost(watch.told),
-            "windows": [to_builtins(each) for each in windows],
+            "step_ms": statistics.median(steps),
+            "named": [(round((t - began) / 1e9, 1), one.ranks, one.part) for t, one in here],
+            "cost_ms": prices[id(here[0][1])].cost_ms if here else 0.0,
+            "windows": [to_builtins(one) for one in windows if began < one.t * 1e9 <= ended],
         }
-
-
-def _cost(told: Sequence[Straggler]) -> float:
-    return told[-1].cost_ms if told else 0.0
 
 
 def _windows(records: dict[int, list[Any]], began: int, ended: int) -> Iterator[Window]:
     for rank, taken in records.items():
         memory, offset = StepMemory(), Offset(0)
-        for piece in cut([each for each in taken if began < each[2] <= ended]):
+        for piece in _seconds([each for each in taken if began < each[2] <= ended], began):
             body = window(rank, piece, (), offset, memory, 0)
             if body is None or body["step_ms"] is None:
                 continue
@@ -225,50 +262,96 @@ def _windows(records: dict[int, list[Any]], began: int, ended: int) -> Iterator[
             )  # fmt: skip
 
 
-def report(found: Sequence[Any]) -> str:
-    """Return a line a phase, and how many were right."""
-    lines, right, near, wrong, faults = [], 0, 0, 0, 0
-    for place, each in enumerate(found):
-        named = each["named"]
-        if each["rank"] < 0:
-            wrong += len(named)
-            lines.append(
-                f"  {each['strategy']}-{each['ranks']} healthy {each['step_ms']:.1f} ms: {named}"
-            )
-            continue
-        faults += 1
-        true = each["step_ms"] - (found[place - 1]["step_ms"] + found[place + 1]["step_ms"]) / 2
-        hit = bool(named) and all(tuple(ranks) == (each["rank"],) for _, ranks, _ in named)
-        right += hit
-        wrong += sum(tuple(ranks) != (each["rank"],) for _, ranks, _ in named)
-        near += hit and abs(each["cost_ms"] - true) <= WITHIN * true
-        lines.append(
-            f"  {each['strategy']}-{each['ranks']} {1000 * each['late']:.0f} ms in {each['place']}: "
-            f"{named}, price {each['cost_ms']:.2f} ms, truly {true:.2f} of {each['step_ms']:.1f} ms"
-        )
-    lines.append(f"named {right} of {faults}, price within 20 % {near}, wrong names {wrong}")
-    return "\n".join(lines)
+def _seconds(taken: Sequence[Any], began: int) -> Iterator[list[Any]]:
+    for _, piece in groupby(taken, key=lambda each: (each[2] - began) // 10**9):
+        yield list(piece)
+
+
+def outcome(found: Sequence[Any], place: int) -> dict[str, Any]:
+    """Return of a phase with a fault whether it was named, when, and its price beside the true one."""
+    here = found[place]
+    true = here["step_ms"] - (found[place - 1]["step_ms"] + found[place + 1]["step_ms"]) / 2
+    names = here["named"]
+    right = [seconds for seconds, ranks, _ in names if tuple(ranks) == (here["rank"],)]
+    return {
+        "true_ms": true,
+        "wrong": len(names) - len(right),
+        "seconds": right[0] if right else None,
+        "near": bool(right) and abs(here["cost_ms"] - true) <= WITHIN * true,
+    }
+
+
+def line_of(found: Sequence[Any], place: int) -> str:
+    """Return what a phase showed."""
+    here = found[place]
+    head = f"  {here['strategy']}-{here['ranks']} "
+    if here["rank"] < 0:
+        return f"{head}healthy, {here['step_ms']:.1f} ms: {here['named'] or 'nobody'}"
+    true = outcome(found, place)["true_ms"]
+    return (
+        f"{head}{1000 * here['late']:.0f} ms in {here['place']} of rank {here['rank']}: {here['named'] or 'nobody'}, "
+        f"price {here['cost_ms']:.2f} ms, truly {true:.2f} of {here['step_ms']:.1f} ms"
+    )
+
+
+def row_of(name: str, jobs: Sequence[Sequence[Any]]) -> str:
+    """Return a row of the table: the faults of some jobs."""
+    told = [
+        (outcome(job, place), here["cost_ms"])
+        for job in jobs
+        for place, here in enumerate(job)
+        if here["rank"] >= 0
+    ]
+    calm = sum(len(here["named"]) for job in jobs for here in job if here["rank"] < 0)
+    times = sorted(each["seconds"] for each, _ in told if each["seconds"] is not None)
+    ratios = [price / each["true_ms"] for each, price in told if each["seconds"] is not None]
+    wrong = sum(each["wrong"] for each, _ in told) + calm
+    silent = sum(each["seconds"] is None and not each["wrong"] for each, _ in told)
+    when = f"{statistics.median(times):.1f} s | {times[-1]:.1f} s" if times else "|"
+    ratio = f"{statistics.median(ratios):.2f}" if ratios else ""
+    near = sum(each["near"] for each, _ in told)
+    return (
+        f"| {name} | {len(told)} | {len(times)} | {wrong} | {silent} | {when} | {near} | {ratio} |"
+    )
+
+
+def table(jobs: Sequence[Sequence[Any]]) -> str:
+    """Return how many faults were named, wrongly named and not, by strategy, and the prices."""
+    names = list(dict.fromkeys(f"{job[0]['strategy']}, {job[0]['ranks']} ranks" for job in jobs))
+    rows = [
+        row_of(name, [job for job in jobs if f"{job[0]['strategy']}, {job[0]['ranks']} ranks" == name])
+        for name in names
+    ]  # fmt: skip
+    head = "| strategy | faults | named | wrong | silent | median time to name | longest | price within 20 % | price/true |"
+    return "\n".join([head, f"|---|{'---:|' * 8}", *rows, row_of("all", jobs)])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--json", type=Path)
     parser.add_argument("--only", default=",".join(STRATEGIES))
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=12.0)
+    parser.add_argument("--ranks", default="2,4")
+    parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--ms", type=float, default=50.0)
     parser.add_argument("--late", default="2,10")
     asked = parser.parse_args()
-    found = []
     lates = [float(each) for each in asked.late.split(",")]
-    for strategy in asked.only.split(","):
-        phases = phases_of(asked.seconds, asked.ms, lates, asked.ranks - 1)
-        measured = measure(strategy, asked.ranks, phases, asked.ms)
-        found += [{"strategy": strategy, "ranks": asked.ranks, **each} for each in measured]
-        print(report([each for each in found if each["strategy"] == strategy]), flush=True)
-    print(report(found).splitlines()[-1])
+    jobs: list[list[Any]] = []
+    for ranks in map(int, asked.ranks.split(",")):
+
+        def try_one(numbered: tuple[int, str], ranks: int = ranks) -> list[Any]:
+            number, strategy = numbered
+            phases = phases_of(asked.seconds, lates, ranks, PLACES_OF_MANY * number)
+            measured = measure(strategy, ranks, phases, asked.ms)
+            return [{"strategy": strategy, "ranks": ranks, **each} for each in measured]
+
+        with ThreadPoolExecutor(max(1, RANKS_AT_ONCE // ranks)) as pool:
+            for found in pool.map(try_one, enumerate(asked.only.split(","))):
+                jobs.append(found)
+                print("\n".join(line_of(found, at) for at in range(len(found))), flush=True)
+    print(table(jobs))
     if asked.json:
-        asked.json.write_text(json.dumps(found))
+        asked.json.write_text(json.dumps(jobs))
 
 
 if __name__ == "__main__":
