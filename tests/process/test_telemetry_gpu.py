@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from distconsole_agent.contract.protocol import GPU_FIELDS
+from distconsole_agent.contract.protocol import GPU_FIELDS, XID_SECONDS
 from distconsole_agent.telemetry.gpu import (
     DRIVER_RETRY_SECONDS,
     GPU_RETRY_SECONDS,
@@ -42,6 +42,7 @@ MEASURED = {
     "pcie_tx_s",
     "nvlink_rx_s",
     "nvlink_tx_s",
+    "pcie",
 }
 PER_SAMPLE = {
     "nvmlDeviceGetUtilizationRates": 1,
@@ -49,6 +50,7 @@ PER_SAMPLE = {
     "nvmlDeviceGetClockInfo": 2,
     "nvmlDeviceGetCurrentClocksThrottleReasons": 1,
     "nvmlDeviceGetFieldValues": 1,
+    "nvmlEventSetWait_v2": 1,
 }
 
 
@@ -128,6 +130,38 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 def rank(number: int, pid: int, visible: str | None = None) -> dict[str, Any]:
     return {"rank": number, "local_rank": number, "pid": pid, "cuda_visible_devices": visible}
+
+
+def test_the_link_of_a_gpu_at_work_and_at_rest_is_told(bench: Bench) -> None:
+    bench.fake.set(1, "GPU_PCIE_WIDTH", 8)
+    bench.fake.set(1, "GPU_USER", 4711)
+    assert [entry["pcie"] for entry in bench.sample()] == [[16, 16, 1, 4], [8, 16, 4, 4]]
+
+
+def test_an_error_of_the_driver_is_told_for_some_seconds_with_its_gpu(bench: Bench) -> None:
+    assert [entry["xid"] for entry in bench.sample()] == [None, None]
+    bench.fake.set(1, "GPU_XID", 94)
+    assert [entry["xid"] for entry in bench.sample(after_seconds=1.0)] == [None, 94]
+    assert [entry["xid"] for entry in bench.sample_for(int(XID_SECONDS) - 1)] == [None, 94]
+    assert [entry["xid"] for entry in bench.sample(after_seconds=1.0)] == [None, None]
+
+
+def test_the_error_with_which_a_gpu_is_lost_is_told(bench: Bench) -> None:
+    bench.sample()
+    bench.fake.set(1, "GPU_XID", 79)
+    bench.fake.lose(1)
+    for _ in range(3):
+        entries = bench.sample(after_seconds=1.0)
+        assert [entry["xid"] for entry in entries] == [None, 79]
+        assert entries[0]["util"] is not None, "the other GPU is well"
+
+
+def test_without_events_there_is_no_error_and_all_else(bench: Bench) -> None:
+    bench.fake.fail("nvmlEventSetCreate", 3)
+    bench.fake.set(1, "GPU_XID", 94)
+    entries = bench.sample()
+    assert [entry["xid"] for entry in entries] == [None, None]
+    assert entries[1]["util"] is not None
 
 
 def test_entries_have_the_fields_of_the_protocol_and_the_values_of_the_driver(

@@ -73,7 +73,9 @@ gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
              forward_ms, backward_ms, optimizer_ms, samples_s, metrics: {name: last}, dropped,
              points: {name: [[step, value, samples | null], ...]}``, and where it is known how long
              the rank waited for others ``waited_ms: [step, data, forward, backward, optimizer]``, and
-             ``cpu_wait``: percent of the time that its main thread waited for a processor.
+             ``cpu_wait, disk_wait``: percent of the time that its main thread waited for a processor
+             or a disk; ``workers``, while it waits for data: how many its DataLoader has, percent
+             of a processor that each of them uses, percent of them that wait for a disk now.
 ``check``    a rank's check of itself (``run --verify-sync``): ``rank, step``; ``parameters, state,
              batch``: checksums in hexadecimal, null where there is none; ``layout``: only checks
              of equal layout may be compared; ``wrapped, same_epoch``: see
@@ -174,8 +176,15 @@ NODE_FIELDS = (
     "net_tx_s",
     "disk_read_s",
     "disk_write_s",
+    "swap_in_s",
+    "disk_wait",
+    "net_errors_s",
+    "net_resent_s",
+    "cpu_mhz",
 )
-"""Percent over all CPUs (0 to 100), bytes, bytes a second; null where psutil is missing."""
+"""Percent over all CPUs (0 to 100), bytes, bytes a second; null where psutil is missing. ``disk_wait`` is the percentage
+of the time in which something waited for a disk; ``net_errors_s`` counts errors and dropped packets of the interfaces,
+``net_resent_s`` TCP segments; ``cpu_mhz`` is what the processors may run at."""
 
 GPU_FIELDS = (
     "gpu",
@@ -195,12 +204,17 @@ GPU_FIELDS = (
     "pcie_tx_s",
     "nvlink_rx_s",
     "nvlink_tx_s",
+    "pcie",
+    "xid",
     "rank",
     "processes",
     "age_s",
 )
 """``processes``: ``[{pid, user, command, mem_used, rank: int|null}, ...]`` as last listed; ``age_s``
-how old the values are when the driver stopped answering; null where the driver does not say."""
+how old the values are when the driver stopped answering; null where the driver does not say. ``pcie``: ``[lanes, the
+most, generation, the highest]``; ``xid``: the number of an error that the driver has told of it within ``XID_SECONDS``."""
+
+XID_SECONDS = 10.0
 
 CALL_FIELDS = (
     "rank",

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from distconsole_agent.contract.limits import MAX_RINGS
-from distconsole_agent.journal.queueing import Queueing
 from distconsole_agent.journal.rank_states import Entry, RankStates, world_of
 from distconsole_agent.journal.rings import RING_SUFFIX, Record, Ring
+from distconsole_agent.journal.waits import Waits
 from distconsole_agent.journal.windows import Checks, Offset, StepMemory, cut, names_path, window
 from distconsole_agent.supervisor.proctree import read_stat
 from distconsole_training.records import CHECK, DETAIL, METRIC, PHASE, PHASES, STEP
@@ -44,7 +44,7 @@ class Recorder:
         self.ended = False
         self.meets_ns = 0
         self.checks = Checks(path)
-        self.queueing = Queueing()
+        self.waits = Waits()
 
     @property
     def started_ns(self) -> int:
@@ -326,13 +326,16 @@ class Recorders:
         if any(record[3] in TRAINING for record in records):
             entries += self._ranks.trains(recorder.rank, self._time(recorder, records[-1][2]))
         memory = self._memory.setdefault(recorder.rank, StepMemory())
-        queued = recorder.queueing.percent(ring.header.pid)
-        for piece in cut(records) or [()]:
+        pid, waits = ring.header.pid, recorder.waits.look(ring.header.pid)
+        pieces = cut(records) or [()]
+        for piece in pieces:
             body = window(recorder.rank, piece, ring.names(), recorder.offset, memory, dropped)
             dropped = 0
             if body is not None:
                 t = self._time(recorder, piece[-1][2] if piece else None)
-                entries.append({"t": t, "kind": "window", **body, "cpu_wait": queued})
+                if piece is pieces[-1]:
+                    waits["workers"] = recorder.waits.look_at_workers(pid, body)
+                entries.append({"t": t, "kind": "window", **body, **waits})
         for record in records:
             if record[3] in (DETAIL, CHECK):
                 body = recorder.checks.take(recorder.rank, record, recorder.offset.of_report)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from distconsole_agent.contract.protocol import XID_SECONDS
 from distconsole_agent.telemetry.mapping import GpuUnit
 from distconsole_agent.telemetry.nvml import Nvml, RefusedError, UnsupportedError
 from distconsole_agent.telemetry.rates import Rate
@@ -106,12 +107,15 @@ class Device:
         self._units = [(self._whole, self._handle)]
         self._rates = {each.name: Rate(each.unit, each.may_wrap) for each in COUNTERS}
         self._values: dict[str, Any] = {}
+        self._xid_at = float("-inf")
+        self._ask(nvml.watch_xids, self._handle)
         self._processes: dict[str, list[tuple[int, int | None]]] = {}
         self._read_at: dict[float, float] = {}
         self.readings: tuple[UnitReading, ...] = (UnitReading(self._whole, {}, (), None),)
 
     def read(self, now: float, with_processes: bool) -> None:
         """Ask the driver for what is due at ``now`` and replace ``readings``."""
+        self._take_xid(now)
         due = [pace for pace in (EACH_SECONDS, WARM_SECONDS, SLOW_SECONDS) if self._due(pace, now)]
         self._read_at.update(dict.fromkeys(due, now))
         if SLOW_SECONDS in due:
@@ -124,6 +128,8 @@ class Device:
                 found = self._ask(value.function, self._handle, *value.arguments)
                 self._values[value.name] = None if found is None else value.read(found)
         self._read_counters([counter for counter in COUNTERS if counter.seconds in due], now)
+        if WARM_SECONDS in due:
+            self._values["pcie"] = self._ask(self._nvml.pcie_link, self._handle)
         self._values["power_w"] = self._power_w()
         if with_processes:
             self._processes = {
@@ -131,6 +137,19 @@ class Device:
                 for unit, handle in self._units
             }
         self.readings = tuple(self._reading(unit, handle, now) for unit, handle in self._units)
+
+    def _take_xid(self, now: float) -> None:
+        """Take a new error, and keep it for so long that whoever samples gets it, also of a GPU that is lost then."""
+        xid = self._ask(self._nvml.last_xid, self._handle)
+        if xid is not None:
+            self._xid_at = now
+            self.readings = tuple(
+                replace(each, values={**each.values, "xid": xid}, read_at=now)
+                for each in self.readings
+            )
+        elif now - self._xid_at < XID_SECONDS:
+            xid = self._values["xid"]
+        self._values["xid"] = xid
 
     def _due(self, pace: float, now: float) -> bool:
         # A little early counts: samples a second apart never fall on the exact second.

@@ -174,9 +174,9 @@ class GpuReader:
         now = self._clock()
         if now < self._retry_gpu_at.get(index, now) or self._nvml is None:
             return
+        device = self._devices[index]
         try:
-            device = self._devices[index] or Device(self._nvml, index)
-            self._devices[index] = device
+            self._devices[index] = device = device or Device(self._nvml, index)
             device.read(now, listing)
         except DriverGoneError:
             raise
@@ -184,11 +184,12 @@ class GpuReader:
             # A handle that was refused at all (no permission for this GPU) is asked for later too.
             self._devices[index] = None
             self._retry_gpu_at[index] = now + GPU_RETRY_SECONDS
-            return
-        self._retry_gpu_at.pop(index, None)
-        readings = list(self.readings)
-        readings[index] = device.readings
-        self.readings = tuple(readings)
+        else:
+            self._retry_gpu_at.pop(index, None)
+        if device is not None:
+            readings = list(self.readings)
+            readings[index] = device.readings
+            self.readings = tuple(readings)
 
     def _describe(self) -> dict[str, tuple[ListedProcess, ...]]:
         return {

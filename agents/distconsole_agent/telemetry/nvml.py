@@ -17,7 +17,16 @@ _WIDE_TYPES = (2, 3)  # unsigned long, unsigned long long
 _GONE_DRIVER = frozenset({1, 9, 12, 18})  # uninitialized, not loaded, no library, mismatch
 _GONE_GPU = frozenset({15, 16, 28})  # lost, reset required, not found
 _NEVER = frozenset({2, 3, 4, 13, 25, 26})  # argument, support, permission, function, version, old
+_XID_EVENTS = 0x8
+MAX_EVENTS = 64
+"""Errors that are taken at once; more come with the next call."""
 _LIST = "nvmlDeviceGetComputeRunningProcesses"
+_PCIE_LINK = (
+    "CurrPcieLinkWidth",
+    "MaxPcieLinkWidth",
+    "CurrPcieLinkGeneration",
+    "MaxPcieLinkGeneration",
+)
 
 
 class NvmlMissingError(Exception):
@@ -50,6 +59,9 @@ class Nvml:
     def __init__(self, api: Any) -> None:
         self._api = api
         self._list = _LIST + "_v3"
+        self._events: Any = None
+        self._xids: dict[int | None, int] = {}
+        """Address of a handle -> the last error of its GPU."""
 
     @classmethod
     def open(cls) -> Nvml:
@@ -104,6 +116,25 @@ class Nvml:
                 found[field] = None
         return found
 
+    def pcie_link(self, handle: Any) -> list[int]:
+        """Return lanes in use and the most, generation in use and the highest."""
+        return [self.call(f"nvmlDeviceGet{name}", handle) for name in _PCIE_LINK]
+
+    def watch_xids(self, handle: Any) -> None:
+        """Have the driver keep the errors of a GPU for ``last_xid``; this needs no privilege."""
+        if self._events is None:
+            self._events = self.call("nvmlEventSetCreate")
+        self.call("nvmlDeviceRegisterEvents", handle, _XID_EVENTS, self._events)
+
+    def last_xid(self, handle: Any) -> int | None:
+        """Return the number of the newest error of a GPU since the last call; None without one."""
+        # A lost GPU ends the wait for all of them; its time is 0, and that it has passed is refused.
+        with contextlib.suppress(RefusedError, GpuGoneError):
+            for _ in range(MAX_EVENTS if self._events is not None else 0):
+                event = self.call("nvmlEventSetWait_v2", self._events, 0)
+                self._xids[_address(event.device)] = event.eventData
+        return self._xids.pop(_address(handle), None)
+
     def processes(self, handle: Any) -> list[tuple[int, int | None]]:
         """Return pid and bytes of the compute processes; None where the driver may not say."""
         found = self.call(self._list, handle)[:MAX_PROCESSES]
@@ -134,6 +165,10 @@ class Nvml:
         except UnsupportedError:
             return False
         return True
+
+
+def _address(handle: Any) -> int | None:
+    return ctypes.cast(handle, ctypes.c_void_p).value
 
 
 def load_pynvml() -> Any:

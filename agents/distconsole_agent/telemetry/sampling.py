@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -20,7 +21,8 @@ from distconsole_agent.contract.limits import MAX_WATCH_SECONDS, MIN_WATCH_SECON
 from distconsole_agent.contract.protocol import NODE_FIELDS
 from distconsole_agent.contract.refusal import read_number
 from distconsole_agent.system.cgroup import MemoryGroup, memory_group
-from distconsole_agent.system.kernel_files import first_line_of, number_of
+from distconsole_agent.system.kernel_files import first_line_of, number_of, text_of
+from distconsole_agent.system.procfs import read_head
 from distconsole_agent.system.steady import to_next_second
 from distconsole_agent.telemetry.rates import Rate
 
@@ -36,6 +38,8 @@ _Value = TypeVar("_Value")
 
 ARPHRD_LOOPBACK = 772
 ARPHRD_INFINIBAND = 32
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_TCP = re.compile(r"^Tcp: (.*)$", re.MULTILINE)
 _VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md", "nbd", "sr", "fd")
 
 
@@ -71,7 +75,9 @@ class HostSampler:
         self._ports: tuple[RdmaPort, ...] = ()
         self._memory_group: MemoryGroup | None = None
         self._cpu_times: tuple[float, float] | None = None
-        self._rates = {name: Rate() for name in NODE_FIELDS if name.endswith("_s")}
+        self._rates = _new_rates()
+        self._swaps = False
+        self._cpu_mhz: float | None = None
 
     def sample(self) -> dict[str, Any]:
         """Return ``NODE_FIELDS``: percent, bytes, bytes a second; null where nothing says."""
@@ -85,9 +91,14 @@ class HostSampler:
             self._survey(now)
         values["cpu"] = _or_none(self._cpu_percent)
         values.update(_or_none(self._memory) or {})
-        counters = {**(_or_none(self._network) or {}), **(_or_none(self._disk) or {})}
+        values["cpu_mhz"] = self._cpu_mhz
+        counters: dict[str, int] = {}
+        for read in (self._network, self._disk, self._waits, self._resent, self._swapped):
+            counters.update(_or_none(read) or {})
         for name, rate in self._rates.items():
             values[name] = rate.update(counters.get(name), now)
+        if values["disk_wait"] is not None:
+            values["disk_wait"] = min(100.0, round(values["disk_wait"], 1))
         return values
 
     def _survey(self, now: float) -> None:
@@ -102,9 +113,17 @@ class HostSampler:
         whole = whole_disks(disks, self._sys_root)
         # A sum over other devices than before is no continuation of the old counter.
         if (interfaces, whole, ports) != (self._interfaces, self._disks, self._ports):
-            self._rates = {name: Rate() for name in self._rates}
+            self._rates = _new_rates()
         self._interfaces, self._disks, self._ports = interfaces, whole, ports
         self._memory_group = memory_group(self._proc_root, self._sys_root)
+        self._swaps = text_of(self._proc_root / "swaps").count("\n") > 1
+        self._cpu_mhz = self._find_cpu_mhz()
+
+    def _find_cpu_mhz(self) -> float | None:
+        """Return what the first processor may run at; the others are not asked, as some kernels wake each for it."""
+        khz = number_of(self._sys_root / "devices/system/cpu/cpu0/cpufreq/scaling_max_freq")
+        found = re.search(rb"cpu MHz\s*: ([\d.]+)", read_head(f"{self._proc_root}/cpuinfo", 2048))
+        return khz / 1000 if khz else round(float(found[1])) if found else None
 
     def _cpu_percent(self) -> float | None:
         """Return the busy share of all CPUs since the sample before, 0 to 100.
@@ -139,7 +158,8 @@ class HostSampler:
         for port in self._ports:
             received += RDMA_WORD_BYTES * int(port.received.read_bytes())
             sent += RDMA_WORD_BYTES * int(port.sent.read_bytes())
-        return {"net_rx_s": received, "net_tx_s": sent}
+        errors = sum(each.errin + each.errout + each.dropin + each.dropout for each in chosen)
+        return {"net_rx_s": received, "net_tx_s": sent, "net_errors_s": errors}
 
     def _disk(self) -> dict[str, int]:
         counters = self._psutil.disk_io_counters(perdisk=True, nowrap=False)
@@ -150,6 +170,30 @@ class HostSampler:
             "disk_read_s": sum(one.read_bytes for one in chosen),
             "disk_write_s": sum(one.write_bytes for one in chosen),
         }
+
+    def _waits(self) -> dict[str, int]:
+        """Return the microseconds in which something waited for a disk; where the kernel does not count them
+        (Documentation/accounting/psi.rst), those of all processors that had nothing else to do meanwhile.
+        """
+        first = first_line_of(self._proc_root / "pressure/io") or ""
+        if first.startswith("some "):
+            return {"disk_wait": int(first.rpartition("total=")[2])}
+        return {"disk_wait": int(1e6 * self._psutil.cpu_times().iowait)}
+
+    def _resent(self) -> dict[str, int]:
+        names, values = _TCP.findall(text_of(self._proc_root / "net/snmp"))
+        return {"net_resent_s": int(dict(zip(names.split(), values.split()))["RetransSegs"])}
+
+    def _swapped(self) -> dict[str, int]:
+        if not self._swaps:
+            return {"swap_in_s": 0}
+        pages = re.search(r"^pswpin (\d+)", text_of(self._proc_root / "vmstat"), re.MULTILINE)
+        return {"swap_in_s": int(pages[1]) * PAGE_BYTES} if pages else {}
+
+
+def _new_rates() -> dict[str, Rate]:
+    rates = {name: Rate() for name in NODE_FIELDS if name.endswith("_s")}
+    return {**rates, "disk_wait": Rate(1e-4)}
 
 
 def load_psutil() -> Any:

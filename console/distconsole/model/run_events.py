@@ -108,7 +108,11 @@ class Window(RunEvent, frozen=True, kw_only=True, tag="window"):
     waited_ms: tuple[float, float, float, float, float] | None = None
     """How long it waited for other ranks in a step, its data, forward, backward and optimizer, as far as that is seen."""
     cpu_wait: float | None = None
-    """Percent of the time in which its main thread waited for a processor."""
+    disk_wait: float | None = None
+    """Percent of the time in which its main thread waited for a processor, and for a disk."""
+    workers: tuple[int, float, float] | None = None
+    """Of a rank that waits for data: how many workers its DataLoader has, percent of a processor that each
+    uses, percent of them that wait for a disk."""
 
 
 class Metric(RunEvent, frozen=True, kw_only=True, tag="metric"):
@@ -151,6 +155,10 @@ class GpuSample(RunEvent, frozen=True, kw_only=True, tag="gpu"):
     nvlink_tx_s: float | None = None
     strangers: tuple[str, ...] = ()
     """Processes on it that are not of this run, as ``pid user command``."""
+    pcie: tuple[int, int, int, int] | None = None
+    """Lanes in use, and the most; generation in use, and the highest."""
+    xid: int | None = None
+    """The number of an error that the driver has told of it within the last seconds."""
 
     @property
     def key(self) -> GpuKey:
@@ -171,6 +179,15 @@ class NodeSample(RunEvent, frozen=True, kw_only=True, tag="node"):
     disk_write_s: float | None = None
     load1: float | None = None
     cpus: int | None = None
+    swap_in_s: float | None = None
+    disk_wait: float | None = None
+    """Percent of the time in which something waited for a disk."""
+    net_errors_s: float | None = None
+    """Errors and dropped packets of the interfaces."""
+    net_resent_s: float | None = None
+    """TCP segments that were sent again."""
+    cpu_mhz: float | None = None
+    """What the processors may run at."""
 
 
 class LogLine(RunEvent, frozen=True, kw_only=True, tag="log"):

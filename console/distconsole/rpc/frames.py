@@ -116,6 +116,11 @@ class NodeLoad(Frame, frozen=True, kw_only=True):
     net_tx_s: Amount | None = None
     disk_read_s: Amount | None = None
     disk_write_s: Amount | None = None
+    swap_in_s: Amount | None = None
+    disk_wait: Amount | None = None
+    net_errors_s: Amount | None = None
+    net_resent_s: Amount | None = None
+    cpu_mhz: Amount | None = None
 
 
 class GpuProcess(Frame, frozen=True, kw_only=True):
@@ -147,6 +152,8 @@ class GpuLoad(Frame, frozen=True, kw_only=True):
     nvlink_rx_s: Amount | None = None
     nvlink_tx_s: Amount | None = None
     rank: Small | None = None
+    pcie: tuple[Small, Small, Small, Small] | None = None
+    xid: Small | None = None
     processes: Annotated[tuple[GpuProcess, ...], Meta(max_length=4096)] | None = None
 
 
@@ -240,7 +247,9 @@ class WindowEntry(Entry, frozen=True, kw_only=True, tag="window"):
     backward_ms: float | None = None
     optimizer_ms: float | None = None
     waited_ms: Waited | None = None
-    cpu_wait: float | None = None
+    cpu_wait: Amount | None = None
+    disk_wait: Amount | None = None
+    workers: tuple[Small, Amount, Amount] | None = None
     samples_s: float | None = None
     metrics: Annotated[dict[Name, float | None], Meta(max_length=MAX_NAMES)] = msgspec.field(
         default_factory=dict

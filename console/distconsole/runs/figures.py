@@ -71,6 +71,11 @@ NODE_FIGURES = (
         "disk_write_s", "the host writes", "B/s", "disk.write", "disk_written_bytes_per_second", "MB/s"
     ),
     Figure("load1", "the host's load over a minute", "", "load", "load1"),
+    Figure("swap_in_s", "read back from swap", "B/s", "swap.in", bare="MB/s"),
+    Figure("disk_wait", "time in which something waited for a disk", "%", "disk.wait"),
+    Figure("net_errors_s", "errors and drops of its interfaces, a second", "", "net.errors"),
+    Figure("net_resent_s", "TCP segments sent again, a second", "", "net.resent"),
+    Figure("cpu_mhz", "what its processors may run at", "MHz"),
 )  # fmt: skip
 
 GPU_FIGURES = (

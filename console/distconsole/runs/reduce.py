@@ -66,7 +66,7 @@ class RunReducer:
         self._waiting = set(hosts)
         self._points = PointReducer(run)
         self._stragglers = StragglerWatch()
-        self._load = Load()
+        self._load = Load(self._ranks)
         self._sync = SyncWatch(self._ranks, hosts)
         self._splits = SplitWatch(self._ranks)
         self._stalls = StallWatch(self._ranks)
@@ -288,7 +288,9 @@ class RunReducer:
             host=host,
             skipped=entry.skipped,
             waited_ms=waited_of(entry.waited_ms),
-            cpu_wait=finite(entry.cpu_wait),
+            cpu_wait=entry.cpu_wait,
+            disk_wait=entry.disk_wait,
+            workers=entry.workers,
         )
         if step >= 0:
             self._stalls.stepped(window)

@@ -41,6 +41,8 @@ def _gpu_event(run: str, host: str, gpu: GpuLoad, t: float) -> GpuSample:
         mig=gpu.mig if isinstance(gpu.mig, str) else None,
         throttle=tuple(reason for reason in throttle if reason),
         strangers=_strangers(gpu.processes or ()),
+        pcie=gpu.pcie,
+        xid=gpu.xid,
         **{figure.field: getattr(gpu, figure.field) for figure in GPU_FIGURES},
     )
 

@@ -79,10 +79,12 @@
 #define GPU_PEER_ERROR 416      /* of copies to a peer */
 #define GPU_CUDA_HANGS 413     /* making a context */
 #define GPU_GUEST 414          /* a process that comes with the first copy */
+#define GPU_XID 417            /* an error that nobody has taken yet */
 #define CONTROL_WORDS (GPUS_AT + MAX_GPUS * GPU_WORDS)
 
 enum {
     OK = 0, UNINITIALIZED = 1, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NOT_FOUND = 6, INSUFFICIENT_SIZE = 7,
+    TIMED_OUT = 10,
     GPU_IS_LOST = 15, VERSION_MISMATCH = 25
 };
 
@@ -157,7 +159,10 @@ enum {
     X(nvmlDeviceSetCpuAffinity) \
     X(nvmlDeviceGetPowerManagementDefaultLimit) \
     X(nvmlDeviceGetRemappedRows) \
-    X(nvmlDeviceGetMemoryErrorCounter)
+    X(nvmlDeviceGetMemoryErrorCounter) \
+    X(nvmlEventSetCreate) \
+    X(nvmlDeviceRegisterEvents) \
+    X(nvmlEventSetWait_v2)
 
 enum function {
 #define X(name) F_##name,
@@ -459,6 +464,32 @@ EXPORT int nvmlDeviceGetRemappedRows(nvmlDevice_t d, unsigned *correctable, unsi
     *pending = (unsigned)gpu_word(d->gpu, GPU_ROWS_AT + 2);
     *failure = (unsigned)gpu_word(d->gpu, GPU_ROWS_AT + 3);
     return OK;
+}
+
+/* ---- events: Xid errors of the GPUs of one set ---- */
+
+static uint64_t watched;
+EXPORT int nvmlEventSetCreate(void **to) { SYSTEM(nvmlEventSetCreate); *to = &watched; watched = 0; return OK; }
+EXPORT int nvmlDeviceRegisterEvents(nvmlDevice_t d, unsigned long long types, uint64_t *set) {
+    WHOLE_GPU(nvmlDeviceRegisterEvents, d);
+    if (types != 8) return INVALID_ARGUMENT;
+    *set |= 1ull << d->gpu;
+    return OK;
+}
+struct gpu_error { nvmlDevice_t device; unsigned long long type, data; unsigned gpu_instance, compute_instance; };
+EXPORT int nvmlEventSetWait_v2(uint64_t *set, struct gpu_error *to, unsigned milliseconds) {
+    SYSTEM(nvmlEventSetWait_v2);
+    (void)milliseconds;
+    for (unsigned gpu = 0; gpu < gpu_count(); gpu++) {
+        uint64_t *mine = words + GPUS_AT + gpu * GPU_WORDS + GPU_XID;
+        uint64_t xid = *set >> gpu & 1 ? __atomic_exchange_n(mine, 0, __ATOMIC_RELAXED) : 0;
+        if (!xid) continue;
+        *to = (struct gpu_error){&gpus[gpu], 8, xid, ~0u, ~0u};
+        return OK;
+    }
+    for (unsigned gpu = 0; gpu < gpu_count(); gpu++)
+        if (gpu_word(gpu, GPU_LOST)) return GPU_IS_LOST;
+    return TIMED_OUT;
 }
 
 /* ---- links ---- */

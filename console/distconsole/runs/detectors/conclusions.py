@@ -20,6 +20,7 @@ FIRST_FAILURE = "run.first_failure"
 STALL = "run.stall"
 STRAGGLER = "run.straggler"
 NOT_FINITE = "run.not_finite"
+XID = "run.xid"
 UNSOUND = ("run.desync", "run.alone", "run.world", "run.split", "run.same_batch", "run.same_epoch")
 """Checks that say that the ranks do not train one model as they should; that does not pass by itself."""
 

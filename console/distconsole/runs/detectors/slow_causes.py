@@ -1,12 +1,20 @@
-"""Why a rank is slow, as far as its host, its GPU or its process say so at that time; compared with the others'."""
+"""Why a rank is slow, as far as its host, its GPU or its process say so at that time; compared with the others'.
+
+``SIGNS`` is the table of what is known; a new cause is a row of it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import nan
 from statistics import median
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
+
+from msgspec import structs
 
 from distconsole.model.run_events import GpuSample, NodeSample, RunFinding, Window
+from distconsole.runs.detectors.conclusions import XID
+from distconsole.runs.detectors.ranks import Ranks
 from distconsole.runs.detectors.slowness import Straggler
 
 Sample: TypeAlias = NodeSample | GpuSample | RunFinding
@@ -15,10 +23,16 @@ TELLING_SECONDS = 15.0
 """What was told longer before is not of this time."""
 CLOCK_SHARE = 0.9
 """Clocks below this share of the others' are slow."""
-QUEUED_PERCENT = 5.0
-"""Waiting for a processor for so much longer than the others is a cause."""
+WAITING_PERCENT = 5.0
+"""Waiting for a processor or a disk for so much longer than the others is a cause."""
 FULL_PERCENT, MORE_PERCENT = 95.0, 15.0
 """Processors, or memory, are full from here on, if the others' are so much less so."""
+BUSY_PERCENT, IDLE_CPUS = 80.0, 2.0
+"""Workers that use so much of a processor each are too few, while so many processors are idle."""
+SWAP_BYTES_S, ERRORS_S, RESENT_S, TIMES = 1e6, 1.0, 20.0, 5.0
+"""So much a second, and so many times what is usual, is a cause."""
+LOADED_PERCENT = 10.0
+"""A GPU that is used less may have turned its PCIe generation down to save power."""
 
 
 class Cause(NamedTuple):
@@ -29,102 +43,235 @@ class Cause(NamedTuple):
     hint: str
 
 
-class Load:
-    """The newest words of hosts and GPUs."""
+class Seen(NamedTuple):
+    """What is told of a rank at a moment, None where nothing is."""
 
-    def __init__(self) -> None:
-        self._nodes: dict[str, NodeSample] = {}
-        self._gpus: dict[int, GpuSample] = {}
-
-    def taken(self, events: Iterator[Sample]) -> Iterator[Sample]:
-        """Yield ``events``, and keep those that are samples."""
-        for event in events:
-            if isinstance(event, NodeSample):
-                self._nodes[event.host] = event
-            elif isinstance(event, GpuSample) and isinstance(event.rank, int):
-                self._gpus[event.rank] = event
-            yield event
-
-    def cause_of(self, slow: Straggler, windows: Mapping[int, Window], t: float) -> Cause | None:
-        """Return why ``slow`` is, at ``t`` (UNIX seconds); None where nothing tells it from the others."""
-        ranks = slow.ranks or (slow.rank,)
-        gpus = {rank: gpu for rank, gpu in self._gpus.items() if _is_of(gpu.t, t)}
-        nodes = {host: node for host, node in self._nodes.items() if _is_of(node.t, t)}
-        mine = [gpus[rank] for rank in ranks if rank in gpus]
-        others = [gpu for rank, gpu in gpus.items() if rank not in ranks]
-        hosts = {windows[rank].host for rank in ranks if rank in windows}
-        return (
-            _of_gpus(mine, others)
-            or _of_queues(ranks, windows)
-            or _of_nodes(
-                [node for host, node in nodes.items() if host in hosts],
-                [node for host, node in nodes.items() if host not in hosts],
-            )
-        )
+    gpu: GpuSample | None
+    window: Window | None
+    node: NodeSample | None
 
 
-def _is_of(told: float, t: float) -> bool:
-    return abs(t - told) <= TELLING_SECONDS
+class Sign(NamedTuple):
+    """A figure that is a cause where it differs from the median of the others'."""
+
+    kind: str
+    of: Callable[[Seen], Any]
+    """What the figure is of; nothing where that is not known."""
+    figure: Callable[[Any], float | None]
+    is_odd: Callable[[float, float], bool]
+    """Takes the rank's own and the usual one, NaN where the others tell none: no comparison with that holds."""
+    text: Callable[[Any, float, float], str]
+    hint: str
+    """``{host}`` is the slow rank's."""
 
 
-def _of_gpus(mine: list[GpuSample], others: list[GpuSample]) -> Cause | None:
-    usual = {reason for gpu in others for reason in gpu.throttle}
-    clocks = [gpu.sm_clock_mhz for gpu in others if gpu.sm_clock_mhz]
-    for gpu in mine:
-        where = f"GPU {gpu.gpu} of {gpu.host}"
-        own = ", ".join(reason for reason in gpu.throttle if reason not in usual)
-        if own:
-            heat = f" at {gpu.temp_c:.0f} °C" if gpu.temp_c is not None else ""
-            look = f"look at its cooling and power: nvidia-smi -q -d PERFORMANCE on {gpu.host}"
-            return Cause("throttled", f"{where} is held back ({own}){heat}", look)
-        if gpu.strangers:
-            text = f"{where} is shared with pid {gpu.strangers[0]}"
-            return Cause("gpu_shared", text, "end it, or give the rank another GPU")
-        if gpu.ecc_uncorrected and not any(other.ecc_uncorrected for other in others):
-            text = f"{where} counts {gpu.ecc_uncorrected:,} uncorrected memory errors"
-            return Cause("ecc", text, "leave the host out, and have the GPU replaced")
-        if gpu.sm_clock_mhz and clocks and gpu.sm_clock_mhz < CLOCK_SHARE * median(clocks):
-            text = (
-                f"{where} runs at {gpu.sm_clock_mhz:,.0f} MHz where {median(clocks):,.0f} is usual"
-            )
-            return Cause("clocks", text, f"nvidia-smi -q -d CLOCK on {gpu.host}; nvidia-smi -rgc")
-    return None
+def _gpu(seen: Seen) -> GpuSample | None:
+    return seen.gpu
 
 
-def _of_queues(ranks: Iterable[int], windows: Mapping[int, Window]) -> Cause | None:
-    """Return that others run on the processors of ``ranks``, whose processes wait for them."""
-    known = {rank: each.cpu_wait for rank, each in windows.items() if each.cpu_wait is not None}
-    mine = [known.pop(rank) for rank in ranks if rank in known]
-    usual = median(known.values()) if known else 0.0
-    if not mine or min(mine) < usual + QUEUED_PERCENT:
+def _window(seen: Seen) -> Window | None:
+    return seen.window
+
+
+def _node(seen: Seen) -> NodeSample | None:
+    return seen.node
+
+
+def _workers(seen: Seen) -> tuple[int, float, float] | None:
+    return seen.window.workers if seen.window else None
+
+
+def _short_of_workers(seen: Seen) -> tuple[int, NodeSample] | None:
+    """Return how many workers there are, and their host, where they are busy and it has idle processors."""
+    workers, node = _workers(seen), seen.node
+    if workers is None or node is None or workers[1] < BUSY_PERCENT:
         return None
-    text = f"it waits for a processor {median(mine):.0f} % of the time, the others {usual:.0f} %"
-    return Cause(
-        "processors",
-        text,
-        "another process runs on its processors: top there, sorted by CPU; taskset",
-    )
+    return (workers[0], node) if _idle_cpus(node) >= IDLE_CPUS else None
 
 
-def _of_nodes(mine: list[NodeSample], others: list[NodeSample]) -> Cause | None:
-    for what, kind, percent in (("processors", "processors", _cpu), ("memory", "memory", _memory)):
-        usual = [share for node in others if (share := percent(node)) is not None]
-        for node in mine:
-            share = percent(node)
-            if share is None or share < FULL_PERCENT or not usual:
-                continue
-            if median(usual) <= share - MORE_PERCENT:
-                verb = "are" if what == "processors" else "is"
-                text = f"the {what} of {node.host} {verb} {share:.0f} % in use, the others' {median(usual):.0f} %"
-                return Cause(kind, text, f"look which processes use it: top on {node.host}")
-    return None
+def _idle_cpus(node: NodeSample) -> float:
+    return (node.cpus or 0) * (100.0 - (100.0 if node.cpu is None else node.cpu)) / 100
 
 
-def _cpu(node: NodeSample) -> float | None:
-    return node.cpu
+def _name(gpu: GpuSample) -> str:
+    return f"GPU {gpu.gpu} of {gpu.host}"
+
+
+def _lanes(gpu: GpuSample) -> float | None:
+    return gpu.pcie[0] / gpu.pcie[1] if gpu.pcie and all(gpu.pcie) else None
+
+
+def _generation(gpu: GpuSample) -> float | None:
+    """Return the share of the highest generation; None at rest."""
+    if not gpu.pcie or not all(gpu.pcie) or (gpu.util or 0.0) < LOADED_PERCENT:
+        return None
+    return gpu.pcie[2] / gpu.pcie[3]
 
 
 def _memory(node: NodeSample) -> float | None:
     if node.mem_used is None or not node.mem_total:
         return None
     return 100.0 * node.mem_used / node.mem_total
+
+
+def _slower(own: float, usual: float) -> bool:
+    return 0 < own < CLOCK_SHARE * usual
+
+
+def _waiting(own: float, usual: float) -> bool:
+    return own >= usual + WAITING_PERCENT
+
+
+def _full(own: float, usual: float) -> bool:
+    return own >= max(FULL_PERCENT, usual + MORE_PERCENT) and usual >= 0
+
+
+def _counted(own: float, usual: float) -> bool:
+    return own > 0 and not usual > 0
+
+
+def _rising(least: float) -> Callable[[float, float], bool]:
+    return lambda own, usual: own >= least and own >= TIMES * usual
+
+
+_LOOK_AT_DISK = (
+    "look at the file systems of its data and checkpoints on {host}: iostat -x 1, nfsiostat, df"
+)
+
+SIGNS = (
+    Sign("xid", _gpu, lambda gpu: gpu.xid, lambda own, _: own > 0,
+         lambda gpu, own, _: f"the driver reports Xid {own:.0f} of {_name(gpu)}",
+         "sudo dmesg | grep -i xid on {host} says more; look the number up in NVIDIA's Xid catalog"),
+    Sign("gpu_shared", _gpu, lambda gpu: len(gpu.strangers), lambda own, _: own > 0,
+         lambda gpu, *_: f"{_name(gpu)} is shared with pid {gpu.strangers[0]}",
+         "end it, or give the rank another GPU"),
+    Sign("ecc", _gpu, lambda gpu: gpu.ecc_uncorrected, _counted,
+         lambda gpu, own, _: f"{_name(gpu)} counts {own:,.0f} uncorrected memory errors",
+         "leave the host out, and have the GPU replaced"),
+    Sign("pcie", _gpu, _lanes, _slower,
+         lambda gpu, *_: f"{_name(gpu)} uses {gpu.pcie[0]} of its {gpu.pcie[1]} PCIe lanes",
+         "have the GPU, its riser or its slot looked at: nvidia-smi -q -d PCIE, lspci -vv on {host}"),
+    Sign("pcie", _gpu, _generation, _slower,
+         lambda gpu, *_: f"{_name(gpu)} runs PCIe of generation {gpu.pcie[2]} where {gpu.pcie[3]} is possible",
+         "have the GPU, its riser or its slot looked at: nvidia-smi -q -d PCIE, lspci -vv on {host}"),
+    Sign("clocks", _gpu, lambda gpu: gpu.sm_clock_mhz, _slower,
+         lambda gpu, own, usual: f"{_name(gpu)} runs at {own:,.0f} MHz where {usual:,.0f} is usual",
+         "nvidia-smi -q -d CLOCK on {host}; nvidia-smi -rgc"),
+    Sign("swap", _node, lambda node: node.swap_in_s, _rising(SWAP_BYTES_S),
+         lambda node, own, usual: f"{node.host} reads {own / 1e6:,.1f} MB/s back from swap, the others {usual / 1e6:,.1f}",
+         "its memory is too small for what runs there: fewer or smaller workers and batches; free -h on {host}"),
+    Sign("disk", _window, lambda window: window.disk_wait, _waiting,
+         lambda _, own, usual: f"it waits for a disk {own:.0f} % of the time, the others {usual:.0f} %",
+         _LOOK_AT_DISK),
+    Sign("disk", _workers, lambda workers: workers[2], lambda own, usual: own >= max(50.0, usual + 25.0),
+         lambda workers, own, _: f"{own:.0f} % of its {workers[0]} DataLoader workers wait for a disk",
+         _LOOK_AT_DISK),
+    Sign("processors", _window, lambda window: window.cpu_wait, _waiting,
+         lambda _, own, usual: f"it waits for a processor {own:.0f} % of the time, the others {usual:.0f} %",
+         "another process runs on its processors: top on {host}, sorted by CPU; taskset"),
+    Sign("memory", _node, _memory, _full,
+         lambda node, own, usual: f"the memory of {node.host} is {own:.0f} % in use, the others' {usual:.0f} %",
+         "look which processes use it: top on {host}"),
+    Sign("processors", _node, lambda node: node.cpu, _full,
+         lambda node, own, usual: f"the processors of {node.host} are {own:.0f} % in use, the others' {usual:.0f} %",
+         "look which processes use it: top on {host}"),
+    Sign("workers", _short_of_workers, lambda found: found[0], lambda own, _: own > 0,
+         lambda found, own, _: f"its {own:.0f} DataLoader worker{'s use' if own > 1 else ' uses'} a processor"
+         f"{' each' if own > 1 else ''}, and {_idle_cpus(found[1]):.0f} of {found[1].cpus} of {found[1].host} are idle",
+         "give the DataLoader more workers (num_workers), or less work for each sample"),
+    Sign("disk", _node, lambda node: node.disk_wait, lambda own, usual: own >= usual + MORE_PERCENT,
+         lambda node, own, usual: f"something on {node.host} waits for a disk {own:.0f} % of the time, on the others {usual:.0f} %",
+         _LOOK_AT_DISK),
+    Sign("network", _node, lambda node: node.net_errors_s, _rising(ERRORS_S),
+         lambda node, own, usual: f"the network of {node.host} has {own:,.0f} errors and drops a second, the others' {usual:,.0f}",
+         "ip -s link and ethtool -S on {host}; have the cable, the port and the switch looked at; distconsole check"),
+    Sign("network", _node, lambda node: node.net_resent_s, _rising(RESENT_S),
+         lambda node, own, usual: f"{node.host} sends {own:,.0f} TCP segments again a second, the others {usual:,.0f}",
+         "nstat -az TcpRetransSegs and ip -s link on {host}; distconsole check measures what each pair of hosts carries"),
+    Sign("cpu_clock", _node, lambda node: node.cpu_mhz, _slower,
+         lambda node, own, usual: f"the processors of {node.host} run at {own:,.0f} MHz at most, the others' at {usual:,.0f}",
+         "another model, or a limit: lscpu and cpupower frequency-info on {host}"),
+)  # fmt: skip
+"""In the order in which they are asked: what says most, and of the smallest thing, first."""
+
+
+class Load:
+    """The newest words of hosts and GPUs, and the errors of those that ranks use."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._nodes: dict[str, NodeSample] = {}
+        self._gpus: dict[int, GpuSample] = {}
+
+    def taken(self, events: Iterator[Sample]) -> Iterator[Sample]:
+        """Yield ``events`` and what is found in them; keep those that are samples."""
+        for event in events:
+            if isinstance(event, NodeSample):
+                self._nodes[event.host] = event
+            elif isinstance(event, GpuSample) and isinstance(event.rank, int):
+                before = self._gpus.get(event.rank)
+                xid = before.xid if before else None
+                if event.xid and event.xid != xid:
+                    yield self._xid_finding(event, event.rank)
+                # An error is told of for seconds, and lasts.
+                lasts = xid and not event.xid
+                self._gpus[event.rank] = structs.replace(event, xid=xid) if lasts else event
+            yield event
+
+    def _xid_finding(self, gpu: GpuSample, rank: int) -> RunFinding:
+        what = f"the driver reports Xid {gpu.xid} of {_name(gpu)}, which rank {rank} uses"
+        hint = SIGNS[0].hint.replace("{host}", gpu.host)
+        return self._ranks.finding(gpu.t, XID, what, (rank,), hosts=(gpu.host,), hint=hint)
+
+    def cause_of(self, slow: Straggler, windows: Mapping[int, Window], t: float) -> Cause | None:
+        """Return why ``slow`` is, at ``t`` (UNIX seconds); None where nothing tells it from the others."""
+        ranks = slow.ranks or (slow.rank,)
+        gpus = {rank: gpu for rank, gpu in self._gpus.items() if _is_of(gpu.t, t)}
+        nodes = {host: node for host, node in self._nodes.items() if _is_of(node.t, t)}
+        seen = {
+            rank: Seen(gpus.get(rank), window, nodes.get(window.host))
+            for rank, window in windows.items()
+        }
+        mine = [seen.pop(rank) for rank in ranks if rank in seen]
+        hosts = {windows[rank].host for rank in ranks if rank in windows}
+        elsewhere = [Seen(None, None, node) for host, node in nodes.items() if host not in hosts]
+        found = (
+            _by(sign, mine, elsewhere if sign.of is _node else seen.values()) for sign in SIGNS
+        )
+        return _of_throttling(mine, seen.values()) or next(filter(None, found), None)
+
+
+def _is_of(told: float, t: float) -> bool:
+    return abs(t - told) <= TELLING_SECONDS
+
+
+def _by(sign: Sign, mine: Iterable[Seen], others: Iterable[Seen]) -> Cause | None:
+    """Return the cause that ``sign`` shows of one of ``mine``; of ranks' own waiting, of all of them."""
+    figures = [figure for _, figure in _figures(sign, others)]
+    usual = median(figures) if figures else nan
+    known = list(_figures(sign, mine))
+    odd = [(it, own) for it, own in known if sign.is_odd(own, usual)]
+    if not odd or (sign.of is _window and len(odd) < len(known)):
+        return None
+    it, own = odd[0]
+    host = next((each.window.host for each in mine if each.window and sign.of(each) == it), "it")
+    return Cause(sign.kind, sign.text(it, own, usual), sign.hint.replace("{host}", host))
+
+
+def _figures(sign: Sign, seen: Iterable[Seen]) -> Iterator[tuple[Any, float]]:
+    for each in seen:
+        it = sign.of(each)
+        figure = None if it is None else sign.figure(it)
+        if figure is not None:
+            yield it, figure
+
+
+def _of_throttling(mine: Iterable[Seen], others: Iterable[Seen]) -> Cause | None:
+    usual = {reason for each in others if each.gpu for reason in each.gpu.throttle}
+    for gpu in (each.gpu for each in mine if each.gpu):
+        own = ", ".join(reason for reason in gpu.throttle if reason not in usual)
+        if own:
+            heat = f" at {gpu.temp_c:.0f} °C" if gpu.temp_c is not None else ""
+            look = f"look at its cooling and power: nvidia-smi -q -d PERFORMANCE on {gpu.host}"
+            return Cause("throttled", f"{_name(gpu)} is held back ({own}){heat}", look)
+    return None

@@ -154,7 +154,10 @@ def _half_ago(recent: Sequence[Window]) -> Window:
 
 
 MAX_TOLD = 100
-_TIMES = ("cpu_wait", "step_ms_mean", "data_ms", "forward_ms", "backward_ms", "optimizer_ms")
+_TIMES = (
+    *("cpu_wait", "disk_wait"),
+    *("step_ms_mean", "data_ms", "forward_ms", "backward_ms", "optimizer_ms"),
+)
 
 
 def _compared_s(window: Window) -> float:

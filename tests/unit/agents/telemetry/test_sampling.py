@@ -92,6 +92,50 @@ def test_rdma_traffic_is_network_traffic(tmp_path: Path) -> None:
     assert (values["net_rx_s"], values["net_tx_s"]) == (1000.0, 4000.0)
 
 
+def test_swap_disk_and_segments_sent_again_are_rates(tmp_path: Path) -> None:
+    proc, sys_root = tmp_path / "proc", tmp_path / "sys"
+    frequency = sys_root / "devices/system/cpu/cpu0/cpufreq"
+    for folder in (proc / "pressure", proc / "net", frequency):
+        folder.mkdir(parents=True)
+    (proc / "swaps").write_text("Filename Type\n/swap file\n")
+    (frequency / "scaling_max_freq").write_text("2100000\n")
+
+    def write(pages: int, microseconds: int, segments: int) -> None:
+        (proc / "vmstat").write_text(f"pgfault 9\npswpin {pages}\npswpout 1\n")
+        some = f"some avg10=0.00 avg60=0.00 avg300=0.00 total={microseconds}\n"
+        (proc / "pressure/io").write_text(f"{some}{some.replace('some', 'full')}")
+        (proc / "net/snmp").write_text(
+            f"Ip: Forwarding\nIp: 1\nTcp: A RetransSegs\nTcp: 4 {segments}\n"
+        )
+
+    clock = Clock()
+    sampler = HostSampler(clock, proc, sys_root)
+    write(100, 5_000_000, 7)
+    first = sampler.sample()
+    assert [first[name] for name in ("swap_in_s", "disk_wait", "net_resent_s")] == [None] * 3
+    clock.now += 2
+    write(300, 6_500_000, 27)
+    values = sampler.sample()
+    assert values["swap_in_s"] == 100 * os.sysconf("SC_PAGE_SIZE")
+    assert values["disk_wait"] == 75.0
+    assert values["net_resent_s"] == 10.0
+    assert values["cpu_mhz"] == 2100.0
+
+
+def test_where_the_kernel_does_not_count_it_idle_processors_tell_of_the_disk(
+    tmp_path: Path,
+) -> None:
+    clock = Clock()
+    sampler = HostSampler(clock, tmp_path, tmp_path)
+    sampler.sample()
+    clock.now += 1
+    values = sampler.sample()
+    assert 0.0 <= values["disk_wait"] <= 100.0
+    assert values["swap_in_s"] == 0.0
+    assert values["net_resent_s"] is None
+    assert values["cpu_mhz"] is None
+
+
 def test_no_interface_in_sight_is_no_rate_rather_than_zero(tmp_path: Path) -> None:
     clock = Clock()
     sampler = HostSampler(clock, sys_root=tmp_path)
