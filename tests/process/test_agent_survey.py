@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
 from distconsole.rpc.frames import Survey
 from distconsole_agent.contract import protocol
-from fakes.agents import Bridge
+from fakes import nvml as fake_nvml
+from fakes.agents import AgentNode, Bridge
 from fakes.shims import wait_until
 
 SCRIPT = """
@@ -87,6 +89,20 @@ def test_ranks_that_nobody_prepared_are_found_asked_and_sent_no_signal(
         again = survey(bridge, logs={log["path"]: log["next"]}, calls=False)
         assert [each["output"] for each in again["logs"] if each["path"] == log["path"]] == [""]
         assert (tmp_path / "0.log").read_text().count("\n") == 1
+
+
+@pytest.mark.skipif(fake_nvml.compiler() is None, reason="no C compiler for the stand-in NVML")
+def test_the_gpu_of_a_rank_that_was_found_is_told_with_its_use_and_power(
+    node: AgentNode, tmp_path: Path
+) -> None:
+    with fake_nvml.installed(tmp_path) as fake, job(tmp_path, 2) as ranks:
+        fake.set_util(3, 70)
+        fake.set_processes(3, [(ranks[1].pid, 1 << 20, 0, 0)])
+        node.env.update(fake.environment())
+        first, second = of(survey(node.bridge()))["ranks"]
+    assert (second["gpu"]["index"], second["gpu"]["util"]) == (3, 70)
+    assert second["gpu"]["power_w"] > 0
+    assert first["gpu"] is None
 
 
 def test_what_is_asked_in_a_way_that_means_nothing_is_refused(bridge: Bridge) -> None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from textual.events import Key, Paste
 
@@ -13,12 +14,13 @@ from distconsole.config.load import read_config
 from distconsole.config.schema import Config
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, Narration, TextMade
-from distconsole.model.run_events import PlanMade
+from distconsole.model.run_events import PlanMade, RankState
 from distconsole.tui.app import ConsoleApp, wants_startup
 from distconsole.tui.jobs import Ending
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt.question import Question
 from distconsole.tui.prompt.shortcuts import Shortcuts
+from distconsole.tui.views.run import RunView
 from fakes import scenes
 from fakes.stage import (
     ATTACH,
@@ -213,6 +215,34 @@ async def test_hosts_are_asked_for_jobs_whatever_run_is_shown() -> None:
         assert shown.run
         assert hosts == ask.Why(run="", jobs=True)
         assert followed == ask.Watch(where=ask.Where(hosts="a"))
+
+
+def found_job() -> list[Event]:
+    made = msgspec.structs.replace(scenes.plan(1), found=True, run="torchrun-train.py")
+    view = msgspec.structs.replace(scenes.rank(0, RankState.RUNNING), run=made.run, pid=4711)
+    return [made, view]
+
+
+async def test_a_job_that_nobody_prepared_is_asked_by_its_hosts_and_offers_no_key_of_a_run() -> (
+    None
+):
+    app, stage = staged(SCENES | {ask.Watch: found_job, ask.Why: tuple})
+    async with on_screen(app, stage, LARGE) as pilot:
+        await typed(app, stage, pilot, "watch --hosts a")
+        await typed(app, stage, pilot, "view run")
+        app.query_one(RunView).focus()
+        await settled(app, stage, pilot)
+        keys = screen_text(app).splitlines()[-1]
+        assert " W why " in keys
+        assert not [label for label in ("stop run", "trace", "export") if label in keys]
+        await pilot.press("f8", "T", "e")
+        await settled(app, stage, pilot)
+        assert "T (trace): nothing here to do that to" in app.session.transcript.text()
+        await pilot.press("W")
+        await settled(app, stage, pilot)
+        assert app.session.tasks[-1].request == ask.Why(
+            run="", jobs=True, pid=4711, where=ask.Where(hosts="a")
+        )
 
 
 async def test_what_was_said_is_saved_and_a_file_is_not_overwritten_unasked(

@@ -65,7 +65,7 @@ class Answers:
             "forget": lambda request, _asker: {"forgotten": runs.forget(request.get("run"))},
             "slurm": self._slurm,
             "roll_call": lambda request, _asker: answer_roll_call(runs, request),
-            "survey": lambda request, _asker: answer_survey(request),
+            "survey": lambda request, _asker: answer_survey(request, telemetry.sample),
             "sync": self._sync,
             "sync_take": self._sync_take,
             "trace": self._trace,

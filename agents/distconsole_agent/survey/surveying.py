@@ -7,7 +7,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from distconsole_agent.contract.protocol import MAX_LOG_TEXT
@@ -31,10 +31,14 @@ STREAMS = {1: "out", 2: "err"}
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|.)")
 
 Result = dict[str, Any]
+Sample = Callable[[list[Result]], Result]
 
 
-def answer_survey(request: dict[str, Any]) -> Result:
-    """Return the jobs of this user on this node (see ``protocol``). Raises Refusal: ``bad_request``."""
+def answer_survey(request: dict[str, Any], sample: Sample) -> Result:
+    """Return the jobs of this user on this node (see ``protocol``). Raises Refusal: ``bad_request``.
+
+    ``sample`` is asked for the GPUs of the ranks, as a run's are.
+    """
     seconds = read_call_seconds(request)
     after = request.get("logs")
     if after is not None and not isinstance(after, dict):
@@ -44,8 +48,9 @@ def answer_survey(request: dict[str, Any]) -> Result:
     told = [_describe(job) for job in jobs]
     ranks = [(told[at], rank) for at, job in enumerate(jobs) for rank in job.ranks.values()]
     if request.get("calls", True):
-        for (job, _), call in zip(ranks, _call([rank for _, rank in ranks[:MAX_RANKS]], seconds)):
-            job["ranks"].append(call)
+        asked = [rank for _, rank in ranks[:MAX_RANKS]]
+        for (job, _), call, gpu in zip(ranks, _call(asked, seconds), _gpus(asked, sample)):
+            job["ranks"].append({**call, "gpu": gpu})
     else:
         for job, rank in ranks:
             job["ranks"].append(_named(rank))
@@ -105,6 +110,25 @@ def _call(ranks: Sequence[Rank], seconds: float) -> list[Call]:
         if again.get("threads") and _place(again) != _place(calls[at]):
             calls[at]["stage"] = "stepping"
     return calls
+
+
+def _gpus(ranks: Sequence[Rank], sample: Sample) -> list[Result | None]:
+    """Return what each rank's GPU uses; None where it has none, or nothing says."""
+    processes = [
+        {
+            "rank": at,
+            "local_rank": max(rank.local, 0),
+            "pid": rank.seen.pid,
+            "cuda_visible_devices": rank.seen.told.get("CUDA_VISIBLE_DEVICES"),
+        }
+        for at, rank in enumerate(ranks)
+    ]
+    gpus = {gpu["rank"]: gpu for gpu in sample(processes)["gpus"]} if ranks else {}
+    found = (gpus.get(at) for at in range(len(ranks)))
+    return [
+        gpu and {"index": gpu["gpu"], "util": gpu["util"], "power_w": gpu["power_w"]}
+        for gpu in found
+    ]
 
 
 def _rests(pids: Sequence[int]) -> list[float | None]:

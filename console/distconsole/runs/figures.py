@@ -79,7 +79,7 @@ NODE_FIGURES = (
 )  # fmt: skip
 
 GPU_FIGURES = (
-    Figure("util", "use of the GPU", "%", "util", "utilization_ratio"),
+    Figure("util", "GPU use", "%", "util", "utilization_ratio"),
     Figure(
         "mem_used", "memory used on the GPU; beside a share: mem.share", "B", "mem",
         "memory_used_bytes", "GiB", "mem.share",

@@ -157,8 +157,10 @@ class RunTimeline:
 
     @property
     def is_kept(self) -> bool:
-        """Whether there is something to come back to: of a run that could not be started nothing is kept."""
-        return bool(self.run) and (self.end is None or self.end.error is UNSET)
+        """Whether there is something to come back to: nothing is kept of what could not be started, or nobody prepared."""
+        return (
+            bool(self.run) and not self.is_found and (self.end is None or self.end.error is UNSET)
+        )
 
     @property
     def is_found(self) -> bool:

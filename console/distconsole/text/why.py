@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 
-from distconsole.model.diagnosis.calls import Place
+from distconsole.model.diagnosis.calls import GpuUse, Place
 from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind, StackGroup, Sure
 from distconsole.model.events import Diagnosed, FoundJob
 from distconsole.model.names import count_text, join_some, ranks_text
@@ -92,11 +93,31 @@ def _show_group(output: Output, group: StackGroup, made: Diagnosed) -> None:
     output.data("")
     who = f"{rank} {ranks_text(group.ranks)} ({_hosts(group, made)})"
     tell(output, f"{paint(who, 'bold', *(['red'] if blamed else []))}{where}", indent=4)
+    calls = [call for each in made.calls.values() for call in each if call.rank in group.ranks]
+    if gpus := gpu_text([call.gpu for call in calls if call.gpu is not None]):
+        output.data(f"    {gpus}")
     for frame in group.frames[:MAX_FRAMES]:
         line = f"    {frame.function:<{FUNCTION_CHARS}} {path_text(frame)}"
         output.data(paint(line, "dim") if is_library(frame.file) else line)
     if len(group.frames) > MAX_FRAMES:
         output.data(paint(f"    {len(group.frames) - MAX_FRAMES} more frames", "dim"))
+
+
+def gpu_text(gpus: Sequence[GpuUse]) -> str:
+    """Return what the GPUs of ranks use: ``GPU use 0-100 %, 70-95 W, 310 W in steps``; nothing where nobody knows."""
+    use = _range_text([gpu.util for gpu in gpus], "%")
+    power = _range_text([gpu.power_w for gpu in gpus], "W")
+    usual = _range_text([gpu.power_usual_w for gpu in gpus], "W")
+    parts = [use, power, f"{usual} in steps" if usual else ""]
+    return f"GPU use {', '.join(filter(None, parts))}" if use or power else ""
+
+
+def _range_text(values: Sequence[float | None], unit: str) -> str:
+    known = [round(value) for value in values if value is not None]
+    if not known:
+        return ""
+    low, high = min(known), max(known)
+    return f"{low} {unit}" if low == high else f"{low}-{high} {unit}"
 
 
 def _hosts(group: StackGroup, made: Diagnosed) -> str:

@@ -117,14 +117,20 @@ def keys_content(
     width: int,
     replayed: bool = False,
     goes_on: bool = True,
+    found: bool = False,
     heat: bool = False,
     outermost: bool = True,
 ) -> Content:
-    """Return the mode, and the keys that help in it in ``view``; with ``heat`` those of the map come first."""
+    """Return the mode, and the keys that help in it in ``view``; with ``heat`` those of the map come first.
+
+    Of a job that was ``found`` nothing is kept, and nothing of it is ours to stop or to trace.
+    """
     tabs = {tab.line for tab in keymap.tabs}
     able = [key for key in keymap.keys if key.line not in tabs]
     shown = [key for key in able if not key.views or view in key.views]
     shown = [key for key in shown if goes_on or not key.line.startswith("stop ")]
+    if found and view in ("run", "logs"):
+        shown = [key for key in shown if "{run}" not in key.line or key.line == "why {run}"]
     if heat:
         shown.sort(key=lambda key: not key.line.startswith(HEAT_KEYS))
     letters = [*(keymap.moving if replayed else ()), *(key for key in shown if key.inside)]

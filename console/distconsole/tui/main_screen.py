@@ -369,7 +369,7 @@ class ConsoleScreen(KeyScreen):
         self._time.show_past(shown)
         task, hosts, going = session.load_task, session.hosts, len(session.going)
         mode, told = self.mode, task.version if task else -1
-        stoppable = bool(session.shown_run_name())
+        stoppable, found = bool(session.shown_run_name()), session.found_job() is not None
         heat = view == "run" and self.views.run.shows_heat
         page = view == "cluster" and bool(self.views.cluster.about)
         seen = (
@@ -381,6 +381,7 @@ class ConsoleScreen(KeyScreen):
             told,
             past,
             stoppable,
+            found,
             heat,
             page,
             *self._trail,
@@ -391,7 +392,7 @@ class ConsoleScreen(KeyScreen):
         lost = sum(1 for host in hosts if task is not None and task.load.lost_because(host))
         keymap = self.shortcuts.keymap
         self._title_line.show(title_content(keymap, view, len(hosts), lost, going, size.width))
-        about = {"replayed": past, "goes_on": stoppable, "heat": heat}
+        about = {"replayed": past, "goes_on": stoppable, "found": found, "heat": heat}
         about["outermost"] = not (self._trail or page)
         keys = keys_content(keymap, view, mode, width=size.width, **about)
         self.query_one("#keys", Words).show(small_content(size) or keys)

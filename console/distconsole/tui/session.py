@@ -173,6 +173,8 @@ class ConsoleSession:
 
         if getattr(request, "run", None) != "" or getattr(request, "looks_for_jobs", False):
             return request
+        if isinstance(request, ask.Why) and (found := self.found_job()) is not None:
+            return found
         shown, about = self.shown_run(), request
         if isinstance(request, ask.Rerun) or shown is None or not shown.run.is_kept:
             about, told = name_run(request)
@@ -285,9 +287,18 @@ class ConsoleSession:
         return self._chosen_before or chosen if looked_for else chosen
 
     def shown_run_name(self) -> str:
-        """Return the run that is shown if it goes on, else nothing."""
+        """Return the run that is shown if it goes on and is one of ours, else nothing."""
         task = self.shown_run()
-        return task.run.run if task is not None and task.goes_on else ""
+        return task.run.run if task is not None and task.goes_on and not task.run.is_found else ""
+
+    def found_job(self) -> ask.Why | None:
+        """Return how to ask about the job that is shown, where it is one that nobody prepared."""
+        task = self.shown_run()
+        if task is None or not task.run.is_found or not isinstance(task.request, ask.Watch):
+            return None
+        ranks = sorted(task.run.ranks.values(), key=lambda view: (not view.alive, view.rank))
+        pid = next((view.pid for view in ranks), None)
+        return ask.Why(run="", where=task.request.where, jobs=True, pid=pid)
 
     def stop_own(self, request: ask.Stop) -> bool:
         """Stop the run if it was started here: its own task knows the way to its hosts. Return whether it was."""

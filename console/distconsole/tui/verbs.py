@@ -325,6 +325,8 @@ class CommandDispatcher:
     def _filled(self, line: str) -> str | None:
         """Put what is on the screen into the places of ``line``; None if it is not there."""
         console = self._console
+        if line == "why {run}" and console.session.found_job() is not None:
+            return "why"
         values = {
             "job": console.query_one(JobsView).job_under_cursor(),
             "run": self._run_for(line),
@@ -355,7 +357,7 @@ class CommandDispatcher:
         if self._console.view == "runs":
             return self._console.query_one(RunsView).run_under_cursor()
         task = self._console.session.shown_run()
-        return task.run.run if task is not None else ""
+        return task.run.run if task is not None and not task.run.is_found else ""
 
 
 def _stops(task: RequestTask) -> bool:

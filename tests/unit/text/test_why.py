@@ -11,12 +11,12 @@ from msgspec import structs
 
 from distconsole.cli.main import exit_code_of
 from distconsole.cli.streams import Streams
-from distconsole.model.diagnosis.calls import Place
+from distconsole.model.diagnosis.calls import Call, GpuUse, Place
 from distconsole.model.events import Diagnosed, FoundJob
 from distconsole.model.requests import Why
 from distconsole.runs.diagnosis.judge import judge
 from distconsole.text.show import show_for
-from distconsole.text.why import path_text
+from distconsole.text.why import gpu_text, path_text
 from suite.roll_calls import roll_of
 
 SKIPS = {
@@ -96,3 +96,12 @@ def test_no_answer_of_any_host_is_the_exit_code_of_unreachable_hosts() -> None:
 )
 def test_a_path_is_shown_without_where_it_is_installed(file: str, shown: str) -> None:
     assert path_text(Place(function="f", file=file, line=7)) == shown
+
+
+def test_the_gpus_of_ranks_with_one_stack_are_told_as_a_range() -> None:
+    two = [GpuUse(util=100.0, power_w=95.2, power_usual_w=310.0), GpuUse(util=0.0, power_w=70.0)]
+    assert gpu_text(two) == "GPU use 0-100 %, 70-95 W, 310 W in steps"
+    assert gpu_text([GpuUse()]) == ""
+    calls = {"node1": (Call(rank=1, gpu=two[1]),)}
+    shown = printed(structs.replace(made(), calls=calls))
+    assert "    GPU use 0 %, 70 W" in shown

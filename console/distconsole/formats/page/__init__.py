@@ -66,7 +66,7 @@ COLUMNS = (
     Column("Of fastest", "Mean step time over that of the fastest rank"),
     Column("Data ms", "Waiting for data, in its last second"),
     Column("Samples/s", "Mean over the run"),
-    Column("GPU %", "Utilisation, last seen"),
+    Column("GPU %", "GPU use, last seen"),
     Column("GPU memory", "Last seen"),
     Column("First step s", "From its start to the end of its first step"),
 )
@@ -166,7 +166,7 @@ def _plots(data: ReportData, started: float) -> Iterator[Plot | None]:
         **time_axis,
     )
     yield plot(
-        "GPU utilisation",
+        "GPU use",
         timeline.gpu_use.series,
         note="mean of the GPUs",
         unit="%",

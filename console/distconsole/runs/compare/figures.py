@@ -42,7 +42,7 @@ FIGURES: tuple[tuple[str, str, str, str, Get], ...] = (
         for part, title in PARTS.items()
     ),
     ("samples_s", "samples/s", "", "more", lambda run: run.summary.samples_s),
-    ("gpu_util", "GPU utilisation", "%", "more", lambda run: run.statistics.gpu_util.value),
+    ("gpu_util", "GPU use", "%", "more", lambda run: run.statistics.gpu_util.value),
     ("start_up", "start to first step", "s", "less", lambda run: run.statistics.start_up_seconds),
     ("seconds", "time", "s", "less", lambda run: run.summary.seconds),
     ("steps", "steps", "", "", lambda run: run.summary.steps),
@@ -222,7 +222,7 @@ def _speed(index: int, runs: Sequence[Compared], figures: Mapping[str, Figure]) 
             yield f"{letter} does {times:.2f} x the samples/s of {first}{linear}"
     was, now, _ = _of(figures, "gpu_util", index)
     if was is not None and now is not None and abs(now - was) >= 5:
-        yield f"GPU utilisation of {letter}: {was:.0f} → {now:.0f} %"
+        yield f"GPU use of {letter}: {was:.0f} → {now:.0f} %"
 
 
 def _of(
