@@ -30,6 +30,7 @@ from benchmarks.past_cost import past_cost_cells
 from benchmarks.screen_delay import delay_cells
 from benchmarks.start_engines import start_engines_rows
 from benchmarks.strategy_cost import strategy_cost_rows
+from benchmarks.trace_cost import trace_cost_rows
 from testbed import missing
 
 TIME_LIMIT_SECONDS = 1800.0
@@ -45,6 +46,7 @@ BED = (
     "check_scale",
     "laboratory",
     "sync_cost",
+    "trace_cost",
     "screen_delay",
 )
 """Benchmarks that need the hosts of the testbed."""
@@ -64,6 +66,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "hook_cost": ("--rounds", "2", "--seconds", "2"),
     "verify_cost": ("--rounds", "2", "--checks", "10"),
     "sync_cost": ("--rounds", "2"),
+    "trace_cost": ("--rounds", "2"),
     "strategy_cost": ("--steps", "24"),
     "collectives_cost": ("--rounds", "2"),
     "opening": ("--rounds", "5"),
@@ -362,6 +365,7 @@ ROWS: dict[str, Callable[[Mapping[str, Any]], list[Row]]] = {
     "hook_cost": hook_cost_rows,
     "verify_cost": verify_cost_rows,
     "sync_cost": sync_cost_rows,
+    "trace_cost": trace_cost_rows,
     "strategy_cost": strategy_cost_rows,
     "collectives_cost": collectives_cost_rows,
     "opening": opening_rows,

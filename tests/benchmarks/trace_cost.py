@@ -1,0 +1,248 @@
+"""``trace`` of a DDP run on two hosts whose clocks differ by seconds: how far apart one moment lies in
+the merged file, and what a step takes before and after. It judges no kernel.
+
+A library that is loaded before all others sets one host's wall clock ahead. The ranks' marks carry the
+machine's own monotonic clock, which is the same on both, so the true distance is known.
+
+``python -m benchmarks.trace_cost [--json FILE] [--rounds N] [--seconds S] [--ahead S]``
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from benchmarks.alone import run_alone
+from benchmarks.cluster import SECONDS, Program, distconsole, environment
+from benchmarks.measure import Spread
+from testbed import Testbed
+
+if TYPE_CHECKING:
+    from benchmarks.report import Row
+
+TARGET_SECONDS = 0.001
+TARGET_RATIO = 1.005
+AROUND_SECONDS = 4.0
+"""So long before and after a trace its steps are compared with."""
+
+CLOCK = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <sys/time.h>
+#include <time.h>
+static int (*kernel)(clockid_t, struct timespec *);
+int clock_gettime(clockid_t id, struct timespec *at) {
+    if (!kernel) kernel = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
+    int failed = kernel(id, at);
+    if (!failed && (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE)) {
+        long long ns = at->tv_sec * 1000000000LL + at->tv_nsec + AHEAD_NS;
+        at->tv_sec = ns / 1000000000LL, at->tv_nsec = ns % 1000000000LL;
+    }
+    return failed;
+}
+int gettimeofday(struct timeval *at, void *zone) {
+    struct timespec now;
+    int failed = clock_gettime(CLOCK_REALTIME, &now);
+    at->tv_sec = now.tv_sec, at->tv_usec = now.tv_nsec / 1000;
+    return failed;
+}
+time_t time(time_t *at) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    if (at) *at = now.tv_sec;
+    return now.tv_sec;
+}
+"""
+SCRIPT = """
+import sys, time, torch, torch.distributed as dist
+from torch.profiler import record_function
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(
+    torch.nn.Sequential(*(torch.nn.Linear(256, 256) for _ in range(6))))
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+inputs = torch.ones(32, 256)
+with open(sys.argv[1] + str(dist.get_rank()), "w", buffering=1 << 12) as steps:
+    while True:
+        optimizer.zero_grad()
+        model(inputs).sum().backward()
+        optimizer.step()
+        now = time.monotonic_ns()
+        with record_function(f"true {now}"):
+            pass
+        steps.write(f"{now} {time.time_ns()} {time.process_time_ns()}\\n")
+"""
+
+
+def measure(rounds: int, seconds: float, ahead: float) -> dict[str, Any]:
+    """Return how far clocks are apart, in seconds, and the ratios of a step's time after traces and before."""
+    with tempfile.TemporaryDirectory() as name, Testbed(2) as bed:
+        folder = Path(name)
+        folder.chmod(0o755)
+        script = folder / "train.py"
+        script.write_text(SCRIPT)
+        other = bed.hosts[1].name
+        library = _build_clock(folder, ahead)
+        setup = f'case "$(hostname)" in {other}) export LD_PRELOAD={library};; esac'
+        command = distconsole(
+            bed, "run", "--setup", setup, "--nproc", "1", "--name", "traced",
+            str(script), str(folder / "steps-"),
+        )  # fmt: skip
+        env = environment(folder)
+        with Program(command, env) as run:
+            run.see("all 2 ranks run")
+            time.sleep(3 * AROUND_SECONDS)
+            spans = [_trace(bed, folder, env, number, seconds) for number in range(rounds)]
+            stop = distconsole(bed, "stop", "traced")
+            subprocess.run(stop, env=env, check=True, capture_output=True, timeout=SECONDS)
+            run.wait()
+        steps = [_read_steps(folder / f"steps-{rank}") for rank in range(2)]
+        return {
+            "ahead_seconds": _apart(steps),
+            "apart": [_misaligned(folder / f"{number}.json") for number in range(rounds)],
+            "steps": [_around(steps[0], *span) for span in spans],
+            "targets": {"seconds": TARGET_SECONDS, "ratio": TARGET_RATIO},
+        }
+
+
+def _build_clock(folder: Path, ahead: float) -> Path:
+    source, library = folder / "clock.c", folder / "clock.so"
+    source.write_text(CLOCK)
+    define = f"-DAHEAD_NS={int(ahead * 1e9)}LL"
+    command = ["cc", "-shared", "-fPIC", "-O2", define, str(source), "-o", str(library), "-ldl"]
+    subprocess.run(command, check=True)
+    return library
+
+
+def _trace(
+    bed: Testbed, folder: Path, env: Mapping[str, str], number: int, seconds: float
+) -> tuple[int, int]:
+    """Trace both ranks; return the monotonic nanoseconds between which the steps were touched."""
+    file = str(folder / f"{number}.json")
+    began = time.monotonic_ns()
+    command = distconsole(bed, "trace", "traced", "--seconds", str(seconds), "-o", file)
+    done = subprocess.run(
+        command, env=env, capture_output=True, text=True, check=False, timeout=SECONDS
+    )
+    if done.returncode:
+        raise RuntimeError(f"trace ended with {done.returncode}: {done.stderr[-2000:]}")
+    print(done.stderr.strip().splitlines()[-1], file=sys.stderr)
+    ended = time.monotonic_ns()
+    time.sleep(2 * AROUND_SECONDS)
+    return began, ended
+
+
+class Step(NamedTuple):
+    """When a step ended by the monotonic clock and the wall's, and the process's CPU time then; nanoseconds."""
+
+    true: int
+    wall: int
+    cpu: int
+
+
+def _read_steps(file: Path) -> list[Step]:
+    lines = file.read_text().splitlines()[:-1]  # the last may be cut
+    return [Step(*map(int, line.split())) for line in lines]
+
+
+def _apart(steps: Sequence[Sequence[Step]]) -> float:
+    """Return how far the second rank's wall clock is ahead of the first's, as the ranks have read them."""
+    first, second = (statistics.median(one.wall - one.true for one in each) for each in steps)
+    return (second - first) / 1e9
+
+
+def _misaligned(file: Path) -> dict[str, float]:
+    """Return by how much two ranks' marks of one moment differ in a merged trace: their medians, and at most."""
+    by_rank: dict[int, list[float]] = {}
+    for event in json.loads(file.read_text())["traceEvents"]:
+        if event.get("ph") == "X" and event["name"].startswith("true "):
+            true_us = int(event["name"].split()[1]) / 1e3
+            by_rank.setdefault(event["pid"], []).append(event["ts"] - true_us)
+    first, second = by_rank.values()
+    middle = statistics.median(first)
+    apart = abs(statistics.median(second) - middle)
+    return {"median": apart / 1e6, "most": max(abs(each - middle) for each in second) / 1e6}
+
+
+def _around(steps: Sequence[Step], began: int, ended: int) -> dict[str, float]:
+    """Return what a step takes before a trace, and its ratios after it over before and before over before."""
+    around = int(AROUND_SECONDS * 1e9)
+    before, after = _between(steps, began - around, began), _between(steps, ended, ended + around)
+    half = began - around // 2
+    late, early = _between(steps, half, began), _between(steps, began - around, half)
+    return {
+        "seconds": before[0],
+        "ratio": after[0] / before[0],
+        "floor": late[0] / early[0],
+        "cpu_seconds": before[1],
+        "cpu_ratio": after[1] / before[1],
+        "cpu_floor": late[1] / early[1],
+    }
+
+
+def _between(steps: Sequence[Step], since: int, until: int) -> tuple[float, float]:
+    """Return a step's median seconds, and its mean CPU seconds."""
+    inside = [one for one in steps if since <= one.true < until]
+    times = [b.true - a.true for a, b in itertools.pairwise(inside)]
+    cpu = (inside[-1].cpu - inside[0].cpu) / len(times)
+    return statistics.median(times) / 1e9, cpu / 1e9
+
+
+def trace_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
+    from benchmarks.report import Row  # which imports this module
+
+    targets, cells = figures["targets"], _cells(figures)
+    aligned = max(each["median"] for each in figures["apart"]) <= targets["seconds"]
+    cost = statistics.median(each["cpu_ratio"] for each in figures["steps"]) <= targets["ratio"]
+    return [
+        Row(*cells[0], f"≤ {targets['seconds'] * 1e3:g} ms", aligned),
+        Row(*cells[1]),
+        Row(*cells[2], f"≤ {targets['ratio']}", cost),
+    ]
+
+
+def _cells(figures: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    middle = Spread.of([each["median"] for each in figures["apart"]])
+    most = max(each["most"] for each in figures["apart"])
+    rows = [
+        (
+            f"trace, two hosts with clocks {figures['ahead_seconds']:.3f} s apart: one moment in both",
+            f"{middle.text(1e3, 3)} ms apart",
+            f"a single mark {most * 1e3:.3f} ms at most",
+        )
+    ]
+    for kind, what in (("", "time"), ("cpu_", "CPU time")):
+        ratio, floor, before = (
+            Spread.of([each[f"{kind}{name}"] for each in figures["steps"]])
+            for name in ("ratio", "floor", "seconds")
+        )
+        measured = f"{ratio.text(1, 4)}, before {before.text(1e3, 2)} ms"
+        rows.append(
+            (
+                f"trace, {what} of a step after over before",
+                measured,
+                f"before over before {floor.text(1, 4)}",
+            )
+        )
+    return rows
+
+
+def report(figures: Mapping[str, Any]) -> str:
+    return "\n".join(": ".join(cells) for cells in _cells(figures))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    run_alone("trace_cost", __doc__, measure, report, arguments, rounds=5, seconds=1.0, ahead=3.7)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
