@@ -1,18 +1,24 @@
 """The short way of the ordinary step, for less than half of what ``Steps`` costs (``benchmarks.hook_cost``).
 
 Fetch, backward, the one optimizer: once the first thread has made such a step, only the times of
-the next ones are noted. Any other event ends that: ``leave`` tells ``Steps`` what was noted.
+the next ones are noted. Any other event ends that, and so does a step that is looked at for waits:
+``leave`` tells ``Steps`` what was noted.
 """
 
 from __future__ import annotations
 
 from _thread import get_ident
 
-from distconsole_training.loss import UNKNOWN
+from distconsole_training.loss import NOT_LOOKED_AT
+from distconsole_training.process import process
+from distconsole_training.torch_hook.step_records import write_step
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from distconsole_training.loss import Value
+    from distconsole_training.recorder import Recorder
     from distconsole_training.steps import Emit, Steps
+    from distconsole_training.torch_hook.torch_steps import Source
 
 OUTSIDE, BETWEEN, FETCHING, FETCHED, IN_BACKWARD, BACKWARD_DONE, STEPPING = range(-1, 6)
 """Where in a step the thread is; ``OUTSIDE`` the fast path, ``Steps`` is told everything."""
@@ -24,19 +30,28 @@ class FastPath:
     Attributes:
         steps: The thread's ``Steps``; only to be told of events after ``leave``.
         place: One of the places above.
-        source: The number of the iterator that is fetched from.
-        samples: Of the batch; 0 where unknown.
-        loss: What backward was called on.
+        source: What is fetched from, a full batch.
+        loss: What backward was called on; None where unknown.
         optimizer: The ``id`` of the one optimizer.
         previous_end: When the step before ended.
+        recorder: Where its record goes; None where ``emit`` takes it.
     """
+
+    # Two lines of the processor's cache, which is cold whenever we are called.
+    __slots__ = (
+        *("place", "thread", "previous_end", "source", "fetch_began", "fetched", "loss"),
+        *("backward_began", "backward_ended", "optimizer", "optimizer_began", "recorder"),
+        *("steps", "emit"),
+    )
+    source: Source
 
     def __init__(self, steps: Steps, emit: Emit) -> None:
         self.steps, self.emit, self.thread = steps, emit, get_ident()
-        self.place, self.loss = OUTSIDE, UNKNOWN
+        self.place = OUTSIDE
+        self.loss: Value = None
+        self.recorder: Recorder | None = None
         self.optimizer = self.previous_end = self.optimizer_began = 0
-        self.source = self.samples = self.fetch_began = self.fetched = 0
-        self.backward_began = self.backward_ended = 0
+        self.fetch_began = self.fetched = self.backward_began = self.backward_ended = 0
 
     @property
     def is_ahead(self) -> bool:
@@ -47,6 +62,7 @@ class FastPath:
         ordinary = self.steps.ordinary_step()
         if ordinary is not None:
             self.optimizer, self.previous_end = ordinary
+            self.recorder = process.made if self.emit is write_step else None
             self.place = BETWEEN
 
     def leave(self) -> None:
@@ -57,11 +73,14 @@ class FastPath:
         steps = self.steps
         steps.resume(self.previous_end)
         if place >= FETCHING:
-            steps.fetch_begins(self.source)
+            steps.fetch_begins(self.source.number)
+        if place == FETCHING:
+            self.source.began = self.fetch_began
         if place >= FETCHED:
-            steps.fetch_ended(self.source, self.fetch_began, self.fetched, self.samples)
+            source = self.source
+            steps.fetch_ended(source.number, self.fetch_began, self.fetched, source.full)
         if place >= IN_BACKWARD:
-            steps.backward_begins(self.backward_began, self.loss)
+            steps.backward_begins(self.backward_began, (self.loss, NOT_LOOKED_AT))
         if place >= BACKWARD_DONE:
             steps.backward_ends(self.backward_ended)
         if place >= STEPPING:

@@ -181,7 +181,9 @@ class TorchSteps:
             found = getattr(optimizer, "found_inf", None)
             skipped = found is not None and bool(found.is_cpu and found.item())
         steps.optimizer_ends(id(optimizer), now, skipped, self._evaluations(optimizer))
-        if steps is self.fast.steps and not self.scales:
+        if steps is self.fast.steps and not (
+            self.scales or self.waits.looks or process.wanted < 0
+        ):
             self.fast.enter()
 
     def scaled(self, outputs: Any, scaled: Any) -> None:

@@ -35,12 +35,14 @@ class Waits:
 
     Attributes:
         looks: Whether waits are noted: there are others to wait for, and the step is looked at.
+        due: When it is time to look again.
         own_done: When the last gradient of the backward that goes on was computed; 0 until then.
     """
 
     def __init__(self) -> None:
         self.thread = get_ident()
         self.looks = False
+        self.due = 0
         self.own_done = 0
         self._grouped = False
         self._since = 0
@@ -75,30 +77,6 @@ class Waits:
             return 0
         return self._until(ended) - self._until(began)
 
-    def split(
-        self,
-        fetch_began: int,
-        fetched: int,
-        backward_began: int,
-        backward_ended: int,
-        optimizer_began: int,
-    ) -> tuple[int, int, int, int, int]:
-        """Return how much was waited in all, and in the data, forward, backward and optimizer of the step."""
-        data = forward = backward = optimizer = 0
-        whole = before = self._before
-        for ended, whole in zip(self._ends, self._sums):
-            wait, before = whole - before, whole
-            if ended > backward_ended:
-                if ended > optimizer_began:
-                    optimizer += wait
-            elif ended > backward_began:
-                backward += wait
-            elif ended > fetched:
-                forward += wait
-            elif ended > fetch_began:
-                data += wait
-        return whole - self._before, data, forward, backward, optimizer
-
     def covers(self, began: int) -> bool:
         """Whether all waits since ``began`` were noted."""
         return self.looks and began + LATE_NS >= self._since
@@ -107,11 +85,10 @@ class Waits:
         """Drop what was waited until then, and decide whether the next step is looked at."""
         if self._ends:
             self._forget(ended)
-        if self._grouped:
-            now = monotonic_ns()
-            self.looks = now - self._since >= PERIOD_NS
-            if self.looks:
-                self._since = now
+        self.looks = False
+        if ended >= self.due:
+            self.looks, self._since = self._grouped, monotonic_ns()
+            self.due = self._since + PERIOD_NS
 
     def _forget(self, until: int) -> None:
         index = bisect_right(self._ends, until)

@@ -16,7 +16,6 @@ from types import MethodType
 
 from distconsole_training import records
 from distconsole_training.guard import count_failure, drop_this_frame, guarded
-from distconsole_training.loss import NOT_LOOKED_AT, UNKNOWN
 from distconsole_training.process import process
 from distconsole_training.torch_hook.fast_path import (
     BACKWARD_DONE,
@@ -26,15 +25,12 @@ from distconsole_training.torch_hook.fast_path import (
     IN_BACKWARD,
     STEPPING,
 )
-from distconsole_training.torch_hook.step_records import write_step
-from distconsole_training.torch_hook.waits import write_waits
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-    from distconsole_training.loss import Value
     from distconsole_training.steps import Steps
     from distconsole_training.torch_hook.fast_path import FastPath
     from distconsole_training.torch_hook.torch_steps import TorchSteps
@@ -43,7 +39,6 @@ if TYPE_CHECKING:
 _NS = 1e-9
 _put = Struct("<q").pack_into
 _pack = records.PLAIN_STEP.pack_into
-_WANTED = records.OFFSET_WANTED
 _KIND, _SIZE = records.STEP, records.RECORD.size
 _FIRST, _WRITTEN = records.RECORDS_OFFSET, records.OFFSET_WRITTEN
 
@@ -73,14 +68,13 @@ class NextAndTell:
         fast = self._fast
         try:
             source = iterator._distconsole_source
-            full = source.full if iterator._num_yielded + 1 < source.full_until else 0
+            may_be_fast = iterator._num_yielded + 1 < source.full_until
         except AttributeError:
-            source, full = None, 0
-        if full and fast.place == BETWEEN and get_ident() == fast.thread:
+            source, may_be_fast = None, False
+        if may_be_fast and fast.place == BETWEEN and get_ident() == fast.thread:
             fast.place = FETCHING
-            fast.source = source.number
-            fast.samples = full
-            fast.fetch_began = source.began = monotonic_ns()
+            fast.source = source
+            fast.fetch_began = monotonic_ns()
         elif self._began(iterator) is None:
             return MethodType(self._original, iterator)
         again = repeat(iterator)
@@ -95,7 +89,6 @@ def _take_batch(watch: TorchSteps) -> Callable[[Any, Any], Any]:
         if fast.place == FETCHING and get_ident() == fast.thread:
             fast.place = FETCHED
             fast.fetched = monotonic_ns()
-            iterator._distconsole_source.began = 0
         else:
             fetched(iterator, batch)
         if look is not None:
@@ -119,7 +112,6 @@ def _known_backward(original: Callable[..., Any], watch: TorchSteps) -> Callable
     read, tensor = reader.read, reader.tensor
     functions, dispatchers = reader.functions_active, reader.dispatch_active
     began, ended = guarded(watch.backward_began), guarded(watch.backward_ended)
-    waits, await_own = watch.waits, guarded(watch.await_own)
 
     # Its parameters are spelled out: collecting and spreading them costs more than all else here.
     @functools.wraps(original)
@@ -143,16 +135,14 @@ def _known_backward(original: Callable[..., Any], watch: TorchSteps) -> Callable
                     and tensors.numel() == 1
                     and type(loss := tensors.item()) is float
                 ):
-                    fast.loss = loss, NOT_LOOKED_AT
+                    fast.loss = loss
                 else:
-                    fast.loss = read(tensors), NOT_LOOKED_AT
+                    fast.loss = read(tensors)
             except Exception as error:  # noqa: BLE001 - the guard of this package
-                fast.loss = UNKNOWN
+                fast.loss = None
                 count_failure(error)
             fast.place = IN_BACKWARD
             fast.backward_began = now
-            if waits.looks:
-                await_own(tensors)
             steps: Steps | None = fast.steps
         else:
             steps = began(tensors, grad_tensors)
@@ -166,9 +156,7 @@ def _known_backward(original: Callable[..., Any], watch: TorchSteps) -> Callable
             raise
         if fast.place == IN_BACKWARD and steps is fast.steps:
             fast.place = BACKWARD_DONE
-            fast.backward_ended = now = monotonic_ns()
-            if waits.own_done:
-                waits.backward_ended(now)
+            fast.backward_ended = monotonic_ns()
         else:
             ended(steps, False)
         return result
@@ -225,29 +213,16 @@ def hook_after_step(watch: TorchSteps) -> Callable[..., None]:
     def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():
             return
-        if not (
-            fast.place == STEPPING
-            and fast.optimizer == id(optimizer)
-            and get_ident() == fast.thread
-        ):
+        # It began on the fast path, so in its thread.
+        if fast.place != STEPPING or fast.optimizer != id(optimizer):
             ended(optimizer)
             return
         try:
-            now, step_began, loss = monotonic_ns(), fast.previous_end, fast.loss[0]
+            now = monotonic_ns()
+            step_began, loss, recorder = fast.previous_end, fast.loss, fast.recorder
             fast.previous_end, fast.place = now, BETWEEN
-            if waits.looks:
-                _tell_waits(fast, waits, now, step_began)
-            waits.step_ended(now)
-            recorder = process.made
-            if (
-                recorder is None
-                or type(loss) is not float
-                or loss != loss
-                or process.late
-                or fast.emit is not write_step
-                or recorder.map[_WANTED] != process.wanted
-            ):
-                _emit(fast, now, step_began, loss)
+            if now >= waits.due or recorder is None or type(loss) is not float or loss != loss:
+                _end_step(fast, waits, now, step_began)
                 return
             process.last_step = step = process.next_step()
             sequence = recorder.next_sequence()
@@ -258,7 +233,7 @@ def hook_after_step(watch: TorchSteps) -> Callable[..., None]:
                 sequence,
                 step,
                 now,
-                _KIND + (fast.samples << 32),
+                _KIND + (fast.source.full << 32),
                 (now - step_began) * _NS,
                 (fetched - fast.fetch_began) * _NS,
                 (backward_began - fetched) * _NS,
@@ -273,26 +248,21 @@ def hook_after_step(watch: TorchSteps) -> Callable[..., None]:
     return after_step
 
 
-def _tell_waits(fast: FastPath, waits: Waits, now: int, step_began: int) -> None:
-    if not waits.covers(step_began):
-        return
-    fetched, backward_ended = fast.fetched, fast.backward_ended
-    each = waits.split(
-        fast.fetch_began, fetched, fast.backward_began, backward_ended, fast.optimizer_began
-    )
-    write_waits(now, *each)
-
-
-def _emit(fast: FastPath, now: int, step_began: int, loss: Value) -> None:
+def _end_step(fast: FastPath, waits: Waits, now: int, step_began: int) -> None:
+    """End a step whose loss is no number yet, or with which it is time to see what else there is to do."""
     fetched, backward_began = fast.fetched, fast.backward_began
     fast.emit(
         now,
         0,
-        fast.samples,
+        fast.source.full,
         (now - step_began) * _NS,
         (fetched - fast.fetch_began) * _NS,
         (backward_began - fetched) * _NS,
         (fast.backward_ended - backward_began) * _NS,
         (now - fast.optimizer_began) * _NS,
-        loss,
+        fast.loss,
     )
+    if now >= waits.due:
+        waits.step_ended(now)
+    if waits.looks or process.wanted < 0:
+        fast.leave()

@@ -15,7 +15,13 @@ from distconsole_training import guard, records
 from distconsole_training.identity import Identity
 from distconsole_training.process import Process, whole
 from distconsole_training.recorder import Recorder
-from distconsole_training.torch_hook import step_records, torch_steps, wrapped_calls
+from distconsole_training.torch_hook import (
+    fast_path,
+    step_records,
+    torch_steps,
+    waits,
+    wrapped_calls,
+)
 from distconsole_training.torch_hook.fast_path import OUTSIDE, FastPath
 from distconsole_training.torch_hook.torch_steps import TorchSteps
 from distconsole_training.torch_hook.wrapped_calls import (
@@ -133,36 +139,46 @@ def test_the_short_way_and_the_long_way_agree(seed: int, monkeypatch: pytest.Mon
     assert short_way == emitted
 
 
-def ordinary_records(folder: Path, script: Script, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return the records of steps of ``script``, whose clock is its own."""
+def ordinary_records(
+    folder: Path, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> list[tuple[int, str]]:
+    """Return kind and text of the records of steps of ``script``, whose clock is its own."""
     folder.mkdir()
     process = Process()
-    for home in (wrapped_calls, step_records):
+    for home in (fast_path, wrapped_calls, step_records, waits):
         monkeypatch.setattr(home, "process", process)
-    for home in (wrapped_calls, torch_steps):
+    for home in (wrapped_calls, torch_steps, waits):
         monkeypatch.setattr(home, "monotonic_ns", lambda: script.now)
     process.made = recorder = Recorder(str(folder), Identity(0, 0, 1), 1, 1, capacity=32)
     for number in range(50):
         script.now += number
         script.fetches(1)
         script.now += 7
+        script.watch.waits.add(script.now - 3, script.now - 1)
         script.backs(number / 8 if number % 7 else math.nan)
         script.now += 1
         script.steps(7)
     raw = Path(recorder.path).read_bytes()[records.RECORDS_OFFSET :]
     recorder.close()
-    return [str(record) for record in records.RECORD.iter_unpack(raw)]
+    return [(record[3], str(record)) for record in records.RECORD.iter_unpack(raw)]
 
 
+@pytest.mark.parametrize("grouped", [False, True])
 def test_an_ordinary_step_is_written_as_every_other_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    grouped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script = Script()
+    monkeypatch.setattr(waits, "PERIOD_NS", 200)
+    monkeypatch.setattr(waits, "LATE_NS", 0)
+    script, other = Script(), Script()
+    for each in (script, other) if grouped else ():
+        each.watch.waits.begin()
     short_way = ordinary_records(tmp_path / "short", script, monkeypatch)
     assert script.watch.fast.place != OUTSIDE
     monkeypatch.setattr(FastPath, "enter", lambda _: None)
-    assert short_way == ordinary_records(tmp_path / "long", Script(), monkeypatch)
+    assert short_way == ordinary_records(tmp_path / "long", other, monkeypatch)
     assert len(set(short_way)) == 32
+    assert (records.WAIT in dict(short_way)) is grouped
+    assert records.STEP in dict(short_way)
 
 
 @pytest.mark.parametrize("takes_more", [False, True])

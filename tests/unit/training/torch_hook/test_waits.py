@@ -110,12 +110,3 @@ def test_of_a_graph_that_is_kept_the_engine_is_asked_once_a_backward() -> None:
         watch.await_own(loss)
         loss.backward(retain_graph=True)
         assert len(told) == number
-
-
-def test_the_parts_of_a_step_are_told_in_one_go() -> None:
-    waits = Waits()
-    for ended in range(10, 70, 10):
-        waits.add(ended - 4, ended)
-    assert waits.split(5, 15, 25, 45, 55) == (24, 4, 4, 8, 4)
-    waits.step_ended(30)
-    assert waits.split(30, 35, 38, 45, 55) == (12, 0, 0, 4, 4)
