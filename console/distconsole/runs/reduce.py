@@ -33,6 +33,7 @@ from distconsole.runs.detectors.conclusions import (
     note_finding,
     restart_finding,
 )
+from distconsole.runs.detectors.drift import DriftWatch, Earlier
 from distconsole.runs.detectors.ranks import MAX_RANKS, PlanBounds, Ranks
 from distconsole.runs.detectors.slow_causes import Load
 from distconsole.runs.detectors.stalls import StallWatch
@@ -46,6 +47,7 @@ from distconsole.runs.samples import finite, load_events, waited_of
 
 LATE = (frames.LogEntry, frames.NoteEntry, frames.WindowEntry, frames.EndEntry)
 """What is taken of a lost host after the run's end, which it was not waited for with."""
+WINDOW_TIMES = ("data_ms", "forward_ms", "backward_ms", "optimizer_ms", "cpu_wait", "disk_wait")
 
 
 class RunReducer:
@@ -56,7 +58,13 @@ class RunReducer:
         ranks: How many there can be: what a node says of further ones is counted and left out.
     """
 
-    def __init__(self, run: str, hosts: tuple[str, ...], ranks: int = MAX_RANKS) -> None:
+    def __init__(
+        self,
+        run: str,
+        hosts: tuple[str, ...],
+        ranks: int = MAX_RANKS,
+        earlier: Earlier | None = None,
+    ) -> None:
         self.run = run
         self._ranks = Ranks(run)
         self._bounds = PlanBounds(self._ranks, ranks)
@@ -67,6 +75,7 @@ class RunReducer:
         self._points = PointReducer(run)
         self._stragglers = StragglerWatch()
         self._load = Load(self._ranks)
+        self._drift = DriftWatch(self._ranks, self._load, earlier)
         self._sync = SyncWatch(self._ranks, hosts)
         self._splits = SplitWatch(self._ranks)
         self._stalls = StallWatch(self._ranks)
@@ -278,19 +287,14 @@ class RunReducer:
             steps=entry.steps,
             step_ms_mean=mean,
             step_ms_p95=p95,
-            data_ms=finite(entry.data_ms),
-            forward_ms=finite(entry.forward_ms),
-            backward_ms=finite(entry.backward_ms),
-            optimizer_ms=finite(entry.optimizer_ms),
-            samples_s=finite(entry.samples_s),
             metrics={k: value for k, value in entry.metrics.items() if value is not None},
             dropped=entry.dropped,
             host=host,
             skipped=entry.skipped,
             waited_ms=waited_of(entry.waited_ms),
-            cpu_wait=entry.cpu_wait,
-            disk_wait=entry.disk_wait,
             workers=entry.workers,
+            samples_s=finite(entry.samples_s),
+            **{name: finite(getattr(entry, name)) for name in WINDOW_TIMES},
         )
         if step >= 0:
             self._stalls.stepped(window)
@@ -304,8 +308,9 @@ class RunReducer:
             return  # of an attempt that another has followed
         yield from self._points.add(entry.rank, points, t, trained=entry.steps > 0)
         self._ranks.hosts.setdefault(entry.rank, host)
+        yield from self._drift.add(window)
         for straggler in self._stragglers.add(window):
-            cause = self._load.cause_of(straggler, self._stragglers.newest(), t)
+            cause = self._load.cause_of(straggler.together, self._stragglers.newest(), t)
             yield straggler_finding(self._ranks, straggler, t, cause)
 
     def _begin_attempt(

@@ -49,6 +49,7 @@ from distconsole.operations.sessions import (
 from distconsole.operations.slurm.dry_run import show_submission
 from distconsole.operations.slurm.submitted import submit_and_run
 from distconsole.operations.watching import watch_run
+from distconsole.runs.store.earlier import find_earlier
 from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
 from distconsole.session import Session, on_every
@@ -158,6 +159,10 @@ def _start_and_watch(
     except ConsoleError as error:
         yield _end_by_error(plan.run, error)
         raise
+    earlier = find_earlier(store, record)
+    if earlier is not None:
+        record = replace(record, earlier=msgspec.json.encode(earlier))
+        store.create(record).close()
     if not request.detach:
         yield from watch_run(record, session, control, store, over=over)
         return

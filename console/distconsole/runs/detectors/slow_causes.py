@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from math import nan
 from statistics import median
 from typing import Any, NamedTuple, TypeAlias
@@ -15,7 +15,6 @@ from msgspec import structs
 from distconsole.model.run_events import GpuSample, NodeSample, RunFinding, Window
 from distconsole.runs.detectors.conclusions import XID
 from distconsole.runs.detectors.ranks import Ranks
-from distconsole.runs.detectors.slowness import Straggler
 
 Sample: TypeAlias = NodeSample | GpuSample | RunFinding
 
@@ -223,9 +222,18 @@ class Load:
         hint = SIGNS[0].hint.replace("{host}", gpu.host)
         return self._ranks.finding(gpu.t, XID, what, (rank,), hosts=(gpu.host,), hint=hint)
 
-    def cause_of(self, slow: Straggler, windows: Mapping[int, Window], t: float) -> Cause | None:
-        """Return why ``slow`` is, at ``t`` (UNIX seconds); None where nothing tells it from the others."""
-        ranks = slow.ranks or (slow.rank,)
+    def cause_by_host(self, windows: Mapping[int, Window], t: float) -> Cause | None:
+        """Return what tells the ranks of one host from those of the others; None where nothing does."""
+        hosts: dict[str, list[int]] = {}
+        for rank, window in sorted(windows.items()):
+            hosts.setdefault(window.host, []).append(rank)
+        found = (self.cause_of(ranks, windows, t) for ranks in hosts.values())
+        return next(filter(None, found), None)
+
+    def cause_of(
+        self, ranks: Collection[int], windows: Mapping[int, Window], t: float
+    ) -> Cause | None:
+        """Return why ``ranks`` are slow, at ``t`` (UNIX seconds); None where nothing tells them from the others."""
         gpus = {rank: gpu for rank, gpu in self._gpus.items() if _is_of(gpu.t, t)}
         nodes = {host: node for host, node in self._nodes.items() if _is_of(node.t, t)}
         seen = {

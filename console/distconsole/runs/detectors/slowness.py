@@ -61,6 +61,11 @@ class Straggler(NamedTuple):
         return self.own_ms - self.median_ms
 
     @property
+    def together(self) -> tuple[int, ...]:
+        """Who is slow together; it alone."""
+        return self.ranks or (self.rank,)
+
+    @property
     def is_one(self) -> bool:
         """Whether it is one rank, or one host, and not several."""
         return len(self.hosts or self.ranks) < 2

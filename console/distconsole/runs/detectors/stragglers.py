@@ -225,7 +225,7 @@ def straggler_finding(
         f"{who_text(slow, ranks.hosts)} {'is' if slow.is_one else 'are'} slow{since} in {where}: "
         f"{ms_text(slow.excess_ms)} more than the others, of {ms_text(slow.step_ms)} a step{cost}"
         + (f": {cause.text}" if cause else ""),
-        slow.ranks or (slow.rank,),
+        slow.together,
         seen=f"{ms_text(slow.own_ms)} there; median of the others {ms_text(slow.median_ms)}",
         expected="what each rank takes for itself in a step is alike",
         hint=cause.hint if cause else _HOST_HINT if slow.hosts else _HINTS[slow.part],
@@ -236,11 +236,10 @@ def straggler_finding(
 
 def who_text(slow: Straggler, hosts: Mapping[int, str]) -> str:
     """Return who is slow: a rank and its host, whole hosts and their ranks, or several ranks."""
-    together = slow.ranks or (slow.rank,)
     if slow.hosts:
-        return f"{join_some(slow.hosts, MAX_RANKS_NAMED)} ({ranks_text(together)})"
-    if len(together) > 1:
-        return ranks_text(together)
+        return f"{join_some(slow.hosts, MAX_RANKS_NAMED)} ({ranks_text(slow.together)})"
+    if len(slow.together) > 1:
+        return ranks_text(slow.together)
     return f"rank {slow.rank} on {hosts.get(slow.rank, '')}"
 
 

@@ -29,8 +29,7 @@ from distconsole.model.run_events import (
 )
 from distconsole.runs.logs.spill import BlobFile
 from distconsole.runs.rank_history import RankHistory
-from distconsole.runs.reduce import RunReducer
-from distconsole.runs.store.planned import rank_count, stored_end, stored_plan
+from distconsole.runs.store.planned import reducer_of, stored_end, stored_plan
 from distconsole.runs.store.run_file import RunFile, RunRecord, StoredEntry
 from distconsole.runs.summary import damage_finding, decode_entry
 from distconsole.runs.timeline import RunTimeline
@@ -73,7 +72,7 @@ class RunState:
         self.entries = 0
         self.t = record.started
         """The newest time that was told, UNIX seconds."""
-        self._reducer = RunReducer(record.run, record.hosts, rank_count(plan))
+        self._reducer = reducer_of(record)
         if plan is not None:
             self.apply(plan)
 

@@ -10,6 +10,7 @@ import msgspec
 from distconsole.model.decoding import threadsafe
 from distconsole.model.run_events import PlanMade, RunEnded
 from distconsole.model.time_text import is_time
+from distconsole.runs.detectors.drift import Earlier
 from distconsole.runs.reduce import RunReducer
 from distconsole.runs.store.run_file import RunRecord
 
@@ -37,7 +38,10 @@ def stored_end(record: RunRecord) -> RunEnded | None:
 
 def reducer_of(record: RunRecord) -> RunReducer:
     """Return what turns the entries of a run's nodes into events."""
-    return RunReducer(record.run, record.hosts, rank_count(stored_plan(record)))
+    earlier = None
+    with suppress(msgspec.MsgspecError):
+        earlier = msgspec.json.decode(record.earlier, type=Earlier) if record.earlier else None
+    return RunReducer(record.run, record.hosts, rank_count(stored_plan(record)), earlier)
 
 
 def rank_count(plan: PlanMade | None) -> int:

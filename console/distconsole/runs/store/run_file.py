@@ -85,6 +85,7 @@ class RunRecord:
         plan, end: The events as JSON.
         where: The hosts as they were asked for, to reach them again.
         facts: Host -> fact -> value as JSON, as known when it began.
+        earlier: What ``earlier`` found of runs before it, as JSON.
     """
 
     run: RunId
@@ -96,6 +97,7 @@ class RunRecord:
     end: bytes = b""
     where: Where = field(default_factory=Where)
     facts: bytes = b""
+    earlier: bytes = b""
 
 
 def lay_out(path: Path) -> None:
@@ -190,6 +192,7 @@ class RunFile:
             end=rows.get("end", b""),
             where=msgspec.convert(fields.get("where", {}), threadsafe(Where)),
             facts=rows.get("facts", b""),
+            earlier=rows.get("earlier", b""),
         )
 
     def write_record(self, record: RunRecord) -> None:
@@ -201,7 +204,7 @@ class RunFile:
             "where": record.where,
         }
         rows: list[tuple[str, bytes]] = [("record", msgspec.json.encode(fields))]
-        for key in ("request", "plan", "end", "facts"):
+        for key in ("request", "plan", "end", "facts", "earlier"):
             value: bytes = getattr(record, key)
             if value:
                 rows.append((key, value))

@@ -10,11 +10,9 @@ from msgspec import structs
 from distconsole.model.run_events import NodeSample, RunFinding
 from distconsole.runs.detectors.ranks import Ranks
 from distconsole.runs.detectors.slow_causes import TELLING_SECONDS, Load
-from distconsole.runs.detectors.slowness import Straggler
 from fakes import scenes
 
 T = scenes.START + 30
-SLOW = Straggler(3, "forward", 30.0, 20.0, 40.0)
 
 
 def cause(
@@ -45,7 +43,7 @@ def cause(
         host = structs.replace(host, **(node or {})) if mine else host
         samples: list[Any] = [sample, host]
         assert list(load.taken(iter(samples)))[-2:] == samples
-    found = load.cause_of(SLOW, windows, T)
+    found = load.cause_of((3,), windows, T)
     return None if found is None else (found.kind, found.text)
 
 
@@ -120,8 +118,8 @@ def test_of_several_slow_ranks_all_must_wait() -> None:
         rank: structs.replace(scenes.window(rank, 99, T), cpu_wait=40.0 if rank == 3 else 1.0)
         for rank in range(4)
     }
-    assert Load(Ranks(scenes.RUN)).cause_of(SLOW, windows, T) is not None
-    assert Load(Ranks(scenes.RUN)).cause_of(SLOW._replace(ranks=(2, 3)), windows, T) is None
+    assert Load(Ranks(scenes.RUN)).cause_of((3,), windows, T) is not None
+    assert Load(Ranks(scenes.RUN)).cause_of((2, 3), windows, T) is None
 
 
 def test_an_error_of_a_gpu_is_told_once_and_explains_what_is_slow_later() -> None:
@@ -135,6 +133,6 @@ def test_an_error_of_a_gpu_is_told_once_and_explains_what_is_slow_later() -> Non
     assert "Xid 94 of GPU 1 of node2, which rank 3 uses" in finding.summary
     assert "dmesg" in finding.hint
     assert [event for event in events if event is not finding] == told
-    found = load.cause_of(SLOW, {rank: scenes.window(rank, 99, T) for rank in range(4)}, T)
+    found = load.cause_of((3,), {rank: scenes.window(rank, 99, T) for rank in range(4)}, T)
     assert found is not None
     assert found.kind == "xid"

@@ -1,0 +1,161 @@
+"""Whether steps take longer than in earlier runs of the same: what is compared, and what is said once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import structs
+
+from distconsole.model.findings import Severity
+from distconsole.model.names import HostName, RunId
+from distconsole.model.requests import Run
+from distconsole.model.run_events import NodeSample, PlanMade, RunFinding, Window
+from distconsole.runs.detectors.drift import COUNTED_WINDOWS, DriftWatch, Earlier
+from distconsole.runs.detectors.ranks import Ranks
+from distconsole.runs.detectors.slow_causes import Load
+from distconsole.runs.following.follow import EntryWriter, encode_entry, replay
+from distconsole.runs.store.earlier import COMPARED, find_earlier
+from distconsole.runs.store.planned import reducer_of
+from distconsole.runs.store.run_file import RunRecord, StoredEntry
+from distconsole.runs.store.store import RunStore
+from fakes import scenes
+
+BEFORE = Earlier("train-1123-89c0dd", 1, 18.0, 18.0)
+
+
+def windows(slow: float, seconds: int = 60) -> Iterator[Window]:
+    """Yield what four ranks tell; their first seconds are slow, as they always are."""
+    for second in range(seconds):
+        for rank in range(4):
+            usual = scenes.window(rank, 10 * second, scenes.START + second)
+            step_ms = 18.0 * slow if second > 3 else 500.0
+            yield structs.replace(usual, step_ms_mean=step_ms)
+
+
+def found(slow: float, earlier: Earlier | None = BEFORE, **node: Any) -> list[RunFinding]:
+    ranks = Ranks(scenes.RUN)
+    load = Load(ranks)
+    for host in ("node1", "node2"):
+        own = node if host == "node2" else {}
+        sample = NodeSample(
+            t=scenes.START + COUNTED_WINDOWS, run=scenes.RUN, host=host, cpu=40.0, mem_used=None,
+            mem_total=None, net_rx_s=None, net_tx_s=None, **{"net_resent_s": 0.0, **own},
+        )  # fmt: skip
+        assert list(load.taken(iter([sample]))) == [sample]
+    watch = DriftWatch(ranks, load, earlier)
+    return list(chain.from_iterable(map(watch.add, windows(slow))))
+
+
+def test_longer_steps_than_before_are_told_once() -> None:
+    (finding,) = found(1.2)
+    assert (finding.check, finding.severity) == ("run.drift", Severity.INFO)
+    assert finding.hosts == ("node1", "node2")
+    assert finding.summary == (
+        "steps take 20 % longer than in train-1123-89c0dd on the same hosts: 21.6 ms, there 18 ms"
+    )
+    assert finding.hint.startswith("distconsole compare train-1123-89c0dd ")
+
+
+def test_what_tells_one_host_from_the_others_then_is_said_with_it() -> None:
+    (finding,) = found(1.2, net_resent_s=400.0)
+    assert (finding.severity, finding.kind) == (Severity.WARN, "network")
+    assert finding.summary.endswith("node2 sends 400 TCP segments again a second, the others 0")
+
+
+@pytest.mark.parametrize(
+    ("slow", "earlier"),
+    [
+        (1.05, BEFORE),
+        (0.5, BEFORE),
+        (1.2, Earlier("train-1123-89c0dd", 3, 18.0, 21.0)),
+        (1.2, None),
+    ],
+    ids=["a little", "faster", "as the slowest before", "no run before"],
+)
+def test_what_was_so_before_is_not_told(slow: float, earlier: Earlier | None) -> None:
+    assert found(slow, earlier) == []
+
+
+def keep(
+    store: RunStore,
+    run: str,
+    step_ms: float,
+    script: str = "train.py",
+    arguments: tuple[str, ...] = (),
+) -> RunRecord:
+    """Keep a run of two hosts whose steps took so long, those of its beginning longer."""
+    plan = PlanMade(t=scenes.START, run=run, launcher="torch", why="", world_size=2, hosts=())
+    record = RunRecord(
+        run=RunId(run),
+        started=scenes.START,
+        hosts=("node1", "node2"),
+        request=msgspec.json.encode(Run(script, arguments)),
+        plan=msgspec.json.encode(plan),
+    )
+    with store.create(record) as run_file:
+        writer = EntryWriter(run_file.path)
+        for rank, host in enumerate(record.hosts):
+            bodies = [
+                {
+                    "seq": number,
+                    "t": scenes.START + number,
+                    "kind": "window",
+                    "rank": rank,
+                    "step": number,
+                    "steps": 1,
+                    "step_ms": [step_ms if number > 3 else 900.0, None],
+                }
+                for number in range(1, 41)
+            ]
+            writer.put(
+                [
+                    StoredEntry(HostName(host), at + 1, scenes.START + at, encode_entry(body))
+                    for at, body in enumerate(bodies)
+                ]
+            )
+        writer.close()
+    assert not writer.failure
+    return record
+
+
+def test_runs_of_the_same_script_arguments_and_hosts_are_found(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "runs")
+    mine = keep(store, "train-1124-000000", 99.0)
+    assert find_earlier(store, mine) is None
+    keep(store, "train-1120-000001", 30.0, "other/train.py")
+    keep(store, "train-1120-000002", 30.0, arguments=("--wide",))
+    keep(store, "eval-1120-000003", 30.0)
+    assert find_earlier(store, mine) is None
+    for number in range(COMPARED + 1):
+        keep(store, f"train-1121-00000{number}", 20.0 + number)
+    found = find_earlier(store, mine)
+    assert found is not None
+    assert (found.count, found.step_ms, found.slowest_ms) == (COMPARED, 22.0, 23.0)
+    assert found.run == f"train-1121-00000{COMPARED}"
+
+
+def test_what_was_found_is_kept_with_the_run_and_said_again_in_each_replay(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "runs")
+    record = keep(store, "train-1124-000000", 25.0)
+    with store.create(replace(record, earlier=msgspec.json.encode(BEFORE))) as run_file:
+        kept = run_file.record()
+        told = list(replay(run_file, reducer_of(kept)))
+    (finding,) = [event for event in told if isinstance(event, RunFinding)]
+    assert (finding.check, finding.run) == ("run.drift", record.run)
+    with store.create(record) as run_file:
+        assert run_file.record().earlier, "what is not told again stays"
+    broken = replace(kept, earlier=b"{")
+    assert reducer_of(broken).ended is None
+
+
+def test_a_store_that_cannot_be_read_has_no_earlier_run(tmp_path: Path) -> None:
+    store = RunStore(tmp_path / "runs")
+    mine = keep(store, "train-1124-000000", 25.0)
+    (store.folder / "train-1123-000000.db").write_bytes(b"no database" * 999)
+    assert find_earlier(store, mine) is None
