@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from league.cases import CLASSES, HERE, Case, choose_quick, make_cases
 from league.page import write_page
 from league.scoring import misses, score, table
 from league.soak import soak
-from league.trying import HOST_FAULTS, Verdict, as_json, nodes, try_case
+from league.trying import HOST_FAULTS, ON_BED, Verdict, as_json, nodes, obstacle_of, try_case
 from suite.environment import scrubbed
 
 SEED = 1
@@ -52,7 +53,7 @@ def main() -> int:
     before = read_rows(results)
     done = {row["case"]["name"] for row in before}
     sample = {case.name for case in [c for c in cases if c.klass == "hang"][::SAMPLE_EVERY]}
-    todo = [] if asked.no_run else [case for case in cases if case.name not in done]
+    todo = [] if asked.no_run else _possible([c for c in cases if c.name not in done])
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="league-") as folder:
         _hide_the_developer(Path(folder))
@@ -117,6 +118,15 @@ def _choose(asked: argparse.Namespace) -> list[Case]:
     return choose_quick(cases) if asked.quick else cases
 
 
+def _possible(cases: list[Case]) -> list[Case]:
+    """Return the cases that this machine can run; name the others, and why not."""
+    obstacles = {case.name: obstacle_of(case) for case in cases}
+    for name, why in obstacles.items():
+        if why:
+            print(f"skipped {name}: {why}")
+    return [case for case in cases if not obstacles[case.name]]
+
+
 def read_rows(results: Path) -> list[dict[str, Any]]:
     """Return the lines of a file of results; none where there is no file yet."""
     return (
@@ -158,14 +168,15 @@ def _run_all(
 
     def work(cases: queue.SimpleQueue[Case], own: Path) -> None:
         while not cases.empty() and time.monotonic() < until:
-            with nodes(own / str(time.monotonic_ns())) as (cluster, sessions):
+            bed = own.name.startswith("bed")
+            with nodes(own / str(time.monotonic_ns()), bed=bed) as (cluster, sessions):
                 while time.monotonic() < until:
                     try:
                         case = cases.get_nowait()
                     except queue.Empty:
                         return
                     began = time.monotonic()
-                    waits = case.name in sample and case.fault not in HOST_FAULTS
+                    waits = case.name in sample and case.fault not in HOST_FAULTS and not bed
                     verdict = try_case(
                         case, scripts, cluster, sessions, sampled=waits, calls=calls
                     )
@@ -178,14 +189,20 @@ def _run_all(
                     if case.fault in HOST_FAULTS or verdict.error:
                         break
 
-    for at_once in sorted(set(TOGETHER.values()), reverse=True):
-        some = [case for case in todo if TOGETHER[case.klass] == at_once]
+    for kind, at_once in product(("embedded", "bed"), (3, 2, 1)):
+        some = [
+            case
+            for case in todo
+            if TOGETHER[case.klass] == at_once and (case.launcher in ON_BED) is (kind == "bed")
+        ]
         some.sort(key=lambda case: (case.klass, -case.ranks))
         cases: queue.SimpleQueue[Case] = queue.SimpleQueue()
         for case in some:
             cases.put(case)
         workers = [
-            threading.Thread(target=work, args=(cases, scripts.parent / f"{at_once}-{number}"))
+            threading.Thread(
+                target=work, args=(cases, scripts.parent / f"{kind}-{at_once}-{number}")
+            )
             for number in range(min(at_once, asked.jobs, len(some)))
         ]
         for worker in workers:

@@ -29,7 +29,7 @@ class Case:
         at_step: The step of the fault.
         kinds: Words of which the verdict must be one.
         mark: ``file:line`` where the culprit stands; empty where it has no line.
-        waits: What the others wait in, one of these words; empty where that is not asked.
+        waits: What the others wait in, of a death what is said of it: one of these words; empty where that is not asked.
         held_out: Whether nobody looks at it who mends the judge.
     """
 
@@ -114,8 +114,8 @@ def _cases_of(row: dict[str, Any], marks: dict[str, str], seed: int) -> Iterator
 
 
 def _words(row: dict[str, Any]) -> tuple[str, ...]:
-    waits = row.get("waits", "reduce")
-    return () if waits == "any" or row["class"] != "hang" else tuple(waits.split("|"))
+    waits = row.get("waits", "reduce" if row["class"] == "hang" else "any")
+    return () if waits == "any" else tuple(waits.split("|"))
 
 
 def _choose_odd(odd: str, ranks: int, dice: random.Random) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import fcntl
+import multiprocessing
 import os
 import pdb
 import queue
@@ -20,12 +21,14 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 FOREVER = 1e6
+MEMORY_BYTES = 300 << 20
 FAULTS: dict[str, Callable[[Any], None]] = {}
 
 
@@ -133,6 +136,30 @@ def disk(job: Any) -> None:
 
 
 @only_odd
+def no_answer(job: Any) -> None:
+    """A file system whose server never answers, in a mount namespace that ends with the rank."""
+    libc, folder = ctypes.CDLL(None, use_errno=True), tempfile.mkdtemp()
+    job.keep = device = os.open("/dev/fuse", os.O_RDWR)
+    options = f"fd={device},rootmode=40000,user_id=0,group_id=0".encode()
+    new_namespace, private = 0x20000, 0x44000
+    assert not libc.unshare(new_namespace)
+    assert not libc.mount(b"none", b"/", None, private, None)
+    assert not libc.mount(b"storage:/data", folder.encode(), b"fuse.sshfs", 0, options)
+    open(f"{folder}/labels")  # noqa: PTH123,SIM115  # at: no_answer
+
+
+@only_odd
+def pool_worker_killed(job: Any) -> None:
+    """A pool of processes starts another worker, and never learns what became of the dead one's task."""
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        pool.map(die, [0])  # at: pool_worker_killed
+
+
+def die(_task: int) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@only_odd
 def debugger(job: Any) -> None:
     told, _keep = os.pipe()
     session = pdb.Pdb(stdin=os.fdopen(told), stdout=sys.stderr)
@@ -197,6 +224,13 @@ def other_shape(job: Any) -> None:
         dist.broadcast(torch.ones(1 << 20), 0)  # at: other_shape
     else:
         dist.broadcast(torch.ones(8), 0)
+
+
+@fault
+def other_shape_for_horovod(job: Any) -> None:
+    import horovod.torch as hvd
+
+    hvd.allreduce(torch.ones(16 if job.odd else 8), name="labels")
 
 
 @fault
@@ -297,7 +331,28 @@ def raises_and_joins(job: Any) -> None:
     raise ValueError("no such label: 17")
 
 
+@only_odd
+def raises_and_meets(job: Any) -> None:
+    try:
+        raise ValueError("no such label: 17")
+    finally:
+        dist.barrier()  # at: raises_and_meets
+
+
 # Death.
+
+
+@only_odd
+def out_of_memory(job: Any) -> None:
+    """The kernel kills the process, in a control group of its own that may have little; the runner removes that."""
+    groups = (
+        "/sys/fs/cgroup/memory" if Path("/sys/fs/cgroup/memory").is_dir() else "/sys/fs/cgroup"
+    )
+    group = Path(tempfile.mkdtemp(prefix="league-", dir=groups))
+    name = "memory.max" if (group / "memory.max").exists() else "memory.limit_in_bytes"
+    (group / name).write_text(str(MEMORY_BYTES))
+    (group / "cgroup.procs").write_text(str(os.getpid()))
+    job.keep = [bytearray(1 << 24) for _ in range(1000)]
 
 
 @only_odd

@@ -22,6 +22,7 @@ options.add_argument("--step-ms", type=float, default=30.0)
 options.add_argument("--workers", type=int, default=0)
 options.add_argument("--spawn", type=int, default=0)
 options.add_argument("--healthy", default="")
+options.add_argument("--debug", help="torch's own look at collectives: DETAIL")
 options.add_argument("--local-rank", "--local_rank", type=int)
 asked = options.parse_args()
 rank_of_environment = int(os.environ.get("RANK", os.environ.get("HOROVOD_RANK", "-1")))
@@ -42,6 +43,9 @@ if asked.place == "start" and is_odd:
 if asked.place == "import" and is_odd:
     announce()
     import slow_import  # type: ignore[import-not-found]  # noqa: F401
+
+if asked.debug:
+    os.environ["TORCH_DISTRIBUTED_DEBUG"] = asked.debug
 
 import faults  # noqa: E402
 import torch  # noqa: E402
@@ -92,6 +96,8 @@ def fail_in_worker(job: Job) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
     if asked.fault == "worker_killed":
         os.kill(os.getpid(), signal.SIGKILL)
+    if asked.fault == "worker_out_of_memory":
+        faults.FAULTS["out_of_memory"](job)
     while asked.fault == "worker_busy":
         pass
     time.sleep(1e6)
@@ -290,9 +296,6 @@ if __name__ == "__main__":
         arguments = (node * asked.spawn, asked.spawn * int(os.environ.get("NNODES", "2")))
         torch.multiprocessing.spawn(in_spawned, arguments, nprocs=asked.spawn)
     else:
-        if asked.engine == "hvd":
-            world = int(os.environ["HOROVOD_SIZE"])
-        else:
-            world = int(os.environ["WORLD_SIZE"])
-        main(rank_of_environment, world)
+        world = os.environ.get("WORLD_SIZE") or os.environ["HOROVOD_SIZE"]
+        main(rank_of_environment, int(world))
     sys.exit(0)

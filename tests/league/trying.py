@@ -1,11 +1,13 @@
-"""One case of the league: the training runs on embedded nodes, through the operations that a console performs."""
+"""One case of the league: the training runs on two nodes, through the operations that a console performs."""
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +15,38 @@ import msgspec
 import psutil
 
 from distconsole.config.schema import Config
+from distconsole.errors import ConsoleError
 from distconsole.model.events import Diagnosed
 from distconsole.model.findings import Severity
-from distconsole.model.requests import LauncherName, PassArgs, Run, Why
-from distconsole.model.run_events import LogLine, RunFinding, Window
+from distconsole.model.requests import LauncherName, PassArgs, Run, Where, Why
+from distconsole.model.run_events import LogLine, PlanMade, RunFinding, Window
 from distconsole.operations import SessionSource
 from distconsole.runs.diagnosis.stacks import line_text
-from distconsole.session import Session
+from distconsole.session import Session, open_session
 from distconsole.ssh.embedded import MARK, EmbeddedCluster
 from league.baseline import look_by_hand
 from league.cases import NODES, Case
 from suite.driving import Operator
+from suite.obstacles import obstacle
+from testbed import Testbed
+from testbed.slurm import SLURM_ENVIRONMENT, Slurm
 
 SETTLE_SECONDS = 5.5
 """Between a fault and the question: by then the ranks stand still (``pace.fresh_seconds``)."""
 STALL_SECONDS = 50.0
 STALLS = ("run.stall", "run.rendezvous")
 SLOW_SECONDS, DEATH_SECONDS, HEALTHY_SECONDS = 25.0, 30.0, 16.0
+REFUSED_SECONDS = 150.0
 START_SECONDS = 120.0
 TOO_FEW_STEPS = 40
-LAUNCHERS = {"torch": "torch", "legacy": "torch", "spawn": "single"}
+LAUNCHERS = {"legacy": "torch", "spawn": "single", "slurm": "torch"}
+ON_BED = ("mpi", "slurm")
+"""Launchers whose ranks need hosts with a network and processes of their own."""
+NEEDED_FILES = {
+    "no_answer": ("/dev/fuse",),
+    "out_of_memory": ("/sys/fs/cgroup/memory/cgroup.procs", "/sys/fs/cgroup/cgroup.procs"),
+}
+Nodes = EmbeddedCluster | Testbed
 
 
 @dataclass
@@ -64,8 +78,17 @@ class Verdict:
 
 
 @contextmanager
-def nodes(folder: Path) -> Iterator[tuple[EmbeddedCluster, SessionSource]]:
-    """Two embedded nodes, and the sessions of an operator of them."""
+def nodes(folder: Path, *, bed: bool = False) -> Iterator[tuple[Nodes, SessionSource]]:
+    """Two embedded nodes, or hosts of a testbed with Slurm, and the sessions of an operator of them."""
+    if bed:
+        settings = {"SlurmdTimeout": "300"}
+        with (
+            Testbed(NODES + 1, environment=SLURM_ENVIRONMENT) as hosts,
+            Slurm(hosts, settings=settings),
+        ):
+            config = str(hosts.ssh_config)
+            yield hosts, lambda where: open_session(replace(where, ssh_config=config))
+        return
     with (
         EmbeddedCluster(NODES, folder=folder) as cluster,
         Session(Config(), cluster.cluster) as session,
@@ -73,16 +96,31 @@ def nodes(folder: Path) -> Iterator[tuple[EmbeddedCluster, SessionSource]]:
         yield cluster, lambda _where: nullcontext(session)
 
 
+def obstacle_of(case: Case) -> str:
+    """Return why a case cannot run on this machine; empty where it can."""
+    needs = ["horovod"] if case.engine == "hvd" else []
+    needs += ["testbed", case.launcher] if case.launcher in ON_BED else []
+    files = NEEDED_FILES.get(case.fault.removeprefix("worker_"), ())
+    lacking = files and not any(os.access(file, os.W_OK) for file in files)
+    found = (*map(obstacle, needs), f"needs to write {files[0]}" if lacking else "")
+    return next(filter(None, found), "")
+
+
 def request_of(case: Case, scripts: Path) -> Run:
     """Return the run of a case."""
     named = LAUNCHERS.get(case.launcher, case.launcher)
+    by_mpi = (("HOROVOD_CONTROLLER", "mpi"),) if (case.engine, named) == ("hvd", "mpi") else ()
+    slurm = case.launcher == "slurm"
     return Run(
-        str(scripts / "job.py"),
+        str(scripts / ("job.sh" if case.place == "prepare" else "job.py")),
         case.arguments,
+        where=Where(hosts="node1,node2" if named == "mpi" else None),
+        slurm="-N2" if slurm else None,
+        slurm_login=f"node{NODES + 1}" if slurm else None,
         launcher=LauncherName(named),
         nproc=None if named == "single" else str(case.ranks // NODES),
         pass_args=PassArgs("torch-launch") if case.launcher == "legacy" else None,
-        env=(("OMP_NUM_THREADS", "1"), ("PYTHONDONTWRITEBYTECODE", "1")),
+        env=(("OMP_NUM_THREADS", "1"), ("PYTHONDONTWRITEBYTECODE", "1"), *by_mpi),
         verify_sync=5 if case.klass == "wrong" else None,
         name="league",
         grace_seconds=1,
@@ -92,7 +130,7 @@ def request_of(case: Case, scripts: Path) -> Run:
 def try_case(
     case: Case,
     scripts: Path,
-    cluster: EmbeddedCluster,
+    cluster: Nodes,
     sessions: SessionSource,
     *,
     sampled: bool,
@@ -105,13 +143,15 @@ def try_case(
         sampled: Whether to look at a hang by today's tools, too, and to wait for the finding of its stall.
         calls: Where to write what the ranks told, as the judge's own cases can be made of it.
     """
+    if case.fault in HOST_FAULTS and case.place == "start":
+        HOST_FAULTS[case.fault](cluster, case.hosts[0])
     with Operator(request_of(case, scripts), sessions) as run:
         try:
             match case.klass:
                 case "hang":
                     return _hang(case, run, cluster, sessions, sampled=sampled, calls=calls)
                 case "dying":
-                    return _dying(run)
+                    return _refused(run) if case.fault == "slurmd_stopped" else _dying(run)
                 case "healthy":
                     return _healthy(run, sessions)
                 case _:
@@ -124,24 +164,33 @@ def try_case(
             run.control.kill()
             with suppress(Exception):
                 run.finish(30)
+            _remove_groups()
+
+
+def _remove_groups() -> None:
+    """Remove the control groups of ranks that are gone."""
+    root = Path("/sys/fs/cgroup")
+    for group in (*root.glob("league-*"), *root.glob("memory/league-*")):
+        with suppress(OSError):
+            group.rmdir()
 
 
 def _hang(
     case: Case,
     run: Operator,
-    cluster: EmbeddedCluster,
+    cluster: Nodes,
     sessions: SessionSource,
     *,
     sampled: bool,
     calls: Path | None,
 ) -> Verdict:
-    if case.fault in HOST_FAULTS:
+    if case.fault in HOST_FAULTS and case.place != "start":
         run.see(Window, lambda window: window.step > case.at_step, START_SECONDS)
         HOST_FAULTS[case.fault](cluster, case.hosts[0])
         fault = time.time()
     else:
-        fault = _see_fault(run)
-        if case.place in ("start", "import", "init"):
+        fault = 0.0 if case.fault in HOST_FAULTS else _see_fault(run)
+        if case.place in ("prepare", "start", "import", "init"):
             fault = _see_others_meet(case, run)
     time.sleep(max(0.0, fault + SETTLE_SECONDS - time.time()))
     asked = time.time()
@@ -186,8 +235,22 @@ def _see_fault(run: Operator) -> float:
     return float(line.line.split()[1])
 
 
-def _freeze(cluster: EmbeddedCluster, host: str) -> None:
+def _cut_power(cluster: Nodes, host: str) -> None:
+    if isinstance(cluster, EmbeddedCluster):
+        cluster.power_cut(host)
+    else:
+        next(each for each in cluster.hosts if each.name == host).power_cut()
+
+
+def _stop_slurmd(cluster: Nodes, host: str) -> None:
+    """Stop the daemon that starts the ranks of a host: Slurm waits for it, and so do the other ranks."""
+    assert isinstance(cluster, Testbed)
+    next(each for each in cluster.hosts if each.name == host).signal(signal.SIGSTOP, "slurmd")
+
+
+def _freeze(cluster: Nodes, host: str) -> None:
     """Stop every process of a host, as one whose kernel lives and nothing else does."""
+    assert isinstance(cluster, EmbeddedCluster)
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
             if process.environ().get(MARK) == f"{cluster.mark}-{host}":
@@ -195,7 +258,7 @@ def _freeze(cluster: EmbeddedCluster, host: str) -> None:
                     each.suspend()
 
 
-HOST_FAULTS = {"power_cut": EmbeddedCluster.power_cut, "frozen": _freeze}
+HOST_FAULTS = {"power_cut": _cut_power, "frozen": _freeze, "slurmd_stopped": _stop_slurmd}
 
 
 def _see_others_meet(case: Case, run: Operator) -> float:
@@ -216,14 +279,28 @@ def _dying(run: Operator) -> Verdict:
     first = end.first_failure
     if not isinstance(first, msgspec.Struct):
         return Verdict(said=f"{end.state.value} {end.exit_code}")
-    ranks = () if first.rank is None else (first.rank,)
     return Verdict(
         "run.first_failure",
-        ranks,
-        (first.host,),
+        (first.rank,) if first.of_rank else (),
+        (first.host,) if first.of_rank else (),
         seconds=round(end.t - fault, 2),
         said=first.short_blame,
     )
+
+
+def _refused(run: Operator) -> Verdict:
+    """Wait until the start is given up; whoever's host is named is to blame."""
+    began = time.time()
+    try:
+        run.finish(REFUSED_SECONDS)
+    except ConsoleError as error:
+        said = str(error)
+        plan = run.of(PlanMade)[0]
+        named = [each for each in plan.hosts if each.host in said]
+        ranks = tuple(rank for each in named for rank in each.ranks)
+        hosts = tuple(each.host for each in named)
+        return Verdict("refused", ranks, hosts, seconds=round(time.time() - began, 1), said=said)
+    return Verdict(said="it was not refused")
 
 
 def _finding(case: Case, run: Operator) -> Verdict:

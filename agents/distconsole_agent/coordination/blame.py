@@ -51,6 +51,18 @@ _CONSEQUENCE = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 
+DISAGREE = "ranks disagree in a collective"
+"""How an error begins that one rank tells, perhaps a right one, as another came with other data."""
+
+_DISAGREEMENT = re.compile(
+    r"Received data size doesn't match expected size|Mismatched [\w ]{1,60}: One rank"
+    r"|Detected mismatch between collectives on ranks"
+)
+"""Gloo's words, Horovod's, and torch's with TORCH_DISTRIBUTED_DEBUG=DETAIL."""
+_PAIR = re.compile(
+    r"Rank (\d{1,9}) is running collective.{1,2000}?but Rank (\d{1,9}) is", re.DOTALL
+)
+
 
 class Failure(NamedTuple):
     """A rank that ended badly by itself, ``t_ns`` in its node's steady time; ``final``: why no restart helps."""
@@ -125,7 +137,10 @@ def determine_verdict(evidence: Evidence, nodes: Sequence[NodeSpec]) -> Verdict:
         lost = evidence.lost or _lost_shortly_before(evidence, failure)
         if lost and is_consequence(failure):
             return _node_lost(evidence, lost, nodes)
-        return Verdict("failed", failure.exit_code, _describe(failure, nodes[failure.node].host))
+        described = _describe(failure, nodes[failure.node].host)
+        if _DISAGREEMENT.search(failure.error):
+            _describe_disagreement(described, evidence.failures, nodes)
+        return Verdict("failed", failure.exit_code, described)
     if stop is not None and not _follows_loss(evidence, stop):
         return Verdict("stopped", STOP_EXIT_CODES[stop.reason], None)
     if evidence.lost:
@@ -142,9 +157,12 @@ def first_failure(evidence: Evidence) -> Failure | None:
     causes = (
         failure
         for failure in in_order
-        if not is_consequence(failure) and _correct_time(evidence, failure) <= latest
+        if not is_consequence(failure)
+        and not _DISAGREEMENT.search(failure.error)
+        and _correct_time(evidence, failure) <= latest
     )
-    return next(causes, in_order[0])
+    disagreements = (failure for failure in in_order if _DISAGREEMENT.search(failure.error))
+    return next(causes, next(disagreements, in_order[0]))
 
 
 class Words(Protocol):
@@ -203,6 +221,22 @@ def _node_lost(
         "traceback": "",
     }
     return Verdict("failed", 1, described)
+
+
+def _describe_disagreement(
+    described: dict[str, Any], failures: Sequence[Failure], nodes: Sequence[NodeSpec]
+) -> None:
+    """Name the rank that differs from two others; where they do not say that, say only who noticed."""
+    pairs = [
+        set(map(int, found.groups())) for each in failures if (found := _PAIR.search(each.error))
+    ]
+    odd = set.intersection(*pairs) if pairs else set()
+    host = next((node.host for node in nodes if odd <= set(node.ranks)), None) if odd else None
+    if len(odd) == 1 and host is not None:
+        described.update(rank=odd.pop(), host=host)
+        return
+    noticed = f"rank {described['rank']} on {described['host']} noticed it, which of them is wrong is not known"
+    described["error"] = f"{DISAGREE}; {noticed}: {described['error']}"[:MAX_ERROR_CHARS]
 
 
 def _describe(failure: Failure, host: str) -> dict[str, Any]:

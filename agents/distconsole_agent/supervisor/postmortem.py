@@ -80,6 +80,8 @@ def _make_failure(
     """Return the failure of a rank that ended as ``ended``, perhaps for what it, or a child, ``raised``."""
     child = None if raised is None or spec.engine_ranks else read_spawned_end(raised)
     said = child or (None if spec.engine_ranks else _engine_said(rank, raised))
+    if said and raised and raised.pid != rank.pid and -1 < raised.rank != said.rank:
+        raised = None
     exit_code, number = (said or ended).exit_code, (said or ended).signal
     known = Known(False, ())
     if number == signal.SIGKILL:
@@ -117,9 +119,15 @@ def _add_rank(spec: RunSpec, rank: RankProcess, raised: Raised | None) -> Raised
 
 
 def _engine_said(rank: RankProcess, raised: Raised | None) -> EngineSaid | None:
-    """Return what the engine says of the rank that raised, else of the one that failed first."""
+    """Return what the engine says of the rank that raised, else of the one that failed first.
+
+    An exception that reads like a consequence does not go before the silent death that torchrun saw first.
+    """
     said = read_engine_summary(rank.command.stderr_path, rank.stderr_from)
     if raised is not None and raised.pid != rank.pid and raised.rank >= 0:
+        silent = said and said[0].exit_code not in (RAISED_EXIT_CODE, 128 + signal.SIGTERM)
+        if silent and is_consequence(raised):
+            return said[0]
         return next((each for each in said if each.rank == raised.rank), None)
     return said[0] if said else None
 

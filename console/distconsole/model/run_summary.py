@@ -10,6 +10,9 @@ from distconsole.model.findings import Severity
 SLURM_ENDED = ("Slurm job ", "Slurm ended job ")
 """How the agents say that Slurm ended a run."""
 
+DISAGREE = "ranks disagree in a collective"
+"""How the agents say that ranks came to a collective with different data, and not which of them is wrong."""
+
 
 class FirstFailure(msgspec.Struct, frozen=True, kw_only=True):
     """The rank that failed first, by nanosecond times corrected for clock offsets."""
@@ -23,8 +26,9 @@ class FirstFailure(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def of_rank(self) -> bool:
-        """Whether the rank itself failed; else its host was lost, or Slurm ended all, and it is merely the first."""
-        return not self.error.startswith((f"node {self.host} lost", *SLURM_ENDED))
+        """Whether the rank itself failed; else its host was lost, or Slurm ended all, and it is merely the first,
+        or ranks disagree, and it noticed."""
+        return not self.error.startswith((f"node {self.host} lost", DISAGREE, *SLURM_ENDED))
 
     @property
     def blame(self) -> str:

@@ -12,10 +12,10 @@ import pytest
 from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind, Sure
 from distconsole.model.findings import Severity
 from distconsole.model.run_events import LogLine, RunFinding
-from league.cases import CLASSES, Case, make_cases
+from league.cases import CLASSES, HERE, Case, make_cases
 from league.scoring import misses, score, table
 from league.soak import Heard
-from league.trying import Verdict
+from league.trying import ON_BED, Verdict, obstacle_of, request_of
 
 CASES = make_cases(1)
 
@@ -36,6 +36,22 @@ def test_there_are_a_hundred_faults_and_twenty_healthy_trainings_each_with_its_t
         for case in CASES
         if case.fault in ("sleeps", "file_lock", "saves") and case.klass == "hang"
     )
+
+
+def test_ranks_of_mpirun_and_slurm_run_where_these_are_and_are_skipped_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    by = {name: [case for case in CASES if case.launcher == name] for name in ON_BED}
+    assert all(
+        {"hang", "slow", "dying", "healthy"} <= {c.klass for c in own} for own in by.values()
+    )
+    with_mpi = a_case("hang/sleeps/loop/hvd-mpi-4")
+    assert ("HOROVOD_CONTROLLER", "mpi") in request_of(with_mpi, HERE).env
+    assert request_of(a_case("hang/sleeps/loop/ddp-slurm-4"), HERE).slurm == "-N2"
+    monkeypatch.setattr("league.trying.obstacle", lambda marker: f"no {marker}")
+    assert obstacle_of(by["slurm"][0]) == "no testbed"
+    assert obstacle_of(a_case("hang/sleeps/loop/hvd-horovod-4")) == "no horovod"
+    assert obstacle_of(a_case("hang/sleeps/loop/ddp-torch-4")) == ""
 
 
 def test_a_seed_draws_the_culprits_and_nothing_else() -> None:

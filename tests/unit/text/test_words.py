@@ -142,6 +142,12 @@ def test_a_finding_shows_its_traceback_and_its_hint() -> None:
     ]
 
 
+def test_who_notices_that_ranks_disagree_is_not_said_to_have_failed() -> None:
+    error = "ranks disagree in a collective; rank 1 on node2 noticed it: 64 vs 32"
+    noticed = FirstFailure(rank=1, host="node2", exit_code=134, error=error)
+    assert (noticed.blame, noticed.short_blame) == (error, error)
+
+
 def test_a_lost_host_that_ends_the_run_is_one_finding() -> None:
     lost = RunFinding(
         t=2.0,

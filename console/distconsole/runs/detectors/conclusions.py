@@ -289,9 +289,9 @@ REMEDIES = (
         "DistributedDataParallel(…, find_unused_parameters=True), or let the loss use it",
     ),
     (
-        r"Mismatch between currentRank|Detected mismatch between collectives",
+        r"Mismatch between currentRank|Detected mismatch between collectives|ranks disagree in a c",
         "the ranks are in different collectives: look for one that only some ranks reach, as "
-        "below `if rank == 0`",
+        "below `if rank == 0`, and for shapes and types that are not equal on all ranks",
     ),
     (
         r"wait timeout after \d+ms, keys: /default_pg/",

@@ -146,3 +146,38 @@ def test_what_follows_from_an_outlived_loss_is_told_from_what_comes_long_after_i
 ) -> None:
     reset = failed(0, seconds_later * 1000 * MS, "RuntimeError: Connection reset by peer")
     assert blamed(reset, outlived=(NodeLost(1, 0),)) == rank
+
+
+GLOO = "what():  [enforce fail at /gloo/transport/tcp/pair.cc:456] 64 vs 32. Received data size doesn't match expected size."
+HOROVOD = "HorovodInternalError: Mismatched ALLREDUCE tensor shapes: One rank sent [8], but another rank sent [16]."
+
+
+@pytest.mark.parametrize("error", [GLOO, HOROVOD])
+def test_who_notices_that_ranks_disagree_has_no_blame(error: str) -> None:
+    reset = failed(0, 900 * MS, "RuntimeError: Connection closed by peer")
+    first = verdict((reset, failed(3, 1000 * MS, error))).first_failure
+    assert first is not None
+    assert first["error"].startswith("ranks disagree in a collective; rank 3 on b noticed it")
+    assert error in first["error"]
+
+
+def test_a_rank_that_raised_is_to_blame_for_the_collective_of_its_teardown() -> None:
+    assert blamed(failed(3, 1000 * MS, GLOO), failed(1, 1020 * MS)) == 1
+
+
+def said_by_torch(rank: int, other: int) -> Failure:
+    words = f"Rank {rank} is running collective: (TensorShape=[8]), but Rank {other} is running collective: ()"
+    return failed(
+        rank, rank, f"RuntimeError: Detected mismatch between collectives on ranks. {words}"
+    )
+
+
+def test_the_rank_that_differs_from_two_others_is_named_whoever_failed_first() -> None:
+    pairs = (said_by_torch(0, 3), said_by_torch(1, 3), said_by_torch(3, 0))
+    found = verdict(pairs).first_failure
+    assert found is not None
+    assert (found["rank"], found["host"]) == (3, "b")
+    assert "ranks disagree" not in found["error"]
+    alone = verdict(pairs[2:]).first_failure
+    assert alone is not None
+    assert alone["error"].startswith("ranks disagree in a collective; rank 3 on b noticed it")

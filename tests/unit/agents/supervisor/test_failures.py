@@ -271,6 +271,14 @@ def test_an_exception_below_torchrun_keeps_the_exit_code_of_its_rank(tmp_path: P
     assert (found.rank, found.exit_code, found.signal) == (4, 137, 9)
 
 
+def test_who_noticed_a_death_below_torchrun_is_not_blamed_for_it(tmp_path: Path) -> None:
+    (tmp_path / "err").write_text(SUMMARY)
+    (tmp_path / "rank-5.err").write_text("")
+    note(tmp_path, 70, time_ns=1990 * S, rank=4, message="Connection closed by peer")
+    found = find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False))
+    assert (found.rank, found.exit_code, found.error) == (5, 7, "exited with code 7")
+
+
 @pytest.mark.parametrize("text", ["", "\nFailures:\n", "\nFailures:\n  rank      : x\n"])
 def test_an_engine_without_a_summary_has_its_own_exit_code(tmp_path: Path, text: str) -> None:
     (tmp_path / "err").write_text(text)
