@@ -25,6 +25,7 @@ from distconsole.model.run_events import (
 from distconsole.model.run_summary import FirstFailure
 from distconsole.rpc import frames
 from distconsole.rpc.roll_calls import read_call
+from distconsole.runs.detectors.all_ranks import AllRanksWatch, Earlier
 from distconsole.runs.detectors.conclusions import (
     NODE_LOST,
     Outcome,
@@ -33,7 +34,6 @@ from distconsole.runs.detectors.conclusions import (
     note_finding,
     restart_finding,
 )
-from distconsole.runs.detectors.drift import DriftWatch, Earlier
 from distconsole.runs.detectors.ranks import MAX_RANKS, PlanBounds, Ranks
 from distconsole.runs.detectors.slow_causes import Load
 from distconsole.runs.detectors.stalls import StallWatch
@@ -75,7 +75,7 @@ class RunReducer:
         self._points = PointReducer(run)
         self._stragglers = StragglerWatch()
         self._load = Load(self._ranks)
-        self._drift = DriftWatch(self._ranks, self._load, earlier)
+        self._all_ranks = AllRanksWatch(self._ranks, self._load, earlier)
         self._sync = SyncWatch(self._ranks, hosts)
         self._splits = SplitWatch(self._ranks)
         self._stalls = StallWatch(self._ranks)
@@ -308,7 +308,7 @@ class RunReducer:
             return  # of an attempt that another has followed
         yield from self._points.add(entry.rank, points, t, trained=entry.steps > 0)
         self._ranks.hosts.setdefault(entry.rank, host)
-        yield from self._drift.add(window)
+        yield from self._all_ranks.add(window)
         for straggler in self._stragglers.add(window):
             cause = self._load.cause_of(straggler.together, self._stragglers.newest(), t)
             yield straggler_finding(self._ranks, straggler, t, cause)

@@ -1,4 +1,4 @@
-"""How fast earlier runs of the same script, arguments and hosts were at their beginning, for ``detectors.drift``."""
+"""How fast earlier runs of the same script, arguments and hosts were at their beginning, for ``detectors.all_ranks``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from distconsole.errors import ConsoleError
 from distconsole.model.decoding import threadsafe
 from distconsole.model.names import RunId
 from distconsole.rpc.frames import WindowEntry
-from distconsole.runs.detectors.drift import Earlier, FirstSteps
+from distconsole.runs.detectors.all_ranks import Earlier, FirstSteps
 from distconsole.runs.store.catalogue import stamps_in
 from distconsole.runs.store.planned import stored_plan
 from distconsole.runs.store.run_file import KIND_BYTES, RunFile, RunRecord

@@ -10,7 +10,7 @@ import msgspec
 from distconsole.model.decoding import threadsafe
 from distconsole.model.run_events import PlanMade, RunEnded
 from distconsole.model.time_text import is_time
-from distconsole.runs.detectors.drift import Earlier
+from distconsole.runs.detectors.all_ranks import Earlier
 from distconsole.runs.reduce import RunReducer
 from distconsole.runs.store.run_file import RunRecord
 

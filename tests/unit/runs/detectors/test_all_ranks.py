@@ -1,4 +1,4 @@
-"""Whether steps take longer than in earlier runs of the same: what is compared, and what is said once."""
+"""What slows all ranks alike: steps longer than in earlier runs of the same, and too few DataLoader workers; said once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Run
 from distconsole.model.run_events import NodeSample, PlanMade, RunFinding, Window
-from distconsole.runs.detectors.drift import COUNTED_WINDOWS, DriftWatch, Earlier
+from distconsole.runs.detectors.all_ranks import COUNTED_WINDOWS, AllRanksWatch, Earlier
 from distconsole.runs.detectors.ranks import Ranks
 from distconsole.runs.detectors.slow_causes import Load
 from distconsole.runs.following.follow import EntryWriter, encode_entry, replay
@@ -48,7 +48,7 @@ def found(slow: float, earlier: Earlier | None = BEFORE, **node: Any) -> list[Ru
             mem_total=None, net_rx_s=None, net_tx_s=None, **{"net_resent_s": 0.0, **own},
         )  # fmt: skip
         assert list(load.taken(iter([sample]))) == [sample]
-    watch = DriftWatch(ranks, load, earlier)
+    watch = AllRanksWatch(ranks, load, earlier)
     return list(chain.from_iterable(map(watch.add, windows(slow))))
 
 
@@ -80,6 +80,57 @@ def test_what_tells_one_host_from_the_others_then_is_said_with_it() -> None:
 )
 def test_what_was_so_before_is_not_told(slow: float, earlier: Earlier | None) -> None:
     assert found(slow, earlier) == []
+
+
+def starving(
+    seconds: int = 30, of: int = 4, data: float = 0.5, cpu: float = 30.0, busy: float = 97.0
+) -> list[RunFinding]:
+    """Return what is found where so many of four ranks, each with two workers, wait for data."""
+    ranks = Ranks(scenes.RUN)
+    load, found = Load(ranks), []
+    watch = AllRanksWatch(ranks, load, None)
+    for window in windows(1.0, seconds):
+        ranks.hosts[window.rank] = window.host
+        sample = NodeSample(
+            t=window.t, run=scenes.RUN, host=window.host, cpu=cpu, mem_used=None, mem_total=None,
+            net_rx_s=None, net_tx_s=None, cpus=64,
+        )  # fmt: skip
+        assert list(load.taken(iter([sample]))) == [sample]
+        waits = {"data_ms": data * (window.step_ms_mean or 0.0), "workers": (2, busy, 0.0)}
+        found += watch.add(structs.replace(window, **waits) if window.rank < of else window)
+    return found
+
+
+def test_that_most_ranks_wait_for_too_few_workers_is_told_once() -> None:
+    (finding,) = starving(of=3)
+    assert (finding.check, finding.kind, finding.severity) == (
+        "run.data",
+        "workers",
+        Severity.WARN,
+    )
+    assert finding.hosts == ("node1", "node2")
+    assert finding.summary == (
+        "3 ranks of 4 wait for data in 50 % of a step: of rank 2, its 2 DataLoader workers use a "
+        "processor each, and 45 of 64 of node2 are idle"
+    )
+    assert "num_workers" in finding.hint
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"seconds": 4},
+        {"of": 2},
+        {"data": 0.2},
+        {"cpu": 99.0},
+        {"busy": 40.0},
+    ],
+    ids=["not for long", "half of the ranks", "little", "no idle processor", "workers that rest"],
+)
+def test_a_wait_for_data_that_more_workers_would_not_mend_is_not_told(
+    told: dict[str, Any],
+) -> None:
+    assert starving(**told) == []
 
 
 def keep(

@@ -1,4 +1,8 @@
-"""Whether steps take longer than in earlier runs of the same script on the same hosts; said once, of a run's first steps."""
+"""What slows all ranks alike, so that none of them stands out; each is said once.
+
+Steps take longer than in earlier runs of the same script on the same hosts, or most ranks wait for
+DataLoader workers that are too few.
+"""
 
 from __future__ import annotations
 
@@ -14,13 +18,16 @@ from distconsole.model.names import count_text
 from distconsole.model.run_events import RunFinding, Window
 from distconsole.model.time_text import ms_text
 from distconsole.runs.detectors.ranks import Ranks
-from distconsole.runs.detectors.slow_causes import Load
-from distconsole.runs.pace import UNUSUAL_SHARE, WARM_UP_WINDOWS
+from distconsole.runs.detectors.slow_causes import Cause, Load
+from distconsole.runs.pace import PERSISTENT_SECONDS, UNUSUAL_SHARE, WARM_UP_WINDOWS
 
 DRIFT = "run.drift"
 COUNTED_WINDOWS = 20
 """So many of each rank's windows are compared, after those in which it warms up."""
 FEWEST_WINDOWS = 5
+STARVED = "run.data"
+STARVED_SHARE = 0.25
+"""A rank that waits for its data for so much of a step in ``PERSISTENT_SECONDS`` running is short of it."""
 
 
 class Earlier(msgspec.Struct, frozen=True):
@@ -61,8 +68,8 @@ class FirstSteps:
         return median(self._times) if len(self._times) >= FEWEST_WINDOWS else None
 
 
-class DriftWatch:
-    """Compares a run with ``earlier`` ones, where there are such."""
+class AllRanksWatch:
+    """Takes every window; compares the run with ``earlier`` ones, where there are such."""
 
     def __init__(self, ranks: Ranks, load: Load, earlier: Earlier | None) -> None:
         self._ranks = ranks
@@ -70,12 +77,48 @@ class DriftWatch:
         self._earlier = earlier
         self._steps = FirstSteps()
         self._newest: dict[int, Window] = {}
+        self._waiting: Counter[int] = Counter()
+        """Rank -> in how many windows running it has waited for its data."""
+        self._starved: set[int] | None = set()
+        """Those that have for long; None once it was told."""
 
     def add(self, window: Window) -> Iterator[RunFinding]:
-        """Take one rank's window; yield what there is to say once the first steps are there."""
+        """Take one rank's window; yield what there is to say with it."""
+        self._newest[window.rank] = window
+        yield from self._compare(window)
+        yield from self._look_at_workers(window)
+
+    def _look_at_workers(self, window: Window) -> Iterator[RunFinding]:
+        """Yield that most ranks wait for workers that are too few, if this is one more of them."""
+        rank, starved = window.rank, self._starved
+        if starved is None or window.workers is None or _data_share(window) < STARVED_SHARE:
+            self._waiting.pop(rank, None)
+            (starved or set()).discard(rank)
+            return
+        self._waiting[rank] += 1
+        if self._waiting[rank] < PERSISTENT_SECONDS:
+            return
+        starved.add(rank)
+        if 2 * len(starved) <= len(self._newest):
+            return
+        cause = self._load.cause_of((rank,), {rank: window}, window.t)
+        if cause is not None and cause.kind == "workers":
+            self._starved = None
+            yield self._starved_finding(sorted(starved), window, cause)
+
+    def _starved_finding(self, ranks: list[int], window: Window, cause: Cause) -> RunFinding:
+        windows = [self._newest[rank] for rank in ranks]
+        share = median(map(_data_share, windows))
+        who = f"{count_text(len(ranks), 'rank')} of {len(self._newest):,} wait for data"
+        if len(ranks) == 1:
+            who = f"rank {ranks[0]} waits for data"
+        text = f"{who} in {100 * share:.0f} % of a step: of rank {window.rank}, {cause.text}"
+        found = self._ranks.finding(window.t, STARVED, text, ranks, hint=cause.hint)
+        return msgspec.structs.replace(found, kind=cause.kind)
+
+    def _compare(self, window: Window) -> Iterator[RunFinding]:
         if self._earlier is None:
             return
-        self._newest[window.rank] = window
         self._steps.add(window.rank, window.step_ms_mean if window.steps else None)
         if self._steps.are_all:
             earlier, self._earlier = self._earlier, None
@@ -98,3 +141,8 @@ class DriftWatch:
             hint=cause.hint if cause else f"distconsole compare {earlier.run} {self._ranks.run}",
         )
         return msgspec.structs.replace(finding, kind=cause.kind) if cause else finding
+
+
+def _data_share(window: Window) -> float:
+    """Return for how much of a step a rank waits for its data."""
+    return (window.data_ms or 0.0) / window.step_ms_mean if window.step_ms_mean else 0.0
