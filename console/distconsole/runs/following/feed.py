@@ -299,6 +299,8 @@ class JournalFeed:
                 self._take(reader, item, stream.clock_offset)
                 if self._closed.is_set() or reader.done:
                     return
+            # All was sent. Where its end cannot be read it never will be: asked again, it is the same.
+            reader.done = bool(reader.unread)
         finally:
             with self._changed:
                 del self._streams[reader.host]

@@ -6,7 +6,7 @@ import contextlib
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import replay
 
-Script = list[dict[str, Any] | NodeError]
+Script = Sequence[dict[str, Any] | NodeError | None]
 
 
 def item(*numbers: int, t: float | None = None) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def end(number: int, t: float | None = None) -> dict[str, Any]:
 
 
 class FakeStream:
-    """Plays a script of items and errors; then waits to be closed."""
+    """Plays a script of items and errors, and ends at None; else it then waits to be closed."""
 
     def __init__(self, script: Script, clock_offset: float = 0.0) -> None:
         self.clock_offset = clock_offset
@@ -73,6 +73,8 @@ class FakeStream:
         for step in self._script:
             if isinstance(step, NodeError):
                 raise step
+            if step is None:
+                return
             yield step
         self._closed.wait(30)
 
@@ -176,6 +178,14 @@ def test_entries_that_cannot_be_read_are_passed_over_and_told_once(tmp_path: Pat
     assert finding.summary.startswith("1 journal entry of a cannot be read")
     assert lines(events) == ["1", "3", "5"]
     assert nodes.resumed == [("a", 0)]
+
+
+def test_a_host_whose_end_cannot_be_read_is_not_asked_again(tmp_path: Path) -> None:
+    unread = check_item("follow", {"entries": [{"seq": 2, "t": 1.0, "kind": "end", "state": []}]})
+    nodes = FakeNodes(a=[[item(1), unread, None]], b=[[item(1), end(2)]])
+    events = list(follow(RunStore(tmp_path), record("a", "b"), nodes))
+    assert isinstance(events[-1], RunEnded)
+    assert sorted(nodes.resumed) == [("a", 0), ("b", 0)]
 
 
 def test_a_node_whose_disk_is_full_says_so_and_when_it_is_over(tmp_path: Path) -> None:
