@@ -26,6 +26,7 @@ from distconsole.runs.detectors.slowness import (
 )
 from distconsole.runs.detectors.stragglers import costs_text, who_text
 from distconsole.runs.diagnosis.stacks import own_place, place_text
+from distconsole.runs.pace import LATE_START, LATE_START_SECONDS
 from distconsole.runs.present import (
     Present,
     Sight,
@@ -51,9 +52,6 @@ PARTS_IN_WORDS = {
 
 LONG_START_SECONDS = 30.0
 """From then on it is said for how long ranks have been on one part of their way to the first step."""
-
-LATE_START_SECONDS, LATE_START = 5.0, 2.0
-"""So is it of a rank that has taken this long for a part of its start, and this many times as long as the others."""
 
 TREND_POINTS = 100
 """So many points of a curve are compared with as many before them."""

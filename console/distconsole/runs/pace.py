@@ -42,6 +42,9 @@ WAIT_SHARE = 0.5
 BEHIND_STEPS, BEHIND_SHARE = 2, 0.05
 """A rank falls behind by so many steps and this share of what others made; windows cut steps up unevenly."""
 
+LATE_START_SECONDS, LATE_START = 5.0, 2.0
+"""A rank is late that takes so long for a part of its start, and so many times as long as the others."""
+
 UNUSUAL_SHARE = 0.1
 """A figure that differs by this share from what is usual is listed, or coloured; no rank is called slow for it."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Set
+from itertools import chain
 from typing import assert_never, cast
 
 from msgspec import UNSET, structs
@@ -125,6 +126,7 @@ class RunReducer:
             case frames.PhaseEntry(rank=rank, phase=phase, seconds=seconds):
                 if self._is_current(host):
                     self._worlds.add(entry, t)
+                    yield from self._all_ranks.started(entry, t)
                 yield PhaseReached(
                     t=t, run=self.run, rank=rank, host=host, phase=phase, seconds=seconds
                 )
@@ -136,9 +138,7 @@ class RunReducer:
             case frames.SampleEntry():
                 loads = load_events(self.run, host, entry.node, entry.gpus, t)
                 yield from self._load.taken(self._bounds.within(host, loads, t))
-                yield from self._stalls.due(t)
-                yield from self._worlds.due(t)
-                yield from self._not_finite.due(t)
+                yield from chain(self._stalls.due(t), self._worlds.due(t), self._not_finite.due(t))
             case frames.LogEntry():
                 yield from self._lines.feed(host, entry, t)
             case frames.FailureEntry():

@@ -1,7 +1,7 @@
 """What slows all ranks alike, so that none of them stands out; each is said once.
 
-Steps take longer than in earlier runs of the same script on the same hosts, or most ranks wait for
-DataLoader workers that are too few.
+Steps take longer than in earlier runs of the same script on the same hosts, most ranks wait for
+DataLoader workers that are too few, or all have waited for the start of some.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from math import inf
-from statistics import median
+from statistics import median, median_low
 
 import msgspec
 
@@ -17,14 +17,28 @@ from distconsole.model.findings import Severity
 from distconsole.model.names import count_text
 from distconsole.model.run_events import RunFinding, Window
 from distconsole.model.time_text import ms_text
-from distconsole.runs.detectors.ranks import Ranks
+from distconsole.rpc.frames import PhaseEntry
+from distconsole.runs.detectors.ranks import Ranks, ranks_text
 from distconsole.runs.detectors.slow_causes import Cause, Load
-from distconsole.runs.pace import PERSISTENT_SECONDS, UNUSUAL_SHARE, WARM_UP_WINDOWS
+from distconsole.runs.pace import (
+    LATE_START,
+    LATE_START_SECONDS,
+    PERSISTENT_SECONDS,
+    UNUSUAL_SHARE,
+    WARM_UP_WINDOWS,
+)
 
 DRIFT = "run.drift"
 COUNTED_WINDOWS = 20
 """So many of each rank's windows are compared, after those in which it warms up."""
 FEWEST_WINDOWS = 5
+START = "run.start"
+OWN_PHASES = {
+    "interpreter": "start Python",
+    "import_torch": "import torch",
+    "rendezvous": "come from there to asking for their group",
+}
+"""The parts of a start in which a rank waits for no other."""
 STARVED = "run.data"
 STARVED_SHARE = 0.25
 """A rank that waits for its data for so much of a step in ``PERSISTENT_SECONDS`` running is short of it."""
@@ -81,12 +95,40 @@ class AllRanksWatch:
         """Rank -> in how many windows running it has waited for its data."""
         self._starved: set[int] | None = set()
         """Those that have for long; None once it was told."""
+        self._phases: dict[int, dict[str, float]] | None = {}
+        """Rank -> phase -> when it was reached, in seconds since the rank was started; None once all have made a step."""
 
     def add(self, window: Window) -> Iterator[RunFinding]:
         """Take one rank's window; yield what there is to say with it."""
         self._newest[window.rank] = window
         yield from self._compare(window)
         yield from self._look_at_workers(window)
+
+    def started(self, phase: PhaseEntry, t: float) -> Iterator[RunFinding]:
+        """Take how far a rank's start is; yield who was late, once all have made their first step."""
+        if self._phases is None:
+            return
+        self._phases.setdefault(phase.rank, {})[phase.phase] = phase.seconds
+        begun = {rank for rank, reached in self._phases.items() if "first_step" in reached}
+        if phase.phase == "first_step" and begun >= self._ranks.living.keys():
+            phases, self._phases = self._phases, None
+            yield from self._late_starts(phases, t)
+
+    def _late_starts(self, phases: dict[int, dict[str, float]], t: float) -> Iterator[RunFinding]:
+        for name, words in OWN_PHASES.items():
+            took = {
+                rank: _took(reached, name) for rank, reached in phases.items() if name in reached
+            }
+            usual = median_low(took.values()) if took else 0.0
+            late = [
+                rank
+                for rank in sorted(took)
+                if took[rank] >= max(LATE_START_SECONDS, LATE_START * usual)
+            ]
+            if 0 < 2 * len(late) <= len(took):
+                text = f"{ranks_text(late)} took {took[late[0]]:.1f} s to {words}, the others {usual:.1f} s: all waited for that"
+                hint = "look at the file system of Python and the script there, and at what runs beside it: distconsole check"
+                yield self._ranks.finding(t, START, text, late, severity=Severity.INFO, hint=hint)
 
     def _look_at_workers(self, window: Window) -> Iterator[RunFinding]:
         """Yield that most ranks wait for workers that are too few, if this is one more of them."""
@@ -141,6 +183,11 @@ class AllRanksWatch:
             hint=cause.hint if cause else f"distconsole compare {earlier.run} {self._ranks.run}",
         )
         return msgspec.structs.replace(finding, kind=cause.kind) if cause else finding
+
+
+def _took(reached: dict[str, float], phase: str) -> float:
+    """Return the seconds since the phase before."""
+    return reached[phase] - max((s for s in reached.values() if s < reached[phase]), default=0.0)
 
 
 def _data_share(window: Window) -> float:

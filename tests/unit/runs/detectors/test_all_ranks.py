@@ -16,6 +16,7 @@ from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Run
 from distconsole.model.run_events import NodeSample, PlanMade, RunFinding, Window
+from distconsole.rpc.frames import PhaseEntry, StateEntry
 from distconsole.runs.detectors.all_ranks import COUNTED_WINDOWS, AllRanksWatch, Earlier
 from distconsole.runs.detectors.ranks import Ranks
 from distconsole.runs.detectors.slow_causes import Load
@@ -131,6 +132,47 @@ def test_a_wait_for_data_that_more_workers_would_not_mend_is_not_told(
     told: dict[str, Any],
 ) -> None:
     assert starving(**told) == []
+
+
+def starts(**of_the_last: float) -> list[RunFinding]:
+    """Return what is found where four ranks start alike, but for these phases of the last one."""
+    ranks = Ranks(scenes.RUN)
+    watch, found = AllRanksWatch(ranks, Load(ranks), None), []
+    usual = {
+        "interpreter": 0.3,
+        "import_torch": 2.0,
+        "rendezvous": 1.0,
+        "init_process_group": 1.0,
+        "first_step": 3.0,
+    }
+    for rank in range(4):
+        ranks.hosts[rank] = f"node{rank // 2 + 1}"
+        ranks.living[rank] = StateEntry(
+            seq=1, t=0.0, rank=rank, local_rank=0, pid=1, state="running"
+        )
+    for rank in range(4):
+        at = 0.0
+        for phase, seconds in {**usual, **(of_the_last if rank == 3 else {})}.items():
+            at += seconds
+            entry = PhaseEntry(seq=1, t=at, rank=rank, phase=phase, seconds=at)
+            found += watch.started(entry, scenes.START + at)
+    return found
+
+
+def test_a_rank_that_all_have_waited_for_at_the_start_is_told_once_all_make_steps() -> None:
+    (finding,) = starts(import_torch=41.0)
+    assert (finding.check, finding.rank, finding.hosts) == ("run.start", 3, ("node2",))
+    assert (
+        finding.summary
+        == "rank 3 took 41.0 s to import torch, the others 2.0 s: all waited for that"
+    )
+
+
+@pytest.mark.parametrize("phases", [{}, {"import_torch": 3.9}, {"init_process_group": 60.0}])
+def test_a_start_like_the_others_and_a_wait_for_others_are_not_told(
+    phases: dict[str, float],
+) -> None:
+    assert starts(**phases) == []
 
 
 def keep(
