@@ -33,14 +33,13 @@ def write_options(
 
 
 def write_verbs(commands: Mapping[str, click.Command], to: click.HelpFormatter) -> None:
-    """Write the verbs that work with what they do, in groups."""
+    """Write the verbs with what they do, in groups."""
     rows: dict[Group, list[tuple[str, str]]] = {each: [] for each in Group}
     width = max(map(len, commands))
     for name, command in commands.items():
-        if not command.hidden:
-            rows[getattr(command, "group", Group.MANAGE)].append(
-                (name.ljust(width), str(command.short_help))
-            )
+        rows[getattr(command, "group", Group.MANAGE)].append(
+            (name.ljust(width), str(command.short_help))
+        )
     _write_tables({each.value.capitalize(): rows[each] for each in Group}, to)
 
 

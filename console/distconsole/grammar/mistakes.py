@@ -154,7 +154,7 @@ def _meant_option(typed: str, context: click.Context | None) -> str:
     if near is None and command.name in LAUNCHES and (answer := answer_for(typed)):
         return answer
     commands = root.commands.values() if isinstance(root, click.Group) else ()
-    others = [str(each.name) for each in commands if not each.hidden and typed in _flags(each)]
+    others = [str(each.name) for each in commands if typed in _flags(each)]
     if near is None and others and command is not root:
         return f"{typed} is an option of {', '.join(others[:4])}"
     if near is None and others:

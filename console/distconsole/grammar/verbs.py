@@ -69,7 +69,6 @@ def _verb(
     *arguments: click.Parameter,
     build: Callable[[click.Context, Given], ask.Request] | None = None,
     params: dict[str, click.Parameter] | None = None,
-    hidden: bool = False,
     examples: tuple[str, ...] = (),
 ) -> click.Command:
     """Return the verb that makes a kind of request, by ``build`` where it holds more than what was given.
@@ -93,13 +92,16 @@ def _verb(
         callback=callback,
         help=inspect.getdoc(kind),
         short_help=short_help,
-        hidden=hidden,
         options_metavar="[OPTIONS] [--]" if with_script else "[OPTIONS]",
         context_settings={"allow_interspersed_args": not with_script},
         group=row.group,
         examples=(*row.examples, *examples),
         of_run=row.role in (table.RunRole.RECORDS, table.RunRole.FOLLOWS),
     )
+
+
+def _is_typed(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _check(context: click.Context, given: Given) -> ask.Request:
@@ -124,10 +126,7 @@ def _run(context: click.Context, given: Given) -> ask.Request:
         raise UsageError(
             f"there is no script {given['script']}: -n of run is --dry-run", answer_for("-n")
         )
-    params = (name for name in given if name not in ("script", "arguments"))
-    typed = any(
-        context.get_parameter_source(name) is ParameterSource.COMMANDLINE for name in params
-    )
+    typed = any(_is_typed(context, name) for name in given if name not in ("script", "arguments"))
     words = (given["script"], *given["arguments"])
     if given["module"]:
         refuse_path(given["script"])
@@ -140,9 +139,8 @@ def _run(context: click.Context, given: Given) -> ask.Request:
 
 
 def _rerun(context: click.Context, given: Given) -> ask.Request:
-    words = given.pop("exclude")
-    given["exclude"] = tuple(name for word in words for name in word.split(",") if name)
-    return _request(ask.Rerun, context, given)
+    names = tuple(name for word in given["exclude"] for name in word.split(",") if name)
+    return _request(ask.Rerun, context, given | {"exclude": names})
 
 
 def _init(context: click.Context, given: Given) -> ask.Request:
@@ -155,9 +153,7 @@ def _init(context: click.Context, given: Given) -> ask.Request:
 def _why(context: click.Context, given: Given) -> ask.Request:
     """Take ``--hosts`` without a list as the hosts that are configured."""
     alone = given["hosts"] == ""
-    if alone:
-        given["hosts"] = None
-    return _request(ask.Why, context, given | {"jobs": alone})
+    return _request(ask.Why, context, given | {"hosts": given["hosts"] or None, "jobs": alone})
 
 
 def _export(context: click.Context, given: Given) -> ask.Request:
@@ -181,7 +177,7 @@ def _bench(context: click.Context, given: Given) -> ask.Request:
     what = given.pop("what")
     params = params_of(BENCHES[what])
     for name in [each for each in given if each not in params]:
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+        if _is_typed(context, name):
             raise click.UsageError(f"bench {what} has no --{name.removesuffix('_seconds')}")
         del given[name]
     return _request(BENCHES[what], context, given)
@@ -257,11 +253,7 @@ VERB_COMMANDS: tuple[click.Command, ...] = (
         ask.Trust,
         "Take a project's configuration as it is.",
         click.Argument(
-            ["folder"],
-            required=False,
-            default=".",
-            type=click.Path(file_okay=False),
-            metavar="[FOLDER]",
+            ["folder"], default=".", type=click.Path(file_okay=False), metavar="[FOLDER]"
         ),
     ),
     _verb(ask.Demo, "Two nodes on this machine: see a check, a slow rank, a failure."),
@@ -285,9 +277,9 @@ class _Root(click.Group):
         known = self.get_command(ctx, name) is not None or name.startswith("-")
         if not known and not ctx.resilient_parsing:
             near = meant_verb(name, VERBS)
-            hint = f" Did you mean {near!r}?" if near else ""
-            if line := run_line(args):
-                hint = f" Did you mean `{line}`?"
+            line = run_line(args)
+            meant = f"`{line}`" if line else near and repr(near)
+            hint = f" Did you mean {meant}?" if meant else ""
             raise click.UsageError(f"There is no verb {name!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
@@ -340,9 +332,7 @@ root = _Root(
 )
 
 VERBS: dict[str, str] = {
-    str(command.name): command.get_short_help_str(80)
-    for command in VERB_COMMANDS
-    if not command.hidden
+    str(command.name): command.get_short_help_str(80) for command in VERB_COMMANDS
 }
 """Every verb that works with one line of what it does, in the order of the help."""
 

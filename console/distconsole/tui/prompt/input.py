@@ -146,11 +146,8 @@ class Prompt(Input):
         self._invite(here=True)
 
     def on_blur(self) -> None:
-        if self.placeholder in (
-            INVITATION,
-            f"Tab: {self.meant}",
-        ):  # else what was told since stays
-            self._invite(here=False)
+        if self.placeholder in (INVITATION, f"Tab: {self.meant}"):
+            self._invite(here=False)  # else what was told since stays
 
     def keep(self, line: str) -> None:
         self._history.add(line)
@@ -366,10 +363,8 @@ class Prompt(Input):
         self._offers.show((), None, words)
 
     def _step(self, by: int, *, around: bool = True) -> None:
-        walk = self._walk
-        if walk is None or not walk.offers:
-            return
-        self._show_choice(walk.place_after(by, around=around))
+        if self._walk is not None:
+            self._show_choice(self._walk.place_after(by, around=around))
 
     def _show_choice(self, at: int) -> None:
         walk = self._walk

@@ -259,15 +259,14 @@ class LogsView(Vertical):
         rows, at = self._rows, self.tail.cursor
         if rows is None:
             raise ConsoleError("there are no lines yet", "run SCRIPT, or attach RUN")
-        places = {
+        place = {
             # Who follows the end has read all: then the next error is the first there is.
             "error": rows.errors.after(-1 if self.tail.follows else at),
             "error-before": rows.errors.before(at),
             "first-error": rows.first_error.number if rows.first_error is not None else None,
             "next": rows.found.after(at),
             "previous": rows.found.before(at),
-        }
-        place = places[what]
+        }[what]
         if place is None:
             raise ConsoleError(*self._nothing(what, rows))
         row, task = rows.row(place), self._shown_task
@@ -278,15 +277,14 @@ class LogsView(Vertical):
 
     def _nothing(self, what: str, rows: LogRows) -> tuple[str, str]:
         more = "; still looking" if rows.behind else ""
+        where = "after" if what in ("next", "error") else "before"
         if what in ("next", "previous"):
             if self._pattern is None:
                 return "nothing is searched", "find WORDS, or / in the view"
-            where = "after" if what == "next" else "before"
             return f"no line {where} this one has {self._finding!r}{more}", ""
         hint = "'filter' alone shows all lines" if self._filter else ""
         if not rows.errors.count:
             return f"no line looks like an error{more}", hint
-        where = "after" if what == "error" else "before"
         return f"no error {where} this line{more}", hint
 
     def _copy(self) -> None:
@@ -324,8 +322,7 @@ class LogsView(Vertical):
 
     def _now(self) -> float:
         """The run's newest time: what is read may be long over."""
-        task = self._shown_task
-        return (task.run.last_t if task is not None else None) or 0.0
+        return (self._shown_task and self._shown_task.run.last_t) or 0.0
 
     def _show_bars(self, progress: list[LogLine], world: int) -> None:
         if self._filter:
@@ -354,9 +351,9 @@ class LogsView(Vertical):
             return
         panel.styles.height = 2 + max(5, min(MOST_ROWS, self.size.height // 6))
         passed = until - book.counts.first
-        # The newest bin goes on.
-        whole = max(1, int(passed / bins.seconds)) if is_time(passed) else len(bins.lines)
-        whole = len(bins.lines) if self._over else whole
+        whole = len(bins.lines)
+        if is_time(passed) and not self._over:
+            whole = max(1, int(passed / bins.seconds))  # the newest bin goes on
         said = "" if self._over else f"{self._pace.lines_s:,.0f} lines/s"
         drawn = panel.plot.data
         key = f"{task.number} {len(book) if self._over else ''}"
@@ -397,8 +394,7 @@ class LogsView(Vertical):
         rows = self._rows
         if rows is None or self._pattern is None:
             return ""
-        found = rows.found
-        place = found.rank_of(self.tail.cursor)
+        place = rows.found.rank_of(self.tail.cursor)
         where = f"{place:,} of " if place is not None else ""
         more = "+" if rows.behind else ""
-        return f"{self._finding!r}: {where}{found.count:,}{more}"
+        return f"{self._finding!r}: {where}{rows.found.count:,}{more}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from math import inf
 from operator import itemgetter
 from statistics import median
 from typing import NamedTuple
@@ -120,9 +121,8 @@ def rank_rows(
     usual, highest = (median(times), max(times)) if times else (0.0, 0.0)
     alone = next(iter(slow)) if len(slow) == 1 else None
     waits = waits_of([timeline.ranks[n] for n, sight in sights.items() if sight is Sight.MEASURED])
-    recent = None
-    if history is not None:
-        recent = partial(recent_steps, history, until=timeline.until(now))
+    until = timeline.until(now)
+    recent = None if history is None else partial(recent_steps, history, until=until)
     rows = []
     for number, view in sorted(timeline.ranks.items(), key=itemgetter(0)):
         sight = sights[number]
@@ -135,7 +135,7 @@ def rank_rows(
                 sight,
                 lost,
                 still.get(number),
-                _gpu_known(view, sight, now),
+                sight in (Sight.MEASURED, Sight.IDLE) and is_fresh(view.gpu_at, now),
                 starts.get(number),
                 longest,
                 None if lost_at is None else now - lost_at,
@@ -188,10 +188,6 @@ def _lost(timeline: RunTimeline, view: RankView) -> tuple[str, float | None]:
     return ("no word", node.t) if node is not None else ("", None)
 
 
-def _gpu_known(view: RankView, sight: Sight, now: float) -> bool:
-    return sight in (Sight.MEASURED, Sight.IDLE) and is_fresh(view.gpu_at, now)
-
-
 def starting(timeline: RunTimeline) -> bool:
     """Whether ranks are on the way to their first step, and none of this attempt has done one."""
     early = timeline.end is None and not timeline.is_found
@@ -208,14 +204,10 @@ def first_failure_rank(timeline: RunTimeline) -> int | None:
     return rank if isinstance(rank, int) else None
 
 
-def _data_share(view: RankView) -> float:
-    return (view.data_ms or 0.0) / view.step_ms_mean if view.step_ms_mean else 0.0
-
-
 SORT_KEYS: dict[str, Callable[[RankRow], tuple[float, ...]]] = {
     "worst": lambda row: (row.trouble, 0 if row.elapsed is None else len(row.view.phases)),
     "ms": lambda row: (-(row.view.step_ms_mean or 0.0),),
-    "data": lambda row: (-_data_share(row.view),),
+    "data": lambda row: (-(row.view.data_ms or 0.0) / (row.view.step_ms_mean or inf),),
     "step": lambda row: (-1 if row.view.step is None else row.view.step,),
 }
 """What rows are sorted by; in any other order they stay in that of ranks, in which equal ones always are."""
