@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from pathlib import Path
 
-import psutil
 import pytest
 
 from distconsole_agent.contract.refusal import Refusal
@@ -13,6 +12,7 @@ from distconsole_agent.node_folder.folders import NodeFolders, open_node_dir, th
 from distconsole_agent.node_folder.runs import Runs
 from distconsole_agent.telemetry.sampling import Sampling, Telemetry
 from fakes.agents import AgentNode, spec_of
+from suite.leaks import children
 
 
 def refuse(_thread: threading.Thread) -> None:
@@ -24,11 +24,11 @@ def test_a_run_that_no_thread_can_attend_leaves_no_shim(
 ) -> None:
     folder = open_node_dir(str(node.node_dir))
     runs = Runs(NodeFolders(folder, "dev"), this_program())
+    before = children()
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(Refusal, match="thread"):
         runs.prepare("a-run", spec_of("a-run", [""]))
-    left = [each.cmdline() for each in psutil.Process().children() if "shim" in each.cmdline()]
-    assert left == []
+    assert [argv for _, argv in children() - before if "shim" in argv] == []
     assert list(Path(folder, "runs").iterdir()) == []
     assert runs.active == []
 

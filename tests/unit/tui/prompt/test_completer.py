@@ -40,14 +40,13 @@ def test_hung_folders_take_a_few_threads_only(tmp_path: Path) -> None:
         answer.wait(10)
         yield from ()
 
-    before = threading.active_count()
     folders = Folders(lambda: None, read)
     for number in range(3 * MAX_READING):
         folders.glance(tmp_path / str(number))
         folders.glance(tmp_path / str(number))
-    assert threading.active_count() - before <= MAX_READING
+    reading = [thread for thread in threading.enumerate() if thread.name == "folder"]
+    assert len(reading) == MAX_READING
     answer.set()
-    for thread in threading.enumerate():
-        if thread.name == "folder":
-            thread.join(10)
+    for thread in reading:
+        thread.join(10)
     assert len(asked) == MAX_READING
