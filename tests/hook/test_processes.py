@@ -99,8 +99,7 @@ def test_each_rank_says_how_long_it_waits_for_the_other_and_where(runner: Runner
     ended = runner.watched(
         LATE
         + """
-if __name__ == "__main__":
-    torch.multiprocessing.spawn(join, args=(sys.argv[1],), nprocs=2)
+torch.multiprocessing.start_processes(join, (sys.argv[1],), nprocs=2, start_method="fork")
 """,
         command=lambda script: [sys.executable, str(script), free_port()],
     )
