@@ -31,6 +31,11 @@ PERSISTENT_SECONDS = 6
 """A rank is slow once it stands out in so many seconds running; a validation or a checkpoint is not that."""
 RECENT_WINDOWS = 5
 """The medians of so many windows of a rank are compared: one second may be noise."""
+KNOWN_WINDOWS, LEAST_NOISE, CLEAR_SHARE = 17, 7, 0.65
+"""A rank is slow earlier, once each of its recent windows exceeds the noise by this share of what it has on top.
+
+The noise is of so many windows of each rank at most, and of so many values at least.
+"""
 SLOW_MS, SLOW_SHARE = 1.0, 0.1
 """A slow rank costs a step so many milliseconds, and this share of it: less is noise, or not worth a search."""
 FINE_SHARE, FINE_NOISE = 0.01, 2.0

@@ -31,8 +31,11 @@ from distconsole.runs.detectors.slowness import (
 from distconsole.runs.pace import (
     BEHIND_SHARE,
     BEHIND_STEPS,
+    CLEAR_SHARE,
     COMPARED_SECONDS,
     COMPARED_STEPS,
+    KNOWN_WINDOWS,
+    LEAST_NOISE,
     PERSISTENT_SECONDS,
     RECENT_WINDOWS,
     WARM_UP_WINDOWS,
@@ -72,7 +75,7 @@ class StragglerWatch:
         rank, t = window.rank, window.t
         self._windows[rank] = self._windows.get(rank, 0) + 1
         if self._windows[rank] > WARM_UP_WINDOWS:
-            self._recent.setdefault(rank, deque(maxlen=RECENT_WINDOWS)).append(window)
+            self._recent.setdefault(rank, deque(maxlen=KNOWN_WINDOWS)).append(window)
         if int(t) <= self._second:
             return []
         self._second = int(t)
@@ -83,9 +86,8 @@ class StragglerWatch:
     def _judge(self, fresh: dict[int, Window]) -> list[Straggler]:
         now_slow: dict[int, Straggler] = {}
         if self._began or standing_out(fresh):  # seldom, and medians of many windows take time
-            recent = {rank: self._recent[rank] for rank in fresh}
-            usual = {rank: _usual(windows) for rank, windows in recent.items()}
-            now_slow = standing_out(usual, _noise_ms(recent.values()))
+            usual = {rank: _usual(self._recent[rank]) for rank in fresh}
+            now_slow = standing_out(usual, _noise_ms(self._recent[rank] for rank in fresh))
         for rank in [rank for rank in self._streak if rank not in now_slow]:
             for known in (self._streak, self._began, self.slow):
                 known.pop(rank, None)
@@ -96,6 +98,8 @@ class StragglerWatch:
         self._together.append(frozenset(now_slow))
         lasting = all(self._streak[rank] >= PERSISTENT_SECONDS for rank in now_slow)
         lasting = lasting and mode(self._together) == self._together[-1]
+        others = [self._recent[rank] for rank in fresh if rank not in now_slow]
+        lasting = lasting or all(_is_clear(self._recent[rank], others) for rank in now_slow)
         new: list[Straggler] = []
         for rank, straggler in now_slow.items():
             known_slow, began = rank in self.slow, self._began[rank]
@@ -128,19 +132,24 @@ class StragglerWatch:
             self._told_seconds += 1
 
 
-def _usual(recent: Sequence[Window]) -> Window:
-    """Return the newest of ``recent`` with the median of each of their times: one second may be noise."""
-    known = {name: [getattr(each, name) for each in recent] for name in _TIMES}
-    times = {name: None if None in values else median(values) for name, values in known.items()}
+def _newest(known: Sequence[Window]) -> list[Window]:
+    return list(known)[-RECENT_WINDOWS:]
+
+
+def _usual(known: Sequence[Window]) -> Window:
+    """Return the newest of ``known`` with the median of each of the last ones' times: one second may be noise."""
+    recent = _newest(known)
+    values_of = {name: [getattr(each, name) for each in recent] for name in _TIMES}
+    times = {name: None if None in each else median(each) for name, each in values_of.items()}
     waits = [each.waited_ms for each in recent]
     said = [each for each in waits if each is not None]
     waited = tuple(map(median, zip(*said, strict=True))) if len(said) == len(waits) else None
     return msgspec.structs.replace(recent[-1], waited_ms=waited, **times)
 
 
-def _noise_ms(recents: Iterable[Sequence[Window]]) -> float:
+def _noise_ms(knowns: Iterable[Sequence[Window]]) -> float:
     """Return by how much most ranks' own times differ from second to second, the farthest ones left out."""
-    spreads = sorted(_spread_ms(sorted(map(own_ms, recent))) for recent in recents)
+    spreads = sorted(_spread_ms(sorted(map(own_ms, _newest(known)))) for known in knowns)
     return spreads[3 * len(spreads) // 4]
 
 
@@ -148,8 +157,30 @@ def _spread_ms(ordered: Sequence[float]) -> float:
     return ordered[-2] - ordered[1] if len(ordered) > 3 else inf
 
 
-def _half_ago(recent: Sequence[Window]) -> Window:
-    """Return the first of the windows that now are most of ``recent``."""
+def _is_clear(known: Sequence[Window], others: Sequence[Sequence[Window]]) -> bool:
+    """Whether a rank exceeds the ``others`` in each of its last windows by clearly more than noise.
+
+    Noise is what it exceeded them by before, and early in a run by how much they differ by
+    themselves; the farthest is left out. A pause or a burst of another process fills fewer windows.
+    """
+    length = min(map(len, [known, *others]))
+    excess = [
+        own_ms(known[-back]) - median(own_ms(other[-back]) for other in others)
+        for back in range(1, length + 1)
+    ]
+    now, noise = excess[:RECENT_WINDOWS], excess[RECENT_WINDOWS:]
+    if len(noise) < LEAST_NOISE:
+        owns = [list(map(own_ms, other)) for other in others]
+        noise += [each - median(own) for own in owns for each in own]
+    if length < RECENT_WINDOWS or len(noise) < LEAST_NOISE:
+        return False
+    noise.sort()
+    return min(now) - noise[-2] >= CLEAR_SHARE * (median(now) - median(noise))
+
+
+def _half_ago(known: Sequence[Window]) -> Window:
+    """Return the first of the windows that now are most of the last ones."""
+    recent = _newest(known)
     return recent[-(len(recent) // 2 + 1)]
 
 

@@ -186,3 +186,24 @@ def test_two_slow_hosts_are_named_as_hosts() -> None:
 
 def test_where_most_are_slow_nobody_is() -> None:
     assert blamed(steady(20, [60.0, 60.0, 60.0, 40.0])) == []
+
+
+def seconds_to_name(windows: list[Window], fault_s: int) -> list[float]:
+    watch = StragglerWatch()
+    return [each.t - T0 - fault_s for each in windows for _ in watch.add(each)]
+
+
+@pytest.mark.parametrize(("late_ms", "patience_s"), [(5.0, 6.0), (1.5, 10.0)])
+def test_the_larger_the_difference_is_against_the_noise_the_sooner_it_is_named(
+    late_ms: float, patience_s: float
+) -> None:
+    fault = later(30, varying([48.0, 48.0, 48.0, 48.0 + late_ms], 0.3))
+    (seconds,) = seconds_to_name([*varying([48.0] * 4, 0.3), *fault], 30)
+    assert seconds < patience_s
+    assert late_ms > 2.0 or seconds > 6.0
+
+
+def test_four_seconds_of_another_process_are_nobodys_fault_however_slow_they_are() -> None:
+    burst = later(20, steady(4, [48.0, 48.0, 48.0, 90.0]))
+    calm = [*steady(20, [48.0] * 4), *burst, *later(24, steady(20, [48.0] * 4))]
+    assert seconds_to_name(calm, 20) == []
