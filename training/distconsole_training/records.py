@@ -37,7 +37,8 @@ Record kinds:
 ``WAIT``    how much of ``step`` this rank waited for other ranks, as far as that is seen: written
             before the step's own record, with its ``time_ns``; ``a..e`` are seconds within all of
             the step, and within its data, forward, backward and optimizer. There is none where
-            the process has no group, or makes its steps without torch.
+            the process has no group, or makes its steps without torch. ``samples`` are the milliseconds
+            between two steps with one, where looking costs so much that they are rarer than usual.
 """
 
 from __future__ import annotations

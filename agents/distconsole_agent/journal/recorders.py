@@ -12,8 +12,9 @@ from distconsole_agent.journal.rank_states import Entry, RankStates, world_of
 from distconsole_agent.journal.rings import RING_SUFFIX, Record, Ring
 from distconsole_agent.journal.waits import Waits
 from distconsole_agent.journal.windows import Checks, Offset, StepMemory, cut, names_path, window
+from distconsole_agent.supervisor import notes
 from distconsole_agent.supervisor.proctree import read_stat
-from distconsole_training.records import CHECK, DETAIL, METRIC, PHASE, PHASES, STEP
+from distconsole_training.records import CHECK, DETAIL, METRIC, PHASE, PHASES, STEP, WAIT
 
 REBUILT_RECORDS = 4096
 """Records before the cursor that are looked at again after a restart of the agent."""
@@ -59,14 +60,8 @@ class Recorder:
                 os.unlink(path)
 
     def mark(self) -> list[Any]:
-        return [
-            self.ring.index,
-            self.guard_errors,
-            self.offset.base,
-            self.offset.counted,
-            self.rank,
-            self.active,
-        ]
+        ring, offset = self.ring, self.offset
+        return [ring.index, self.guard_errors, offset.base, offset.counted, self.rank, self.active]
 
     def restore(self, mark: list[Any]) -> None:
         self.ring.index, self.guard_errors, base, counted, self.rank, self.active = mark
@@ -107,6 +102,7 @@ class Recorders:
         self._restart = 0
         self.unread: dict[str, str] = {}
         self._active: dict[int, Recorder] = {}
+        self._rare: set[int] = set()
         self._memory: dict[int, StepMemory] = {}
         self.busy = False
 
@@ -337,12 +333,19 @@ class Recorders:
                     waits["workers"] = recorder.waits.look_at_workers(pid, body)
                 entries.append({"t": t, "kind": "window", **body, **waits})
         for record in records:
-            if record[3] in (DETAIL, CHECK):
-                body = recorder.checks.take(recorder.rank, record, recorder.offset.of_report)
-                if body is not None:
-                    t = self._time(recorder, record[2])
-                    entries.append({"t": t, "kind": "check", **body})
+            if record[3] in (WAIT, DETAIL, CHECK):
+                entries += self._tell(recorder, record)
         return entries
+
+    def _tell(self, recorder: Recorder, record: Record) -> list[Entry]:
+        rank, t = recorder.rank, self._time(recorder, record[2])
+        if record[3] != WAIT:
+            body = recorder.checks.take(rank, record, recorder.offset.of_report)
+            return [] if body is None else [{"t": t, "kind": "check", **body}]
+        if not record[6] or rank in self._rare:
+            return []
+        self._rare.add(rank)
+        return [{"t": t, "kind": "note", **notes.rare_looks(rank, record[6])}]
 
     def _phases(self, recorder: Recorder, records: list[Record]) -> list[Entry]:
         rank = self._ranks.get(recorder.rank)

@@ -142,6 +142,12 @@ def rings_unread(count: int, why: str) -> Note:
     return warn("run.rings_unread", summary, hint)
 
 
+def rare_looks(rank: int, milliseconds: int) -> Note:
+    summary = f"rank {rank} notes its waits for other ranks every {milliseconds} ms only, to slow nothing"
+    hint = "who waits for whom is less exact: it waits very often in a step, or lacks processors"
+    return info("run.rare_looks", summary, hint, rank=rank)
+
+
 def record_cut(entries: int, logs: str) -> Note:
     summary = f"the disk is full: {entries} entries of windows and output, the last of this run, are not kept"
     return warn(RECORD_CUT, summary, f"the output itself is in {logs}")

@@ -7,6 +7,7 @@ import threading
 import weakref
 from _thread import get_ident
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import count
 from time import monotonic_ns
 
@@ -212,7 +213,7 @@ class TorchSteps:
 
     def _first_steps(self) -> Steps:
         """Return the steps of the thread whose waits are seen; those that a script marks have none."""
-        tell = None if self._emit is _drop else guarded(write_waits)
+        tell = None if self._emit is _drop else partial(guarded(write_waits), self.waits)
         return Steps(self._emit, self._stepping_calls, self.waits, tell)
 
     def _look_at(self, steps: Steps, tensors: Any) -> Seen:

@@ -12,11 +12,12 @@ from bisect import bisect_right
 from time import monotonic_ns
 
 from distconsole_training import records
-from distconsole_training.guard import drop_this_frame
+from distconsole_training.guard import drop_this_frame, guarded
 from distconsole_training.process import process
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import Any
 
 MOST = 8192
@@ -24,6 +25,11 @@ MOST = 8192
 
 PERIOD_NS = 50_000_000
 """A step is looked at if the last one that was began so long ago: all of them where they are longer."""
+MAX_PERIOD_NS = 64 * PERIOD_NS
+REST = 400
+"""A rank looks half as often where looking at a step took more than the period's 400th part."""
+RARE_NS = 4 * PERIOD_NS
+"""From such a period on the rank says that it looks less often: one bad moment is not worth a word."""
 LATE_NS = 1_000_000
 """A step counts as looked at if that began so much later than the step."""
 
@@ -36,13 +42,16 @@ class Waits:
     Attributes:
         looks: Whether waits are noted: there are others to wait for, and the step is looked at.
         due: When it is time to look again.
+        spent: Nanoseconds that looking has taken since the last time.
+        period: Nanoseconds from one look to the next.
         own_done: When the last gradient of the backward that goes on was computed; 0 until then.
     """
 
     def __init__(self) -> None:
         self.thread = get_ident()
         self.looks = False
-        self.due = 0
+        self.due = self.spent = 0
+        self.period = PERIOD_NS
         self.own_done = 0
         self._grouped = False
         self._since = 0
@@ -88,7 +97,10 @@ class Waits:
         self.looks = False
         if ended >= self.due:
             self.looks, self._since = self._grouped, monotonic_ns()
-            self.due = self._since + PERIOD_NS
+            too_much = self.spent * REST > self.period
+            period = 2 * self.period if too_much else self.period // 2
+            self.period, self.spent = min(max(period, PERIOD_NS), MAX_PERIOD_NS), 0
+            self.due = self._since + self.period
 
     def _forget(self, until: int) -> None:
         index = bisect_right(self._ends, until)
@@ -111,15 +123,37 @@ class Waits:
         return self._sums[index - 1] if index else self._before
 
 
+def meter(function: Callable[..., Any], waits: Waits) -> Callable[..., Any]:
+    """Return ``function``, guarded; what it takes while a step is looked at counts as spent on that."""
+    run = guarded(function)
+
+    def call(*arguments: Any) -> Any:
+        if not waits.looks:
+            return run(*arguments)
+        began = monotonic_ns()
+        result = run(*arguments)
+        waits.spent += monotonic_ns() - began
+        return result
+
+    return call
+
+
 def write_waits(
-    ended_ns: int, waited: int, data: int, forward: int, backward: int, optimizer: int
+    waits: Waits,
+    ended_ns: int,
+    waited: int,
+    data: int,
+    forward: int,
+    backward: int,
+    optimizer: int,
 ) -> None:
     """Store how long the step that is about to be written, and each of its parts, was a wait."""
     recorder = process.made
     if recorder is None:
         return
     parts = waited * _NS, data * _NS, forward * _NS, backward * _NS, optimizer * _NS
-    recorder.write(records.WAIT, process.last_step + 1, ended_ns, 0, 0, 0, *parts)
+    every_ms = waits.period // 1_000_000 if waits.period >= RARE_NS else 0
+    recorder.write(records.WAIT, process.last_step + 1, ended_ns, 0, 0, every_ms, *parts)
 
 
 def timed(original: Any, waits: Waits) -> Any:
@@ -135,7 +169,9 @@ def timed(original: Any, waits: Waits) -> Any:
             raise
         finally:
             if waits.looks and get_ident() == waits.thread:
-                waits.add(began, monotonic_ns())
+                ended = monotonic_ns()
+                waits.add(began, ended)
+                waits.spent += monotonic_ns() - ended
 
     wait.__wrapped__ = original  # type: ignore[attr-defined]
     wait.__doc__ = original.__doc__

@@ -15,7 +15,7 @@ from time import monotonic_ns
 from types import MethodType
 
 from distconsole_training import records
-from distconsole_training.guard import count_failure, drop_this_frame, guarded
+from distconsole_training.guard import count_failure, drop_this_frame
 from distconsole_training.process import process
 from distconsole_training.torch_hook.fast_path import (
     BACKWARD_DONE,
@@ -25,6 +25,7 @@ from distconsole_training.torch_hook.fast_path import (
     IN_BACKWARD,
     STEPPING,
 )
+from distconsole_training.torch_hook.waits import meter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class NextAndTell:
     def __init__(self, original: Callable[[Any], Any], watch: TorchSteps) -> None:
         self._original = original
         self._fast = watch.fast
-        self._began: Callable[[Any], Any] = guarded(watch.fetch_began)
+        self._began: Callable[[Any], Any] = meter(watch.fetch_began, watch.waits)
         self._told = _take_batch(watch)
 
     def __get__(self, iterator: Any, kind: Any = None) -> Any:
@@ -83,7 +84,7 @@ class NextAndTell:
 
 def _take_batch(watch: TorchSteps) -> Callable[[Any, Any], Any]:
     """Return what is called with a batch and its iterator, and returns the batch."""
-    fast, fetched, look = watch.fast, guarded(watch.fetched), watch.look
+    fast, fetched, look = watch.fast, meter(watch.fetched, watch.waits), watch.look
 
     def take(batch: Any, iterator: Any) -> Any:
         if fast.place == FETCHING and get_ident() == fast.thread:
@@ -111,7 +112,10 @@ def _known_backward(original: Callable[..., Any], watch: TorchSteps) -> Callable
     fast, reader = watch.fast, watch.reader
     read, tensor = reader.read, reader.tensor
     functions, dispatchers = reader.functions_active, reader.dispatch_active
-    began, ended = guarded(watch.backward_began), guarded(watch.backward_ended)
+    began, ended = (
+        meter(watch.backward_began, watch.waits),
+        meter(watch.backward_ended, watch.waits),
+    )
 
     # Its parameters are spelled out: collecting and spreading them costs more than all else here.
     @functools.wraps(original)
@@ -166,7 +170,10 @@ def _known_backward(original: Callable[..., Any], watch: TorchSteps) -> Callable
 
 def _any_backward(original: Callable[..., Any], watch: TorchSteps) -> Callable[..., Any]:
     """As ``_known_backward``, for a version of torch with other parameters."""
-    began, ended = guarded(watch.backward_began), guarded(watch.backward_ended)
+    began, ended = (
+        meter(watch.backward_began, watch.waits),
+        meter(watch.backward_ended, watch.waits),
+    )
 
     @functools.wraps(original)
     def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
@@ -186,7 +193,7 @@ def _any_backward(original: Callable[..., Any], watch: TorchSteps) -> Callable[.
 def hook_before_step(watch: TorchSteps) -> Callable[..., None]:
     """Return what torch is to call before every step of an optimizer."""
     fast, is_compiling = watch.fast, watch.is_compiling
-    began = guarded(watch.optimizer_began)
+    began = meter(watch.optimizer_began, watch.waits)
 
     def before_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         # In a compiled step this is a constant, and nothing of ours is left in its graph.
@@ -208,7 +215,7 @@ def hook_before_step(watch: TorchSteps) -> Callable[..., None]:
 def hook_after_step(watch: TorchSteps) -> Callable[..., None]:
     """Return what torch is to call after every step of an optimizer."""
     fast, is_compiling, waits = watch.fast, watch.is_compiling, watch.waits
-    ended = guarded(watch.optimizer_ended)
+    ended = meter(watch.optimizer_ended, watch.waits)
 
     def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
         if is_compiling():

@@ -356,6 +356,18 @@ def test_a_drain_that_is_stopped_anywhere_neither_loses_nor_doubles(run: Run, se
         assert [s for r, s in run.states() if r == rank] == ["starting", "running", "exited"]
 
 
+def test_a_rank_that_notes_its_waits_less_often_says_so_once(run: Run) -> None:
+    run.start(0)
+    ring = run.ring(0)
+    for step, every_ms in enumerate((0, 400, 800)):
+        ring.put(records.WAIT, step=step, samples=every_ms, seconds=(0.0,) * 5)
+        ring.step(step, 1.0)
+        run.tick(1.1)
+    (note,) = run.entries("note")
+    assert (note["check"], note["severity"], note["rank"]) == ("run.rare_looks", "info", 0)
+    assert note["summary"].startswith("rank 0 notes its waits for other ranks every 400 ms only")
+
+
 def test_a_ring_without_a_descriptor_is_read_once_there_is_one(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 import torch
 
+from distconsole_training import records
+from distconsole_training.identity import Identity
+from distconsole_training.process import Process
+from distconsole_training.recorder import Recorder
 from distconsole_training.torch_hook import waits as module
 from distconsole_training.torch_hook.torch_steps import TorchSteps
-from distconsole_training.torch_hook.waits import MOST, Waits, timed
+from distconsole_training.torch_hook.waits import MOST, Waits, timed, write_waits
 
 
 def test_only_waits_between_two_moments_count_and_one_inside_another_once() -> None:
@@ -70,6 +75,45 @@ def test_steps_that_follow_each_other_fast_are_not_all_looked_at(
         waits.step_ended(now)
         assert waits.covers(now)
     assert not waits.covers(now - 10**9), "it began before that was looked at"
+
+
+@pytest.mark.parametrize(("microseconds", "least", "most"), [(60, 19, 21), (600, 3, 6)])
+def test_a_rank_for_which_a_look_is_dear_looks_less_often(
+    microseconds: int, least: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 10**12
+    monkeypatch.setattr(module, "monotonic_ns", lambda: now)
+
+    def event() -> None:
+        nonlocal now
+        now += 1000 * microseconds
+
+    waits = Waits()
+    waits.begin()
+    told = module.meter(event, waits)
+    looked = []
+    for number in range(2000):  # of 1 ms
+        began = now
+        told()
+        now = began + 10**6
+        waits.step_ended(now)
+        looked.append(waits.looks)
+        if number == 1499:
+            monkeypatch.setattr(module, "REST", 1)
+    assert least <= sum(looked[500:1500]) <= most
+    assert sum(looked[-100:]) == 2, "it is cheap by now"
+
+
+def test_a_wait_says_how_rare_looks_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    process = Process()
+    monkeypatch.setattr(module, "process", process)
+    process.made = recorder = Recorder(str(tmp_path), Identity(0, 0, 2), 1, 1, capacity=4)
+    waits = Waits()
+    for waits.period in (module.PERIOD_NS, 2 * module.PERIOD_NS, 8 * module.PERIOD_NS):
+        write_waits(waits, 1, 0, 0, 0, 0, 0)
+    raw = Path(recorder.path).read_bytes()[records.RECORDS_OFFSET :]
+    recorder.close()
+    assert [each[6] for each in records.RECORD.iter_unpack(raw)] == [0, 0, 400, 0]
 
 
 def test_what_the_engine_does_after_the_last_gradient_is_a_wait() -> None:
