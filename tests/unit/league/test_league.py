@@ -42,9 +42,7 @@ def test_ranks_of_mpirun_and_slurm_run_where_these_are_and_are_skipped_elsewhere
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     by = {name: [case for case in CASES if case.launcher == name] for name in ON_BED}
-    assert all(
-        {"hang", "slow", "dying", "healthy"} <= {c.klass for c in own} for own in by.values()
-    )
+    assert all({"hang", "dying", "healthy"} <= {c.klass for c in own} for own in by.values())
     with_mpi = a_case("hang/sleeps/loop/hvd-mpi-4")
     assert ("HOROVOD_CONTROLLER", "mpi") in request_of(with_mpi, HERE).env
     assert request_of(a_case("hang/sleeps/loop/ddp-slurm-4"), HERE).slurm == "-N2"
