@@ -106,12 +106,16 @@ def loads_with_workers(soak: Soak) -> None:
 
 def evaluates_unevenly(soak: Soak) -> None:
     soak.make_steps(50, 150)
-    with torch.no_grad():
-        for _ in range(soak.dice.randint(10, 200) + soak.own.randint(0, 60)):
-            soak.model(torch.randn(1, 32))
+    evaluate(soak, soak.dice.randint(10, 200) + soak.own.randint(0, 60))
     if soak.dice.random() < 0.5:
         dist.all_reduce(torch.zeros(1))
     soak.make_steps(20, 60)
+
+
+def evaluate(soak: Soak, batches: int) -> None:
+    with torch.no_grad():
+        for _ in range(batches):
+            soak.model(torch.randn(1, 32))
 
 
 def rank_0_saves(soak: Soak) -> None:
