@@ -36,6 +36,8 @@ KNOWN_WINDOWS, LEAST_NOISE, CLEAR_SHARE = 17, 7, 0.65
 
 The noise is of so many windows of each rank at most, and of so many values at least.
 """
+MOSTLY_SHARE, OFTEN_SHARE = 0.7, 0.6
+"""At least half as slow it is in this share of the seconds that count, or of all that are known: pauses are not that."""
 SLOW_MS, SLOW_SHARE = 1.0, 0.1
 """A slow rank costs a step so many milliseconds, and this share of it: less is noise, or not worth a search."""
 FINE_SHARE, FINE_NOISE = 0.01, 2.0

@@ -36,6 +36,8 @@ from distconsole.runs.pace import (
     COMPARED_STEPS,
     KNOWN_WINDOWS,
     LEAST_NOISE,
+    MOSTLY_SHARE,
+    OFTEN_SHARE,
     PERSISTENT_SECONDS,
     RECENT_WINDOWS,
     WARM_UP_WINDOWS,
@@ -99,6 +101,7 @@ class StragglerWatch:
         lasting = all(self._streak[rank] >= PERSISTENT_SECONDS for rank in now_slow)
         lasting = lasting and mode(self._together) == self._together[-1]
         others = [self._recent[rank] for rank in fresh if rank not in now_slow]
+        lasting = lasting and all(_is_mostly(self._recent[rank], others) for rank in now_slow)
         lasting = lasting or all(_is_clear(self._recent[rank], others) for rank in now_slow)
         new: list[Straggler] = []
         for rank, straggler in now_slow.items():
@@ -163,11 +166,8 @@ def _is_clear(known: Sequence[Window], others: Sequence[Sequence[Window]]) -> bo
     Noise is what it exceeded them by before, and early in a run by how much they differ by
     themselves; the farthest is left out. A pause or a burst of another process fills fewer windows.
     """
-    length = min(map(len, [known, *others]))
-    excess = [
-        own_ms(known[-back]) - median(own_ms(other[-back]) for other in others)
-        for back in range(1, length + 1)
-    ]
+    excess = _excess_ms(known, others)
+    length = len(excess)
     now, noise = excess[:RECENT_WINDOWS], excess[RECENT_WINDOWS:]
     if len(noise) < LEAST_NOISE:
         owns = [list(map(own_ms, other)) for other in others]
@@ -178,6 +178,33 @@ def _is_clear(known: Sequence[Window], others: Sequence[Sequence[Window]]) -> bo
     return min(now) - noise[-2] >= CLEAR_SHARE * (median(now) - median(noise))
 
 
+def _is_mostly(known: Sequence[Window], others: Sequence[Sequence[Window]]) -> bool:
+    """Whether a rank was slower than the ``others`` in most of its windows, and not by pauses now and then."""
+    if known[-1].waited_ms is None:
+        return True  # then own times are not known
+    excess = _excess_ms(known, others)
+    half = median(excess[:RECENT_WINDOWS]) / 2
+    slow = [each >= half for each in excess]
+    counting = slow[: PERSISTENT_SECONDS + RECENT_WINDOWS // 2]
+    mostly = sum(counting) >= MOSTLY_SHARE * len(counting)
+    return mostly or sum(slow) >= OFTEN_SHARE * KNOWN_WINDOWS
+
+
+def _excess_ms(known: Sequence[Window], others: Sequence[Sequence[Window]]) -> list[float]:
+    """Return by how much a rank's own time exceeds that of the ``others`` in each window, the newest first."""
+    some = others[:: 1 + len(others) // MAX_OTHERS]
+    length = min(map(len, [known, *some]))
+    return [
+        own_ms(each) - median(own_ms(_nearest(other, each.t)) for other in some)
+        for each in list(known)[: -length - 1 : -1]
+    ]
+
+
+def _nearest(known: Sequence[Window], t: float) -> Window:
+    """Return the window of about ``t``: one host's may have come that another's is still to tell."""
+    return min(known, key=lambda each: abs(each.t - t))
+
+
 def _half_ago(known: Sequence[Window]) -> Window:
     """Return the first of the windows that now are most of the last ones."""
     recent = _newest(known)
@@ -185,6 +212,8 @@ def _half_ago(known: Sequence[Window]) -> Window:
 
 
 MAX_TOLD = 100
+MAX_OTHERS = 64
+"""The median of so many other ranks is near that of all."""
 _TIMES = (
     *("cpu_wait", "disk_wait"),
     *("step_ms_mean", "data_ms", "forward_ms", "backward_ms", "optimizer_ms"),

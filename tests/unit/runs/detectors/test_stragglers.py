@@ -207,3 +207,21 @@ def test_four_seconds_of_another_process_are_nobodys_fault_however_slow_they_are
     burst = later(20, steady(4, [48.0, 48.0, 48.0, 90.0]))
     calm = [*steady(20, [48.0] * 4), *burst, *later(24, steady(20, [48.0] * 4))]
     assert seconds_to_name(calm, 20) == []
+
+
+def paused(seconds: int, pauses: set[int]) -> list[Window]:
+    """Four ranks, of which the last one pauses in some of the seconds."""
+    return [
+        each
+        for t in range(seconds)
+        for each in later(t, steady(1, [48.0, 48.0, 48.0, 90.0 if t in pauses else 48.0]))
+    ]
+
+
+def test_a_few_pauses_that_fall_on_one_rank_are_not_its_fault() -> None:
+    assert seconds_to_name(paused(40, {20, 22, 24, 25, 27, 29}), 20) == []
+
+
+def test_a_rank_that_pauses_in_most_seconds_for_long_is_named() -> None:
+    (seconds,) = seconds_to_name(paused(60, {t for t in range(20, 60) if t % 5 in (0, 2, 4)}), 20)
+    assert 15 < seconds < 30
