@@ -27,8 +27,8 @@ PERIOD_NS = 50_000_000
 """A step is looked at if the last one that was began so long ago: all of them where they are longer."""
 MAX_PERIOD_NS = 64 * PERIOD_NS
 REST = 400
-"""A rank looks half as often where looking at a step took more than the period's 400th part."""
-RARE_NS = 4 * PERIOD_NS
+"""A rank looks half as often where looking took more than the 400th part of the time since the look before."""
+RARE_NS = 8 * PERIOD_NS
 """From such a period on the rank says that it looks less often: one bad moment is not worth a word."""
 LATE_NS = 1_000_000
 """A step counts as looked at if that began so much later than the step."""
@@ -96,8 +96,9 @@ class Waits:
             self._forget(ended)
         self.looks = False
         if ended >= self.due:
-            self.looks, self._since = self._grouped, monotonic_ns()
-            too_much = self.spent * REST > self.period
+            before, self._since = self._since, monotonic_ns()
+            self.looks = self._grouped
+            too_much = self.spent * REST > self._since - before
             period = 2 * self.period if too_much else self.period // 2
             self.period, self.spent = min(max(period, PERIOD_NS), MAX_PERIOD_NS), 0
             self.due = self._since + self.period
