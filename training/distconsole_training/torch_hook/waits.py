@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from _thread import get_ident
 from bisect import bisect_right
-from time import monotonic_ns
+from time import monotonic_ns, thread_time_ns
 
 from distconsole_training import records
 from distconsole_training.guard import drop_this_frame, guarded
@@ -42,7 +42,7 @@ class Waits:
     Attributes:
         looks: Whether waits are noted: there are others to wait for, and the step is looked at.
         due: When it is time to look again.
-        spent: Nanoseconds that looking has taken since the last time.
+        spent: Nanoseconds of a processor that looking has taken since the last time.
         period: Nanoseconds from one look to the next.
         own_done: When the last gradient of the backward that goes on was computed; 0 until then.
     """
@@ -131,9 +131,9 @@ def meter(function: Callable[..., Any], waits: Waits) -> Callable[..., Any]:
     def call(*arguments: Any) -> Any:
         if not waits.looks:
             return run(*arguments)
-        began = monotonic_ns()
+        began = thread_time_ns()
         result = run(*arguments)
-        waits.spent += monotonic_ns() - began
+        waits.spent += thread_time_ns() - began
         return result
 
     return call

@@ -53,7 +53,7 @@ def _alike(store: RunStore, record: RunRecord) -> Iterator[RunFile]:
 
 def _what_it_is(record: RunRecord) -> tuple[Any, ...]:
     plan = stored_plan(record)
-    asked = msgspec.json.decode(record.request, type=dict[str, Any]) if record.request else {}
+    asked = msgspec.json.decode(record.request) if record.request else {}
     world = plan.world_size if plan else 0
     return (record.hosts, world, *(asked.get(name) for name in SAME))
 

@@ -40,7 +40,8 @@ def reducer_of(record: RunRecord) -> RunReducer:
     """Return what turns the entries of a run's nodes into events."""
     earlier = None
     with suppress(msgspec.MsgspecError):
-        earlier = msgspec.json.decode(record.earlier, type=Earlier) if record.earlier else None
+        if record.earlier:
+            earlier = msgspec.json.decode(record.earlier, type=threadsafe(Earlier))
     return RunReducer(record.run, record.hosts, rank_count(stored_plan(record)), earlier)
 
 

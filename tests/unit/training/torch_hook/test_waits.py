@@ -82,7 +82,8 @@ def test_a_rank_for_which_a_look_is_dear_looks_less_often(
     microseconds: int, least: int, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 10**12
-    monkeypatch.setattr(module, "monotonic_ns", lambda: now)
+    for clock in ("monotonic_ns", "thread_time_ns"):
+        monkeypatch.setattr(module, clock, lambda: now)
 
     def event() -> None:
         nonlocal now
