@@ -94,8 +94,9 @@ class Console:
         return [event for event in list(self.events) if event["event"] == kind]
 
     def lines(self, rank: int) -> list[str]:
-        """Return what a rank printed."""
-        return [event["line"] for event in self.of("log") if event.get("rank") == rank]
+        """Return what a rank printed: its whole lines."""
+        whole = [event for event in self.of("log") if not event.get("transient")]
+        return [event["line"] for event in whole if event.get("rank") == rank]
 
     def ends(self) -> dict[int, dict[str, Any]]:
         """Return how each rank ended, where it did."""

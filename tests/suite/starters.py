@@ -295,7 +295,8 @@ class Starter:
 
         Those of ranks that a script spawned are nobody's, so they begin with the rank.
         """
-        lines = [event["line"] for event in console.of("log") if event["stream"] == "out"]
+        whole = [event for event in console.of("log") if not event.get("transient")]
+        lines = [event["line"] for event in whole if event["stream"] == "out"]
         return [line.partition(": ")[2] for line in lines if line.startswith(f"{rank}: ")]
 
     def asked(self, folder: Path, login: str, what: str, steps: int) -> list[str]:

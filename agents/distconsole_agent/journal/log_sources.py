@@ -187,8 +187,13 @@ class LogSources:
                 entries += self._name_flood(log, log.measure(now), t)
         return entries
 
-    def take_ends(self, now: float, t: float, rank: int | None, *, over: bool) -> list[Entry]:
-        """Return entries for the rest of a rank's logs or of all, in parts; before ``over`` no flood's end."""
+    def take_ends(
+        self, now: float, t: float, rank: int | None, *, over: bool, final: bool = True
+    ) -> list[Entry]:
+        """Return entries for the rest of a rank's logs or of all, in parts; before ``over`` no flood's end.
+
+        ``final``: also what has no line's end.
+        """
         entries: list[Entry] = []
         for log in self._logs.values():
             if rank is not None and log.rank != rank:
@@ -197,7 +202,7 @@ class LogSources:
                 entries.append(self._skip(log, t))
             elif not over and log.pending > FLOOD_BYTES:
                 continue
-            pieces = log.take(now, final=True)
+            pieces = log.take(now, final=final)
             entries += [self._entry(log, piece, t) for piece in pieces]
         return entries
 

@@ -210,7 +210,7 @@ class SourceCollector:
                 # What a process printed and recorded comes before its end.
                 one = event.get("rank") if kind in ("exited", "failed") else None
                 over = kind in ("ended", "attempt")
-                self._take_everything(now, one, event["t_ns"], over=over)
+                self._take_everything(now, one, event["t_ns"], over=over, final=kind != "attempt")
             if kind == "attempt":
                 self._commit()  # the rings go now
             if kind == "ended":
@@ -236,16 +236,19 @@ class SourceCollector:
         self._entries += self._events.tell(event)
 
     def _take_everything(
-        self, now: float, rank: int | None, ended_ns: int, *, over: bool = True
+        self, now: float, rank: int | None, ended_ns: int, *, over: bool = True, final: bool = True
     ) -> None:
-        """Take all that a rank (or all ranks) left until it ended, in batches of bounded size."""
+        """Take all that a rank (or all ranks) left until it ended, in batches of bounded size.
+
+        Not ``final``: ranks may print again by now, so that a rest without an end waits for it.
+        """
         self._open_sources()
         only = rank if self.ranks.engine_ranks else None
         numbered = None if only is None else self.ranks.number_of(only)
         self._entries += self._recorders.drain(numbered, ended_ns=ended_ns, everybody=rank is None)
         if not self.ranks.engine_ranks:
             self._take_vanished(self._wall_ns() / 1e9)
-        while ends := self._logs.take_ends(now, self._t(), only, over=over):
+        while ends := self._logs.take_ends(now, self._t(), only, over=over, final=final):
             self._entries += ends
             self._commit()
 

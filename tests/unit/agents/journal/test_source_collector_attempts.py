@@ -54,6 +54,22 @@ def test_an_attempt_counts_from_0_again_and_leaves_no_ring_of_the_one_before(run
     ]
 
 
+def test_a_line_that_the_next_attempt_has_begun_is_not_cut_in_two(run: Run) -> None:
+    run.start(0)
+    log = run.folder / "logs" / "rank-0.out"
+    log.write_text("the last line\n")
+    run.exit(0, 1)
+    run.tick()
+    begin_again(run)
+    with log.open("a") as file:
+        file.write("150")
+        file.flush()
+        run.tick()
+        file.write("\n")
+    run.tick()
+    assert [entry["text"] for entry in run.entries("log")] == ["the last line\n", "150\n"]
+
+
 def test_an_end_that_is_read_late_ends_no_process_of_the_next_attempt(run: Run) -> None:
     run.start(0)
     run.ring(0).step(0)
