@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from distconsole_training.loss import Value
     from distconsole_training.recorder import Recorder
     from distconsole_training.steps import Emit, Steps
-    from distconsole_training.torch_hook.torch_steps import Source
+    from distconsole_training.torch_hook.batches import Source
 
 OUTSIDE, BETWEEN, FETCHING, FETCHED, IN_BACKWARD, BACKWARD_DONE, STEPPING = range(-1, 6)
 """Where in a step the thread is; ``OUTSIDE`` the fast path, ``Steps`` is told everything."""

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, TensorDataset
 
-from distconsole_training.torch_hook.torch_steps import Source, samples_of
+from distconsole_training.torch_hook.batches import Source, samples_of
 
 Pair = namedtuple("Pair", "x y")
 X, Y = torch.zeros(6, 3), torch.zeros(6)
