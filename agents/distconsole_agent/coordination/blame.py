@@ -52,7 +52,7 @@ _CONSEQUENCE = re.compile(
 )
 
 DISAGREE = "ranks disagree in a collective"
-"""How an error begins that one rank tells, perhaps a right one, as another came with other data."""
+"""How such an error begins. The rank that tells it may be right: another one came with other data."""
 
 _DISAGREEMENT = re.compile(
     r"Received data size doesn't match expected size|Mismatched [\w ]{1,60}: One rank"

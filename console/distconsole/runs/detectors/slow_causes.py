@@ -136,6 +136,10 @@ def _rising(least: float) -> Callable[[float, float], bool]:
 _LOOK_AT_DISK = (
     "look at the file systems of its data and checkpoints on {host}: iostat -x 1, nfsiostat, df"
 )
+_LOOK_AT_PCIE = (
+    "have the GPU, its riser or its slot looked at: nvidia-smi -q -d PCIE, lspci -vv on {host}"
+)
+_LOOK_AT_USE = "look which processes use it: top on {host}"
 
 SIGNS = (
     Sign("xid", _gpu, lambda gpu: gpu.xid, lambda own, _: own > 0,
@@ -149,10 +153,10 @@ SIGNS = (
          "leave the host out, and have the GPU replaced"),
     Sign("pcie", _gpu, _lanes, _slower,
          lambda gpu, *_: f"{_name(gpu)} uses {gpu.pcie[0]} of its {gpu.pcie[1]} PCIe lanes",
-         "have the GPU, its riser or its slot looked at: nvidia-smi -q -d PCIE, lspci -vv on {host}"),
+         _LOOK_AT_PCIE),
     Sign("pcie", _gpu, _generation, _slower,
          lambda gpu, *_: f"{_name(gpu)} runs PCIe of generation {gpu.pcie[2]} where {gpu.pcie[3]} is possible",
-         "have the GPU, its riser or its slot looked at: nvidia-smi -q -d PCIE, lspci -vv on {host}"),
+         _LOOK_AT_PCIE),
     Sign("clocks", _gpu, lambda gpu: gpu.sm_clock_mhz, _slower,
          lambda gpu, own, usual: f"{_name(gpu)} runs at {own:,.0f} MHz where {usual:,.0f} is usual",
          "nvidia-smi -q -d CLOCK on {host}; nvidia-smi -rgc"),
@@ -170,10 +174,10 @@ SIGNS = (
          "another process runs on its processors: top on {host}, sorted by CPU; taskset"),
     Sign("memory", _node, _memory, _full,
          lambda node, own, usual: f"the memory of {node.host} is {own:.0f} % in use, the others' {usual:.0f} %",
-         "look which processes use it: top on {host}"),
+         _LOOK_AT_USE),
     Sign("processors", _node, lambda node: node.cpu, _full,
          lambda node, own, usual: f"the processors of {node.host} are {own:.0f} % in use, the others' {usual:.0f} %",
-         "look which processes use it: top on {host}"),
+         _LOOK_AT_USE),
     Sign("workers", _short_of_workers, lambda found: found[0], lambda own, _: own > 0,
          lambda found, own, _: f"its {own:.0f} DataLoader worker{'s use' if own > 1 else ' uses'} a processor"
          f"{' each' if own > 1 else ''}, and {_idle_cpus(found[1]):.0f} of {found[1].cpus} of {found[1].host} are idle",

@@ -98,11 +98,8 @@ class StragglerWatch:
             self._began.setdefault(rank, {r: _half_ago(self._recent[r]) for r in fresh})
         # Those who are slow together are named together, and not one of them for all.
         self._together.append(frozenset(now_slow))
-        lasting = all(self._streak[rank] >= PERSISTENT_SECONDS for rank in now_slow)
-        lasting = lasting and mode(self._together) == self._together[-1]
-        others = [self._recent[rank] for rank in fresh if rank not in now_slow]
-        lasting = lasting and all(_is_mostly(self._recent[rank], others) for rank in now_slow)
-        lasting = lasting or all(_is_clear(self._recent[rank], others) for rank in now_slow)
+        # Of those who are known to be slow nothing more is asked.
+        lasting = not now_slow.keys() <= self.slow.keys() and self._lasts(now_slow, fresh)
         new: list[Straggler] = []
         for rank, straggler in now_slow.items():
             known_slow, began = rank in self.slow, self._began[rank]
@@ -115,6 +112,18 @@ class StragglerWatch:
         worst = max(new, key=lambda one: one.excess_ms, default=None)
         self._tell(worst, max(last.step for last in fresh.values()))
         return [worst] if worst is not None else []
+
+    def _lasts(self, now_slow: Iterable[int], fresh: Iterable[int]) -> bool:
+        """Whether those who are slow now have been so for long enough, together."""
+        others = [self._recent[rank] for rank in fresh if rank not in self._together[-1]]
+        excess = {rank: _excess_ms(self._recent[rank], others) for rank in now_slow}
+        for_seconds = all(self._streak[rank] >= PERSISTENT_SECONDS for rank in now_slow)
+        if for_seconds and mode(self._together) == self._together[-1]:
+            # Where waits were not seen own times are not known.
+            unseen = {r for r in now_slow if self._recent[r][-1].waited_ms is None}
+            if all(rank in unseen or _is_mostly(each) for rank, each in excess.items()):
+                return True
+        return all(_is_clear(each, others) for each in excess.values())
 
     def _tell(self, new: Straggler | None, step: int) -> None:
         """Keep who is ``new``, or what the one told last costs now, at ``step``."""
@@ -160,29 +169,24 @@ def _spread_ms(ordered: Sequence[float]) -> float:
     return ordered[-2] - ordered[1] if len(ordered) > 3 else inf
 
 
-def _is_clear(known: Sequence[Window], others: Sequence[Sequence[Window]]) -> bool:
-    """Whether a rank exceeds the ``others`` in each of its last windows by clearly more than noise.
+def _is_clear(excess: Sequence[float], others: Sequence[Sequence[Window]]) -> bool:
+    """Whether ``_excess_ms`` of a rank over the ``others`` is clearly more than noise in each of its last windows.
 
     Noise is what it exceeded them by before, and early in a run by how much they differ by
     themselves; the farthest is left out. A pause or a burst of another process fills fewer windows.
     """
-    excess = _excess_ms(known, others)
-    length = len(excess)
-    now, noise = excess[:RECENT_WINDOWS], excess[RECENT_WINDOWS:]
+    now, noise = list(excess[:RECENT_WINDOWS]), list(excess[RECENT_WINDOWS:])
     if len(noise) < LEAST_NOISE:
         owns = [list(map(own_ms, other)) for other in others]
         noise += [each - median(own) for own in owns for each in own]
-    if length < RECENT_WINDOWS or len(noise) < LEAST_NOISE:
+    if len(now) < RECENT_WINDOWS or len(noise) < LEAST_NOISE:
         return False
     noise.sort()
     return min(now) - noise[-2] >= CLEAR_SHARE * (median(now) - median(noise))
 
 
-def _is_mostly(known: Sequence[Window], others: Sequence[Sequence[Window]]) -> bool:
-    """Whether a rank was slower than the ``others`` in most of its windows, and not by pauses now and then."""
-    if known[-1].waited_ms is None:
-        return True  # then own times are not known
-    excess = _excess_ms(known, others)
+def _is_mostly(excess: Sequence[float]) -> bool:
+    """Whether a rank was slower than the others in most of its windows, and not by pauses now and then."""
     half = median(excess[:RECENT_WINDOWS]) / 2
     slow = [each >= half for each in excess]
     counting = slow[: PERSISTENT_SECONDS + RECENT_WINDOWS // 2]
