@@ -7,6 +7,7 @@ an unfinished line may go on. click lives here and nowhere else.
 from distconsole.grammar.completion.complete import Completion, Vocabulary, complete_line
 from distconsole.grammar.verbs import (
     VERBS,
+    completion_script,
     parse_args,
     parse_line,
     parse_untrusted,
@@ -19,6 +20,7 @@ __all__ = [
     "Completion",
     "Vocabulary",
     "complete_line",
+    "completion_script",
     "line_words",
     "parse_args",
     "parse_line",

@@ -83,7 +83,8 @@ OTHER_WORDS = {
     **dict.fromkeys(("info", "describe", "summary"), "show"),
     **dict.fromkeys(("diff", "cmp"), "compare"),
     **dict.fromkeys(("config", "configure"), "init"),
-    **dict.fromkeys(("debug", "completion"), "doctor"),
+    "debug": "doctor",
+    **dict.fromkeys(("completions", "install-completion"), "completion"),
     **dict.fromkeys(("verify", "test", "ping", "health"), "check"),
     **dict.fromkeys(("restart", "retry", "repeat"), "rerun"),
 }

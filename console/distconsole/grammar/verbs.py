@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 from click.core import ParameterSource
+from click.shell_completion import get_completion_class
 
 from distconsole.errors import ConfigError, UsageError
 from distconsole.grammar.asking import (
@@ -244,6 +245,13 @@ VERB_COMMANDS: tuple[click.Command, ...] = (
     _verb(ask.Init, "Set up hosts, keys and Python, once.", build=_init),
     _verb(ask.Doctor, "This installation on one page, for a ticket."),
     _verb(
+        ask.InstallCompletion,
+        "Have your shell complete with Tab.",
+        click.Argument(
+            ["shell"], required=False, type=click.Choice(ask.COMPLETING_SHELLS), metavar="[SHELL]"
+        ),
+    ),
+    _verb(
         ask.Notify,
         "How you are told what becomes of a run.",
         click.Argument(["test"], required=False, type=click.Choice(["test"]), metavar="[test]"),
@@ -391,6 +399,13 @@ def parse_untrusted(words: Sequence[str], error: ConfigError) -> ask.Request:
         if not table.verb_of(request).trusts:
             return request
     raise error
+
+
+def completion_script(shell: str) -> str:
+    """Return what ``shell`` reads to complete our lines: it asks this program for each."""
+    made = get_completion_class(shell)
+    assert made is not None, shell
+    return made(root, {}, PROGRAM, "_DISTCONSOLE_COMPLETE").source()
 
 
 def shell_complete(vocabulary: Vocabulary | None = None) -> None:

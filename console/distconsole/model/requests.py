@@ -523,6 +523,21 @@ class Doctor(OnHosts, Printed, Request):
     """
 
 
+COMPLETING_SHELLS = ("bash", "zsh", "fish")
+
+
+@dataclass(frozen=True)
+class InstallCompletion(Request):
+    """Have SHELL complete hosts, runs, checks and options with Tab; without SHELL, your login shell.
+
+    Writes one file of ours, and for bash and zsh a line that reads it into .bashrc or .zshrc. Twice
+    is as good as once.
+    """
+
+    shell: str | None = None
+    show: bool = act(False, "Print what the shell would read; write nothing.")
+
+
 @dataclass(frozen=True)
 class Runs(OnHosts, Printed, Conditional, Request):
     """List the runs that this machine knows.

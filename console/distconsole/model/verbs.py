@@ -252,6 +252,10 @@ VERBS: Mapping[type, Verb] = {
         "doctor", "doctor.doctor", ("sessions", "store"), trusts=False,
         examples=("doctor", "doctor --hosts gpu1,gpu2"),
     ),
+    ask.InstallCompletion: Verb(
+        "completion", "completion.install_completion", trusts=False,
+        examples=("completion", "completion fish --show"),
+    ),
     ask.Foresee: Verb("", "launch.launching.foresee", ("sessions", "control")),
     ask.Launches: Verb("", "stored.history.launches", ("store",)),
     ask.OpenConsole: Verb("", "console_verbs.open_console", opens=Opens.ALWAYS),

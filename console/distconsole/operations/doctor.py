@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import platform
-import shlex
 import shutil
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from distconsole.model.events import Event, TextMade
 from distconsole.model.names import count_text
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Doctor
+from distconsole.operations.completion import SHELLS, is_installed, login_shell
 from distconsole.operations.sessions import SessionSource
 from distconsole.runs.store.catalogue import stamps_in
 from distconsole.runs.store.store import RunStore
@@ -34,19 +34,6 @@ from distconsole.ssh.authentication import describe_keys
 from distconsole.ssh.ssh_config import SshConfig
 
 PACKAGES = ("textual", "paramiko", "click", "torch")
-COMPLETION = {
-    "bash": (".bashrc", 'eval "$(_DISTCONSOLE_COMPLETE=bash_source distconsole)"'),
-    "zsh": (
-        ".zshrc",
-        "autoload -Uz compinit; (( $+functions[compdef] )) || compinit; "
-        'eval "$(_DISTCONSOLE_COMPLETE=zsh_source distconsole)"',
-    ),
-    "fish": (
-        ".config/fish/config.fish",
-        "env _DISTCONSOLE_COMPLETE=fish_source distconsole | source",
-    ),
-}
-"""By shell the file below the home and the line in it that completes."""
 MOST_HOSTS = 50
 """Of ssh_config whose keys are looked at."""
 
@@ -193,16 +180,12 @@ def _terminal() -> Lines:
     name = next((each for each in ("LC_ALL", "LC_CTYPE", "LANG") if env(each)), "LANG")
     mend = () if encoding.lower() == "utf-8" else ("warn", "export LANG=C.UTF-8")
     yield Line("unicode", f"{encoding}, {name}={env(name, '')}", *mend)
-    shell = Path(env("SHELL", "")).name
-    place, line = COMPLETION.get(shell, ("", ""))
-    installed = False
-    with suppress(OSError):
-        mark = f"_DISTCONSOLE_COMPLETE={shell}_source"
-        installed = bool(place) and mark in (Path.home() / place).read_text(errors="replace")
-    hint = f"echo {shlex.quote(line)} >> ~/{place}" if place and not installed else ""
+    shell = login_shell()
+    installed = bool(shell) and is_installed(shell)
     found = f"{'' if installed else 'not '}installed for {shell}"
-    other = f"for {', '.join(COMPLETION)}; SHELL={shell}"
-    yield Line("completion", found if place else other, "ok", hint)
+    other = f"for {SHELLS}; SHELL={env('SHELL', '')}"
+    hint = "" if installed or not shell else "distconsole completion"
+    yield Line("completion", found if shell else other, "ok", hint)
 
 
 def _hosts(request: Doctor, sessions: SessionSource) -> Lines:

@@ -124,6 +124,7 @@ CASES = [
         ask.Init(where=ask.Where(hosts="a,b", python="/opt/python"), cluster="gpus", yes=True),
     ),
     ("--cluster gpus init", ask.Init(cluster="gpus")),
+    ("completion zsh --show", ask.InstallCompletion(shell="zsh", show=True)),
     ("doctor --hosts a --json", ask.Doctor(where=ask.Where(hosts="a"), json=True)),
     ("bench collectives", ask.BenchCollectives()),
     (

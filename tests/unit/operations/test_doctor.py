@@ -9,7 +9,6 @@ import pytest
 
 from distconsole.__main__ import run
 from distconsole.config.paths import runs_dir
-from distconsole.operations.doctor import COMPLETION
 from distconsole.runs.store.store import RunStore
 from fakes.journals import Journal
 from fakes.sshd import make_key
@@ -33,27 +32,12 @@ def test_the_page_says_what_there_is_and_not_who_somebody_is(
     assert str(home) not in page
     assert "PRIVATE" not in page
     assert "~/.ssh/id_ed25519: ssh-ed25519" in page
-    assert "hint: echo 'eval " in page
+    assert "hint: distconsole completion\n" in page
     assert " runs         1, " in page
     line = 'eval "$(_DISTCONSOLE_COMPLETE=bash_source distconsole)"\n'
     (home / ".bashrc").write_text(line)
     assert run(["doctor"]) == 0
     assert "completion   installed for bash" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize("shell", COMPLETION)
-def test_completion_is_installed_by_the_line_of_the_documentation(
-    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shell: str
-) -> None:
-    monkeypatch.setenv("SHELL", f"/usr/bin/{shell}")
-    place, line = COMPLETION[shell]
-    page = (Path(__file__).parents[3] / "docs/start/install.md").read_text()
-    assert line in page
-    assert f"~/{place}" in page
-    (home / place).parent.mkdir(exist_ok=True, parents=True)
-    (home / place).write_text(line)
-    assert run(["doctor"]) == 0
-    assert f"completion   installed for {shell}\n" in capsys.readouterr().out
 
 
 def test_a_broken_run_and_configuration_are_named_with_what_to_do(

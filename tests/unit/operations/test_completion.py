@@ -1,0 +1,66 @@
+"""Claims about ``completion``: one command, and real shells complete; what was in their files stays."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from distconsole.__main__ import run
+
+ASK = {
+    "bash": 'COMP_WORDS=(distconsole chec) COMP_CWORD=1; _distconsole_completion distconsole; echo "${COMPREPLY[@]}"',
+    "zsh": "echo $_comps[distconsole]",
+    "fish": "complete -C 'distconsole chec'",
+}
+"""By shell, a line whose answer shows that it completes ours."""
+ANSWERS = {"bash": "check", "zsh": "_distconsole_completion", "fish": "check"}
+
+
+@pytest.mark.parametrize("shell", ASK)
+def test_a_new_shell_completes_after_one_command(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], shell: str
+) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"no {shell} here")
+    monkeypatch.setenv("SHELL", f"/usr/bin/{shell}")
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    start = home / f".{shell}rc"
+    start.write_text("ours=kept")  # without an end of line
+    for _ in range(2):
+        assert run(["completion"]) == 0
+    assert f"a new {shell} completes" in capsys.readouterr().out
+    assert start.read_text().startswith("ours=kept")
+    assert start.read_text().count(f"completion.{shell}") == (0 if shell == "fish" else 2)
+    words = [shell, "-ic", ASK[shell]]
+    asked = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+    assert ANSWERS[shell] in asked.stdout, asked.stderr
+    assert run(["doctor"]) == 0
+    assert f"completion   installed for {shell}\n" in capsys.readouterr().out
+
+
+def test_the_line_that_earlier_versions_told_is_enough(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = 'eval "$(_DISTCONSOLE_COMPLETE=bash_source distconsole)"\n'
+    (home / ".bashrc").write_text(line)
+    assert run(["completion", "bash"]) == 0
+    assert "already installed" in capsys.readouterr().out
+    assert (home / ".bashrc").read_text() == line
+
+
+def test_a_shell_that_cannot_complete_and_a_file_that_cannot_be_written_are_said(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SHELL", "/bin/tcsh")
+    assert run(["completion"]) == 2
+    assert "SHELL is /bin/tcsh; completion is for bash, zsh, fish" in capsys.readouterr().err
+    (home / ".bashrc").mkdir()
+    assert run(["completion", "bash"]) == 1
+    said = capsys.readouterr().err
+    assert ".bashrc: Is a directory" in said
+    assert "completion bash --show" in said
