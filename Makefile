@@ -15,7 +15,7 @@ SHELL := bash
 .DELETE_ON_ERROR:
 # What is compiled once is not compiled again by each worker and each run.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test campaign check pages docs bench league screenshots gallery clean horovod system
+.PHONY: help demo test campaign check man package pages docs bench league screenshots gallery clean horovod system
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -46,7 +46,16 @@ check: $(DONE)/dev ## Format, lint, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy $(TYPED)
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin --exclude node_programs console/distconsole
 	$(BIN)/lint-imports
+
+man: $(DONE)/dev ## Write the manual pages, made of the grammar: build/man
+	@PYTHONPATH=tests $(BIN)/python -m suite.man_pages
+
+package: man ## Build wheel and sdist with the manual pages, install each in an empty environment, and try it
+	rm -rf dist
+	$(BIN)/python -m hatchling build
+	.ci/try-package
 
 pages: $(DONE)/dev ## Write the pages of docs/reference that are made of the source
 	PYTHONPATH=tests $(BIN)/python -m suite.cli_page

@@ -1,3 +1,5 @@
 """The operator's program. Importing the package imports nothing else."""
 
-__version__ = "0.1.0"
+from distconsole_agent import __version__
+
+__all__ = ["__version__"]

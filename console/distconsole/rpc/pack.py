@@ -71,6 +71,9 @@ def refuse(code, message, hint):
 if sys.version_info < (3, 9):
     refuse("python", "%s is Python %s; 3.9 or newer is needed" % (sys.executable, ".".join(str(part) for part in sys.version_info[:3])),
         "name a newer one with --python PATH, or activate an environment with --setup CMD")
+if not sys.platform.startswith("linux"):
+    refuse("platform", "this is %s; nodes are Linux" % sys.platform,
+        "name Linux machines with --hosts; the console alone runs on macOS and in WSL")
 import errno, hashlib, time, zlib
 path, digest = sys.argv[1:3]
 folder = os.path.dirname(path)

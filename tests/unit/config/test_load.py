@@ -157,14 +157,15 @@ def test_ranks_are_one_or_spans(tmp_path: Path) -> None:
 
 def test_every_flag_of_every_verb_has_its_key() -> None:
     """``why``'s flags are the hosts', ``explain`` is a question, ``at`` a moment, ``write_profile`` and
-    ``revoke`` are acts, not settings; how the console opens stands at the top of the file."""
+    ``revoke``, ``show`` are acts, not settings; how the console opens stands at the top of the file."""
     elsewhere = (*HOST_OPTIONS, *OPENING_OPTIONS)
     for command in VERB_COMMANDS:
         flags = {
             option.name
             for option in command.params
             if isinstance(option, click.Option)
-            and option.name not in (*elsewhere, "help", "explain", "write_profile", "at", "revoke")
+            and option.name
+            not in (*elsewhere, "help", "explain", "write_profile", "at", "revoke", "show")
         }
         if command.name == "check":  # a launch that is checked has its keys in [run]
             flags -= set(LAUNCH_OPTIONS) - {"nproc"}

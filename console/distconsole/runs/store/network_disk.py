@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import platform
 import socket
-import sys
 import threading
 import time
 from pathlib import Path
@@ -42,7 +42,7 @@ def is_on_network(path: Path) -> bool:
 
 def filesystem_type(path: Path) -> int:
     """Return ``f_type`` of the filesystem that ``path`` lies on; 0 where the system has none."""
-    if not sys.platform.startswith("linux"):
+    if platform.system() != "Linux":
         return 0
     found = (ctypes.c_long * 32)()  # ``struct statfs`` has 15 words; its first is f_type
     if ctypes.CDLL(None, use_errno=True).statfs(bytes(path), found):
