@@ -181,10 +181,12 @@ NODE_FIELDS = (
     "net_errors_s",
     "net_resent_s",
     "cpu_mhz",
+    "cpu_model",
 )
 """Percent over all CPUs (0 to 100), bytes, bytes a second; null where psutil is missing. ``disk_wait`` is the percentage
 of the time in which something waited for a disk; ``net_errors_s`` counts errors and dropped packets of the interfaces,
-``net_resent_s`` TCP segments; ``cpu_mhz`` is what the processors may run at."""
+``net_resent_s`` TCP segments; ``cpu_mhz`` is what the processors may run at, ``cpu_model`` what they are
+called."""
 
 GPU_FIELDS = (
     "gpu",

@@ -39,6 +39,8 @@ _Value = TypeVar("_Value")
 ARPHRD_LOOPBACK = 772
 ARPHRD_INFINIBAND = 32
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_PROCESSOR = re.compile(r"^(model name|cpu MHz)\s*: (.*)$", re.MULTILINE)
+MAX_MODEL_CHARS = 100
 _TCP = re.compile(r"^Tcp: (.*)$", re.MULTILINE)
 _VIRTUAL_DISKS = ("loop", "ram", "zram", "dm-", "md", "nbd", "sr", "fd")
 
@@ -77,7 +79,7 @@ class HostSampler:
         self._cpu_times: tuple[float, float] | None = None
         self._rates = _new_rates()
         self._swaps = False
-        self._cpu_mhz: float | None = None
+        self._processors: dict[str, Any] = {}
 
     def sample(self) -> dict[str, Any]:
         """Return ``NODE_FIELDS``: percent, bytes, bytes a second; null where nothing says."""
@@ -91,7 +93,7 @@ class HostSampler:
             self._survey(now)
         values["cpu"] = _or_none(self._cpu_percent)
         values.update(_or_none(self._memory) or {})
-        values["cpu_mhz"] = self._cpu_mhz
+        values.update(self._processors)
         counters: dict[str, int] = {}
         for read in (self._network, self._disk, self._waits, self._resent, self._swapped):
             counters.update(_or_none(read) or {})
@@ -117,13 +119,15 @@ class HostSampler:
         self._interfaces, self._disks, self._ports = interfaces, whole, ports
         self._memory_group = memory_group(self._proc_root, self._sys_root)
         self._swaps = text_of(self._proc_root / "swaps").count("\n") > 1
-        self._cpu_mhz = self._find_cpu_mhz()
+        self._processors = self._find_processors()
 
-    def _find_cpu_mhz(self) -> float | None:
-        """Return what the first processor may run at; the others are not asked, as some kernels wake each for it."""
+    def _find_processors(self) -> dict[str, Any]:
+        """Return model and highest clock of the first processor; the others are not asked, as some kernels wake each for it."""
         khz = number_of(self._sys_root / "devices/system/cpu/cpu0/cpufreq/scaling_max_freq")
-        found = re.search(rb"cpu MHz\s*: ([\d.]+)", read_head(f"{self._proc_root}/cpuinfo", 2048))
-        return khz / 1000 if khz else round(float(found[1])) if found else None
+        told = read_head(f"{self._proc_root}/cpuinfo", 2048).decode("utf-8", "replace")
+        said = {name: value.strip() for name, value in _PROCESSOR.findall(told)}
+        mhz = khz / 1000 if khz else _or_none(lambda: round(float(said["cpu MHz"])))
+        return {"cpu_mhz": mhz, "cpu_model": said.get("model name", "")[:MAX_MODEL_CHARS] or None}
 
     def _cpu_percent(self) -> float | None:
         """Return the busy share of all CPUs since the sample before, 0 to 100.

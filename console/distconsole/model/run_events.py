@@ -188,6 +188,7 @@ class NodeSample(RunEvent, frozen=True, kw_only=True, tag="node"):
     """TCP segments that were sent again."""
     cpu_mhz: float | None = None
     """What the processors may run at."""
+    cpu_model: str | None = None
 
 
 class LogLine(RunEvent, frozen=True, kw_only=True, tag="log"):

@@ -121,6 +121,7 @@ class NodeLoad(Frame, frozen=True, kw_only=True):
     net_errors_s: Amount | None = None
     net_resent_s: Amount | None = None
     cpu_mhz: Amount | None = None
+    cpu_model: Name | None = None
 
 
 class GpuProcess(Frame, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import nan
 from statistics import median
 from typing import Any, NamedTuple, TypeAlias
@@ -56,10 +56,11 @@ class Sign(NamedTuple):
     kind: str
     of: Callable[[Seen], Any]
     """What the figure is of; nothing where that is not known."""
-    figure: Callable[[Any], float | None]
-    is_odd: Callable[[float, float], bool]
+    figure: Callable[[Any], Any]
+    """A number, or a word."""
+    is_odd: Callable[[Any, Any], bool]
     """Takes the rank's own and the usual one, NaN where the others tell none: no comparison with that holds."""
-    text: Callable[[Any, float, float], str]
+    text: Callable[[Any, Any, Any], str]
     hint: str
     """``{host}`` is the slow rank's."""
 
@@ -129,6 +130,10 @@ def _counted(own: float, usual: float) -> bool:
     return own > 0 and not usual > 0
 
 
+def _other(own: str, usual: object) -> bool:
+    return isinstance(usual, str) and own != usual
+
+
 def _rising(least: float) -> Callable[[float, float], bool]:
     return lambda own, usual: own >= least and own >= TIMES * usual
 
@@ -192,10 +197,16 @@ SIGNS = (
          lambda node, own, usual: f"{node.host} sends {own:,.0f} TCP segments again a second, the others {usual:,.0f}",
          "nstat -az TcpRetransSegs and ip -s link on {host}; distconsole check measures what each pair of hosts carries"),
     Sign("cpu_clock", _node, lambda node: node.cpu_mhz, _slower,
-         lambda node, own, usual: f"the processors of {node.host} run at {own:,.0f} MHz at most, the others' at {usual:,.0f}",
+         lambda node, own, usual: f"the processors of {node.host} run at {own:,.0f} MHz at most, the others' at {usual:,.0f}"
+         + (f" ({node.cpu_model})" if node.cpu_model else ""),
          "another model, or a limit: lscpu and cpupower frequency-info on {host}"),
+    Sign("cpu_model", _node, lambda node: node.cpu_model, _other,
+         lambda node, own, usual: f"the processors of {node.host} are {own}, the others' {usual}",
+         "compare them by a test of the script on one host each: distconsole bench"),
 )  # fmt: skip
 """In the order in which they are asked: what says most, and of the smallest thing, first."""
+LASTING = ("cpu_clock", "cpu_model")
+"""Kinds that do not come and go while a run lasts."""
 
 
 class Load:
@@ -227,12 +238,15 @@ class Load:
         return self._ranks.finding(gpu.t, XID, what, (rank,), hosts=(gpu.host,), hint=hint)
 
     def cause_by_host(self, windows: Mapping[int, Window], t: float) -> Cause | None:
-        """Return what tells the ranks of one host from those of the others; None where nothing does."""
+        """Return what tells the ranks of one host from those of the others now; None where nothing does.
+
+        That its processors are other ones has always been so.
+        """
         hosts: dict[str, list[int]] = {}
         for rank, window in sorted(windows.items()):
             hosts.setdefault(window.host, []).append(rank)
         found = (self.cause_of(ranks, windows, t) for ranks in hosts.values())
-        return next(filter(None, found), None)
+        return next((each for each in found if each and each.kind not in LASTING), None)
 
     def cause_of(
         self, ranks: Collection[int], windows: Mapping[int, Window], t: float
@@ -260,7 +274,7 @@ def _is_of(told: float, t: float) -> bool:
 def _by(sign: Sign, mine: Iterable[Seen], others: Iterable[Seen]) -> Cause | None:
     """Return the cause that ``sign`` shows of one of ``mine``; of ranks' own waiting, of all of them."""
     figures = [figure for _, figure in _figures(sign, others)]
-    usual = median(figures) if figures else nan
+    usual = _usual(figures)
     known = list(_figures(sign, mine))
     odd = [(it, own) for it, own in known if sign.is_odd(own, usual)]
     if not odd or (sign.of is _window and len(odd) < len(known)):
@@ -270,7 +284,14 @@ def _by(sign: Sign, mine: Iterable[Seen], others: Iterable[Seen]) -> Cause | Non
     return Cause(sign.kind, sign.text(it, own, usual), sign.hint.replace("{host}", host))
 
 
-def _figures(sign: Sign, seen: Iterable[Seen]) -> Iterator[tuple[Any, float]]:
+def _usual(figures: Sequence[Any]) -> Any:
+    """Return the median of numbers, and of words the one that all say; NaN where there is none."""
+    if figures and isinstance(figures[0], str):
+        return figures[0] if len(set(figures)) == 1 else nan
+    return median(figures) if figures else nan
+
+
+def _figures(sign: Sign, seen: Iterable[Seen]) -> Iterator[tuple[Any, Any]]:
     for each in seen:
         it = sign.of(each)
         figure = None if it is None else sign.figure(it)

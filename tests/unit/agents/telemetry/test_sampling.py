@@ -99,6 +99,9 @@ def test_swap_disk_and_segments_sent_again_are_rates(tmp_path: Path) -> None:
         folder.mkdir(parents=True)
     (proc / "swaps").write_text("Filename Type\n/swap file\n")
     (frequency / "scaling_max_freq").write_text("2100000\n")
+    (proc / "cpuinfo").write_text(
+        "processor\t: 0\nmodel name\t: Xeon 4110\ncpu MHz\t\t: 800.1\n\n"
+    )
 
     def write(pages: int, microseconds: int, segments: int) -> None:
         (proc / "vmstat").write_text(f"pgfault 9\npswpin {pages}\npswpout 1\n")
@@ -119,7 +122,7 @@ def test_swap_disk_and_segments_sent_again_are_rates(tmp_path: Path) -> None:
     assert values["swap_in_s"] == 100 * os.sysconf("SC_PAGE_SIZE")
     assert values["disk_wait"] == 75.0
     assert values["net_resent_s"] == 10.0
-    assert values["cpu_mhz"] == 2100.0
+    assert (values["cpu_mhz"], values["cpu_model"]) == (2100.0, "Xeon 4110")
 
 
 def test_where_the_kernel_does_not_count_it_idle_processors_tell_of_the_disk(
@@ -133,7 +136,7 @@ def test_where_the_kernel_does_not_count_it_idle_processors_tell_of_the_disk(
     assert 0.0 <= values["disk_wait"] <= 100.0
     assert values["swap_in_s"] == 0.0
     assert values["net_resent_s"] is None
-    assert values["cpu_mhz"] is None
+    assert values["cpu_mhz"] is values["cpu_model"] is None
 
 
 def test_no_interface_in_sight_is_no_rate_rather_than_zero(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ def cause(
             t=T - age, run=scenes.RUN, host=f"node{number // 2 + 1}", cpu=40.0, mem_used=50,
             mem_total=100, net_rx_s=None, net_tx_s=None, cpus=64, swap_in_s=0.0, disk_wait=1.0,
             net_errors_s=0.0, net_resent_s=2.0, cpu_mhz=3400.0,
+            cpu_model="EPYC 9654",
         )  # fmt: skip
         sample = structs.replace(sample, **(gpu or {})) if mine else sample
         host = structs.replace(host, **(node or {})) if mine else host
@@ -68,7 +69,8 @@ def cause(
         ({"node": {"disk_wait": 70.0}}, "disk", "something on node2 waits for a disk 70 % of the time, on the others 1 %"),
         ({"node": {"net_errors_s": 30.0}}, "network", "network of node2 has 30 errors and drops a second, the others' 0"),
         ({"node": {"net_resent_s": 400.0}}, "network", "node2 sends 400 TCP segments again a second, the others 2"),
-        ({"node": {"cpu_mhz": 2100.0}}, "cpu_clock", "of node2 run at 2,100 MHz at most, the others' at 3,400"),
+        ({"node": {"cpu_mhz": 2100.0}}, "cpu_clock", "of node2 run at 2,100 MHz at most, the others' at 3,400 (EPYC 9654)"),
+        ({"node": {"cpu_model": "Xeon 4110"}}, "cpu_model", "processors of node2 are Xeon 4110, the others' EPYC 9654"),
         ({"node": {"mem_used": 98}}, "memory", "memory of node2 is 98 % in use, the others' 50 %"),
     ],
 )  # fmt: skip
@@ -120,6 +122,25 @@ def test_of_several_slow_ranks_all_must_wait() -> None:
     }
     assert Load(Ranks(scenes.RUN)).cause_of((3,), windows, T) is not None
     assert Load(Ranks(scenes.RUN)).cause_of((2, 3), windows, T) is None
+
+
+@pytest.mark.parametrize(("others", "kind"), [("EPYC", "cpu_model"), ("Xeon", None)])
+def test_processors_of_two_kinds_among_the_others_explain_nothing(
+    others: str, kind: str | None
+) -> None:
+    load = Load(Ranks(scenes.RUN))
+    windows = {}
+    for rank, model in enumerate(("EPYC", others, "Xeon")):
+        host = f"node{rank + 1}"
+        sample = NodeSample(
+            t=T, run=scenes.RUN, host=host, cpu=None, mem_used=None, mem_total=None, net_rx_s=None,
+            net_tx_s=None, cpu_model=model,
+        )  # fmt: skip
+        assert list(load.taken(iter([sample])))
+        windows[rank] = structs.replace(scenes.window(rank, 99, T), host=host)
+    found = load.cause_of((2,), windows, T)
+    assert (found.kind if found else None) == kind
+    assert load.cause_by_host(windows, T) is None, "that was so in each earlier run"
 
 
 def test_an_error_of_a_gpu_is_told_once_and_explains_what_is_slow_later() -> None:
