@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +32,9 @@ MAX_LABELLED = 50_000
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 MAX_METRIC_NAMES_A_RANK = 16
 
+Labels = tuple[tuple[str, str], ...]
+"""Names with their values."""
+
 
 @dataclass(slots=True)
 class Page:
@@ -41,7 +44,7 @@ class Page:
     infinite is told as such, for that is what its loss is.
     """
 
-    _families: dict[str, tuple[str, dict[str, float]]] = field(default_factory=dict)
+    _families: dict[str, tuple[str, dict[Labels, float]]] = field(default_factory=dict)
     _count: int = 0
 
     def put(self, name: str, meaning: str, value: float | None, /, **labels: object) -> None:
@@ -50,20 +53,26 @@ class Page:
             return
         assert _NAME.fullmatch(name), name
         _, values = self._families.setdefault(name, (meaning, {}))
-        key = _labels(labels)
+        key = tuple((label, str(told)) for label, told in labels.items() if told != "")
         if key not in values:
             if self._count >= MAX_LABELLED:
                 return
             self._count += 1
         values[key] = float(value)
 
+    def families(self) -> Iterator[tuple[str, str, Mapping[Labels, float]]]:
+        """Yield each family's name, its help, and its values by their labels."""
+        for name, (meaning, values) in self._families.items():
+            yield name, meaning, values
+
     def text(self) -> str:
         """Return the page; it ends with a line end, as the format wants."""
         lines: list[str] = []
-        for name, (meaning, values) in self._families.items():
+        for name, meaning, values in self.families():
             lines.append(f"# HELP {name} {_escape_help(meaning)}")
             lines.append(f"# TYPE {name} gauge")
-            lines += [f"{name}{labels} {_number(value)}" for labels, value in values.items()]
+            told = values.items()
+            lines += [f"{name}{_labels(labels)} {_number(value)}" for labels, value in told]
         return "\n".join(lines) + "\n" if lines else ""
 
 
@@ -168,8 +177,8 @@ def _figures(
             page.put(f"{prefix}_{figure.gauge}", figure.about, figure.base_value(source), **labels)
 
 
-def _labels(labels: dict[str, object]) -> str:
-    given = [f'{name}="{_escape(str(value))}"' for name, value in labels.items() if value != ""]
+def _labels(labels: Labels) -> str:
+    given = [f'{name}="{_escape(value)}"' for name, value in labels]
     return f"{{{','.join(given)}}}" if given else ""
 
 

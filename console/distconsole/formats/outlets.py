@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import Empty, Full, Queue
 from typing import IO, Generic, Protocol, TypeVar
 
 from distconsole.config.paths import replace_file
-from distconsole.errors import ConfigError
+from distconsole.errors import ConfigError, ConsoleError
 from distconsole.formats.tables import CsvLines, Lines, make_table
 from distconsole.model.names import count_text
 from distconsole.model.requests import ExportTable
 from distconsole.model.run_events import RunEvents
 
 BUFFER_BYTES = 1 << 18
+FLUSH_SECONDS = 1.0
+"""What follows a run that goes on waits at most so long for a line."""
+MAX_WAITING = 100_000
+"""Events that wait for a service; what comes beyond them is left out and counted."""
+LEAVING_SECONDS = 15.0
+"""A service has so long to take what is left when the run is over."""
 File = TypeVar("File", bound="NewFile")
 
 
@@ -131,6 +139,66 @@ class TableFolder(FileFolder[LineFile]):
             file.close()
         rows = ", ".join(f"{name} {file.count - 1}" for name, file in self.files.items())
         return f"tables written to {self.folder} (rows: {rows})"
+
+
+class BesideOutlet:
+    """An outlet in a thread of its own: who gives it events never waits for the service behind it.
+
+    What the service refuses is said once, and the next events are tried again.
+    """
+
+    def __init__(self, outlet: Outlet, say: Callable[[str], None]) -> None:
+        self._outlet, self._say = outlet, say
+        self._waiting: Queue[RunEvents | None] = Queue(MAX_WAITING)
+        self._left_out = self._refused = 0
+        self._closed = ""
+        self._thread = threading.Thread(target=self._work, name="export", daemon=True)
+        self._thread.start()
+
+    def take(self, event: RunEvents) -> None:
+        try:
+            self._waiting.put_nowait(event)
+        except Full:
+            self._left_out += 1
+
+    def flush(self) -> None:
+        """Nothing: the thread does."""
+
+    def close(self) -> str:
+        with contextlib.suppress(Full):
+            self._waiting.put(None, timeout=LEAVING_SECONDS)
+        self._thread.join(LEAVING_SECONDS)
+        words = self._closed or "the service does not answer: not all was written"
+        if self._left_out:
+            words += f"; {count_text(self._left_out, 'event')} left out"
+        return words
+
+    def abandon(self) -> None:
+        """What the service has, it keeps."""
+
+    def _work(self) -> None:
+        more = True
+        while more:
+            try:
+                event = self._waiting.get(timeout=FLUSH_SECONDS)
+            except Empty:
+                self._try(self._outlet.flush)
+                continue
+            more = event is not None
+            if event is not None:
+                self._try(lambda event=event: self._outlet.take(event))  # type: ignore[misc]
+        self._try(self._close)
+
+    def _close(self) -> None:
+        self._closed = self._outlet.close()
+
+    def _try(self, act: Callable[[], None]) -> None:
+        try:
+            act()
+        except ConsoleError as error:
+            self._refused += 1
+            if self._refused == 1:
+                self._say(f"{error.message}; it is tried again: {error.hint}")
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -11,7 +11,6 @@ import math
 import struct
 from pathlib import Path
 
-from msgspec import UNSET
 from tensorboard.compat.proto import (
     event_pb2,
     summary_pb2,
@@ -23,24 +22,13 @@ from tensorboard.plugins.hparams import summary_v2 as hparams
 from tensorboard.plugins.text import metadata as text_metadata
 from tensorboard.summary.writer.record_writer import RecordWriter
 
+from distconsole.formats.curves import Curves, end_text, finding_text
 from distconsole.formats.outlets import FileFolder, NewFile, writable
 from distconsole.formats.settings import settings_of
 from distconsole.model.names import count_text
-from distconsole.model.run_events import (
-    GpuSample,
-    Metric,
-    PlanMade,
-    RunEnded,
-    RunEvents,
-    RunFinding,
-    Window,
-)
-from distconsole.runs.present import present
-from distconsole.runs.timeline import RunTimeline
+from distconsole.model.run_events import PlanMade, RunEnded, RunEvents, RunFinding
 
 FILE_VERSION = "brain.Event:2"
-MAX_RANKS = 256
-"""Ranks with curves of their own; more make TensorBoard's page unusable."""
 
 
 class TensorBoardFolder(FileFolder["EventFile"]):
@@ -48,26 +36,20 @@ class TensorBoardFolder(FileFolder["EventFile"]):
 
     def __init__(self, folder: Path, *, live: bool = False) -> None:
         super().__init__(folder, live=live)
-        self._timeline = RunTimeline()
-        self._values = self._findings = self._second = 0
+        self._curves = Curves()
+        self._values = self._findings = 0
 
     def take(self, event: RunEvents) -> None:
+        for point in self._curves.of(event):
+            self._file(point.place, event).scalar(point.tag, point.value, point.step, event.t)
+            self._values += 1
         match event:
-            case Metric():
-                self._metric(event)
-            case Window():
-                self._timeline.apply(event)
-                self._window(event)
-            case GpuSample():
-                self._gpu(event)
             case PlanMade():
-                self._timeline.apply(event)
                 self._configuration(event)
             case RunFinding():
                 self._finding(event)
             case RunEnded():
-                words = f"{event.state}, exit code {event.exit_code}, {event.seconds:.1f} s"
-                self._file("", event).text("end", words, 0, event.t)
+                self._file("", event).text("end", end_text(event), 0, event.t)
             case _:
                 pass
 
@@ -75,40 +57,6 @@ class TensorBoardFolder(FileFolder["EventFile"]):
         for file in self.files.values():
             file.put()
         return f"{count_text(self._values, 'value')} written to {self.folder}; tensorboard --logdir shows them"
-
-    def _metric(self, event: Metric) -> None:
-        for place, value in (("", event.value), ("lowest", event.min), ("highest", event.max)):
-            self._scalar(event, place, event.name, value, event.step)
-
-    def _window(self, event: Window) -> None:
-        if event.step_ms_mean is not None and event.rank < MAX_RANKS:
-            tag = f"step_ms/rank_{event.rank:04}"
-            self._scalar(event, "ranks", tag, event.step_ms_mean, event.step)
-        if int(event.t) <= self._second:
-            return
-        self._second = int(event.t)
-        step = self._timeline.steps or 0
-        figures = present(self._timeline, event.t)
-        if figures.samples_s is not None:
-            self._scalar(event, "", "throughput/samples_s", figures.samples_s, step)
-        known = [v.step_ms_mean for v in figures.at_work if v.step_ms_mean is not None]
-        if known:
-            reduced = {"": sum(known) / len(known), "lowest": min(known), "highest": max(known)}
-            for place, value in reduced.items():
-                self._scalar(event, place, "throughput/step_ms", value, step)
-
-    def _gpu(self, event: GpuSample) -> None:
-        if event.rank is UNSET:
-            whose = f"{event.host}_gpu_{event.gpu}"
-        elif event.rank >= MAX_RANKS:
-            return
-        else:
-            whose = f"rank_{event.rank:04}"
-        figures = {"util": event.util, "mem_used": event.mem_used, "power_w": event.power_w}
-        for name, value in figures.items():
-            if value is not None:
-                step = self._timeline.steps or 0
-                self._scalar(event, "ranks", f"gpu_{name}/{whose}", value, step)
 
     def _configuration(self, plan: PlanMade) -> None:
         settings = settings_of(plan)
@@ -118,14 +66,8 @@ class TensorBoardFolder(FileFolder["EventFile"]):
         file.summary(hparams.hparams_pb(dict(settings), trial_id=plan.run), 0, plan.t)
 
     def _finding(self, event: RunFinding) -> None:
-        seen = f"\n\n```\n{event.seen}\n```" if event.seen else ""
-        words = f"**{event.severity}** {event.summary}{seen}\n\n{event.hint}"
-        self._file("", event).text("findings", words, self._findings, event.t)
+        self._file("", event).text("findings", finding_text(event), self._findings, event.t)
         self._findings += 1
-
-    def _scalar(self, event: RunEvents, place: str, tag: str, value: float, step: int) -> None:
-        self._file(place, event).scalar(tag, value, step, event.t)
-        self._values += 1
 
     def _file(self, place: str, event: RunEvents) -> EventFile:
         file = self.files.get(place)

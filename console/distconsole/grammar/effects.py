@@ -84,9 +84,19 @@ EFFECTS: Mapping[type, tuple[Effect, ...]] = {
             f"goes with --format {ask.ExportFormat.CSV}",
         ),
         Effect(
-            ("listen", "interval_seconds"),
+            ("listen",),
             lambda export: export.format is ask.ExportFormat.PROMETHEUS,
             f"goes with --format {ask.ExportFormat.PROMETHEUS}",
+        ),
+        Effect(
+            ("output",),
+            lambda export: export.format is not ask.ExportFormat.OTLP,
+            "goes without --format otlp, which sends to OTEL_EXPORTER_OTLP_ENDPOINT",
+        ),
+        Effect(
+            ("interval_seconds",),
+            lambda export: export.format in (ask.ExportFormat.PROMETHEUS, ask.ExportFormat.OTLP),
+            f"goes with --format {ask.ExportFormat.PROMETHEUS} or {ask.ExportFormat.OTLP}",
         ),
         Effect(
             ("interval_seconds",), lambda export: export.goes_on, "goes with --follow or --listen"

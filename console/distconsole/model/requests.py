@@ -60,6 +60,9 @@ class ExportFormat(StrEnum):
     CSV = "csv"
     TENSORBOARD = "tensorboard"
     PROMETHEUS = "prometheus"
+    WANDB = "wandb"
+    MLFLOW = "mlflow"
+    OTLP = "otlp"
 
 
 class ExportTable(StrEnum):
@@ -683,7 +686,7 @@ class Compare(Printed, Request):
 
 @dataclass(frozen=True)
 class Export(OnHosts, Request):
-    """Write RUN as JSON lines, CSV, TensorBoard event files, or for Prometheus.
+    """Write RUN as JSON lines, CSV, TensorBoard event files, for Prometheus, Weights & Biases, MLflow, or OpenTelemetry.
 
     --format prometheus without RUN tells of the hosts, as top does.
     """
@@ -692,7 +695,7 @@ class Export(OnHosts, Request):
     format: ExportFormat = plain(ExportFormat.JSONL, "What to write.")
     output: str | None = needs_trust(
         None,
-        "File, or folder for tensorboard and the tables of csv.  [default: stdout]",
+        "File, or folder for tensorboard, wandb, mlflow and the tables of csv.  [default: stdout]",
         Kind.PATH,
         "--output",
         "-o",
@@ -710,7 +713,7 @@ class Export(OnHosts, Request):
     )
     interval_seconds: float = plain(
         5.0,
-        "prometheus: seconds between two writings of PATH.  [default: 5]",
+        "prometheus, otlp: seconds between two writings.  [default: 5]",
         Kind.SECONDS,
         least=0.2,
     )

@@ -129,6 +129,10 @@ def _export_row(verb: Verb, request: ask.Export) -> Verb:
     files = _files(output)
     if output and request.format is ask.ExportFormat.TENSORBOARD:
         files = (f"{output}/{request.run}/",)
+    elif output and request.format is ask.ExportFormat.WANDB:
+        files = (f"{output}/wandb/",)
+    elif output and request.format is ask.ExportFormat.MLFLOW:
+        files = (f"{output}/mlflow.db",)
     elif output and request.writes_tables and not output.endswith(".csv"):
         files = tuple(f"{output}/{table}.csv" for table in ask.ExportTable)
     interrupt = Interrupt.LEAVE_RUN if request.goes_on else Interrupt.END

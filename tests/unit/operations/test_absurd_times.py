@@ -20,6 +20,7 @@ from fakes.journals import START, Journal
 from fakes.sessions import no_session
 
 RUN = "digits-1121-a3f9"
+SERVICES = {ExportFormat.WANDB, ExportFormat.MLFLOW, ExportFormat.OTLP}
 SOUND = Journal(run="sound-1121-b000", seconds=20)
 
 
@@ -69,6 +70,6 @@ def test_a_record_of_absurd_times_is_written_down(odd: float, tmp_path: Path) ->
     text = page.read_text()
     assert "began 2025-11-21" in text
     assert "e+300" not in text
-    for form in ExportFormat:
+    for form in set(ExportFormat) - SERVICES:
         place = str(tmp_path / form.value)
         assert list(perform(ask.Export(RUN, form, place), no_session))

@@ -7,11 +7,20 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import SimpleQueue
 
 from distconsole.errors import ConfigError, UnavailableError
-from distconsole.formats.outlets import LineFile, Outlet, TableFolder, write_whole
+from distconsole.formats.outlets import (
+    FLUSH_SECONDS,
+    BesideOutlet,
+    LineFile,
+    Outlet,
+    TableFolder,
+    write_whole,
+)
 from distconsole.formats.tables import CsvLines, JsonLines, Lines, make_table
 from distconsole.model.events import Event, Narration, TextMade
+from distconsole.model.findings import Severity
 from distconsole.model.requests import Export, ExportFormat, ExportTable, ReportPage
 from distconsole.model.run_events import RunEvent
 from distconsole.operations.attach import follow_run
@@ -20,8 +29,13 @@ from distconsole.operations.sessions import SessionSource
 from distconsole.runs.report_data import ReportData
 from distconsole.runs.store.store import RunStore
 
-FLUSH_SECONDS = 1.0
-"""What follows a file of a run that goes on waits at most so long for a line."""
+EXTRAS = {
+    ExportFormat.TENSORBOARD: "tensorboard",
+    ExportFormat.WANDB: "wandb",
+    ExportFormat.MLFLOW: "mlflow",
+    ExportFormat.OTLP: "opentelemetry-exporter-otlp-proto-http",
+}
+"""The package that a format needs."""
 
 
 def export(
@@ -40,10 +54,11 @@ def export(
         return
     follow = control if request.follow else None
     events = follow_run(request.run, request.where, sessions, store, follow)
-    if request.output is None:
+    if request.output is None and request.format not in EXTRAS:
         yield from _yield_text(events, _lines(request))
         return
-    outlet = _outlet(request, Path(request.output).expanduser())
+    said: SimpleQueue[Narration] = SimpleQueue()
+    outlet = make_outlet(request, said)
     try:
         with _flush_regularly(outlet, live=request.follow) as lock:
             for event in events:
@@ -52,7 +67,10 @@ def export(
                         outlet.take(event)
                 else:
                     yield event
-        yield Narration(text=outlet.close())
+                yield from drain(said)
+        told = outlet.close()
+        yield from drain(said)
+        yield Narration(text=told)
     finally:
         outlet.abandon()
 
@@ -73,25 +91,61 @@ def _yield_text(events: Iterator[Event], lines: Lines) -> Iterator[Event]:
     yield from (TextMade(text=line) for line in lines.ending())
 
 
-def _outlet(request: Export, path: Path) -> Outlet:
-    match request.format:
-        case ExportFormat.TENSORBOARD:
-            return _tensorboard(path, live=request.follow)
-        case ExportFormat.CSV if request.table is None and path.suffix != ".csv":
-            return TableFolder(path, live=request.follow)
-        case _:
-            return LineFile(path, _lines(request), live=request.follow)
+def make_outlet(request: Export, said: SimpleQueue[Narration]) -> Outlet:
+    """Return what takes the run's events; what it has to say meanwhile goes to ``said``.
+
+    Raises ConfigError if a file cannot be written; UnavailableError if the format's package is missing.
+    """
+    path = Path(request.output).expanduser() if request.output is not None else None
+    if request.format in EXTRAS:
+        return _extra(request, path, said)
+    assert path is not None
+    if request.writes_tables and path.suffix != ".csv":
+        return TableFolder(path, live=request.follow)
+    return LineFile(path, _lines(request), live=request.follow)
 
 
-def _tensorboard(path: Path, *, live: bool) -> Outlet:
+def _extra(request: Export, path: Path | None, said: SimpleQueue[Narration]) -> Outlet:
     try:
-        from distconsole.formats.tensorboard import TensorBoardFolder  # noqa: PLC0415 - an extra
+        outlet = _make_extra(request, path)
     except ImportError as error:
         raise UnavailableError(
-            f"--format tensorboard needs the package tensorboard ({error})",
-            "pip install 'distconsole[tensorboard]'",
+            f"--format {request.format} needs the package {EXTRAS[request.format]} ({error})",
+            f"pip install 'distconsole[{request.format}]'",
         ) from None
-    return TensorBoardFolder(path, live=live)
+    if not request.follow or request.format is ExportFormat.TENSORBOARD:
+        return outlet
+
+    def say(text: str) -> None:
+        said.put(Narration(text=text, severity=Severity.WARN))
+
+    return BesideOutlet(outlet, say)
+
+
+def _make_extra(request: Export, path: Path | None) -> Outlet:
+    match request.format:
+        case ExportFormat.TENSORBOARD:
+            from distconsole.formats.tensorboard import TensorBoardFolder  # noqa: PLC0415 - extras
+
+            assert path is not None
+            return TensorBoardFolder(path, live=request.follow)
+        case ExportFormat.WANDB:
+            from distconsole.formats.wandb import WandbRun  # noqa: PLC0415
+
+            return WandbRun(path)
+        case ExportFormat.MLFLOW:
+            from distconsole.formats.mlflow import MlflowRun  # noqa: PLC0415
+
+            return MlflowRun(path)
+        case _:
+            from distconsole.formats.otlp import OtlpRun  # noqa: PLC0415
+
+            return OtlpRun(request.interval_seconds, time.time if request.follow else None)
+
+
+def drain(said: SimpleQueue[Narration]) -> Iterator[Narration]:
+    while not said.empty():
+        yield said.get()
 
 
 @contextmanager

@@ -1,0 +1,204 @@
+"""A run for an OpenTelemetry collector, by OTLP over HTTP (an extra): its gauges, and its output and findings as logs.
+
+Gauges are those of Prometheus (``formats.gauges``) under the names that OpenTelemetry's own translation turns
+into the same: ``distconsole_gpu_power_watts`` is ``distconsole.gpu.power`` in W. Where they go, with which
+headers, is as OpenTelemetry's variables say: OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_EXPORTER_OTLP_HEADERS.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+
+from opentelemetry._logs import LogRecord, SeverityNumber
+from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.sdk._logs import ReadableLogRecord
+from opentelemetry.sdk._logs.export import LogRecordExportResult
+from opentelemetry.sdk.metrics.export import (
+    Gauge,
+    Metric,
+    MetricExportResult,
+    MetricsData,
+    NumberDataPoint,
+    ResourceMetrics,
+    ScopeMetrics,
+)
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+from distconsole.errors import UnavailableError
+from distconsole.formats.curves import end_text
+from distconsole.formats.gauges import Labels, Page, run_page
+from distconsole.model.findings import Severity
+from distconsole.model.names import count_text
+from distconsole.model.run_events import LogLine, RunEnded, RunEvents, RunFinding
+from distconsole.runs.timeline import RunTimeline
+
+POINTS_A_REQUEST = 5_000
+LOGS_A_REQUEST = 500
+UNITS = {
+    "_samples_per_second": (".samples", "{sample}/s"),
+    "_bytes_per_second": ("", "By/s"),
+    "_timestamp_seconds": ("_timestamp", "s"),
+    "_seconds": ("", "s"),
+    "_bytes": ("", "By"),
+    "_ratio": ("", "1"),
+    "_celsius": ("", "Cel"),
+    "_watts": ("", "W"),
+    "_hertz": ("", "Hz"),
+}
+"""How the name of a gauge ends -> how it does there, and its unit (UCUM)."""
+ATTRIBUTES = {"host": "host.name"}
+"""A label -> its name there, where the conventions have one."""
+SCOPE = InstrumentationScope("distconsole", version("distconsole"))
+SEVERITIES = {
+    Severity.FAIL: SeverityNumber.ERROR,
+    Severity.WARN: SeverityNumber.WARN,
+}
+
+
+class OtlpRun:
+    """Args: interval_seconds: between two sendings of the gauges; clock: UNIX seconds, None unless the run goes on."""
+
+    def __init__(self, interval_seconds: float, clock: Callable[[], float] | None = None) -> None:
+        logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)
+        self._every, self._clock = interval_seconds, clock
+        self._timeline = RunTimeline()
+        self._metrics = OTLPMetricExporter(max_export_batch_size=POINTS_A_REQUEST)
+        self._logs = OTLPLogExporter()
+        self._resource: Resource | None = None
+        self._records: list[ReadableLogRecord] = []
+        self._told = self._points = self._lines = 0.0
+
+    def take(self, event: RunEvents) -> None:
+        """Take an event; raises UnavailableError if it is time to send, and the collector does not take it."""
+        if self._resource is None:
+            self._told = event.t
+        if not isinstance(event, LogLine):
+            self._timeline.apply(event)
+        if self._resource is None:
+            self._resource = _resource(self._timeline)
+        record = _record(event)
+        if record is not None:
+            self._records.append(ReadableLogRecord(record, self._resource, SCOPE))
+        if event.t - self._told >= self._every:
+            self._send_gauges(event.t)
+        if len(self._records) >= LOGS_A_REQUEST:
+            self._send_logs()
+
+    def flush(self) -> None:
+        now = self._clock() if self._clock is not None else self._told
+        if now - self._told >= self._every and self._resource is not None:
+            self._send_gauges(now)
+        self._send_logs()
+
+    def close(self) -> str:
+        self._send_logs()
+        if self._resource is not None:
+            self._send_gauges(self._timeline.last_t or time.time())
+        self.abandon()
+        values, lines = count_text(int(self._points), "value"), int(self._lines)
+        return f"{values} and {count_text(lines, 'log record')} sent to the collector"
+
+    def abandon(self) -> None:
+        self._metrics.shutdown()
+        self._logs.shutdown()
+
+    def _send_gauges(self, t: float) -> None:
+        self._told = t
+        page = run_page(self._timeline, t)
+        metrics = list(_gauges(page, int(t * 1e9)))
+        scope = ScopeMetrics(SCOPE, metrics, "")
+        data = MetricsData([ResourceMetrics(self._resource, [scope], "")])
+        if self._metrics.export(data) is not MetricExportResult.SUCCESS:
+            raise _refusal()
+        self._points += sum(len(metric.data.data_points) for metric in metrics)
+
+    def _send_logs(self) -> None:
+        records, self._records = self._records, []
+        if records and self._logs.export(records) is not LogRecordExportResult.SUCCESS:
+            raise _refusal()
+        self._lines += len(records)
+
+
+def _refusal() -> UnavailableError:
+    return UnavailableError(
+        "the OpenTelemetry collector does not take what it is sent",
+        "OTEL_EXPORTER_OTLP_ENDPOINT says where it is (http://localhost:4318 without)",
+    )
+
+
+def _resource(timeline: RunTimeline) -> Resource:
+    """Return what every value is of, with what OTEL_RESOURCE_ATTRIBUTES says."""
+    known = {"distconsole.run.id": timeline.run, "distconsole.run.name": timeline.name}
+    if timeline.plan is not None:
+        known["distconsole.launcher"] = timeline.plan.launcher
+    return Resource.create(
+        {
+            "service.name": os.environ.get("OTEL_SERVICE_NAME", "distconsole"),
+            "service.version": SCOPE.version or "",
+            "service.instance.id": timeline.run,
+            **known,
+        }
+    )
+
+
+def _gauges(page: Page, t_ns: int) -> list[Metric]:
+    found = []
+    for gauge, meaning, values in page.families():
+        name, unit = otel_name(gauge)
+        points = [
+            NumberDataPoint(_attributes(labels), 0, t_ns, value)
+            for labels, value in values.items()
+        ]
+        found.append(Metric(name, meaning, unit, Gauge(points)))
+    return found
+
+
+def otel_name(gauge: str) -> tuple[str, str]:
+    """Return the name and the unit in OpenTelemetry of what Prometheus calls ``gauge``."""
+    product, of, what = gauge.split("_", 2)
+    name, unit = f"{product}.{of}.{what}", ""
+    for ending, (there, its_unit) in UNITS.items():
+        if gauge.endswith(ending):
+            return name[: -len(ending)] + there, its_unit
+    return name, unit
+
+
+def _attributes(labels: Labels) -> dict[str, str]:
+    return {ATTRIBUTES.get(name, name): value for name, value in labels if name != "run"}
+
+
+def _record(event: RunEvents) -> LogRecord | None:
+    about: dict[str, str | int] = {}
+    severity, name = SeverityNumber.INFO, "distconsole.end"
+    match event:
+        case LogLine():
+            name, body = "distconsole.output", event.line
+            about = {"host.name": event.host, "log.iostream": event.stream}
+        case RunFinding():
+            name, body = "distconsole.finding", event.summary
+            severity = SEVERITIES.get(event.severity, severity)
+            about = {"distconsole.check": event.check, "host.name": ",".join(event.hosts)}
+        case RunEnded():
+            body = end_text(event)
+            severity = SeverityNumber.ERROR if event.exit_code else severity
+        case _:
+            return None
+    rank = getattr(event, "rank", None)
+    if isinstance(rank, int):
+        about["rank"] = rank
+    t_ns = int(event.t * 1e9)
+    return LogRecord(
+        timestamp=t_ns,
+        observed_timestamp=t_ns,
+        severity_number=severity,
+        severity_text=severity.name,
+        body=body,
+        attributes=about,
+        event_name=name,
+    )

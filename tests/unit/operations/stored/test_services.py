@@ -1,0 +1,343 @@
+"""Runs in the services of others, read back by what these services read with."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from queue import SimpleQueue
+
+import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
+    ExportMetricsServiceRequest,
+)
+from opentelemetry.proto.common.v1.common_pb2 import KeyValue
+
+from distconsole.config.paths import runs_dir
+from distconsole.errors import UnavailableError
+from distconsole.formats.gauges import run_page
+from distconsole.formats.otlp import otel_name
+from distconsole.formats.outlets import BesideOutlet
+from distconsole.model import requests as ask
+from distconsole.model.events import Narration
+from distconsole.model.requests import ExportFormat
+from distconsole.model.run_events import RunEnded, RunEvents, RunFinding
+from distconsole.operations import perform
+from distconsole.runs.store.store import RunStore
+from distconsole.runs.summary import stored_events
+from distconsole.runs.timeline import RunTimeline
+from fakes.journals import START, Journal
+from fakes.sessions import no_session
+from suite.neighbours import neighbour
+
+RUN = "digits-1121-a3f9"
+
+
+@pytest.fixture
+def failed(home: Path, monkeypatch: pytest.MonkeyPatch) -> RunStore:
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+    store = RunStore(runs_dir())
+    Journal(fails=2, slow=3).write(store)
+    return store
+
+
+def done(request: ask.Request) -> list[str]:
+    events = list(perform(request, no_session))
+    return [event.text for event in events if isinstance(event, Narration)]
+
+
+class Collector:
+    """What an OpenTelemetry collector is to those who send: it keeps what came."""
+
+    def __init__(self) -> None:
+        self.metrics: list[ExportMetricsServiceRequest] = []
+        self.logs: list[ExportLogsServiceRequest] = []
+        self.tokens: set[str | None] = set()
+        collector = self
+
+        class Taker(http.server.BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                collector.tokens.add(self.headers["Authorization"])
+                if self.path == "/v1/metrics":
+                    collector.metrics.append(ExportMetricsServiceRequest.FromString(body))
+                else:
+                    collector.logs.append(ExportLogsServiceRequest.FromString(body))
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Taker)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+
+@pytest.fixture
+def collector(monkeypatch: pytest.MonkeyPatch) -> Iterator[Collector]:
+    collector = Collector()
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "Authorization=Bearer%20abc")
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=lab")
+    thread = threading.Thread(target=collector.server.serve_forever, args=(0.01,))
+    thread.start()
+    yield collector
+    collector.server.shutdown()
+    thread.join()
+    collector.server.server_close()
+
+
+def pairs(attributes: object) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for each in attributes:  # type: ignore[attr-defined]
+        assert isinstance(each, KeyValue)
+        found[each.key] = each.value.string_value or str(each.value.int_value)
+    return found
+
+
+def test_a_collector_gets_the_gauges_and_what_ranks_printed(
+    failed: RunStore, collector: Collector
+) -> None:
+    (told,) = done(ask.Export("last", ExportFormat.OTLP))
+    assert told.endswith("sent to the collector")
+    assert collector.tokens == {"Bearer abc"}
+    resource = pairs(collector.metrics[0].resource_metrics[0].resource.attributes)
+    assert (resource["service.name"], resource["distconsole.run.id"]) == ("distconsole", RUN)
+    assert resource["deployment.environment.name"] == "lab"
+    gauges = {
+        metric.name: metric
+        for request in collector.metrics
+        for metric in request.resource_metrics[0].scope_metrics[0].metrics
+    }
+    assert gauges["distconsole.gpu.power"].unit == "W"
+    assert gauges["distconsole.rank.samples"].unit == "{sample}/s"
+    points = gauges["distconsole.rank.step"].gauge.data_points
+    assert {pairs(point.attributes)["rank"] for point in points} == {"0", "1", "2", "3"}
+    assert {pairs(point.attributes)["host.name"] for point in points} == {"node1", "node2"}
+    times = [
+        request.resource_metrics[0].scope_metrics[0].metrics[0].gauge.data_points[0].time_unix_nano
+        for request in collector.metrics
+    ]
+    assert len(times) > 5
+    assert times == sorted(times)
+    logs = [
+        record
+        for request in collector.logs
+        for record in request.resource_logs[0].scope_logs[0].log_records
+    ]
+    (end,) = (record for record in logs if record.event_name == "distconsole.end")
+    assert end.body.string_value.startswith("failed, exit code 1")
+    assert end.severity_text == "ERROR"
+    found = [record for record in logs if record.event_name == "distconsole.finding"]
+    assert "run.first_failure" in {
+        pairs(record.attributes)["distconsole.check"] for record in found
+    }
+
+
+def test_every_gauge_of_prometheus_has_one_name_for_a_collector(failed: RunStore) -> None:
+    timeline = RunTimeline()
+    with failed.open(failed.resolve("last")) as run_file:
+        for event in stored_events(run_file):
+            if not isinstance(event, RunEnded):
+                timeline.apply(event)
+    names = [name for name, _, _ in run_page(timeline, timeline.last_t or 0.0).families()]
+    assert len(names) > 25
+    assert len({otel_name(name) for name in names}) == len(names)
+    assert otel_name("distconsole_node_network_receive_bytes_per_second") == (
+        "distconsole.node.network_receive",
+        "By/s",
+    )
+
+
+def test_a_collector_that_is_not_there_is_said(
+    failed: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.2")
+    with pytest.raises(UnavailableError, match="does not take") as caught:
+        done(ask.Export("last", ExportFormat.OTLP))
+    assert "OTEL_EXPORTER_OTLP_ENDPOINT" in caught.value.hint
+
+
+@pytest.mark.parametrize("form", [ExportFormat.WANDB, ExportFormat.MLFLOW, ExportFormat.OTLP])
+def test_a_format_whose_package_is_missing_says_how_to_get_it(
+    form: ExportFormat, failed: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("wandb", "mlflow", "opentelemetry", f"distconsole.formats.{form}"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(UnavailableError) as caught:
+        done(ask.Export("last", form))
+    assert caught.value.hint == f"pip install 'distconsole[{form}]'"
+
+
+class Stuck:
+    """A service that does not answer until it is let go, and then refuses."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.took = 0
+
+    def take(self, _event: RunEvents) -> None:
+        self.go.wait()
+        self.took += 1
+        raise UnavailableError("it is down", "start it")
+
+    def flush(self) -> None:
+        pass
+
+    def close(self) -> str:
+        return "closed"
+
+    def abandon(self) -> None:
+        pass
+
+
+def test_who_follows_a_run_does_not_wait_for_a_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distconsole.formats.outlets.MAX_WAITING", 10)
+    stuck, said = Stuck(), SimpleQueue[str]()
+    beside = BesideOutlet(stuck, said.put)
+    event = RunFinding(t=1.0, run="r", check="c", severity="warn", summary="s")  # type: ignore[arg-type]
+    for _ in range(20):
+        beside.take(event)
+    stuck.go.set()
+    told = beside.close()
+    assert 10 <= stuck.took <= 11
+    assert told == f"closed; {20 - stuck.took} events left out"
+    assert (said.get(), said.empty()) == ("it is down; it is tried again: start it", True)
+
+
+def test_a_service_that_never_answers_does_not_keep_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("distconsole.formats.outlets.LEAVING_SECONDS", 0.01)
+    stuck = Stuck()
+    beside = BesideOutlet(stuck, lambda _: None)
+    beside.take(RunFinding(t=1.0, run="r", check="c", severity="warn", summary="s"))  # type: ignore[arg-type]
+    assert beside.close() == "the service does not answer: not all was written"
+    stuck.go.set()
+    beside._thread.join()
+
+
+def export_with(packages: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run ``export`` as a program that has these packages; the run comes out of this test's store."""
+    return subprocess.run(
+        [sys.executable, "-m", "distconsole", "export", "last", *words],
+        env={**os.environ, "PYTHONPATH": str(packages), **variables},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+def read_with(packages: Path, program: str, *words: str) -> list[str]:
+    ran = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        env={**os.environ, "PYTHONPATH": str(packages)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    return ran.stdout.splitlines()
+
+
+READ_MLFLOW = """
+import sys, logging; logging.disable()
+from mlflow.tracking import MlflowClient
+client = MlflowClient(tracking_uri=sys.argv[1])
+(experiment,) = client.search_experiments(filter_string="name = 'distconsole'")
+(run,) = client.search_runs([experiment.experiment_id])
+print(run.info.status, run.info.end_time > run.info.start_time, run.data.tags["distconsole.run"])
+print(run.data.params["launcher"])
+print(run.data.tags["mlflow.note.content"].splitlines()[0])
+loss = client.get_metric_history(run.info.run_id, "loss")
+print(len(loss), loss[0].step, loss[-1].step, {m for m in run.data.metrics if "rank_0003" in m})
+"""
+
+
+def test_mlflow_reads_a_run_back(failed: RunStore, tmp_path: Path) -> None:
+    packages = neighbour("mlflow", "mlflow-skinny", "sqlalchemy", "alembic")
+    ran = export_with(packages, "--format", "mlflow", "-o", str(tmp_path / "ml"))
+    assert ran.returncode == 0, ran.stderr
+    assert "written to MLflow's experiment distconsole" in ran.stderr
+    head, params, note, loss = read_with(
+        packages, READ_MLFLOW, f"sqlite:///{tmp_path}/ml/mlflow.db"
+    )
+    assert head == f"FAILED True {RUN}"
+    assert params == "torch"
+    assert note.startswith("failed, exit code 1")
+    assert "step_ms/rank_0003" in loss
+    assert int(loss.split()[0]) > 10
+
+
+READ_WANDB = """
+import sys, json
+from wandb.proto import wandb_internal_pb2 as pb
+for line in open(sys.argv[1]).read().split():
+    record = pb.Record.FromString(bytes.fromhex(line))
+    kind = record.WhichOneof("record_type")
+    told = {}
+    if kind == "run":
+        told = {"id": record.run.run_id, "project": record.run.project, "notes": record.run.notes}
+        told |= {item.key: item.value_json for item in record.run.config.update}
+    elif kind == "history":
+        told = {item.key or "/".join(item.nested_key): item.value_json for item in record.history.item}
+    elif kind == "exit":
+        told = {"code": record.exit.exit_code}
+    print(json.dumps([kind, told]))
+"""
+
+
+def log_records(content: bytes) -> Iterator[bytes]:
+    """Yield the records of an offline run: LevelDB's log format behind a header of 7 bytes, blocks of 32 KiB."""
+    at, record = 7, b""
+    while at + 7 <= len(content):
+        room = 32768 - at % 32768
+        if room < 7:
+            at += room
+            continue
+        size, kind = struct.unpack_from("<HB", content, at + 4)
+        record += content[at + 7 : at + 7 + size]
+        at += 7 + size
+        if kind in (1, 4):  # whole, or its last part
+            yield record
+            record = b""
+
+
+def test_an_offline_run_of_weights_and_biases_reads_back(failed: RunStore, tmp_path: Path) -> None:
+    packages = neighbour("wandb", "wandb")
+    ran = export_with(
+        packages, "--format", "wandb", "-o", str(tmp_path / "wb"), WANDB_MODE="offline"
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert "wandb sync sends it" in ran.stderr
+    (kept,) = (tmp_path / "wb" / "wandb").glob("offline-run-*/*.wandb")
+    lines = tmp_path / "records"
+    lines.write_text("\n".join(each.hex() for each in log_records(kept.read_bytes()) if each))
+    told = [json.loads(line) for line in read_with(packages, READ_WANDB, str(lines))]
+    runs = [about for kind, about in told if kind == "run"]
+    assert (runs[0]["id"], runs[0]["project"]) == (RUN, "distconsole")
+    assert json.loads(runs[0]["launcher"]) == "torch"
+    assert runs[-1]["notes"].startswith("failed, exit code 1")
+    rows = [about for kind, about in told if kind == "history"]
+    losses = [row for row in rows if "loss" in row]
+    assert len(losses) > 10
+    assert {"loss", "loss_lowest", "loss_highest", "step"} <= set(losses[0])
+    assert START <= float(losses[0]["_timestamp"]) < START + 60
+    assert ["exit", {"code": 1}] in told
+
+
+def test_weights_and_biases_without_a_key_asks_nobody(failed: RunStore, home: Path) -> None:
+    ran = export_with(neighbour("wandb", "wandb"), "--format", "wandb", WANDB_MODE="online")
+    assert ran.returncode == 1
+    assert "has no API key here" in ran.stderr
+    assert "WANDB_MODE=offline" in ran.stderr
