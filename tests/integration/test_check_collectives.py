@@ -55,6 +55,10 @@ def test_healthy_hosts_verify_their_collectives_and_exit_0(bed: Testbed) -> None
     engines = {(entry["launcher"], entry["backend"]) for entry in report["collectives"]}
     assert engines == {("torch", "gloo"), ("horovod", "gloo"), ("mpi", "mpi")}
     assert all(entry["correct"] for entry in report["collectives"])
+    ways = {(way["engine"], way["from"], way["to"]): way for way in report["ways"]}
+    assert ways["Gloo", "node1", "node2"]["devices"] == ["eth0"]
+    assert ways["Open MPI", "node2", "node1"]["via"] == ["tcp"]
+    assert ways["Open MPI", "node1", "node1"]["via"] == ["vader"]
     for host in bed.hosts:
         runs = host.exec(["sh", "-c", "ls /tmp/distconsole-*/runs /dev/shm/distconsole-*"])
         assert [line for line in runs.stdout.split() if not line.endswith(":")] == []

@@ -82,6 +82,21 @@ class ChoiceReport(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
+class WayReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The ways that an engine took from the ranks of a host to those of another, or among themselves.
+
+    ``via`` are its own names (``NET/IB/GDRDMA``, ``P2P/CUMEM``, ``tcp``); ``channels`` the most of a pair of
+    ranks, 0 where the engine has none; ``devices`` the adapters or interfaces of ``source`` that it lists.
+    """
+
+    engine: str
+    source: str = msgspec.field(name="from")
+    target: str = msgspec.field(name="to")
+    via: tuple[str, ...]
+    channels: int = 0
+    devices: tuple[str, ...] = ()
+
+
 class VerifiedReport(msgspec.Struct, frozen=True, kw_only=True):
     """A collective of a type that was verified and not timed, or why it is not there."""
 
@@ -181,6 +196,8 @@ class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     choices: tuple[ChoiceReport, ...] = ()
     """Which interface and address each engine takes on each host."""
+    ways: tuple[WayReport, ...] = ()
+    """What the engines of its jobs took between hosts, by their own words."""
     verified: tuple[VerifiedReport, ...] = ()
     left_out: tuple[str, ...] = ()
     """Collectives of a sweep for which there was no time."""

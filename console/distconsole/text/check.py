@@ -246,6 +246,19 @@ def _show_collectives(output: Output, report: CheckReport) -> None:
     show_table(output, header, rows, right=(2, 3, 4, 5, 7))
 
 
+def _show_ways(output: Output, report: CheckReport) -> None:
+    """Show what the engines took; pairs of hosts that are alike share a line."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for way in report.ways:
+        names = " -> ".join(dict.fromkeys(filter(None, (way.source, way.target))))
+        key = (way.engine, ", ".join(way.via), str(way.channels or ""), ", ".join(way.devices))
+        alike.setdefault(key, []).append(names)
+    rows = [(key[0], join_some(pairs, MAX_HOSTS_TOLD), *key[1:]) for key, pairs in alike.items()]
+    if rows:
+        output.data("")
+        show_table(output, ("engine", "between", "took", "channels", "devices"), rows[:MAX_ROWS])
+
+
 def summary_text(paint: Paint, report: CheckReport) -> str:
     """Return how a check came out, and how many checks were made of how many, in one line."""
     lost = {host for found in report.findings if found.check == LOST for host in found.hosts}
@@ -257,6 +270,8 @@ def summary_text(paint: Paint, report: CheckReport) -> str:
 
 
 def _show_summary(output: Output, report: CheckReport, *, details: bool) -> None:
+    if details:
+        _show_ways(output, report)
     output.data("")
     tell(output, summary_text(output.paint_out, report), 2)
     stages = stages_text(report) if details else ""

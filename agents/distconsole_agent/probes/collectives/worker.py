@@ -5,12 +5,13 @@ environment, as the engine wants it. ENGINE is ``gloo``, ``nccl``, ``horovod`` o
 JSON: ``{"seed", "timeout_seconds", "cases": [{"op", "dtype", "elements", "iterations"}], "sweep":
 {"ops", "bytes", "dtype", "case_seconds", "seconds"} | null}``. Each line printed is a mark and an
 object: ``stage`` (how far the rank came), ``group`` (what it finds itself to be), ``case`` (one
-verified case), ``left_out`` (cases for which the time was too short).
+verified case), ``left_out`` (cases for which the time was too short), ``took`` (the ways between ranks).
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import signal
 import sys
@@ -19,6 +20,7 @@ from typing import Any, Callable
 
 from distconsole_agent.probes.collectives.by_mpi import ByteValues, Mpi
 from distconsole_agent.probes.collectives.by_torch import Horovod, TensorValues, Torch
+from distconsole_agent.probes.collectives.engine_words import own_sockets, record_nccl, recorded
 from distconsole_agent.probes.collectives.values import (
     ITEM_BYTES,
     Case,
@@ -112,21 +114,38 @@ def limits() -> dict[str, list[int | None]]:
     return found
 
 
+def tell_ways(name: str, words: int | None) -> None:
+    """Say which ways the engine took, by NCCL's own words or, of Gloo, the kernel's."""
+    if words is not None:
+        took = recorded(words)
+    else:
+        store = os.environ.get("MASTER_PORT", "")
+        pairs = own_sockets(int(store) if store.isdigit() else None) if name == "gloo" else []
+        took = {"engine": "Gloo", "sockets": pairs} if pairs else None
+    if took is not None:
+        say(took=took)
+
+
 def main(seconds: float, name: str, job: dict[str, Any]) -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
     sys.path[:] = [entry for entry in sys.path if entry and not entry.startswith("/dev/fd")]
     began = time.monotonic()
     stage("started")
-    engine, values = join_ranks(name, float(job["timeout_seconds"]), int(job["seed"]))
-    signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
-    stage("joined the group")
-    say(group={**engine.place(), "limits": limits()})
+    words = record_nccl() if name == "nccl" else None
+    try:
+        engine, values = join_ranks(name, float(job["timeout_seconds"]), int(job["seed"]))
+        signal.setitimer(signal.ITIMER_REAL, seconds + 5.0)
+        stage("joined the group")
+        say(group={**engine.place(), "limits": limits()})
 
-    def measure_on(engine: Any, case: Case, number: int, seconds: float) -> Any:
-        return measure(engine, values, case, number, seconds)
+        def measure_on(engine: Any, case: Case, number: int, seconds: float) -> Any:
+            return measure(engine, values, case, number, seconds)
 
-    run_cases(engine, measure_on, job, began)
+        run_cases(engine, measure_on, job, began)
+    finally:
+        # Also of a job that failed: what NCCL warned of is the reason.
+        tell_ways(name, words)
     stage("done")
     engine.close()
 

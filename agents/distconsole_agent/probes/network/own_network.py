@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import ipaddress
 import os
@@ -78,7 +79,7 @@ def resolve(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 
 
 SYSFS = "/sys"
-MAX_PORTS = 64
+MAX_PORTS, MAX_GIDS = 64, 16
 FABRIC_MANAGER = "nv-fabricmanager"[:15]
 """As the kernel cuts it."""
 _COUNTERS = ("link_downed", "symbol_error", "link_error_recovery", "port_rcv_errors")
@@ -118,9 +119,28 @@ def rdma_ports(root: str) -> list[dict[str, Any]]:
                     "physical": (first_line_of(f"{folder}/phys_state") or "").rpartition(": ")[2],
                     "rate_gbit": float(rate[0]) if rate else None,
                     "counters": _counters(folder),
+                    "gids": _gids(folder),
                 }
             )
     return found[:MAX_PORTS]
+
+
+def _gids(folder: str) -> dict[str, str]:
+    """Return by index each address of a port and its kind, as ``fe80::1 RoCE v2``."""
+    found = {}
+    for index in range(MAX_GIDS):
+        gid = (first_line_of(f"{folder}/gids/{index}") or "").strip()
+        kind = first_line_of(f"{folder}/gid_attrs/types/{index}") or ""
+        if gid.strip("0:"):
+            with contextlib.suppress(ValueError):
+                ip = ipaddress.IPv6Address(gid)
+                found[str(index)] = f"{_text(ip)} {kind[:20]}".strip()
+    return found
+
+
+def _text(ip: ipaddress.IPv6Address) -> str:
+    """Return an address as people write it; Python's way with those of IPv4 differs by version."""
+    return f"::ffff:{ip.ipv4_mapped}" if ip.ipv4_mapped else str(ip)
 
 
 def _counters(folder: str) -> dict[str, int]:

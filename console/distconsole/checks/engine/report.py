@@ -24,6 +24,7 @@ from distconsole.checks.facts.evidence import (
 from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, pair_reports
 from distconsole.checks.gather.context import CheckContext
 from distconsole.checks.gather.timings import collectives_of, left_out_of, verified_of
+from distconsole.checks.gather.transports import ways_taken
 from distconsole.checks.rules.wording import MAX_LISTED, by_key
 from distconsole.errors import ConfigError, Terminated
 from distconsole.model.check_outcome import INCOMPLETE, UNKNOWN, passed_hosts, with_outcome
@@ -94,6 +95,7 @@ def make_report(
         network=NetworkReport(pairs=_report_pairs(view)),
         choices=verdicts.choices,
         collectives=collectives_of(view),
+        ways=ways_taken(view),
         verified=verified_of(view),
         left_out=left_out,
         seconds=round(seconds, 3),

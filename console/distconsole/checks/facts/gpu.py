@@ -153,10 +153,11 @@ class GpuLoadFacts(Facts, frozen=True, kw_only=True):
 
 
 class RdmaPort(Facts, frozen=True, kw_only=True):
-    """A port of an RDMA adapter; ``state`` is ACTIVE where it works."""
+    """A port of an RDMA adapter; ``state`` is ACTIVE where it works; ``gids``: by index address and kind."""
 
     device: str
     port: str
+    gids: dict[str, str] = msgspec.field(default_factory=dict)
     state: str = ""
     physical: str = ""
     rate_gbit: float | None = None

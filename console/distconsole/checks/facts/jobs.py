@@ -21,6 +21,37 @@ class RankReport(Facts, frozen=True, kw_only=True):
     error: tuple[str, ...] = ()
 
 
+class Took(Facts, frozen=True, kw_only=True):
+    """What one rank's engine said of the ways that it took (``engine_words`` of the agent).
+
+    Attributes:
+        pairs: Rank, rank, way, channels; Open MPI's and UCX's ways have no channels.
+        rails: The numbers of the network devices that its channels use.
+        gids: Number of the device, index, whether the address is link-local.
+        set: The variables of NCCL that it found.
+        without_gdr: Devices, and GPUs, for which GPUDirect RDMA is off.
+        trouble: Its warnings.
+        sockets: Addresses of its TCP connections, here and there.
+    """
+
+    engine: str
+    version: str = ""
+    network: str = ""
+    bootstrap: str = ""
+    channels: int = 0
+    devices: tuple[str, ...] = ()
+    interfaces: tuple[str, ...] = ()
+    rails: tuple[int, ...] = ()
+    pairs: tuple[tuple[int, int, str, int], ...] = ()
+    set: dict[str, str] = msgspec.field(default_factory=dict)
+    rings: tuple[str, ...] = ()
+    gids: tuple[tuple[int, int, bool], ...] = ()
+    without_gdr: tuple[str, ...] = ()
+    trouble: tuple[str, ...] = ()
+    sockets: tuple[tuple[str, str], ...] = ()
+    no_device: bool = False
+
+
 class CollFacts(Facts, frozen=True, kw_only=True):
     """A host's ranks of a collective job; ``refused`` says why a run by this launcher would not start."""
 

@@ -30,6 +30,7 @@ from distconsole.checks.gather.collective import (
 )
 from distconsole.checks.gather.context import CheckContext, add_answer
 from distconsole.checks.gather.reaching import find_dead_links, leave_out_for
+from distconsole.checks.gather.transports import MPI_SAYS_ITS_WAYS
 from distconsole.errors import ConsoleError, NodeError, PlanError
 from distconsole.model.cluster import Host
 from distconsole.model.findings import HostCure
@@ -168,7 +169,15 @@ HOROVOD_BY_MPI = Engine(
     env={"HOROVOD_CONTROLLER": "mpi"},
     brief=True,
 )
-MPI = Engine(LauncherName.MPI, "mpirun", "mpi.launch", MpiCollFacts, _without_mpi, mpirun=True)
+MPI = Engine(
+    LauncherName.MPI,
+    "mpirun",
+    "mpi.launch",
+    MpiCollFacts,
+    _without_mpi,
+    mpirun=True,
+    env=MPI_SAYS_ITS_WAYS,
+)
 ENGINES = (TORCH, HOROVOD, HOROVOD_BY_MPI, MPI)
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from distconsole.checks.facts.jobs import RankReport
 from distconsole.checks.gather.engine_jobs import EngineAnswer, EngineJob
+from distconsole.checks.gather.transports import read_mpi_words, split_mpi_words
 from distconsole.errors import NodeError
 from distconsole.launch.choose import choose_launcher
 from distconsole.launch.execute import start, undo
@@ -161,12 +162,13 @@ class _NodeJournal:
         code = None if state is None or state.state == KILLED else state.exit_code
         if code and state is not None and state.signal:
             code = -state.signal
-        error = [line for line in self.lines(rank, "err") if line.strip()]
+        words, error = split_mpi_words([e for e in self.lines(rank, "err") if e.strip()])
+        took = read_mpi_words(words, rank)
         return RankReport(
             rank=rank,
             exit_code=code,
             seconds=0.0 if state is None else max(0.0, state.t - (self.began or state.t)),
-            said=tuple(_parse_lines(self.lines(rank, "out"))),
+            said=(*_parse_lines(self.lines(rank, "out")), *([{"took": took}] if took else [])),
             error=tuple(error[-MAX_ERROR_LINES:]),
         )
 
