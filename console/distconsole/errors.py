@@ -16,7 +16,7 @@
         ├── ConnectError                     nothing answers, or not an SSH server
         ├── UnknownHostKeyError              its key is not in known_hosts
         ├── ChangedHostKeyError              its key is another one than in known_hosts
-        ├── AuthError                        none of our keys is accepted
+        ├── AuthError                        nothing that was tried lets us in
         ├── LinkLostError                    the connection ended
         │   └── AgentEndedError              on a host that is up: its agent or bridge alone ended
         ├── ShellNoiseError                  its shell prints to stdout
@@ -132,7 +132,13 @@ class ChangedHostKeyError(NodeError):
 
 
 class AuthError(NodeError):
+    """Nobody is let in; ``offers`` are the ways to log in that the server names, where it was asked."""
+
     kind = "auth"
+
+    def __init__(self, message: str, hint: str = "", offers: tuple[str, ...] = ()) -> None:
+        super().__init__(message, hint)
+        self.offers = offers
 
 
 class LinkLostError(NodeError):

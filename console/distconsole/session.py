@@ -25,6 +25,7 @@ from distconsole.ssh.transport import Connection, Transport
 
 if TYPE_CHECKING:
     from distconsole.rpc.link import NodeLink
+    from distconsole.ssh.choosing import ChosenTransport
 
 T = TypeVar("T")
 
@@ -67,6 +68,8 @@ class Session:
         for host in self.cluster.hosts:
             # Here, because two threads would only take turns at importing SSH.
             self._transport(host)
+        if (chosen := self._chosen_transport()) is not None:
+            chosen.prepare(self.cluster.hosts)
         self._begun = {host.name: Future() for host in self.cluster.hosts}
         begun = dict(self._begun)
         threading.Thread(
@@ -96,6 +99,26 @@ class Session:
         with self._lock:
             links = dict(self._links)
         return frozenset(name for name, link in links.items() if link.logged_in)
+
+    def log_in(self) -> None:
+        """Log in where ssh may ask a person, now that the terminal is there to ask in.
+
+        A host that cannot be reached says so to whoever needs it. Raises ConfigError.
+        """
+        remote = self._chosen_transport()
+        if remote is None:
+            return
+        hosts = [each for each in self.cluster.hosts if not each.local]
+        asking = [host for host in hosts if remote.wants_openssh(host)]
+        if not asking:
+            return
+        from distconsole.rpc.link import NodeLink  # noqa: PLC0415 - see begin
+
+        hosts_by_name = {host.name: host for host in asking}
+        for outcome in iter_outcomes(asking, remote.connect, seconds=CONNECT_SECONDS):
+            if isinstance(outcome, Ok):
+                host = hosts_by_name[outcome.host]
+                self._links[host.name] = NodeLink(host, remote, outcome.value)
 
     def part(self, cluster: Cluster) -> Session | None:
         """Return a session on some of these hosts, which shares the links, or None if it cannot be.
@@ -167,6 +190,15 @@ class Session:
         link.connect()
         return link
 
+    def _chosen_transport(self) -> ChosenTransport | None:
+        """Return the SSH of the hosts; None where there is no such host, or another way was given."""
+        from distconsole.ssh.choosing import ChosenTransport  # noqa: PLC0415 - see _transport
+
+        remote = next(
+            (self._transport(host) for host in self.cluster.hosts if not host.local), None
+        )
+        return remote if isinstance(remote, ChosenTransport) else None
+
     def _transport(self, host: Host) -> Transport:
         if host.local:
             if self._local is None:
@@ -175,10 +207,10 @@ class Session:
                 self._local = LocalTransport()
             return self._local
         if self._remote is None:
-            # Imported late: paramiko takes a tenth of a second, which this machine alone does not need.
-            from distconsole.ssh.paramiko_transport import ParamikoTransport  # noqa: PLC0415
+            # Imported late: SSH takes a tenth of a second, which this machine alone does not need.
+            from distconsole.ssh.choosing import ChosenTransport  # noqa: PLC0415
 
-            self._remote = ParamikoTransport(self.cluster.ssh_config)
+            self._remote = ChosenTransport(self.cluster.ssh_config)
         return self._remote
 
 

@@ -16,6 +16,7 @@ from distconsole.grammar.drafts import (
 from distconsole.grammar.effects import without_idle_options
 from distconsole.grammar.options import HOST_OPTIONS, NAMES_OF_HOSTS
 from distconsole.model import requests as ask
+from distconsole.model.cluster import TransportName
 
 WORDS = (
     *("a", "train.py", "--epochs=3", "-x", "--", "-", "", "a b", "it's", '"', "\\", "#", "$HOME", "\t", "\n"),
@@ -48,6 +49,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "launcher": tuple(ask.LauncherName),
     "pass_args": tuple(ask.PassArgs),
     "emit": tuple(ask.EmitKind),
+    "transport": tuple(TransportName),
     "notify": ("none", "all", "bell,webhook"),
 }
 """Values that an option may have; of any other text one that is a word."""
@@ -85,6 +87,8 @@ def any_request(dice: random.Random) -> ask.Run:
             where[each.name] = value if each.name in NAMES_OF_HOSTS else value or None
         else:
             request = replace(request, **{each.name: value})
+    if request.script.endswith(".py"):  # a file, which is no module
+        request = replace(request, module=False)
     divided = request.script.startswith("-") or dice.random() < 0.2
     request = replace(request, where=ask.Where(**where), divided=divided)
     return without_idle_options(request)

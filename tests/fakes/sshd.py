@@ -10,7 +10,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -54,9 +54,17 @@ def end_processes_of(folder: Path) -> None:
 
 
 class SshServer:
-    """One sshd with keys of its own; ``config`` is an ssh_config that reaches it as ``node``."""
+    """One sshd with keys of its own, and an ssh_config that reaches it as ``node``; ``lines`` of its configuration win."""
 
-    def __init__(self, folder: Path, *, host_key: str = "ed25519", lines: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        host_key: str = "ed25519",
+        lines: str = "",
+        program: str | None = SSHD,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self.cache = folder / "cache"
@@ -69,7 +77,8 @@ class SshServer:
             self.port = probe.getsockname()[1]
         self.known_hosts = folder / "known_hosts"
         self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {self.host_public}\n")
-        self._lines = lines
+        self._lines, self._program = lines, program
+        self._environ = {**os.environ, **(environ or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self.ssh_config = folder / "ssh_config"
         self.write_config()
@@ -96,7 +105,8 @@ class SshServer:
         config = self.folder / "sshd_config"
         path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
         config.write_text(
-            f"""ListenAddress 127.0.0.1:{self.port}
+            f"""{self._lines}
+ListenAddress 127.0.0.1:{self.port}
 HostKey {self.folder / "host"}
 AuthorizedKeysFile {self.folder / "authorized"}
 PidFile {self.folder / "pid"}
@@ -108,16 +118,18 @@ PasswordAuthentication no
 KbdInteractiveAuthentication no
 AllowTcpForwarding yes
 MaxStartups 100:30:200
-{self._lines}
 SetEnv XDG_CACHE_HOME={self.cache} PATH={path}
 """
         )
         if os.getuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)
-        assert SSHD is not None
+        assert self._program is not None
         log = (self.folder / "log").open("wb")
         self._process = subprocess.Popen(
-            [SSHD, "-D", "-e", "-f", str(config)], stdin=subprocess.DEVNULL, stderr=log
+            [self._program, "-D", "-e", "-f", str(config)],
+            stdin=subprocess.DEVNULL,
+            stderr=log,
+            env=self._environ,
         )
         log.close()
         wait_until(self._listens)

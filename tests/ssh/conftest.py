@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,8 @@ def make_server(tmp_path: Path) -> Iterator[Callable[..., SshServer]]:
         pytest.skip("no sshd here (openssh-server)")
     servers: list[SshServer] = []
 
-    def make(lines: str = "", host_key: str = "ed25519") -> SshServer:
-        server = SshServer(tmp_path / f"s{len(servers)}", host_key=host_key, lines=lines)
+    def make(lines: str = "", **more: Any) -> SshServer:
+        server = SshServer(tmp_path / f"s{len(servers)}", lines=lines, **more)
         servers.append(server)
         return server.start()
 

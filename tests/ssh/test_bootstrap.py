@@ -26,7 +26,7 @@ from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
 from distconsole.rpc.bootstrap import Bridge, open_bridge
 from distconsole.rpc.pack import Pack, agent_pack, pack
-from distconsole.ssh.paramiko_transport import ParamikoTransport
+from distconsole.ssh.choosing import ChosenTransport
 from distconsole_agent.server.joining import OWNER, this_host
 
 NODE = Host(HostName("node"))
@@ -44,7 +44,7 @@ STAND_IN = pack(
 
 @contextmanager
 def joined(server, host: Host = NODE, agent: Pack = STAND_IN) -> Iterator[Bridge]:
-    transport = ParamikoTransport(str(server.ssh_config))
+    transport = ChosenTransport(str(server.ssh_config))
     connection = transport.connect(host)
     try:
         opened = open_bridge(connection, host, agent)

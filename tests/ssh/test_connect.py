@@ -8,7 +8,9 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,17 +27,18 @@ from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
 from distconsole.ssh import paramiko_transport
 from distconsole.ssh.authentication import add_line
-from distconsole.ssh.paramiko_transport import ParamikoTransport, SshConnection
+from distconsole.ssh.choosing import ChosenTransport
 from distconsole.ssh.transport import Channel, Connection
 
 NODE = Host(HostName("node"))
+both_ways = pytest.mark.parametrize("way", ["paramiko", "openssh"])
 
 
 @contextmanager
-def connected(config: str, host: Host = NODE) -> Iterator[SshConnection]:
-    transport = ParamikoTransport(config)
+def connected(config: str, host: Host = NODE, way: str = "paramiko") -> Iterator[Any]:
+    transport = ChosenTransport(config)
     try:
-        connection = transport.connect(host)
+        connection = transport.connect(replace(host, transport=way))
         try:
             yield connection
         finally:
@@ -53,14 +56,15 @@ def succeeds(connection: Connection) -> bool:
     return stdout_of(channel) == b"" and channel.exit_code(10) == 0
 
 
-def failure(config: str, host: Host = NODE) -> NodeError:
-    with pytest.raises(NodeError) as caught, connected(config, host):
+def failure(config: str, host: Host = NODE, way: str = "paramiko") -> NodeError:
+    with pytest.raises(NodeError) as caught, connected(config, host, way):
         pass
     return caught.value
 
 
-def test_a_command_runs_and_its_streams_and_code_come_back(server) -> None:
-    with connected(str(server.ssh_config)) as connection:
+@both_ways
+def test_a_command_runs_and_its_streams_and_code_come_back(server, way: str) -> None:
+    with connected(str(server.ssh_config), way=way) as connection:
         channel = connection.open("echo out; echo err >&2; exit 7", 10)
         assert stdout_of(channel) == b"out\n"
         assert channel.exit_code(10) == 7
@@ -74,13 +78,15 @@ def test_the_socket_sends_at_once(server) -> None:
         assert stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
-def test_the_address_that_was_reached_is_known(server) -> None:
-    with connected(str(server.ssh_config)) as connection:
+@both_ways
+def test_the_address_that_was_reached_is_known(server, way: str) -> None:
+    with connected(str(server.ssh_config), way=way) as connection:
         assert connection.reached_at == "127.0.0.1"
 
 
-def test_of_much_on_stderr_the_end_is_kept(server) -> None:
-    with connected(str(server.ssh_config)) as connection:
+@both_ways
+def test_of_much_on_stderr_the_end_is_kept(server, way: str) -> None:
+    with connected(str(server.ssh_config), way=way) as connection:
         channel = connection.open("head -c 5000000 /dev/zero; yes | head -c 300000 >&2", 20)
         assert len(stdout_of(channel)) == 5_000_000
         assert channel.exit_code(10) == 0
@@ -118,8 +124,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_a_refused_port_is_a_connect_error(server) -> None:
-    error = failure(server.write_config(f"    Port {free_port()}"))
+@both_ways
+def test_a_refused_port_is_a_connect_error(server, way: str) -> None:
+    error = failure(server.write_config(f"    Port {free_port()}"), way=way)
     assert isinstance(error, ConnectError)
     assert "refused" in error.message
 
@@ -205,19 +212,21 @@ def test_a_changed_key_tells_the_line_that_mends_it(server, tmp_path: Path) -> N
         assert succeeds(connection)
 
 
-def test_a_revoked_key_is_refused(server) -> None:
+@both_ways
+def test_a_revoked_key_is_refused(server, way: str) -> None:
     server.known_hosts.write_text(
         f"[127.0.0.1]:{server.port} {server.host_public}\n@revoked * {server.host_public}\n"
     )
-    error = failure(str(server.ssh_config))
+    error = failure(str(server.ssh_config), way=way)
     assert isinstance(error, ChangedHostKeyError)
     assert "revoked" in error.message
 
 
 @pytest.mark.parametrize("strict", ["no", "accept-new", "off"])
-def test_strict_checking_is_never_weakened(server, strict: str) -> None:
+@both_ways
+def test_strict_checking_is_never_weakened(server, strict: str, way: str) -> None:
     server.known_hosts.write_text("")
-    error = failure(server.write_config(f"    StrictHostKeyChecking {strict}"))
+    error = failure(server.write_config(f"    StrictHostKeyChecking {strict}"), way=way)
     assert isinstance(error, UnknownHostKeyError)
 
 
@@ -257,12 +266,15 @@ def test_a_server_with_many_keys_is_asked_for_the_known_one(
         assert succeeds(connection)
 
 
-def test_a_wrong_key_is_an_auth_error_that_names_it(server) -> None:
+@both_ways
+def test_a_wrong_key_is_an_auth_error_that_names_it(server, way: str) -> None:
     (server.folder / "authorized").write_text("")
-    error = failure(str(server.ssh_config))
+    error = failure(str(server.ssh_config), way=way)
     assert isinstance(error, AuthError)
     assert str(server.user_key) in error.message
-    assert f"ssh-copy-id -p {server.port}" in error.hint
+    assert "the server offers: publickey" in error.message
+    assert error.offers == ("publickey",)
+    assert error.hint.startswith("ssh-copy-id")
 
 
 def test_no_key_at_all_is_an_auth_error(server) -> None:
@@ -335,18 +347,20 @@ def jump_config(first, last, more: str = "") -> str:
     return str(last.ssh_config)
 
 
-def test_a_host_is_reached_through_a_jump_host(make_server) -> None:
+@both_ways
+def test_a_host_is_reached_through_a_jump_host(make_server, way: str) -> None:
     first, last = make_server(), make_server()
-    with connected(jump_config(first, last)) as connection:
+    with connected(jump_config(first, last), way=way) as connection:
         assert stdout_of(connection.open("echo $XDG_CACHE_HOME", 10)).decode().strip() == str(
             last.cache
         )
 
 
-def test_many_hosts_share_one_connection_to_their_jump_host(make_server) -> None:
+@both_ways
+def test_many_hosts_share_one_connection_to_their_jump_host(make_server, way: str) -> None:
     first, last = make_server(), make_server()
-    transport = ParamikoTransport(jump_config(first, last))
-    connections = [transport.connect(NODE) for _ in range(3)]
+    transport = ChosenTransport(jump_config(first, last))
+    connections = [transport.connect(replace(NODE, transport=way)) for _ in range(3)]
     assert all(succeeds(connection) for connection in connections)
     log = (first.folder / "log").read_text()
     for connection in connections:
@@ -355,22 +369,24 @@ def test_many_hosts_share_one_connection_to_their_jump_host(make_server) -> None
     assert log.count("Accepted publickey") == 1
 
 
-def test_a_chain_of_jumps_is_followed(make_server) -> None:
+@both_ways
+def test_a_chain_of_jumps_is_followed(make_server, way: str) -> None:
     first, last = make_server(), make_server()
     config = Path(jump_config(first, last))
     config.write_text(
         config.read_text().replace("ProxyJump hop", "ProxyJump hop,hop2")
         + first.ssh_config.read_text().replace("Host hop", "Host hop2")
     )
-    with connected(str(config)) as connection:
+    with connected(str(config), way=way) as connection:
         assert succeeds(connection)
 
 
-def test_a_dead_jump_host_is_named(make_server) -> None:
+@both_ways
+def test_a_dead_jump_host_is_named(make_server, way: str) -> None:
     first, last = make_server(), make_server()
     config = jump_config(first, last)
     first.stop()
-    error = failure(config)
+    error = failure(config, way=way)
     assert isinstance(error, ConnectError)
     assert "by way of hop" in error.message
 
@@ -408,16 +424,18 @@ def test_an_unknown_key_of_a_jump_host_is_one_to_trust(make_server) -> None:
         assert succeeds(connection)
 
 
-def test_a_jump_host_that_jumps_through_itself_ends(make_server) -> None:
+@both_ways
+def test_a_jump_host_that_jumps_through_itself_ends(make_server, way: str) -> None:
     server = make_server()
-    error = failure(server.write_config("    ProxyJump node"))
+    error = failure(server.write_config("    ProxyJump node"), way=way)
     assert isinstance(error, ConnectError)
 
 
-def test_a_proxy_command_is_spoken_through(server) -> None:
+@both_ways
+def test_a_proxy_command_is_spoken_through(server, way: str) -> None:
     command = f"ssh -F {server.folder}/plain -W %h:%p node"
     (server.folder / "plain").write_text(server.ssh_config.read_text())
-    with connected(server.write_config(f"    ProxyCommand {command}")) as connection:
+    with connected(server.write_config(f"    ProxyCommand {command}"), way=way) as connection:
         assert connection.reached_at == ""
         assert stdout_of(connection.open("echo through", 10)) == b"through\n"
 
@@ -428,8 +446,9 @@ def test_a_proxy_command_that_fails_says_so(server) -> None:
     assert "ProxyCommand ended" in error.message
 
 
-def test_death_mid_stream_is_a_lost_link(server) -> None:
-    with connected(str(server.ssh_config)) as connection:
+@both_ways
+def test_death_mid_stream_is_a_lost_link(server, way: str) -> None:
+    with connected(str(server.ssh_config), way=way) as connection:
         channel = connection.open("echo here; sleep 60", 10)
         assert channel.recv(100, 10) == b"here\n"
         server.cut_sessions()
@@ -447,8 +466,9 @@ def test_death_while_something_is_sent_is_a_lost_link(server) -> None:
             channel.send(b"lost", 10)
 
 
-def test_a_command_that_ends_is_no_lost_link(server) -> None:
-    with connected(str(server.ssh_config)) as connection:
+@both_ways
+def test_a_command_that_ends_is_no_lost_link(server, way: str) -> None:
+    with connected(str(server.ssh_config), way=way) as connection:
         channel = connection.open("exit 4", 10)
         assert channel.recv(100, 10) == b""
         assert channel.exit_code(5) == 4

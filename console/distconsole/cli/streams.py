@@ -16,6 +16,7 @@ from typing import NamedTuple, TextIO
 
 from distconsole.errors import OutputError
 from distconsole.model.time_text import span_text
+from distconsole.ssh.asking import PERSON
 from distconsole.text.output import Paint
 
 STATUS_SECONDS = 0.25
@@ -205,6 +206,8 @@ class Streams:
         if to in self._gone:
             return
         if to is _To.STATUS:
+            if PERSON.is_asked:
+                return  # the question stands there
             width = _columns(self.err)
             self._status = texts[-1][: width - 1]
             self.err.write(f"\r\x1b[K{self._status}")

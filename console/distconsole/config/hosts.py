@@ -51,7 +51,7 @@ def resolve_cluster(where: Where, config: Config, environ: Mapping[str, str]) ->
     if demo and (names := ssh_names(Path(demo))):
         return demo_cluster(Path(demo), names)
     found = _find(where, config, environ)
-    given = HostSettings(python=where.python, setup=where.setup)
+    given = HostSettings(python=where.python, setup=where.setup, transport=where.transport)
     hosts = [_host(named, found, config, given) for named in found.hosts]
     return Cluster(tuple(hosts), _ssh_config(where, found.cluster, config, environ), found.name)
 

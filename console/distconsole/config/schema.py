@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from distconsole.config.shortcuts import Alias, KeySetting
+from distconsole.model.cluster import TransportName
 from distconsole.model.expectation import (
     NOTHING_EXPECTED,
     CollectiveExpectation,
@@ -33,6 +34,7 @@ class HostSettings:
     slots: int | None = plain(None, kind=Kind.POSITIVE)
     user: str | None = plain(None, kind=Kind.USER)
     port: int | None = plain(None, kind=Kind.PORT)
+    transport: str | None = plain(None, kind=TransportName)
 
     def over(self, other: HostSettings) -> HostSettings:
         """Return these settings, with those of ``other`` where these are None."""

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from distconsole.model.names import HostName
+
+
+class TransportName(StrEnum):
+    """What carries the connection to a host."""
+
+    AUTO = "auto"
+    OPENSSH = "openssh"
+    PARAMIKO = "paramiko"
+
 
 EMBEDDED = "embedded"
 """The name of a demo's cluster."""
@@ -29,6 +39,7 @@ class Host:
         setup: A shell command run before the interpreter, such as ``source venv/bin/activate``.
         address, nic: For training traffic; None lets the planner choose.
         node_dir: The local folder on the node; None takes ``/tmp/distconsole-<uid>``.
+        transport: A ``TransportName``; None is ``auto``.
         local: True for this machine, reached without SSH.
     """
 
@@ -41,6 +52,7 @@ class Host:
     address: str | None = None
     nic: str | None = None
     node_dir: str | None = None
+    transport: str | None = None
     local: bool = False
 
 

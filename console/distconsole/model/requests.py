@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from distconsole.model.cluster import TransportName
 from distconsole.model.names import RankSpans
 from distconsole.model.options import (
     Kind,
@@ -133,6 +134,13 @@ class Where:
     ssh_config: str | None = act(
         None, "OpenSSH's configuration.  [default: ~/.ssh/config]", Kind.FILE
     )
+    transport: str | None = act(
+        None,
+        "What carries the connections: openssh (the system's ssh, for passwords, codes, Kerberos), paramiko "
+        "(keys alone, faster), or auto.  [default: auto]",
+        TransportName,
+        metavar="NAME",
+    )
     python: str | None = act(
         None,
         "The nodes' interpreter, for agent, checks and ranks.  [default: python3]",
@@ -156,6 +164,7 @@ class Where:
             hostfile=names.hostfile,
             cluster=names.cluster,
             ssh_config=self.ssh_config or kept.ssh_config,
+            transport=self.transport or kept.transport,
             python=self.python or kept.python,
             setup=self.setup or kept.setup,
         )
@@ -165,7 +174,7 @@ class Where:
         names = ("hosts", "hostfile", "cluster")
         same = all(getattr(self, name) == getattr(kept, name) for name in names)
         unsaid = {name: None for name in names if same}
-        for name in ("ssh_config", "python", "setup"):
+        for name in ("ssh_config", "transport", "python", "setup"):
             if getattr(self, name) == getattr(kept, name):
                 unsaid[name] = None
         return replace(self, **unsaid)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import queue
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -14,6 +13,7 @@ from distconsole.errors import ConnectError, NodeError
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
 from distconsole.model.outcome import Failed, Ok, Outcome
+from distconsole.ssh.asking import PERSON
 
 T = TypeVar("T")
 
@@ -43,14 +43,15 @@ def iter_outcomes(
     Args:
         hosts: With names that differ.
         work: Raises ``NodeError`` where the node cannot; anything else it raises is raised here.
-        seconds: Each node's deadline, from when its work began; None for none.
+        seconds: Each node's deadline, from when its work began, without what a person takes to answer a login; None for none.
     """
     waiting = deque(hosts)
     running: dict[HostName, float] = {}
     threads = 0  # with those whose deadline has passed
     ended: queue.SimpleQueue[tuple[HostName, Outcome[T] | BaseException]] = queue.SimpleQueue()
+    clock = PERSON.working_seconds
     while waiting or running:
-        now = time.monotonic()
+        now = clock()
         young = sum(now - began < YOUNG_SECONDS for began in running.values())
         while waiting and threads < MOST_THREADS and young < CONNECTORS:
             young += 1
@@ -67,7 +68,7 @@ def iter_outcomes(
                 timeout=None if patience == math.inf else max(0.0, patience)
             )
         except queue.Empty:
-            if oldest is not None and time.monotonic() >= due:
+            if oldest is not None and clock() >= due:
                 del running[oldest]
                 text = f"{oldest} did not do it within {seconds:g} s"
                 yield Failed(oldest, ConnectError(text, "is it overloaded?"))

@@ -25,6 +25,7 @@ from distconsole.errors import (
     UnknownHostKeyError,
 )
 from distconsole.ssh.lean_paramiko import paramiko
+from distconsole.ssh.plain import plain_text
 from distconsole.ssh.ssh_config import SshOptions, matches_list
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
@@ -242,7 +243,7 @@ def log_in(transport: paramiko.Transport, options: SshOptions, load: Load) -> No
                 if not transport.auth_publickey(options.user, key):
                     return
             except paramiko.BadAuthenticationType as error:
-                raise _auth_error(options, tried, error.allowed_types) from None
+                raise _auth_error(options, tried, [], tuple(error.allowed_types)) from None
             except paramiko.AuthenticationException:
                 if not transport.is_active():
                     raise _auth_error(options, tried, ["too many keys were offered"]) from None
@@ -256,10 +257,21 @@ def log_in(transport: paramiko.Transport, options: SshOptions, load: Load) -> No
                     f"{options.hostname} closed the connection while we logged in: {error}",
                     "its own log (journalctl -u ssh) says why",
                 ) from None
-        raise _auth_error(options, tried, [])
+        raise _auth_error(options, tried, [], _ask_offers(transport, options))
     finally:
         if agent is not None:
             agent.close()
+
+
+def _ask_offers(transport: paramiko.Transport, options: SshOptions) -> tuple[str, ...]:
+    """Return the ways to log in that the server offers; none if it does not say."""
+    try:
+        transport.auth_none(options.user)
+    except paramiko.BadAuthenticationType as error:
+        return tuple(plain_text(each)[:40] for each in error.allowed_types[:10])
+    except (paramiko.SSHException, EOFError, OSError):
+        return ()
+    return ()
 
 
 def _candidates(
@@ -346,7 +358,9 @@ def _public(path: str) -> bytes | None:
         return None
 
 
-def _auth_error(options: SshOptions, tried: _Tried, server_says: list[str]) -> AuthError:
+def _auth_error(
+    options: SshOptions, tried: _Tried, server_says: list[str], offers: tuple[str, ...] = ()
+) -> AuthError:
     where = f"{options.user}@{options.hostname}" + (
         "" if options.port == 22 else f" port {options.port}"
     )
@@ -358,8 +372,10 @@ def _auth_error(options: SshOptions, tried: _Tried, server_says: list[str]) -> A
         parts.append(f"{', '.join(tried.unreadable)} cannot be read")
     if server_says:
         parts.append(f"the server says: {', '.join(server_says)}")
+    if offers:
+        parts.append(f"the server offers: {', '.join(offers)}")
     port = "" if options.port == 22 else f"-p {options.port} "
     hint = f"ssh-copy-id {port}{shlex.quote(f'{options.user}@{options.hostname}')}"
     if tried.locked:
         hint = f"ssh-add {shlex.quote(tried.locked[0])}"
-    return AuthError("; ".join(parts), hint)
+    return AuthError("; ".join(parts), hint, offers)

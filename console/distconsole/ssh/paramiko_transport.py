@@ -5,15 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from concurrent.futures import Future
 from contextlib import suppress
-from copy import copy
 from functools import cache
 
-from distconsole.config.spelling import nearest
-from distconsole.errors import AgentError, ConnectError, LinkLostError, NodeError, ResolveError
+from distconsole.errors import AgentError, ConnectError, LinkLostError
 from distconsole.model.cluster import Host
 from distconsole.ssh.authentication import KnownHosts, Lookup, load_key, log_in
+from distconsole.ssh.jumps import Hops, Jumps, way_to
 from distconsole.ssh.lean_paramiko import paramiko
 from distconsole.ssh.plain import plain_lines, quote
 from distconsole.ssh.sockets import WatchedStream, open_proxy_command, open_tcp
@@ -27,7 +25,6 @@ HANDSHAKE_SECONDS = 15.0
 AUTH_SECONDS = 15.0
 KEEPALIVE_SECONDS = 30
 JOIN_SECONDS = 2.0
-MAX_JUMPS = 8
 STDERR_TAIL_BYTES = 8192
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -37,12 +34,11 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 class ParamikoTransport:
     """Connections by ssh_config(5), or by this ``ssh_config`` alone; jump hosts are shared by all."""
 
-    def __init__(self, ssh_config: str | None = None) -> None:
-        self._config = SshConfig(ssh_config)
+    def __init__(self, ssh_config: SshConfig) -> None:
+        self._config = ssh_config
         self._load_key = cache(load_key)
-        self._jumps: dict[tuple[str, ...], Future[SshConnection]] = {}
+        self._jumps = Jumps(self._reach)
         self._read_known_hosts = cache(KnownHosts)
-        self._lock = threading.Lock()
 
     def connect(self, host: Host) -> SshConnection:
         """Reach ``host`` as ssh_config says; its own user and port win over that.
@@ -50,41 +46,15 @@ class ParamikoTransport:
         Raises ResolveError, ConnectError, UnknownHostKeyError, ChangedHostKeyError or AuthError,
         ConfigError if an ssh_config cannot be understood.
         """
-        options = self._config.lookup(host.name, host.user, host.port)
-        self._check_jumps(options, options.proxy_jump, depth=0)
-        try:
-            return self._connect(options)
-        except ResolveError as error:
-            raise self._suggest(host.name, error) from None
-
-    def _suggest(self, name: str, error: ResolveError) -> ResolveError:
-        """Say which host of ssh_config may have been meant."""
-        plain = (each for each in self._config.names if not set(each) & set("*?!"))
-        near = nearest(name, (each for each in plain if each != name))
-        hint = f"did you mean {near}, which ssh_config has?" if near else error.hint
-        return ResolveError(error.message, hint)
+        way_to(host, self._config)
+        return self._reach(host)
 
     def close(self) -> None:
-        with self._lock:
-            jumps, self._jumps = list(self._jumps.values()), {}
-        for jump in jumps:
-            if jump.done() and jump.exception() is None:
-                jump.result().close()
+        self._jumps.close()
 
-    def _check_jumps(self, options: SshOptions, hops: tuple[str, ...], depth: int) -> None:
-        """Refuse hosts that jump through themselves, before anybody waits for anybody."""
-        if depth > MAX_JUMPS:
-            raise ConnectError(
-                f"{options.alias}: ProxyJump goes through more than {MAX_JUMPS} hosts",
-                "does a jump host jump through itself? see ssh_config",
-            )
-        if hops:
-            hop = self._hop_options(hops)
-            self._check_jumps(hop, hops[:-1] or hop.proxy_jump, depth + 1)
-
-    def _connect(self, options: SshOptions, via: tuple[str, ...] = ()) -> SshConnection:
-        hops = via or options.proxy_jump
-        stream = self._stream(options, hops)
+    def _reach(self, host: Host, via: Hops = ()) -> SshConnection:
+        options = self._config.find(host)
+        stream = self._stream(options, via or options.proxy_jump)
         try:
             lookup = self._lookup(options)
             transport = _hand_shake(stream, options, lookup)
@@ -103,40 +73,13 @@ class ParamikoTransport:
         stream.calm()
         return SshConnection(transport, stream, options)
 
-    def _stream(self, options: SshOptions, hops: tuple[str, ...]) -> WatchedStream:
+    def _stream(self, options: SshOptions, hops: Hops) -> WatchedStream:
         if hops:
-            jump = self._jump(hops)
+            jump = self._jumps.reach(hops)
             return WatchedStream(jump.open_tcp(options.hostname, options.port, options))
         if options.proxy_command is not None:
             return WatchedStream(*open_proxy_command(options))
         return WatchedStream(open_tcp(options))
-
-    def _jump(self, hops: tuple[str, ...]) -> SshConnection:
-        """Return the connection to the last of ``hops``; one attempt serves all who wait for it."""
-        with self._lock:
-            shared = self._jumps.get(hops)
-            stale = shared is not None and shared.done() and not _usable(shared)
-            mine = shared is None or stale
-            if mine:
-                shared = self._jumps[hops] = Future()
-        assert shared is not None
-        if mine:
-            try:
-                shared.set_result(self._connect(self._hop_options(hops), via=hops[:-1]))
-            except NodeError as error:
-                told = copy(error)
-                told.message = f"by way of {hops[-1]}: {error.message}"
-                told.args = (told.message,)
-                shared.set_exception(told)
-            except BaseException as error:
-                # Whoever waits for us must not wait for ever.
-                shared.set_exception(error)
-                raise
-        return shared.result()
-
-    def _hop_options(self, hops: tuple[str, ...]) -> SshOptions:
-        user, name, port = parse_hop(hops[-1])
-        return self._config.lookup(name, user, port)
 
     def _lookup(self, options: SshOptions) -> Lookup:
         files = (*options.user_known_hosts, *options.global_known_hosts)
@@ -260,24 +203,6 @@ class SshChannel:
         """Whether the server said that the stream is over, which a dying connection does not."""
         said = self._channel.status_event.is_set() and self._channel.exit_status != -1
         return bool(self._channel.eof_received or said)
-
-
-def parse_hop(text: str) -> tuple[str | None, str, int | None]:
-    """Return user, host and port of one ``[user@]host[:port]`` or ``ssh://`` of a ProxyJump."""
-    text = text.removeprefix("ssh://").rstrip("/")
-    user, _, rest = text.rpartition("@")
-    if rest.startswith("["):
-        name, _, port = rest[1:].partition("]")
-        port = port.removeprefix(":")
-    elif rest.count(":") == 1:
-        name, _, port = rest.partition(":")
-    else:
-        name, port = rest, ""
-    return user or None, name, int(port) if port.isdigit() else None
-
-
-def _usable(shared: Future[SshConnection]) -> bool:
-    return shared.exception() is None and shared.result().alive
 
 
 def _hand_shake(stream: WatchedStream, options: SshOptions, lookup: Lookup) -> paramiko.Transport:

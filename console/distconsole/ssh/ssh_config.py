@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from distconsole.errors import ConfigError
+from distconsole.model.cluster import Host
 from distconsole.model.names import may_be_host, may_be_user
 
 DEFAULT_CONNECT_SECONDS = 10.0
@@ -32,6 +33,8 @@ _FILE_LISTS = {"userknownhostsfile", "globalknownhostsfile"}
 _KNOWN = _LISTED | _FILE_LISTS
 _KNOWN |= {"hostname", "user", "port", "identitiesonly", "identityagent", "proxyjump"}
 _KNOWN |= {"proxycommand", "hostkeyalias", "connecttimeout", "addressfamily", "bindaddress"}
+_KNOWN |= {"controlpath", "gssapiauthentication", "hostbasedauthentication", "pkcs11provider"}
+_KNOWN |= {"securitykeyprovider", "pubkeyauthentication", "preferredauthentications"}
 _LINE = re.compile(r"([A-Za-z][A-Za-z0-9]*)(?:\s*=\s*|\s+)(.*)")
 
 
@@ -44,6 +47,9 @@ class SshOptions:
         identity_agent: The agent's socket, or None for no agent.
         proxy_jump: Hosts to go through, nearest first, each ``[user@]host[:port]``.
         host_key_name: What known_hosts calls it, without a port, when HostKeyAlias says so.
+        control_paths: Where a master of the user's own may listen; versions of ssh make ``%C`` in two ways.
+        gssapi: Whether a Kerberos ticket may be offered.
+        beyond_paramiko: The line that asks for a login that paramiko cannot do; empty if there is none.
     """
 
     alias: str
@@ -63,6 +69,9 @@ class SshOptions:
     connect_seconds: float
     address_family: int
     bind_address: str | None
+    control_paths: tuple[str, ...] = ()
+    gssapi: bool = False
+    beyond_paramiko: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +140,10 @@ class SshConfig:
             reading.final = True
             self._read_all(reading)
         return self._options(reading)
+
+    def find(self, host: Host) -> SshOptions:
+        """As ``lookup``, of a host that somebody named."""
+        return self.lookup(host.name, host.user, host.port)
 
     def _read_all(self, reading: _Pass) -> None:
         for place in self._files:
@@ -231,8 +244,7 @@ class SshConfig:
                 raise ConfigError(f"'{name}' is not a host that can be reached by ssh")
         if not may_be_user(user):
             raise ConfigError(f"'{user}' is not a user, for {reading.alias}")
-        digest = hashlib.sha1(f"{local}{hostname}{port}{user}{jump}".encode())  # noqa: S324 - %C
-        return {
+        tokens = {
             "%%": "%",
             "%h": hostname,
             "%n": reading.alias,
@@ -245,8 +257,8 @@ class SshConfig:
             "%i": str(os.getuid()),
             "%j": jump,
             "%k": values.get("hostkeyalias", reading.alias),
-            "%C": digest.hexdigest(),
         }
+        return {**tokens, "%C": _connection_hash(tokens, jump)}
 
     def _path(self, text: str, tokens: dict[str, str] | None = None) -> str:
         """Return a file name with ``~``, ``${NAME}`` and tokens replaced."""
@@ -291,7 +303,17 @@ class SshConfig:
                 values.get("addressfamily", "any").lower(), socket.AF_UNSPEC
             ),
             bind_address=values.get("bindaddress"),
+            control_paths=self._control_paths(values.get("controlpath", "none"), tokens),
+            gssapi=values.get("gssapiauthentication", "no").lower() in ("yes", "true"),
+            beyond_paramiko=_beyond_paramiko(values, given),
         )
+
+    def _control_paths(self, text: str, tokens: dict[str, str]) -> tuple[str, ...]:
+        if text.lower() == "none":
+            return ()
+        without_jump = _connection_hash(tokens, jump="")
+        both = (tokens, {**tokens, "%C": without_jump})
+        return tuple(dict.fromkeys(self._path(text, each) for each in both))
 
     def _agent(self, value: str | None, paths: Callable[[str], str]) -> str | None:
         own = self.environ.get("SSH_AUTH_SOCK") or None
@@ -300,6 +322,26 @@ class SshConfig:
         if value.lower() == "none":
             return None
         return self.environ.get(value[1:]) if value.startswith("$") else paths(value)
+
+
+def _connection_hash(tokens: dict[str, str], jump: str) -> str:
+    text = "".join(tokens[name] for name in ("%l", "%h", "%p", "%r")) + jump
+    return hashlib.sha1(text.encode()).hexdigest()  # noqa: S324 - as ssh has it
+
+
+def _beyond_paramiko(values: dict[str, str], identities: list[str]) -> str:
+    """Return the first line that asks for a login other than by a key in a file or of an agent; else nothing."""
+    said = {name: values.get(name, "").lower() for name in values}
+    for name, usual in (("PKCS11Provider", "none"), ("SecurityKeyProvider", "internal")):
+        if said.get(name.lower(), usual) != usual:
+            return f"{name} {values[name.lower()]}"
+    if said.get("hostbasedauthentication") in ("yes", "true"):
+        return "HostbasedAuthentication yes"
+    if said.get("pubkeyauthentication") in ("no", "false"):
+        return "PubkeyAuthentication no"
+    if "publickey" not in said.get("preferredauthentications", "publickey"):
+        return f"PreferredAuthentications {values['preferredauthentications']}"
+    return next((f"IdentityFile {each}" for each in identities if each.endswith("_sk")), "")
 
 
 def _exec_succeeds(command: str) -> bool:

@@ -131,21 +131,17 @@ class LocalConnection:
             channel.close()
 
 
-class LocalChannel:
-    """See ``Channel``."""
+class PipeChannel:
+    """A command whose streams are pipes of ours; see ``Channel``."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.process = process
+    def __init__(self, stdin: IO[bytes], stdout: IO[bytes], errors: IO[bytes]) -> None:
         self._stderr = bytearray()
         self._closed = False
         self._stderr_ended = False
         # The reader closes the pipes itself, so that none is closed under its feet.
         self._reading = threading.Lock()
         self._writing = threading.Lock()
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stderr is not None
-        self._stdin, self._stdout, self._errors = process.stdin, process.stdout, process.stderr
+        self._stdin, self._stdout, self._errors = stdin, stdout, errors
         for pipe in (self._stdin, self._stdout, self._errors):
             os.set_blocking(pipe.fileno(), False)
 
@@ -188,13 +184,6 @@ class LocalChannel:
                 self._take_stderr()
         return plain_lines(bytes(self._stderr).decode("utf-8", "replace")).strip()
 
-    def exit_code(self, timeout: float) -> int | None:
-        try:
-            code = self.process.wait(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            return None
-        return code if code >= 0 else 128 - code
-
     def close(self) -> None:
         self._closed = True
         with self._writing, suppress(OSError):
@@ -203,13 +192,6 @@ class LocalChannel:
             for pipe in (self._stdout, self._errors):
                 with suppress(OSError):
                     pipe.close()
-        try:
-            self.process.wait(timeout=END_SECONDS)
-        except subprocess.TimeoutExpired:
-            # Its own session: what it started on purpose to outlive it has left that session.
-            with suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
 
     def _take_stderr(self) -> None:
         with suppress(BlockingIOError):
@@ -217,6 +199,34 @@ class LocalChannel:
             self._stderr += data
             self._stderr_ended = not data
         del self._stderr[:-STDERR_TAIL_BYTES]
+
+
+class LocalChannel(PipeChannel):
+    """See ``Channel``."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        super().__init__(process.stdin, process.stdout, process.stderr)
+
+    def exit_code(self, timeout: float) -> int | None:
+        try:
+            code = self.process.wait(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            return None
+        return code if code >= 0 else 128 - code
+
+    def close(self) -> None:
+        super().close()
+        try:
+            self.process.wait(timeout=END_SECONDS)
+        except subprocess.TimeoutExpired:
+            # Its own session: what it started on purpose to outlive it has left that session.
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
 
 
 def _ready(pipes: list[IO[bytes]], event: int, seconds: float) -> list[IO[bytes]]:

@@ -31,7 +31,9 @@ from distconsole.config.shortcuts import startup_file
 from distconsole.model import requests as ask
 from distconsole.operations import perform
 from distconsole.operations.last_resort import STDERR, WRITE_SECONDS, LastResort
+from distconsole.ssh.asking import PERSON
 from distconsole.tui.chrome import Mode
+from distconsole.tui.login import ScreenAsker
 from distconsole.tui.main_screen import SHORT_LINES, ConsoleScreen
 from distconsole.tui.prompt.keys import PROMPT_VERBS
 from distconsole.tui.prompt.shortcuts import Shortcuts, user_shortcuts
@@ -130,7 +132,7 @@ class ConsoleApp(LowOverheadApp[int]):
             session.transcript.say(words)
         if not isinstance(request, ask.Demo):
             session.begin(config)
-        with Leaving(app):
+        with Leaving(app), PERSON.asked_by(ScreenAsker(app)):
             try:
                 code = app.run() or 0
                 # Before a demo that goes on is stopped: to leave it is no failure.

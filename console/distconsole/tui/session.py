@@ -80,8 +80,12 @@ class ConsoleSession:
         """Looks at launches that are being filled in; they end with the session."""
 
     def begin(self, config: Config | None = None) -> None:
-        """Read the hosts, which are connected when first needed; raises ConsoleError if they cannot be read."""
+        """Read the hosts, which are connected when first needed; raises ConsoleError if they cannot be read.
+
+        Where a login may ask a person, that comes now, before the screen takes the terminal.
+        """
         self.own = self._open.enter_context(open_session(self.where, config))
+        self.own.log_in()
 
     def end(self) -> list[str]:
         """Let go of everything and return the runs that go on."""
@@ -367,7 +371,7 @@ def screen_words(line: str) -> list[str]:
     return words if words and words[0] in SCREEN_VERBS else []
 
 
-OF_HOST = ("user", "port", "python", "setup", "address", "nic", "node_dir")
+OF_HOST = ("user", "port", "python", "setup", "address", "nic", "node_dir", "transport")
 """What a host file or a cluster of the configuration says of a host, but how many ranks it has."""
 
 

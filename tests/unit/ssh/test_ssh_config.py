@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from distconsole.errors import ConfigError
-from distconsole.ssh.paramiko_transport import parse_hop
+from distconsole.ssh.jumps import hop_host
 from distconsole.ssh.ssh_config import SshConfig, SshOptions
 
 CASES = {
@@ -182,7 +182,8 @@ def test_a_file_that_is_not_there_is_a_config_error(tmp_path: Path) -> None:
     ],
 )
 def test_a_hop_is_taken_apart(text: str, hop: tuple[str | None, str, int | None]) -> None:
-    assert parse_hop(text) == hop
+    host = hop_host(text)
+    assert (host.user, host.name, host.port) == hop
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -45,6 +44,7 @@ from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check, Level
 from distconsole.rpc.fanout import run_at_once
 from distconsole.session import Session
+from distconsole.ssh.asking import PERSON
 
 NO_SCRIPT = "no script was given"
 
@@ -77,7 +77,7 @@ JOB_KINDS = (MpiSshFacts, *(engine.kind for engine in engine_jobs.ENGINES))
 def run_check(
     request: Check,
     session: Session,
-    clock: Callable[[], float] = time.monotonic,
+    clock: Callable[[], float] = PERSON.working_seconds,
     baselines: Baselines | None = None,
     start: StartJob | None = None,
     sweep: Sweep | None = None,
@@ -87,7 +87,7 @@ def run_check(
     """Judge the hosts of ``session``, and compare them with their ``baselines``.
 
     Args:
-        clock: Monotonic seconds.
+        clock: Monotonic seconds; by default without those in which a person is asked to log in.
         baselines: What the hosts were when they last passed; None compares with nothing.
         start: How a short job is started; without it there is none.
         sweep: What collective jobs do instead of what the level says.

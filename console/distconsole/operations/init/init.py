@@ -32,7 +32,8 @@ from distconsole.operations.sessions import narrate
 from distconsole.rpc.fanout import fan_out
 from distconsole.session import CONNECT_SECONDS, open_session
 from distconsole.ssh.authentication import add_line
-from distconsole.ssh.paramiko_transport import ParamikoTransport, parse_hop
+from distconsole.ssh.choosing import ChosenTransport
+from distconsole.ssh.jumps import hop_host
 from distconsole.ssh.ssh_config import SshConfig
 
 IN_A_SCRIPT = "in a script: distconsole init --hosts gpu1,gpu2 --yes"
@@ -104,7 +105,7 @@ def _look_at(cluster: Cluster, control: Control) -> Generator[Event, None, Found
     found, added, waiting = Found(), set[str](), cluster.hosts
     yield Narration(text=f"looking for Python on {join_some(host.name for host in waiting)}")
     while waiting:
-        transport = ParamikoTransport(cluster.ssh_config)
+        transport = ChosenTransport(cluster.ssh_config)
         try:
             outcomes = fan_out(waiting, partial(look, transport), seconds=CONNECT_SECONDS)
         finally:
@@ -113,7 +114,7 @@ def _look_at(cluster: Cluster, control: Control) -> Generator[Event, None, Found
         new = {
             each.host: each.error
             for each in failed(outcomes)
-            if isinstance(each.error, UnknownHostKeyError) and each.error.line not in added
+            if isinstance(each.error, UnknownHostKeyError) and each.error.line not in {*added, ""}
         }
         trusted = bool(new) and (yield from _ask_trust(new, control))
         for error in {each.line: each for each in new.values()}.values() if trusted else ():
@@ -300,7 +301,7 @@ def _machines(file: Path | None) -> tuple[list[NamedHost], str]:
     """Return the aliases of ssh_config that nobody jumps through, and that are no Git servers; and which jump."""
     config = SshConfig(file)
     options = {name: config.lookup(name) for name in ssh_names(file or own_ssh_config())}
-    jumps = {parse_hop(hop)[1] for each in options.values() for hop in each.proxy_jump}
+    jumps = {hop_host(hop).name for each in options.values() for hop in each.proxy_jump}
     left = [name for name, each in options.items() if name not in jumps and each.user != "git"]
     skipped = ", ".join(sorted(jumps & options.keys()))
     return _read(",".join(left)), f"; not {skipped}: a jump host" if skipped else ""

@@ -285,9 +285,12 @@ def _say_unknown(
 def _host_options(where: Where, hosts: Iterable[str]) -> str:
     """Return the options that name a run's hosts as they were named."""
     if not where.names_hosts:
-        where = Where(hosts=",".join(hosts), ssh_config=where.ssh_config)
+        where = Where(
+            hosts=",".join(hosts), ssh_config=where.ssh_config, transport=where.transport
+        )
     given = {
         "--ssh-config": where.ssh_config,
+        "--transport": where.transport,
         "--hosts": where.hosts,
         "--hostfile": where.hostfile,
         "--cluster": where.cluster,

@@ -1,0 +1,180 @@
+"""The person at the terminal, whom a login asks for a password or a code: one question at a time.
+
+Until a screen takes the questions they are put on the controlling terminal, as ssh puts them.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import select
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from distconsole.ssh.plain import plain_text
+
+LOOK_SECONDS = 0.2
+"""How often whoever waits for an answer looks whether it is still wanted."""
+MAX_ANSWER_BYTES = 4096
+LFLAG = 3
+
+
+@dataclass(frozen=True, slots=True)
+class LoginQuestion:
+    """What a login to ``host`` asks for, in ssh's words; ``only_told`` where no answer is typed, as for a touch of a key."""
+
+    host: str
+    words: str
+    only_told: bool = False
+
+    @property
+    def text(self) -> str:
+        """The question in one line, free of escapes: a server words it."""
+        words = " ".join(plain_text(self.words).split())
+        return words if self.host in words else f"{self.host}: {words}"
+
+
+Wanted = Callable[[], bool]
+"""Whether an answer is still waited for."""
+
+
+class Asker(Protocol):
+    def can_ask(self) -> bool:
+        """Whether somebody is there to answer."""
+        ...
+
+    def ask(self, question: LoginQuestion, wanted: Wanted) -> str | None:
+        """Return what the person typed; None if nobody answers, or nothing is ``wanted`` any more."""
+        ...
+
+
+class Person:
+    """Puts the questions of many logins to one person, in turn, and counts the time that takes."""
+
+    def __init__(self, asker: Asker) -> None:
+        self._asker = asker
+        self._turn = threading.Lock()
+        self._counting = threading.Lock()
+        self._waiting = 0
+        self._since = self._asked_seconds = 0.0
+
+    @property
+    def is_asked(self) -> bool:
+        return self._waiting > 0
+
+    def can_answer(self) -> bool:
+        return self._asker.can_ask()
+
+    def ask(self, question: LoginQuestion, wanted: Wanted) -> str | None:
+        """As ``Asker.ask``; waits until earlier questions are answered."""
+        with self._count():
+            while not self._turn.acquire(timeout=LOOK_SECONDS):
+                if not wanted():
+                    return None
+            try:
+                return self._asker.ask(question, wanted) if wanted() else None
+            finally:
+                self._turn.release()
+
+    def working_seconds(self) -> float:
+        """Return monotonic seconds without those in which a person was asked: no deadline runs then."""
+        with self._counting:
+            now = time.monotonic()
+            return now - self._asked_seconds - (now - self._since if self._waiting else 0.0)
+
+    @contextmanager
+    def asked_by(self, asker: Asker) -> Iterator[None]:
+        """Put the questions to ``asker`` meanwhile."""
+        before, self._asker = self._asker, asker
+        try:
+            yield
+        finally:
+            self._asker = before
+
+    @contextmanager
+    def _count(self) -> Iterator[None]:
+        with self._counting:
+            self._waiting += 1
+            if self._waiting == 1:
+                self._since = time.monotonic()
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._waiting -= 1
+                if not self._waiting:
+                    self._asked_seconds += time.monotonic() - self._since
+
+
+class TerminalAsker:
+    """The controlling terminal, whatever the standard streams are; what is typed is not shown."""
+
+    def can_ask(self) -> bool:
+        """Whether there is one, and we are not in its background, where to read it would stop us."""
+        with suppress(OSError), _terminal() as terminal:
+            return os.tcgetpgrp(terminal) == os.getpgrp()
+        return False
+
+    def ask(self, question: LoginQuestion, wanted: Wanted) -> str | None:
+        try:
+            with _terminal() as terminal:
+                return self._read(terminal, question, wanted)
+        except (OSError, termios.error):
+            return None
+
+    def _read(self, terminal: int, question: LoginQuestion, wanted: Wanted) -> str | None:
+        end = "\n" if question.only_told else " "
+        os.write(terminal, f"\r\x1b[K{question.text}{end}".encode())
+        with _unseen(terminal):
+            typed = b""
+            while wanted():
+                if not select.select([terminal], [], [], LOOK_SECONDS)[0]:
+                    continue
+                part = os.read(terminal, MAX_ANSWER_BYTES)
+                typed += part
+                if question.only_told:
+                    typed = b""
+                elif not part or typed.endswith(b"\n") or len(typed) > MAX_ANSWER_BYTES:
+                    break
+        os.write(terminal, b"" if question.only_told else b"\n")
+        return typed.decode("utf-8", "replace").rstrip("\n") if typed.endswith(b"\n") else None
+
+
+@contextmanager
+def _terminal() -> Iterator[int]:
+    descriptor = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _unseen(terminal: int) -> Iterator[None]:
+    """Show nothing of what is typed; as it was afterwards, also where the program ends meanwhile."""
+    before: list[Any] = termios.tcgetattr(terminal)
+    silent = list(before)
+    silent[LFLAG] &= ~termios.ECHO
+    restore = partial(_restore, before)
+    atexit.register(restore)
+    termios.tcsetattr(terminal, termios.TCSAFLUSH, silent)
+    try:
+        yield
+    finally:
+        restore()
+        atexit.unregister(restore)
+
+
+def _restore(attributes: list[Any]) -> None:
+    with suppress(OSError, termios.error), _terminal() as terminal:
+        termios.tcsetattr(terminal, termios.TCSANOW, attributes)
+
+
+PERSON = Person(TerminalAsker())
+"""Of this process, which has one terminal."""

@@ -1,0 +1,107 @@
+"""Which SSH carries a connection: paramiko, or the system's ssh where the login is one that paramiko cannot do.
+
+paramiko has keys alone, and costs a tenth of ssh's time. So it goes first, unless somebody, or ssh_config, says that
+it cannot be enough.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from distconsole.config.spelling import nearest
+from distconsole.errors import AuthError, ResolveError
+from distconsole.model.cluster import Host, TransportName
+from distconsole.ssh.asking import PERSON, Person
+from distconsole.ssh.jumps import way_to
+from distconsole.ssh.openssh import OpensshTransport
+from distconsole.ssh.ssh_config import SshConfig
+from distconsole.ssh.transport import Connection
+
+if TYPE_CHECKING:
+    from distconsole.ssh.paramiko_transport import ParamikoTransport
+
+ASKED_FOR = frozenset({"password", "keyboard-interactive"})
+"""Ways to log in that need a person."""
+KERBEROS = "gssapi-with-mic"
+
+
+class ChosenTransport:
+    """Connections by ssh_config(5), or by this ``ssh_config`` alone; see ``transport.Transport``."""
+
+    def __init__(self, ssh_config: str | None = None, person: Person = PERSON) -> None:
+        self._config = SshConfig(ssh_config)
+        self._person = person
+        self._openssh = OpensshTransport(self._config, ssh_config, person)
+        self._paramiko: ParamikoTransport | None = None
+        self._loading = threading.Lock()
+        self._refused: set[Host] = set()
+        """Hosts that paramiko could not log in to, and ssh could."""
+
+    def connect(self, host: Host) -> Connection:
+        """Reach ``host`` as ssh_config says; its own user and port win over that.
+
+        Raises ResolveError, ConnectError, UnknownHostKeyError, ChangedHostKeyError or AuthError,
+        ConfigError if an ssh_config cannot be understood.
+        """
+        try:
+            if self.wants_openssh(host):
+                return self._openssh.connect(host)
+            return self._connect_by_keys(host)
+        except ResolveError as error:
+            raise self._suggest(host.name, error) from None
+
+    def prepare(self, hosts: Iterable[Host]) -> None:
+        """Load what ``hosts`` need, here and now: several threads would only take turns at it."""
+        if any(host.transport != TransportName.OPENSSH for host in hosts):
+            self._load_paramiko()
+
+    def close(self) -> None:
+        self._openssh.close()
+        if self._paramiko is not None:
+            self._paramiko.close()
+
+    def wants_openssh(self, host: Host) -> bool:
+        """Whether the system's ssh carries the connection from the beginning; raises as ``connect``."""
+        if host.transport == TransportName.PARAMIKO:
+            return False
+        if host.transport == TransportName.OPENSSH or host in self._refused:
+            return True
+        way = way_to(host, self._config)
+        return any(options.beyond_paramiko for options in way) or self._openssh.has_master(host)
+
+    def _load_paramiko(self) -> ParamikoTransport:
+        # It takes a tenth of a second, which a host that asks for ssh does not need.
+        from distconsole.ssh.paramiko_transport import ParamikoTransport  # noqa: PLC0415
+
+        with self._loading:
+            if self._paramiko is None:
+                self._paramiko = ParamikoTransport(self._config)
+            return self._paramiko
+
+    def _connect_by_keys(self, host: Host) -> Connection:
+        try:
+            return self._load_paramiko().connect(host)
+        except AuthError as error:
+            if host.transport == TransportName.PARAMIKO or not self._may_help(host, error):
+                raise
+        connection = self._openssh.connect(host)
+        self._refused.add(host)
+        return connection
+
+    def _may_help(self, host: Host, error: AuthError) -> bool:
+        """Whether the server offers a way that ssh knows, and that somebody or something here can go."""
+        if shutil.which("ssh") is None:
+            return False
+        if KERBEROS in error.offers and any(each.gssapi for each in way_to(host, self._config)):
+            return True
+        return bool(ASKED_FOR & set(error.offers)) and self._person.can_answer()
+
+    def _suggest(self, name: str, error: ResolveError) -> ResolveError:
+        """Say which host of ssh_config may have been meant."""
+        plain = (each for each in self._config.names if not set(each) & set("*?!"))
+        near = nearest(name, (each for each in plain if each != name))
+        hint = f"did you mean {near}, which ssh_config has?" if near else error.hint
+        return ResolveError(error.message, hint)

@@ -1,0 +1,254 @@
+"""SSH by the system's ssh, for every login that it knows: passwords, codes, Kerberos, hardware keys, certificates.
+
+A connection is a master of OpenSSH: the user's own where one stands (ControlPath), else one of ours, opened by one
+login and closed at the end. Commands go over it as ``multiplexing`` says.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from distconsole.errors import AgentError, AuthError, LinkLostError, UnavailableError
+from distconsole.model.cluster import Host
+from distconsole.ssh.asking import PERSON, Person
+from distconsole.ssh.jumps import Hops, Jumps, way_to
+from distconsole.ssh.multiplexing import ControlSocket, MultiplexedChannel, RefusedError
+from distconsole.ssh.openssh_login import Login, failure, reached_address, write_askpass
+from distconsole.ssh.ssh_config import SshConfig, SshOptions
+
+LINGER_SECONDS = 10
+"""How long a master of ours stays when this program was killed."""
+MAX_FOLDER_CHARS = 60
+"""A Unix socket's path has 104 bytes at most, and ssh makes it in two steps, with a longer name first."""
+FREED_SECONDS = 2.0
+"""How long the server may take to notice that a command is over, before another may begin in its place (MaxSessions)."""
+RETRY_SECONDS = 0.05
+QUIET_SECONDS = 300.0
+"""A host whose question nobody answered does not ask again for so long."""
+
+ALWAYS = {
+    "StrictHostKeyChecking": "yes",
+    "UpdateHostKeys": "no",
+    "ClearAllForwardings": "yes",
+    "ForwardAgent": "no",
+    "ForwardX11": "no",
+    "PermitLocalCommand": "no",
+    "RemoteCommand": "none",
+    "RequestTTY": "no",
+    "ServerAliveInterval": "5",
+    "ServerAliveCountMax": "4",
+    "ControlPersist": str(LINGER_SECONDS),
+}
+"""What every master of ours is told, whatever ssh_config says."""
+
+
+@dataclass(slots=True)
+class _Master:
+    """One that stands, held by a connection to its control socket."""
+
+    path: str
+    control: ControlSocket
+    reached_at: str = ""
+    ours: bool = True
+
+    @property
+    def alive(self) -> bool:
+        return not self.control.ended
+
+    def close(self) -> None:
+        if self.ours:
+            self.control.terminate()
+        self.control.close()
+
+
+class OpensshTransport:
+    """Connections by the system's ssh, by ssh_config(5) or by ``file`` alone; jump hosts are shared by all."""
+
+    def __init__(
+        self, ssh_config: SshConfig, file: str | None = None, person: Person = PERSON
+    ) -> None:
+        self._file, self._person = file, person
+        self._config = ssh_config
+        self._jumps = Jumps(self._reach)
+        self._lock = threading.Lock()
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._askpass = Path()
+        self._numbers = count(1)
+        self._logins: set[Login] = set()
+        self._declined: dict[Host, float] = {}
+        self._closed = False
+
+    def connect(self, host: Host) -> OpensshConnection:
+        """Reach ``host``; raises as ``ParamikoTransport.connect``, and UnavailableError without an ssh."""
+        way_to(host, self._config)
+        return self._reach(host)
+
+    def close(self) -> None:
+        """Give up the logins that go on, and close the jump hosts; what connections hold is theirs to close."""
+        self._jumps.close()
+        with self._lock:
+            self._closed = True
+            logins, folder, self._folder = list(self._logins), self._folder, None
+        for login in logins:
+            login.kill()
+        if folder is not None:
+            with suppress(OSError):
+                folder.cleanup()
+
+    def has_master(self, host: Host) -> bool:
+        """Whether a master of the user's own leads to ``host``."""
+        master = self._users_master(host)
+        if master is not None:
+            master.close()
+        return master is not None
+
+    def _reach(self, host: Host, via: Hops = ()) -> OpensshConnection:
+        master = self._users_master(host) or self._open_master(host, via)
+        return OpensshConnection(master, host, lambda: self._open_master(host, via))
+
+    def _users_master(self, host: Host) -> _Master | None:
+        """Return the master at the host's ControlPath, if one answers there."""
+        for path in self._config.find(host).control_paths:
+            with suppress(LinkLostError):
+                control = ControlSocket(path)
+                try:
+                    control.check()
+                except LinkLostError:
+                    control.close()
+                    raise
+                return _Master(path, control, ours=False)
+        return None
+
+    def _open_master(self, host: Host, via: Hops) -> _Master:
+        options = self._config.find(host)
+        asks = self._person.can_answer()
+        peer = f"{options.user}@{options.hostname}"
+        since = time.monotonic() - self._declined.get(host, -QUIET_SECONDS)
+        if since < QUIET_SECONDS:
+            raise AuthError(
+                f"{peer} asked for a password or a code, and nobody answered",
+                f"it asks again in {QUIET_SECONDS - since:.0f} s",
+            )
+        jump = self._jumps.reach(hops) if (hops := via or options.proxy_jump) else None
+        place = self._place()
+        words = [*self._ssh(host), *_master_words(options, place, asks=asks)]
+        if jump is not None:
+            words += ["-o", f"ProxyCommand={self._through(jump)}"]
+        said, declined = self._log_in([*words, "--", host.name], host, place)
+        if declined is not None:
+            if declined:
+                self._declined[host] = time.monotonic()
+            raise failure(said, host.name, peer, declined=declined, asks=asks)
+        self._declined.pop(host, None)
+        return _Master(str(place), ControlSocket(str(place)), reached_address(said))
+
+    def _log_in(self, words: list[str], host: Host, place: Path) -> tuple[str, bool | None]:
+        """Return what ssh said and, where no master came of it, whether a person declined to answer."""
+        try:
+            login = Login(words, host.name, place, self._askpass, self._person)
+        except OSError as error:
+            raise UnavailableError(
+                f"ssh cannot be started: {error}", "install OpenSSH's client"
+            ) from None
+        with self._lock:
+            self._logins.add(login)
+            if self._closed:
+                login.kill()
+        try:
+            said = login.finish()
+            return said, None if login.succeeded else login.declined
+        finally:
+            with self._lock:
+                self._logins.discard(login)
+            login.close()
+
+    def _ssh(self, host: Host) -> list[str]:
+        words = ["ssh"]
+        words += ["-F", self._file] if self._file else []
+        words += ["-l", host.user] if host.user else []
+        return words + (["-p", str(host.port)] if host.port else [])
+
+    def _through(self, jump: OpensshConnection) -> str:
+        """Return the ProxyCommand that leads through a jump host's master."""
+        words = ["ssh", *(["-F", self._file] if self._file else []), "-S", jump.master.path]
+        # If the master has gone, it must not become another login.
+        words += ["-o", "ProxyCommand=false", "-W"]
+        rest = ["--", jump.host.name]
+        return f"{shlex.join(words).replace('%', '%%')} [%h]:%p {shlex.join(rest)}"
+
+    def _place(self) -> Path:
+        """Return the beginning of the names of one login's files, in a folder that is ours alone."""
+        with self._lock:
+            if self._folder is None:
+                self._folder = _private_folder()
+                self._askpass = write_askpass(Path(self._folder.name))
+            return Path(self._folder.name) / str(next(self._numbers))
+
+
+class OpensshConnection:
+    """One master; see ``transport.Connection``."""
+
+    def __init__(self, master: _Master, host: Host, log_in: Callable[[], _Master]) -> None:
+        self.master, self.host = master, host
+        self.reached_at = master.reached_at
+        self._log_in = log_in
+        self._channels: list[MultiplexedChannel] = []
+
+    @property
+    def alive(self) -> bool:
+        return self.master.alive
+
+    def open(self, command: str, timeout: float) -> MultiplexedChannel:
+        deadline = time.monotonic() + (FREED_SECONDS if self._channels else 0.0)
+        while True:
+            try:
+                channel = MultiplexedChannel(self.master.path, command, timeout, self.host.name)
+            except RefusedError as error:
+                if time.monotonic() < deadline:
+                    time.sleep(RETRY_SECONDS)
+                elif self.master.ours:
+                    raise AgentError(
+                        f"{self.host.name} refuses to run a command: {error}",
+                        "sshd's MaxSessions, or a command= in authorized_keys?",
+                    ) from None
+                else:
+                    # Its sessions are the user's: one of our own has others.
+                    self.master.close()
+                    self.master = self._log_in()
+            else:
+                self._channels.append(channel)
+                return channel
+
+    def close(self) -> None:
+        for channel in self._channels:
+            channel.close()
+        self.master.close()
+
+
+def _master_words(options: SshOptions, place: Path, *, asks: bool) -> list[str]:
+    given = {**ALWAYS, "ConnectTimeout": f"{options.connect_seconds:.0f}"}
+    given |= {} if asks else {"BatchMode": "yes"}
+    words = [word for name, value in given.items() for word in ("-o", f"{name}={value}")]
+    return ["-M", "-N", "-v", "-S", str(place), *words]
+
+
+def _private_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder for sockets, 0700; raises UnavailableError if there is no room for one."""
+    for place in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):  # noqa: S108 - 0700, by mkdtemp
+        with suppress(OSError):
+            if place and len(place) < MAX_FOLDER_CHARS:
+                return tempfile.TemporaryDirectory(
+                    prefix="dc-", dir=place, ignore_cleanup_errors=True
+                )
+    raise UnavailableError(
+        "there is no folder for the sockets of ssh", "set TMPDIR to a short path"
+    )
