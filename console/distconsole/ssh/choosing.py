@@ -17,7 +17,7 @@ from distconsole.model.cluster import Host, TransportName
 from distconsole.ssh.asking import PERSON, Person
 from distconsole.ssh.jumps import way_to
 from distconsole.ssh.openssh import OpensshTransport
-from distconsole.ssh.ssh_config import SshConfig
+from distconsole.ssh.ssh_config import SshConfig, SshOptions
 from distconsole.ssh.transport import Connection
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 ASKED_FOR = frozenset({"password", "keyboard-interactive"})
 """Ways to log in that need a person."""
+YES = ("yes", "true")
 KERBEROS = "gssapi-with-mic"
 
 
@@ -70,7 +71,7 @@ class ChosenTransport:
         if host.transport == TransportName.OPENSSH or host in self._refused:
             return True
         way = way_to(host, self._config)
-        return any(options.beyond_paramiko for options in way) or self._openssh.has_master(host)
+        return any(map(is_beyond_paramiko, way)) or self._openssh.has_master(host)
 
     def _load_paramiko(self) -> ParamikoTransport:
         # It takes a tenth of a second, which a host that asks for ssh does not need.
@@ -95,7 +96,9 @@ class ChosenTransport:
         """Whether the server offers a way that ssh knows, and that somebody or something here can go."""
         if shutil.which("ssh") is None:
             return False
-        if KERBEROS in error.offers and any(each.gssapi for each in way_to(host, self._config)):
+        if KERBEROS in error.offers and any(
+            each.login.get("gssapiauthentication") in YES for each in way_to(host, self._config)
+        ):
             return True
         return bool(ASKED_FOR & set(error.offers)) and self._person.can_answer()
 
@@ -105,3 +108,17 @@ class ChosenTransport:
         near = nearest(name, (each for each in plain if each != name))
         hint = f"did you mean {near}, which ssh_config has?" if near else error.hint
         return ResolveError(error.message, hint)
+
+
+def is_beyond_paramiko(options: SshOptions) -> bool:
+    """Whether ssh_config asks for another login than by a key that lies in a file or an agent."""
+    said = options.login
+    methods = said.get("preferredauthentications", "publickey")
+    return (
+        said.get("pkcs11provider", "none") != "none"
+        or said.get("securitykeyprovider", "internal") != "internal"
+        or said.get("hostbasedauthentication") in YES
+        or said.get("pubkeyauthentication", "yes") not in (*YES, "unbound", "host-bound")
+        or "publickey" not in methods
+        or (options.identities_given and options.identity_files[0].endswith("_sk"))
+    )

@@ -11,10 +11,9 @@ import glob
 import hashlib
 import os
 import re
-import shlex
 import socket
 import subprocess
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from pathlib import Path
 from distconsole.errors import ConfigError
 from distconsole.model.cluster import Host
 from distconsole.model.names import may_be_host, may_be_user
+from distconsole.ssh.ssh_config_lines import Place, split_criterion, split_line, split_words
 
 DEFAULT_CONNECT_SECONDS = 10.0
 MAX_INCLUDE_DEPTH = 16
@@ -33,9 +33,14 @@ _FILE_LISTS = {"userknownhostsfile", "globalknownhostsfile"}
 _KNOWN = _LISTED | _FILE_LISTS
 _KNOWN |= {"hostname", "user", "port", "identitiesonly", "identityagent", "proxyjump"}
 _KNOWN |= {"proxycommand", "hostkeyalias", "connecttimeout", "addressfamily", "bindaddress"}
-_KNOWN |= {"controlpath", "gssapiauthentication", "hostbasedauthentication", "pkcs11provider"}
-_KNOWN |= {"securitykeyprovider", "pubkeyauthentication", "preferredauthentications"}
-_LINE = re.compile(r"([A-Za-z][A-Za-z0-9]*)(?:\s*=\s*|\s+)(.*)")
+_LOGIN = {
+    "gssapiauthentication",
+    "hostbasedauthentication",
+    "pkcs11provider",
+    "securitykeyprovider",
+}
+_LOGIN |= {"pubkeyauthentication", "preferredauthentications"}
+_KNOWN |= _LOGIN | {"controlpath"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +53,7 @@ class SshOptions:
         proxy_jump: Hosts to go through, nearest first, each ``[user@]host[:port]``.
         host_key_name: What known_hosts calls it, without a port, when HostKeyAlias says so.
         control_paths: Where a master of the user's own may listen; versions of ssh make ``%C`` in two ways.
-        gssapi: Whether a Kerberos ticket may be offered.
-        beyond_paramiko: The line that asks for a login that paramiko cannot do; empty if there is none.
+        login: What is said of ways to log in other than by keys, by keyword, all in lower case.
     """
 
     alias: str
@@ -70,17 +74,7 @@ class SshOptions:
     address_family: int
     bind_address: str | None
     control_paths: tuple[str, ...] = ()
-    gssapi: bool = False
-    beyond_paramiko: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where a line stands: for messages, and for what its includes are relative to."""
-
-    file: Path
-    base: Path
-    line: int = 0
+    login: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -118,11 +112,11 @@ class SshConfig:
             path = Path(file).expanduser()
             if not path.is_file():
                 raise ConfigError(f"{path}: no such file", "--ssh-config names an ssh_config(5)")
-            self._files = [_Place(path, user_base)]
+            self._files = [Place(path, user_base)]
         else:
             self._files = [
-                _Place(user_base / "config", user_base),
-                _Place(Path("/etc/ssh/ssh_config"), Path("/etc/ssh")),
+                Place(user_base / "config", user_base),
+                Place(Path("/etc/ssh/ssh_config"), Path("/etc/ssh")),
             ]
 
     def lookup(self, alias: str, user: str | None = None, port: int | None = None) -> SshOptions:
@@ -149,25 +143,25 @@ class SshConfig:
         for place in self._files:
             self._read(place, reading, active=True, depth=0)
 
-    def _read(self, place: _Place, reading: _Pass, *, active: bool, depth: int) -> None:
+    def _read(self, place: Place, reading: _Pass, *, active: bool, depth: int) -> None:
         """Interpret one file; a file included from an inactive block is read and never applies."""
         if depth > MAX_INCLUDE_DEPTH:
             raise ConfigError(f"{place.file}: includes nest deeper than {MAX_INCLUDE_DEPTH}")
         applies = active
         for number, line in enumerate(self._lines(place.file), 1):
-            here = _Place(place.file, place.base, number)
-            split = _split(line, here)
+            here = Place(place.file, place.base, number)
+            split = split_line(line, here)
             if split is None:
                 continue
             keyword, rest = split
             if keyword == "host":
-                patterns = _words(rest, here)
+                patterns = split_words(rest, here)
                 self.names.update(dict.fromkeys(each for each in patterns if each.isprintable()))
                 applies = active and matches_list(patterns, reading.alias)
             elif keyword == "match":
-                applies = self._match(_words(rest, here), reading, here) and active
+                applies = self._match(split_words(rest, here), reading, here) and active
             elif keyword == "include":
-                for included in self._included(_words(rest, here), here):
+                for included in self._included(split_words(rest, here), here):
                     self._read(included, reading, active=applies, depth=depth + 1)
             elif applies and keyword in _KNOWN:
                 _obtain(keyword, rest, reading, here)
@@ -183,17 +177,17 @@ class SshConfig:
             self._texts[path] = text.splitlines()
         return self._texts[path]
 
-    def _included(self, patterns: list[str], here: _Place) -> Iterator[_Place]:
+    def _included(self, patterns: list[str], here: Place) -> Iterator[Place]:
         for pattern in patterns:
             expanded = self._path(pattern)
             full = str(here.base / expanded)  # an absolute one stays as it is
             for found in sorted(glob.glob(full)):  # noqa: PTH207 - an absolute pattern
-                yield _Place(Path(found), here.base)
+                yield Place(Path(found), here.base)
 
-    def _match(self, words: list[str], reading: _Pass, here: _Place) -> bool:
+    def _match(self, words: list[str], reading: _Pass, here: Place) -> bool:
         """Whether every criterion holds; all are looked at, as one may ask for a final pass."""
         holds = True
-        words = [part for word in words for part in _criterion(word)]
+        words = [part for word in words for part in split_criterion(word)]
         while words:
             word = words.pop(0).lower()
             wanted = not word.startswith("!")
@@ -304,8 +298,7 @@ class SshConfig:
             ),
             bind_address=values.get("bindaddress"),
             control_paths=self._control_paths(values.get("controlpath", "none"), tokens),
-            gssapi=values.get("gssapiauthentication", "no").lower() in ("yes", "true"),
-            beyond_paramiko=_beyond_paramiko(values, given),
+            login={name: values[name].lower() for name in _LOGIN if name in values},
         )
 
     def _control_paths(self, text: str, tokens: dict[str, str]) -> tuple[str, ...]:
@@ -329,21 +322,6 @@ def _connection_hash(tokens: dict[str, str], jump: str) -> str:
     return hashlib.sha1(text.encode()).hexdigest()  # noqa: S324 - as ssh has it
 
 
-def _beyond_paramiko(values: dict[str, str], identities: list[str]) -> str:
-    """Return the first line that asks for a login other than by a key in a file or of an agent; else nothing."""
-    said = {name: values.get(name, "").lower() for name in values}
-    for name, usual in (("PKCS11Provider", "none"), ("SecurityKeyProvider", "internal")):
-        if said.get(name.lower(), usual) != usual:
-            return f"{name} {values[name.lower()]}"
-    if said.get("hostbasedauthentication") in ("yes", "true"):
-        return "HostbasedAuthentication yes"
-    if said.get("pubkeyauthentication") in ("no", "false"):
-        return "PubkeyAuthentication no"
-    if "publickey" not in said.get("preferredauthentications", "publickey"):
-        return f"PreferredAuthentications {values['preferredauthentications']}"
-    return next((f"IdentityFile {each}" for each in identities if each.endswith("_sk")), "")
-
-
 def _exec_succeeds(command: str) -> bool:
     shell, null = ["/bin/sh", "-c", command], subprocess.DEVNULL
     try:
@@ -358,42 +336,12 @@ def _expand(text: str, tokens: dict[str, str]) -> str:
     return re.sub(r"%.", lambda found: tokens.get(found[0], found[0]), text)
 
 
-def _split(line: str, here: _Place) -> tuple[str, str] | None:
-    """Return keyword (lower case) and the rest of a line; None for blanks and comments."""
-    stripped = line.strip()
-    if not stripped or stripped.startswith("#"):
-        return None
-    found = _LINE.fullmatch(stripped)
-    if found is None:
-        raise ConfigError(f"{here.file}:{here.line}: not a line of an ssh_config: {stripped[:80]}")
-    return found[1].lower(), found[2].strip()
-
-
-def _words(text: str, here: _Place) -> list[str]:
-    """Split by blanks; double quotes keep words together, a word that begins with # ends the line."""
-    lexer = shlex.shlex(text, posix=True, punctuation_chars=False)
-    lexer.whitespace_split, lexer.commenters, lexer.quotes, lexer.escape = True, "", "\"'", ""
-    try:
-        words = list(lexer)
-    except ValueError:
-        raise ConfigError(f"{here.file}:{here.line}: a quote is not closed") from None
-    comment = next((index for index, word in enumerate(words) if word.startswith("#")), len(words))
-    return words[:comment]
-
-
-def _criterion(word: str) -> list[str]:
-    """``host=a,b`` is ``host a,b``."""
-    name, equals, value = word.partition("=")
-    known = name.lower().lstrip("!") in ("host", "originalhost", "user", "localuser", "exec")
-    return [name, value] if equals and known else [word]
-
-
-def _obtain(keyword: str, rest: str, reading: _Pass, here: _Place) -> None:
+def _obtain(keyword: str, rest: str, reading: _Pass, here: Place) -> None:
     """Note a value; the first one counts, except that identities add up."""
     if keyword == "proxycommand":
         reading.values.setdefault(keyword, rest)
         return
-    words = _words(rest, here)
+    words = split_words(rest, here)
     if not words:
         raise ConfigError(f"{here.file}:{here.line}: {keyword} needs a value")
     if keyword in _LISTED:

@@ -160,7 +160,8 @@ class ConsoleApp(LowOverheadApp[int]):
                 if len(self.screen_stack) > 1 or not self.main.take_key(key):
                     await super().on_event(key)
             return
-        if isinstance(event, events.Paste) and self.main.mode is Mode.VIEW:
+        alone = len(self.screen_stack) == 1
+        if isinstance(event, events.Paste) and alone and self.main.mode is Mode.VIEW:
             self.main.prompt.open()
         await super().on_event(event)
 

@@ -22,6 +22,7 @@ KEYS_OF_TOLD = "Esc: leave the host out"
 class LoginScreen(ModalScreen[None]):
     """One question, above everything else; ``answered`` takes what was typed, None for nothing."""
 
+    AUTO_FOCUS = "Input"
     DEFAULT_CSS = """
     LoginScreen { align: center middle; }
     LoginScreen Vertical { width: 72; max-width: 90%; height: auto; padding: 0 1; border: round $text-warning; }
