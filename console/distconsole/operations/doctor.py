@@ -107,7 +107,7 @@ def _versions() -> Lines:
         with suppress(PackageNotFoundError):
             found = version(name)
         yield Line(name, found)
-    ssh = "not here; only a ProxyCommand needs it"
+    ssh = "not here; logins by more than a key need it, and a ProxyCommand"
     with suppress(OSError, subprocess.TimeoutExpired):
         words = ["ssh", "-V"]
         asked = subprocess.run(words, capture_output=True, text=True, timeout=5, check=False)
