@@ -52,7 +52,8 @@ class RunSpec(NamedTuple):
     ``{port}`` in a word of an argv or a value of an env is replaced by the rendezvous port at start,
     ``{run_dir}`` by the run's folder on the node; in ``workdir`` too. In doubled braces they are the
     user's own: they lose a pair. The file also has ``name``, ``world_size``, ``script``, ``created``,
-    and ``code``: the tree that ``sync`` brought, which becomes ``{run_dir}/code``, or null.
+    and ``code``: the tree that ``sync`` brought, which becomes ``{run_dir}/code``, or null. What the console
+    sends as ``notify`` is kept in a file of its own (``journal/notices.py``).
 
     Attributes:
         secret: 32 random bytes (hexadecimal in the file) that prove between shims that they are of this

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from distconsole_agent.journal.roll_calls import RollCalls
 from distconsole_agent.journal.source_collector import SourceCollector
 from distconsole_agent.node_folder.folders import remove_tree, write_private
 from distconsole_agent.supervisor.notes import record_damage
+from distconsole_agent.system.own_log import complain
 
 SYNC_SECONDS = 30.0
 """How long the disk may take until it keeps a run's record for good, before its end is noted."""
@@ -196,20 +196,6 @@ def last_entry(journal: Journal) -> dict[str, Any]:
     finally:
         reader.close()
     return dict(json.loads(body_of(lines[-1]))) if lines else {}
-
-
-def complain(text: str) -> None:
-    """Say something in the agent's own log, which starts over when it is too long."""
-    from distconsole_agent.contract.limits import AGENT_LOG_BYTES
-
-    try:
-        if os.fstat(2).st_size > AGENT_LOG_BYTES:
-            os.ftruncate(2, 0)
-        stamp = time.strftime("%Y-%m-%dT%H:%M:%S")
-        sys.stderr.write(f"{stamp} {text[:2000]}\n")
-        sys.stderr.flush()
-    except OSError:
-        return
 
 
 def _head(path: str) -> str:

@@ -18,6 +18,7 @@ from distconsole_agent.coordination.link import tell_death_in_background
 from distconsole_agent.engines.slurm_words import has_srun, read_reason, read_srun_death
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.log_sources import LogSources
+from distconsole_agent.journal.notices import NodeNotices
 from distconsole_agent.journal.rank_states import Entry, RankStates, numbers_itself, planned_world
 from distconsole_agent.journal.reader import Mark
 from distconsole_agent.journal.recorders import Recorders
@@ -83,6 +84,7 @@ class SourceCollector:
             os.path.join(folder, "logs"), nodes[index]["host"], self.ranks.number_of
         )
         self._events = ShimEventReducer(spec, self.ranks)
+        self._notices = NodeNotices(folder, spec)
         self._entries: list[Entry] = []
         self._shim_offset = 0
         self._unread_told = 0
@@ -106,6 +108,7 @@ class SourceCollector:
         self._shim.close()
         self._recorders.close()
         self._logs.close()
+        self._notices.close()
 
     def tick(self) -> bool:
         """Write what is new as a batch; return whether shim or ranks spoke; raises OSError, then it tries again."""
@@ -137,6 +140,8 @@ class SourceCollector:
         for waiting in (self.samples, self.roll.entries):
             while waiting:
                 self._entries.append(waiting.popleft())
+        while not self._notices.entries.empty():
+            self._entries.append(self._notices.entries.get())
         if now >= self._next_check:
             self._next_check = now + SHIM_CHECK_SECONDS
             self._say_unkept()
@@ -348,6 +353,7 @@ class SourceCollector:
             self._journal.append(self._what_counts(), self._changed(), last=True)
         else:
             self._journal.append(self._entries, self._changed())
+        self._notices.see(self._entries)
         self._entries = []
 
     def _what_counts(self) -> list[Entry]:

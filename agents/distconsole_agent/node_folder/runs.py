@@ -18,8 +18,9 @@ from distconsole_agent.contract.limits import (
 )
 from distconsole_agent.contract.protocol import ErrorCode
 from distconsole_agent.contract.refusal import Refusal, storage
-from distconsole_agent.journal.active import ActiveRun, complain
+from distconsole_agent.journal.active import ActiveRun
 from distconsole_agent.journal.journal import Journal
+from distconsole_agent.journal.notices import FILE as NOTIFY_FILE
 from distconsole_agent.node_folder.folders import (
     NodeFolders,
     Program,
@@ -55,6 +56,7 @@ from distconsole_agent.server.shim_calls import (
 )
 from distconsole_agent.system.descriptors import UsersProgram
 from distconsole_agent.system.kernel_files import boottime
+from distconsole_agent.system.own_log import complain
 
 STILL_PREPARING_SECONDS = 60.0
 FORGET_SECONDS = 3.0
@@ -314,6 +316,9 @@ class Runs:
         node_dir = self._folders.node_dir
         spec["agent_argv"] = [*self._program.argv, "agent", "--node-dir", node_dir]
         spec["visible_devices"] = environment.get("CUDA_VISIBLE_DEVICES")
+        notify = spec.pop("notify", None)
+        if notify is not None:
+            write_private(os.path.join(folder, NOTIFY_FILE), notify, sync=False)
         path = os.path.join(folder, "spec.json")
         write_private(path, spec, sync=False)
         if spec.get("below_slurm") is True:  # srun starts it, and not this agent

@@ -21,8 +21,8 @@ from distconsole_agent.contract.protocol import (
     encode,
 )
 from distconsole_agent.contract.refusal import Refusal, bad_request, storage
-from distconsole_agent.journal.active import complain
 from distconsole_agent.system import unix
+from distconsole_agent.system.own_log import complain
 
 Answer = Callable[[dict[str, Any], "Asked"], dict[str, Any]]
 """Returns the result of a request, or raises a ``Refusal``."""

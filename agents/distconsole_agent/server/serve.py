@@ -18,7 +18,6 @@ from distconsole_agent.contract.limits import (
     MAX_THREADS,
 )
 from distconsole_agent.contract.refusal import Refusal
-from distconsole_agent.journal.active import complain
 from distconsole_agent.node_folder.compiled import keep_compiled
 from distconsole_agent.node_folder.folders import NodeFolders, this_program
 from distconsole_agent.node_folder.hook_files import remove_leftovers
@@ -33,6 +32,7 @@ from distconsole_agent.server.connection import (
 )
 from distconsole_agent.system import unix
 from distconsole_agent.system.descriptors import is_scarce, raise_limit
+from distconsole_agent.system.own_log import complain
 from distconsole_agent.telemetry.sampling import Sampling, Telemetry
 
 LOCK_SECONDS = 1.0

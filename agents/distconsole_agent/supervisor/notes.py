@@ -17,6 +17,7 @@ MAX_HOSTS_NAMED = 4
 MAX_LOGS_NAMED = 4
 
 UNSUPERVISED, RECORD_CUT = "run.unsupervised", "run.record_cut"
+NOTICE_UNTOLD = "run.notice_untold"
 
 Note = dict[str, Any]
 
@@ -158,6 +159,15 @@ def record_unkept(why: str) -> Note:
     summary = f"the disk does not keep the record of this run for good: {why}"
     hint = "it is told here, and may be lost on that host with its power; see there: dmesg -T"
     return warn(RECORD_CUT, summary, hint)
+
+
+def notice_untold(host: str, why: str) -> Note:
+    """Return the note that says that the node could not tell a webhook."""
+    return warn(
+        NOTICE_UNTOLD,
+        f"{host} could not tell of this run: the webhook {why}",
+        "see: distconsole notify test",
+    )
 
 
 def record_damage(lost_bytes: int, last_seq: int) -> Note:

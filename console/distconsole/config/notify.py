@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from distconsole.model.notices import NoticeKind
 from distconsole.model.options import Kind, Option, Trust
 
 DEFAULT_KINDS = (NoticeKind.FINISH, NoticeKind.FAILURE, NoticeKind.STALL)
+MAX_SERVICES = 8
 DESKTOPS = ("auto", "osc9", "osc777", "both", "off")
 
 NOTIFY_KEYS = {
@@ -25,11 +27,19 @@ NOTIFY_KEYS = {
     "webhook": Option(Kind.TEXT, Trust.KEY, secret=True),
     "webhook_env": Option(Kind.TEXT, Trust.KEY),
     "allow_http": Option(Kind.FLAG, Trust.KEY),
+    "node": Option(Kind.FLAG, Trust.KEY),
+    "services": Option(Kind.WORDS, Trust.KEY, secret=True),
+    "services_env": Option(Kind.TEXT, Trust.KEY),
     "timeout": Option(Kind.SECONDS, Trust.NONE),
 }
 
-OWN_KEYS = ("command", "shell", "webhook", "webhook_env", "allow_http")
+OWN_KEYS = (
+    *("command", "shell", "webhook", "webhook_env", "allow_http", "node"),
+    *("services", "services_env"),
+)
 """Only in a person's own file: whoever writes a project's would run programs here, or be told of runs."""
+
+_SERVICE = re.compile(r"[a-z][a-z0-9]*://\S+$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +51,8 @@ class NotifySettings:
         desktop: One of ``DESKTOPS``; None: ``auto`` on the screen, off elsewhere.
         command: A program and its words, which no shell reads.
         webhook: An address to post to; not shown.
+        node: Whether a run's first node posts to it in place of the console; None: where no console stays.
+        services: Addresses as apprise has them; not shown.
         timeout_seconds: A command, and all tries of a webhook, take no longer.
     """
 
@@ -49,6 +61,8 @@ class NotifySettings:
     desktop: str | None = None
     command: tuple[str, ...] = ()
     webhook: str = ""
+    node: bool | None = None
+    services: tuple[str, ...] = ()
     timeout_seconds: float = 10.0
 
     def __repr__(self) -> str:
@@ -70,6 +84,8 @@ def notify_settings(values: Mapping[str, Any]) -> NotifySettings:
         desktop=values.get("desktop"),
         command=command,
         webhook=_webhook(values),
+        node=values.get("node"),
+        services=_services(values),
         timeout_seconds=values.get("timeout", NOBODY.timeout_seconds),
     )
 
@@ -113,6 +129,18 @@ def _webhook(values: Mapping[str, Any]) -> str:
             "allow_http = true",
         )
     return str(address)
+
+
+def _services(values: Mapping[str, Any]) -> tuple[str, ...]:
+    name, services = values.get("services_env"), values.get("services", ())
+    key = "services_env" if name else "services"
+    if name:
+        services = tuple(os.environ.get(name, "").split())
+    if len(services) > MAX_SERVICES:
+        raise ValueError(key, f"'{key}' has more than {MAX_SERVICES} addresses")
+    if not all(_SERVICE.match(each) for each in services):
+        raise ValueError(key, f"'{key}' must be addresses of apprise, such as slack://…")
+    return tuple(services)
 
 
 def _may_post(address: str, *, allow_http: bool) -> bool:

@@ -33,8 +33,8 @@ CONSOLE = Effect(
 )
 NOTICE = Effect(
     ("notify",),
-    lambda request: not request.detach,
-    "goes without --detach, which leaves nobody to tell it; attach RUN --notify does",
+    lambda request: not request.detach or request.notify in (None, "node", "all", "none"),
+    "goes without --detach, which leaves nobody but the node to tell it (--notify node)",
 )
 EFFECTS: Mapping[type, tuple[Effect, ...]] = {
     ask.Check: (

@@ -27,8 +27,10 @@ FORGET_TRIES, FORGET_PAUSE_SECONDS = 20, 0.25
 SECRET_BYTES = 32
 
 
-def start(plan: LaunchPlan, session: Session) -> None:
+def start(plan: LaunchPlan, session: Session, notice: Mapping[str, Any] | None = None) -> None:
     """Prepare the run on every node, then start it on every node, each in parallel.
+
+    ``notice`` is whom its first node tells of what becomes of it.
 
     A failure anywhere leaves nothing anywhere: what was prepared is forgotten, what was started is
     killed. The nodes know each other by a secret that never reaches a disk here.
@@ -38,7 +40,7 @@ def start(plan: LaunchPlan, session: Session) -> None:
     secret = secrets.token_hex(SECRET_BYTES)
     hosts = [node.host for node in plan.nodes]
     try:
-        prepared = _prepare(plan, session, hosts, secret)
+        prepared = _prepare(plan, session, hosts, secret, notice)
         first = prepared[0] if plan.slurm_job is None else _begin_step(plan, session, prepared)
         outcomes = on_every(
             session,
@@ -127,11 +129,21 @@ def undo(plan: LaunchPlan, session: Session) -> None:
 
 
 def _prepare(
-    plan: LaunchPlan, session: Session, hosts: Sequence[HostName], secret: str
+    plan: LaunchPlan,
+    session: Session,
+    hosts: Sequence[HostName],
+    secret: str,
+    notice: Mapping[str, Any] | None,
 ) -> list[dict[str, Any]]:
     """Prepare everywhere; return what the nodes answer, in order."""
     created = time.time()
     index_of = {host: index for index, host in enumerate(hosts)}
+
+    def spec_of(host: HostName) -> dict[str, Any]:
+        index = index_of[host]
+        spec = node_spec(plan, index, secret, created)
+        return {**spec, "notify": notice} if index == 0 else spec
+
     outcomes = on_every(
         session,
         hosts,
@@ -139,7 +151,7 @@ def _prepare(
             "prepare",
             PREPARE_SECONDS,
             run=plan.run,
-            spec=node_spec(plan, index_of[link.host.name], secret, created),
+            spec=spec_of(link.host.name),
         ),
     )
     _refuse_without_script(plan, outcomes)

@@ -25,6 +25,10 @@ class Way(StrEnum):
     DESKTOP = "desktop"
     COMMAND = "command"
     WEBHOOK = "webhook"
+    SERVICES = "services"
+    """Those of apprise."""
+    NODE = "node"
+    """The webhook, by the run's first node in place of the console."""
 
 
 LOCAL_WAYS = frozenset((Way.BELL, Way.DESKTOP))

@@ -223,7 +223,8 @@ class Printed:
 class Noticed:
     notify: str | None = plain(
         None,
-        "Tell me of its end, failure and stall by these: bell, desktop, command, webhook; all or none.  "
+        "Tell me of its end, failure and stall by these: bell, desktop, command, webhook, services, or "
+        "node (its first node tells the webhook); all or none.  "
         "[default: as 'notify' says]",
         Kind.WAYS,
     )

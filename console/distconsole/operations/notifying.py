@@ -8,15 +8,18 @@ goes wrong is said without the webhook's address, which is a secret, and without
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from queue import SimpleQueue
+from typing import Any
 
 from distconsole.config.load import load_config
 from distconsole.config.notify import NotifySettings, notify_settings
@@ -25,6 +28,8 @@ from distconsole.errors import ConsoleError, UsageError
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, TextMade
 from distconsole.model.notices import LOCAL_WAYS, Notice, NoticeKind, Way
+from distconsole.model.run_events import PlanMade
+from distconsole.rpc.wire import NotToldError, post
 from distconsole.runs.notices import Notices
 from distconsole.ssh.plain import quote
 
@@ -34,52 +39,88 @@ LEAVING_SECONDS = 15.0
 SLACK_SECONDS = 5.0
 """Events from so long before a run was attached to still count as new."""
 
-TRIES = 3
-PAUSE_SECONDS = 0.5
-"""Before the second try of a webhook; twice as long before each further one."""
 SHOWN_CHARS = 200
-PASSING = (408, 425, 429)
-"""Answers below 500 after which it is worth trying again."""
+URGENCY = {
+    NoticeKind.FINISH: "success",
+    NoticeKind.FAILURE: "failure",
+    NoticeKind.STALL: "warning",
+    NoticeKind.FINDING: "warning",
+}
+"""What apprise calls it."""
+APPRISE = """
+import json, logging, sys
+import apprise
+logging.disable()
+given = json.load(sys.stdin)
+asset = apprise.AppriseAsset(app_id="distconsole", app_url="")
+failed = []
+for service in given.pop("services"):
+    one = apprise.Apprise(asset=asset)
+    if not (one.add(service) and one.notify(**given)):
+        failed.append(service.partition(":")[0])
+sys.exit(", ".join(failed) or 0)
+"""
+"""Tells services; it says the kinds of those that fail. A program of its own, for it leaves threads behind."""
+
+NODE_WORDS = {
+    None: "a run's first node tells the webhook where it was started with --detach",
+    True: "a run's first node tells the webhook",
+    False: "off",
+}
 
 Ring = Callable[[Notice, frozenset[Way]], None]
 """Rings the terminal by these ways; called from any thread."""
 
 
-class NotToldError(Exception):
-    """A notice did not arrive, and why, without a secret; ``passing``: another try may do better."""
-
-    def __init__(self, text: str, *, passing: bool = False) -> None:
-        super().__init__(text)
-        self.passing = passing
-
-
 def ways_for(request: ask.Request, settings: NotifySettings, *, on_screen: bool) -> frozenset[Way]:
-    """Return how the person is told what becomes of ``request``; raises UsageError for an unset way."""
+    """Return how this console tells what becomes of ``request``; raises UsageError for an unset way."""
+    ways = _choose_ways(request, settings, on_screen=on_screen)
+    return ways - ({Way.NODE, Way.WEBHOOK} if Way.NODE in ways else set())
+
+
+def node_notice(request: ask.Run) -> dict[str, Any] | None:
+    """Return whom the first node of a run tells of what; None if it tells nobody; raises as ``ways_for``."""
+    settings = notify_settings(load_config().notify)
+    if Way.NODE not in _choose_ways(request, settings, on_screen=False):
+        return None
+    kinds = sorted(settings.kinds)
+    return {"address": settings.webhook, "on": kinds, "timeout": settings.timeout_seconds}
+
+
+def _choose_ways(
+    request: ask.Request, settings: NotifySettings, *, on_screen: bool
+) -> frozenset[Way]:
     match request:
-        case ask.Run(dry_run=True) | ask.Run(detach=True) | ask.Rerun(detach=True):
+        case ask.Run(dry_run=True):
             return frozenset()
         case ask.Run() | ask.Rerun():
-            asked, started = request.notify, True
+            asked, started, stays = request.notify, True, not request.detach
         case ask.Attach():
-            asked, started = request.notify, False
+            asked, started, stays = request.notify, False, True
         case ask.Demo():
-            asked, started = None, False
+            asked, started, stays = None, False, True
         case _:
             return frozenset()
+    by_node = frozenset({Way.NODE} if started and settings.webhook else ())
     there = usual_ways(settings, on_screen=on_screen)
+    if not stays:
+        there = frozenset() if settings.node is False else by_node
+    there -= {Way.NODE} - by_node
     if asked is None:
         return there if started else there & LOCAL_WAYS
     if asked == "none":
         return frozenset()
     if asked == "all":
-        return there | LOCAL_WAYS
+        return there | LOCAL_WAYS if stays else by_node
     ways = frozenset(Way(word) for word in asked.split(","))
-    lacking = ways - LOCAL_WAYS - there
+    lacking = ways - LOCAL_WAYS - there - by_node
     if lacking:
-        way = min(lacking).value
+        way = min(lacking)
         raise UsageError(
             f"--notify {way}: none is configured",
-            f"put '{way}' into [notify] of {user_config_file()}",
+            f"put '{way}' into [notify] of {user_config_file()}"
+            if way is not Way.NODE
+            else "the node that posts to 'webhook' of [notify] is told when its run starts",
         )
     return ways
 
@@ -93,6 +134,8 @@ def usual_ways(settings: NotifySettings, *, on_screen: bool) -> frozenset[Way]:
         Way.DESKTOP: desktop,
         Way.COMMAND: bool(settings.command),
         Way.WEBHOOK: bool(settings.webhook),
+        Way.SERVICES: bool(settings.services),
+        Way.NODE: bool(settings.webhook and settings.node),
     }
     return frozenset(way for way, is_there in there.items() if is_there)
 
@@ -125,7 +168,9 @@ class Notifier:
         self._failed: set[Way] = set()
 
     def see(self, event: Event) -> None:
-        """Tell of ``event`` if it is worth it. Never blocks."""
+        """Tell of ``event`` if it is worth it. Never blocks. A webhook that the run's node posts to is left to it."""
+        if isinstance(event, PlanMade) and event.told_by_node is True:
+            self._ways -= {Way.WEBHOOK}
         notice = self._notices.see(event)
         if notice is not None:
             self.tell(notice)
@@ -159,16 +204,18 @@ class Notifier:
 def deliver(
     settings: NotifySettings, ways: frozenset[Way], notice: Notice
 ) -> list[tuple[Way, str]]:
-    """Tell the command and the webhook, each in bounded time; return by way what went wrong, or nothing."""
+    """Tell all but the terminal, each in bounded time; return by way what went wrong, or nothing."""
     told: list[tuple[Way, str]] = []
-    for way in (Way.COMMAND, Way.WEBHOOK):
+    for way in (Way.COMMAND, Way.WEBHOOK, Way.SERVICES):
         if way not in ways:
             continue
         try:
             if way is Way.COMMAND:
                 run_command(settings.command, notice, settings.timeout_seconds)
+            elif way is Way.SERVICES:
+                tell_services(settings.services, notice, settings.timeout_seconds)
             else:
-                post(settings.webhook, notice, settings.timeout_seconds)
+                post(settings.webhook, notice.fields, settings.timeout_seconds)
         except NotToldError as error:
             told.append((way, str(error)))
         else:
@@ -185,6 +232,30 @@ def run_command(command: Sequence[str], notice: Notice, timeout_seconds: float) 
         "DISTCONSOLE_TITLE": notice.title,
         "DISTCONSOLE_TEXT": notice.text,
     }
+    code, words = _run_program(command, notice.fields, variables, timeout_seconds)
+    if code:
+        ended = f"ended with {code}"
+        raise NotToldError(ended if words == "''" else f"{ended}: {words}")
+
+
+def tell_services(services: Sequence[str], notice: Notice, timeout_seconds: float) -> None:
+    """Tell services by apprise, in a program that ends in time; raises NotToldError with what failed."""
+    if importlib.util.find_spec("apprise") is None:
+        raise NotToldError("need apprise: pip install 'distconsole[notify]'")
+    kind = URGENCY.get(notice.kind, "info")
+    given = {"services": services, "body": notice.text, "title": notice.title, "notify_type": kind}
+    code, words = _run_program([sys.executable, "-c", APPRISE], given, {}, timeout_seconds)
+    if code:
+        raise NotToldError(f"did not take it: {words}")
+
+
+def _run_program(
+    command: Sequence[str],
+    given: Mapping[str, object],
+    variables: Mapping[str, str],
+    timeout_seconds: float,
+) -> tuple[int, str]:
+    """Return a program's exit code and what it said on stderr; ``given`` is JSON on its stdin."""
     with tempfile.TemporaryFile() as said:
         try:
             process = subprocess.Popen(
@@ -199,16 +270,13 @@ def run_command(command: Sequence[str], notice: Notice, timeout_seconds: float) 
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise NotToldError(f"cannot be started: {reason}") from None
         try:
-            process.communicate(json.dumps(notice.fields).encode(), timeout_seconds)
+            process.communicate(json.dumps(given).encode(), timeout_seconds)
         except subprocess.TimeoutExpired:
             raise NotToldError(f"took longer than {timeout_seconds:g} s and was ended") from None
         finally:
             _end(process)
-        if process.returncode:
-            said.seek(0)
-            words = quote(said.read(4 * SHOWN_CHARS), SHOWN_CHARS)
-            ended = f"ended with {process.returncode}"
-            raise NotToldError(ended if words == "''" else f"{ended}: {words}")
+        said.seek(0)
+        return process.returncode, quote(said.read(4 * SHOWN_CHARS), SHOWN_CHARS)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -219,74 +287,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     if process.stdin is not None:
         process.stdin.close()
     process.wait()
-
-
-def post(
-    address: str,
-    notice: Notice,
-    timeout_seconds: float,
-    *,
-    sleep: Callable[[float], None] = time.sleep,
-    monotonic: Callable[[], float] = time.monotonic,
-) -> None:
-    """Post the notice as JSON, ``text`` as Slack, Mattermost and Teams' workflows want it; try a few times.
-
-    Redirects are not followed: they could lead to where nothing is encrypted. ``config.notify`` checks
-    the address, and ``timeout_seconds`` are for all tries. Raises NotToldError if none succeeds.
-    """
-    body = json.dumps({**notice.fields, "text": f"{notice.title}: {notice.text}"}).encode()
-    deadline = monotonic() + timeout_seconds
-    pause, tried = PAUSE_SECONDS, 1
-    while True:
-        try:
-            _try_post(address, body, max(0.1, deadline - monotonic()))
-        except NotToldError as error:
-            if not error.passing or tried == TRIES or monotonic() + pause >= deadline:
-                text = str(error) if tried == 1 else f"{error} (tried {tried} times)"
-                raise NotToldError(text) from None
-        else:
-            return
-        sleep(pause)
-        pause, tried = 2 * pause, tried + 1
-
-
-def _try_post(address: str, body: bytes, timeout_seconds: float) -> None:
-    import http.client  # noqa: PLC0415 - slow to import, and most tell nobody
-    import urllib.error  # noqa: PLC0415
-    import urllib.request  # noqa: PLC0415
-
-    class _Straight(urllib.request.HTTPRedirectHandler):
-        def redirect_request(self, *_args: object, **_more: object) -> None:
-            return None
-
-    headers = {"Content-Type": "application/json", "User-Agent": "distconsole"}
-    request = urllib.request.Request(address, body, headers, method="POST")  # noqa: S310 - checked when it was read
-    try:
-        with urllib.request.build_opener(_Straight).open(request, timeout=timeout_seconds):
-            return
-    except urllib.error.HTTPError as error:
-        with error:
-            passing = error.code >= 500 or error.code in PASSING
-            raise NotToldError(f"answered {error.code}", passing=passing) from None
-    except urllib.error.URLError as error:
-        raise NotToldError(_describe(error.reason), passing=True) from None
-    except (OSError, http.client.HTTPException, ValueError) as error:
-        raise NotToldError(_describe(error), passing=True) from None
-
-
-def _describe(reason: object) -> str:
-    """Say why in words that have no part of the address."""
-    import ssl  # noqa: PLC0415
-
-    match reason:
-        case ssl.SSLCertVerificationError():
-            return "cannot be trusted: its certificate is not valid here"
-        case TimeoutError():
-            return "did not answer in time"
-        case OSError() if reason.strerror and reason.errno is not None:
-            return f"cannot be reached: {reason.strerror}"
-        case _:
-            return f"cannot be reached: {type(reason).__name__}"
 
 
 def notify(request: ask.Notify) -> Iterator[Event]:
@@ -305,6 +305,8 @@ def notify(request: ask.Notify) -> Iterator[Event]:
         words = "yes" if way in there else "not configured" if way not in LOCAL_WAYS else "off"
         if way in failures:
             words = failures[way] or "told"
+        elif way is Way.NODE and settings.webhook:
+            words = NODE_WORDS[settings.node]
         elif way in there and way in LOCAL_WAYS:
             words = "rung" if request.test else "on the screen; elsewhere by --notify"
         failed = bool(failures.get(way))

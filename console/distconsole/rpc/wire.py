@@ -16,13 +16,14 @@ from distconsole.errors import AgentError, NodeError, PythonError, RequestError,
 from distconsole.model.decoding import threadsafe
 from distconsole.rpc import frames
 from distconsole.ssh.plain import plain_lines, plain_text, quote
-from distconsole_agent.contract import protocol
+from distconsole_agent.contract import protocol, webhook
 
 PROTOCOL_VERSION = protocol.PROTOCOL_VERSION
 MAX_LINE_BYTES = protocol.MAX_LINE_BYTES
 MAX_PIECES_BYTES = protocol.MAX_PIECES_BYTES
 NO_SCRIPT = protocol.ErrorCode.NO_SCRIPT
 PLACEHOLDER, fill = protocol.PLACEHOLDER, protocol.fill
+post, NotToldError = webhook.post, webhook.NotToldError
 MAX_DEPTH = 24
 """Levels of nesting in a message; deeper is refused."""
 

@@ -4,72 +4,42 @@ from __future__ import annotations
 
 import json
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from distconsole.config.load import load_config
 from distconsole.config.notify import NotifySettings, notify_settings
 from distconsole.errors import ConfigError, UsageError
 from distconsole.model import requests as ask
 from distconsole.model.notices import LOCAL_WAYS, Notice, NoticeKind, Way
+from distconsole.model.run_events import PlanMade
 from distconsole.operations.notifying import (
-    TRIES,
     Notifier,
-    NotToldError,
     deliver,
-    post,
+    node_notice,
     run_command,
+    tell_services,
     trial,
     ways_for,
 )
+from distconsole_agent.contract.webhook import TRIES, NotToldError, post
 from fakes import scenes
+from fakes.webhooks import SECRET, Webhook, serving
 
-SECRET = "T00000/B00000/XXXXXXXX"
 NOTICE = Notice(
     kind=NoticeKind.FAILURE, title="digits failed", text="rank 2: $(id) `id`", t=5.0, run="digits-1",
     state="failed", exit_code=7,
 )  # fmt: skip
-HERE = frozenset(Way)
-
-
-class Webhook(HTTPServer):
-    """Answers with ``codes`` in turn, the last one for ever."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Answer)
-        self.codes = [200]
-        self.bodies: list[dict[str, Any]] = []
-        self.address = f"http://127.0.0.1:{self.server_port}/{SECRET}"
-
-
-class _Answer(BaseHTTPRequestHandler):
-    server: Webhook
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.bodies.append(json.loads(body))
-        codes = self.server.codes
-        self.send_response(codes.pop(0) if len(codes) > 1 else codes[0])
-        self.send_header("Location", "http://127.0.0.1:1/elsewhere")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
+HERE = LOCAL_WAYS | {Way.COMMAND, Way.WEBHOOK}
 
 
 @pytest.fixture
 def webhook() -> Iterator[Webhook]:
-    with Webhook() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
+    with serving() as server:
         yield server
-        server.shutdown()
-        thread.join()
 
 
 def python(text: str) -> list[str]:
@@ -106,7 +76,7 @@ def test_a_command_that_fails_or_hangs_is_ended_and_said(command: list[str], why
 
 def test_a_webhook_gets_json_with_the_text_that_slack_wants(webhook: Webhook) -> None:
     webhook.codes = [503, 200]
-    post(webhook.address, NOTICE, 30, sleep=lambda _: None)
+    post(webhook.address, NOTICE.fields, 30, sleep=lambda _: None)
     assert len(webhook.bodies) == 2
     assert webhook.bodies[1]["text"] == "digits failed: rank 2: $(id) `id`"
     assert webhook.bodies[1]["exit_code"] == 7
@@ -118,7 +88,7 @@ def test_a_webhook_that_refuses_is_said_without_its_address(
 ) -> None:
     webhook.codes = [code]
     with pytest.raises(NotToldError, match=f"^answered {code}") as raised:
-        post(webhook.address, NOTICE, 30, sleep=lambda _: None)
+        post(webhook.address, NOTICE.fields, 30, sleep=lambda _: None)
     assert len(webhook.bodies) == tries
     assert SECRET not in str(raised.value)
 
@@ -128,7 +98,7 @@ def test_a_webhook_that_refuses_is_said_without_its_address(
 )
 def test_a_webhook_out_of_reach_is_said_without_its_address(address: str) -> None:
     with pytest.raises(NotToldError, match="cannot be reached: ") as raised:
-        post(address, NOTICE, 30, sleep=lambda _: None)
+        post(address, NOTICE.fields, 30, sleep=lambda _: None)
     assert SECRET not in str(raised.value)
     assert "invalid" not in str(raised.value)
 
@@ -137,7 +107,9 @@ def test_tries_of_a_webhook_end_within_its_time(webhook: Webhook) -> None:
     webhook.codes = [500]
     times = iter([0.0, 0.0, 9.9])
     with pytest.raises(NotToldError):
-        post(webhook.address, NOTICE, 10, sleep=lambda _: None, monotonic=lambda: next(times))
+        post(
+            webhook.address, NOTICE.fields, 10, sleep=lambda _: None, monotonic=lambda: next(times)
+        )
     assert len(webhook.bodies) == 1
 
 
@@ -163,6 +135,7 @@ def test_a_failure_is_said_once_and_nothing_waits_for_it(webhook: Webhook) -> No
 
 
 ALL_SET = NotifySettings(command=("x",), webhook="https://x/")
+NODE = NotifySettings(webhook="https://x/", node=True)
 
 
 @pytest.mark.parametrize(
@@ -173,6 +146,10 @@ ALL_SET = NotifySettings(command=("x",), webhook="https://x/")
         (ask.Run("x.py"), NotifySettings(bell=True), False, {Way.BELL}),
         (ask.Run("x.py"), NotifySettings(bell=False, desktop="off"), True, set()),
         (ask.Run("x.py", detach=True), ALL_SET, True, set()),
+        (ask.Run("x.py"), NODE, True, LOCAL_WAYS),
+        (ask.Run("x.py", notify="node,bell"), ALL_SET, True, {Way.BELL}),
+        (ask.Run("x.py", notify="webhook"), NODE, True, {Way.WEBHOOK}),
+        (ask.Attach("x", notify="all"), NODE, True, HERE - {Way.COMMAND}),
         (ask.Run("x.py", notify="none"), ALL_SET, True, set()),
         (ask.Run("x.py", notify="bell,webhook"), ALL_SET, False, {Way.BELL, Way.WEBHOOK}),
         (ask.Rerun("x", notify="all"), NotifySettings(), False, LOCAL_WAYS),
@@ -190,6 +167,59 @@ def test_only_who_started_a_run_or_was_asked_tells_others_of_it(
 def test_a_way_that_is_not_configured_cannot_be_asked_for() -> None:
     with pytest.raises(UsageError, match="--notify webhook: none is configured"):
         ways_for(ask.Run("x.py", notify="bell,webhook"), NotifySettings(), on_screen=True)
+
+
+@pytest.mark.parametrize(
+    ("node", "request_", "told"),
+    [
+        ("", ask.Run("x.py"), False),
+        ("", ask.Run("x.py", detach=True), True),
+        ("", ask.Run("x.py", detach=True, notify="none"), False),
+        ("", ask.Run("x.py", notify="node"), True),
+        ("node = true", ask.Run("x.py"), True),
+        ("node = true", ask.Run("x.py", dry_run=True), False),
+        ("node = true", ask.Run("x.py", notify="webhook"), False),
+        ("node = false", ask.Run("x.py", detach=True), False),
+        ("node = false", ask.Run("x.py", detach=True, notify="node"), True),
+    ],
+)
+def test_a_node_is_told_of_the_webhook_where_it_is_to_post(
+    node: str, request_: ask.Run, told: bool, home: Path
+) -> None:
+    own_file(home, f'webhook = "https://x/{SECRET}"\non = "failure"\n{node}')
+    whom = {"address": f"https://x/{SECRET}", "on": ["failure"], "timeout": 10.0}
+    assert node_notice(request_) == (whom if told else None)
+
+
+def test_without_a_webhook_no_node_is_told() -> None:
+    assert node_notice(ask.Run("x.py", detach=True)) is None
+    with pytest.raises(UsageError, match="--notify node: none is configured"):
+        node_notice(ask.Run("x.py", notify="node"))
+
+
+def test_what_the_node_posts_no_console_does(webhook: Webhook) -> None:
+    settings = NotifySettings(kinds=frozenset(NoticeKind), webhook=webhook.address)
+    notifier = Notifier(settings, frozenset({Way.WEBHOOK}), lambda *_: None, lambda _: None)
+    for event in scenes.failing():
+        notifier.see(replace(event, told_by_node=True) if isinstance(event, PlanMade) else event)
+    notifier.close(30)
+    assert webhook.bodies == []
+
+
+def test_services_are_told_by_apprise(webhook: Webhook) -> None:
+    webhook.codes = [200, 500]
+    address = webhook.address.removeprefix("http://")
+    tell_services([f"json://{address}"], NOTICE, 60)
+    assert (webhook.bodies[0]["title"], webhook.bodies[0]["type"]) == ("digits failed", "failure")
+    assert webhook.bodies[0]["message"] == "rank 2: $(id) `id`"
+    with pytest.raises(NotToldError, match=r"^did not take it: 'json, nosuch'"):
+        tell_services([f"json://{address}", f"nosuch://{SECRET}"], NOTICE, 60)
+
+
+def test_services_without_their_package_say_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "apprise", None)
+    with pytest.raises(NotToldError, match=r"pip install 'distconsole\[notify\]'"):
+        tell_services(["json://x"], NOTICE, 60)
 
 
 def own_file(home: Path, text: str) -> Path:
@@ -216,6 +246,7 @@ def test_the_configuration_says_who_is_told(home: Path, monkeypatch: pytest.Monk
         ('webhook = "http://hooks.example/SECRET"', "'webhook' must be an https:// address"),
         ('webhook = "https:///SECRET"', "'webhook' must be an https:// address"),
         ('webhook = ["SECRET"]', "'webhook' must be a text, not what it is"),
+        ('services = ["file///SECRET"]', "'services' must be addresses of apprise"),
         ('on = ["end"]', "'on' has 'end', which is none of finish, failure, stall, finding"),
         ('command = ["a"]\nshell = "b"', "'command' and 'shell' are two ways to say the same"),
         ('command = "a \'b"', "'command' cannot be split into words"),

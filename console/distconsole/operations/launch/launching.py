@@ -39,6 +39,7 @@ from distconsole.operations.launch.planner import (
     reach_hosts,
     read_launch,
 )
+from distconsole.operations.notifying import node_notice
 from distconsole.operations.sessions import (
     SessionSource,
     hosts_of,
@@ -109,6 +110,8 @@ def _run_on_hosts(
             yield from _emit(launch, plan)
             return
         planned = plan_event(plan, time.time())
+        if node_notice(request) is not None:
+            planned = msgspec.structs.replace(planned, told_by_node=True)
         yield planned
         alone = (
             say_alone("runs on", sessions, request.where, session.cluster) if again is None else []
@@ -152,7 +155,7 @@ def _start_and_watch(
         record = _make_record(request, asked, planned, session)
         store.create(record).close()
         try:
-            start(plan, session)
+            start(plan, session, None if planned.told_by_node is UNSET else node_notice(request))
         except ConsoleError:
             store.remove(plan.run)
             raise

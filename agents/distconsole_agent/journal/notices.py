@@ -1,0 +1,155 @@
+"""Tells a webhook what becomes of a run, from the run's first node: also while no console is attached.
+
+``notify.json`` in the run's folder says whom and of what; it is there only where the console asked for it, and
+goes when the run's end was told. A thread of its own posts: nothing that attends to the run waits for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from distconsole_agent.contract.webhook import NotToldError, post
+from distconsole_agent.journal.rank_states import Entry
+from distconsole_agent.supervisor import notes
+from distconsole_agent.system.own_log import complain
+
+FILE = "notify.json"
+MAX_NOTICES = 20
+"""Of one run, beside its end: a run in trouble must not flood anybody."""
+MAX_CHARS = 400
+OF_OTHERS = ("run.first_failure", "run.stall", "run.restart", notes.NOTICE_UNTOLD)
+"""Findings of what is told anyway, of what mends itself, or that nobody can be told of."""
+
+
+class NodeNotices:
+    """One run's notices; nobody is told on a node without ``notify.json``."""
+
+    def __init__(self, folder: str, spec: dict[str, Any]) -> None:
+        self._path = os.path.join(folder, FILE)
+        self._spec = spec
+        self._whom = _read(self._path)
+        self._first: dict[str, Any] = {}
+        self._stalled: set[int] = set()
+        self._found: set[str] = set()
+        self._told = 0
+        self._waiting: queue.SimpleQueue[Entry] = queue.SimpleQueue()
+        self.entries: queue.SimpleQueue[Entry] = queue.SimpleQueue()
+        """Notes for the journal."""
+        self.thread: threading.Thread | None = None
+        if self._whom:
+            self.thread = threading.Thread(target=self._work, name="notices", daemon=True)
+            self.thread.start()
+
+    def see(self, entries: Iterable[Entry]) -> None:
+        """Tell of what is worth it in new entries of the journal. Never blocks."""
+        for entry in entries if self._whom else ():
+            notice = self._notice(entry)
+            if notice is None:
+                continue
+            if entry["kind"] == "end":
+                self._waiting.put({**notice, "last": True})
+            elif notice["kind"] in self._whom["on"] and self._told < MAX_NOTICES:
+                self._told += 1
+                self._waiting.put(notice)
+
+    def close(self) -> None:
+        """Tell of nothing more; what waits is told first. Never blocks."""
+        self._waiting.put({})
+
+    def _notice(self, entry: Entry) -> Entry | None:
+        kind = entry["kind"]
+        if kind == "state":
+            return self._stall(entry)
+        if kind == "note" and entry.get("severity") == "fail":
+            return self._finding(entry)
+        if kind == "verdict":
+            self._first = entry.get("first_failure") or {}
+        return self._end(entry) if kind == "end" else None
+
+    def _stall(self, entry: Entry) -> Entry | None:
+        rank, stalled = entry["rank"], set(self._stalled)
+        if entry["state"] != "stalled":
+            self._stalled.discard(rank)
+            return None
+        self._stalled.add(rank)
+        if stalled:
+            return None
+        host = self._spec["nodes"][self._spec["node_index"]]["host"]
+        text = f"rank {rank} on {host} makes no step"
+        return self._make("stall", entry, "stalled", text, rank=rank, host=host)
+
+    def _finding(self, entry: Entry) -> Entry | None:
+        check = str(entry["check"])
+        if check in self._found or check in OF_OTHERS:
+            return None
+        self._found.add(check)
+        more = {"rank": entry["rank"]} if "rank" in entry else {}
+        return self._make("finding", entry, "is in trouble", str(entry["summary"]), **more)
+
+    def _end(self, entry: Entry) -> Entry:
+        state, code = str(entry["state"]), entry["exit_code"]
+        text, more = f"after {_span(entry['seconds'])}", {"state": state, "exit_code": code}
+        if state not in ("succeeded", "stopped"):
+            text += f", exit code {code}"
+        if self._first:
+            rank, host = self._first.get("rank"), self._first.get("host")
+            lines = str(self._first.get("error") or "").strip().splitlines()
+            text += f": rank {rank} on {host}" + (f": {lines[-1]}" if lines else "")
+            more.update(rank=rank, host=host)
+        kind = "finish" if state in ("succeeded", "stopped") else "failure"
+        return self._make(kind, entry, state, text, **more)
+
+    def _make(self, kind: str, entry: Entry, what: str, text: str, **more: object) -> Entry:
+        name = _plain(str(self._spec.get("name") or ""))
+        run = str(self._spec["run"])
+        told = {"event": "notice", "kind": kind, "title": f"{name or run} {what}"}
+        return {**told, "text": _plain(text), "t": entry["t"], "run": run, "name": name, **more}
+
+    def _work(self) -> None:
+        while notice := self._waiting.get():
+            last = notice.pop("last", False)
+            if notice["kind"] in self._whom["on"]:
+                self._tell(notice)
+            if last:
+                with contextlib.suppress(OSError):
+                    os.unlink(self._path)
+                break
+
+    def _tell(self, notice: Entry) -> None:
+        try:
+            post(self._whom["address"], notice, self._whom["timeout"])
+        except NotToldError as error:
+            complain(f"run {self._spec['run']}: the webhook {error}")
+            host = self._spec["nodes"][self._spec["node_index"]]["host"]
+            note = notes.notice_untold(host, str(error))
+            self.entries.put({"t": round(time.time(), 6), "kind": "note", **note})
+
+
+def _read(path: str) -> dict[str, Any]:
+    """Return who is to be told of what; nothing where nobody is."""
+    try:
+        with open(path, "rb") as file:
+            told = json.load(file)
+        on = [str(kind) for kind in told["on"]]
+        return {"address": str(told["address"]), "on": on, "timeout": float(told["timeout"])}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _plain(text: str) -> str:
+    return "".join(each if each.isprintable() else " " for each in text)[:MAX_CHARS]
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"

@@ -1,0 +1,114 @@
+"""What a run's first node tells a webhook, from the entries of its journal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from distconsole_agent.journal.notices import FILE, MAX_NOTICES, NodeNotices
+from fakes.webhooks import SECRET, Webhook, serving
+
+SPEC = {"run": "r-1", "name": "digits", "node_index": 0, "nodes": [{"host": "n1"}, {"host": "n2"}]}
+FIRST = {"rank": 3, "host": "n2", "error": "Traceback\nValueError: bo\x1b[31mom"}
+END = {"kind": "end", "t": 9.0, "state": "failed", "exit_code": 1, "seconds": 62.4}
+
+
+@pytest.fixture
+def webhook() -> Iterator[Webhook]:
+    with serving() as server:
+        yield server
+
+
+def told(folder: Path, webhook: Webhook, *on: str) -> NodeNotices:
+    whom = {"address": webhook.address, "on": on, "timeout": 10.0}
+    (folder / FILE).write_text(json.dumps(whom))
+    return NodeNotices(str(folder), SPEC)
+
+
+def state(rank: int, state: str) -> dict[str, Any]:
+    return {"kind": "state", "t": 5.0, "rank": rank, "state": state}
+
+
+def await_bodies(webhook: Webhook, count: int) -> list[dict[str, Any]]:
+    for _ in range(count):
+        assert webhook.came.acquire(timeout=20)
+    return webhook.bodies
+
+
+def test_a_stall_a_finding_and_the_failure_are_told(tmp_path: Path, webhook: Webhook) -> None:
+    notices = told(tmp_path, webhook, "failure", "stall", "finding")
+    fail = {
+        "kind": "note",
+        "t": 6.0,
+        "check": "run.unkillable",
+        "severity": "fail",
+        "summary": "s",
+    }
+    notices.see([state(0, "running"), state(0, "stalled"), state(1, "stalled")])
+    notices.see([fail, fail, {**fail, "check": "run.stall"}, {**fail, "severity": "warn"}])
+    notices.see([{"kind": "verdict", "t": 8.0, "first_failure": FIRST}, END])
+    stall, finding, end = await_bodies(webhook, 3)
+    assert stall["text"] == "digits stalled: rank 0 on n1 makes no step"
+    assert (finding["kind"], finding["text"]) == ("finding", "digits is in trouble: s")
+    assert end == {
+        "event": "notice",
+        "kind": "failure",
+        "title": "digits failed",
+        "text": "digits failed: after 1 min 2 s, exit code 1: rank 3 on n2: ValueError: bo [31mom",
+        "t": 9.0,
+        "run": "r-1",
+        "name": "digits",
+        "state": "failed",
+        "exit_code": 1,
+        "rank": 3,
+        "host": "n2",
+    }
+
+
+def test_only_what_was_asked_for_is_told_and_the_address_goes_with_the_run(
+    tmp_path: Path, webhook: Webhook
+) -> None:
+    notices = told(tmp_path, webhook, "finish")
+    notices.see([state(0, "stalled"), {**END, "state": "succeeded", "exit_code": 0}])
+    (body,) = await_bodies(webhook, 1)
+    assert (body["kind"], body["text"]) == ("finish", "digits succeeded: after 1 min 2 s")
+    assert notices.thread is not None
+    notices.thread.join(20)
+    assert not (tmp_path / FILE).exists()
+
+
+def test_a_run_in_trouble_floods_nobody_and_its_end_is_told(
+    tmp_path: Path, webhook: Webhook
+) -> None:
+    notices = told(tmp_path, webhook, "stall", "failure")
+    for _ in range(2 * MAX_NOTICES):
+        notices.see([state(0, "stalled"), state(0, "running")])
+    notices.see([END])
+    bodies = await_bodies(webhook, MAX_NOTICES + 1)
+    assert bodies[-1]["kind"] == "failure"
+
+
+def test_a_webhook_that_refuses_is_a_note_without_its_address(
+    tmp_path: Path, webhook: Webhook
+) -> None:
+    webhook.codes = [404]
+    notices = told(tmp_path, webhook, "stall")
+    notices.see([state(0, "stalled")])
+    note = notices.entries.get(timeout=20)
+    assert (note["kind"], note["severity"]) == ("note", "warn")
+    assert note["summary"] == "n1 could not tell of this run: the webhook answered 404"
+    assert SECRET not in json.dumps(note)
+    notices.close()
+
+
+@pytest.mark.parametrize("content", [None, "", "[]", '{"address": "https://x"}'])
+def test_without_a_whole_file_nobody_is_told(tmp_path: Path, content: str | None) -> None:
+    if content is not None:
+        (tmp_path / FILE).write_text(content)
+    notices = NodeNotices(str(tmp_path), SPEC)
+    notices.see([state(0, "stalled"), END])
+    assert notices.thread is None
