@@ -9,7 +9,7 @@ from msgspec import UNSET, structs
 from distconsole.model.findings import Severity
 from distconsole.model.names import join_some
 from distconsole.model.run_events import EndState, RunFinding
-from distconsole.model.run_summary import FirstFailure
+from distconsole.model.run_summary import DISAGREE, FirstFailure
 from distconsole.rpc import frames
 from distconsole.runs.detectors.ranks import Ranks, ranks_text
 
@@ -49,7 +49,7 @@ def first_failure_finding(
         FIRST_FAILURE,
         structs.replace(first, error=error).blame,
         (first.rank,) if first.of_rank else (),
-        hosts=(first.host,),
+        hosts=() if first.error.startswith(DISAGREE) else (first.host,),
         severity=Severity.FAIL,
         seen=first.traceback,
         expected="every rank ends with exit code 0",

@@ -254,7 +254,7 @@ def _saves(call: Call, roll: Roll) -> Cause | None:
         return None
     waits = call.waits_for
     file = f"file {waits.what}" if waits and waits.kind in ("file", "disk") and waits.what else ""
-    hint = "the others wait until it is written: save less often, or to a faster disk"
+    hint = "no step is made until it is written: save less often, or to a faster disk"
     return _at(call, Kind.SAVING, "saves", hint, file)
 
 

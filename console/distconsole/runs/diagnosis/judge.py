@@ -34,6 +34,8 @@ from distconsole.runs.diagnosis.words import (
 
 JudgeRule = Callable[[Roll, WaitGraph], Diagnosis | None]
 ORDER_HINT = "every rank of a group must enter the same collectives, with equal shapes and types, in the same order"
+LONG_SAVE_SECONDS = 600.0
+"""A save by all ranks is a hang from here on."""
 
 
 def judge(roll: Roll) -> Diagnosis:
@@ -293,12 +295,15 @@ def _all_wait(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
 
 
 def _same_phase(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
-    """All that do not wait are in one phase that is known to take its time."""
+    """All that do not wait are in one phase that is known to take its time; a save by all is no hang for minutes."""
     outside = sorted(roll.world - graph.waiting)
     kinds = {cause_of(rank, roll).kind for rank in outside}
     if len(kinds) != 1 or not kinds <= set(CALM):
         return None
-    return blame(outside, roll, graph)
+    found = blame(outside, roll, graph)
+    saves = kinds == {Kind.SAVING} and not graph.waiting
+    hang = found.hang and not (saves and (found.seconds or 0.0) < LONG_SAVE_SECONDS)
+    return structs.replace(found, hang=hang)
 
 
 def _standing(roll: Roll, graph: WaitGraph) -> Diagnosis | None:

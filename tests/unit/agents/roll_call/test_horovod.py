@@ -1,15 +1,19 @@
-"""What Horovod's stall inspector prints, as it printed it."""
+"""What Horovod's stall inspector prints: by Horovod itself, and what it prints of many tensors and ranks."""
 
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
+
+import pytest
 
 from distconsole_agent.roll_call.horovod import parse_stalls, read_stalls
 
 COMPLAINT = """\
 epoch 1
-[2021-02-02 21:19:07.345988: W horovod/common/stall_inspector.cc:105] One or more tensors were submitted to be \
+[2026-11-24 04:46:51.504090: W /tmp/horovod/common/stall_inspector.cc:107] One or more tensors were submitted to be \
 reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds. \
 This may indicate that different ranks are trying to submit different tensors or that only subset of ranks is \
 submitting tensors, which will cause deadlock.
@@ -17,6 +21,30 @@ Missing ranks:
 0: [grad.1, grad.2 ...]
 3!: [grad.2]
 """
+
+
+HANG = """
+import time, torch, horovod.torch as hvd
+hvd.init()
+hvd.allreduce(torch.ones(4), name="old")
+if hvd.rank() == 1:
+    time.sleep(4)
+hvd.allreduce(torch.ones(4), name="new")
+"""
+
+
+@pytest.mark.mpi
+@pytest.mark.horovod
+def test_what_horovod_itself_prints_over_mpi_is_read(tmp_path: Path) -> None:
+    """Over Gloo it prints nothing, whatever hangs (horovod 0.28.1, gloo_controller.cc: ``reserve`` for ``resize``)."""
+    mpirun = ("mpirun", "--allow-run-as-root", "--oversubscribe", "-np", "3")
+    done = subprocess.run(
+        (*mpirun, sys.executable, "-c", HANG),
+        env={**os.environ, "HOROVOD_STALL_CHECK_TIME_SECONDS": "1"},
+        stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, cwd=tmp_path,
+    )  # fmt: skip
+    told = parse_stalls(done.stderr)
+    assert told == {"stalled": ["allreduce.new"], "missing": {"allreduce.new": [1]}}, done.stderr
 
 
 def test_the_last_complaint_names_tensors_and_who_has_not_submitted_them() -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import UNSET, structs
 
 from distconsole.model.run_events import RunEnded, RunFinding
 from distconsole.model.run_summary import FirstFailure
@@ -247,6 +248,17 @@ def test_the_first_failure_says_what_to_do_and_where_its_log_is() -> None:
     hint = first_failure_finding(Ranks("r1"), first, (), 0.0).hint
     assert "check --only python" in hint
     assert hint.endswith("distconsole logs r1 --rank 2")
+
+
+def test_who_notices_that_ranks_disagree_has_no_part_in_the_finding() -> None:
+    error = "ranks disagree in a collective; rank 3 on node2 noticed it, which of them is wrong is not known: 64 vs 32"
+    first = FirstFailure(rank=3, host="node2", exit_code=1, error=error)
+    ranks = Ranks("r1")
+    ranks.hosts[3] = "node2"
+    found = first_failure_finding(ranks, first, (), 0.0)
+    assert (found.hosts, found.rank) == ((), UNSET)
+    lost = first_failure_finding(ranks, structs.replace(first, error="node node2 lost"), (), 0.0)
+    assert lost.hosts == ("node2",)
 
 
 def test_of_many_that_left_first_the_rest_is_counted() -> None:
