@@ -63,7 +63,7 @@ def test_the_first_node_tells_of_a_run_that_nobody_follows(
         (shown,) = [each for each in show.finish() if isinstance(each, RunShown)]
     assert shown.summary.state == "failed"
     wait_until("the address is gone", lambda: not whom.exists())
-    files = [path for root in (home, nodes) for path in root.rglob("*") if path.is_file()]
+    files = {path for root in (home, nodes) for path in root.rglob("*") if path.is_file()}
     assert any(path.name == "spec.json" for path in files)
     holders = [path.name for path in files if SECRET.encode() in path.read_bytes()]
     assert holders == ["distconsole.toml"]
