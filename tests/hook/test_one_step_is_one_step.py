@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from distconsole_training.records import LOSS, MICRO, SKIPPED
+from distconsole_training.records import BATCH, LOSS, MICRO, SKIPPED
 
 if TYPE_CHECKING:
     from conftest import Outcome, RingFile, Runner
@@ -464,6 +464,27 @@ for epoch in range(3):
     assert all(math.isnan(value) for value in ring.column("value"))
 
 
+def test_accumulation_whose_batches_are_all_fetched_first(runner: Runner) -> None:
+    """As transformers does it, whose engine divides by one once more."""
+    ended, ring = run(
+        runner,
+        """
+for epoch in range(2):
+    batches = iter(DataLoader(data, batch_size=2))
+    for _ in range(2):
+        total = 0.0
+        for batch in [next(batches) for _ in range(3)]:
+            loss = loss_of(batch) / 3 / 1
+            total += loss.item()
+            loss.backward()
+        optimizer.step()
+        print(total)
+""",
+    )
+    assert ring.column("samples") == [6] * 4
+    assert same(ring.column("value"), printed(ended))
+
+
 def test_accumulation_under_a_scaler(runner: Runner) -> None:
     ended, ring = run(
         runner,
@@ -664,6 +685,47 @@ for options in (
     assert ring.column("samples") == [5, 5, 2] * 3 + [3, 1]
 
 
+def test_an_inference_is_told_by_its_batches(runner: Runner) -> None:
+    _, ring = run(
+        runner,
+        """
+with torch.inference_mode():
+    for workers in (0, 1):
+        for batch in DataLoader(data, batch_size=5, num_workers=workers):
+            model(batch[0])
+""",
+    )
+    told = [row for row in ring.rows if row["kind"] == BATCH]
+    assert [(row["step"], row["samples"]) for row in told] == list(enumerate([5, 5, 2] * 2))
+    for row in told:
+        assert 0 < row["data"] + row["forward"] <= row["seconds"] * 1.0001
+        assert math.isnan(row["backward"])
+    assert ring.steps == []
+
+
+def test_an_optimizer_out_of_sight_leaves_batches_with_their_loss(runner: Runner) -> None:
+    ended, ring = run(
+        runner,
+        """
+for epoch in range(6):
+    for batch in DataLoader(data, batch_size=1):
+        loss = loss_of(batch)
+        loss.backward()
+        with torch.no_grad():
+            for each in model.parameters():
+                each -= 0.01 * each.grad
+                each.grad = None
+        if epoch == 5 and len(batch):
+            print(loss.item())
+""",
+    )
+    told = [row for row in ring.rows if row["kind"] == BATCH]
+    # Of the first 64 batches the script might accumulate; the last one is not followed by another.
+    assert [row["samples"] for row in told] == [1] * (72 - 64 - 1)
+    assert same([row["value"] for row in told], printed(ended)[4:-1])
+    assert ring.steps == []
+
+
 def test_threads_that_train(runner: Runner) -> None:
     _, ring = run(
         runner,
@@ -748,6 +810,7 @@ for batch in DataLoader(data, batch_size=6):
     report(inside=loss * 0 + 2)
     optimizer.step()
     report(accuracy=numpy.float32(0.5), samples=6)
+report(samples=9)
 report(step=70, mine=3.5, text="no", nothing=None, table=[1], tensor=torch.ones(3))
 """,
     )
@@ -757,5 +820,6 @@ report(step=70, mine=3.5, text="no", nothing=None, table=[1], tensor=torch.ones(
         ("accuracy", 0, 0.5, 6),
         ("inside", 1, 2.0, 0),
         ("accuracy", 1, 0.5, 6),
+        ("samples", 1, 9.0, 9),
         ("mine", 70, 3.5, 0),
     ]

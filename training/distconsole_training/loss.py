@@ -16,6 +16,18 @@ if TYPE_CHECKING:
         def value(self) -> Any:
             """Return it, once it has arrived; None if it was lost on the way."""
 
+    class Waits(Protocol):
+        """What is known of the thread's waits for other ranks."""
+
+        def covers(self, began: int) -> bool:
+            """Whether all waits since ``began`` were noted."""
+
+        def between(self, began: int, ended: int) -> int:
+            """Return how much of the time between two moments was waited."""
+
+        def step_ended(self, ended: int) -> None:
+            """Drop what was over then, and decide whether the next step is looked at."""
+
     Value = Union[float, Late, None]
     Seen = tuple[Value, Optional[float]]
     """A loss, unscaled where a GradScaler scaled it, and the number that it was divided by last:
@@ -53,8 +65,9 @@ _ADDED = (
     *("data", "forward", "backward", "optimizer"),
     *("data_waited", "forward_waited", "backward_waited", "optimizer_waited"),
     *("batches", "backwards", "closures", "evaluations", "samples"),
+    *("passed_over", "passed_samples", "passed_data"),
 )
-_JOINED = ("evaluated", "passed_over", "doubtful")
+_JOINED = ("evaluated", "doubtful")
 
 
 class Sums:
@@ -69,7 +82,8 @@ class Sums:
         self.data_waited = self.forward_waited = self.backward_waited = self.optimizer_waited = 0
         self.batches = self.backwards = self.closures = self.evaluations = self.samples = 0
         self.forward_known = self.samples_known = True
-        self.evaluated = self.passed_over = self.doubtful = False
+        self.passed_over = self.passed_samples = self.passed_data = 0
+        self.evaluated = self.doubtful = False
         self.losses.clear()
 
     def absorb(self, other: Sums) -> None:
@@ -100,7 +114,9 @@ def loss_of_step(losses: Sequence[Seen], sums: Sums, *, optimizers: int, micro: 
     if len(losses) == 1:
         value, divisor = losses[0]
         return value if not micro or divisor in (None, 1.0) else None
-    return _mean_micro_batches(losses, sums.batches) if optimizers == 1 else None
+    return (
+        _mean_micro_batches(losses, sums.batches + sums.passed_over) if optimizers == 1 else None
+    )
 
 
 def _mean_micro_batches(losses: Sequence[Seen], batches: int) -> Value:

@@ -65,7 +65,7 @@ class Process:
         self.started_ns, self.started_time_ns, is_child = _start()
         self.identity: Identity | None = None
         self.grouped = False
-        self.next_step = count().__next__
+        self.next_step, self.next_batch = count().__next__, count().__next__
         self.last_step = self.marked_step = -1
         self.wanted = 0
         # A child of the script inherits its parent's variables, and so a rank that is not its own.
@@ -239,7 +239,7 @@ def _report(step: Any, samples: Any, metrics: dict[str, Any]) -> None:
     at = _current_step() if known is None else known
     weight = whole(samples) or 0
     at = min(max(at, 0), _MAX_STEP)
-    for name, value in metrics.items():
+    for name, value in (metrics or ({"samples": weight} if weight else {})).items():
         _report_one(recorder, name, at, value, weight)
     if process.late:
         process.deliver_late()

@@ -39,6 +39,8 @@ Record kinds:
             the step, and within its data, forward, backward and optimizer. There is none where
             the process has no group, or makes its steps without torch. ``samples`` are the milliseconds
             between two steps with one, where looking costs so much that they are rarer than usual.
+``BATCH``   a batch of a DataLoader is over of which no step came, in a process that has made no step
+            yet: as ``STEP``, ``step`` counts batches, ``c`` is all after the fetch.
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ NOWHERE = 0xFFFF
 DEFAULT_CAPACITY = 16384
 """Records in a ring (1 MiB): 27 minutes at 10 steps a second, 16 seconds at 1,000."""
 
-STEP, METRIC, PHASE, LOSS, DETAIL, CHECK, WAIT = 1, 2, 3, 4, 5, 6, 7
+STEP, METRIC, PHASE, LOSS, DETAIL, CHECK, WAIT, BATCH = 1, 2, 3, 4, 5, 6, 7, 8
 
 SKIPPED = 1
 """The optimizer did not run in this step (a GradScaler found infinities)."""
@@ -116,6 +118,9 @@ ALONE = 1
 
 LOSS_NAME = "loss"
 """The metric that the hook's own loss is shown as; a reported metric of this name replaces it."""
+
+SAMPLES_NAME = "samples"
+"""No metric: the samples of a step, where the script reports them and nothing else."""
 
 RING_SUFFIX = ".ring"
 """A ring is ``<pid>-<start>.ring`` in the folder of ``ENV_RINGS``."""

@@ -1,46 +1,40 @@
 """Turns what a thread does (fetches, backwards, optimizer steps) into training steps; times are nanoseconds.
 
 A step opens with the first batch that is followed by a backward, and ends when the last of its
-outermost optimizers has stepped. That it is over is certain when a later batch is used for
-training, or when an optimizer that has stepped in it steps again; once a script has shown how many
-optimizers make its step, the step is emitted at once. A batch that is not followed by a backward
-was evaluated: neither it nor the time around it belongs to a step.
+outermost optimizers has stepped. That it is over is certain when a later batch is used for training,
+or when an optimizer that has stepped in it steps again; once a script has shown how many optimizers
+make its step, the step is emitted at once. A batch that is not followed by a backward was evaluated:
+neither it nor the time around it belongs to a step. Until the first step batches are told instead.
 """
 
 from __future__ import annotations
 
 import math
 
-from distconsole_training.loss import MAX_LOSSES, Sums, loss_of_step
+from distconsole_training.loss import MAX_LOSSES, UNKNOWN, Sums, loss_of_step
 from distconsole_training.records import MICRO, SKIPPED
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import weakref
-    from collections.abc import Callable
-    from typing import Any, Protocol
+    from collections.abc import Callable, Sequence
+    from typing import Any, Optional
 
-    from distconsole_training.loss import Seen, Value
+    from distconsole_training.loss import Seen, Value, Waits
 
     Emit = Callable[[int, int, int, float, float, float, float, float, Value], None]
     """Takes a finished step: when it ended, flags, samples (0 where unknown), seconds of all, data,
     forward, backward and optimizer (NaN where unknown), and the loss (None where unknown)."""
+    TellBatch = Callable[[int, int, Sequence[float], Optional[Sequence[float]], Value], None]
+    """Takes a batch that no step came of: when it was over, samples (0 where unknown), seconds of all,
+    of its fetch and of the rest, how much of each was waited (None where unknown), and the loss."""
     Tell = Callable[[int, int, int, int, int, int], None]
     """Takes, before the step, when it ends, and nanoseconds waited in all of it, data, forward,
     backward and optimizer."""
 
-    class Waits(Protocol):
-        """What is known of the thread's waits for other ranks."""
 
-        def covers(self, began: int) -> bool:
-            """Whether all waits since ``began`` were noted."""
-
-        def between(self, began: int, ended: int) -> int:
-            """Return how much of the time between two moments was waited."""
-
-        def step_ended(self, ended: int) -> None:
-            """Drop what was over then, and decide whether the next step is looked at."""
-
+ACCUMULATED = 64
+"""After so many batches with a backward each and no optimizer, a script's steps are most likely out of sight."""
 
 SINGLES = 16
 """After so many steps with one backward each, a script does not accumulate gradients any more."""
@@ -69,10 +63,11 @@ class Steps:
         stepping_calls: Callable[[], int],
         waits: Waits | None = None,
         tell_waits: Tell | None = None,
+        tell_batch: TellBatch | None = None,
     ) -> None:
         """``stepping_calls`` tells how many calls of ``step()`` are on the caller's stack."""
         self._emit = emit
-        self._waits, self._tell_waits = waits, tell_waits
+        self._waits, self._tell_waits, self._tell_batch = waits, tell_waits, tell_batch
         self._stepping_calls = stepping_calls
         self._sums = Sums()
         # What came after the last optimizer step: it is this step's or the next one's.
@@ -82,7 +77,7 @@ class Steps:
         self._ended = self._previous_end = 0
         self._previous_stepped: list[int] = []
         self._previous_batches = 0
-        self._previous_passed_over = False
+        self._previous_passed_over = 0
         self._optimizers_per_step = 0
         self._plain = False
         self._eager = True
@@ -90,8 +85,10 @@ class Steps:
         self._cursor = 0
         # Batches that no backward followed yet: source -> began, ended, samples.
         self._pending: dict[int, tuple[int, int, int]] = {}
-        self._unfinished = 0
-        self._dropped: set[int] = set()
+        self._unfinished = self._asked_at = 0
+        self._batch, self._backwards_before = (0, 0, 0), 0
+        # Of each source, batches that no backward followed at once, their samples and nanoseconds.
+        self._dropped: dict[int, tuple[int, int, int]] = {}
         self._sources: tuple[int, ...] = ()
         self._backward_began = self._optimizer_began = self._closures = self._evaluations = 0
         self._singles = 0
@@ -107,11 +104,11 @@ class Steps:
         """Whether work for a step that is not emitted yet was seen."""
         return bool(self._rest.backwards or self._stepped)
 
-    def fetch_begins(self, source: int) -> None:
+    def fetch_begins(self, source: int, now: int) -> None:
         if self._unfinished:
             # The one before raised or had no more: its last batch is over too.
             self._drop(self._unfinished)
-        self._unfinished = source
+        self._unfinished, self._asked_at = source, now
 
     def fetch_ended(self, source: int, began: int, ended: int, samples: int) -> None:
         self._unfinished = 0
@@ -151,6 +148,8 @@ class Steps:
             self._micro = self.shares = True
         if len(rest.losses) < MAX_LOSSES:
             rest.losses.append(loss)
+        else:
+            rest.losses[-1] = loss
 
     def backward_ends(self, now: int, *, failed: bool = False) -> None:
         self.in_backward = depth = max(self.in_backward - 1, 0)
@@ -223,22 +222,30 @@ class Steps:
         """Go on after ordinary steps, the last of which ended at ``previous_end``."""
         if previous_end != self._previous_end:
             self._previous_end = self._cursor = previous_end
-            self._bare_before = self._previous_passed_over = False
+            self._bare_before, self._previous_passed_over = False, 0
             self._sources = ()
 
     def finish(self) -> None:
+        if self._unfinished:
+            self._drop(self._unfinished)
         if self._stepped:
             self._close()
 
     def _drop(self, source: int) -> None:
-        if self._pending.pop(source, None) is not None:
-            self._dropped.add(source)
+        batch = self._pending.pop(source, None)
+        if batch is not None:
+            (began, ended, samples), before = batch, self._dropped.get(source, (0, 0, 0))
+            self._dropped[source] = before[0] + 1, before[1] + samples, before[2] + ended - began
+            if not (self._previous_end or self._rest.backwards or self._stepped):
+                self._end_batch(batch, None)
 
     def _commit(self) -> None:
         if self._stepped:
             self._close()
         rest = self._rest
         pending = self._pending
+        if rest.batches >= ACCUMULATED and not self._previous_end:
+            self._end_unstepped()
         if len(pending) > 1 or self._dropped:
             self._sort_out(tuple(pending))
         else:
@@ -255,6 +262,29 @@ class Steps:
         rest.batches += 1
         pending.clear()
 
+    def _end_unstepped(self) -> None:
+        """Tell the batch before the one that is pending: backward was called on it, and no optimizer steps."""
+        rest = self._rest
+        lone = rest.backwards == self._backwards_before + 1
+        value, divisor = rest.losses[-1] if lone and rest.losses else UNKNOWN
+        if self._batch[0]:
+            self._end_batch(self._batch, value if divisor in (None, 1.0) else None)
+        self._backwards_before = rest.backwards
+        self._batch = next(iter(self._pending.values())) if len(self._pending) == 1 else (0, 0, 0)
+
+    def _end_batch(self, batch: tuple[int, int, int], loss: Value) -> None:
+        """Tell a batch that was over when the next one was asked for."""
+        (began, fetched, samples), ended = batch, self._asked_at
+        if self._tell_batch is None:
+            return
+        parts = (began, ended), (began, fetched), (fetched, ended)
+        waits, waited = self._waits, None
+        if waits is not None and waits.covers(began):
+            waited = [waits.between(*part) * _NS for part in parts]
+        self._tell_batch(ended, samples, [(b - a) * _NS for a, b in parts], waited, loss)
+        if waits is not None:
+            waits.step_ended(ended)
+
     def _sort_out(self, sources: tuple[int, ...]) -> None:
         """Tell what was evaluated, or passed over, from what is being trained on."""
         rest = self._rest
@@ -263,8 +293,11 @@ class Steps:
             rest.doubtful = True
         self._sources = sources
         if self._dropped:
-            trained_on = self._dropped.intersection(sources)
-            rest.passed_over = rest.passed_over or bool(trained_on)
+            trained_on = [self._dropped[source] for source in sources if source in self._dropped]
+            for count, samples, data in trained_on:
+                rest.passed_over += count
+                rest.passed_samples += samples
+                rest.passed_data += data
             rest.evaluated = rest.evaluated or len(trained_on) < len(self._dropped)
             self._dropped.clear()
 
@@ -313,9 +346,15 @@ class Steps:
         loss = sums.losses[0][0] if lone else self._loss(sums)
         certain = not sums.doubtful
         samples = sums.samples if sums.samples_known and certain else 0
-        if sums.passed_over and self._previous_passed_over:
-            # Some batches of every step are not followed by a backward of their own.
-            samples = 0
+        if sums.passed_over:
+            fetched = sums.batches + sums.passed_over
+            if sums.backwards == fetched and len(self._stepped) == 1:
+                # Those of a step are fetched before its first backward, as transformers does.
+                samples += sums.passed_samples if samples else 0
+                sums.data += sums.passed_data
+            elif self._previous_passed_over:
+                # Some batches of every step are not followed by a backward of their own.
+                samples = 0
         began = sums.first_fetch if sums.evaluated else self._previous_end or sums.first_fetch
         self._settle_waits(sums, began, ended)
         self._previous_end = ended

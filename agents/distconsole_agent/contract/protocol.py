@@ -75,7 +75,8 @@ gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
              the rank waited for others ``waited_ms: [step, data, forward, backward, optimizer]``, and
              ``cpu_wait, disk_wait``: percent of the time that its main thread waited for a processor
              or a disk; ``workers``, while it waits for data: how many its DataLoader has, percent
-             of a processor that each of them uses, percent of them that wait for a disk now.
+             of a processor that each of them uses, percent of them that wait for a disk now;
+             ``batches``: the rank has made no step yet, and what is counted are batches.
 ``check``    a rank's check of itself (``run --verify-sync``): ``rank, step``; ``parameters, state,
              batch``: checksums in hexadecimal, null where there is none; ``layout``: only checks
              of equal layout may be compared; ``wrapped, same_epoch``: see

@@ -14,7 +14,7 @@ from distconsole_agent.journal.waits import Waits
 from distconsole_agent.journal.windows import Checks, Offset, StepMemory, cut, names_path, window
 from distconsole_agent.supervisor import notes
 from distconsole_agent.supervisor.proctree import read_stat
-from distconsole_training.records import CHECK, DETAIL, METRIC, PHASE, PHASES, STEP, WAIT
+from distconsole_training.records import BATCH, CHECK, DETAIL, METRIC, PHASE, PHASES, STEP, WAIT
 
 REBUILT_RECORDS = 4096
 """Records before the cursor that are looked at again after a restart of the agent."""
@@ -256,6 +256,7 @@ class Recorders:
             memory.last_step = max(memory.last_step, base + recorder.offset.counted)
         for record in recorder.ring.before(REBUILT_RECORDS):
             if record[3] == STEP:
+                memory.has_stepped = True
                 memory.remember(record[1] + base, record[6])
                 memory.stepped(record[2], record[2])
                 if record[7] == record[7]:
@@ -319,7 +320,7 @@ class Recorders:
             return []
         recorder.lost_told, recorder.guard_errors = ring.lost, guard_errors
         entries = self._phases(recorder, records)
-        if any(record[3] in TRAINING for record in records):
+        if any(record[3] in (*TRAINING, BATCH) for record in records):
             entries += self._ranks.trains(recorder.rank, self._time(recorder, records[-1][2]))
         memory = self._memory.setdefault(recorder.rank, StepMemory())
         pid, waits = ring.header.pid, recorder.waits.look(ring.header.pid)

@@ -19,6 +19,7 @@ from distconsole_agent.contract.protocol import (
 )
 from distconsole_agent.journal.rings import CHECKED_SUFFIX, RING_SUFFIX, Record
 from distconsole_training.records import (
+    BATCH,
     DETAIL,
     HAS_BATCH,
     HAS_PARAMETERS,
@@ -30,6 +31,7 @@ from distconsole_training.records import (
     NOWHERE,
     PLACE,
     SAME_EPOCH,
+    SAMPLES_NAME,
     SKIPPED,
     STEP,
     WAIT,
@@ -48,6 +50,8 @@ MAX_WINDOWS_AT_ONCE = 120
 MAX_STEP = 1 << 60
 """A step beyond this is not one."""
 
+_OF_STEPS = ([SAMPLES_NAME], [LOSS_NAME])
+
 Point = list[Any]  # [step, value, samples | None]
 
 
@@ -61,6 +65,8 @@ class StepMemory:
 
     def __init__(self) -> None:
         self.last_step = -1
+        self.has_stepped = False
+        """Whether it made a step. Until then its batches are counted, and it does not stall: who evaluates may end so."""
         self.last_step_ns = 0
         self.longest_seconds = 0.0
         """The longest pause between two steps, as to save or to validate; short ones are not measured."""
@@ -73,6 +79,13 @@ class StepMemory:
         if self.last_step_ns:
             self.longest_seconds = max(self.longest_seconds, (first_ns - self.last_step_ns) / 1e9)
         self.last_step_ns = max(self.last_step_ns, last_ns)
+
+    def begin_steps(self, offset: Offset) -> None:
+        """Take that there are steps; what was counted before the first one were batches."""
+        if not self.has_stepped:
+            self.has_stepped = True
+            self.last_step, offset.counted = offset.base - 1, -1
+            self.step_seconds.clear()
 
     def remember(self, step: int, samples: int) -> None:
         """Keep the samples of ``step`` (0: unknown) for its late loss; steps come in order."""
@@ -148,13 +161,16 @@ def window(
     its ring; ``memory`` is the rank's, and changed; ``dropped`` are records and errors lost since
     the last window.
     """
-    steps = [record for record in records if record[3] == STEP and record[1] < MAX_STEP]
+    made = [record for record in records if record[3] == STEP]
+    if made:
+        memory.begin_steps(offset)
+    counted = made or [each for each in records if each[3] == BATCH and not memory.has_stepped]
+    steps = _with_told_samples([each for each in counted if each[1] < MAX_STEP], records, names)
+    dropped += len(counted) - len(steps)
     columns = list(zip(*steps))
     points: dict[str, list[Point]] = {}
     hook_loss = _take_steps(columns, offset, memory) if steps else []
-    others = [record for record in records if record[3] != STEP]
-    dropped += len(records) - len(steps) - len(others)
-    for record in others:
+    for record in records:
         kind = record[3]
         if kind == LOSS and record[1] < MAX_STEP:
             step = record[1] + offset.base
@@ -165,7 +181,22 @@ def window(
         points[LOSS_NAME] = sorted(hook_loss, key=_step_of)
     if not (steps or points or dropped):
         return None
-    return _body(rank, columns, points, memory, dropped) | _waits(records, steps)
+    body = _body(rank, columns, points, memory, dropped) | _waits(records, steps)
+    return body if made or not steps else {**body, "batches": True}
+
+
+def _with_told_samples(
+    steps: list[Record], records: Sequence[Record], names: Sequence[str]
+) -> list[Record]:
+    """Return ``steps``, those of unknown size with the samples that the script reports of them, or of their loss."""
+    told = {
+        record[1]: record[6]
+        for record in records
+        if record[3] == METRIC and record[6] and names[record[5] :][:1] in _OF_STEPS
+    }
+    if not told:
+        return steps
+    return [each if each[6] else (*each[:6], told.get(each[1], 0), *each[7:]) for each in steps]
 
 
 def _waits(records: Sequence[Record], steps: Sequence[Record]) -> dict[str, Any]:
@@ -196,7 +227,8 @@ def _take_steps(columns: list[Any], offset: Offset, memory: StepMemory) -> list[
     """Remember what later windows need of the steps, and return the losses known already."""
     numbers, sizes, losses = offset.of_steps(columns[1]), columns[6], columns[12]
     memory.last_step = max(memory.last_step, numbers[-1])
-    memory.stepped(columns[2][0], columns[2][-1])
+    if memory.has_stepped:
+        memory.stepped(columns[2][0], columns[2][-1])
     for step, samples in zip(numbers, sizes):
         memory.remember(step, samples)
     return [
@@ -216,6 +248,8 @@ def _add_metric(
     if record[5] >= len(names) or record[1] >= MAX_STEP:
         return False
     name = names[record[5]]
+    if name == SAMPLES_NAME:
+        return True
     if name not in memory.metric_names:
         if len(memory.metric_names) >= MAX_METRICS or not name:
             return False

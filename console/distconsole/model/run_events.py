@@ -115,6 +115,8 @@ class Window(RunEvent, frozen=True, kw_only=True, tag="window"):
     workers: tuple[int, float, float] | None = None
     """Of a rank that waits for data: how many workers its DataLoader has, percent of a processor that each
     uses, percent of them that wait for a disk."""
+    unit: str | UnsetType = UNSET
+    """``batches`` where the rank has made no step yet: its steps are batches of its DataLoaders."""
 
 
 class Metric(RunEvent, frozen=True, kw_only=True, tag="metric"):

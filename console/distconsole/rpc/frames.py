@@ -251,6 +251,7 @@ class WindowEntry(Entry, frozen=True, kw_only=True, tag="window"):
     cpu_wait: Amount | None = None
     disk_wait: Amount | None = None
     workers: tuple[Small, Amount, Amount] | None = None
+    batches: bool = False
     samples_s: float | None = None
     metrics: Annotated[dict[Name, float | None], Meta(max_length=MAX_NAMES)] = msgspec.field(
         default_factory=dict

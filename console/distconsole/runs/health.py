@@ -31,11 +31,13 @@ from distconsole.runs.present import (
     Present,
     Sight,
     age_text,
+    loss_name_of,
     present,
     reading_text,
     sights_of,
     slow_ranks,
     standing_ranks,
+    unit_of,
 )
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.series import Series
@@ -121,7 +123,7 @@ def health_of(timeline: RunTimeline, now: float) -> Health:
     if figures.samples_s is not None or any(view.windows for view in timeline.ranks.values()):
         parts.append(figures.rate_text)
     if timeline.slowest is not None:
-        parts.append(f"step {figures.step_text}")
+        parts.append(f"{unit_of(timeline)} {figures.step_text}")
     if loss := _loss(timeline, figures, now):
         parts.append(loss)
     if timeline.restart is not None:
@@ -135,14 +137,15 @@ def health_of(timeline: RunTimeline, now: float) -> Health:
 
 
 def _loss(timeline: RunTimeline, figures: Present, now: float) -> str:
-    newest, loss = timeline.metric_last.get("loss"), timeline.metrics.get("loss")
-    if newest is None or loss is None:
+    name = loss_name_of(timeline)
+    if not name:
         return ""
+    newest, loss = timeline.metric_last[name], timeline.metrics[name]
     age = age_text(newest.t, now, figures.step_ms)
     if not math.isfinite(newest.value):
-        return f"loss {newest.value}{age}"
+        return f"{name} {newest.value}{age}"
     trend = "" if age else f" {trend_of(loss)}"
-    return f"loss {reading_text(newest.value)}{age}{trend}".rstrip()
+    return f"{name} {reading_text(newest.value)}{age}{trend}".rstrip()
 
 
 def seconds_left(timeline: RunTimeline, figures: Present, now: float) -> float | None:

@@ -102,6 +102,10 @@ class PointReducer:
         self._unplaced: dict[str, int] = {}
         """Metric -> its last step before that, until the first one after it tells where it goes on."""
 
+    def has(self, name: str) -> bool:
+        """Whether a rank has given the metric."""
+        return name in self._pending
+
     def begin_again(self, t: float) -> Iterator[Metric]:
         """Yield what is left, for every rank starts anew: from step 0, or from that of a checkpoint."""
         yield from self.flush(t)

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import TYPE_CHECKING
 
+from distconsole.model.names import count_text
 from distconsole.model.run_events import RankState
 from distconsole.model.time_text import ms_text, span_text
 from distconsole.runs.detectors.slowness import Straggler
+from distconsole.runs.logs.printed import PRINTED
 from distconsole.runs.pace import FRESH_SECONDS, is_fresh
 from distconsole.runs.rank_view import RankView
 
@@ -80,6 +82,23 @@ def slow_ranks(timeline: RunTimeline, sights: Mapping[int, Sight]) -> list[Strag
     slow = timeline.stragglers.slow.values()
     there = [each for each in slow if sights.get(each.rank) is Sight.MEASURED]
     return sorted(there, key=lambda each: (-each.excess_ms, each.rank))
+
+
+def done_text(timeline: RunTimeline) -> str:
+    """Return how far a run is, such as ``1,200 steps``, or ``512 batches`` where it makes no steps; empty where unknown."""
+    steps = timeline.steps
+    several = "batches" if unit_of(timeline) == "batch" else ""
+    return "" if steps is None else count_text(steps + 1, unit_of(timeline), several)
+
+
+def unit_of(timeline: RunTimeline) -> str:
+    """Return what ranks do one after the other: ``step``, or ``batch`` where one has made no step yet."""
+    return "batch" if any(view.batches for view in timeline.ranks.values()) else "step"
+
+
+def loss_name_of(timeline: RunTimeline) -> str:
+    """Return which metric is the loss: the hook's or the script's, else what is printed; empty where there is none."""
+    return next((name for name in ("loss", PRINTED + "loss") if name in timeline.metric_last), "")
 
 
 def rate_of(view: RankView, sight: Sight) -> float | None:

@@ -65,6 +65,8 @@ class RankView:
     """When its last window came."""
     last_ms: tuple[float, ...] = ()
     """Mean step times of its last windows with steps, the newest last."""
+    batches: bool = False
+    """Whether its steps are batches, as it has made no step yet."""
     stepped_at: float | None = None
     """When the last window with a step in it came."""
 
@@ -80,6 +82,13 @@ class RankView:
         self.forward_ms = self.backward_ms = self.optimizer_ms = self.waited_ms = None
         self.last_ms = ()
         self.phases = {}
+
+    def begin_steps(self) -> None:
+        """Forget the batches that were counted before its first step."""
+        self.steps = self.windows = 0
+        self.samples_run = self.step_seconds_run = 0.0
+        self.step_ms_run = self.step_ms_p95_run = None
+        self.last_ms = ()
 
     @property
     def steady_ms(self) -> float | None:

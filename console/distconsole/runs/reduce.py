@@ -41,7 +41,7 @@ from distconsole.runs.detectors.stalls import StallWatch
 from distconsole.runs.detectors.stragglers import StragglerWatch, straggler_finding
 from distconsole.runs.detectors.verify import SyncWatch
 from distconsole.runs.detectors.worlds import SplitWatch, WorldWatch
-from distconsole.runs.logs.slices import LogLines
+from distconsole.runs.logs.printed import PrintedLosses
 from distconsole.runs.points import NotFiniteWatch, Point, PointReducer
 from distconsole.runs.rank_view import LIVING
 from distconsole.runs.samples import finite, load_events, waited_of
@@ -81,7 +81,7 @@ class RunReducer:
         self._splits = SplitWatch(self._ranks)
         self._stalls = StallWatch(self._ranks)
         self._worlds = WorldWatch(self._ranks)
-        self._lines = LogLines(run)
+        self._lines = PrintedLosses(run, self._points)
         self._lost: set[str] = set()
         self._passed_by: Counter[str] = Counter()
         """Lost host -> steps that its ranks made since."""
@@ -278,7 +278,7 @@ class RunReducer:
         step = entry.step
         if step >= 0:
             step += self._bases.get(self._restarts.get(host, 0), 0)
-            self._last_step = max(self._last_step, step)
+            self._last_step = max(self._last_step, -1 if entry.batches else step)
         window = Window(
             t=t,
             run=self.run,
@@ -294,6 +294,7 @@ class RunReducer:
             waited_ms=waited_of(entry.waited_ms),
             workers=entry.workers,
             samples_s=finite(entry.samples_s),
+            unit="batches" if entry.batches else UNSET,
             **{name: finite(getattr(entry, name)) for name in WINDOW_TIMES},
         )
         if step >= 0:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping
-from typing import NamedTuple, assert_never
+from typing import assert_never
 
 from msgspec import UNSET
 
@@ -38,6 +36,7 @@ from distconsole.runs.detectors.conclusions import (
 from distconsole.runs.detectors.stragglers import StragglerWatch
 from distconsole.runs.figures import take_best
 from distconsole.runs.logs.last import LastLines
+from distconsole.runs.logs.printed import EtaEstimator
 from distconsole.runs.pace import is_fresh
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.series import Band, Series
@@ -49,13 +48,6 @@ STEADY_WINDOWS = 3
 """A rank is as slow as in the fastest of its last windows."""
 SAME_STALL_SECONDS = 60.0
 """What is found out so much later is of another stall."""
-LOOKED_AT_CHARS = 200
-SAID = re.compile(
-    r"\b(epoch|step|steps|iter|iteration|batch|round)\b[\s:#=\[(]{0,3}(\d{1,12})\s{0,2}(?:/|of)\s{0,2}(\d{1,12})\b",
-    re.IGNORECASE,
-)
-TOTAL = "total_steps"
-"""A metric by which a script may say how many steps it will make."""
 PHASE_ORDER = ("interpreter", "import_torch", "init_process_group", "first_step")
 
 
@@ -302,6 +294,9 @@ class RunTimeline:
 
     def _window(self, event: Window) -> None:
         view = self._view(event.rank, event.host)
+        if view.batches and event.unit is UNSET and event.steps:
+            view.begin_steps()
+        view.batches = event.unit is not UNSET or (view.batches and not event.steps)
         self._average_step(view, event)
         view.step = event.step if event.step >= 0 else view.step
         if event.steps > 0:
@@ -396,56 +391,3 @@ def _weigh_in(mean: float | None, value: float | None, weight: float) -> float |
     if mean is None or value is None:
         return value if mean is None else mean
     return mean + (value - mean) * weight
-
-
-class Said(NamedTuple):
-    """The first and the newest word on one count; ``t`` in UNIX seconds."""
-
-    total: int
-    first: int
-    first_t: float
-    newest: int
-    newest_t: float
-
-
-class EtaEstimator:
-    """Learns when a run will be over, by what its first rank prints (``epoch 3/10``) or reports.
-
-    Two such words tell how fast it is; a count that begins anew, as of steps in an epoch, is left out.
-    """
-
-    def __init__(self) -> None:
-        self._said: dict[str, Said] = {}
-        self._inner: set[str] = set()
-
-    def read(self, line: str, t: float) -> None:
-        """Look at a line that the first rank printed at ``t``."""
-        head = line[:LOOKED_AT_CHARS]
-        found = SAID.search(head) if "/" in head or " of " in head else None
-        if found is None:
-            return
-        word, done, total = found[1].lower(), int(found[2]), int(found[3])
-        before = self._said.get(word)
-        if word in self._inner or done > total or total < 2:
-            return
-        if before is None:
-            self._said[word] = Said(total, done, t, done, t)
-        elif done < before.newest or total != before.total:
-            self._inner.add(word)
-            del self._said[word]
-        elif done > before.newest:
-            self._said[word] = before._replace(newest=done, newest_t=t)
-
-    def seconds_left(
-        self, now: float, step: int | None, step_ms: float | None, metrics: Mapping[str, float]
-    ) -> float | None:
-        """Return how long it will still take at ``now`` (UNIX seconds); None where nobody said how much there is to do."""
-        total = metrics.get(TOTAL, math.nan)
-        if math.isfinite(total) and step is not None and step_ms:
-            return max(0.0, (total - step - 1) * step_ms / 1000)
-        known = [each for each in self._said.values() if each.newest > each.first]
-        if not known:
-            return None
-        said = max(known, key=lambda each: each.newest_t - each.first_t)
-        each_seconds = (said.newest_t - said.first_t) / (said.newest - said.first)
-        return max(0.0, (said.total - said.newest) * each_seconds - (now - said.newest_t))

@@ -31,6 +31,7 @@ from distconsole.model.run_events import (
 from distconsole.model.time_text import duration_text
 from distconsole.runs.health import health_line, restarts_text
 from distconsole.runs.pace import FRESH_SECONDS
+from distconsole.runs.present import done_text, unit_of
 from distconsole.runs.timeline import RunTimeline
 from distconsole.text.output import Output
 from distconsole.text.progress import Bars, line_text, name_text
@@ -150,23 +151,24 @@ class RunText:
             return  # it is told as the error that it is
         colour = {EndState.SUCCEEDED: "green", EndState.FAILED: "red", EndState.STOPPED: "yellow"}
         state = self._output.paint_err(end.state.value, colour[end.state], "bold")
-        steps = max((view.steps for view in self._timeline.ranks.values()), default=0)
-        self._output.say(f"{state} {_end_text(end, steps)}")
+        self._output.say(f"{state} {_end_text(end, done_text(self._timeline))}")
         failure = end.first_failure
         if failure is not UNSET:
             self._output.say(f"first failure: {failure.short_blame}")
         for name, metric in sorted(self._timeline.metric_last.items()):
             spread = f" (ranks {metric.min:.6g} to {metric.max:.6g})"
             several = spread if metric.ranks > 1 and metric.min != metric.max else ""
-            self._output.say(f"    {name} {metric.value:.6g} at step {metric.step}{several}")
+            self._output.say(
+                f"    {name} {metric.value:.6g} at {unit_of(self._timeline)} {metric.step}{several}"
+            )
 
 
 NOTED = (PlanMade, RunFinding, LinkChanged, RunRestarted, RunEnded)
 """Events of which the transcript has a word; the others are many."""
 
 
-def note_text(event: RunEvents, steps: int | None = None) -> str:
-    """Return a line for the transcript of a run, after ``steps``, that is drawn elsewhere; mostly none."""
+def note_text(event: RunEvents, done: str = "") -> str:
+    """Return a line for the transcript of a run, with how much is ``done``, that is drawn elsewhere; mostly none."""
     match event:
         case PlanMade():
             ranks = (
@@ -185,15 +187,15 @@ def note_text(event: RunEvents, steps: int | None = None) -> str:
             return f"restart {event.restart} of {event.of}"
         case RunEnded():
             blame = "" if event.first_failure is UNSET else f"; {event.first_failure.blame}"
-            return f"{event.run} {event.state.value} {_end_text(event, steps)}{blame}"
+            return f"{event.run} {event.state.value} {_end_text(event, done)}{blame}"
         case _:
             return ""
 
 
-def _end_text(end: RunEnded, steps: int | None) -> str:
+def _end_text(end: RunEnded, done: str) -> str:
     parts = [f"after {duration_text(end.seconds)}"]
-    if steps:
-        parts.append(count_text(steps, "step"))
+    if done:
+        parts.append(done)
     if end.restarts:
         parts.append(restarts_text(end.restarts))
     if end.state is not EndState.SUCCEEDED:

@@ -18,6 +18,7 @@ from distconsole.model import requests as ask
 from distconsole.model.names import count_text
 from distconsole.model.time_text import duration_text
 from distconsole.model.verbs import verb_of
+from distconsole.runs.present import done_text
 from distconsole.text.run import note_text
 from distconsole.tui.confirmations import assess, overwriting
 from distconsole.tui.console import Console
@@ -206,8 +207,7 @@ class PromptVerbs:
                 continue
             task.end_told = True
             if console.view != "run" or task is not console.session.shown_run():
-                steps = task.run.steps
-                words = note_text(task.run.end, None if steps is None else steps + 1)
+                words = note_text(task.run.end, done_text(task.run))
                 console.session.transcript.show(words)
 
     def ask_about_files(self, paths: list[str], then: Callable[[], None]) -> None:

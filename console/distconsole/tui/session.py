@@ -317,13 +317,14 @@ class ConsoleSession:
 
     def farewell(self) -> list[str]:
         """Return what became of the runs that were followed to their end, in lines."""
+        from distconsole.runs.present import done_text
         from distconsole.text.run import note_text
 
         lines = []
         for task in self.live_runs:
-            end, steps = task.run.end, task.run.steps
+            end = task.run.end
             if end is not None and task.demo_end is None:  # a demo has words of its own
-                words = note_text(end, None if steps is None else steps + 1)
+                words = note_text(end, done_text(task.run))
                 page = f"; distconsole report {end.run}" if task.run.is_kept else ""
                 lines.append(f"{words}{page}")
         return lines

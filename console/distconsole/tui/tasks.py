@@ -32,6 +32,7 @@ from distconsole.operations import Control, SessionSource, interrupt, perform
 from distconsole.operations.last_resort import LeftBehind
 from distconsole.operations.notifying import Notifier
 from distconsole.runs.logs.buffer import LogBuffer
+from distconsole.runs.present import done_text
 from distconsole.runs.rank_history import RankHistory
 from distconsole.runs.timeline import RunTimeline
 from distconsole.text.check import summary_text
@@ -257,11 +258,11 @@ class RequestTask:
     def _note(self, event: RunEvents) -> None:
         if self.verb.role is not RunRole.REPLAYS:
             with self.lock:
-                steps = self.run.steps
+                done = done_text(self.run)
                 told = isinstance(event, RunFinding) and self.run.is_told(event)
             if told:
                 return
-            if line := note_text(event, None if steps is None else steps + 1):
+            if line := note_text(event, done):
                 self.voice.note(line)
 
     def _end_with(self, error: ConsoleError) -> None:

@@ -24,7 +24,8 @@ from distconsole.model.run_events import (
 )
 from distconsole.runs.detectors.ranks import Ranks
 from distconsole.runs.health import health_line
-from distconsole.runs.timeline import EtaEstimator, RunTimeline
+from distconsole.runs.logs.printed import EtaEstimator
+from distconsole.runs.timeline import RunTimeline
 
 T = 1000.0
 RUN = "run-1"

@@ -25,6 +25,7 @@ from distconsole.model.run_events import (
 from distconsole.rpc.frames import JournalEntry
 from distconsole.runs.following.follow import encode_entry
 from distconsole.runs.health import health_line
+from distconsole.runs.present import done_text, loss_name_of
 from distconsole.runs.reduce import RunReducer
 from distconsole.runs.summary import decode_entry
 from distconsole.runs.timeline import RunTimeline
@@ -720,3 +721,46 @@ def test_where_the_ranks_are_names_who_keeps_them_in_one_finding(late: bool) -> 
     )
     assert f"distconsole why {finding.run}" in finding.hint
     assert " s: rank 1 on a is in load at data.py:9; 2 of 3" in health_line(timeline, began + 12)
+
+
+def test_batches_are_named_until_the_first_step_and_forgotten_then() -> None:
+    feed = two_ranks()
+    timeline = RunTimeline()
+
+    def tell(**body: Any) -> str:
+        for rank in (0, 1):
+            for event in feed.window(rank, step_ms=[20.0, 21.0], samples_s=400.0, **body):
+                timeline.apply(event)
+        return health_line(timeline, feed.t)
+
+    assert "batch 20 ms" in tell(step=499, steps=500, batches=True)
+    assert done_text(timeline) == "500 batches"
+    assert {view.steps for view in timeline.ranks.values()} == {500}
+    assert "step 20 ms" in tell(step=3, steps=4)
+    assert done_text(timeline) == "4 steps"
+    assert {view.steps for view in timeline.ranks.values()} == {4}
+    (window,) = only(feed.window(0, step=4, steps=1, batches=True), Window)
+    assert msgspec.to_builtins(window)["unit"] == "batches"
+
+
+def test_batches_before_the_steps_of_an_attempt_do_not_number_those_of_the_next() -> None:
+    feed = two_ranks()
+    feed.window(0, step=499, steps=500, batches=True)
+    feed.window(0, step=3, steps=4)
+    feed("a", "attempt", restart=1, of=1, checkpoint=None)
+    (window,) = only(feed.window(0, step=0, steps=1), Window)
+    assert window.step == 4
+
+
+def test_a_printed_loss_stands_where_the_hook_has_none() -> None:
+    feed = two_ranks()
+    said = "iter 3: loss 1.5\n"
+    feed("a", "log", rank=0, stream="out", offset=0, text=said)
+    events = feed("a", "log", feed.t + 11, rank=0, stream="out", offset=len(said), text="loss 1\n")
+    events += feed("a", "end", feed.t + 1, state="succeeded", exit_code=0, seconds=12.0)
+    timeline = RunTimeline()
+    for event in events:
+        timeline.apply(event)
+    told = [(each.name, each.step, each.value) for each in only(events, Metric)]
+    assert told == [("printed loss", 3, 1.5), ("printed loss", 4, 1.0)]
+    assert loss_name_of(timeline) == "printed loss"

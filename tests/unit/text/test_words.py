@@ -120,7 +120,7 @@ def test_the_end_blames_no_rank_for_the_host_that_was_lost() -> None:
     _, err = Pipes().show(ask.Run(script="t.py"), plan(), end)
     assert "first failure: node node2 lost: no word" in err
     words = "failed after 8.0s, 5 steps, exit code 1; node node2 lost: no word"
-    assert note_text(end, 5) == f"{RUN} {words}"
+    assert note_text(end, "5 steps") == f"{RUN} {words}"
 
 
 def test_a_finding_shows_its_traceback_and_its_hint() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from distconsole_training.loss import NOT_LOOKED_AT, LateMean, loss_of_step
 from distconsole_training.records import MICRO, SKIPPED
-from distconsole_training.steps import SINGLES, Steps, Sums
+from distconsole_training.steps import ACCUMULATED, SINGLES, Steps, Sums
 
 FIELDS = [
     "ended",
@@ -45,7 +45,7 @@ class Script:
         return self.now
 
     def asks(self, source: int = 1) -> None:
-        self.steps.fetch_begins(source)
+        self.steps.fetch_begins(source, self.now)
 
     def fetches(self, source: int = 1, samples: int = 8) -> None:
         began = self.passes()
@@ -98,6 +98,8 @@ class EveryWait:
 
     def between(self, began: int, ended: int) -> int:
         return min(ended - began, 1_000_000)
+
+    ended = 0
 
     def step_ended(self, ended: int) -> None:
         self.ended = ended
@@ -183,6 +185,69 @@ def test_two_fetches_for_each_backward_give_no_samples(script: Script) -> None:
         script.fetches()
         script.trains()
     assert script.column("samples") == [8, 0, 0, 0]
+
+
+def test_batches_that_are_all_fetched_before_the_first_backward_are_the_samples(
+    script: Script,
+) -> None:
+    for size in (8, 8, 4):
+        for _ in range(3):
+            script.fetches(samples=size)
+        for _ in range(3):
+            script.backward(divisor=3.0)
+        script.optimizes()
+    assert script.column("samples") == [24, 24, 12]
+    assert script.column("loss") == [1.5] * 3
+    assert [round(each * 1e3) for each in script.column("data")] == [6] * 3
+
+
+class Batches:
+    """What is told of a script's batches, and when its waits ended."""
+
+    def __init__(self, script: Script) -> None:
+        self.told: list[tuple[Any, ...]] = []
+        self.waits = EveryWait()
+        tell = lambda *_: None  # noqa: E731
+        script.steps = Steps(script.emit, lambda: script.calls, self.waits, tell, self._take)
+
+    def _take(self, ended: int, samples: int, spent: Any, waited: Any, loss: Any) -> None:
+        assert waited == [0.001] * 3
+        self.told.append((samples, *(round(part * 1e3) for part in spent), loss))
+        assert self.waits.ended < ended
+
+
+def test_an_inference_is_told_by_batches_until_the_first_step(script: Script) -> None:
+    batches = Batches(script)
+    for size in (8, 8, 5):
+        script.fetches(samples=size)
+        script.passes(4)
+    # 2 data, 4 and 1 until the next one is asked for; the last one is over when there is no more.
+    assert batches.told == [(8, 7, 2, 5, None)] * 2
+    script.passes()
+    script.asks()
+    script.steps.finish()
+    assert batches.told[2:] == [(5, 7, 2, 5, None)]
+    for _ in range(3):
+        script.trains(source=2)
+        script.fetches(source=3)
+    script.steps.finish()
+    assert len(batches.told) == 3
+    assert len(script.emitted) == 3
+
+
+def test_batches_are_told_where_no_optimizer_is_seen(script: Script) -> None:
+    batches = Batches(script)
+    for number in range(ACCUMULATED + 6):
+        script.fetches()
+        script.backward(float(number), 2.0 if number % 2 else None)
+    assert [each[0] for each in batches.told] == [8] * 5
+    # A share of a loss is none.
+    assert [each[-1] for each in batches.told] == [64.0, None, 66.0, None, 68.0]
+    script.optimizes()
+    script.trains()
+    script.steps.finish()
+    assert script.column("samples") == [8 * (ACCUMULATED + 6), 8]
+    assert len(batches.told) == 5
 
 
 def test_what_a_data_set_fetches_itself_is_not_a_batch(script: Script) -> None:

@@ -73,7 +73,7 @@ class FastPath:
         steps = self.steps
         steps.resume(self.previous_end)
         if place >= FETCHING:
-            steps.fetch_begins(self.source.number)
+            steps.fetch_begins(self.source.number, self.fetch_began)
         if place == FETCHING:
             self.source.began = self.fetch_began
         if place >= FETCHED:

@@ -9,10 +9,12 @@ from time import monotonic_ns
 from distconsole_training.guard import guarded
 from distconsole_training.identity import from_process_group
 from distconsole_training.process import process
-from distconsole_training.records import ALONE, LOSS, OFFSET_WANTED, STEP
+from distconsole_training.records import ALONE, BATCH, LOSS, OFFSET_WANTED, STEP, WAIT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from distconsole_training.loss import Value
     from distconsole_training.recorder import Recorder
 
@@ -50,6 +52,33 @@ def write_step(
         process.deliver_late()
     if recorder.map[OFFSET_WANTED] != process.wanted:
         _trace(recorder, step)
+
+
+def write_batch(
+    ended_ns: int,
+    samples: int,
+    spent: Sequence[float],
+    waited: Sequence[float] | None,
+    loss: Value,
+) -> None:
+    """Write a batch of a process that has made no step yet; of a DataLoader's worker, whose data set reads
+    from another loader, there is none."""
+    recorder = process.made
+    if recorder is None:
+        if sys.modules["torch.utils.data"].get_worker_info() is not None:
+            return
+        recorder = process.recorder()
+    if recorder is not None:
+        batch = process.next_batch()
+        if waited is not None:
+            a, b, c = waited
+            recorder.write(WAIT, batch, ended_ns, a=a, b=b, c=c, d=0.0, e=0.0)
+        a, b, c = spent
+        value = loss if type(loss) is float else _NAN
+        recorder.write(BATCH, batch, ended_ns, samples=samples, a=a, b=b, c=c, value=value)
+        if loss is not None and not isinstance(loss, float):
+            process.later(loss, partial(_write_loss, recorder, batch))
+    process.deliver_late()
 
 
 @guarded

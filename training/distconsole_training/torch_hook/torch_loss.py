@@ -151,7 +151,10 @@ def divisor_of(tensor: Any) -> float | None:
     number than a constant on the CPU, a sum that may be over what was divided before, and a sum
     that is divided, as by the size of the batch to make the mean.
     """
-    made_by = getattr(tensor, "grad_fn", None)
+    return _divisor_of(getattr(tensor, "grad_fn", None))
+
+
+def _divisor_of(made_by: Any) -> float | None:
     name = type(made_by).__name__
     if name not in _DIVISIONS:
         return None if _is_whole(made_by, name) else NOT_LOOKED_AT
@@ -161,6 +164,10 @@ def divisor_of(tensor: Any) -> float | None:
     if _is_sum(_before(made_by)):
         return NOT_LOOKED_AT
     number = float(other.item())
+    if number == 1.0:
+        # Engines divide once more where there is nothing to divide by.
+        before = _divisor_of(_before(made_by))
+        return number if before == NOT_LOOKED_AT else before
     if name == "DivBackward0":
         return number
     # 1/3 has no exact float.

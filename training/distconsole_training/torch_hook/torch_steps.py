@@ -17,7 +17,7 @@ from distconsole_training.records import MAX_SAMPLES
 from distconsole_training.steps import Steps
 from distconsole_training.torch_hook.batches import Source
 from distconsole_training.torch_hook.fast_path import IN_BACKWARD, FastPath
-from distconsole_training.torch_hook.step_records import write_step
+from distconsole_training.torch_hook.step_records import write_batch, write_step
 from distconsole_training.torch_hook.torch_loss import ScalarReader, divisor_of
 from distconsole_training.torch_hook.waits import Waits, write_waits
 
@@ -104,7 +104,7 @@ class TorchSteps:
             # In the iterator, which cannot be pickled, so that it lives as long and no longer.
             source = iterator._distconsole_source = Source(iterator, _number_of_source())
         source.began = monotonic_ns()
-        steps.fetch_begins(source.number)
+        steps.fetch_begins(source.number, source.began)
         return source
 
     def fetched(self, iterator: Any, batch: Any) -> None:
@@ -210,8 +210,10 @@ class TorchSteps:
 
     def _first_steps(self) -> Steps:
         """Return the steps of the thread whose waits are seen; those that a script marks have none."""
-        tell = None if self._emit is _drop else partial(guarded(write_waits), self.waits)
-        return Steps(self._emit, self._stepping_calls, self.waits, tell)
+        if self._emit is _drop:
+            return Steps(self._emit, self._stepping_calls, self.waits)
+        tell = partial(guarded(write_waits), self.waits)
+        return Steps(self._emit, self._stepping_calls, self.waits, tell, guarded(write_batch))
 
     def _look_at(self, steps: Steps, tensors: Any) -> Seen:
         """Return what is known of what backward is called on."""

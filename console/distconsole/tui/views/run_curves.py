@@ -7,7 +7,7 @@ from operator import itemgetter
 from distconsole.model.time_text import is_time
 from distconsole.runs.figures import more_is_better
 from distconsole.runs.pace import is_fresh
-from distconsole.runs.present import Present, age_text, present, reading_text
+from distconsole.runs.present import Present, age_text, loss_name_of, present, reading_text
 from distconsole.runs.series import Series
 from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.tasks import RequestTask
@@ -20,14 +20,15 @@ STEP, SECONDS = "step", ""
 def plots_of(task: RequestTask, now: float, plots: Plots) -> list[PlotData]:
     """Return what ``plots`` show at ``now`` (UNIX seconds): loss, throughput, step time and GPU use come first."""
     timeline = task.run
+    loss = loss_name_of(timeline)
     metrics = [(name, timeline.metrics[name], STEP) for name in sorted(timeline.metrics)]
     wanted: list[tuple[str, Series, str]] = [
-        *(each for each in metrics if each[0] == "loss"),
+        *(each for each in metrics if each[0] == loss),
         ("samples/s", timeline.throughput, SECONDS),
         ("step time", timeline.step_ms.series, SECONDS),
         *(each for each in metrics if more_is_better(each[0])),
         ("GPU %", timeline.gpu_use.series, SECONDS),
-        *(each for each in metrics if each[0] != "loss" and not more_is_better(each[0])),
+        *(each for each in metrics if each[0] != loss and not more_is_better(each[0])),
     ]
     known = [each for each in wanted if len(each[1]) or each[1].broken]
     figures = present(timeline, now)

@@ -7,7 +7,14 @@ from statistics import median
 
 from distconsole.model.time_text import duration_text, span_text
 from distconsole.runs.health import seconds_left, trend_of
-from distconsole.runs.present import Present, age_text, present, reading_text
+from distconsole.runs.present import (
+    Present,
+    age_text,
+    loss_name_of,
+    present,
+    reading_text,
+    unit_of,
+)
 from distconsole.runs.series import Series
 from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.views.ranks import waits_of
@@ -26,7 +33,7 @@ def tiles_of(timeline: RunTimeline, now: float) -> list[TileData]:
     figures = present(timeline, now)
     until = timeline.until(now)
     tiles = [_rate(timeline, figures, until), _step_time(timeline, figures, until)]
-    if "loss" in timeline.metric_last:
+    if loss_name_of(timeline):
         tiles.append(_loss(timeline, figures, now))
     tiles.append(_steps(timeline, figures, now, until))
     if (waiting := _waiting(timeline, figures)) is not None:
@@ -58,25 +65,27 @@ def _step_time(timeline: RunTimeline, figures: Present, until: float) -> TileDat
 
 
 def _loss(timeline: RunTimeline, figures: Present, now: float) -> TileData:
-    newest, series = timeline.metric_last["loss"], timeline.metrics["loss"]
+    name = loss_name_of(timeline)
+    newest, series = timeline.metric_last[name], timeline.metrics[name]
     over = timeline.end is not None
     age = "last" if over else age_text(newest.t, now, figures.step_ms).strip()
     trend = "" if age else trend_of(series)
     best = min(series.values, default=None)
     more = [(age, "faint"), (trend, ""), (f"best {reading_text(best)}", "faint")]
-    return TileData("loss", reading_text(newest.value), "faint" if age else "strong", (), more)
+    return TileData(name, reading_text(newest.value), "faint" if age else "strong", (), more)
 
 
 def _steps(timeline: RunTimeline, figures: Present, now: float, until: float) -> TileData:
     steps = timeline.steps
     done = "–" if steps is None else f"{steps + 1:,}"
+    units = "batches" if unit_of(timeline) == "batch" else "steps"
     more = [(duration_text(max(0.0, until - (timeline.started or until))), "faint")]
     left = None if timeline.end is not None else seconds_left(timeline, figures, now)
     if left is not None:
         more.insert(0, (f"{span_text(left)} left", ""))
     if figures.step_ms:
-        more.append((f"{1000 / figures.step_ms:.3g} steps/s", "faint"))
-    return TileData("steps", done, "strong" if steps is not None else "faint", (), more)
+        more.append((f"{1000 / figures.step_ms:.3g} {units}/s", "faint"))
+    return TileData(units, done, "strong" if steps is not None else "faint", (), more)
 
 
 def _waiting(timeline: RunTimeline, figures: Present) -> TileData | None:

@@ -16,7 +16,7 @@ from distconsole.model.run_events import EndState, RunFinding
 from distconsole.model.time_text import duration_text
 from distconsole.runs.figures import more_is_better
 from distconsole.runs.health import Tone, health_of
-from distconsole.runs.present import age_text
+from distconsole.runs.present import age_text, done_text
 from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.check import SEVERITY_MARKS
@@ -117,9 +117,8 @@ def _results(timeline: RunTimeline) -> str:
         timeline.metric_last, key=lambda name: (not more_is_better(name), name != "loss", name)
     )
     parts = [f"{name} {timeline.metric_last[name].value:.4g}" for name in names[:6]]
-    steps = timeline.steps
-    if steps is not None:
-        parts.append(count_text(steps + 1, "step"))
+    if done := done_text(timeline):
+        parts.append(done)
     highest = max(timeline.throughput.values, default=None)
     if highest is not None:
         parts.append(f"up to {number_text(highest)} samples/s")

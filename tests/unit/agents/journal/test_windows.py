@@ -7,7 +7,15 @@ from typing import Any
 
 from distconsole_agent.contract.protocol import MAX_METRICS, MAX_POINTS
 from distconsole_agent.journal.windows import Offset, StepMemory, cut, p95, thin, window
-from distconsole_training.records import LOSS, METRIC, SKIPPED, STEP, WAIT
+from distconsole_training.records import (
+    BATCH,
+    LOSS,
+    METRIC,
+    SAMPLES_NAME,
+    SKIPPED,
+    STEP,
+    WAIT,
+)
 
 NAN = math.nan
 SECOND = 10**9
@@ -173,3 +181,40 @@ def test_the_median_needs_three_steps() -> None:
     fold([step(2, seconds=0.2)], memory=memory)
     assert memory.median_seconds() is not None
     assert round(memory.median_seconds() or 0, 3) == 0.2
+
+
+def batch(number: int, loss: float = NAN) -> Any:
+    return (*step(number, loss, parts=(0.001, 0.009, NAN, NAN))[:3], BATCH, *step(number, loss, parts=(0.001, 0.009, NAN, NAN))[4:])  # fmt: skip
+
+
+def test_batches_are_counted_until_the_first_step() -> None:
+    memory = StepMemory()
+    offset = Offset(0)
+    body = window(3, [batch(n, 0.5) for n in range(8)], (), offset, memory, 0)
+    assert body is not None
+    assert (body["step"], body["steps"], body["batches"]) == (7, 8, True)
+    assert (body["samples_s"], body["forward_ms"], body["backward_ms"]) == (3200.0, 9.0, None)
+    assert body["metrics"] == {"loss": 0.5}
+    # Who evaluates, and then does something else, has not stalled.
+    assert memory.last_step_ns == 0
+    for records in ([batch(8), step(0), batch(9), step(1)], [step(2), batch(10)]):
+        body = window(3, records, (), offset, memory, 0)
+    assert body is not None
+    assert (body["step"], body["steps"], body["dropped"]) == (2, 1, 0)
+    assert "batches" not in body
+    assert fold([batch(11)], memory=memory) is None
+
+
+def test_what_a_script_says_of_the_size_of_its_steps_counts_where_the_hook_knows_none() -> None:
+    names = ["accuracy", SAMPLES_NAME, "loss"]
+    steps = [step(0, samples=0), step(1, samples=0), step(2, samples=16), step(3, samples=0)]
+    told = [
+        metric(0, 64.0, name=1, samples=64),
+        metric(1, 0.5, name=2, samples=64),
+        metric(2, 64.0, name=1, samples=64),
+        metric(3, 0.9, name=0, samples=9000),  # of a whole evaluation
+    ]
+    body = fold([*told, *steps], names)
+    assert body["samples_s"] == (64 + 64 + 16) / 0.03
+    assert set(body["points"]) == {"loss", "accuracy"}
+    assert fold([metric(0, 64.0, name=7, samples=64), *steps], names)["dropped"] == 1
