@@ -30,6 +30,7 @@ from distconsole_agent.supervisor.failures import forget_exceptions, read_raised
 from distconsole_agent.supervisor.proctree import kill_run, read_stat
 from distconsole_agent.supervisor.runlog import is_over
 from distconsole_agent.system.steady import to_next_second
+from distconsole_agent.telemetry.mapping import VISIBLE, visible_devices
 
 MAX_BATCH_ENTRIES = 4096
 
@@ -162,7 +163,7 @@ class SourceCollector:
                 "rank": rank,
                 "local_rank": local_rank,
                 "pid": pid,
-                "cuda_visible_devices": self._cuda_visible_devices(rank),
+                "cuda_visible_devices": self._visible_devices(rank),
             }
             for rank, (local_rank, pid) in found.items()
         ]
@@ -334,14 +335,12 @@ class SourceCollector:
             tell_death_in_background(self._folder, reason or "")
         self._entries.append(self._events.end_lost(t))
 
-    def _cuda_visible_devices(self, rank: int) -> str | None:
-        name = "CUDA_VISIBLE_DEVICES"
-        for placed in self._spec.get("ranks") or ():
-            if placed.get("rank") == rank and name in (placed.get("env") or {}):
-                return str(placed["env"][name])
-        if name in (self._spec.get("env") or {}):
-            return str(self._spec["env"][name])
-        if name in (self._spec.get("unset") or ()):
+    def _visible_devices(self, rank: int) -> str | None:
+        placed = [each for each in self._spec.get("ranks") or () if each.get("rank") == rank]
+        for given in (*(each.get("env") or {} for each in placed), self._spec.get("env") or {}):
+            if (chosen := visible_devices(given)) is not None:
+                return chosen
+        if set(VISIBLE) & set(self._spec.get("unset") or ()):
             return None
         visible = self._spec.get("visible_devices")
         return visible if isinstance(visible, str) else None

@@ -14,6 +14,7 @@ from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.reader import JournalError
 from distconsole_agent.node_folder.proofs import is_unborn
 from distconsole_agent.supervisor.proctree import read_environ
+from distconsole_agent.telemetry.mapping import VISIBLE
 
 if TYPE_CHECKING:
     from distconsole_agent.journal.active import ActiveRun
@@ -34,7 +35,8 @@ def check_run_id(run: object) -> str:
 def visible_devices(pid: object) -> str | None:
     """Return the GPUs that Slurm gave a process, numbered as on the node; None where it gave none."""
     given = read_environ(pid) if isinstance(pid, int) else {}
-    shown = given.get(b"SLURM_STEP_GPUS") or given.get(b"CUDA_VISIBLE_DEVICES")
+    names = (b"SLURM_STEP_GPUS", *(name.encode() for name in VISIBLE))
+    shown = next(filter(None, map(given.get, names)), None)
     return shown.decode("ascii", "replace") if shown else None
 
 

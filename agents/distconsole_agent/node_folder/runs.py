@@ -57,6 +57,7 @@ from distconsole_agent.server.shim_calls import (
 from distconsole_agent.system.descriptors import UsersProgram
 from distconsole_agent.system.kernel_files import boottime
 from distconsole_agent.system.own_log import complain
+from distconsole_agent.telemetry.mapping import visible_devices as chosen_devices
 
 STILL_PREPARING_SECONDS = 60.0
 FORGET_SECONDS = 3.0
@@ -315,7 +316,7 @@ class Runs:
         spec["hook"] = unpack_hook(self._folders, self._program) if spec.get("watch") else None
         node_dir = self._folders.node_dir
         spec["agent_argv"] = [*self._program.argv, "agent", "--node-dir", node_dir]
-        spec["visible_devices"] = environment.get("CUDA_VISIBLE_DEVICES")
+        spec["visible_devices"] = chosen_devices(environment)
         notify = spec.pop("notify", None)
         if notify is not None:
             write_private(os.path.join(folder, NOTIFY_FILE), notify, sync=False)

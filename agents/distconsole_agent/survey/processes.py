@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from distconsole_agent.supervisor.proctree import read_in_time
 from distconsole_agent.system.procfs import Process, read_process
+from distconsole_agent.telemetry.mapping import VISIBLE
 
 MAX_PROCESSES = 1024
 """Of one user that are looked into; the newest."""
@@ -14,7 +15,7 @@ MAX_PROCESSES = 1024
 KEPT = frozenset(
     (
         *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
-        *("TORCHELASTIC_RUN_ID", "TORCH_WORKER_SERVER_SOCKET", "CUDA_VISIBLE_DEVICES"),
+        *("TORCHELASTIC_RUN_ID", "TORCH_WORKER_SERVER_SOCKET", *VISIBLE),
         *("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
         *("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"),
         *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),

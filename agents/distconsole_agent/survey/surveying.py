@@ -18,6 +18,7 @@ from distconsole_agent.survey.processes import read_processes
 from distconsole_agent.survey.ras import ask_ras
 from distconsole_agent.survey.worlds import Job, Rank, find_jobs
 from distconsole_agent.system.procfs import user_name
+from distconsole_agent.telemetry.mapping import visible_devices
 
 MAX_JOBS, MAX_RANKS = 32, 256
 RAS_SECONDS = 1.5
@@ -119,7 +120,7 @@ def _gpus(ranks: Sequence[Rank], sample: Sample) -> list[Result | None]:
             "rank": at,
             "local_rank": max(rank.local, 0),
             "pid": rank.seen.pid,
-            "cuda_visible_devices": rank.seen.told.get("CUDA_VISIBLE_DEVICES"),
+            "cuda_visible_devices": visible_devices(rank.seen.told),
         }
         for at, rank in enumerate(ranks)
     ]

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distconsole_agent.contract.protocol import GPU_FIELDS
+from distconsole_agent.telemetry.amd import Amd, AmdDevice
 from distconsole_agent.telemetry.device import Device, UnitReading
 from distconsole_agent.telemetry.mapping import (
     GpuUnit,
@@ -109,8 +110,8 @@ class GpuReader:
     def __init__(self, clock: Callable[[], float], table: ProcessTable) -> None:
         self._clock = clock
         self._table = table
-        self._nvml: Nvml | None = None
-        self._devices: list[Device | None] = []
+        self._driver: Nvml | Amd | None = None
+        self._devices: list[Device | AmdDevice | None] = []
         self._retry_gpu_at: dict[int, float] = {}
         self._retry_at: float | None = None
         self.driver: Driver | None = None
@@ -120,7 +121,7 @@ class GpuReader:
     def read(self) -> None:
         """Read all GPUs once; a driver that is gone leaves the readings as they were."""
         now = self._clock()
-        if self._nvml is None and not self._open(now):
+        if self._driver is None and not self._open(now):
             return
         listing = self.listing.at is None or now - self.listing.at >= LIST_SECONDS
         try:
@@ -134,21 +135,23 @@ class GpuReader:
 
     def rests(self) -> bool:
         """Say whether a read would ask nothing now: no driver, and not yet time to look again."""
-        return self._nvml is None and self._retry_at is not None and self._clock() < self._retry_at
+        return (
+            self._driver is None and self._retry_at is not None and self._clock() < self._retry_at
+        )
 
     def close(self) -> None:
         """Let go of the driver; the next read opens it again."""
-        if self._nvml is not None:
-            self._nvml.close()
-        self._nvml = None
+        if self._driver is not None:
+            self._driver.close()
+        self._driver = None
         self._retry_at = None
 
     def _open(self, now: float) -> bool:
         if self.rests():
             return False
         try:
-            self._nvml = Nvml.open()
-            self._adopt(self._nvml)
+            self._driver = open_driver()
+            self._adopt(self._driver)
         except NvmlMissingError:
             self._retry_at = now + MISSING_RETRY_SECONDS
             return False
@@ -157,9 +160,9 @@ class GpuReader:
             return False
         return True
 
-    def _adopt(self, nvml: Nvml) -> None:
-        count = nvml.call("nvmlDeviceGetCount")
-        self.driver = Driver(nvml.call("nvmlSystemGetDriverVersion"), count)
+    def _adopt(self, driver: Nvml | Amd) -> None:
+        count = driver.count()
+        self.driver = Driver(driver.version(), count)
         self.listing = Listing()
         self._devices = [None] * count
         self._retry_gpu_at = {}
@@ -172,11 +175,11 @@ class GpuReader:
 
     def _read_gpu(self, index: int, listing: bool) -> None:
         now = self._clock()
-        if now < self._retry_gpu_at.get(index, now) or self._nvml is None:
+        if now < self._retry_gpu_at.get(index, now) or self._driver is None:
             return
         device = self._devices[index]
         try:
-            self._devices[index] = device = device or Device(self._nvml, index)
+            self._devices[index] = device = device or open_device(self._driver, index)
             device.read(now, listing)
         except DriverGoneError:
             raise
@@ -197,6 +200,22 @@ class GpuReader:
             for of_gpu in self.readings
             for reading in of_gpu
         }
+
+
+def open_driver() -> Nvml | Amd:
+    """Open NVIDIA's driver, else AMD's: of a node with both only NVIDIA's GPUs are read.
+
+    Raises NvmlMissingError if there is none, DriverGoneError if it does not answer.
+    """
+    try:
+        return Nvml.open()
+    except NvmlMissingError:
+        return Amd.open()
+
+
+def open_device(driver: Nvml | Amd, index: int) -> Device | AmdDevice:
+    """Open a GPU by its number; raises NvmlError."""
+    return AmdDevice(driver, index) if isinstance(driver, Amd) else Device(driver, index)
 
 
 def _unknown(index: int) -> tuple[UnitReading, ...]:

@@ -41,6 +41,15 @@ class GpuUnit:
     gpu_uuid: str | None = None
 
 
+VISIBLE = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+"""Variables that choose GPUs; ROCm's torch knows all three, and the first goes before the second."""
+
+
+def visible_devices(variables: Mapping[str, Any]) -> str | None:
+    """Return what a process's variables choose; None where none of them is set."""
+    return next((str(variables[name]) for name in VISIBLE if name in variables), None)
+
+
 def visible_units(units: Sequence[GpuUnit], cuda_visible_devices: str | None) -> list[GpuUnit]:
     """Return what CUDA would show, in its order; empty where that cannot be told.
 
@@ -138,7 +147,7 @@ class ProcessTable:
     """Looks processes up by the pid that the driver gave.
 
     Inside a container some drivers give the pid of the host, which may be another process here.
-    There a pid is believed only if that process has an NVIDIA device open.
+    There a pid is believed only if that process has a GPU's device open.
     """
 
     def __init__(self, proc_root: str = "/proc") -> None:
@@ -160,7 +169,7 @@ class ProcessTable:
         if self.sees_host():
             return True
         files = open_files(pid, self._proc)
-        return any(path.startswith("/dev/nvidia") for path in files)
+        return any(path.startswith(("/dev/nvidia", "/dev/kfd")) for path in files)
 
     def sees_host(self) -> bool:
         """Say whether pids here are those of the host, and so those of the driver."""

@@ -94,6 +94,13 @@ class Nvml:
         except UnicodeDecodeError:
             raise RefusedError(f"{function} gave no text") from None
 
+    def count(self) -> int:
+        return int(self.call("nvmlDeviceGetCount"))
+
+    def version(self) -> str:
+        """Return the driver's version."""
+        return str(self.call("nvmlSystemGetDriverVersion"))
+
     def counters(self, handle: Any, wanted: Sequence[tuple[int, int]]) -> dict[int, int | None]:
         """Return by field what its counter shows; None where this GPU never has it.
 

@@ -1,4 +1,4 @@
-"""GPUs and driver as NVML tells them, and GPUs that nobody uses while something is copied to them.
+"""GPUs and driver as NVML or libamd_smi tells them, and GPUs that nobody uses while something is copied to them.
 
 Another process asks, as a wedged driver hangs whoever asks it.
 """
@@ -6,6 +6,7 @@ Another process asks, as a wedged driver hangs whoever asks it.
 from __future__ import annotations
 
 import ctypes
+import grp
 import importlib.util
 import os
 import threading
@@ -23,11 +24,14 @@ from distconsole_agent.probes.scripts import Interpreter, ask_script
 from distconsole_agent.system.kernel_files import entries_of, first_line_of
 from distconsole_agent.system.procfs import read_process
 
-LIBRARY = "libnvidia-ml.so.1"
+LIBRARY, AMD_LIBRARY = "libnvidia-ml.so.1", "libamd_smi.so"
+KFD = "/dev/kfd"
 
 
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Return the facts of group ``gpu``; ``present`` is false on a node without NVIDIA's driver.
+    """Return the facts of group ``gpu``; ``present`` is false on a node without a GPU's driver.
+
+    On a node with both, ``gpus`` are NVIDIA's, and ``also`` says that AMD's are there.
 
     Args:
         args: ``health``: also how each GPU is.
@@ -35,13 +39,38 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     # It differs from NVML's version after an upgrade.
     module = first_line_of("/sys/module/nvidia/version") or ""
     devices = sum(name.startswith("nvidia") and name[6:].isdigit() for name in entries_of("/dev"))
-    if not (module or devices or _has_library()):
+    nvidia = bool(module or devices or _has_library(LIBRARY))
+    kfd = look_at_kfd()
+    if not (nvidia or kfd or _has_library(AMD_LIBRARY)):
         return {"present": False, "devices": 0}
-    job = {"deep": bool(args.get("health"))}
+    vendor = "NVIDIA" if nvidia else "AMD"
+    job = {"deep": bool(args.get("health")), "amd": not nvidia}
     answer = ask_script("inspect_gpus", job, seconds, Interpreter(env=library_environment()))
-    facts = answer.facts("what asks the NVIDIA driver")
+    facts = answer.facts(f"what asks {vendor}'s driver")
     _name_processes(facts)
-    return {**facts, "kernel_module": module, "devices": devices}
+    return {
+        **facts,
+        "vendor": vendor,
+        "kernel_module": module,
+        "devices": devices,
+        "kfd": kfd,
+        "rocm": first_line_of("/opt/rocm/.info/version") or "",
+    }
+
+
+def look_at_kfd() -> dict[str, Any] | None:
+    """Return whether this user may compute by /dev/kfd, and who may; None without one."""
+    try:
+        status = os.stat(KFD)
+    except OSError:
+        return None
+    renders = [f"/dev/dri/{name}" for name in entries_of("/dev/dri") if name.startswith("renderD")]
+    shut = [path for path in (KFD, *renders) if not os.access(path, os.R_OK | os.W_OK)]
+    try:
+        group = grp.getgrgid(status.st_gid).gr_name
+    except KeyError:
+        group = str(status.st_gid)
+    return {"shut": shut[:16], "owner": group}
 
 
 def _name_processes(facts: dict[str, Any]) -> None:
@@ -62,13 +91,13 @@ def library_environment() -> dict[str, str]:
     return {**session_environment(), "PYTHONPATH": path}
 
 
-def _has_library() -> bool:
-    """Whether a process started now would find NVML; opening it asks nothing of the driver."""
+def _has_library(name: str) -> bool:
+    """Whether a process started now would find a driver's library; opening it asks nothing of the driver."""
     folders = filter(None, session_environment().get("LD_LIBRARY_PATH", "").split(":"))
-    if any(os.path.exists(os.path.join(folder, LIBRARY)) for folder in folders):
+    if any(os.path.exists(os.path.join(folder, name)) for folder in folders):
         return True
     try:
-        ctypes.CDLL(LIBRARY)
+        ctypes.CDLL(name)
     except OSError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Program: lists the GPUs by pynvml once; whoever starts it puts that on the module path."""
+"""Program: lists the GPUs by pynvml, or libamd_smi, once; whoever starts it puts that, and the agent, on the module path."""
 
 from __future__ import annotations
 
@@ -181,8 +181,47 @@ def facts(deep: bool) -> dict[str, Any]:
     }
 
 
-def main(seconds: float, deep: bool) -> None:
+def facts_of_amd() -> dict[str, Any]:
+    """Driver and devices of AMD's; ``present`` is false without a driver that answers."""
+    from distconsole_agent.telemetry.amd import Amd, AmdDevice
+    from distconsole_agent.telemetry.nvml import NvmlError, NvmlMissingError
+
+    try:
+        driver = Amd.open()
+    except (NvmlError, NvmlMissingError) as error:
+        return {"present": False, "error": str(error), "gpus": []}
+    gpus: list[dict[str, Any]] = []
+    broken: list[dict[str, Any]] = []
+    for index in range(driver.count()):
+        try:
+            device = AmdDevice(driver, index)
+            device.read(0.0, with_processes=True)
+        except NvmlError as error:
+            broken.append({"index": index, "error": str(error)})
+            continue
+        (reading,) = device.readings
+        gpus.append(
+            {
+                "index": index,
+                "uuid": reading.unit.uuid,
+                "name": reading.unit.model,
+                "mem_total": reading.values["mem_total"],
+                "mem_used": reading.values["mem_used"],
+                "processes": [{"pid": p, "mem_used": used} for p, used in reading.processes[:64]],
+            }
+        )
+    return {
+        "present": True,
+        "error": "",
+        "driver": driver.version(),
+        "count": driver.count(),
+        "gpus": gpus,
+        "broken": broken,
+    }
+
+
+def main(seconds: float, deep: bool, amd: bool) -> None:
     begin(seconds)
     absent = {"present": False, "error": "pynvml is not in this agent", "gpus": []}
-    say(FACTS, facts(deep) if pynvml else absent)
+    say(FACTS, facts_of_amd() if amd else facts(deep) if pynvml else absent)
     leave()

@@ -42,7 +42,7 @@ def facts() -> dict[str, Any]:
         "version": str(torch.__version__),
         "architectures": str(flags() or "").split() if flags is not None else [],
         "nccl": version,
-        "nccl_mapped": find_libraries(r"/libnccl\.so"),
+        "nccl_mapped": find_libraries(r"/lib[nr]ccl\.so"),
     }
 
 

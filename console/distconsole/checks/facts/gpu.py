@@ -8,6 +8,9 @@ import msgspec
 
 from distconsole.checks.facts.node import Facts, Who
 
+AMD = "AMD"
+"""A vendor; the other one is NVIDIA."""
+
 
 class GpuProcess(Who, frozen=True, kw_only=True):
     """A process that computes on a GPU, with the bytes that it holds there."""
@@ -67,8 +70,15 @@ class BrokenGpu(Facts, frozen=True, kw_only=True):
     error: str = ""
 
 
+class Kfd(Facts, frozen=True, kw_only=True):
+    """AMD's compute device: which files the user may not open; ``owner`` is the group that may."""
+
+    shut: tuple[str, ...] = ()
+    owner: str = ""
+
+
 class GpuFacts(Facts, frozen=True, kw_only=True):
-    """``cuda_driver`` is 1000 x major + 10 x minor, as NVML gives it."""
+    """``cuda_driver`` is 1000 x major + 10 x minor, as NVML gives it; ``kfd`` is there with a GPU of AMD's."""
 
     group: ClassVar[str] = "gpu"
     present: bool
@@ -76,6 +86,9 @@ class GpuFacts(Facts, frozen=True, kw_only=True):
     driver: str | None = None
     kernel_module: str = ""
     cuda_driver: int | None = None
+    vendor: str = "NVIDIA"
+    kfd: Kfd | None = None
+    rocm: str = ""
     count: int = 0
     gpus: tuple[Gpu, ...] = ()
     broken: tuple[BrokenGpu, ...] = ()

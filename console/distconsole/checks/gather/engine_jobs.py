@@ -267,7 +267,7 @@ def _backend(context: CheckContext, hosts: tuple[Host, ...]) -> str:
     nccl = fixed != "gloo" and all(
         host.name in gpus
         and gpus[host.name].count >= (host.slots or 1)
-        and torches[host.name].cuda is not None
+        and (torches[host.name].cuda or torches[host.name].hip)
         for host in hosts
     )
     return "nccl" if nccl else "gloo"

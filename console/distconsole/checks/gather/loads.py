@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from distconsole.checks.facts.evidence import HostEvidence, Outcome
-from distconsole.checks.facts.gpu import GpuFacts, GpuLoadFacts, LoadedGpu
+from distconsole.checks.facts.gpu import AMD, GpuFacts, GpuLoadFacts, LoadedGpu
 from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.facts.script import Folder, FolderFacts, SpeedFacts
 from distconsole.checks.gather.context import NOTHING_WRITTEN, CheckContext, believe
@@ -145,8 +145,10 @@ def _gpu_questions(context: CheckContext) -> dict[str, list[str]]:
     for host in context.reached():
         uuids = _uuids(context, host)
         evidence = context.hosts[host.name]
-        if not uuids:
-            evidence.mark_missing(GpuLoadFacts, Outcome.SKIPPED, "no GPU")
+        facts = evidence.find(GpuFacts)
+        if facts is None or not uuids or facts.vendor == AMD:
+            why = "GPUs of AMD's are not loaded" if uuids else "no GPU"
+            evidence.mark_missing(GpuLoadFacts, Outcome.SKIPPED, why)
             continue
         for uuid in filter(None, uuids):
             owner.setdefault(uuid, host.name)

@@ -16,6 +16,7 @@ from distconsole_agent.telemetry.mapping import (
     GpuUnit,
     ProcessTable,
     ranks_by_unit,
+    visible_devices,
     visible_units,
 )
 
@@ -28,6 +29,20 @@ GPUS = tuple(
     for index in range(4)
 )
 MIXED = (*GPUS[:2], GpuUnit("GPU-l4", 2, "GPU-l4", "NVIDIA L4"))
+
+
+@pytest.mark.parametrize(
+    ("variables", "chosen"),
+    [
+        ({}, None),
+        ({"CUDA_VISIBLE_DEVICES": "1"}, "1"),
+        ({"ROCR_VISIBLE_DEVICES": "2"}, "2"),
+        ({"CUDA_VISIBLE_DEVICES": "1", "HIP_VISIBLE_DEVICES": "3"}, "3"),
+        ({"HIP_VISIBLE_DEVICES": ""}, ""),
+    ],
+)
+def test_rocm_knows_three_variables(variables: dict[str, str], chosen: str | None) -> None:
+    assert visible_devices(variables) == chosen
 
 
 def instance(gpu: int, at: int) -> GpuUnit:

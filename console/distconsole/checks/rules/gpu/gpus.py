@@ -16,7 +16,7 @@ from distconsole.checks.engine.results import (
 )
 from distconsole.checks.engine.rule import HostView, hint, host_rule, judge_each, only_where, rule
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.gpu import GpuFacts
+from distconsole.checks.facts.gpu import AMD, GpuFacts
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import SshFacts
 from distconsole.checks.gather.addresses import machines
@@ -70,7 +70,14 @@ def _visible(view: View) -> RuleResults:
     for name, found in facts.items():
         if found.present:
             continue
-        if found.kernel_module or found.devices or (found.error and some):
+        if found.vendor == AMD and found.kfd:
+            yield warn(
+                f"AMD's GPUs on {HERE} cannot be looked at: {found.error}",
+                (name,),
+                seen="/dev/kfd is there",
+                hint="apt-get install amd-smi-lib, or dnf: libamd_smi.so of ROCm, in /opt/rocm/lib",
+            )
+        elif found.kernel_module or found.devices or (found.error and some):
             yield fail(
                 f"the NVIDIA driver on {HERE} does not answer: {found.error or 'no library'}",
                 (name,),
@@ -84,6 +91,24 @@ def _visible(view: View) -> RuleResults:
             yield warn(f"there is no GPU on {HERE}, on other hosts there is", (name,))
         else:
             yield NotApplicable("no GPU", (name,))
+
+
+@hint("sudo usermod -aG render,video USER; docker run --device=/dev/kfd --device=/dev/dri")
+@host_rule("gpu.access", "gpu", Level.QUICK, GpuFacts)
+def _access(host: HostView) -> RuleResults:
+    """GPUs of AMD's that the user may not open: torch finds none, and says no more."""
+    found = host.of(GpuFacts)
+    if found.kfd is None:
+        yield NotApplicable("no GPU of AMD's")
+    elif found.kfd.shut:
+        group = found.kfd.owner or "render"
+        yield fail(
+            f"the user may not compute on the GPUs of {HERE}: {found.kfd.shut[0]} cannot be opened",
+            seen=f"no access to {', '.join(found.kfd.shut[:4])}",
+            expected=f"read and write, as group {group} has",
+            hint=f"sudo usermod -aG {group},video $USER, then log in again; in a container: "
+            f"--device=/dev/kfd --device=/dev/dri --group-add {group}",
+        )
 
 
 @hint("nvidia-smi -L; dmesg | grep -i xid")
@@ -119,6 +144,7 @@ def _driver(view: View) -> RuleResults:
         expected="the same driver on every host",
         hint="sudo apt-mark hold 'nvidia-*' keeps unattended updates away",
     )
+    yield from differ(warn, "ROCm", {name: each.rocm for name, each in facts.items() if each.rocm})
     for name, found in facts.items():
         if found.kernel_module and found.driver and found.kernel_module != found.driver:
             words = f"{HERE}: kernel module {found.kernel_module}, library {found.driver}"
@@ -132,6 +158,9 @@ def _model(view: View) -> RuleResults:
     facts = view.of(GpuFacts).items()
     models = {name: sorted({gpu.name or "unknown" for gpu in found.gpus}) for name, found in facts}
     yield from differ(info, "GPUs:", {name: ", ".join(each) for name, each in models.items()})
+    for name, found in facts:
+        if found.kfd and found.vendor != AMD:
+            yield info(f"{name} has GPUs of AMD's, too: only NVIDIA's are looked at", (name,))
 
 
 @hint("A batch for the smallest, or equal GPUs.")

@@ -24,6 +24,9 @@ LAUNCHER_OF = {"horovod": ("horovod", "Horovod"), "mpi4py": ("mpi", "mpi4py")}
 """By module the launcher that it needs, and its name."""
 
 
+CHOOSING = ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+"""Variables that choose a rank's GPUs; ROCm's torch knows all three."""
+
 NO_SCRIPT = "the script is not there, or cannot be read"
 
 unless_launch = only_where(lambda host: host.view.launch is not None, "no script was given")
@@ -167,7 +170,7 @@ def _ranks(host: HostView) -> RuleResults:
     if planned is None:
         return
     count, have = len(planned.ranks), gpus
-    if (chosen := planned.env.get("CUDA_VISIBLE_DEVICES")) is not None:
+    if (chosen := next((planned.env[n] for n in CHOOSING if n in planned.env), None)) is not None:
         have = min(gpus, sum(word.strip() not in ("", "-1") for word in chosen.split(",")))
     if "nccl" in launch.traits.backend and count > have:
         yield fail(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule, only_where, rule
 from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.gpu import GpuFacts
+from distconsole.checks.facts.gpu import AMD, GpuFacts
 from distconsole.checks.facts.node import HorovodFacts, MpiFacts, PythonFacts, TorchFacts
 from distconsole.checks.fixes.cures import in_setup, library_first, prefix_of
 from distconsole.checks.rules.wording import differ, dissent, list_some, name_hosts, these_have
@@ -58,6 +58,7 @@ def _torch_build(view: View) -> RuleResults:
     for what, values in (
         ("torch", {name: found.version for name, found in facts.items()}),
         ("torch built for CUDA", {name: found.cuda or "none" for name, found in facts.items()}),
+        ("torch built for ROCm", {name: found.hip or "none" for name, found in facts.items()}),
         ("torch built from", {name: found.git for name, found in facts.items()}),
     ):
         split = dissent(values)
@@ -85,17 +86,26 @@ def _torch_debug(host: HostView) -> RuleResults:
 @hint("Install the wheel for the driver's CUDA.")
 @host_rule("torch.cuda", "torch", Level.QUICK, TorchFacts, GpuFacts)
 def _torch_cuda(host: HostView) -> RuleResults:
-    """A CPU build of torch on a GPU host, a driver too old for the CUDA of torch."""
+    """A CPU build of torch on a GPU host, one for the other vendor's GPUs, a driver too old for the CUDA of torch."""
     torch, gpu = host.of(TorchFacts), host.of(GpuFacts)
     driver = gpu.cuda_driver or 0
     wanted = (torch.cuda or "").partition(".")[0]
     if not gpu.count:
         yield NotApplicable("no GPU")
+    elif torch.version and (torch.cuda if gpu.vendor == AMD else torch.hip):
+        built = f"CUDA {torch.cuda}" if torch.cuda else f"ROCm {torch.hip}"
+        yield fail(
+            f"{gpu.count} GPUs of {gpu.vendor}'s and a torch for {built} on {HERE}",
+            seen=f"torch {torch.version}",
+            hint="pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/"
+            + ("rocm6.4" if gpu.vendor == AMD else "cu128"),
+        )
     elif torch.version and torch.cuda is None and torch.hip is None:
         yield fail(
-            f"{gpu.count} GPUs and a torch without CUDA ({torch.version}) on {HERE}",
-            hint="pip install --force-reinstall torch --index-url "
-            "https://download.pytorch.org/whl/cu128",
+            f"{gpu.count} GPUs and a torch without {'ROCm' if gpu.vendor == AMD else 'CUDA'} "
+            f"({torch.version}) on {HERE}",
+            hint="pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/"
+            + ("rocm6.4" if gpu.vendor == AMD else "cu128"),
         )
     elif torch.version and driver and wanted.isdigit() and int(wanted) > driver // 1000:
         yield fail(
