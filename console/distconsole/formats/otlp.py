@@ -52,6 +52,8 @@ UNITS = {
     "_hertz": ("", "Hz"),
 }
 """How the name of a gauge ends -> how it does there, and its unit (UCUM)."""
+NAMES = {"distconsole_rank_step": "distconsole.rank.last_step"}
+"""Those that would else be called as another gauge is, whose ending is its unit."""
 ATTRIBUTES = {"host": "host.name"}
 """A label -> its name there, where the conventions have one."""
 SCOPE = InstrumentationScope("distconsole", version("distconsole"))
@@ -161,6 +163,8 @@ def _gauges(page: Page, t_ns: int) -> list[Metric]:
 
 def otel_name(gauge: str) -> tuple[str, str]:
     """Return the name and the unit in OpenTelemetry of what Prometheus calls ``gauge``."""
+    if gauge in NAMES:
+        return NAMES[gauge], ""
     product, of, what = gauge.split("_", 2)
     name, unit = f"{product}.{of}.{what}", ""
     for ending, (there, its_unit) in UNITS.items():

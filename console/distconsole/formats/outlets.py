@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from queue import Empty, Full, Queue
 from typing import IO, Generic, Protocol, TypeVar
@@ -177,16 +179,16 @@ class BesideOutlet:
         """What the service has, it keeps."""
 
     def _work(self) -> None:
-        more = True
-        while more:
-            try:
-                event = self._waiting.get(timeout=FLUSH_SECONDS)
-            except Empty:
+        flush_at = time.monotonic() + FLUSH_SECONDS
+        while True:
+            with contextlib.suppress(Empty):
+                event = self._waiting.get(timeout=max(0.0, flush_at - time.monotonic()))
+                if event is None:
+                    break
+                self._try(partial(self._outlet.take, event))
+            if time.monotonic() >= flush_at:
                 self._try(self._outlet.flush)
-                continue
-            more = event is not None
-            if event is not None:
-                self._try(lambda event=event: self._outlet.take(event))  # type: ignore[misc]
+                flush_at = time.monotonic() + FLUSH_SECONDS
         self._try(self._close)
 
     def _close(self) -> None:

@@ -119,7 +119,8 @@ def test_a_collector_gets_the_gauges_and_what_ranks_printed(
     }
     assert gauges["distconsole.gpu.power"].unit == "W"
     assert gauges["distconsole.rank.samples"].unit == "{sample}/s"
-    points = gauges["distconsole.rank.step"].gauge.data_points
+    assert gauges["distconsole.rank.step"].unit == "s"
+    points = gauges["distconsole.rank.last_step"].gauge.data_points
     assert {pairs(point.attributes)["rank"] for point in points} == {"0", "1", "2", "3"}
     assert {pairs(point.attributes)["host.name"] for point in points} == {"node1", "node2"}
     times = [
@@ -150,7 +151,7 @@ def test_every_gauge_of_prometheus_has_one_name_for_a_collector(failed: RunStore
                 timeline.apply(event)
     names = [name for name, _, _ in run_page(timeline, timeline.last_t or 0.0).families()]
     assert len(names) > 25
-    assert len({otel_name(name) for name in names}) == len(names)
+    assert len({otel_name(name)[0] for name in names}) == len(names)
     assert otel_name("distconsole_node_network_receive_bytes_per_second") == (
         "distconsole.node.network_receive",
         "By/s",
@@ -182,7 +183,7 @@ class Stuck:
     """A service that does not answer until it is let go, and then refuses."""
 
     def __init__(self) -> None:
-        self.go = threading.Event()
+        self.go, self.flushed = threading.Event(), threading.Event()
         self.took = 0
 
     def take(self, _event: RunEvents) -> None:
@@ -191,7 +192,7 @@ class Stuck:
         raise UnavailableError("it is down", "start it")
 
     def flush(self) -> None:
-        pass
+        self.flushed.set()
 
     def close(self) -> str:
         return "closed"
@@ -212,6 +213,17 @@ def test_who_follows_a_run_does_not_wait_for_a_service(monkeypatch: pytest.Monke
     assert 10 <= stuck.took <= 11
     assert told == f"closed; {20 - stuck.took} events left out"
     assert (said.get(), said.empty()) == ("it is down; it is tried again: start it", True)
+
+
+def test_a_run_that_never_rests_is_told_regularly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("distconsole.formats.outlets.FLUSH_SECONDS", 0.02)
+    service = Stuck()
+    service.go.set()
+    beside = BesideOutlet(service, lambda _: None)
+    event = RunFinding(t=1.0, run="r", check="c", severity="warn", summary="s")  # type: ignore[arg-type]
+    while not service.flushed.is_set():
+        beside.take(event)
+    beside.close()
 
 
 def test_a_service_that_never_answers_does_not_keep_the_program(
