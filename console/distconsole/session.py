@@ -21,6 +21,7 @@ from distconsole.model.names import HostName, count_text
 from distconsole.model.outcome import Failed, Ok, Outcome, failed
 from distconsole.model.requests import Where
 from distconsole.rpc.fanout import fan_out, iter_outcomes
+from distconsole.ssh.asking import PERSON
 from distconsole.ssh.transport import Connection, Transport
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class Session:
         self._links: dict[HostName, NodeLink] = {}
         self._begun: dict[HostName, Future[NodeLink]] = {}
         self._closed = False
+        self.reached_in: dict[HostName, float] = {}
+        """Host -> the seconds of its first login and of its agent's start, without what a person took to answer."""
 
     def __enter__(self) -> Self:
         return self
@@ -172,11 +175,15 @@ class Session:
 
     def _reach_and_link(self, host: Host) -> NodeLink:
         """As ``_make_link``; the host is reached while the code for what comes then is still imported."""
-        return self._make_link(host, self._transport(host).connect(host))
+        began = PERSON.working_seconds()
+        return self._make_link(host, self._transport(host).connect(host), began)
 
-    def _make_link(self, host: Host, connection: Connection | None = None) -> NodeLink:
+    def _make_link(
+        self, host: Host, connection: Connection | None = None, began: float | None = None
+    ) -> NodeLink:
         from distconsole.rpc.link import NodeLink  # noqa: PLC0415 - see begin
 
+        began = PERSON.working_seconds() if began is None else began
         with self._lock:
             link = self._links.get(host.name)
             if link is None:
@@ -188,6 +195,7 @@ class Session:
         if closed:
             link.close()
         link.connect()
+        self.reached_in.setdefault(host.name, PERSON.working_seconds() - began)
         return link
 
     def _chosen_transport(self) -> ChosenTransport | None:

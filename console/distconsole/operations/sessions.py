@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median_low
 from typing import ClassVar
 
 from distconsole.errors import (
@@ -25,6 +26,7 @@ from distconsole.model.findings import Severity
 from distconsole.model.names import HostName
 from distconsole.model.outcome import failed
 from distconsole.model.requests import Where
+from distconsole.runs.pace import LATE_START, LATE_START_SECONDS
 from distconsole.session import Session, on_every, require_all
 
 _NOT_REACHED = (
@@ -65,6 +67,19 @@ def say_alone(does: str, sessions: SessionSource, where: Where, cluster: Cluster
     named = where.names_hosts or at_hand(sessions) or "SLURM_JOB_ID" in os.environ
     named = named or not all(host.local for host in cluster.hosts)
     return [] if named else [f"{does} this machine only: no hosts are named (--hosts gpu1,gpu2)"]
+
+
+def say_late(session: Session, cluster: Cluster) -> list[str]:
+    """Return once which hosts of ``cluster`` took much longer to be reached than the others: all waited for them."""
+    known = [host.name for host in cluster.hosts if host.name in session.reached_in]
+    took = {name: session.reached_in.pop(name) for name in known}
+    usual = median_low(took.values()) if took else 0.0
+    late = [name for name in took if took[name] >= max(LATE_START_SECONDS, LATE_START * usual)]
+    return [
+        f"{name} took {took[name]:.1f} s to log in and start its agent, the others {usual:.1f} s"
+        for name in late
+        if 2 * len(late) <= len(took)
+    ]
 
 
 def connect_all(session: Session, cluster: Cluster | None = None) -> None:

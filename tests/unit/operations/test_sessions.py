@@ -9,7 +9,7 @@ from distconsole.model import requests as ask
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.requests import Where
-from distconsole.operations.sessions import lasting, lend, say_alone
+from distconsole.operations.sessions import lasting, lend, say_alone, say_late
 from distconsole.session import Session, open_session
 from distconsole.tui.session import ConsoleSession
 
@@ -79,3 +79,14 @@ def test_a_run_from_the_prompt_is_kept_with_the_hosts_of_the_sitting() -> None:
         Where(hosts="a,b:2", ssh_config="/c", python="/py"),
         Where(hosts="c", ssh_config="/c"),
     ]
+
+
+def test_a_host_whose_login_all_have_waited_for_is_told_once() -> None:
+    session = Session(Config(), cluster("a", "b", "c", name="lab"))
+    took = {HostName("a"): 0.4, HostName("b"): 0.5, HostName("c"): 12.04}
+    session.reached_in.update(took)
+    (told,) = say_late(session, session.cluster)
+    assert told == "c took 12.0 s to log in and start its agent, the others 0.5 s"
+    assert say_late(session, session.cluster) == []
+    session.reached_in.update({**took, HostName("b"): 11.0})
+    assert say_late(session, session.cluster) == [], "most were"

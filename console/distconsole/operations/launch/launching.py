@@ -46,6 +46,7 @@ from distconsole.operations.sessions import (
     lasting,
     narrate,
     say_alone,
+    say_late,
 )
 from distconsole.operations.slurm.dry_run import show_submission
 from distconsole.operations.slurm.submitted import submit_and_run
@@ -116,7 +117,7 @@ def _run_on_hosts(
         alone = (
             say_alone("runs on", sessions, request.where, session.cluster) if again is None else []
         )
-        yield from narrate([*alone, *plan.notes])
+        yield from narrate([*alone, *say_late(session, session.cluster), *plan.notes])
         if request.dry_run:
             yield from show_dry_run(launch, plan)
             return
