@@ -77,6 +77,8 @@ class RunSpec(NamedTuple):
             start at once.
         restart: How often the ranks were started anew; not of ``spec.json``.
         log_bytes: The most that the ranks' logs may take on this node; 1 GiB where null.
+        container: What the processes run in, as the user named it; empty without one.
+        enter: The agent's: the words that run a command in it.
     """
 
     run: str
@@ -103,6 +105,8 @@ class RunSpec(NamedTuple):
     restart: int = 0
     lost_after: float = LOST_AFTER_SECONDS
     log_bytes: int = DEFAULT_LOG_BYTES
+    container: str = ""
+    enter: tuple[str, ...] = ()
 
     @property
     def host(self) -> str:
@@ -178,6 +182,8 @@ def _parse(raw: dict[str, Any]) -> RunSpec:
         driver=tuple(_text(word) for word in raw.get("driver") or ()),
         lost_after=_clamp(raw.get("lost_after", LOST_AFTER_SECONDS), *LOST_AFTER_BOUNDS),
         log_bytes=max(int(raw.get("log_bytes") or DEFAULT_LOG_BYTES), MIN_LOG_BYTES),
+        container=_text(raw.get("container") or ""),
+        enter=tuple(_text(word) for word in raw.get("enter") or ()),
     )
 
 

@@ -23,7 +23,7 @@ from distconsole_agent.coordination.restarts import Restart
 from distconsole_agent.node_folder.folders import remove_tree
 from distconsole_agent.supervisor.failures import describe_exit, read_raised, read_tail
 from distconsole_agent.supervisor.postmortem import RAISED_EXIT_CODE
-from distconsole_agent.supervisor.processes import Exit, Places, RankProcess, make_rank
+from distconsole_agent.supervisor.processes import Places, RankProcess, exit_of_shell, make_rank
 from distconsole_agent.supervisor.proctree import descendants
 from distconsole_agent.supervisor.shim import Shim
 from distconsole_agent.supervisor.spawning import Command, login_shell
@@ -222,7 +222,10 @@ class MpiRanks:
         command = Command((), {}, "", None, f"{stem}.out", f"{stem}.err")
         logged = self.places.logged.get(f"rank-{number}.err", 0)
         rank = RankProcess(RankSpec(number, local_rank, (), {}), command, logged)
-        rank.pid, rank.started_ns = pid, t_ns
+        rank.pid = pid
+        if self.spec.enter:
+            rank.arrive(pid, self.places.run_dir)
+        rank.started_ns = t_ns
         self._ranks[number] = rank
         self._on_started(rank)
 
@@ -230,9 +233,7 @@ class MpiRanks:
         rank = self._ranks.get(number)
         if rank is None or rank.ended is not None:
             return
-        # ``$?`` of a shell does not tell a signal from an exit code above 128.
-        by_signal = code - 128 if 128 < code < 128 + signal.NSIG else None
-        rank.ended = Exit(code, by_signal, t_ns)
+        rank.ended = exit_of_shell(code, t_ns)
         self._on_exited(rank)
 
     def _remote(self, host: str, name: str) -> None:
@@ -344,7 +345,7 @@ class MpiShim(Shim):
         if self._teardown.begun or places is None:
             return
         self._looking = self._loop.call_later(LOOK_SECONDS, self._look_for_raised)
-        by_pid = {rank.pid: rank for rank in self._engine.alive}
+        by_pid = {rank.inner: rank for rank in self._engine.alive}
         for noted in read_raised(places.errors):
             raised = noted._replace(t_ns=steady.of_wall(noted.t_ns))
             rank = by_pid.get(raised.pid)
@@ -373,6 +374,9 @@ class MpiShim(Shim):
         if failure.signal == signal.SIGTERM and failure.pid != os.getpid():
             failure = failure._replace(error=f"{failure.error}{BY_ENGINE}")
         super()._fail(failure)
+
+    def _tell_started(self, rank: RankProcess) -> None:
+        """Say nothing: mpirun and its daemons are no ranks."""
 
     def _settled(self, rank: RankProcess) -> None:
         if rank.spawn_failure is not None:

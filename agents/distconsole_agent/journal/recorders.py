@@ -33,8 +33,8 @@ class Place(NamedTuple):
 
 
 class Recorder:
-    def __init__(self, path: str) -> None:
-        self.ring = Ring(path)
+    def __init__(self, path: str, enclosed: str | None = None) -> None:
+        self.ring = Ring(path, enclosed=enclosed)
         self._path = path
         self.rank = -1
         self.active = False
@@ -91,10 +91,19 @@ class Recorder:
 
 
 class Recorders:
-    """All rings in one folder; ``unread``: not opened, and why; ``busy``: there is more, look again soon."""
+    """All rings in one folder; ``unread``: not opened, and why; ``busy``: there is more, look again soon.
 
-    def __init__(self, folder: str, ranks: RankStates, wall_ns: Callable[[], int]) -> None:
-        self._folder = folder
+    ``enclosed`` is the folder of a run in a container, whose processes have other pids there.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        ranks: RankStates,
+        wall_ns: Callable[[], int],
+        enclosed: str | None = None,
+    ) -> None:
+        self._folder, self._enclosed = folder, enclosed
         self._ranks = ranks
         self._wall_ns = wall_ns
         self._found: dict[str, Recorder] = {}
@@ -128,7 +137,7 @@ class Recorders:
                 continue
             path = os.path.join(self._folder, name)
             try:
-                recorder = Recorder(path)
+                recorder = Recorder(path, self._enclosed)
             except FileNotFoundError:
                 continue
             except ValueError:
@@ -237,10 +246,10 @@ class Recorders:
             rank for rank, each in active if not each.ended and 0 < each.meets_ns < since
         )
 
-    def gone(self) -> list[tuple[int, int, bool]]:
-        """Return rank, pid and whether it went through its exit handlers, of ended active processes."""
+    def gone(self) -> list[tuple[int, int, int, bool]]:
+        """Return rank, pid, own pid, and whether it went through its exit handlers, of ended active processes."""
         return [
-            (rank, each.ring.header.pid, each.ring.header.finished)
+            (rank, each.ring.header.pid, each.ring.own_pid, each.ring.header.finished)
             for rank, each in self._active.items()
             if each.ended
         ]

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from distconsole_agent.contract.limits import MAX_RING_CAPACITY, READ_BYTES
+from distconsole_agent.supervisor.proctree import host_pid
 from distconsole_agent.system.descriptors import is_scarce
 from distconsole_training import records
 from distconsole_training.records import (
@@ -93,16 +94,29 @@ class Header(NamedTuple):
 
 
 class Ring:
-    """One ring file from record ``index`` on; ``header`` as last refreshed; ``lost``: overwritten unread."""
+    """One ring file from record ``index`` on; ``header`` as last refreshed; ``lost``: overwritten unread.
 
-    def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """Open ``path``; ``clock`` gives monotonic seconds; raises OSError, or ValueError if it is no ring."""
+    ``own_pid`` is what its process calls itself, which in a container is another pid than that in ``header``.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        clock: Callable[[], float] = time.monotonic,
+        enclosed: str | None = None,
+    ) -> None:
+        """Open ``path``; ``clock`` gives monotonic seconds; raises OSError, or ValueError if it is no ring.
+
+        ``enclosed`` is the folder of a run in a container: pids are then read as they are here.
+        """
         self.name = os.path.basename(path)
         self.index = 0
         self.lost = 0
         self._clock = clock
         self._late = (-1, 0.0)
         self._names: list[str] = []
+        self._enclosed = enclosed
+        self._pids: dict[int, int] = {}
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         if is_scarce(self._fd):
             self.close()
@@ -220,4 +234,12 @@ class Ring:
             raise ValueError("not a ring")
         if not 0 < header.capacity <= MAX_RING_CAPACITY or not 0 <= header.written < 1 << 62:
             raise ValueError("a ring of impossible size")
-        return header
+        self.own_pid = header.pid
+        if self._enclosed is None:
+            return header
+        for inner in (header.pid, header.parent_pid):
+            if inner not in self._pids:
+                self._pids[inner] = host_pid(inner, self._enclosed, header.rank)
+        return header._replace(
+            pid=self._pids[header.pid], parent_pid=self._pids[header.parent_pid]
+        )

@@ -23,6 +23,7 @@ from distconsole_agent.roll_call.calling import Call, Seat, call_ranks
 from distconsole_agent.roll_call.facts import MAX_WORDS
 from distconsole_agent.roll_call.finding import find_ranks
 from distconsole_agent.supervisor.failures import read_raised
+from distconsole_agent.supervisor.proctree import own_number
 
 MAX_WAITING = 4096
 """Calls that the journal has not taken; the oldest go first."""
@@ -141,7 +142,7 @@ class RollCalls:
         told["silent_s"] = None if silent is None else round(silent, 2)
         told["usual_s"] = place and place.usual
         told["gpu"] = self._gpu(rank.rank, silent)
-        told["raised"] = raised.get(pid or 0, "")[:MAX_WORDS]
+        told["raised"] = raised.get(own_number(pid or 0), "")[:MAX_WORDS]
         log = os.path.join(self._logs, f"rank-{rank.rank}.err")
         return Seat(pid if rank.state not in ENDED else rank.pid, told, log)
 

@@ -78,7 +78,8 @@ class SourceCollector:
             own_numbers=numbers_itself(spec),
         )
         rings = spec.get("rings") or os.path.join(folder, "rings")
-        self._recorders = Recorders(rings, self.ranks, wall_ns)
+        enclosed = folder if spec.get("enter") else None
+        self._recorders = Recorders(rings, self.ranks, wall_ns, enclosed)
         self.roll = RollCalls(folder, rings, self.ranks, self._recorders, monotonic)
         self._shim = ShimLines(os.path.join(folder, "shim.jsonl"))
         self._logs = LogSources(
@@ -274,15 +275,15 @@ class SourceCollector:
 
     def _take_vanished(self, t: float) -> None:
         gone = [
-            (number, pid, finished)
-            for number, pid, finished in self._recorders.gone()
+            (number, pid, own_pid, finished)
+            for number, pid, own_pid, finished in self._recorders.gone()
             if (rank := self.ranks.get(number)) is not None and rank.alive and rank.pid == pid
         ]
         if not gone:
             return
         raised = {each.pid for each in read_raised(self._errors, past=True)}
-        for number, pid, finished in gone:
-            state = "failed" if pid in raised else "exited" if finished else "killed"
+        for number, pid, own_pid, finished in gone:
+            state = "failed" if own_pid in raised else "exited" if finished else "killed"
             self._entries += self.ranks.vanished(number, pid, state, t)
 
     def _shim_is_gone(self) -> bool:

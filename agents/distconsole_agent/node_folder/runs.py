@@ -308,13 +308,19 @@ class Runs:
             own_folder(os.path.join(folder, name))
         if spec.get("code"):
             self.code.place(spec["run"], folder, spec["code"])
-        rings = ring_folder(spec["run"], self._folders.node_dir)
+        node_dir, shares_memory = self._folders.node_dir, True
+        if spec.get("container"):
+            # Late: most runs have none.
+            from distconsole_agent.probes.software.container import way_of_run
+
+            way = way_of_run(spec, node_dir, environment)
+            spec["enter"], shares_memory = list(way.words), way.shares_memory
+        rings = ring_folder(spec["run"], node_dir) if shares_memory else None
         if rings is None:
             rings = os.path.join(folder, "rings")
             own_folder(rings)
         spec["rings"] = rings
         spec["hook"] = unpack_hook(self._folders, self._program) if spec.get("watch") else None
-        node_dir = self._folders.node_dir
         spec["agent_argv"] = [*self._program.argv, "agent", "--node-dir", node_dir]
         spec["visible_devices"] = chosen_devices(environment)
         notify = spec.pop("notify", None)

@@ -19,7 +19,7 @@ from distconsole_agent.probes.environment import use_environment
 from distconsole_agent.probes.gpu import gpus
 from distconsole_agent.probes.host import kernel_log, leftovers, machine, slurm
 from distconsole_agent.probes.network import between, connecting, listening, own_network
-from distconsole_agent.probes.software import engines, python_env, script
+from distconsole_agent.probes.software import container, engines, python_env, script
 
 __all__ = ["ProbeError", "run"]
 
@@ -114,6 +114,7 @@ def _answer(item: Facts, seconds: float, answers: dict[str, Facts]) -> None:
 _GROUPS: dict[str, Probe] = {
     "os": machine.look,
     "shell": python_env.look_at_shell,
+    "container": container.look,
     "between": between.look,
     "python_env": python_env.look,
     "script": script.look,

@@ -8,7 +8,9 @@ from distconsole_agent.contract.protocol import ErrorCode
 
 
 class ProbeError(Exception):
-    """A probe could not look: ``code`` is one of ``protocol.ErrorCode``."""
+    """A probe could not look: ``code`` is one of ``protocol.ErrorCode``, ``hint`` what helps, if that is known."""
+
+    hint = ""
 
     def __init__(self, code: str, message: str) -> None:
         super().__init__(message)

@@ -48,6 +48,7 @@ def run_program(
     pass_fds: Sequence[int] = (),
     stop: threading.Event | None = None,
     last: bytes = b"",
+    stdin: int = subprocess.DEVNULL,
 ) -> Ended:
     """Run ``argv`` and return what it printed; after ``seconds``, or ``stop``, all of it is dead.
 
@@ -59,7 +60,7 @@ def run_program(
     _reap_left()
     with UsersProgram(
         list(argv),
-        stdin=subprocess.DEVNULL,
+        stdin=stdin,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=dict(session_environment() if env is None else env),

@@ -15,14 +15,17 @@ from typing import Any, NamedTuple
 
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.arguments import ProbeError, probe_failure, probe_timeout
-from distconsole_agent.probes.environment import launch_environment
+from distconsole_agent.probes.environment import change_environment, launch_environment
 from distconsole_agent.probes.programs import Ended, run_program
+from distconsole_agent.probes.software.container import find_way, run_inside
 from distconsole_agent.probes.standalone.reporting import FACTS, LAST
+from distconsole_agent.supervisor.containers import Inside, script_text
 from distconsole_agent.supervisor.spawning import wrap_in_setup
 
 SHARE = 0.8
 """Of the time, for what a program looks at; the rest is for the interpreter's start and end."""
 
+_END = "distconsole-end-of-source"
 _FUTURE = "from __future__ import annotations\n"
 _IMPORT = re.compile(
     r"^from distconsole_agent\.probes\.((?:standalone|collectives)\.\w+) import (?:\([^)]*\)|.*)\n",
@@ -31,12 +34,16 @@ _IMPORT = re.compile(
 
 
 class Interpreter(NamedTuple):
-    """A Python, what the shell runs before it, and its environment; None: the asking session's."""
+    """A Python, what the shell runs before it, and its environment; None: the asking session's.
+
+    With ``enter``, the words that get into a container, ``env`` is added to what the container has.
+    """
 
     python: str = sys.executable
     setup: str | None = None
     env: Mapping[str, str] | None = None
     flags: tuple[str, ...] = ()
+    enter: tuple[str, ...] = ()
 
 
 OWN = Interpreter()
@@ -45,12 +52,24 @@ OWN = Interpreter()
 def ranks_interpreter(args: dict[str, Any], env: Mapping[str, str] | None = None) -> Interpreter:
     """Return the interpreter that ranks will use, by a probe's arguments.
 
-    They are ``python``, this one if not given; ``setup``; ``env`` and ``unset``, what a launch
-    changes in the environment, unless ``env`` is given here.
+    They are ``python``, this one if not given; ``setup``; ``container``; ``env`` and ``unset``, what a
+    launch changes in the environment, unless ``env`` is given here.
     """
-    python = read.optional_text(args, "python") or sys.executable
     setup = read.optional_text(args, "setup")
-    return Interpreter(python, setup, launch_environment(args) if env is None else env)
+    enter = words_into(args, setup)
+    python = read.optional_text(args, "python") or ("python3" if enter else sys.executable)
+    if enter:
+        env = change_environment({}, args, "env", "unset")
+    return Interpreter(python, setup, launch_environment(args) if env is None else env, (), enter)
+
+
+def words_into(args: dict[str, Any], setup: str | None) -> tuple[str, ...]:
+    """Return the words that get into the ranks' ``container`` of a probe's arguments; none without one."""
+    container = read.optional_text(args, "container")
+    if container is None:
+        return ()
+    folder = os.path.expanduser(read.optional_text(args, "workdir") or "")
+    return find_way(container, [folder] if os.path.isabs(folder) else [], setup).words
 
 
 class Answer(NamedTuple):
@@ -126,7 +145,11 @@ def run_script(
     The source lies in memory (memfd_create(2)): it is on no disk and in no command line. Raises
     ProbeError if the interpreter cannot be started.
     """
-    python, setup, env, flags = interpreter
+    python, setup, env, flags, enter = interpreter
+    if enter:
+        inside = Inside("probe", (python, *flags, "-"), env or {}, (), "/")
+        text = f"{script_text('', inside).rstrip()} <<'{_END}'\n{source}\n{_END}\n"
+        return run_inside(text, seconds, enter, setup, stop=stop, last=last)
     descriptor = os.memfd_create("distconsole-probe")
     try:
         os.write(descriptor, source.encode())

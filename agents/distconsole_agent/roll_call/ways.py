@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from distconsole_agent.journal.rings import SERVER_SUFFIX
 from distconsole_agent.roll_call import facts
 from distconsole_agent.roll_call.stacks import Thread, parse_faulthandler, parse_py_spy
-from distconsole_agent.supervisor.proctree import read_stat, send
+from distconsole_agent.supervisor.proctree import own_number, read_stat, send
 from distconsole_agent.system import unix
 from distconsole_agent.system.kernel_files import number_of
 
@@ -36,6 +36,8 @@ SETTLE_SECONDS, SETTLE_UNSURE_SECONDS = 0.006, 0.05
 """A dump that has not grown for so long is whole; the longer one where it does not look so."""
 
 MAX_DESCRIPTORS = 65536
+
+CONNECT_SECONDS = 0.5
 
 YAMA = "/proc/sys/kernel/yama/ptrace_scope"
 CAP_SYS_PTRACE = 19
@@ -61,12 +63,23 @@ class UnknownHandlerError(RefusedError):
 
 def find_server(rings: str, pid: int) -> str | None:
     """Return the socket of the worker server of ``pid``, the newest; None without one."""
+    own = own_number(pid) or pid
     try:
-        names = [name for name in os.listdir(rings) if name.startswith(f"{pid}-")]
+        names = [name for name in os.listdir(rings) if name.startswith(f"{own}-")]
     except OSError:
         return None
-    sockets = sorted(name for name in names if name.endswith(SERVER_SUFFIX))
-    return os.path.join(rings, sockets[-1]) if sockets else None
+    names = sorted(name for name in names if name.endswith(SERVER_SUFFIX))
+    sockets = [os.path.join(rings, name) for name in names]
+    if own != pid and len(sockets) > 1:  # of several containers that call their process alike
+        sockets = [path for path in sockets if _server_of(path) == pid]
+    return sockets[-1] if sockets else None
+
+
+def _server_of(path: str) -> int:
+    """Return the pid here of the process that listens at ``path``; 0 when none does."""
+    with contextlib.suppress(OSError), unix.connect(path, CONNECT_SECONDS) as sock:
+        return unix.peer_pid(sock)
+    return 0
 
 
 def ask_server(path: str, handler: str, seconds: float) -> bytes:

@@ -68,7 +68,9 @@ def trace(request: dict[str, Any], asker: Asked, folder: str) -> dict[str, Any]:
     ranks = request.get("ranks")
     if ranks is not None and not isinstance(ranks, list):
         raise bad_request("ranks is a list of numbers, or null")
-    rings = _training_ranks(str(read_spec(folder).get("rings") or os.path.join(folder, "rings")))
+    spec = read_spec(folder)
+    enclosed = folder if spec.get("enter") else None
+    rings = _training_ranks(str(spec.get("rings") or os.path.join(folder, "rings")), enclosed)
     rings = {rank: ring for rank, ring in rings.items() if ranks is None or rank in ranks}
     place = os.path.join(folder, "traces")
     own_folder(place)
@@ -98,14 +100,14 @@ def _number(request: dict[str, Any], key: str, least: float, most: float) -> flo
     return value
 
 
-def _training_ranks(folder: str) -> dict[int, tuple[str, int]]:
+def _training_ranks(folder: str, enclosed: str | None) -> dict[int, tuple[str, int]]:
     """Return ring and process of each rank that has a living process which trains: the newest one."""
     found: dict[int, tuple[int, str, int]] = {}
     with contextlib.suppress(FileNotFoundError):
         for name in sorted(os.listdir(folder))[:MAX_RINGS]:
             path = os.path.join(folder, name)
             try:
-                ring = Ring(path) if name.endswith(RING_SUFFIX) else None
+                ring = Ring(path, enclosed=enclosed) if name.endswith(RING_SUFFIX) else None
             except (OSError, ValueError):
                 continue
             if ring is None:

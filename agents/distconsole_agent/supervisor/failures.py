@@ -89,22 +89,31 @@ def read_raised(folder: str, *, past: bool = False) -> list[Raised]:
         past: Also those of earlier rounds, which torchrun has dealt with.
     """
     found = read_raised(os.path.join(folder, PAST)) if past else []
+    found += _read_each(folder).values()
+    return sorted(found, key=lambda raised: raised.t_ns)
+
+
+def _read_each(folder: str) -> dict[str, Raised]:
+    """Return by path what is noted in ``folder``, and in those of containers in it, where pids are their own."""
+    found: dict[str, Raised] = {}
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(folder))[:MAX_ERROR_FILES]:
-            stem, dot, suffix = name.partition(".")
+            path, (stem, dot, suffix) = os.path.join(folder, name), name.partition(".")
             if stem.isdigit() and dot and suffix == "json":
-                raised = _read_one(os.path.join(folder, name), int(stem))
+                raised = _read_one(path, int(stem))
                 if raised is not None:
-                    found.append(raised)
-    return sorted(found, key=lambda raised: raised.t_ns)
+                    found[path] = raised
+            elif "-" in name:
+                found.update(_read_each(path))
+    return found
 
 
 def forget_exceptions(folder: str, before_ns: int) -> None:
     """Remove the exceptions noted in ``folder`` before a UNIX time: a later process may have that pid."""
-    for raised in read_raised(folder):
+    for path, raised in _read_each(folder).items():
         if raised.t_ns < before_ns:
             with contextlib.suppress(OSError):
-                os.unlink(os.path.join(folder, f"{raised.pid}.json"))
+                os.unlink(path)
 
 
 def read_tail(path: str, since: int = 0) -> Told:

@@ -80,7 +80,12 @@ def _make_failure(
     """Return the failure of a rank that ended as ``ended``, perhaps for what it, or a child, ``raised``."""
     child = None if raised is None or spec.engine_ranks else read_spawned_end(raised)
     said = child or (None if spec.engine_ranks else _engine_said(rank, raised))
-    if said and raised and raised.pid != rank.pid and -1 < raised.rank != said.rank:
+    if (
+        said
+        and raised
+        and not rank.is_of(raised.pid, raised.rank)
+        and -1 < raised.rank != said.rank
+    ):
         raised = None
     exit_code, number = (said or ended).exit_code, (said or ended).signal
     known = Known(False, ())
@@ -89,7 +94,7 @@ def _make_failure(
     words = describe_exit(exit_code, number, known.for_memory)
     if child is not None and raised is not None:
         error, traceback, t_ns = words, raised.traceback, raised.t_ns
-    elif said is not None and raised is not None and raised.pid == rank.pid:
+    elif said is not None and raised is not None and rank.is_of(raised.pid, raised.rank):
         # The engine's own exception only repeats what it says; the rank's words are in its log.
         error, traceback, _ = _explain(rank, said, None, words, number)
         t_ns = raised.t_ns
@@ -114,7 +119,7 @@ def _add_rank(spec: RunSpec, rank: RankProcess, raised: Raised | None) -> Raised
     if raised is None or raised.rank >= 0 or spec.engine_ranks or spec.rings is None:
         return raised
     told = f"{raised.error}\n{raised.traceback}"
-    number = find_child_rank(told, rank.pid, spec.rings)
+    number = find_child_rank(told, rank.inner, spec.rings)
     return raised._replace(rank=number) if number >= 0 else raised
 
 
@@ -124,7 +129,7 @@ def _engine_said(rank: RankProcess, raised: Raised | None) -> EngineSaid | None:
     An exception that reads like a consequence does not go before the silent death that torchrun saw first.
     """
     said = read_engine_summary(rank.command.stderr_path, rank.stderr_from)
-    if raised is not None and raised.pid != rank.pid and raised.rank >= 0:
+    if raised is not None and not rank.is_of(raised.pid, raised.rank) and raised.rank >= 0:
         silent = said and said[0].exit_code not in (RAISED_EXIT_CODE, 128 + signal.SIGTERM)
         if silent and is_consequence(raised):
             return said[0]
@@ -174,15 +179,17 @@ def _find_exception(spec: RunSpec, rank: RankProcess, errors_dir: str) -> Raised
     oldest_ns = rank.ended.t_ns - int(CHILD_SECONDS * 1e9)
     noted = [each._replace(t_ns=steady.of_wall(each.t_ns)) for each in read_raised(errors_dir)]
     if not (
-        spec.engine_ranks or spec.launcher == TORCHRUN or any(o.pid == rank.pid for o in noted)
+        spec.engine_ranks
+        or spec.launcher == TORCHRUN
+        or any(rank.is_of(each.pid, each.rank) for each in noted)
     ):
         log, env = rank.command.stderr_path, rank.command.env
-        noted += read_unwatched(log, rank.stderr_from, rank.pid, rank.ended.t_ns, env)
+        noted += read_unwatched(log, rank.stderr_from, rank.inner, rank.ended.t_ns, env)
     explaining: list[Raised] = []
     for raised in sorted(noted, key=lambda raised: raised.t_ns):
         if not rank.started_ns <= raised.t_ns <= rank.ended.t_ns:
             continue
-        if raised.pid == rank.pid:
+        if rank.is_of(raised.pid, raised.rank):
             explaining.append(raised)
             if _TERMINATED.search(raised.error) is None:
                 break

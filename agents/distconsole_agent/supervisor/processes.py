@@ -6,12 +6,22 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import count
 from types import MappingProxyType
 from typing import Callable, NamedTuple
 
 from distconsole_agent.contract.protocol import fill
 from distconsole_agent.contract.runspec import MPI, RankSpec, RunSpec
-from distconsole_agent.supervisor.proctree import ENV_JOB, ENV_RUN_DIR, SLURM_JOB
+from distconsole_agent.supervisor.containers import (
+    FOLDER,
+    VISIBLE,
+    Inside,
+    explain_end,
+    with_own_pythonpath,
+    write_script,
+)
+from distconsole_agent.supervisor.failures import read_tail
+from distconsole_agent.supervisor.proctree import ENV_JOB, ENV_RUN_DIR, SLURM_JOB, host_pid
 from distconsole_agent.supervisor.rank_output import RankOutput
 from distconsole_agent.supervisor.spawning import Command, SpawnFailure, read_failure, spawn
 from distconsole_agent.system import steady
@@ -43,6 +53,10 @@ their own way on some, hand others on a second time, and die of the rest: the ra
 same. A handler would replace a signal that is ignored, but not one that is blocked."""
 
 
+_scripts = count()
+"""Numbers scripts: an engine may start several processes of one name here."""
+
+
 class Exit(NamedTuple):
     """An end: ``exit_code`` is 128+S for signal S; ``t_ns`` is steady time."""
 
@@ -51,24 +65,66 @@ class Exit(NamedTuple):
     t_ns: int
 
 
+def exit_of_shell(code: int, t_ns: int, *, told: bool = True) -> Exit:
+    """Return an end as a shell or an engine ``told`` it: these do not tell a signal from a code above 128."""
+    by_signal = told and 128 < code < 128 + signal.NSIG
+    return Exit(code, code - 128 if by_signal else None, t_ns)
+
+
 class RankProcess:
     """One process of the run.
 
     Attributes:
         stderr_from: Where its words begin in its standard error's file, which attempts share.
         ended: How it ended, once that is known; then ``peak_bytes`` is the most memory that it held.
+        script: The name of the script that it is inside of a container; empty without one.
+        is_outside: Whether it has not come into its container yet: ``pid`` is the engine's program.
     """
 
-    def __init__(self, spec: RankSpec, command: Command, stderr_from: int = 0) -> None:
+    def __init__(
+        self, spec: RankSpec, command: Command, stderr_from: int = 0, script: str = ""
+    ) -> None:
         self.spec = spec
         self.command = command
         self.stderr_from = stderr_from
+        self.script = script
+        self.is_outside = bool(script)
         self.pid = 0
+        self._child = self._inner = 0
         self.started_ns = 0
         self.report_fd = -1
         self.spawn_failure: SpawnFailure | None = None
         self.ended: Exit | None = None
         self.peak_bytes = 0
+
+    @property
+    def child(self) -> int:
+        """The process that was forked: with a container that is the engine's program."""
+        return self._child or self.pid
+
+    @property
+    def inner(self) -> int:
+        """Its pid as the rank itself has it, which in a container may be another one."""
+        return self._inner or self.pid
+
+    def arrive(self, inner: int, run_dir: str) -> None:
+        """Take that the rank runs in its container, where its pid is ``inner``."""
+        self.is_outside = False
+        self._child, self._inner = self.child, inner
+        self.pid = host_pid(inner, run_dir, self.spec.rank) or self.child
+
+    def explain_outside(self, container: str, run_dir: str) -> None:
+        """Take an end before the rank has run in its container for one that is the engine's."""
+        assert self.ended is not None
+        told = read_tail(self.command.stderr_path, self.stderr_from)
+        said = (told.error or told.traceback).strip().splitlines()
+        why = explain_end(container, run_dir, self.ended.exit_code, said[-1] if said else "")
+        self.spawn_failure = self.spawn_failure or SpawnFailure(self.ended.exit_code, *why)
+
+    def is_of(self, pid: int, rank: int) -> bool:
+        """Return whether a process that calls itself so is this one: in containers several may have one pid."""
+        numbered = self.script.startswith("rank-")
+        return pid == self.inner and (not numbered or rank in (-1, self.spec.rank))
 
 
 class Processes:
@@ -130,7 +186,7 @@ class Processes:
         self._on_reaped(others)
 
     def _ended(self, pid: int, status: int, peak_bytes: int) -> bool:
-        rank = next((rank for rank in self.all if rank.pid == pid and rank.ended is None), None)
+        rank = next((one for one in self.all if one.child == pid and one.ended is None), None)
         if rank is None:
             return False
         t_ns, rank.peak_bytes = steady.now_ns(), peak_bytes
@@ -139,7 +195,7 @@ class Processes:
             number = os.WTERMSIG(status)
             rank.ended = Exit(128 + number, number, t_ns)
         else:
-            rank.ended = Exit(os.WEXITSTATUS(status), None, t_ns)
+            rank.ended = exit_of_shell(os.WEXITSTATUS(status), t_ns, told=bool(rank.script))
         self._on_exited(rank)
         return True
 
@@ -223,18 +279,42 @@ def make_rank(spec: RunSpec, rank: RankSpec, port: int | None, places: Places) -
         blocked=SLURMS_SIGNALS if spec.below_slurm and spec.launcher == MPI else (),
         pipes=None if places.output is None else _pipes(places.output, name),
     )
-    return RankProcess(rank, command, places.logged.get(os.path.basename(command.stderr_path), 0))
+    logged = places.logged.get(os.path.basename(command.stderr_path), 0)
+    if not spec.enter:
+        return RankProcess(rank, command, logged)
+    script = f"{name}-{next(_scripts)}" if spec.engine_ranks else f"{name}-0-{next(_scripts)}"
+    return RankProcess(rank, _enclose(command, spec, rank, port, places, script), logged, script)
+
+
+def _enclose(
+    command: Command, spec: RunSpec, rank: RankSpec, port: int | None, places: Places, script: str
+) -> Command:
+    """Return ``command`` as one that runs it in the run's container; raises OSError.
+
+    The engine's program has this node's own environment: the plan's is for what runs inside.
+    """
+    shown = {name: os.environ[name] for name in VISIBLE if name in os.environ}
+    places = places._replace(errors=os.path.join(places.errors, script))
+    os.makedirs(places.errors, mode=0o700, exist_ok=True)
+    inside = Inside(
+        name=script,
+        argv=command.argv,
+        env=with_own_pythonpath(environment(spec, rank, port, places, shown), places.hook),
+        unset=spec.unset,
+        workdir=command.workdir,
+        pipes=command.pipes or (command.stdout_path, command.stderr_path),
+        first_on_path=places.hook,
+    )
+    path = write_script(os.path.join(places.run_dir, FOLDER), inside)
+    outside = _inherited(spec, os.environ)
+    return command._replace(argv=(*spec.enter, "sh", path), env=outside, workdir=places.run_dir)
 
 
 def environment(
     spec: RunSpec, rank: RankSpec, port: int | None, places: Places, inherited: Mapping[str, str]
 ) -> dict[str, str]:
     """Return a rank's environment: what is inherited and does not mislead it, and the plan's."""
-    env = {
-        name: value
-        for name, value in inherited.items()
-        if name not in spec.unset and not name.startswith(("PET_", "DISTCONSOLE_"))
-    }
+    env = _inherited(spec, inherited)
     for added in (spec.env, rank.env):
         env.update({name: fill(value, port, places.run_dir) for name, value in added.items()})
     env.setdefault("PYTHONUNBUFFERED", "1")
@@ -247,3 +327,11 @@ def environment(
         env.update({ENV_HOOK: places.hook, ENV_RINGS: places.rings, ENV_ERRORS: places.errors})
         env[ENV_ATTEMPT] = str(spec.restart + 1)
     return env
+
+
+def _inherited(spec: RunSpec, inherited: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in inherited.items()
+        if name not in spec.unset and not name.startswith(("PET_", "DISTCONSOLE_"))
+    }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import threading
 import time
@@ -157,6 +158,31 @@ def read_environ(pid: int) -> dict[bytes, bytes]:
 
 def _read(path: str) -> bytes:
     return read_in_time([path])[path] or b""
+
+
+def host_pid(inner: int, run_dir: str, rank: int) -> int:
+    """Return the pid here of a run's process whose own namespace calls it ``inner``; 0 when there is none.
+
+    Of several, each in a namespace of its own, it is that of ``rank``. One that has come into its container
+    and has not executed its program yet is known by its script.
+    """
+    found = []
+    for pid in own_pids():
+        if own_number(pid) != inner:
+            continue
+        environment = read_environ(pid)
+        script = (*_read(f"/proc/{pid}/cmdline").split(b"\0"), b"", b"")[1]
+        if environment.get(os.fsencode(ENV_RUN_DIR)) == os.fsencode(run_dir):
+            found.append((environment.get(b"RANK") != b"%d" % rank, pid))
+        elif script.startswith(os.fsencode(f"{run_dir}/")):
+            found.append((b"-%d-" % rank not in os.path.basename(script), pid))
+    return min(found, default=(False, 0))[1]
+
+
+def own_number(pid: int) -> int:
+    """Return the pid that a process has in its own namespace (NSpid of proc(5)); 0 when it is gone."""
+    found = re.search(rb"^NSpid:.*\s(\d+)$", _read(f"/proc/{pid}/status"), re.MULTILINE)
+    return int(found[1]) if found else 0
 
 
 def kill_run(run_dir: str) -> list[int]:

@@ -29,6 +29,7 @@ from distconsole_agent.coordination.rendezvous import (
 from distconsole_agent.coordination.restarts import ENV_CHECKPOINT, Restart, last_checkpoint
 from distconsole_agent.node_folder.folders import NodeFolders, this_program
 from distconsole_agent.supervisor import notes
+from distconsole_agent.supervisor.containers import Arrivals, forget_scripts
 from distconsole_agent.supervisor.control import (
     Answer,
     ControlSocket,
@@ -73,6 +74,7 @@ class Shim:
         self._state = "prepared"
         self._log = RunLog(loop, run_dir)
         self._ranks = Processes(loop, self._settled, self._ended, self._reaped)
+        self._arrivals = Arrivals(loop, self._arrived)
         self._output = RankOutput(run_dir, spec.log_bytes)
         self._told_of_output = False
         self._disk_watch = DiskWatch(
@@ -130,6 +132,7 @@ class Shim:
         if self._held is not None:
             self._held.close()
         self._disk_watch.end()
+        self._arrivals.close()
         self._output.close()
         self._log.close()
 
@@ -239,6 +242,8 @@ class Shim:
                 self._end_leftovers()
 
     def _make_places(self) -> Places:
+        if self._spec.enter:
+            self._arrivals.open(self._run_dir)
         return make_places(self._spec, self._run_dir, self._output)
 
     def _cannot_start(self, why: str, hint: str) -> None:
@@ -275,13 +280,27 @@ class Shim:
     def _settled(self, rank: RankProcess) -> None:
         failure = rank.spawn_failure
         if failure is None:
-            self._log.started(rank)
+            if not rank.script:
+                self._tell_started(rank)
         else:
             where = f"rank {rank.spec.rank} on {self._spec.host}: {failure.error}"
             self._note(notes.fail("run.start", where, failure.hint, rank=rank.spec.rank))
             self._answer_start(Refusal(ErrorCode.START_FAILED, where, failure.hint))
         if not self._ranks.starting:
             self._settle_start()
+
+    def _tell_started(self, rank: RankProcess) -> None:
+        self._log.started(rank)
+
+    def _arrived(self, script: str, inner: int) -> None:
+        """Take that a process runs in its container now."""
+        rank = next((one for one in self._ranks.all if one.script == script), None)
+        if rank is None or not rank.is_outside:
+            return
+        rank.arrive(inner, self._run_dir)
+        self._tell_started(rank)
+        if self._teardown.begun:
+            self._teardown.terminate_late(rank.pid)
 
     def _settle_start(self) -> None:
         if self._state == "starting":
@@ -292,6 +311,9 @@ class Shim:
 
     def _ended(self, rank: RankProcess) -> None:
         self._output.flush()  # its last words are looked for in its log
+        self._arrivals.read()
+        if rank.is_outside and rank.ended is not None and rank.ended.exit_code != 0:
+            rank.explain_outside(self._spec.container, self._run_dir)
         self._exited(rank)
 
     def _exited(self, rank: RankProcess) -> None:
@@ -438,6 +460,7 @@ class Shim:
 
     def _gone(self) -> None:
         if not self._ending.gone:
+            forget_scripts(self._run_dir)
             self._disk_watch.end()
             self._output.flush()
             self._tell_of_output(over=True)

@@ -13,6 +13,7 @@ from typing import Callable
 
 from distconsole_agent.contract.runspec import TORCHRUN, RunSpec
 from distconsole_agent.coordination.blame import NODE_LOST, Failure
+from distconsole_agent.supervisor.containers import forget_scripts
 from distconsole_agent.supervisor.processes import Processes
 from distconsole_agent.supervisor.proctree import (
     TIDY_SECONDS,
@@ -50,6 +51,9 @@ class Teardown:
         told: Whether the processes have had their SIGTERM from somebody else.
         spared: The processes of an engine, without its ranks: they get no SIGTERM, for an engine
             that gets it ends its ranks in its own way and faster.
+
+    What an engine of containers runs for a rank is spared likewise: it ends with what runs inside,
+    which need not be below this process.
     """
 
     def __init__(
@@ -153,9 +157,18 @@ class Teardown:
             self._schedule(LAST_LOOK_SECONDS)
         self._ranks.reap()
 
+    def _around_containers(self) -> set[int]:
+        """Return what is below this process and is no rank, nor anything that one has started."""
+        enclosed = [rank for rank in self._ranks.alive if rank.script]
+        if not enclosed:
+            return set()
+        inside = [rank.pid for rank in enclosed if not rank.is_outside]
+        kept = {*inside, *(below for pid in inside for below in descendants(pid))}
+        return set(descendants(os.getpid())) - kept - set(pids_of_run(self._run_dir))
+
     def _terminate(self) -> None:
         """Each process gets one SIGTERM; a stopped one is continued, or it could not act on it."""
-        spared = self.spared()
+        spared = self.spared() | self._around_containers()
         groups = {rank.pid for rank in self._ranks.alive} - spared
         for pgid in groups:
             if send_group(pgid, signal.SIGTERM):
@@ -172,9 +185,13 @@ class Teardown:
         if self._killing_since is None:
             self._killing_since = now
         patient = now - self._killing_since < TIDY_SECONDS
+        around = self._around_containers()
+        if around:
+            forget_scripts(self._run_dir)
+            self._strays = pids_of_run(self._run_dir)
         left = {**descendants(os.getpid()), **self._strays}
         for pid, stat in left.items():
-            if not (patient and tidies_up(pid)):
+            if not (patient and (pid in around or tidies_up(pid))):
                 send(pid, stat, signal.SIGKILL)
         if not patient:
             for rank in self._ranks.alive:

@@ -46,16 +46,20 @@ def peer_uid(sock: socket.socket) -> int:
     return int(struct.unpack("3i", credentials)[1])
 
 
+def peer_pid(sock: socket.socket) -> int:
+    """Return the pid here of the process at the other end, or of the one that listens there; 0 where it has none."""
+    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    return int(struct.unpack("3i", credentials)[0])
+
+
 def peer_environment(sock: socket.socket) -> dict[str, str] | None:
     """Return what the process at the other end was started with; None if it cannot be read.
 
     It is the environment at its exec (proc(5), ``/proc/pid/environ``): a bridge's, as its login shell
     and ``--setup`` made it. Only the same user's processes can be read, and only those connect here.
     """
-    credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid = int(struct.unpack("3i", credentials)[0])
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
+        with open(f"/proc/{peer_pid(sock)}/environ", "rb") as file:
             words = file.read().split(b"\0")
     except OSError:
         return None

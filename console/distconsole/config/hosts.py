@@ -42,7 +42,7 @@ def resolve_cluster(where: Where, config: Config, environ: Mapping[str, str]) ->
 
     In this order: ``--hosts``, ``--hostfile``, ``--cluster``; the Slurm allocation that we stand in;
     the configuration's default cluster; this machine, without SSH. What flags say of each host
-    (``--python``, ``--setup``, ``user@``, ``:slots``) wins over the configuration.
+    (``--python``, ``--setup``, ``--container``, ``user@``, ``:slots``) wins over the configuration.
 
     Raises UsageError if the list of hosts means nothing, ConfigError if a file cannot be understood, or names
     no such cluster.
@@ -51,7 +51,12 @@ def resolve_cluster(where: Where, config: Config, environ: Mapping[str, str]) ->
     if demo and (names := ssh_names(Path(demo))):
         return demo_cluster(Path(demo), names)
     found = _find(where, config, environ)
-    given = HostSettings(python=where.python, setup=where.setup, transport=where.transport)
+    given = HostSettings(
+        python=where.python,
+        setup=where.setup,
+        container=where.container,
+        transport=where.transport,
+    )
     hosts = [_host(named, found, config, given) for named in found.hosts]
     return Cluster(tuple(hosts), _ssh_config(where, found.cluster, config, environ), found.name)
 

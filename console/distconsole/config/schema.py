@@ -28,6 +28,7 @@ class HostSettings:
 
     python: str | None = needs_trust(None, kind=Kind.TEXT)
     setup: str | None = needs_trust(None, kind=Kind.TEXT)
+    container: str | None = needs_trust(None, kind=Kind.TEXT)
     address: str | None = plain(None, kind=Kind.TEXT)
     nic: str | None = plain(None, kind=Kind.TEXT)
     node_dir: str | None = needs_trust(None, kind=Kind.TEXT)

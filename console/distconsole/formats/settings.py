@@ -168,6 +168,8 @@ def _request_settings(request: Run) -> dict[str, str]:
         found["python"] = request.where.python
     if request.where.setup:
         found["setup"] = without_secrets(request.where.setup)
+    if request.where.container:
+        found["container"] = without_secrets(request.where.container)
     return found
 
 

@@ -104,7 +104,7 @@ EFFECTS: Mapping[type, tuple[Effect, ...]] = {
     ),
     ask.Doctor: (
         Effect(
-            ("python", "setup"),
+            ("python", "setup", "container"),
             lambda doctor: doctor.where.names_hosts,
             "is about hosts: name them, too, such as --hosts gpu1,gpu2",
         ),

@@ -94,6 +94,7 @@ def node_spec(plan: LaunchPlan, index: int, secret: str, created: float) -> dict
         "script": plan.script,
         "workdir": node.workdir,
         "setup": node.setup,
+        "container": node.container,
         "env": node.env,
         "unset": list(node.unset),
         "ranks": [

@@ -174,6 +174,7 @@ def node_plan(
         unset=tuple(name for name in (*FOREIGN_LAUNCHERS, *cleared) if name not in env),
         workdir=job.workdir,
         setup=node.host.setup,
+        container=node.host.container,
     )
 
 

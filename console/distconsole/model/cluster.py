@@ -37,6 +37,7 @@ class Host:
         slots: Ranks to place here; None leaves it to ``--nproc``.
         python: The node's interpreter; None takes ``python3`` of the node's shell.
         setup: A shell command run before the interpreter, such as ``source venv/bin/activate``.
+        container: What ranks and their checks run in, as ``podman:train``; ``python`` is then a path in there.
         address, nic: For training traffic; None lets the planner choose.
         node_dir: The local folder on the node; None takes ``/tmp/distconsole-<uid>``.
         transport: A ``TransportName``; None is ``auto``.
@@ -49,11 +50,17 @@ class Host:
     slots: int | None = None
     python: str | None = None
     setup: str | None = None
+    container: str | None = None
     address: str | None = None
     nic: str | None = None
     node_dir: str | None = None
     transport: str | None = None
     local: bool = False
+
+    @property
+    def agent_python(self) -> str | None:
+        """The interpreter of the agent, which runs in no container; None as ``python``."""
+        return None if self.container else self.python
 
 
 @dataclass(frozen=True, slots=True)

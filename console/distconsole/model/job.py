@@ -94,6 +94,7 @@ class NodePlan:
     unset: tuple[str, ...] = ()
     workdir: str | None = None
     setup: str | None = None
+    container: str | None = None
     beside: str = ""
     driver: tuple[str, ...] = ()
 

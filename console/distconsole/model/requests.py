@@ -150,6 +150,13 @@ class Where:
     setup: str | None = act(
         None, "Run by the node's shell before the interpreter.", Kind.TEXT, metavar="CMD"
     )
+    container: str | None = act(
+        None,
+        "Run ranks and their checks in docker:NAME, podman:NAME, apptainer:FILE, enroot:NAME, or below "
+        "a command; further words are the engine's. --python is then a path in there.",
+        Kind.TEXT,
+        metavar="WHAT",
+    )
 
     @property
     def names_hosts(self) -> bool:
@@ -167,6 +174,7 @@ class Where:
             transport=self.transport or kept.transport,
             python=self.python or kept.python,
             setup=self.setup or kept.setup,
+            container=self.container or kept.container,
         )
 
     def beyond(self, kept: Where) -> Where:
@@ -174,7 +182,7 @@ class Where:
         names = ("hosts", "hostfile", "cluster")
         same = all(getattr(self, name) == getattr(kept, name) for name in names)
         unsaid = {name: None for name in names if same}
-        for name in ("ssh_config", "transport", "python", "setup"):
+        for name in ("ssh_config", "transport", "python", "setup", "container"):
             if getattr(self, name) == getattr(kept, name):
                 unsaid[name] = None
         return replace(self, **unsaid)

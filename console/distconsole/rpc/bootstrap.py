@@ -141,7 +141,7 @@ def start_input(host: Host, pack: Pack, token: str, *, closely: bool = False) ->
     the agent's file and runs it: most sessions need neither, and are spared the time.
     """
     say = f"echo distconsole-boot {token}"
-    python = _path(host.python or (sys.executable if host.local else "python3"))
+    python = _path(host.agent_python or (sys.executable if host.local else "python3"))
     node_dir = _path(host.node_dir) if host.node_dir else "''"
     names = [
         NEWLINE,
@@ -349,7 +349,7 @@ class _Start:
         )
 
     def _python(self) -> str:
-        return self.host.python or "python3"
+        return self.host.agent_python or "python3"
 
     def _said(self) -> str:
         """The last lines of stderr, in one."""

@@ -84,7 +84,7 @@ class NodeLink:
         """Return the path on the node of ``python``, which may begin with ``~/``; None takes the session's."""
         if python is not None and python.startswith("~/") and self._home:
             return f"{self._home}{python[1:]}"
-        return python or self.hello.python
+        return python or ("python3" if self.host.container else self.hello.python)
 
     def connect(self) -> None:
         """Reach the node, start its bridge and shake hands; does nothing on a link that stands.

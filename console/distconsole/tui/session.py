@@ -372,7 +372,10 @@ def screen_words(line: str) -> list[str]:
     return words if words and words[0] in SCREEN_VERBS else []
 
 
-OF_HOST = ("user", "port", "python", "setup", "address", "nic", "node_dir", "transport")
+OF_HOST = (
+    *("user", "port", "python", "setup", "container", "address", "nic", "node_dir"),
+    "transport",
+)
 """What a host file or a cluster of the configuration says of a host, but how many ranks it has."""
 
 

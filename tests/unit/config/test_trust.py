@@ -249,7 +249,7 @@ def every_key() -> Iterator[tuple[str, Option]]:
             yield f"{table}{name}", key
 
 
-HOST_WIDE = ("node_dir", "python", "setup")
+HOST_WIDE = ("container", "node_dir", "python", "setup")
 NEED_TRUST = {
     *HOST_WIDE,
     *(f"hosts.{name}" for name in HOST_WIDE),

@@ -16,8 +16,9 @@ from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.arguments import bad_arguments, probe_failure
 from distconsole_agent.probes.environment import home, session_environment
 from distconsole_agent.probes.programs import run_program
-from distconsole_agent.probes.scripts import ask_python
+from distconsole_agent.probes.scripts import ask_python, words_into
 from distconsole_agent.probes.software import python_env
+from distconsole_agent.probes.software.container import run_inside
 from distconsole_agent.supervisor.spawning import wrap_in_setup
 
 _VERSIONS = (
@@ -27,6 +28,8 @@ _VERSIONS = (
     ("MPICH", re.compile(r"HYDRA.*?Version:\s*(\S+)", re.DOTALL)),
 )
 
+
+_DAEMONS = ("orted", "prted", "hydra_pmi_proxy")
 
 WHEELS = (".cache", "distconsole", "wheels")
 MAX_PIECE_BYTES = 1024 * 1024
@@ -39,16 +42,15 @@ _WHEEL = re.compile(r"^[0-9A-Za-z_.+-]{1,128}/[0-9A-Za-z_.+-]{1,160}\.whl$")
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Return the facts of group ``mpi``; ``setup`` is what the node's shell runs first."""
     setup = read.optional_text(args, "setup")
+    if enter := words_into(args, setup):
+        return _look_inside(enter, setup, seconds)
     environment = after_setup(setup, seconds / 3)
     path = shutil.which("mpirun", path=environment.get("PATH"))
     if path is None:
         return {"present": False}
     ended = run_program([path, "--version"], seconds / 3, env=environment)
     family, version = parse_version(ended.out + ended.err)
-    daemons = (
-        shutil.which(name, path=environment.get("PATH"))
-        for name in ("orted", "prted", "hydra_pmi_proxy")
-    )
+    daemons = (shutil.which(name, path=environment.get("PATH")) for name in _DAEMONS)
     return {
         "present": True,
         "mpirun": os.path.realpath(path),
@@ -56,6 +58,18 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         "version": version,
         "daemon": next(filter(None, daemons), None),
     }
+
+
+def _look_inside(enter: tuple[str, ...], setup: str | None, seconds: float) -> dict[str, Any]:
+    names = f"mpirun {' '.join(_DAEMONS)}"
+    text = f"for name in {names}; do command -v $name; done\necho; mpirun --version 2>&1\nexit 0\n"
+    found, _, banner = run_inside(text, seconds, enter, setup).out.partition("\n\n")
+    path, *daemons = found.splitlines() or [""]
+    if not path.endswith("/mpirun"):
+        return {"present": False}
+    family, version = parse_version(banner)
+    about = {"family": family, "version": version, "daemon": next(iter(daemons), None)}
+    return {"present": True, "mpirun": path, **about}
 
 
 def parse_version(banner: str) -> tuple[str, str]:
@@ -92,7 +106,7 @@ def look_before_run(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         raise bad_arguments("engines is a list of horovod and mpi")
     facts: dict[str, Any] = dict.fromkeys(("horovod", "mpi", "own_addresses"))
     with ThreadPoolExecutor(1) as pool:
-        setup = {"setup": args.get("setup")}
+        setup = {name: args.get(name) for name in ("setup", "container")}
         run = copy_context().run
         mpi = pool.submit(run, look, setup, seconds) if "mpi" in asked else None
         if "horovod" in asked:
@@ -140,7 +154,7 @@ def look_before_build(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     torch = python_env.look(args, seconds)["torch"]
     facts["torch"] = torch if torch.get("version") else None
     try:
-        facts["mpi"] = look({"setup": args.get("setup")}, seconds)
+        facts["mpi"] = look({name: args.get(name) for name in ("setup", "container")}, seconds)
     except OSError:
         facts["mpi"] = {"present": False}
     return facts

@@ -25,6 +25,8 @@ class HostLaunch:
     address: str = ""
     interface: str | None = None
     setup: str | None = None
+    container: str | None = None
+    workdir: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,6 +143,23 @@ class ShellFacts(Facts, frozen=True, kw_only=True):
     login: dict[str, str | None] | None = None
 
 
+class ContainerFacts(Facts, frozen=True, kw_only=True):
+    """What the ranks run in: ``trouble`` where it cannot be entered, else what a process inside finds.
+
+    ``kind`` is ``running``, ``image`` or ``command``; ``lacks`` are folders of the node that it does not have;
+    ``python`` is the interpreter's path in there, empty where there is none.
+    """
+
+    group: ClassVar[str] = "container"
+    kind: str = ""
+    network: str = ""
+    shares_memory: bool = True
+    lacks: tuple[str, ...] = ()
+    python: str = ""
+    trouble: str = ""
+    hint: str = ""
+
+
 class PythonFacts(Facts, frozen=True, kw_only=True):
     group: ClassVar[str] = "python"
     version: str

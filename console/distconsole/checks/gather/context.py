@@ -179,10 +179,13 @@ def interpreter(context: CheckContext, host: Host) -> dict[str, Any]:
     """Return how a probe starts the interpreter of the ranks, with the launch's variables if there is one."""
     planned = context.planned(host)
     if planned is None:
-        return {"python": context.links[host.name].python, "setup": host.setup}
+        python = context.links[host.name].python
+        return {"python": python, "setup": host.setup, "container": host.container}
     return {
         "python": planned.python,
         "setup": planned.setup,
+        "container": planned.container,
+        "workdir": planned.workdir,
         "env": dict(planned.env),
         "unset": list(planned.unset),
     }

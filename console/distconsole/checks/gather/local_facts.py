@@ -13,6 +13,7 @@ from distconsole.checks.facts.jobs import MungeFacts, SlurmFacts, StepFacts
 from distconsole.checks.facts.network import BetweenFacts, EnvFacts, NameFacts, NetFacts, PortFacts
 from distconsole.checks.facts.node import (
     ClockFacts,
+    ContainerFacts,
     Facts,
     HorovodFacts,
     ImportFacts,
@@ -59,12 +60,27 @@ MANY_HOSTS, FEW_PINGS = 32, 3
 
 PYTHON_KINDS: tuple[type[Facts], ...] = (PythonFacts, TorchFacts, HorovodFacts, EnvFacts)
 KINDS: tuple[type[Facts], ...] = (
-    *(OsFacts, ShellFacts, MpiFacts, GpuFacts, PortFacts, ProcFacts, ImportFacts, KernelFacts),
+    *(
+        OsFacts,
+        ShellFacts,
+        ContainerFacts,
+        MpiFacts,
+        GpuFacts,
+        PortFacts,
+        ProcFacts,
+        ImportFacts,
+        KernelFacts,
+    ),
     *(FabricFacts, ShmFacts, SlurmFacts, NetFacts, ScriptFacts, FolderFacts, BetweenFacts),
 )
 """What a probe of the same name as the group finds; the former are from one probe, ``python_env``."""
 
-NOT_ALWAYS = {"port": ELSEWHERE, "folders": NOTHING_WRITTEN}
+NOT_ALWAYS = {
+    "port": ELSEWHERE,
+    "folders": NOTHING_WRITTEN,
+    "container": "no container is named: --container",
+    "shell": "the ranks run in a container",
+}
 """Groups of which not every host is asked, and why not."""
 
 ALL_PAIRS = 8
@@ -146,7 +162,8 @@ def _questions(
             "paths": watched_folders(context.launch, host),
             "patience_seconds": FOLDER_SECONDS[context.request.level],
         },
-        "mpi": {"setup": host.setup},
+        "mpi": {"setup": host.setup, "container": host.container},
+        "container": shell,
         "net": {"peers": peers},
         "slurm": {"names": [str(host.name)]},
         "between": {
@@ -165,6 +182,7 @@ def _questions(
         "folders": touch_question(context.launch),
     }
     without = {"port"} if host.name != first or not ports_of(context) else set()
+    without |= {"shell"} if host.container else {"container"}
     if context.launch is None and not deep:
         without.add("folders")
     for kind in KINDS:

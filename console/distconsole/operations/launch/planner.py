@@ -171,6 +171,7 @@ def ask_for(
                 "engines": list(engines),
                 "python": pythons[host.name],
                 "setup": host.setup,
+                "container": host.container,
                 "timeout": seconds,
             },
         )

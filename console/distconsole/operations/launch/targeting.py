@@ -223,7 +223,7 @@ class Targeting:
     def _host(self, host: Host, node: NodePlan | None, session: Session) -> HostLaunch:
         python = session.link(host.name).interpreter(host.python)
         if node is None:
-            return HostLaunch((), python, self.env, setup=host.setup)
+            return HostLaunch((), python, self.env, setup=host.setup, container=host.container)
         later = (PORT, RUN_DIR)
         known = {k: v for k, v in node.env.items() if not any(each in v for each in later)}
         return HostLaunch(
@@ -234,6 +234,8 @@ class Targeting:
             address=node.address,
             interface=node.nic,
             setup=host.setup,
+            container=host.container,
+            workdir=node.workdir,
         )
 
     def _rendezvous(self, run: Run) -> dict[str, Any]:

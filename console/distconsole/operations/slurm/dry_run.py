@@ -63,7 +63,13 @@ def _expect_hosts(
     where = request.where
     names = list(named) or [f"{SHOWN_NODE}{index}" for index in range(options.nodes or 1)]
     hosts = tuple(
-        Host(HostName(name), slots=named.get(name), python=where.python, setup=where.setup)
+        Host(
+            HostName(name),
+            slots=named.get(name),
+            python=where.python,
+            setup=where.setup,
+            container=where.container,
+        )
         for name in names
     )
     ranks = options.tasks_a_node or options.gpus_a_node or 1

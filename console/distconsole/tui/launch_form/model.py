@@ -32,7 +32,7 @@ FLAG = re.compile(r"--[a-z][a-z-]+")
 CLICKS_OWN = re.compile(r"^Invalid value for '[^']*': ")
 """What stands beside the field anyway."""
 
-WHO = ("hosts", "hostfile", "cluster", "ssh_config", "transport", "python", "setup")
+WHO = ("hosts", "hostfile", "cluster", "ssh_config", "transport", "python", "setup", "container")
 
 
 @dataclass(frozen=True, slots=True)

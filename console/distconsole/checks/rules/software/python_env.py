@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from distconsole.checks.engine.results import RuleResults, fail, info, warn
-from distconsole.checks.engine.rule import hint, rule
+from distconsole.checks.engine.results import HERE, RuleResults, fail, info, warn
+from distconsole.checks.engine.rule import HostView, hint, host_rule, rule
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.network import EnvFacts, NetFacts
-from distconsole.checks.facts.node import PythonFacts, SshFacts
+from distconsole.checks.facts.node import ContainerFacts, PythonFacts, SshFacts
 from distconsole.checks.fixes.cures import add_to_hint, by_run, offer
 from distconsole.checks.gather.addresses import Endpoint, endpoints
 from distconsole.checks.rules.script.launches import (
@@ -73,6 +73,39 @@ KNOWN = (
         "HOROVOD_FUSION_THRESHOLD",
     ),
 )
+
+
+@hint("The finding has the engine's own words, and the command.")
+@host_rule("python.container", "python", Level.QUICK, ContainerFacts)
+def _container(host: HostView) -> RuleResults:
+    """A container that ranks cannot run in: no engine, not running, no image, folders or network not shared."""
+    facts = host.of(ContainerFacts)
+    if facts.trouble:
+        yield fail(f"{HERE}: {facts.trouble}", hint=facts.hint)
+        return
+    for folder in facts.lacks:
+        yield fail(
+            f"{HERE}: the container does not have {folder}",
+            expected="the run's folder and the code's, at the same paths",
+            hint=f"start it with --volume {folder}:{folder}",
+        )
+    if not facts.python:
+        yield fail(
+            f"{HERE}: the container has no such Python",
+            hint="--python PATH names the one in there",
+        )
+    if facts.network not in ("", "host"):
+        yield (fail if len(host.view.hosts) > 1 else info)(
+            f"{HERE}: the container has a network of its own ({facts.network})",
+            expected="the host's, or other hosts cannot reach its ranks",
+            hint="start it with --network host",
+        )
+    if not facts.shares_memory:
+        yield info(
+            f"{HERE}: the container has a /dev/shm of its own",
+            expected="the host's, in which steps are recorded without a disk",
+            hint="start it with --ipc host",
+        )
 
 
 @hint("--python PATH, or python per host in the configuration.")

@@ -1,0 +1,267 @@
+"""Whether a container can be entered on this node, and by which words; what a process finds inside."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from distconsole_agent.contract.protocol import ErrorCode
+from distconsole_agent.contract.refusal import Refusal
+from distconsole_agent.node_folder.folders import SHARED_MEMORY, default_node_dir
+from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.arguments import ProbeError, probe_failure
+from distconsole_agent.probes.environment import session_environment, use_environment
+from distconsole_agent.probes.programs import Ended, run_program
+from distconsole_agent.supervisor.containers import (
+    ENGINES,
+    WITH_DAEMON,
+    Container,
+    parse_container,
+    words_to_enter,
+    words_to_start,
+)
+from distconsole_agent.supervisor.spawning import wrap_in_setup
+
+LOOK_SECONDS = 20.0
+
+
+_MARK = "distconsole-lacks "
+
+
+class Way(NamedTuple):
+    """How to get into a container.
+
+    Attributes:
+        words: Those before the command.
+        kind: ``running``, ``image``, or ``command`` of the user's.
+        network: Of a running container: ``host``, or how its own one is called; empty where it is unknown.
+        shares_memory: Whether ``/dev/shm`` inside is this node's.
+    """
+
+    words: tuple[str, ...]
+    kind: str
+    network: str = ""
+    shares_memory: bool = True
+
+
+def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Return the facts of group ``container``; where it cannot be entered, ``trouble`` and ``hint`` say why.
+
+    ``lacks`` are the folders of the node that a process inside does not have, or may not write.
+
+    Args:
+        args: ``container``, ``setup``; ``python``: the ranks' interpreter there; ``workdir``.
+    """
+    setup, workdir = read.optional_text(args, "setup"), read.optional_text(args, "workdir")
+    folders = [default_node_dir(), *([os.path.expanduser(workdir)] if workdir else [])]
+    python = read.optional_text(args, "python") or "python3"
+    facts = {"kind": "", "network": "", "shares_memory": True, "lacks": [], "python": ""}
+    try:
+        way = find_way(read.text(args, "container"), folders, setup)
+        facts.update(kind=way.kind, network=way.network, shares_memory=way.shares_memory)
+        tests = "".join(
+            f"[ -d {path} ] || echo '{_MARK}'{path}\n" for path in map(shlex.quote, folders)
+        )
+        text = f"{tests}command -v {shlex.quote(python)}\nexit 0\n"
+        ended = run_inside(text, seconds, way.words, setup)
+        if ended.exit_code != 0:
+            raise _trouble(f"nothing can be run in it: {ended.last_words}", "")
+    except ProbeError as error:
+        return {**facts, "trouble": error.message, "hint": error.hint}
+    lines = ended.out.splitlines()
+    facts["lacks"] = [line[len(_MARK) :] for line in lines if line.startswith(_MARK)]
+    facts["python"] = "".join(line for line in lines if not line.startswith(_MARK))[:1024]
+    return {**facts, "trouble": "", "hint": ""}
+
+
+def find_way(text: str, folders: Sequence[str], setup: str | None) -> Way:
+    """Return how ``--container TEXT`` is entered here, with ``folders`` at the same paths in an image.
+
+    ``setup`` is what the node's shell runs first. Raises ProbeError, with a hint: there is no such engine
+    here, the container does not run, there is no such image, or this user is nobody in it.
+    """
+    try:
+        container = parse_container(text)
+    except ValueError as error:
+        raise probe_failure(str(error)) from None
+    if container.engine in WITH_DAEMON and container.name[0] != "/":
+        return _ask_engine(container, folders, setup)
+    _find_program(container, setup)
+    if container.engine:
+        _find_image(container, setup)
+    kind = "image" if container.engine else "command"
+    return Way(words_to_start(container, _own_user(), [*folders, *_memory(container)]), kind)
+
+
+def _memory(container: Container) -> tuple[str, ...]:
+    return (SHARED_MEMORY,) if container.engine and container.engine not in WITH_DAEMON else ()
+
+
+def _own_user() -> str:
+    return f"{os.getuid()}:{os.getgid()}"
+
+
+def _ask_engine(container: Container, folders: Sequence[str], setup: str | None) -> Way:
+    """Ask an engine with a daemon, or a store of its own, what it has by that name."""
+    engine, name = container.engine, container.name
+    said = _run((engine, "inspect", name), setup, container)
+    if said.exit_code != 0:
+        if "no such" in said.err.lower():
+            what = f"{engine} has neither a running container nor an image {name} here"
+            raise _trouble(what, f"{ENGINES[engine].fetch.format(name)}; it is not done by itself")
+        raise _trouble(
+            f"{engine}: {said.last_words}", f"try on that host: {engine} inspect {name}"
+        )
+    try:
+        found = json.loads(said.out)[0]
+        state = found.get("State")
+    except (ValueError, LookupError, AttributeError):
+        raise _trouble(f"{engine} inspect {name} says nothing that is understood", "") from None
+    if not isinstance(state, dict):
+        user = "0:0" if engine == "podman" else _own_user()
+        return Way(words_to_start(container, user, folders), "image", "host")
+    if state.get("Status") != "running":
+        status = str(state.get("Status"))[:40]
+        raise _trouble(f"the container {container} is {status}", f"{engine} start {name}")
+    return _way_into(container, found, state.get("Pid"))
+
+
+def _way_into(container: Container, found: dict[str, Any], pid: object) -> Way:
+    settings = found.get("HostConfig") or {}
+    pid = pid if isinstance(pid, int) else 0
+    shares = shares_memory(pid)
+    if shares is None:
+        mounted = {str(each.get("Destination")) for each in found.get("Mounts") or ()}
+        shares = str(settings.get("IpcMode")) == "host" or SHARED_MEMORY in mounted
+    user = user_inside(pid)
+    if user is None:
+        raise _trouble(
+            f"uid {os.getuid()} is nobody in the container {container}: it has other users",
+            "start it with --userns=host, or as yourself",
+        )
+    network = str(settings.get("NetworkMode") or "")
+    return Way(words_to_enter(container, user), "running", network, shares)
+
+
+def shares_memory(pid: int, proc: str = "/proc") -> bool | None:
+    """Return whether the process ``pid`` has this node's ``/dev/shm``; None where that cannot be seen."""
+    try:
+        device = os.stat(SHARED_MEMORY).st_dev
+        with open(f"{proc}/{pid}/mountinfo", encoding="utf-8", errors="replace") as file:
+            mounts = [line.split() for line in file]
+    except OSError:
+        return None
+    own = f"{os.major(device)}:{os.minor(device)}"
+    return [each[2] for each in mounts if each[4] == SHARED_MEMORY][-1:] == [own]
+
+
+def user_inside(pid: int, proc: str = "/proc") -> str | None:
+    """Return by which ``UID:GID`` the process ``pid``'s namespace knows this user; None where it does not.
+
+    It is ours where that is not known, as with an engine in a virtual machine. For root anybody is.
+    """
+    ids = []
+    for name, own in (("uid_map", os.getuid()), ("gid_map", os.getgid())):
+        try:
+            with open(f"{proc}/{pid}/{name}", encoding="ascii") as file:
+                rows = [tuple(map(int, line.split())) for line in file]
+        except (OSError, ValueError):
+            rows = [(own, own, 1)]
+        inside = [first + own - here for first, here, size in rows if here <= own < here + size]
+        ids += inside[:1] or ([0] if own == 0 else [])
+    return f"{ids[0]}:{ids[1]}" if len(ids) == 2 else None
+
+
+def _find_program(container: Container, setup: str | None) -> None:
+    if setup is None and shutil.which(container.program, path=session_environment().get("PATH")):
+        return
+    if _run(("sh", "-c", 'command -v "$1"', "sh", container.program), setup, container).exit_code:
+        raise _missing(container)
+
+
+def _find_image(container: Container, setup: str | None) -> None:
+    name = container.name
+    is_path = "/" in name.partition("://")[0]
+    if is_path and not os.path.exists(os.path.expanduser(name)):
+        hint = ENGINES[container.engine].fetch.format(name)
+        raise _trouble(f"there is no image {name} on this host", hint)
+    if container.engine != "enroot" or is_path:
+        return
+    if name not in _run(("enroot", "list"), setup, container).out.split():
+        hint = ENGINES["enroot"].fetch.format(name)
+        raise _trouble(f"enroot has no container {name} here", hint)
+
+
+def run_inside(
+    text: str,
+    seconds: float,
+    enter: tuple[str, ...],
+    setup: str | None,
+    *,
+    stop: threading.Event | None = None,
+    last: bytes = b"",
+) -> Ended:
+    """Have a shell in a container run ``text``, which it reads: no folder of ours has to be there.
+
+    Raises ProbeError if the engine cannot be started.
+    """
+    words = (*enter, "sh")
+    descriptor = os.memfd_create("distconsole-probe")
+    try:
+        os.write(descriptor, text.encode("utf-8", "surrogateescape"))
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        argv = words if setup is None else wrap_in_setup(setup, words)
+        return run_program(argv, seconds, stop=stop, last=last, stdin=descriptor)
+    except OSError as error:
+        raise probe_failure(f"{enter[0]} cannot be started: {error.strerror or error}") from None
+    finally:
+        os.close(descriptor)
+
+
+def _run(argv: tuple[str, ...], setup: str | None, container: Container) -> Ended:
+    words = argv if setup is None else wrap_in_setup(setup, argv)
+    try:
+        return run_program(words, LOOK_SECONDS)
+    except OSError:
+        raise _missing(container) from None
+
+
+def _missing(container: Container) -> ProbeError:
+    program = container.program
+    return _trouble(
+        f"{program} is not on this host's PATH",
+        f"install it there, or load it: --setup 'module load {program}'",
+    )
+
+
+def _trouble(message: str, hint: str) -> ProbeError:
+    error = probe_failure(message)
+    error.hint = hint
+    return error
+
+
+def way_of_run(spec: Mapping[str, Any], node_dir: str, environment: Mapping[str, str]) -> Way:
+    """Return how the processes of a run get into its container here; raises Refusal where they cannot."""
+    workdir = os.path.expanduser(str(spec.get("workdir") or ""))
+    folders = [node_dir]
+    if os.path.isabs(workdir) and os.path.commonpath([workdir, node_dir]) != node_dir:
+        folders.append(workdir)
+    try:
+        if spec.get("driver"):
+            what = "elastic Horovod is not steered in a container"
+            raise _trouble(what, "give a fixed number of hosts: leave --nnodes MIN:MAX out")
+        with use_environment(environment):
+            way = find_way(str(spec["container"]), folders, spec.get("setup") or None)
+        if way.network not in ("", "host") and len(spec["nodes"]) > 1:
+            what = f"the container has a network of its own ({way.network})"
+            raise _trouble(
+                f"{what}: other hosts cannot reach its ranks", "start it with --network host"
+            )
+    except ProbeError as error:
+        raise Refusal(ErrorCode.START_FAILED, error.message, error.hint) from None
+    return way
