@@ -14,7 +14,7 @@ from queue import Empty, Full, Queue
 from typing import IO, Generic, Protocol, TypeVar
 
 from distconsole.config.paths import replace_file
-from distconsole.errors import ConfigError, ConsoleError
+from distconsole.errors import ConfigError, ConsoleError, UnavailableError
 from distconsole.formats.tables import CsvLines, Lines, make_table
 from distconsole.model.names import count_text
 from distconsole.model.requests import ExportTable
@@ -167,13 +167,19 @@ class BesideOutlet:
         """Nothing: the thread does."""
 
     def close(self) -> str:
+        """As of the outlet beside; raises UnavailableError if not all was written."""
         with contextlib.suppress(Full):
             self._waiting.put(None, timeout=LEAVING_SECONDS)
         self._thread.join(LEAVING_SECONDS)
-        words = self._closed or "the service does not answer: not all was written"
-        if self._left_out:
-            words += f"; {count_text(self._left_out, 'event')} left out"
-        return words
+        lacking = {
+            "it does not answer": int(self._thread.is_alive()),
+            count_text(self._refused, "refusal"): self._refused,
+            f"{count_text(self._left_out, 'event')} left out": self._left_out,
+        }
+        if any(lacking.values()):
+            why = ", ".join(words for words, count in lacking.items() if count)
+            raise UnavailableError(f"not all was written to the service: {why}")
+        return self._closed
 
     def abandon(self) -> None:
         """What the service has, it keeps."""

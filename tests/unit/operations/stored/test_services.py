@@ -209,9 +209,11 @@ def test_who_follows_a_run_does_not_wait_for_a_service(monkeypatch: pytest.Monke
     for _ in range(20):
         beside.take(event)
     stuck.go.set()
-    told = beside.close()
+    with pytest.raises(UnavailableError) as caught:
+        beside.close()
     assert 10 <= stuck.took <= 11
-    assert told == f"closed; {20 - stuck.took} events left out"
+    left = f"{stuck.took} refusals, {20 - stuck.took} events left out"
+    assert caught.value.message == f"not all was written to the service: {left}"
     assert (said.get(), said.empty()) == ("it is down; it is tried again: start it", True)
 
 
@@ -223,7 +225,8 @@ def test_a_run_that_never_rests_is_told_regularly(monkeypatch: pytest.MonkeyPatc
     event = RunFinding(t=1.0, run="r", check="c", severity="warn", summary="s")  # type: ignore[arg-type]
     while not service.flushed.is_set():
         beside.take(event)
-    beside.close()
+    with pytest.raises(UnavailableError, match="refusal"):
+        beside.close()
 
 
 def test_a_service_that_never_answers_does_not_keep_the_program(
@@ -233,7 +236,8 @@ def test_a_service_that_never_answers_does_not_keep_the_program(
     stuck = Stuck()
     beside = BesideOutlet(stuck, lambda _: None)
     beside.take(RunFinding(t=1.0, run="r", check="c", severity="warn", summary="s"))  # type: ignore[arg-type]
-    assert beside.close() == "the service does not answer: not all was written"
+    with pytest.raises(UnavailableError, match=r"service: it does not answer$"):
+        beside.close()
     stuck.go.set()
     beside._thread.join()
 
