@@ -15,6 +15,7 @@ from distconsole.grammar.drafts import (
 )
 from distconsole.grammar.effects import without_idle_options
 from distconsole.grammar.options import HOST_OPTIONS, NAMES_OF_HOSTS
+from distconsole.grammar.pasting.read import starts_ranks
 from distconsole.model import requests as ask
 from distconsole.model.cluster import TransportName
 
@@ -38,6 +39,7 @@ def any_plain_request(dice: random.Random) -> ask.Run:
 
 VALUES: dict[str, tuple[Any, ...]] = {
     "nproc": ("gpu", "1", "16"),
+    "ranks": (1, 16),
     "nnodes": ("1", "2:4", "4"),
     "env": (("A", "1"), ("TOKEN", ""), ("_b", "x y='z'"), ("A", "-2")),
     "max_restarts": (0, 1, 2, 1000),
@@ -74,7 +76,8 @@ def _any_value(option: LaunchField, dice: random.Random) -> Any:
 
 
 def any_request(dice: random.Random) -> ask.Run:
-    request = ask.Run(script=_word(dice))
+    scripts = iter(lambda: _word(dice), None)
+    request = ask.Run(script=next(word for word in scripts if not starts_ranks((word,))))
     chosen = [each for each in launch_fields() if dice.random() < 0.3 and each.name != SCRIPT]
     hosts = dice.choice(NAMES_OF_HOSTS)
     where: dict[str, Any] = {}
@@ -90,5 +93,11 @@ def any_request(dice: random.Random) -> ask.Run:
     if request.script.endswith(".py"):  # a file, which is no module
         request = replace(request, module=False)
     divided = request.script.startswith("-") or dice.random() < 0.2
-    request = replace(request, where=ask.Where(**where), divided=divided)
+    a_file = request.script.endswith(".py")
+    request = replace(
+        request,
+        where=ask.Where(**where),
+        divided=divided,
+        module=request.module and not a_file,
+    )
     return without_idle_options(request)

@@ -64,6 +64,23 @@ class NamedOption(click.Option):
         return f"'{next((each for each in self.opts if each.startswith('--')), self.opts[0])}'"
 
 
+class NumberedFlag(NamedOption):
+    """A flag whose letter means a number where one follows it: ``-n`` of ``run``, and ``-n 4`` of mpirun."""
+
+    def add_to_parser(self, parser: Any, ctx: click.Context) -> None:
+        super().add_to_parser(parser, ctx)
+        option = parser._short_opt["-n"]
+        as_flag = option.process
+
+        def process(value: Any, state: Any) -> None:
+            if state.rargs and state.rargs[0].isdigit():
+                state.opts["ranks"] = state.rargs.pop(0)
+            else:
+                as_flag(value, state)
+
+        option.process = process
+
+
 class Verb(click.Command):
     """A command that hands out its help; ``of_run``: its exit code may be that of a run."""
 
@@ -85,7 +102,8 @@ class Verb(click.Command):
         try:
             return super().parse_args(ctx, args)
         except (click.UsageError, HelpRequested) as error:
-            if word := foreign_word(given):
+            own = {flag for each in self.params for flag in each.opts}
+            if word := foreign_word([word for word in given if word not in own]):
                 raise click.NoSuchOption(word, ctx=ctx) from None
             if isinstance(error, click.UsageError):
                 error.ctx = error.ctx or ctx

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Iterable, Sequence
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from pathlib import Path
 
 import click
@@ -14,67 +13,25 @@ from distconsole.config.ranges import RangeError
 from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
 from distconsole.grammar.asking import PROGRAM
-from distconsole.grammar.pasting.read import (
-    ASSIGNMENT,
-    TORCHRUN_MODULES,
-    is_command,
-    is_starter,
-    read_command,
-)
-from distconsole.grammar.pasting.starters import HOROVODRUN, MPIRUN, SRUN, TORCHRUN
-from distconsole.grammar.secrets import mask_env
-from distconsole.model.requests import LauncherName
+from distconsole.grammar.pasting.meanings import becomes
+from distconsole.grammar.pasting.read import is_command
+from distconsole.grammar.pasting.starters import STARTERS, Option, starter_of
 
-MEETING = "leave it out: the ranks meet on the first host, at a free port"
-ANSWERS = {
-    "per_host": "--nproc N",
-    "ranks": "--nproc N for each host, or slots: --hosts gpu1:4,gpu2:4",
-    "hosts": "--hosts LIST",
-    "hostfile": "--hostfile FILE",
-    "nnodes": "--nnodes N",
-    "export": "--env NAME=VALUE",
-    "env": "--env NAME=VALUE",
-    "slurm_export": "--env NAME=VALUE",
-    "mca": "--env OMPI_MCA_NAME=VALUE",
-    "workdir": "--workdir DIR",
-    "nic": "--nic NAME",
-    "mca_nic": "--nic NAME",
-    "one_a_host": "--nproc 1",
-    "map": "--nproc N",
-    "mpi": "--launcher mpi",
-    "gloo": "--launcher horovod",
-    "elastic": "--nnodes MIN:MAX",
-    "command": "a Python script that starts the program",
-    **dict.fromkeys(("address", "port", "endpoint", "backend", "standalone"), MEETING),
-}
-"""By what an option means to a starter (``pasting.starters``), what says that here."""
 OTHER_OPTIONS = {
-    **dict.fromkeys(
-        ("num_gpus", "num_processes", "ngpus", "gpus", "devices", "world_size"), ANSWERS["ranks"]
-    ),
-    **dict.fromkeys(("num_nodes", "num_machines"), "--nnodes N"),
-    **dict.fromkeys(("machine_rank", "main_process_ip", "main_process_port"), MEETING),
+    **dict.fromkeys(("ngpus", "gpus", "world_size"), "--ranks N, or --nproc N for each host"),
     **dict.fromkeys(
         ("user", "username", "login"), "USER@HOST in --hosts, or User in ~/.ssh/config"
     ),
     **dict.fromkeys(("ssh_port", "port"), "HOST/PORT in --hosts, or Port in ~/.ssh/config"),
     **dict.fromkeys(("identity_file", "ssh_identity_file"), "IdentityFile in ~/.ssh/config"),
     **dict.fromkeys(("conda", "conda_env", "venv"), "--python PATH of its python, or --setup CMD"),
-    **dict.fromkeys(
-        ("include", "exclude"), "the hosts in --hosts; --env CUDA_VISIBLE_DEVICES=0,1"
-    ),
     **dict.fromkeys(("background", "daemon", "no_wait"), "--detach"),
     **dict.fromkeys(("executor", "slurm_partition"), '--slurm "OPTIONS of sbatch"'),
-    **dict.fromkeys(
-        ("deepspeed", "deepspeed_config", "mixed_precision"), "behind the script, which gets it"
-    ),
+    **dict.fromkeys(("deepspeed", "deepspeed_config"), "behind the script, which gets it"),
 }
-"""By an option of deepspeed, accelerate, submitit or ssh, what says that here."""
+"""By an option of submitit, of ssh or of a script, what says that here."""
 OTHER_WORDS = {
-    **dict.fromkeys(
-        ("launch", "start", "exec", "submit", "torchrun", "horovodrun", "mpirun"), "run"
-    ),
-    **dict.fromkeys(("srun", "mpiexec", "accelerate", "deepspeed", "sbatch", "qsub"), "run"),
+    **dict.fromkeys(("launch", "start", "exec", "submit", "sbatch", "qsub"), "run"),
     **dict.fromkeys(("kill", "cancel", "abort"), "stop"),
     **dict.fromkeys(("ps", "ls", "list", "status", "history", "jobs"), "runs"),
     **dict.fromkeys(("pods", "nvtop", "htop", "nvidia-smi"), "top"),
@@ -89,8 +46,7 @@ OTHER_WORDS = {
     **dict.fromkeys(("restart", "retry", "repeat"), "rerun"),
 }
 """What other programs call our verbs."""
-GUESSED = frozenset({"accelerate", "deepspeed"})
-"""Launchers whose options are not known here; their script is the first word that looks like one."""
+LEAVE_OUT = "leave it out"
 LAUNCHES = frozenset({"run", "check", "rerun", "bench", "top", "setup"})
 """Verbs at which an option of another launcher may be meant."""
 ALMOST = 0.8
@@ -178,20 +134,34 @@ def answer_for(typed: str) -> str:
     name = typed.lstrip("-").replace("-", "_")
     one_dash = len(name) > 1 and not typed.startswith("--")
     found: dict[str, list[str]] = {}
-    for starter in (TORCHRUN, HOROVODRUN, MPIRUN, SRUN):
-        if name not in starter.options or (one_dash and starter.dashes):
+    for starter in map(starter_of, dict.fromkeys(STARTERS.values())):
+        option = starter.find(name)
+        if option is None or (one_dash and starter.dashes):
             continue
-        answer = ANSWERS.get(starter.options[name][1], "")
-        if not answer and starter is SRUN:
-            answer = f'--slurm "{typed} …", which sbatch gets'
-        found.setdefault(answer or "leave it out", []).append(starter.name)
+        found.setdefault(_answer(typed, option), []).append(starter.name)
     if name in OTHER_OPTIONS:
-        found = {OTHER_OPTIONS[name]: [], **({} if found.keys() == {"leave it out"} else found)}
+        found = {OTHER_OPTIONS[name]: [], **({} if found.keys() == {LEAVE_OUT} else found)}
     told = (
         f"{answer} (of {', '.join(names)})" if names else answer for answer, names in found.items()
     )
     text = "; ".join(told) if len(found) > 1 else "".join(found)
     return text if not text or text.startswith("leave") else f"here: {text}"
+
+
+def _answer(typed: str, option: Option) -> str:
+    """Return what to type in place of an option of another launcher."""
+    match option.kind:
+        case "takes":
+            told = becomes(option.text)
+            return told if told.startswith("-") else f"{LEAVE_OUT}: {told}"
+        case "sets" | "on":
+            return f"--env {option.text}" if "=" in option.text else f"--env {option.text}=VALUE"
+        case "asks":
+            return f'--slurm "{typed} …", which sbatch gets'
+        case "refused":
+            return option.text.partition(" | ")[2]
+        case _:
+            return LEAVE_OUT
 
 
 def meant_verb(name: str, verbs: Iterable[str]) -> str:
@@ -200,80 +170,6 @@ def meant_verb(name: str, verbs: Iterable[str]) -> str:
         return name if name.startswith("run ") else f"run {name}"
     first = name.lower().partition(" ")[0]
     return OTHER_WORDS.get(first) or nearest(first, verbs) or ""
-
-
-def run_line(words: Sequence[str]) -> str:
-    """Return the line of ``run`` that does what ``words`` do, a command of Python or of another launcher; else nothing."""
-    if not words or words[0] in GUESSED:
-        return _guess_line(words[1:])
-    if words[0] in ("bash", "sh") and words[1:2] and not words[1].startswith("-"):
-        return _join_line((), words[1], words[2:], module=False)
-    assigned = list(takewhile(ASSIGNMENT.fullmatch, words))
-    rest = list(words[len(assigned) :])
-    rest = rest[1:] if assigned and rest[:1] == ["run"] else rest
-    if not rest or not (is_starter(rest[0]) or (assigned and Path(rest[0]).is_file())):
-        return ""
-    try:
-        found = read_command([*assigned, *rest])
-    except UsageError:
-        return ""
-    # What srun's options ask of Slurm, no option of run says in its place.
-    if found.ours or not found.script or found.launcher is LauncherName.SLURM:
-        return ""
-    alone = str(found.ranks) if found.ranks and not (found.hosts or found.hostfile) else ""
-    mpi = found.launcher.value if found.launcher is LauncherName.MPI else ""
-    options = (
-        *(("--hosts", found.hosts), ("--hostfile", found.hostfile), ("--launcher", mpi)),
-        ("--python", found.python if "/" in found.python else ""),
-        ("--nproc", alone or (found.per_host if found.per_host != "1" else "")),
-        *(("--env", f"{name}={value}") for name, value in mask_env(dict(found.env)).items()),
-        ("--workdir", found.workdir),
-    )
-    return _join_line(options, found.script, found.arguments, module=found.module)
-
-
-def _guess_line(words: Sequence[str]) -> str:
-    """Return the line of ``run`` for what follows ``accelerate`` or ``deepspeed``; empty where no script is seen."""
-    module = any(word in ("-m", "--module") for word in words)
-    ends = ("-m", "--module") if module else ()
-    places = (at for at, word in enumerate(words) if word.endswith(".py") or word in ends)
-    at = next(places, len(words)) + module
-    if at >= len(words):
-        return ""
-    before = [part for word in words[:at] for part in word.split("=", 1)]
-    given = {name.lstrip("-").replace("-", "_"): value for name, value in pairwise([*before, ""])}
-    ranks, hosts = given.get("num_processes", ""), given.get("num_machines", "1")
-    if ranks.isdigit() and hosts.isdigit() and hosts != "0":
-        ranks = str(int(ranks) // int(hosts))
-    options = (
-        ("--hostfile", given.get("hostfile", "")),
-        ("--nproc", given.get("num_gpus", ranks)),
-    )
-    return _join_line(options, words[at], words[at + 1 :], module=module)
-
-
-def _join_line(
-    options: Iterable[tuple[str, str]], script: str, arguments: Iterable[str], *, module: bool
-) -> str:
-    given = [word for flag, value in options if value for word in (flag, value)]
-    return shlex.join(["run", *given, *(["--module"] if module else []), script, *arguments])
-
-
-def refuse_command(words: Sequence[str], *, has_options: bool) -> None:
-    """Refuse a command in place of the script: ``run`` starts Python by itself. Raises UsageError with the line to type."""
-    line = run_line(words)
-    if line and ("/" in words[0] or not Path(words[0]).exists()):
-        line = line.replace("run ", "run … ", 1) if has_options else line
-        raise UsageError(
-            f"{words[0]} stands in place of the script, which run starts by itself",
-            f"did you mean `distconsole {line}`?",
-        )
-
-
-def refuse_launcher(module: str, arguments: Sequence[str], *, has_options: bool) -> None:
-    """Refuse torchrun's own module for ``--module``: each rank would start ranks. Raises UsageError with the line to type."""
-    if module in TORCHRUN_MODULES:
-        refuse_command(("python", "-m", module, *arguments), has_options=has_options)
 
 
 def refuse_path(module: str) -> None:

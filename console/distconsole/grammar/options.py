@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from distconsole.grammar.asking import NamedOption
+from distconsole.grammar.asking import NamedOption, NumberedFlag
 from distconsole.grammar.values import RUN, type_of
 from distconsole.model import requests as ask
 from distconsole.model.options import Kind, Option, options_of
@@ -17,7 +17,18 @@ NAMES_OF_HOSTS = ("hosts", "hostfile", "cluster")
 """Options of which one excludes the others."""
 OPENING_OPTIONS = tuple(options_of(ask.Opening))
 LAUNCH_OPTIONS = (
-    *("launcher", "nproc", "nnodes", "module", "env", "env_file", "workdir", "sync", "pass_args"),
+    *(
+        "launcher",
+        "nproc",
+        "ranks",
+        "nnodes",
+        "module",
+        "env",
+        "env_file",
+        "workdir",
+        "sync",
+        "pass_args",
+    ),
     "nic",
 )
 """Of ``run``, those that say what a launch is."""
@@ -66,7 +77,8 @@ def _option(of: Field[Any], option: Option, *, alone: bool = False) -> click.Opt
     if alone:
         value |= {"is_flag": False, "flag_value": ""}
     shown = (option.choices or option.kind in METAVARS) and "[default" not in option.help
-    return NamedOption(
+    counts = "-n" in flags
+    return (NumberedFlag if counts else NamedOption)(
         [*flags, of.name],
         also=option.also,
         default=str(default) if option.choices and default else default,

@@ -28,6 +28,7 @@ _OF_TEXT = {
 """Before ``token`` these make it a piece of text, as language models have it."""
 _OF_KEY = {"api", "access", "private", "secret", "auth", "account", "license", "encryption", "ssh"}
 
+_ASSIGNED = re.compile(r"\b([A-Za-z_][A-Za-z0-9_]*)=(\S+)")
 _NAMED = re.compile(r"(?:^|(?<=[\s;=&|\"'])|(?<=^\+))-{0,2}([A-Za-z_][\w.-]*)=")
 _VALUE = re.compile(r"""'[^']*'?|"[^"]*"?|[^\s;&|]*""")
 IN_URL = re.compile(r"(?<=://)([^/\s:@]*):[^/\s@]+@")
@@ -63,6 +64,15 @@ def mask_env(env: Mapping[str, str]) -> dict[str, str]:
     return {
         name: HIDDEN if value and may_be_secret(name) else value for name, value in env.items()
     }
+
+
+def hide_assigned(text: str) -> str:
+    """Return ``text`` with the values hidden of variables in it that may be secret."""
+
+    def shown(found: re.Match[str]) -> str:
+        return f"{found[1]}={HIDDEN}" if may_be_secret(found[1]) else found[0]
+
+    return _ASSIGNED.sub(shown, text)
 
 
 def mask_secrets(line: str) -> str:

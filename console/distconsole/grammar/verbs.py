@@ -26,14 +26,10 @@ from distconsole.grammar.asking import (
 from distconsole.grammar.effects import refuse_idle_options
 from distconsole.grammar.help import write_end, write_options, write_verbs
 from distconsole.grammar.mistakes import (
-    answer_for,
     hosts_meant,
     meant_verb,
-    refuse_command,
     refuse_hosts_behind,
-    refuse_launcher,
     refuse_path,
-    run_line,
     usage_error,
 )
 from distconsole.grammar.options import (
@@ -44,7 +40,8 @@ from distconsole.grammar.options import (
     params_of,
     where,
 )
-from distconsole.grammar.pasting.read import take_target
+from distconsole.grammar.pasting.read import ASSIGNMENT, MODULES, is_starter, starts_ranks
+from distconsole.grammar.pasting.take import take_command, take_target
 from distconsole.grammar.values import CHECK, RUN, Vocabulary
 from distconsole.grammar.words import line_words
 from distconsole.model import requests as ask
@@ -119,23 +116,21 @@ def _check(context: click.Context, given: Given) -> ask.Request:
 
 
 def _run(context: click.Context, given: Given) -> ask.Request:
-    if context.get_parameter_source("max_restarts") is ParameterSource.DEFAULT:
-        fewest, most = ask.count_of_hosts(given["nnodes"]) or (0, 0)
-        given["max_restarts"] = most - fewest
     divided = bool(context.meta.get(DIVIDED))
-    if given["dry_run"] and given["script"].isdigit():
-        raise UsageError(
-            f"there is no script {given['script']}: -n of run is --dry-run", answer_for("-n")
-        )
-    typed = any(_is_typed(context, name) for name in given if name not in ("script", "arguments"))
     words = (given["script"], *given["arguments"])
+    if given["module"] and words[0] in MODULES:
+        words, given["module"] = ("python", "-m", *words), False
     if given["module"]:
         refuse_path(given["script"])
-        if given["launcher"] == ask.LauncherName.AUTO:
-            refuse_launcher(words[0], words[1:], has_options=typed)
+    elif starts_ranks(words):
+        take_command(context, given, words)
+        divided = True
     elif not divided:
-        refuse_command(words, has_options=typed)
         refuse_hosts_behind(given["hosts"], words)
+    said = context.get_parameter_source("max_restarts") is not ParameterSource.DEFAULT
+    if not given["max_restarts"] and not said:
+        fewest, most = ask.count_of_hosts(given["nnodes"]) or (0, 0)
+        given["max_restarts"] = most - fewest
     return ask.Run(divided=divided, where=where(context, given), **given)
 
 
@@ -282,12 +277,13 @@ class _Root(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
+        if is_starter(name) or ASSIGNMENT.match(name):
+            args = ["run", "--", *args]
+            name = args[0]
         known = self.get_command(ctx, name) is not None or name.startswith("-")
         if not known and not ctx.resilient_parsing:
             near = meant_verb(name, VERBS)
-            line = run_line(args)
-            meant = f"`{line}`" if line else near and repr(near)
-            hint = f" Did you mean {meant}?" if meant else ""
+            hint = f" Did you mean {near!r}?" if near else ""
             raise click.UsageError(f"There is no verb {name!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 

@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from distconsole.errors import PlanError
+from distconsole.grammar.secrets import hide_assigned
 from distconsole.launch.engines import MPI, Engines, has_gloo
 from distconsole.model.job import ScriptTraits
 from distconsole.model.names import HostName
-from distconsole.model.requests import LauncherName, PassArgs, Run
+from distconsole.model.requests import Command, LauncherName, PassArgs, Run
 
+MAX_OPTION_WIDTH = 44
 ELASTIC = "HOROVOD_ELASTIC"
 NOT_ELASTIC = "the ranks of mpirun are not elastic"
 
@@ -27,9 +29,10 @@ class Choice:
 
 def choose_launcher(request: Run, traits: ScriptTraits) -> Choice:
     """Return how to start the script, as far as is known here; raises PlanError if it cannot outlive a host."""
-    asked, pass_args = request.launcher, request.pass_args
+    asked, pass_args, starter = request.launcher, request.pass_args, starter_of(request)
     if asked is not LauncherName.AUTO:
-        choice = _mark_elastic(Choice(asked, "asked for", pass_args), traits)
+        why = f"as {starter} starts it" if starter else "asked for"
+        choice = _mark_elastic(Choice(asked, why, pass_args), traits)
     elif pass_args is not None:
         spawns = traits.spawns and pass_args is PassArgs.INIT_METHOD
         launcher = LauncherName.SINGLE if spawns else LauncherName.TORCH
@@ -37,6 +40,21 @@ def choose_launcher(request: Run, traits: ScriptTraits) -> Choice:
     else:
         choice = choose_by_traits(traits, request.arguments)
     return _outlive_hosts(choice, request)
+
+
+def starter_of(request: Run) -> str:
+    """Return the program that the launch was read from, if it says what starts the ranks; else nothing."""
+    return request.command.starter if request.command is not None else ""
+
+
+def command_lines(command: Command | None) -> list[str]:
+    """Return each option of a command that a launch was read from, and what it becomes, as lines of a comment."""
+    if command is None or not command.rows:
+        return []
+    rows = [(hide_assigned(typed), hide_assigned(becomes)) for typed, becomes in command.rows]
+    width = min(max(len(typed) for typed, _ in rows), MAX_OPTION_WIDTH)
+    lines = [f"#   {typed:{width}}  {becomes}" for typed, becomes in rows]
+    return [f"# what {command.starter or 'the command'} says, and what it becomes here:", *lines]
 
 
 def finish_choice(

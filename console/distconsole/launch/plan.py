@@ -45,11 +45,16 @@ class PreparedLaunch:
 
 @dataclass(frozen=True, slots=True)
 class LaunchHosts:
-    """The hosts of a launch with what they say of themselves, and the Slurm job they are nodes of."""
+    """The hosts of a launch with what they say of themselves, and the Slurm job they are nodes of.
+
+    Attributes:
+        notes: What a person should know about which hosts these are.
+    """
 
     cluster: Cluster
     facts: Mapping[HostName, NodeFacts]
     allocation: Allocation | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def engines(self) -> dict[HostName, Engines]:
@@ -82,7 +87,7 @@ def make_plan(launch: PreparedLaunch, hosts: LaunchHosts, run: RunId, folder: st
         run=run,
     )
     held = allocation is not None and allocation.held
-    return _assemble(request, job, launch.choice, (*addresses.notes, *notes), held)
+    return _assemble(request, job, launch.choice, (*hosts.notes, *addresses.notes, *notes), held)
 
 
 def _make_job(launch: PreparedLaunch, nodes: tuple[PlacedNode, ...], folder: str) -> Job:

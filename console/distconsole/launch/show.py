@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from distconsole.errors import PlanError, UnavailableError
 from distconsole.grammar.secrets import mask_env, may_be_secret
-from distconsole.launch.choose import Choice
+from distconsole.launch.choose import Choice, command_lines
 from distconsole.launch.job import OUTPUT_ENV, PORT, RUN_DIR, Job, option_pairs
 from distconsole.launch.launchers.horovod import AGENT
 from distconsole.launch.launchers.single import fill_place
@@ -21,7 +21,7 @@ from distconsole.launch.slurm.submit import read_options, words_of
 from distconsole.model.cluster import path_word
 from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement
 from distconsole.model.names import count_text
-from distconsole.model.requests import EmitKind, LauncherName, PassArgs, Run
+from distconsole.model.requests import Command, EmitKind, LauncherName, PassArgs, Run
 from distconsole.model.run_events import PlanMade, PlannedHost
 from distconsole.rpc.wire import fill
 
@@ -84,9 +84,10 @@ def plan_event(plan: LaunchPlan, t: float) -> PlanMade:
     )
 
 
-def dry_run_text(plan: LaunchPlan) -> str:
-    """Return what can be pasted into a shell on each host to run the job by hand."""
+def dry_run_text(plan: LaunchPlan, command: Command | None = None) -> str:
+    """Return what can be pasted into a shell on each host to run the job by hand; ``command``: what it was read from."""
     lines = [
+        *command_lines(command),
         f"# {count_text(plan.world_size, 'rank')} by {plan.launcher}: {plan.why}",
         *(f"# note: {note}" for note in plan.notes),
         f"# port {SHOWN_PORT} stands for one that the first host finds free when the job starts",

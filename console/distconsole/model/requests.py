@@ -201,6 +201,7 @@ LOST_AFTER_SECONDS = 120.0
 
 NPROC_HELP = "Ranks on each host; slots in the host list win.  [default: one a GPU, else 1]"
 NPROC_ALSO = ("--nproc-per-node", "--ntasks-per-node", "--npernode")
+RANKS_ALSO = ("-np", "--np", "--num-proc", "--num-processes", "--ntasks")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,9 +262,24 @@ class OfRun:
 
 
 @dataclass(frozen=True)
+class Command:
+    """The command of another launcher that a launch was read from.
+
+    Attributes:
+        starter: What it starts the ranks with, as it was typed; empty where an option of ours says that.
+        rows: Each option of it, and what it becomes.
+    """
+
+    starter: str = ""
+    rows: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
 class Run(OnHosts, Printed, Noticed, Request):
     """Launch SCRIPT with ARGS on every host and follow it to its end.
 
+    In place of SCRIPT stands any command that starts a training: python, torchrun, accelerate launch,
+    deepspeed, fabric run, horovodrun, mpirun or srun; --dry-run shows what each option of it becomes.
     Ctrl-C stops the job on every host; a second one kills it, and ends this within 5 seconds.
     Everything behind SCRIPT is the script's own.
     """
@@ -275,6 +291,12 @@ class Run(OnHosts, Printed, Noticed, Request):
         "What the ranks are. torch: env:// ranks; single: one process a node; slurm: torch or single.",
     )
     nproc: str | None = plain(None, NPROC_HELP, Kind.NPROC, also=NPROC_ALSO)
+    ranks: int | None = plain(
+        None,
+        "Ranks of all hosts together, as mpirun's -np N and srun's -n N.  [default: as --nproc says]",
+        Kind.POSITIVE,
+        also=RANKS_ALSO,
+    )
     nnodes: str | None = plain(
         None,
         "Hosts of the job; with MIN:MAX it goes on while MIN are left (torchrun, elastic Horovod).  "
@@ -363,6 +385,8 @@ class Run(OnHosts, Printed, Noticed, Request):
     )
     divided: bool = False
     """A ``--`` stood before the script: whatever stands behind it is the script's."""
+    command: Command | None = None
+    """What the launch was read from where no script was named."""
 
     @property
     def may_lose_hosts(self) -> bool:
@@ -420,16 +444,14 @@ class Target:
     """A launch to check.
 
     Attributes:
-        ranks: On all hosts together; None leaves it to ``run.nproc``.
+        python: The interpreter that the command names.
         address: Where the command has the ranks meet, and at which ``port``.
         notes: What a person should know about how the command was read.
     """
 
     run: Run
     command: tuple[str, ...]
-    starter: str = ""
     python: str | None = None
-    ranks: int | None = None
     address: str = ""
     port: int | None = None
     notes: tuple[str, ...] = ()
@@ -441,7 +463,7 @@ class Check(OnHosts, Printed, Request):
 
     With SCRIPT or COMMAND it is checked for that launch: the script itself, what it imports, its
     arguments and variables, the port, and collectives as it would do them. COMMAND is what starts
-    it: python, torchrun, horovodrun, mpirun, srun or distconsole run, with all behind it.
+    it: what run takes, or distconsole run, with all behind it.
 
     Groups: ssh os python script torch gpu mpi horovod slurm net coll clock fs
     expect.

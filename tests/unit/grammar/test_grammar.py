@@ -273,7 +273,7 @@ def test_files_complete_for_the_script_and_for_file_options(tmp_path: Path) -> N
     (tmp_path / "tests").mkdir()
     (tmp_path / ".hidden").touch()
     lines = [found.line for found in complete_line("run t", Vocabulary(), tmp_path)]
-    assert lines == ["run tests/", "run train.py"]
+    assert lines == ["run tests/", "run train.py", "run torchrun"]
     lines = [found.line for found in complete_line("check --junit tr", Vocabulary(), tmp_path)]
     assert lines == ["check --junit train.py"]
 

@@ -78,10 +78,10 @@ def complete_line(
     if not found and words[:1] in (["run"], ["check"]) and not typed.text.startswith("-"):
         if _awaits_value(words):
             return []
-        if words[0] == "check" and all(word.startswith("-") for word in words[1:]):
+        found = [*_complete_paths(names, line, typed)]
+        if all(word.startswith("-") for word in words[1:]):
             starters = (name for name in STARTERS if typed.text and name.startswith(typed.text))
-            found = [going_on(line, typed, name, "what starts the ranks") for name in starters]
-        found += _complete_paths(names, line, typed)
+            found += [going_on(line, typed, name, "what starts the ranks") for name in starters]
     return found[:MAX_COMPLETIONS]
 
 

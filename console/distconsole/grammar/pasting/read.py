@@ -1,36 +1,31 @@
-"""From the words behind ``check``, such as a command that starts a training, to the launch that they mean.
+"""A command that starts a training, read: what starts the ranks, with which options, and the script.
 
-What is said on the command line goes before what the command says, and that before the table ``[run]`` of the
-configuration. What is not known is refused by name: the words behind an unknown option cannot be told apart.
+What is not known is refused by name: nobody can tell what it would change.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
-
-import click
+from pathlib import Path
 
 from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
-from distconsole.grammar.asking import DIVIDED
-from distconsole.grammar.options import LAUNCH_OPTIONS
+from distconsole.grammar.pasting.engines import finish_accelerate, finish_deepspeed, finish_fabric
+from distconsole.grammar.pasting.meanings import Pasted, apply
 from distconsole.grammar.pasting.starters import (
     STARTERS,
-    TORCHRUN,
-    Meanings,
-    Pasted,
+    TAKES,
+    Given,
     Starter,
-    apply,
+    refuse_variable,
     split_options,
     split_words,
+    starter_of,
 )
 from distconsole.model import requests as ask
 
-_GIVEN = click.core.ParameterSource.COMMANDLINE
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*")
 PYTHON_FLAGS = frozenset("uOBsEISvqdbxiPR")
@@ -38,128 +33,77 @@ PYTHON_FLAGS = frozenset("uOBsEISvqdbxiPR")
 SHELL_WORDS = frozenset(
     {"|", "||", "&", "&&", ";", ">", ">>", "<", "2>", "2>>", "&>", "2>&1", "|&"}
 )
-WRAPPERS = frozenset({"nohup", "time", "exec", "env", "command", "stdbuf", "nice"})
-"""Programs before a command that change nothing here, and their options that a value follows."""
-WITH_VALUE = frozenset({"-u", "-n", "-C"})
-OTHER_STARTERS = frozenset(
-    {
-        *("accelerate", "deepspeed", "lightning", "fabric", "sbatch", "salloc", "jsrun"),
-        *("bash", "sh", "zsh", "source", "ssh", "sudo", "make", "tmux", "timeout", "numactl"),
-        *("docker", "podman", "singularity", "apptainer", "enroot", "conda", "uv", "poetry"),
-    }
-)
+KEPT = "nothing: every rank's output is kept: distconsole logs"
+SHELLS = ("bash", "sh")
+"""Before a script of theirs they change nothing: it is started by bash."""
+WRAPPERS = frozenset({"nohup", "time", "exec", "env", "command", "stdbuf"})
+"""Programs before a command that change nothing here."""
+PYTHONS = "--python PATH of its python, or --setup CMD, and the command below it"
+OTHER_STARTERS = {
+    **dict.fromkeys(("conda", "uv", "poetry", "source"), PYTHONS),
+    **dict.fromkeys(
+        ("ssh", "sudo", "tmux"),
+        "hosts and user are told by --hosts USER@HOST; give the command below it",
+    ),
+    **dict.fromkeys(
+        ("sbatch", "salloc", "jsrun"), '--slurm "OPTIONS", and the command that it would start'
+    ),
+    **dict.fromkeys(
+        (
+            "docker",
+            "podman",
+            "singularity",
+            "apptainer",
+            "enroot",
+            "make",
+            "timeout",
+            "numactl",
+            "nice",
+            "zsh",
+        ),
+        "give the command below it",
+    ),
+}
+"""Programs whose command is not seen through, and what to do instead."""
 MISSPELT = 0.8
 """So alike is a word without a dot to what starts a training that it is meant for that."""
-TORCHRUN_MODULES = (
-    "torch.distributed.run",
-    "torch.distributed.launch",
-    "torch.distributed.elastic",
-)
+MODULES = {
+    "torch.distributed.run": "torchrun",
+    "torch.distributed.launch": "torchrun",
+    "torch.distributed.elastic": "torchrun",
+    "horovod.runner.launch": "horovodrun",
+    "accelerate.commands.launch": "accelerate",
+    "accelerate.commands.accelerate_cli": "accelerate",
+    "deepspeed.launcher.runner": "deepspeed",
+    "lightning.fabric.cli": "fabric",
+}
+"""Modules that start ranks, and the table of their options."""
 LAUNCH_MODULE = "torch.distributed.launch"
-HOROVOD_MODULE = "horovod.runner.launch"
+SUBCOMMANDS = {"accelerate": ("launch",), "fabric": ("run", "model")}
+"""The words between a program and its options; further ones may be left out."""
+LAUNCHERS = {
+    "torchrun": ask.LauncherName.TORCHRUN,
+    "horovodrun": ask.LauncherName.HOROVOD,
+    "mpirun": ask.LauncherName.MPI,
+    "srun": ask.LauncherName.SLURM,
+}
+"""By table; those of the others are torch's."""
+FINISH = {
+    "accelerate": finish_accelerate,
+    "deepspeed": finish_deepspeed,
+    "fabric": finish_fabric,
+}
 PORT_OF_TORCHRUN, PORT_OF_C10D = 29500, 29400
-KNOWN_STARTERS = "python, torchrun, horovodrun, mpirun, mpiexec, srun and distconsole run"
-
-
-def take_target(
-    context: click.Context, given: dict[str, Any]
-) -> tuple[ask.Target | None, ask.Where]:
-    """Take the launch out of ``given``, and the hosts that its command names.
-
-    Without a launch only ``nproc`` is left there, which collective checks have too.
-
-    Raises UsageError for a command that is not understood.
-    """
-    words: tuple[str, ...] = given.pop("command")
-    values = {name: given.pop(name) for name in LAUNCH_OPTIONS}
-    said = {name: values[name] for name in values if context.get_parameter_source(name) is _GIVEN}
-    given["nproc"] = None if values["nproc"] in (None, "gpu") else int(values["nproc"])
-    if not words:
-        alone = next((name for name in said if name != "nproc"), None)
-        if alone is not None:
-            flag = f"--{alone.replace('_', '-')}"
-            raise click.UsageError(f"{flag} says how a SCRIPT is launched: give one.", context)
-        return None, ask.Where()
-    divided = bool(context.meta.get(DIVIDED))  # before ``run`` notes its own
-    pasted = read_command(words)
-    if pasted.ours:
-        return _ours(context, words, pasted.ours, said)
-    run = _request(context, ["--", pasted.script, *pasted.arguments], {**_values(pasted), **said})
-    divided = divided or words[0] != pasted.script
-    given["nproc"] = None
-    file = pasted.hostfile if not pasted.hosts else ""
-    hosts = ask.Where(hosts=pasted.hosts or None, hostfile=file or None)
-    target = ask.Target(
-        run=replace(run, divided=divided),
-        command=words,
-        starter=pasted.starter,
-        python=pasted.python if pasted.python not in ("", "python3") else None,
-        ranks=None if "nproc" in said else pasted.ranks,
-        address=pasted.address,
-        port=pasted.port,
-        notes=pasted.notes,
-    )
-    return target, hosts
-
-
-def _ours(
-    context: click.Context, words: tuple[str, ...], ours: tuple[str, ...], said: dict[str, Any]
-) -> tuple[ask.Target, ask.Where]:
-    root = context.find_root()
-    request = root.command.main(
-        list(ours),
-        prog_name=root.info_name,
-        standalone_mode=False,
-        obj=context.obj,
-        default_map=root.default_map,
-    )
-    if not isinstance(request, ask.Run):
-        raise UsageError(
-            f"distconsole {' '.join(ours[:1])} launches nothing", "check -- distconsole run SCRIPT"
-        )
-    if said:
-        flag = f"--{next(iter(said)).replace('_', '-')}"
-        raise UsageError(
-            f"{flag} stands before the command and says how it launches",
-            f"put it behind: distconsole run {flag} …",
-        )
-    return ask.Target(run=request, command=words, starter="distconsole"), request.where
-
-
-def _values(pasted: Pasted) -> dict[str, Any]:
-    shell = tuple((name, os.environ[name]) for name in pasted.exported if name in os.environ)
-    values: dict[str, Any] = {
-        "launcher": None if pasted.launcher is ask.LauncherName.AUTO else pasted.launcher.value,
-        "nproc": pasted.per_host,
-        "nnodes": pasted.nnodes,
-        "module": pasted.module or None,
-        "env": (*shell, *pasted.env),
-        "workdir": pasted.workdir,
-        "nic": pasted.nic,
-        "pass_args": pasted.pass_args and pasted.pass_args.value,
-        "max_restarts": pasted.max_restarts,
-    }
-    return {name: value for name, value in values.items() if value not in (None, "", ())}
-
-
-def _request(context: click.Context, words: list[str], values: dict[str, Any]) -> ask.Run:
-    """Return what ``run`` makes of ``words``, with ``values`` over the configuration."""
-    root = context.find_root()
-    table = (root.default_map or {}).get("run", {})
-    assert isinstance(root.command, click.Group)
-    command = root.command.commands["run"]
-    inner = command.make_context("run", words, parent=root, default_map={**table, **values})
-    with inner:
-        request = command.invoke(inner)
-    assert isinstance(request, ask.Run)
-    return request
+KNOWN_STARTERS = "python, torchrun, accelerate, deepspeed, fabric, horovodrun, mpirun, mpiexec, srun and distconsole run"
 
 
 def read_command(words: Sequence[str]) -> Pasted:
     """Return what a command says; raises UsageError naming what is not understood."""
     if len(words) == 1 and _starts_something(words[0]):
         words = split_words(words[0])
-    return _command(_without_shell(list(words)), Pasted())
+    kept, rows = _without_shell(list(words))
+    found = _command(kept, Pasted())
+    return replace(found, rows=(*found.rows, *rows))
 
 
 def _starts_something(text: str) -> bool:
@@ -168,10 +112,17 @@ def _starts_something(text: str) -> bool:
     return bool(others) and (is_starter(first) or bool(ASSIGNMENT.match(first)))
 
 
+def starts_ranks(words: Sequence[str]) -> bool:
+    """Whether words in place of a script are a command; where a file of that name lies, they are a script."""
+    first = words[0]
+    means = is_command(first) or bool(ASSIGNMENT.match(first)) or _starts_something(first)
+    return means and ("/" in first or not Path(first).is_file())
+
+
 def is_starter(word: str) -> bool:
     """Whether ``word`` begins a command that is understood."""
     name = word.rpartition("/")[2]
-    known = name in STARTERS or name in WRAPPERS or name in ("cd", "distconsole")
+    known = name in STARTERS or name in WRAPPERS or name in (*SHELLS, "cd", "distconsole")
     return known or bool(PYTHON_NAME.fullmatch(name))
 
 
@@ -180,18 +131,27 @@ def is_command(word: str) -> bool:
     return is_starter(word) or word in OTHER_STARTERS or bool(_meant(word))
 
 
-def _without_shell(words: list[str]) -> list[str]:
-    """Take out what only a shell understands; a ``cd DIR &&`` before the command is kept for it."""
+def _without_shell(words: list[str]) -> tuple[list[str], tuple[tuple[str, str], ...]]:
+    """Take out what only a shell understands, and tell what it becomes; a ``cd DIR &&`` before the command is kept.
+
+    Raises UsageError for what starts something else, or reads a file.
+    """
     start = 3 if words[:1] == ["cd"] and words[2:3] == ["&&"] else 0
     for index, word in enumerate(words[start:], start):
-        if word == "&&":
+        if word not in SHELL_WORDS and not re.fullmatch(r"[12&]?>>?\S+", word):
+            continue
+        rest = " ".join(words[index:])
+        behind = words[index + 1 : index + 2]
+        if word in ("&&", "||", ";", "<") or (word in ("|", "|&") and behind != ["tee"]):
             raise UsageError(
-                "a check looks at one command, and && joins two",
-                "give the one that starts the training; --setup takes what comes before it",
+                f"one command is read, and {word} joins it with something else",
+                "ranks have no standard input"
+                if word == "<"
+                else "give the one that starts the training; --setup takes what comes before it",
             )
-        if word in SHELL_WORDS or re.fullmatch(r"[12&]?>>?\S+", word):
-            return words[:index]
-    return words
+        kept = "nothing: a run goes on by itself" if word == "&" else KEPT
+        return words[:index], ((rest, kept),)
+    return words, ()
 
 
 def _command(words: list[str], found: Pasted) -> Pasted:
@@ -206,14 +166,20 @@ def _command(words: list[str], found: Pasted) -> Pasted:
     name = word.rpartition("/")[2]
     assigned = ASSIGNMENT.fullmatch(word)
     if assigned is not None and "/" not in assigned[1]:
-        return _command(rest, found.setting(assigned[1], assigned[2]))
+        refuse_variable(assigned[1], assigned[2])
+        told = found.telling(word, f"--env {word}")
+        return _command(rest, told.setting(assigned[1], assigned[2]))
     if name in WRAPPERS:
-        return _command(_behind_wrapper(rest), found)
+        return _command(_behind_wrapper(name, rest), found)
+    if word == "run" and found.env:
+        return _command(rest, found)
+    if name in SHELLS and rest and not rest[0].startswith("-"):
+        return _command(rest, found)
     _refuse(word, name, found)
     if name == "distconsole":
         return replace(found, ours=tuple(rest), starter="distconsole")
     if name in STARTERS:
-        return _starter(STARTERS[name], name, rest, found)
+        return _starter(name, STARTERS[name], rest, found)
     if PYTHON_NAME.fullmatch(name):
         return _python(word, rest, found)
     return replace(found, script=word, arguments=tuple(rest))
@@ -225,10 +191,10 @@ def _refuse(word: str, name: str, found: Pasted) -> None:
             "distconsole starts the ranks itself, and nothing starts it",
             "check -- distconsole run … alone; variables by its --env",
         )
-    if name in OTHER_STARTERS:
+    if name in OTHER_STARTERS or name in SHELLS:
         raise UsageError(
             f"what {name} would start is not known here",
-            f"give the command below it; understood are {KNOWN_STARTERS}",
+            f"{OTHER_STARTERS.get(name, 'give the command below it')}; understood are {KNOWN_STARTERS}",
         )
     if near := _meant(word):
         raise UsageError(
@@ -251,9 +217,15 @@ def _meant(word: str) -> str:
     return nearest(word, known, MISSPELT) or ""
 
 
-def _behind_wrapper(words: list[str]) -> list[str]:
+def _behind_wrapper(name: str, words: list[str]) -> list[str]:
+    """Return what follows a wrapper; raises UsageError for an option of it that would change something."""
     while words and words[0].startswith("-"):
-        words = words[2 if words[0] in WITH_VALUE else 1 :]
+        if name not in ("time", "stdbuf"):
+            raise UsageError(
+                f"{name} {words[0]} has no equivalent here",
+                "leave it out; --env NAME=VALUE sets one",
+            )
+        words = words[1:]
     return words
 
 
@@ -285,48 +257,56 @@ def _module(words: list[str], found: Pasted) -> Pasted:
     if not words:
         raise UsageError("-m without a module's name", "such as: python -m pkg.train")
     name, rest = words[0], words[1:]
-    if name in TORCHRUN_MODULES:
-        return _starter(TORCHRUN, name, rest, found)
-    if name == HOROVOD_MODULE:
-        return _starter(STARTERS["horovodrun"], name, rest, found)
+    if name in MODULES:
+        return _starter(name, MODULES[name], rest, found)
     return replace(found, script=name, module=True, arguments=tuple(rest))
 
 
-def _starter(starter: Starter, typed: str, words: list[str], found: Pasted) -> Pasted:
-    options, rest = split_options(starter, words)
-    outer = found.starter
+def _starter(typed: str, table: str, words: list[str], found: Pasted) -> Pasted:
+    starter, outer = starter_of(table), found.starter
+    given, rest = split_options(starter, _behind_subcommand(typed, table, words))
     found = replace(found, starter=f"{outer} {typed}".strip())
-    if starter is TORCHRUN:
-        return _torchrun(typed, options, rest, found)
-    launcher = {"horovodrun": ask.LauncherName.HOROVOD, "mpirun": ask.LauncherName.MPI}.get(
-        starter.name, ask.LauncherName.SLURM
-    )
-    if starter.name in ("horovodrun", "mpirun") or not outer:
-        found = replace(found, launcher=launcher)
-    for meaning, option, values in options:
-        found = apply(found, meaning, f"{typed} {option}", values)
+    if table not in ("srun", "mpirun", "horovodrun"):
+        return _of_torch(typed, starter, given, rest, found)
+    if table != "srun" or not outer:
+        found = replace(found, launcher=LAUNCHERS[table])
+    for each in given:
+        found = apply(found, starter, each)
     return _command(rest, found)
 
 
-def _torchrun(typed: str, options: Meanings, rest: list[str], found: Pasted) -> Pasted:
-    means = {meaning: values for meaning, _, values in options}
+def _behind_subcommand(typed: str, table: str, words: list[str]) -> list[str]:
+    """Return ``words`` behind the ``launch`` of accelerate or the ``run`` of fabric; raises UsageError without it."""
+    if table not in SUBCOMMANDS or typed.endswith(("-launch", ".launch")):
+        return words
+    first, *others = SUBCOMMANDS[table]
+    if words[:1] != [first]:
+        said = " ".join((typed, *words[:1]))
+        raise UsageError(f"{said} starts no training", f"such as: {typed} {first} train.py")
+    return words[2:] if words[1:2] == others and others else words[1:]
+
+
+def _of_torch(
+    typed: str, starter: Starter, given: list[Given], rest: list[str], found: Pasted
+) -> Pasted:
+    means = {each.option.text for each in given if each.option.kind == TAKES}
     old = typed == LAUNCH_MODULE and "own_env" not in means
-    found = replace(
-        found,
-        launcher=ask.LauncherName.TORCH if old else ask.LauncherName.TORCHRUN,
-        pass_args=ask.PassArgs.TORCH_LAUNCH if old else None,
-        per_host="1",
-        address="",
-        port=None,
-    )
-    for meaning, option, values in options:
-        found = apply(found, meaning, f"{typed} {option}", values)
-    if "standalone" in means:
+    torch = ask.LauncherName.TORCH
+    launcher = torch if old else LAUNCHERS.get(starter.name, torch)
+    passes = ask.PassArgs.TORCH_LAUNCH if old else None
+    plain = starter.name == "torchrun"
+    found = replace(found, launcher=launcher, pass_args=passes, per_host="1" if plain else "")
+    found = replace(found, ranks=None, address="", port=None)
+    for each in given:
+        found = apply(found, starter, each)
+    if starter.name in FINISH:
+        found = FINISH[starter.name](found, given)
+    elif "standalone" in means:
         found = replace(found, address="", port=None).noting(
             "torchrun --standalone is for one host: each host would train for itself"
         )
     elif found.port is None:
-        dynamic = (means.get("backend") or ("static",))[0] == "c10d"
+        dynamic = any(each.value == "c10d" for each in given)
         found = replace(found, port=PORT_OF_C10D if dynamic else PORT_OF_TORCHRUN)
     if not rest:
         raise UsageError(f"{typed} without a script", f"such as: {typed} train.py")

@@ -133,7 +133,7 @@ def show_dry_run(launch: PreparedLaunch, plan: LaunchPlan) -> Iterator[Event]:
     if launch.project is not None:
         yield Narration(text=f"--sync would bring {launch.project.description}")
     if not launch.request.json:
-        yield TextMade(text=dry_run_text(plan))
+        yield TextMade(text=dry_run_text(plan, launch.request.command))
 
 
 def _start_and_watch(

@@ -6,7 +6,7 @@ In this order: read the script and choose a launcher, reach the hosts, ask for t
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,11 +24,11 @@ from distconsole.launch.plan import LaunchHosts, PreparedLaunch, make_plan
 from distconsole.launch.slurm.srun import Allocation, below_slurm, inside
 from distconsole.launch.sync.send import Project
 from distconsole.model.addresses import Interface
-from distconsole.model.cluster import Cluster
+from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import Event, Narration
 from distconsole.model.findings import Severity
 from distconsole.model.job import LaunchPlan
-from distconsole.model.names import HostName, RunId
+from distconsole.model.names import HostName, RunId, count_text, join_some
 from distconsole.model.outcome import failed
 from distconsole.model.requests import Run, count_of_hosts
 from distconsole.operations.launch.code_sync import (
@@ -139,7 +139,49 @@ def collect_facts(
     below_slurm(launch.choice, allocation)  # refuse at once
     if allocation is not None:
         cluster, facts = fit_to_job(session, allocation, cluster, facts, launch.request)
-    return LaunchHosts(cluster, facts, allocation)
+    placed, notes = place_total(launch.request, cluster.hosts, facts)
+    facts = {host.name: facts[host.name] for host in placed}
+    return LaunchHosts(replace(cluster, hosts=tuple(placed)), facts, allocation, tuple(notes))
+
+
+def place_total(
+    request: Run, hosts: Sequence[Host], facts: Mapping[HostName, NodeFacts] | None = None
+) -> tuple[list[Host], list[str]]:
+    """Return the hosts that get some of ``--ranks``, with their slots, and notes; raises PlanError if they have too few."""
+    total = request.ranks
+    if total is None or not hosts:
+        return list(hosts), []
+    counts = divide_ranks(total, request, hosts, facts)
+    if sum(counts) < total:
+        raise PlanError(
+            f"{count_text(total, 'rank')} asked for, and the hosts have {count_text(sum(counts), 'slot')}",
+            "give them more, HOST:N, or fewer ranks",
+        )
+    pairs = list(zip(hosts, counts, strict=True))
+    without = [host.name for host, count in pairs if not count]
+    verb = "gets" if len(without) == 1 else "get"
+    notes = [f"{join_some(without)} {verb} none of {count_text(total, 'rank')}"] if without else []
+    return [replace(host, slots=count) for host, count in pairs if count], notes
+
+
+def divide_ranks(
+    total: int,
+    request: Run,
+    hosts: Sequence[Host],
+    facts: Mapping[HostName, NodeFacts] | None = None,
+) -> list[int]:
+    """Return how many of ``total`` ranks each host gets: by slots or ``--nproc``, where all have some, else evenly."""
+    known = facts or {}
+    gpus = {name: each.gpus for name, each in known.items() if request.nproc == "gpu"}
+    each_has = int(request.nproc or 0) if request.nproc != "gpu" else None
+    room = [host.slots or gpus.get(host.name) or each_has or None for host in hosts]
+    if any(slots is None for slots in room):
+        each, more = divmod(total, len(hosts))
+        return [each + (index < more) for index in range(len(hosts))]
+    counts: list[int] = []
+    for slots in room:
+        counts.append(min(total - sum(counts), slots or 0))
+    return counts
 
 
 def ask_engines(

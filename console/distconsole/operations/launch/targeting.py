@@ -15,15 +15,14 @@ from typing import Any
 
 from distconsole.checks.engine.target import HostLaunch, Launch, LaunchPath
 from distconsole.errors import ConsoleError, NodeError, PlanError
-from distconsole.grammar.secrets import HIDDEN, may_be_secret
-from distconsole.launch.choose import Choice, choose_launcher
+from distconsole.grammar.secrets import hide_assigned
+from distconsole.launch.choose import Choice, choose_launcher, starter_of
 from distconsole.launch.job import PORT, RUN_DIR, user_env
 from distconsole.launch.plan import PreparedLaunch
 from distconsole.launch.slurm.srun import inside
 from distconsole.launch.sync.send import Project, script_path
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan, NodePlan, ScriptTraits
-from distconsole.model.names import count_text, join_some
 from distconsole.model.requests import Check, LauncherName, Run, Target, count_of_hosts
 from distconsole.operations.launch.code_sync import (
     collect_project,
@@ -33,6 +32,8 @@ from distconsole.operations.launch.code_sync import (
 from distconsole.operations.launch.planner import (
     ask_engines,
     collect_facts,
+    divide_ranks,
+    place_total,
     plan_launch,
     refuse_other_number,
 )
@@ -42,9 +43,6 @@ MAX_SOURCES, MAX_SOURCE_CHARS = 300, 512 * 1024
 """Files, and characters of them all, that travel for a check of code that ``--sync`` would bring."""
 
 ENGINE_SECONDS = 6.0
-ASKED_FOR = "asked for"
-"""The reason for a launcher that was named (``choose_launcher``)."""
-
 UNKNOWN = Choice(LauncherName.AUTO, "")
 """Where no launcher could be chosen."""
 
@@ -59,7 +57,6 @@ WRITES = re.compile(
 )
 STRANGE = re.compile(r"://|[\n\t{}$*?<>|;]|^~")
 
-ASSIGNED = re.compile(r"\b([A-Za-z_][A-Za-z0-9_]*)=(\S+)")
 RENDEZVOUS = re.compile(r"tcp://(\[[^\]]+\]|[^:/\s]+):(\d+)")
 
 
@@ -70,7 +67,7 @@ def make_planner(request: Check, target: Target) -> Targeting:
     ConfigError for a file of variables that cannot be read.
     """
     env = user_env(target.run)
-    if not target.starter:
+    if not starter_of(target.run):
         refuse_our_flags(target.run, "check")
     return Targeting(target, env, python_asked=request.where.python is not None)
 
@@ -123,7 +120,7 @@ class Targeting:
                 "run --slurm gets its hosts from Slurm: these are checked in their place"
             )
             run = replace(run, slurm=None)
-        if not self.target.starter.startswith("srun") or run.launcher is not LauncherName.SLURM:
+        if not starter_of(run).startswith("srun") or run.launcher is not LauncherName.SLURM:
             return run
         if inside(os.environ, cluster) is not None:
             return run
@@ -133,30 +130,17 @@ class Targeting:
 
     def _with_slots(self, hosts: list[Host]) -> list[Host]:
         """Divide the ranks of a pasted ``-np`` among the hosts."""
-        total = self.target.ranks
-        if total is None or not hosts:
-            return hosts
-        counts = _divide(total, hosts)
-        if sum(counts) < total:
-            raise PlanError(
-                f"{count_text(total, 'rank')} asked for, and the hosts have {count_text(sum(counts), 'slot')}",
-                "give them more, HOST:N, or fewer ranks",
-            )
-        without = [host.name for host, count in zip(hosts, counts, strict=True) if not count]
-        if without:
-            self.notes.append(
-                f"{join_some(without)} {'gets' if len(without) == 1 else 'get'} none of {count_text(total, 'rank')}"
-            )
-        placed = zip(hosts, counts, strict=True)
-        return [replace(host, slots=count) for host, count in placed if count]
+        placed, notes = place_total(self.target.run, hosts)
+        self.notes += notes
+        return placed
 
     def _missing(self, session: Session, reached: Collection[str], run: Run) -> tuple[str, ...]:
         """Return the hosts that ``run`` would need and that were not reached."""
         wanted, hosts = count_of_hosts(run.nnodes), session.cluster.hosts
         if run.may_lose_hosts and wanted is not None and len(reached) >= wanted[0]:
             return ()
-        total = self.target.ranks
-        counts = [1] * len(hosts) if total is None else _divide(total, hosts)
+        total = run.ranks
+        counts = [1] * len(hosts) if total is None else divide_ranks(total, run, hosts)
         pairs = zip(hosts, counts, strict=True)
         return tuple(host.name for host, count in pairs if count and host.name not in reached)
 
@@ -188,7 +172,7 @@ class Targeting:
         nodes = {node.host: node for node in plan.nodes} if plan is not None else {}
         launcher, why = self._launcher(known, plan)
         return Launch(
-            command=tuple(map(_hide_secrets, self.target.command)),
+            command=tuple(map(hide_assigned, self.target.command)),
             path=path,
             module=run.module,
             root=root,
@@ -215,9 +199,6 @@ class Targeting:
         launcher, why = known.choice.launcher.value, known.choice.why
         if plan is not None:
             launcher, why = plan.launcher, plan.why
-        starter = self.target.starter
-        if starter and starter != "distconsole":
-            why = why.replace(ASKED_FOR, f"as {starter} starts it")
         return "" if known.choice is UNKNOWN else launcher, why
 
     def _host(self, host: Host, node: NodePlan | None, session: Session) -> HostLaunch:
@@ -245,8 +226,9 @@ class Targeting:
             if told is not None:
                 return _meeting(told[1].strip("[]"), int(told[2]), told[0])
         target, port = self.target, self.env.get("MASTER_PORT", "")
-        if target.starter and (target.port is not None or target.address):
-            return _meeting(target.address, target.port, "MASTER_PORT" if port else target.starter)
+        if target.port is not None or target.address:
+            by = "MASTER_PORT" if port else starter_of(run) or "the command"
+            return _meeting(target.address, target.port, by)
         if run.launcher is LauncherName.TORCHRUN:
             return {}
         fixed = int(port) if re.fullmatch(r"\d{1,5}", port) and 0 < int(port) < 65536 else None
@@ -256,27 +238,6 @@ class Targeting:
 
 def _meeting(address: str, port: int | None, fixed_by: str) -> dict[str, Any]:
     return {"address": address, "port": port, "fixed_by": fixed_by}
-
-
-def _hide_secrets(word: str) -> str:
-    """Return a word of the command with the values hidden of variables that may be secret."""
-
-    def shown(found: re.Match[str]) -> str:
-        return f"{found[1]}={HIDDEN}" if may_be_secret(found[1]) else found[0]
-
-    return ASSIGNED.sub(shown, word)
-
-
-def _divide(total: int, hosts: Sequence[Host]) -> list[int]:
-    """Return how many of ``total`` ranks each host gets: by their slots, where all have some."""
-    room = [host.slots for host in hosts]
-    if any(slots is None for slots in room):
-        each, more = divmod(total, len(hosts))
-        return [each + (index < more) for index in range(len(hosts))]
-    counts: list[int] = []
-    for slots in room:
-        counts.append(min(total - sum(counts), slots or 0))
-    return counts
 
 
 def _read_sources(project: Project, run: Run, root: str) -> tuple[dict[str, str], str]:

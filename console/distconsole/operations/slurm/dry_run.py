@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from distconsole.launch.addresses import NodeFacts
+from distconsole.launch.choose import command_lines
 from distconsole.launch.job import new_run_id
 from distconsole.launch.plan import LaunchHosts
 from distconsole.launch.show import SHOWN_RUN_DIR, dry_run_text, plan_event
@@ -53,7 +54,8 @@ def show_submission(request: Run, exclude: Sequence[str]) -> Iterator[Event]:
     yield plan_event(plan, time.time())
     yield from narrate(plan.notes)
     if not request.json:
-        yield TextMade(text=_submission_text(plan, submit, options))
+        said = command_lines(request.command)
+        yield TextMade(text="\n".join([*said, _submission_text(plan, submit, options)]))
 
 
 def _expect_hosts(

@@ -1,0 +1,275 @@
+"""What a command says, and what each option of it adds to that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from distconsole.errors import UsageError
+from distconsole.grammar.pasting.starters import (
+    ASKS,
+    NOTHING,
+    ON,
+    REFUSED,
+    SETS,
+    Given,
+    Starter,
+    refuse_variable,
+    split_options,
+    split_words,
+    starter_of,
+    tables,
+)
+from distconsole.model.requests import LauncherName, PassArgs
+
+
+@dataclass(frozen=True, slots=True)
+class Pasted:
+    """What a command says; what it does not is empty.
+
+    Attributes:
+        starter: The program that starts the ranks, as it was typed.
+        per_host: Ranks on each host, or ``gpu``; ``ranks`` are those of all hosts.
+        hosts: As ``--hosts`` takes them; ``hostfile`` as ``--hostfile`` does.
+        env: What is set in every rank; of the names in ``exported`` the value is that of the shell.
+        address: Where the ranks are told to meet, and at which ``port``.
+        asks: What srun asks of Slurm, as typed.
+        nodes, include, exclude: Which of the hosts DeepSpeed takes.
+        settings: Options that count with another one: name, value, as typed.
+        rows: Each option as it was typed, and what it becomes.
+        notes: What is different where the command is typed on the hosts themselves.
+    """
+
+    script: str = ""
+    arguments: tuple[str, ...] = ()
+    starter: str = ""
+    module: bool = False
+    launcher: LauncherName = LauncherName.AUTO
+    python: str = ""
+    per_host: str = ""
+    ranks: int | None = None
+    nnodes: str = ""
+    hosts: str = ""
+    hostfile: str = ""
+    env: tuple[tuple[str, str], ...] = ()
+    exported: tuple[str, ...] = ()
+    workdir: str = ""
+    nic: str = ""
+    address: str = ""
+    port: int | None = None
+    pass_args: PassArgs | None = None
+    max_restarts: int | None = None
+    grace_seconds: float | None = None
+    asks: tuple[str, ...] = ()
+    nodes: int | None = None
+    include: str = ""
+    exclude: str = ""
+    settings: tuple[tuple[str, str, str], ...] = ()
+    ours: tuple[str, ...] = ()
+    rows: tuple[tuple[str, str], ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def noting(self, note: str) -> Pasted:
+        return replace(self, notes=(*self.notes, note))
+
+    def telling(self, typed: str, becomes: str) -> Pasted:
+        return replace(self, rows=(*self.rows, (typed, becomes)))
+
+    def setting(self, name: str, value: str) -> Pasted:
+        """Return it with one more variable; the rendezvous is read from some of them."""
+        with_it = replace(self, env=(*self.env, (name, value)))
+        if name == "MASTER_ADDR":
+            return replace(with_it, address=value)
+        if name == "MASTER_PORT":
+            return replace(with_it, port=port_number(name, value))
+        return with_it
+
+
+def port_number(option: str, value: str) -> int | None:
+    """Return the port; None for 0, which means any; raises UsageError if it is none."""
+    if not re.fullmatch(r"\d{1,5}", value) or int(value) > 65535:
+        raise UsageError(f"{option} {value} is not a port", "a number from 1 to 65535")
+    return int(value) or None
+
+
+def apply(found: Pasted, starter: Starter, given: Given) -> Pasted:
+    """Return ``found`` with what one option means; raises UsageError for one that means nothing here."""
+    option, typed = given.option.of_value(given.value), f"{starter.name} {given.typed}"
+    shown = " ".join(given.words)
+    if option.kind == REFUSED:
+        why, _, cure = option.text.partition(" | ")
+        raise UsageError(f"{starter.name} {shown}: {why}", cure)
+    if option.kind == NOTHING:
+        return found.telling(shown, f"nothing: {option.text}")
+    if option.text in MEETING and "$" in given.value:
+        return found.telling(shown, becomes(option.text))
+    refuse_variable(typed, given.value)
+    if option.kind == ON or option.text == "use":
+        found = replace(found, settings=(*found.settings, (given.name, given.value, shown)))
+        return found if option.kind == ON else found.telling(shown, becomes("use"))
+    if option.kind == SETS:
+        name, equals, value = option.text.partition("=")
+        value = value if equals else given.value
+        return found.setting(name, value).telling(shown, f"--env {name}={value}")
+    if option.kind == ASKS:
+        return replace(found, asks=(*found.asks, *given.words)).telling(shown, "asked of Slurm")
+    if starter.name == "srun":
+        found = replace(found, asks=(*found.asks, *given.words))
+    return _apply_meaning(found, typed, given, option.text).telling(
+        shown, becomes(option.text, given.values)
+    )
+
+
+def becomes(meaning: str, values: Sequence[str] = ()) -> str:
+    """Return what an option of a meaning becomes; without ``values`` for any of them."""
+    text: str = tables()["becomes"][meaning]
+    joined = "=".join(values) if len(values) == 2 else " ".join(values)
+    return re.sub(r"\{([^}]*)\}", lambda place: joined if values else place[1], text)
+
+
+def _apply_meaning(found: Pasted, typed: str, given: Given, meaning: str) -> Pasted:
+    if meaning in PAIRS:
+        parts = given.values if len(given.values) == 2 else given.value.split("=", 1)
+        if len(parts) < 2:
+            raise UsageError(f"{typed} lacks its value", f"{given.typed} NAME VALUE")
+        name, value = parts
+        if meaning == "mca" and name.startswith(("plm", "orte_rsh")):
+            raise UsageError(
+                f"{typed} {name}: the agents start mpirun's daemons",
+                "leave it out; ssh is told by --hosts",
+            )
+        return found.setting(PAIRS[meaning] + name, value)
+    if meaning in AS_TYPED:
+        changes: dict[str, Any] = {meaning: given.value}
+        return replace(found, **changes)
+    reader = MEANINGS.get(meaning)
+    return found if reader is None else reader(found, typed, given.value)
+
+
+Meaning = Callable[[Pasted, str, str], Pasted]
+"""From what is known, the option as it was typed and its value, to what is known then."""
+
+
+def _map(found: Pasted, option: str, value: str) -> Pasted:
+    each = re.fullmatch(r"ppr:(\d+):node(:.*)?", value)
+    if each is None and value not in ("slot", "core", "hwthread"):
+        raise UsageError(
+            f"{option} {value}: ranks follow the order of the hosts", "slot, or ppr:N:node"
+        )
+    return replace(found, per_host=each[1]) if each else found
+
+
+def _export(found: Pasted, _option: str, value: str) -> Pasted:
+    name, equals, text = value.partition("=")
+    if equals:
+        return found.setting(name, text)
+    return replace(found, exported=(*found.exported, name))
+
+
+def _exports(found: Pasted, option: str, value: str) -> Pasted:
+    for name in value.split(","):
+        found = _export(found, option, name)
+    return found
+
+
+def _slurm_export(found: Pasted, option: str, value: str) -> Pasted:
+    told = [part for part in value.split(",") if part not in ("ALL", "NONE", "NIL")]
+    return _exports(found, option, ",".join(told)) if told else found
+
+
+def _mpi_arguments(found: Pasted, _option: str, value: str) -> Pasted:
+    mpirun = starter_of("mpirun")
+    for given in split_options(mpirun, split_words(value))[0]:
+        found = apply(found, mpirun, given)
+    return found
+
+
+def _nic(found: Pasted, option: str, value: str) -> Pasted:
+    first, comma, _ = value.partition(",")
+    found = replace(found, nic=first)
+    return found.noting(f"{option} names several, of which {first} is taken") if comma else found
+
+
+def _endpoint(found: Pasted, option: str, value: str) -> Pasted:
+    match = re.fullmatch(r"\[?([^\[\]]*?)\]?(?::(\d+))?", value)
+    if match is None:
+        raise UsageError(f"{option} {value} is not HOST:PORT", "such as: server1:29400")
+    return replace(
+        found, address=match[1], port=port_number(option, match[2]) if match[2] else None
+    )
+
+
+def whole_number(option: str, value: str, least: int = 1) -> int:
+    if not re.fullmatch(r"\d{1,9}", value) or int(value) < least:
+        raise UsageError(f"{option} {value} is not a number from {least}", "such as: 2")
+    return int(value)
+
+
+def _per_host(found: Pasted, option: str, value: str) -> Pasted:
+    if value == "cpu":
+        raise UsageError(f"{option} cpu: a rank a processor is not known here", "give a number")
+    gpu = value in ("gpu", "auto", "-1")
+    return replace(found, per_host="gpu" if gpu else str(whole_number(option, value)))
+
+
+def _devices(found: Pasted, option: str, value: str) -> Pasted:
+    if value == "all":
+        return found
+    if not re.fullmatch(r"\d+(,\d+)*", value):
+        raise UsageError(f"{option} {value} is no list of GPUs", "such as: 0,1")
+    return found.setting("CUDA_VISIBLE_DEVICES", value)
+
+
+def _lightning_devices(found: Pasted, option: str, value: str) -> Pasted:
+    listed = value.strip(",").split(",") if "," in value else []
+    found = _per_host(found, option, str(len(listed)) if listed else value)
+    return found.setting("LT_DEVICES", value)
+
+
+def _slurm_nodes(found: Pasted, _option: str, value: str) -> Pasted:
+    return replace(found, nnodes=value.replace("-", ":"))
+
+
+PAIRS: Mapping[str, str] = {
+    "env": "",
+    "mca": "OMPI_MCA_",
+    "prtemca": "PRTE_MCA_",
+    "pmixmca": "PMIX_MCA_",
+}
+"""Options of a name and a value, and what the variable of that name begins with."""
+
+MEANINGS: Mapping[str, Meaning] = {
+    "ranks": lambda found, option, value: replace(found, ranks=whole_number(option, value)),
+    "per_host": _per_host,
+    "one_a_host": lambda found, _, __: replace(found, per_host="1"),
+    "map": _map,
+    "nnodes": _slurm_nodes,
+    "nodes": lambda found, option, value: replace(found, nodes=whole_number(option, value)),
+    "max_restarts": lambda found, option, value: replace(
+        found, max_restarts=whole_number(option, value, 0)
+    ),
+    "grace": lambda found, option, value: replace(
+        found, grace_seconds=float(whole_number(option, value.partition(".")[0]))
+    ),
+    "export": _export,
+    "exports": _exports,
+    "slurm_export": _slurm_export,
+    "mca_nic": lambda found, _, value: found.setting("OMPI_MCA_btl_tcp_if_include", value),
+    "mpi_arguments": _mpi_arguments,
+    "mpi": lambda found, _, __: replace(found, launcher=LauncherName.MPI),
+    "nic": _nic,
+    "fusion": lambda found, option, value: found.setting(
+        "HOROVOD_FUSION_THRESHOLD", str(whole_number(option, value, 0) << 20)
+    ),
+    "devices": _devices,
+    "lt_devices": _lightning_devices,
+    "port": lambda found, option, value: replace(found, port=port_number(option, value)),
+    "endpoint": _endpoint,
+}
+MEETING = frozenset({"address", "port", "endpoint", "backend"})
+"""Meanings that say where the ranks meet, which a run finds by itself."""
+
+AS_TYPED = frozenset({"hosts", "hostfile", "workdir", "address", "include", "exclude"})
+"""Meanings that are fields of a command, which hold the value."""
