@@ -12,8 +12,8 @@ import pytest
 
 from distconsole.errors import UsageError
 from distconsole.grammar import complete_line, parse_line
-from distconsole.grammar.pasting.read import read_command
 from distconsole.grammar.pasting.meanings import Pasted
+from distconsole.grammar.pasting.read import read_command
 from distconsole.grammar.pasting.starters import STARTERS, starter_of
 from distconsole.grammar.values import Vocabulary
 from distconsole.model import requests as ask
