@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from math import inf
+from math import inf, isnan, nan
 from statistics import median, median_low
 
 import msgspec
@@ -32,6 +32,11 @@ DRIFT = "run.drift"
 COUNTED_WINDOWS = 20
 """So many of each rank's windows are compared, after those in which it warms up."""
 FEWEST_WINDOWS = 5
+OWN_SHARE = 0.2
+"""Ranks work longer than before if the slowest one's own time has grown by this share of what steps have."""
+BETWEEN_HINT = (
+    "what remains is the network or the backend between them: distconsole check --only net,coll"
+)
 START = "run.start"
 OWN_PHASES = {
     "interpreter": "start Python",
@@ -45,12 +50,16 @@ STARVED_SHARE = 0.25
 
 
 class Earlier(msgspec.Struct, frozen=True):
-    """What is known of earlier runs: the newest, how many, the median of a step there, and in the slowest of them."""
+    """What is known of earlier runs: the newest, how many, the median of a step there, and in the slowest of them.
+
+    ``own_ms`` is the most that a rank took in a step of these without its waits; None where they were not seen.
+    """
 
     run: str
     count: int
     step_ms: float
     slowest_ms: float
+    own_ms: float | None = None
 
 
 class FirstSteps:
@@ -59,9 +68,11 @@ class FirstSteps:
     def __init__(self) -> None:
         self._windows: Counter[int] = Counter()
         self._times: list[float] = []
+        self._owns: dict[int, list[float]] = {}
+        """Rank -> its times without its waits."""
 
-    def add(self, rank: int, step_ms: float | None) -> None:
-        """Take a window's mean step; what is none is left out."""
+    def add(self, rank: int, step_ms: float | None, waited_ms: float | None) -> None:
+        """Take a window's mean step, and how much of it was waited, if that was seen; what is none is left out."""
         if (
             step_ms is not None
             and 0 < step_ms < inf
@@ -70,6 +81,9 @@ class FirstSteps:
             self._windows[rank] += 1
             if self._windows[rank] > WARM_UP_WINDOWS:
                 self._times.append(step_ms)
+                self._owns.setdefault(rank, []).append(
+                    nan if waited_ms is None else step_ms - waited_ms
+                )
 
     @property
     def are_all(self) -> bool:
@@ -80,6 +94,13 @@ class FirstSteps:
     def median_ms(self) -> float | None:
         """The median; None of a few."""
         return median(self._times) if len(self._times) >= FEWEST_WINDOWS else None
+
+    @property
+    def own_ms(self) -> float | None:
+        """The median of what a step of the slowest rank takes without its waits; None where one was not seen."""
+        owns = self._owns.values()
+        unseen = any(isnan(own) for each in owns for own in each)
+        return None if unseen or not owns else max(map(median, owns))
 
 
 class AllRanksWatch:
@@ -161,7 +182,8 @@ class AllRanksWatch:
     def _compare(self, window: Window) -> Iterator[RunFinding]:
         if self._earlier is None:
             return
-        self._steps.add(window.rank, window.step_ms_mean if window.steps else None)
+        waited = None if window.waited_ms is None else window.waited_ms[0]
+        self._steps.add(window.rank, window.step_ms_mean if window.steps else None, waited)
         if self._steps.are_all:
             earlier, self._earlier = self._earlier, None
             step_ms = self._steps.median_ms
@@ -171,18 +193,31 @@ class AllRanksWatch:
     def _finding(self, earlier: Earlier, step_ms: float, t: float) -> RunFinding:
         more = earlier.count - 1
         others = f" and {count_text(more, 'run')} before it" if more else ""
+        hosts = tuple(sorted({each.host for each in self._newest.values()}))
+        between = len(hosts) > 1 and self._is_between(earlier, step_ms)
         cause = self._load.cause_by_host(self._newest, t)
+        if between and cause is not None and cause.kind != "network":
+            cause = None  # it would make a rank work longer
+        why = cause.text if cause else "no rank works longer, all wait longer" if between else ""
+        compare = f"distconsole compare {earlier.run} {self._ranks.run}"
         finding = self._ranks.finding(
             t,
             DRIFT,
             f"steps take {100 * (step_ms / earlier.step_ms - 1):.0f} % longer than in {earlier.run}{others} "
             f"on the same hosts: {ms_text(step_ms)}, there {ms_text(earlier.step_ms)}"
-            + (f": {cause.text}" if cause else ""),
-            hosts=tuple(sorted({each.host for each in self._newest.values()})),
+            + (f": {why}" if why else ""),
+            hosts=hosts,
             severity=Severity.WARN if cause else Severity.INFO,
-            hint=cause.hint if cause else f"distconsole compare {earlier.run} {self._ranks.run}",
+            hint=cause.hint if cause else f"{BETWEEN_HINT}; {compare}" if between else compare,
         )
         return msgspec.structs.replace(finding, kind=cause.kind) if cause else finding
+
+    def _is_between(self, earlier: Earlier, step_ms: float) -> bool:
+        """Whether what steps take longer is in the waits of all ranks: the slowest one's own time is as it was."""
+        own = self._steps.own_ms
+        if own is None or earlier.own_ms is None:
+            return False
+        return own - earlier.own_ms <= OWN_SHARE * (step_ms - earlier.step_ms)
 
 
 def _took(reached: dict[str, float], phase: str) -> float:

@@ -30,6 +30,8 @@ BUSY_PERCENT, IDLE_CPUS = 80.0, 2.0
 """Workers that use so much of a processor each are too few, while so many processors are idle."""
 SWAP_BYTES_S, ERRORS_S, RESENT_S, TIMES = 1e6, 1.0, 20.0, 5.0
 """So much a second, and so many times what is usual, is a cause."""
+RESENT_SHARE, PACKET_BYTES = 0.005, 1500
+"""Who sends a smaller share of its packets again merely sends fast: so do healthy hosts under load."""
 LOADED_PERCENT = 10.0
 """A GPU that is used less may have turned its PCIe generation down to save power."""
 
@@ -114,6 +116,13 @@ def _memory(node: NodeSample) -> float | None:
     return 100.0 * node.mem_used / node.mem_total
 
 
+def _resent(node: NodeSample) -> float | None:
+    """Return how many segments are sent again a second; 0 where they are few of all that the host sends."""
+    resent, sent = node.net_resent_s, node.net_tx_s
+    few = sent is not None and (resent or 0.0) * PACKET_BYTES < RESENT_SHARE * sent
+    return 0.0 if few else resent
+
+
 def _slower(own: float, usual: float) -> bool:
     return 0 < own < CLOCK_SHARE * usual
 
@@ -193,7 +202,7 @@ SIGNS = (
     Sign("network", _node, lambda node: node.net_errors_s, _rising(ERRORS_S),
          lambda node, own, usual: f"the network of {node.host} has {own:,.0f} errors and drops a second, the others' {usual:,.0f}",
          "ip -s link and ethtool -S on {host}; have the cable, the port and the switch looked at; distconsole check"),
-    Sign("network", _node, lambda node: node.net_resent_s, _rising(RESENT_S),
+    Sign("network", _node, _resent, _rising(RESENT_S),
          lambda node, own, usual: f"{node.host} sends {own:,.0f} TCP segments again a second, the others {usual:,.0f}",
          "nstat -az TcpRetransSegs and ip -s link on {host}; distconsole check measures what each pair of hosts carries"),
     Sign("cpu_clock", _node, lambda node: node.cpu_mhz, _slower,

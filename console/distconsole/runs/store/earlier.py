@@ -29,16 +29,19 @@ SAME = ("script", "arguments", "launcher", "nproc", "module", "env")
 
 def find_earlier(store: RunStore, record: RunRecord) -> Earlier | None:
     """Return what is known of runs before ``record``; None without any. A store that refuses costs this alone."""
-    found: list[tuple[str, float]] = []
+    found: list[tuple[str, float, float | None]] = []
     with contextlib.suppress(ConsoleError, sqlite3.Error, OSError, msgspec.MsgspecError):
         for other in _alike(store, record):
-            step_ms = _first_step_ms(other)
-            if step_ms is not None:
-                found.append((other.path.stem, step_ms))
+            steps = _first_steps(other)
+            if steps.median_ms is not None:
+                found.append((other.path.stem, steps.median_ms, steps.own_ms))
             if len(found) == COMPARED:
                 break
-    times = [step_ms for _, step_ms in found]
-    return Earlier(found[0][0], len(found), median(times), max(times)) if found else None
+    if not found:
+        return None
+    times, owns = [each[1] for each in found], [each[2] for each in found]
+    own_ms = None if None in owns else max(own for own in owns if own is not None)
+    return Earlier(found[0][0], len(found), median(times), max(times), own_ms)
 
 
 def _alike(store: RunStore, record: RunRecord) -> Iterator[RunFile]:
@@ -58,12 +61,13 @@ def _what_it_is(record: RunRecord) -> tuple[Any, ...]:
     return (record.hosts, world, *(asked.get(name) for name in SAME))
 
 
-def _first_step_ms(run_file: RunFile) -> float | None:
+def _first_steps(run_file: RunFile) -> FirstSteps:
     steps = FirstSteps()
     for host in run_file.record().hosts:
         for body in run_file.bodies(host, 1, FIRST_ENTRIES):
             if b'"kind":"window"' in body[:KIND_BYTES]:
                 with contextlib.suppress(msgspec.MsgspecError):  # of a newer agent
                     entry = msgspec.json.decode(body, type=threadsafe(WindowEntry))
-                    steps.add(entry.rank, entry.step_ms[0] if entry.step_ms else None)
-    return steps.median_ms
+                    waited = entry.waited_ms[0] if entry.waited_ms else None
+                    steps.add(entry.rank, entry.step_ms[0] if entry.step_ms else None, waited)
+    return steps

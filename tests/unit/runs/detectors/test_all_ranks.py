@@ -39,18 +39,22 @@ def windows(slow: float, seconds: int = 60) -> Iterator[Window]:
             yield structs.replace(usual, step_ms_mean=step_ms)
 
 
-def found(slow: float, earlier: Earlier | None = BEFORE, **node: Any) -> list[RunFinding]:
+def found(
+    slow: float, earlier: Earlier | None = BEFORE, waited: float | None = None, **node: Any
+) -> list[RunFinding]:
     ranks = Ranks(scenes.RUN)
     load = Load(ranks)
     for host in ("node1", "node2"):
         own = node if host == "node2" else {}
         sample = NodeSample(
-            t=scenes.START + COUNTED_WINDOWS, run=scenes.RUN, host=host, cpu=40.0, mem_used=None,
-            mem_total=None, net_rx_s=None, net_tx_s=None, **{"net_resent_s": 0.0, **own},
+            t=scenes.START + COUNTED_WINDOWS, run=scenes.RUN, host=host, mem_used=None,
+            mem_total=None, net_rx_s=None, net_tx_s=None, **{"cpu": 40.0, "net_resent_s": 0.0, **own},
         )  # fmt: skip
         assert list(load.taken(iter([sample]))) == [sample]
     watch = AllRanksWatch(ranks, load, earlier)
-    return list(chain.from_iterable(map(watch.add, windows(slow))))
+    waits = None if waited is None else (waited, 0.0, 0.0, waited, 0.0)
+    told = (structs.replace(window, waited_ms=waits) for window in windows(slow))
+    return list(chain.from_iterable(map(watch.add, told)))
 
 
 def test_longer_steps_than_before_are_told_once() -> None:
@@ -67,6 +71,23 @@ def test_what_tells_one_host_from_the_others_then_is_said_with_it() -> None:
     (finding,) = found(1.2, net_resent_s=400.0)
     assert (finding.severity, finding.kind) == (Severity.WARN, "network")
     assert finding.summary.endswith("node2 sends 400 TCP segments again a second, the others 0")
+
+
+@pytest.mark.parametrize(
+    ("waited", "own_ms", "told"), [(12.0, 9.5, True), (2.0, 9.5, False), (12.0, None, False)]
+)
+def test_where_no_rank_works_longer_it_is_what_is_between_them(
+    waited: float, own_ms: float | None, told: bool
+) -> None:
+    earlier = structs.replace(BEFORE, own_ms=own_ms)
+    (finding,) = found(1.2, earlier, waited)
+    assert finding.severity is Severity.INFO
+    assert finding.summary.endswith(": no rank works longer, all wait longer") is told
+    assert ("check --only net,coll" in finding.hint) is told
+    (finding,) = found(1.2, earlier, waited, cpu=99.0)
+    assert (finding.kind == "processors") is not told, "that would make ranks work longer"
+    (finding,) = found(1.2, earlier, waited, net_resent_s=400.0)
+    assert finding.kind == "network"
 
 
 @pytest.mark.parametrize(

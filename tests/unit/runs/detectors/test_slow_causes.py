@@ -93,6 +93,7 @@ def test_what_is_told_of_it_alone_is_the_cause(
         {"window": {"workers": (1, 97.0, 0.0)}, "node": {"cpu": 98.5, "cpus": 64}},
         {"gpu": {"pcie": (16, 16, 1, 5), "util": 0.0}},
         {"gpu": {"pcie": (0, 0, 0, 0)}},
+        {"node": {"net_resent_s": 49.0, "net_tx_s": 124e6}},
         {"node": {"net_resent_s": 9.0, "swap_in_s": 4096.0, "disk_wait": 9.0, "cpu_mhz": None}},
     ],
     ids=[
@@ -101,6 +102,7 @@ def test_what_is_told_of_it_alone_is_the_cause(
         "no idle processor",
         "pcie at rest",
         "pcie unknown",
+        "few of many packets",
         "host",
     ],
 )
