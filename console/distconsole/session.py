@@ -112,7 +112,7 @@ class Session:
         if remote is None:
             return
         hosts = [each for each in self.cluster.hosts if not each.local]
-        asking = [host for host in hosts if remote.wants_openssh(host)]
+        asking = remote.who_may_ask(hosts)
         if not asking:
             return
         from distconsole.rpc.link import NodeLink  # noqa: PLC0415 - see begin

@@ -102,8 +102,11 @@ def test_a_host_that_is_not_heard_of_for_as_long_as_was_asked_is_lost(
         assert console.events[-1]["first_failure"]["error"] == f"node {second.name} lost"
 
 
-def test_a_cut_network_loses_and_doubles_nothing(bed: Testbed, tmp_path: Path) -> None:
-    words = ("run", "--json", script(tmp_path, COUNT.format(1500)))
+@pytest.mark.parametrize("transport", ["paramiko", "openssh"])
+def test_a_cut_network_loses_and_doubles_nothing(
+    bed: Testbed, tmp_path: Path, transport: str
+) -> None:
+    words = ("run", "--transport", transport, "--json", script(tmp_path, COUNT.format(1500)))
     with Console(bed, tmp_path, *words) as console:
         console.see(event="log", rank=0, line="50")
         bed.cut_console()

@@ -7,6 +7,7 @@ import shlex
 import shutil
 import socket
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,6 +28,7 @@ from distconsole.ssh.openssh import OpensshConnection
 from distconsole.ssh.transport import Channel
 from fakes.pam import PASSWORD, PamService, code_now, lacks_pam
 from fakes.sshd import SshServer, wait_until
+from suite.terminal import Terminal, Terminals
 
 NODE = Host(HostName("node"))
 BY_SSH = replace(NODE, transport="openssh")
@@ -230,6 +232,19 @@ def test_a_full_master_of_the_user_s_gives_way_to_one_of_ours(
     assert logins(server) == 2
 
 
+def test_a_master_that_leads_to_the_jump_host_is_enough(
+    server, users_master: Path, make_server
+) -> None:
+    (server.folder / "authorized").write_text("")  # it lets nobody in any more
+    hop = server.ssh_config.read_text().replace("Host node", "Host hop")
+    last = make_server()
+    last.write_config("    ProxyJump hop")
+    last.ssh_config.write_text(last.ssh_config.read_text() + hop)
+    with reached(last.ssh_config, Answers({}, there=False)) as connection:
+        assert said_by(connection.open("echo in", 10)) == b"in\n"
+    assert (logins(server), logins(last)) == (1, 1)
+
+
 @pytest.mark.parametrize("sessions", [1, 2])
 def test_as_many_commands_run_at_once_as_the_server_allows(make_server, sessions: int) -> None:
     server = make_server(f"MaxSessions {sessions}")
@@ -241,6 +256,50 @@ def test_as_many_commands_run_at_once_as_the_server_allows(make_server, sessions
         held[0].close()
         assert said_by(connection.open("echo next", 10)) == b"next\n"
     assert logins(server) == 1
+
+
+@needs_pam
+@pytest.mark.tmux
+def test_a_check_and_the_console_ask_in_the_terminal_and_on_the_screen(
+    ask_for, tmp_path: Path
+) -> None:
+    server = ask_for(f"{NO_KEY}\nKbdInteractiveAuthentication yes", password=True, code=True)
+    own = tmp_path / "config" / "distconsole"
+    own.mkdir(parents=True)
+    node = f'[hosts.node]\nnode_dir = "{server.node_dir}"\n'
+    (own / "distconsole.toml").write_text(node)
+    environment = {"DISTCONSOLE_SSH_CONFIG": str(server.ssh_config)}
+    environment |= {f"XDG_{name}_HOME": str(tmp_path / name.lower()) for name in ("DATA", "STATE")}
+    environment["XDG_CONFIG_HOME"] = str(own.parent)
+    program = [sys.executable, "-m", "distconsole", "--hosts", "node"]
+    with Terminals(tmp_path) as terminals:
+        size = (100, 40)
+        lines = terminals.open(
+            "lines", [*program, "check", "--level", "quick"], size, **environment
+        )
+        log_in(lines, r"^node: .* Password:")
+        lines.see(r"1 of 1 host reachable", r"ended with 0")
+        screen = terminals.open("screen", program, size, **environment)
+        log_in(screen, r"log in to node")
+        screen.see("1 of 1 host connected")
+        screen.press("q")
+        screen.see(r"ended with 0")
+        (own / "distconsole.toml").write_text(f'{node}transport = "openssh"\n')
+        before = terminals.open("before", program, size, **environment)
+        log_in(before, r"^node: .* Password:")
+        before.see("1 of 1 host connected")
+        before.press("q")
+        before.see(r"ended with 0")
+        assert not any(PASSWORD in each.text for each in (lines, screen, before))
+    assert logins(server) == 3
+
+
+def log_in(terminal: Terminal, question: str) -> None:
+    """Answer the question for the password, and that for the code."""
+    terminal.see(f"(?m){question}")
+    terminal.press(PASSWORD, "Enter")
+    terminal.see("Verification code:")
+    terminal.press(code_now(), "Enter")
 
 
 def test_a_master_that_is_killed_is_a_lost_link(server) -> None:

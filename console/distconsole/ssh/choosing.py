@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from distconsole.config.spelling import nearest
@@ -16,7 +16,7 @@ from distconsole.errors import AuthError, ResolveError
 from distconsole.model.cluster import Host, TransportName
 from distconsole.ssh.asking import PERSON, Person
 from distconsole.ssh.jumps import way_to
-from distconsole.ssh.openssh import OpensshTransport
+from distconsole.ssh.openssh import OpensshTransport, has_master
 from distconsole.ssh.ssh_config import SshConfig, SshOptions
 from distconsole.ssh.transport import Connection
 
@@ -47,12 +47,22 @@ class ChosenTransport:
         Raises ResolveError, ConnectError, UnknownHostKeyError, ChangedHostKeyError or AuthError,
         ConfigError if an ssh_config cannot be understood.
         """
+        way = way_to(host, self._config)
         try:
-            if self.wants_openssh(host):
-                return self._openssh.connect(host)
-            return self._connect_by_keys(host)
+            if self._wants_openssh(host, way):
+                return self._openssh.connect(host, way[0])
+            return self._connect_by_keys(host, way)
         except ResolveError as error:
             raise self._suggest(host.name, error) from None
+
+    def who_may_ask(self, hosts: Sequence[Host]) -> list[Host]:
+        """Return the hosts to which the system's ssh leads from the beginning, so that a person may be asked."""
+        found = [host for host in hosts if host.transport == TransportName.OPENSSH]
+        if found or (hosts and self._config.says_how_to_log_in(hosts[0])):
+            found = [
+                host for host in hosts if self._wants_openssh(host, way_to(host, self._config))
+            ]
+        return found
 
     def prepare(self, hosts: Iterable[Host]) -> None:
         """Load what ``hosts`` need, here and now: several threads would only take turns at it."""
@@ -64,14 +74,12 @@ class ChosenTransport:
         if self._paramiko is not None:
             self._paramiko.close()
 
-    def wants_openssh(self, host: Host) -> bool:
-        """Whether the system's ssh carries the connection from the beginning; raises as ``connect``."""
+    def _wants_openssh(self, host: Host, way: list[SshOptions]) -> bool:
         if host.transport == TransportName.PARAMIKO:
             return False
         if host.transport == TransportName.OPENSSH or host in self._refused:
             return True
-        way = way_to(host, self._config)
-        return any(map(is_beyond_paramiko, way)) or self._openssh.has_master(host)
+        return any(is_beyond_paramiko(each) or has_master(each) for each in way)
 
     def _load_paramiko(self) -> ParamikoTransport:
         # It takes a tenth of a second, which a host that asks for ssh does not need.
@@ -82,22 +90,22 @@ class ChosenTransport:
                 self._paramiko = ParamikoTransport(self._config)
             return self._paramiko
 
-    def _connect_by_keys(self, host: Host) -> Connection:
+    def _connect_by_keys(self, host: Host, way: list[SshOptions]) -> Connection:
         try:
-            return self._load_paramiko().connect(host)
+            return self._load_paramiko().connect(way[0])
         except AuthError as error:
-            if host.transport == TransportName.PARAMIKO or not self._may_help(host, error):
+            if host.transport == TransportName.PARAMIKO or not self._may_help(way, error):
                 raise
-        connection = self._openssh.connect(host)
+        connection = self._openssh.connect(host, way[0])
         self._refused.add(host)
         return connection
 
-    def _may_help(self, host: Host, error: AuthError) -> bool:
+    def _may_help(self, way: list[SshOptions], error: AuthError) -> bool:
         """Whether the server offers a way that ssh knows, and that somebody or something here can go."""
         if shutil.which("ssh") is None:
             return False
         if KERBEROS in error.offers and any(
-            each.login.get("gssapiauthentication") in YES for each in way_to(host, self._config)
+            each.login.get("gssapiauthentication") in YES for each in way
         ):
             return True
         return bool(ASKED_FOR & set(error.offers)) and self._person.can_answer()

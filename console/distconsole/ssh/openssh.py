@@ -20,7 +20,7 @@ from pathlib import Path
 from distconsole.errors import AgentError, AuthError, LinkLostError, UnavailableError
 from distconsole.model.cluster import Host
 from distconsole.ssh.asking import PERSON, Person
-from distconsole.ssh.jumps import Hops, Jumps, way_to
+from distconsole.ssh.jumps import Hops, Jumps
 from distconsole.ssh.multiplexing import ControlSocket, MultiplexedChannel, RefusedError
 from distconsole.ssh.openssh_login import Login, failure, reached_address, write_askpass
 from distconsole.ssh.ssh_config import SshConfig, SshOptions
@@ -77,8 +77,7 @@ class OpensshTransport:
         self, ssh_config: SshConfig, file: str | None = None, person: Person = PERSON
     ) -> None:
         self._file, self._person = file, person
-        self._config = ssh_config
-        self._jumps = Jumps(self._reach)
+        self._jumps = Jumps(lambda hop, via: self._reach(hop, ssh_config.find(hop), via))
         self._lock = threading.Lock()
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._askpass = Path()
@@ -87,10 +86,9 @@ class OpensshTransport:
         self._declined: dict[Host, float] = {}
         self._closed = False
 
-    def connect(self, host: Host) -> OpensshConnection:
+    def connect(self, host: Host, options: SshOptions) -> OpensshConnection:
         """Reach ``host``; raises as ``ParamikoTransport.connect``, and UnavailableError without an ssh."""
-        way_to(host, self._config)
-        return self._reach(host)
+        return self._reach(host, options)
 
     def close(self) -> None:
         """Give up the logins that go on, and close the jump hosts; what connections hold is theirs to close."""
@@ -104,32 +102,13 @@ class OpensshTransport:
             with suppress(OSError):
                 folder.cleanup()
 
-    def has_master(self, host: Host) -> bool:
-        """Whether a master of the user's own leads to ``host``."""
-        master = self._users_master(host)
-        if master is not None:
-            master.close()
-        return master is not None
+    def _reach(self, host: Host, options: SshOptions, via: Hops = ()) -> OpensshConnection:
+        def log_in() -> _Master:
+            return self._open_master(host, options, via)
 
-    def _reach(self, host: Host, via: Hops = ()) -> OpensshConnection:
-        master = self._users_master(host) or self._open_master(host, via)
-        return OpensshConnection(master, host, lambda: self._open_master(host, via))
+        return OpensshConnection(_find_master(options) or log_in(), host, log_in)
 
-    def _users_master(self, host: Host) -> _Master | None:
-        """Return the master at the host's ControlPath, if one answers there."""
-        for path in self._config.find(host).control_paths:
-            with suppress(LinkLostError):
-                control = ControlSocket(path)
-                try:
-                    control.check()
-                except LinkLostError:
-                    control.close()
-                    raise
-                return _Master(path, control, ours=False)
-        return None
-
-    def _open_master(self, host: Host, via: Hops) -> _Master:
-        options = self._config.find(host)
+    def _open_master(self, host: Host, options: SshOptions, via: Hops) -> _Master:
         asks = self._person.can_answer()
         peer = f"{options.user}@{options.hostname}"
         since = time.monotonic() - self._declined.get(host, -QUIET_SECONDS)
@@ -232,6 +211,28 @@ class OpensshConnection:
         for channel in self._channels:
             channel.close()
         self.master.close()
+
+
+def has_master(options: SshOptions) -> bool:
+    """Whether a master of the user's own leads to the host."""
+    master = _find_master(options)
+    if master is not None:
+        master.close()
+    return master is not None
+
+
+def _find_master(options: SshOptions) -> _Master | None:
+    """Return the user's master at the host's ControlPath, if one answers there."""
+    for path in options.control_paths:
+        with suppress(LinkLostError):
+            control = ControlSocket(path)
+            try:
+                control.check()
+            except LinkLostError:
+                control.close()
+                raise
+            return _Master(path, control, ours=False)
+    return None
 
 
 def _master_words(options: SshOptions, place: Path, *, asks: bool) -> list[str]:

@@ -9,9 +9,8 @@ from contextlib import suppress
 from functools import cache
 
 from distconsole.errors import AgentError, ConnectError, LinkLostError
-from distconsole.model.cluster import Host
 from distconsole.ssh.authentication import KnownHosts, Lookup, load_key, log_in
-from distconsole.ssh.jumps import Hops, Jumps, way_to
+from distconsole.ssh.jumps import Hops, Jumps
 from distconsole.ssh.lean_paramiko import paramiko
 from distconsole.ssh.plain import plain_lines, quote
 from distconsole.ssh.sockets import WatchedStream, open_proxy_command, open_tcp
@@ -35,25 +34,22 @@ class ParamikoTransport:
     """Connections by ssh_config(5), or by this ``ssh_config`` alone; jump hosts are shared by all."""
 
     def __init__(self, ssh_config: SshConfig) -> None:
-        self._config = ssh_config
         self._load_key = cache(load_key)
-        self._jumps = Jumps(self._reach)
+        self._jumps = Jumps(lambda hop, via: self._reach(ssh_config.find(hop), via))
         self._read_known_hosts = cache(KnownHosts)
 
-    def connect(self, host: Host) -> SshConnection:
-        """Reach ``host`` as ssh_config says; its own user and port win over that.
+    def connect(self, options: SshOptions) -> SshConnection:
+        """Reach a host, which does not jump through itself, as ssh_config says.
 
         Raises ResolveError, ConnectError, UnknownHostKeyError, ChangedHostKeyError or AuthError,
         ConfigError if an ssh_config cannot be understood.
         """
-        way_to(host, self._config)
-        return self._reach(host)
+        return self._reach(options)
 
     def close(self) -> None:
         self._jumps.close()
 
-    def _reach(self, host: Host, via: Hops = ()) -> SshConnection:
-        options = self._config.find(host)
+    def _reach(self, options: SshOptions, via: Hops = ()) -> SshConnection:
         stream = self._stream(options, via or options.proxy_jump)
         try:
             lookup = self._lookup(options)

@@ -139,6 +139,13 @@ class SshConfig:
         """As ``lookup``, of a host that somebody named."""
         return self.lookup(host.name, host.user, host.port)
 
+    def says_how_to_log_in(self, host: Host) -> bool:
+        """Whether a line of the files is about logins other than by keys, whatever host it is for."""
+        self.find(host)  # which reads them all
+        words = {*_LOGIN, "controlpath"} - {"gssapiauthentication"}
+        lines = (line.lower() for text in self._texts.values() for line in text)
+        return any("_sk" in line or any(word in line for word in words) for line in lines)
+
     def _read_all(self, reading: _Pass) -> None:
         for place in self._files:
             self._read(place, reading, active=True, depth=0)

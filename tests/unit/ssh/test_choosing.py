@@ -1,0 +1,81 @@
+"""What says that keys are not enough, and how long a person is waited for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from distconsole.model.cluster import Host
+from distconsole.model.names import HostName
+from distconsole.ssh.asking import LoginQuestion, Person
+from distconsole.ssh.choosing import ChosenTransport
+
+A = Host(HostName("a"))
+
+
+class Silent:
+    """Somebody who answers when ``says`` is set."""
+
+    def __init__(self) -> None:
+        self.asked, self.says = threading.Event(), threading.Event()
+
+    def can_ask(self) -> bool:
+        return True
+
+    def ask(self, question: LoginQuestion, wanted: Callable[[], bool]) -> str | None:
+        self.asked.set()
+        self.says.wait(20)
+        return question.host
+
+
+@pytest.mark.parametrize(
+    ("line", "asks"),
+    [
+        ("User ada", False),
+        ("GSSAPIAuthentication yes", False),
+        ("PubkeyAuthentication yes", False),
+        ("PubkeyAuthentication no", True),
+        ("PreferredAuthentications publickey,password", False),
+        ("PreferredAuthentications keyboard-interactive,password", True),
+        ("PKCS11Provider none", False),
+        ("PKCS11Provider /usr/lib/opensc-pkcs11.so", True),
+        ("SecurityKeyProvider internal", False),
+        ("SecurityKeyProvider /usr/lib/sk.so", True),
+        ("HostbasedAuthentication yes", True),
+        ("IdentityFile ~/.ssh/id_ed25519_sk", True),
+        ("ControlPath /nowhere/%C", False),
+    ],
+)
+def test_ssh_config_says_who_may_ask(tmp_path: Path, line: str, asks: bool) -> None:
+    config = tmp_path / "config"
+    config.write_text(f"Host b\n    ProxyJump a\nHost a\n    {line}\n")
+    transport = ChosenTransport(str(config))
+    behind = Host(HostName("b"))
+    forced = Host(HostName("c"), transport="openssh")
+    keys = Host(HostName("a"), transport="paramiko")
+    expected = ([A, behind] if asks else []) + [forced]
+    assert transport.who_may_ask([A, behind, forced, keys]) == expected
+
+
+def test_no_deadline_runs_while_a_person_is_asked() -> None:
+    silent = Silent()
+    person = Person(silent)
+    answers: list[str | None] = []
+
+    def ask(host: str) -> None:
+        answers.append(person.ask(LoginQuestion(host, "code?"), lambda: True))
+
+    threads = [threading.Thread(target=ask, args=(host,)) for host in ("a", "b")]
+    for thread in threads:
+        thread.start()
+    assert silent.asked.wait(20)
+    assert person.is_asked
+    assert person.working_seconds() == person.working_seconds()
+    silent.says.set()
+    for thread in threads:
+        thread.join()
+    assert sorted(filter(None, answers)) == ["a", "b"]
+    assert not person.is_asked
