@@ -14,6 +14,7 @@ from textual.widget import Widget
 
 from distconsole.grammar import VERBS
 from distconsole.grammar.secrets import mask_secrets
+from distconsole.tui.login import LoginScreen
 from distconsole.tui.prompt.keys import CHARACTERS, SCREEN_VERBS, VIEWS, Key
 from distconsole.tui.prompt.question import Question
 from distconsole.tui.prompt.shortcuts import Shortcuts
@@ -49,6 +50,7 @@ PARTS_WITH_KEYS: tuple[tuple[str, type[Widget]], ...] = (
     ("further fields of the launch form", More),
     ("the last launches", LastLaunches),
     ("a question", Question),
+    ("a login", LoginScreen),
 )
 """Parts of the screen that have keys of their own while they have the focus."""
 
