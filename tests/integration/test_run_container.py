@@ -1,0 +1,183 @@
+"""What happens in a container as on the host itself: rows of the table of docs/guide/launching.md, below real engines.
+
+Each simulated host has a podman of its own, whose containers have this machine's files, so torch and MPI are there.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from suite.console import Console
+from suite.outcomes import has_failed
+from suite.place import Place
+from suite.remains import remains
+from suite.starters import MARKED, NEVER, STARTERS
+from testbed import Host, Testbed
+from testbed.keeper import wait_for
+
+pytestmark = [
+    pytest.mark.testbed,
+    pytest.mark.torch_ranks,
+    pytest.mark.skipif(
+        not all(map(shutil.which, ("podman", "conmon", "runc"))), reason="needs podman and runc"
+    ),
+]
+
+PODMAN = """#!/bin/sh
+export CONTAINERS_CONF=/run/containers.conf
+exec /usr/bin/podman --root /run/containers --runroot /run/podman --storage-driver vfs \\
+    --cgroup-manager cgroupfs --events-backend file --runtime runc "$@"
+"""
+
+CONF = """[containers]
+default_ulimits = ["nofile=4096:4096", "nproc=4000:4000"]
+"""
+"""A sandbox without CAP_SYS_RESOURCE may not raise them as podman does."""
+
+ROOT = "/run/image"
+RUNNING = "podman:train"
+NEW = f"podman:{ROOT} -v /tmp:/tmp -v /run/home:/run/home"
+UNSHARED = "unshare --mount --pid --fork --mount-proc"
+
+
+def install_podman(host: Host) -> None:
+    (program := host.path("/run/bin/podman")).write_text(PODMAN)
+    program.chmod(0o755)
+    host.path("/run/containers.conf").write_text(CONF)
+    start = (
+        f"set -e; mkdir -p {ROOT}; mount --bind / {ROOT}; mount --make-private {ROOT};"
+        "/run/bin/podman run -d --name train --network host --ipc host -v /tmp:/tmp "
+        f"-v /run/home:/run/home --rootfs {ROOT} sleep 1000000"
+    )
+    done = host.popen(["sh", "-c", start], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    said, _ = done.communicate(timeout=60)
+    assert done.returncode == 0, said
+
+
+@pytest.fixture(scope="module")
+def containers(module_bed: Testbed) -> Testbed:
+    for host in module_bed.hosts[:2]:
+        install_podman(host)
+    return module_bed
+
+
+@pytest.fixture(autouse=True)
+def clean(containers: Testbed, request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if has_failed(request.node):
+        containers.reset()
+        for host in containers.hosts[:2]:
+            install_podman(host)
+
+
+def left(bed: Testbed) -> list[str]:
+    """Return what a run has left on the hosts, beside the container that ran before."""
+    engine = ("conmon", "1000000", "libpod")
+
+    def found() -> list[str]:
+        all_of = [each for host in bed.hosts[:2] for each in remains(host)]
+        return [each for each in all_of if not any(word in each for word in engine)]
+
+    wait_for(lambda: not found())
+    return found()
+
+
+def run(
+    bed: Testbed,
+    folder: Path,
+    launcher: str,
+    container: str,
+    what: str,
+    steps: int = NEVER,
+    bare: bool = False,
+) -> Console:
+    place, inside = Place(STARTERS[launcher], bed), ("--python", sys.executable)
+    return place.run(folder, what, steps, bare, "--container", container, *inside)
+
+
+@pytest.mark.parametrize(
+    ("launcher", "container"),
+    [
+        ("torchrun", NEW),
+        pytest.param("mpi", RUNNING, marks=pytest.mark.horovod),
+    ],
+    ids=["image", "mpi"],
+)
+def test_a_rank_that_raises_in_a_container_is_blamed(
+    containers: Testbed, tmp_path: Path, launcher: str, container: str
+) -> None:
+    with run(containers, tmp_path, launcher, container, "raises", 12) as console:
+        assert console.wait() == 1, console.stderr
+    first = console.events[-1]["first_failure"]
+    assert (first["rank"], first["host"]) == (MARKED, "node2")
+    assert first["error"] == "ValueError: no such layer"
+    steps = dict.fromkeys(range(3), 0)
+    for window in console.of("window"):
+        steps[window["rank"]] += window["steps"]
+    assert steps == dict.fromkeys(range(3), 12)
+    assert not left(containers)
+
+
+def see_all(console: Console) -> None:
+    for rank in range(3):
+        console.see(event="log", line=f"{rank}: 3")
+
+
+@pytest.mark.parametrize(
+    "container", [RUNNING, NEW, UNSHARED], ids=["running", "image", "command"]
+)
+def test_a_rank_that_is_killed_in_a_container_has_its_signal_as_exit_code(
+    containers: Testbed, tmp_path: Path, container: str
+) -> None:
+    with run(containers, tmp_path, "torch", container, "counts", bare=True) as console:
+        see_all(console)
+        told = [each["pid"] for each in console.of("rank") if each["rank"] == MARKED]
+        kill = ["sh", "-c", f"kill -9 {told[-1]}"]
+        assert containers.hosts[1].popen(kill).wait() == 0
+        assert console.wait() == 137, console.stderr
+    first = console.events[-1]["first_failure"]
+    assert (first["rank"], first["error"]) == (MARKED, "killed by SIGKILL")
+    assert not left(containers)
+
+
+@pytest.mark.parametrize(
+    "container", [RUNNING, NEW, UNSHARED], ids=["running", "image", "command"]
+)
+def test_a_stop_leaves_nothing_in_a_container(
+    containers: Testbed, tmp_path: Path, container: str
+) -> None:
+    with run(containers, tmp_path, "torch", container, "hangs", bare=True) as console:
+        console.see(event="log", line="hangs")
+        stop = Console(containers, tmp_path, "stop", "--grace", "2", console.run)
+        with stop as other:
+            assert other.wait() == 0, other.stderr
+        assert console.wait() == 143, console.stderr
+    assert not left(containers)
+
+
+@pytest.mark.parametrize("container", [RUNNING, NEW], ids=["running", "image"])
+def test_a_shim_that_is_killed_takes_what_is_in_a_container_with_it(
+    containers: Testbed, tmp_path: Path, container: str
+) -> None:
+    with run(containers, tmp_path, "torch", container, "counts", bare=True) as console:
+        see_all(console)
+        assert containers.hosts[1].signal(signal.SIGKILL, "pyz shim")
+        assert console.wait() == 1, console.stderr
+    assert "its shim is gone" in console.events[-1]["first_failure"]["error"]
+    assert not left(containers)
+
+
+def test_a_container_that_does_not_run_is_named_before_anything_starts(
+    containers: Testbed, tmp_path: Path
+) -> None:
+    with run(containers, tmp_path, "torch", "podman:nobody", "counts", bare=True) as console:
+        assert console.wait() == 3, console.stderr
+    assert "neither a running container nor an image nobody here" in "".join(console.stderr)
+    assert not left(containers)
