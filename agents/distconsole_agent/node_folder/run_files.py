@@ -53,7 +53,9 @@ def check_spec(run: str, raw: object) -> dict[str, Any]:
     assert isinstance(raw, dict)
     if parsed.run != run:
         raise bad_request(f"the spec is of run {parsed.run}, not {run}")
-    for path in map(os.path.expanduser, parsed.needs):
+    # What an image has of its own is not to be seen from here.
+    needs = () if parsed.container else parsed.needs
+    for path in map(os.path.expanduser, needs):
         if not is_script(path):
             raise Refusal(ErrorCode.NO_SCRIPT, f"the script {path} does not exist here")
     return dict(raw)

@@ -196,15 +196,19 @@ def script_text(folder: str, inside: Inside) -> str:
         out, err = map(shlex.quote, inside.pipes)
         begun = shlex.quote(os.path.join(folder, BEGUN))
         lines += [f"printf '{inside.name} %s\\n' $$ 1<>{begun}", f"exec >>{out} 2>>{err}"]
+    workdir, program = inside.workdir, inside.argv[0]
     lines += [
-        f"cd {shlex.quote(inside.workdir)} || {{ echo {shlex.quote(_lacks(inside.workdir))} >&2; exit 126; }}",
+        f"cd {shlex.quote(workdir)} || {_end_with(126, f'the working folder {workdir}: mount it there')}",
+        f"command -v {shlex.quote(program)} >/dev/null || "
+        + _end_with(127, f"{program}: --python names the interpreter in there"),
         f"exec {' '.join(map(shlex.quote, inside.argv))}",
     ]
     return "\n".join([*lines, ""])
 
 
-def _lacks(workdir: str) -> str:
-    return f"distconsole: the container does not have the working folder {workdir}: mount it there"
+def _end_with(code: int, what: str) -> str:
+    said = shlex.quote(f"distconsole: the container does not have {what}")
+    return f"{{ echo {said} >&2; exit {code}; }}"
 
 
 def _export(name: str, value: str) -> str:

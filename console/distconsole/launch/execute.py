@@ -199,7 +199,7 @@ def _begin_step(
             "the hosts' agents do not say how Slurm can start the run",
             "use the console and the agent of one version",
         )
-    argv = list(step_command(plan.slurm_job, plan.run, hosts, shims))
+    argv = list(step_command(plan.slurm_job, plan.run, hosts, shims, plan.slurm_containers))
 
     def ask(hosts: Sequence[HostName], **what: object) -> list[dict[str, Any]]:
         outcomes = on_every(

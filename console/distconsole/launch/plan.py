@@ -22,6 +22,7 @@ from distconsole.launch.engines import (
 from distconsole.launch.job import RUN_DIR, Job, PlacedNode, own_text, verify_env
 from distconsole.launch.launchers import horovod, mpi, single, torch
 from distconsole.launch.slurm.srun import Allocation, below_slurm, is_one_a_node, plan_tasks
+from distconsole.launch.slurm.submit import split_container_words, words_of
 from distconsole.launch.sync.send import Project
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan, NodePlan, ScriptTraits
@@ -251,6 +252,7 @@ def _assemble(
         log_bytes=request.log_limit,
         slurm_job=job.slurm_job,
         slurm_held=held,
+        slurm_containers=tuple(split_container_words(words_of(request.slurm or ""))[1]),
         notes=notes,
     )
 

@@ -116,6 +116,8 @@ def _host_lines(index: int, node: NodePlan) -> list[str]:
     ranks = f"rank {first}" if first == last else f"ranks {first}-{last}"
     nic = f" on {node.nic}" if node.nic else ""
     lines = [f"# host {index}: {node.host} ({node.address}{nic}), {ranks}"]
+    if node.container:
+        lines.append(f"# all of this inside {node.container}, but the setup command before it")
     if node.workdir:
         lines.append(f"cd {shlex.quote(node.workdir)}")
     if node.setup:
@@ -194,6 +196,12 @@ def emit(kind: EmitKind, launch: PreparedLaunch, folder: str, plan: LaunchPlan |
     the ranks so.
     """
     what = _Source(launch, folder, plan)
+    container = launch.request.where.container or (plan and plan.nodes[0].container)
+    if container:
+        raise UnavailableError(
+            f"--emit {kind} writes a file that enters no container ({container})",
+            "leave --container out, and start what is written inside it",
+        )
     ours = (LauncherName.TORCH, LauncherName.TORCHRUN, LauncherName.SINGLE, LauncherName.SLURM)
     if what.choice.launcher not in ours and kind is not EmitKind.MPIRUN:
         raise UnavailableError(

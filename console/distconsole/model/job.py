@@ -108,6 +108,7 @@ class LaunchPlan:
             (torchrun, mp.spawn) starts them below and they are found by their recorder.
         slurm_job: The Slurm job that the run is a step of; None outside of Slurm.
         slurm_held: Whether that job was submitted for this run and ends with it.
+        slurm_containers: pyxis's options of that step, as ``--slurm`` has them.
         code: The tree that ``--sync`` brings, which becomes ``{run_dir}/code``; None without.
         needs: Scripts that every node must have, or nothing is started.
         max_restarts: How often the shims start ranks that failed anew.
@@ -130,6 +131,7 @@ class LaunchPlan:
     notes: tuple[str, ...] = field(default=())
     slurm_job: str | None = None
     slurm_held: bool = False
+    slurm_containers: tuple[str, ...] = ()
     code: str | None = None
     needs: tuple[str, ...] = field(default=())
     min_nodes: int | None = None

@@ -249,7 +249,7 @@ def way_of_run(spec: Mapping[str, Any], node_dir: str, environment: Mapping[str,
     """Return how the processes of a run get into its container here; raises Refusal where they cannot."""
     workdir = os.path.expanduser(str(spec.get("workdir") or ""))
     folders = [node_dir]
-    if os.path.isabs(workdir) and os.path.commonpath([workdir, node_dir]) != node_dir:
+    if os.path.isdir(workdir) and os.path.commonpath([workdir, node_dir]) != node_dir:
         folders.append(workdir)
     try:
         if spec.get("driver"):

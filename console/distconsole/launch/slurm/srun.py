@@ -7,6 +7,7 @@ holds for it.
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
@@ -158,11 +159,25 @@ def plan_tasks(job: Job, plans: Sequence[NodePlan]) -> tuple[NodePlan, ...]:
     return tuple(_plan_node_tasks(job, plan, counts, at) for at, plan in enumerate(plans))
 
 
+MOUNTS = "--container-mounts="
+
+
 def step_command(
-    job: str, run: str, hosts: Sequence[str], shims: Sequence[Sequence[str]]
+    job: str,
+    run: str,
+    hosts: Sequence[str],
+    shims: Sequence[Sequence[str]],
+    containers: Sequence[str] = (),
 ) -> tuple[str, ...]:
-    """Return the srun that starts each node's shim, of which ``shims`` has the words in order of ``hosts``."""
+    """Return the srun that starts each node's shim, of which ``shims`` has the words in order of ``hosts``.
+
+    With pyxis's options, ``containers``, the shims run inside, and their program's and the run's folders are mounted.
+    """
     number = str(len(hosts))
+    if containers:
+        given = [word.removeprefix(MOUNTS) for word in containers if word.startswith(MOUNTS)]
+        kept = [word for word in containers if not word.startswith(MOUNTS)]
+        containers = (*kept, MOUNTS + ",".join([*given, *_folders_of(shims)]))
     return (
         *("srun", "--jobid", job, "--overlap", "--nodes", number, "--ntasks", number),
         *("--job-name", run),
@@ -172,8 +187,19 @@ def step_command(
         *("--kill-on-bad-exit=0", f"--wait={PARTING_SECONDS}"),
         # One task a node must not be bound to one processor, nor be taken for a rank of MPI.
         *("--cpu-bind=none", "--mpi=none", "--input=none"),
+        *containers,
         *("/bin/sh", "-c", _start_shim(hosts, shims)),
     )
+
+
+def _folders_of(shims: Sequence[Sequence[str]]) -> list[str]:
+    """Return as mounts the folders of the agent's file and of the node, which hold all that a shim needs."""
+    folders: dict[str, None] = {}
+    for words in shims:
+        programs = [posixpath.dirname(word) for word in words if word.endswith(".pyz")]
+        runs = [posixpath.dirname(posixpath.dirname(words[-1]))]
+        folders |= dict.fromkeys(each for each in (*programs, *runs) if each)
+    return [f"{each}:{each}" for each in folders]
 
 
 def _start_shim(hosts: Sequence[str], shims: Sequence[Sequence[str]]) -> str:

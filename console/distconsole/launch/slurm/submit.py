@@ -48,6 +48,24 @@ def words_of(options: str) -> list[str]:
         raise UsageError(f"--slurm {options!r}: {error}", "close the quotes") from None
 
 
+def split_container_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Return the words of ``--slurm`` without pyxis's options, which put a step into a container, and these."""
+    others: list[str] = []
+    containers: list[str] = []
+    takes_value = False
+    for word in words:
+        if word.startswith(("--container-", "--no-container-")):
+            containers.append(word)
+            takes_value = "=" not in word
+        elif takes_value and not word.startswith("-"):
+            containers[-1] += f"={word}"
+            takes_value = False
+        else:
+            others.append(word)
+            takes_value = False
+    return others, containers
+
+
 def submit_command(
     options: str, name: str, hosts: Sequence[str] = (), exclude: Sequence[str] = ()
 ) -> list[str]:
@@ -57,7 +75,8 @@ def submit_command(
 
     Raises UsageError if the quotes do not fit.
     """
-    words = words_of(options)
+    # The job's own script holds the nodes, outside of a container; srun gets those options.
+    words, _ = split_container_words(words_of(options))
     script = job_script(requeue=read_options(words).requeue)
     if hosts:
         words += [f"--nodes={len(hosts)}", f"--nodelist={','.join(hosts)}"]

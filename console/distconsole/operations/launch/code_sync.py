@@ -125,7 +125,8 @@ def refuse_missing_script(request: Run, cluster: Cluster) -> None:
     """Raise PlanError if this machine is the only host and the script is not there."""
     path = _path(request)
     runnable = path.is_file() or (path / "__main__.py").is_file()
-    if request.module or runnable or not all(host.local for host in cluster.hosts):
+    elsewhere = not all(host.local and not host.container for host in cluster.hosts)
+    if request.module or runnable or elsewhere:
         return
     folder = Path(request.workdir or ".").expanduser()
     if not folder.is_dir():

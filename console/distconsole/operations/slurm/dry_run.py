@@ -94,7 +94,7 @@ def _expect_hosts(
 def _submission_text(plan: LaunchPlan, submit: Sequence[str], options: Options) -> str:
     hosts = [node.host for node in plan.nodes]
     shim = [SHOWN_PYTHON, "agent.pyz", "shim", "--run", SHOWN_RUN_DIR]
-    step = step_command(SHOWN_JOB, plan.run, hosts, [shim] * len(hosts))
+    step = step_command(SHOWN_JOB, plan.run, hosts, [shim] * len(hosts), plan.slurm_containers)
     nodes = ""
     if hosts[0].startswith(SHOWN_NODE):
         known = str(options.nodes) if options.nodes else "as many as it gives, shown for one"

@@ -21,6 +21,7 @@ from distconsole.launch.slurm.srun import (
     read_job,
     step_command,
 )
+from distconsole.launch.slurm.submit import split_container_words, submit_command
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan, ScriptTraits
@@ -253,3 +254,28 @@ def test_elastic_ranks_are_not_elastic_in_a_job_and_it_is_said() -> None:
     below = below_slurm(elastic, JOB)
     assert (elastic.elastic, below.elastic) == (True, False)
     assert below.why.endswith("in Slurm job 12; not elastic there")
+
+
+def test_the_options_of_pyxis_go_to_the_step_with_the_folders_that_a_shim_needs() -> None:
+    words = [
+        "-N2",
+        "--container-image",
+        "img#a",
+        "--container-mounts=/d:/d",
+        "--container-writable",
+        "--time",
+        "5",
+    ]
+    others, containers = split_container_words(words)
+    assert others == ["-N2", "--time", "5"]
+    assert submit_command(" ".join(words), "r")[6:9] == ["-N2", "--time", "5"]
+    shim = ["py", "/h/.cache/distconsole/agent-1.pyz", "shim", "--run", "/tmp/d-7/runs/r-1"]
+    step = step_command("3", "r-1", ["a"], [shim], containers)
+    assert [word for word in step if word.startswith("--container")] == [
+        "--container-image=img#a",
+        "--container-writable",
+        "--container-mounts=/d:/d,/h/.cache/distconsole:/h/.cache/distconsole,/tmp/d-7:/tmp/d-7",
+    ]
+    assert not any(
+        word.startswith("--container") for word in step_command("3", "r", ["a"], [shim])
+    )
