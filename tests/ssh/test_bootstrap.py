@@ -70,10 +70,12 @@ def failure(server, host: Host = NODE, agent: Pack = STAND_IN) -> NodeError:
     return caught.value
 
 
-def test_the_agent_is_pushed_once_and_found_again(server) -> None:
-    with bridge(server) as (first, line):
+@pytest.mark.parametrize("way", ["paramiko", "openssh"])
+def test_the_agent_is_pushed_once_and_found_again(server, way: str) -> None:
+    host = replace(NODE, transport=way)
+    with bridge(server, host) as (first, line):
         assert (first.pushed, line) == (True, b"bridge|")
-    with bridge(server) as (second, _):
+    with bridge(server, host) as (second, _):
         assert not second.pushed
     file = server.cache / "distconsole" / STAND_IN.name
     assert file.read_bytes() == STAND_IN.content

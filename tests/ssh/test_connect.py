@@ -391,13 +391,15 @@ def test_a_dead_jump_host_is_named(make_server, way: str) -> None:
     assert "by way of hop" in error.message
 
 
-def test_a_jump_host_that_cannot_reach_the_host_says_so(make_server) -> None:
+@both_ways
+def test_a_jump_host_that_cannot_reach_the_host_says_so(make_server, way: str) -> None:
     first, last = make_server(), make_server()
     config = jump_config(first, last)
     last.stop()
-    error = failure(config)
+    error = failure(config, way=way)
     assert isinstance(error, ConnectError)
-    assert "cannot reach 127.0.0.1" in error.message
+    assert "the jump host" in error.message
+    assert "127.0.0.1" in error.message
 
 
 def test_an_unknown_key_behind_a_jump_is_added_without_keyscan(make_server) -> None:

@@ -38,8 +38,8 @@ class ChosenTransport:
         self._openssh = OpensshTransport(self._config, ssh_config, person)
         self._paramiko: ParamikoTransport | None = None
         self._loading = threading.Lock()
-        self._refused: set[Host] = set()
-        """Hosts that paramiko could not log in to, and ssh could."""
+        self._refused: set[str] = set()
+        """Hosts, and those on the way to them, where ssh could log in and paramiko could not."""
 
     def connect(self, host: Host) -> Connection:
         """Reach ``host`` as ssh_config says; its own user and port win over that.
@@ -77,7 +77,9 @@ class ChosenTransport:
     def _wants_openssh(self, host: Host, way: list[SshOptions]) -> bool:
         if host.transport == TransportName.PARAMIKO:
             return False
-        if host.transport == TransportName.OPENSSH or host in self._refused:
+        if host.transport == TransportName.OPENSSH:
+            return True
+        if not self._refused.isdisjoint(each.alias for each in way):
             return True
         return any(is_beyond_paramiko(each) or has_master(each) for each in way)
 
@@ -97,7 +99,7 @@ class ChosenTransport:
             if host.transport == TransportName.PARAMIKO or not self._may_help(way, error):
                 raise
         connection = self._openssh.connect(host, way[0])
-        self._refused.add(host)
+        self._refused.update(each.alias for each in way)
         return connection
 
     def _may_help(self, way: list[SshOptions], error: AuthError) -> bool:

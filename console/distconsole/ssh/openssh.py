@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from distconsole.errors import AgentError, AuthError, LinkLostError, UnavailableError
+from distconsole.errors import AgentError, AuthError, ConnectError, LinkLostError
 from distconsole.model.cluster import Host
 from distconsole.ssh.asking import PERSON, Person
 from distconsole.ssh.jumps import Hops, Jumps
@@ -87,7 +87,7 @@ class OpensshTransport:
         self._closed = False
 
     def connect(self, host: Host, options: SshOptions) -> OpensshConnection:
-        """Reach ``host``; raises as ``ParamikoTransport.connect``, and UnavailableError without an ssh."""
+        """Reach ``host``; raises as ``ParamikoTransport.connect``, and ConnectError without an ssh."""
         return self._reach(host, options)
 
     def close(self) -> None:
@@ -126,7 +126,15 @@ class OpensshTransport:
         if declined is not None:
             if declined:
                 self._declined[host] = time.monotonic()
-            raise failure(said, host.name, peer, declined=declined, asks=asks)
+            raise failure(
+                said,
+                host.name,
+                peer,
+                by_hand=shlex.join([*self._ssh(host), host.name, "true"]),
+                jump="" if jump is None else jump.host.name,
+                declined=declined,
+                asks=asks,
+            )
         self._declined.pop(host, None)
         return _Master(str(place), ControlSocket(str(place)), reached_address(said))
 
@@ -135,8 +143,8 @@ class OpensshTransport:
         try:
             login = Login(words, host.name, place, self._askpass, self._person)
         except OSError as error:
-            raise UnavailableError(
-                f"ssh cannot be started: {error}", "install OpenSSH's client"
+            raise ConnectError(
+                f"ssh cannot be started: {error.strerror}", "install OpenSSH's client"
             ) from None
         with self._lock:
             self._logins.add(login)
@@ -243,13 +251,11 @@ def _master_words(options: SshOptions, place: Path, *, asks: bool) -> list[str]:
 
 
 def _private_folder() -> tempfile.TemporaryDirectory[str]:
-    """Return a folder for sockets, 0700; raises UnavailableError if there is no room for one."""
+    """Return a folder for sockets, 0700; raises ConnectError if none can be made."""
     for place in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):  # noqa: S108 - 0700, by mkdtemp
         with suppress(OSError):
             if place and len(place) < MAX_FOLDER_CHARS:
                 return tempfile.TemporaryDirectory(
                     prefix="dc-", dir=place, ignore_cleanup_errors=True
                 )
-    raise UnavailableError(
-        "there is no folder for the sockets of ssh", "set TMPDIR to a short path"
-    )
+    raise ConnectError("there is no folder for the sockets of ssh", "set TMPDIR to a short path")

@@ -175,6 +175,8 @@ TRIED = (
 )
 OFFERED = re.compile(r"Authentications that can continue: (\S+)")
 REACHED = re.compile(r"debug1: Connecting to .* \[([^\]]+)\] port \d+")
+OFFENDING = re.compile(r"Offending \S+ key in (\S+)")
+REMOVAL = re.compile(r"ssh-keygen -f .+ -R .+")
 HOST_KEY = re.compile(r"Server host key: (\S+ \S+)")
 
 
@@ -184,58 +186,74 @@ def reached_address(said: str) -> str:
     return "" if found is None else found[1].removeprefix("::ffff:")
 
 
-def failure(said: str, host: str, peer: str, *, declined: bool, asks: bool) -> ConsoleError:
+def failure(
+    said: str, host: str, peer: str, *, by_hand: str, jump: str, declined: bool, asks: bool
+) -> ConsoleError:
     """Return what it means that ssh ended with these words.
 
     Args:
+        by_hand: The command that a person types for the same.
+        jump: The jump host through which it went; empty if there is none.
         declined: Whether a person was asked and gave no answer.
         asks: Whether there was a person to ask.
     """
     lines = [plain_text(line) for line in said.splitlines() if not line.startswith("debug")]
     words = [line for line in lines if line.strip() and not line.startswith(("@@@", "OpenSSH_"))]
-    last = words[-1][:300] if words else "it said nothing"
+    last = words[-1][:300].removeprefix("ssh: ") if words else "it said nothing"
     text = "\n".join(words)
-    shown = HOST_KEY.search(said)
-    key = f"; it shows {plain_text(shown[1])}" if shown else ""
     if declined:
         return AuthError(f"{peer} asked for a password or a code, and nobody answered", AGAIN)
+    if "Host key verification failed" in text:
+        return _host_key_error(said, text, host, by_hand)
+    if "Permission denied" in text or "Too many authentication failures" in text:
+        return _auth_error(said, peer, by_hand, asks=asks)
+    if "Could not resolve hostname" in text:
+        return ResolveError(last, "check the spelling, ssh_config and /etc/hosts")
+    if "Bad configuration option" in text or "Bad owner or permissions" in text:
+        return ConfigError(last, f"{by_hand} says the same")
+    if jump and "UNKNOWN port" in last:
+        return ConnectError(
+            f"the jump host {jump} cannot reach {peer}",
+            "is the host up, and does the jump host allow forwarding (AllowTcpForwarding)?",
+        )
+    return ConnectError(f"ssh does not reach {peer}: {last}", f"`{by_hand}` shows it, too")
+
+
+def _host_key_error(said: str, text: str, host: str, by_hand: str) -> ConsoleError:
+    shown = HOST_KEY.search(said)
+    key = f"; it shows {plain_text(shown[1])}" if shown else ""
     if "REVOKED HOST KEY" in text:
         return ChangedHostKeyError(
             f"the host key of {host} is revoked{key}",
             "do not connect to it; ask whoever runs it for a new key",
         )
     if "HOST IDENTIFICATION HAS CHANGED" in text:
-        offending = next((each for each in words if each.startswith("Offending")), last)
+        offending, removal = OFFENDING.search(text), REMOVAL.search(text)
+        place = f", {plain_text(offending[1])} has another" if offending else ""
+        cure = plain_text(removal[0]) if removal else f"take that line away, then: {by_hand}"
         return ChangedHostKeyError(
-            f"the host key of {host} is not the one in known_hosts{key}: {offending}",
-            f"somebody may be listening in. If the host was set up anew: ssh-keygen -R {host}",
+            f"the host key of {host} is not the one in known_hosts{key}{place}",
+            f"somebody may be listening in. If the host was set up anew: {cure}",
         )
-    if "you have requested strict checking" in text or "Host key verification failed" in text:
-        return UnknownHostKeyError(
-            f"{host} is not in known_hosts{key}",
-            f"compare that fingerprint with the host's own; `ssh {host} true` asks and adds it",
-        )
-    if "Permission denied" in text or "Too many authentication failures" in text:
-        return _auth_error(said, host, peer, asks=asks)
-    if "Could not resolve hostname" in text:
-        return ResolveError(last, "check the spelling, ssh_config and /etc/hosts")
-    if "Bad configuration option" in text or "Bad owner or permissions" in text:
-        return ConfigError(last, f"ssh {host} true says the same")
-    return ConnectError(f"ssh does not reach {peer}: {last}", f"ssh -v {host} true says more")
+    return UnknownHostKeyError(
+        f"{host} is not in known_hosts{key}",
+        f"compare that fingerprint with the host's own; `{by_hand}` asks and adds it",
+    )
 
 
 MASTER = "ControlMaster and ControlPath in ssh_config"
 AGAIN = "a new start of distconsole asks again, and a console that stays open after five minutes"
 
 
-def _auth_error(said: str, host: str, peer: str, *, asks: bool) -> AuthError:
+def _auth_error(said: str, peer: str, by_hand: str, *, asks: bool) -> AuthError:
     offered, tried = offered_and_tried(said)
     message = f"{peer} lets nobody in by what was tried ({', '.join(tried) or 'nothing'})"
     message += f"; the server offers: {', '.join(offered) or 'nothing'}"
-    hint = f"ssh-copy-id {host}"
-    if {"password", "keyboard-interactive"} & set(offered):
-        hint = f"was it mistyped? `ssh -v {host} true` says more"
-    if not asks and hint.startswith("was"):
+    wants_a_person = bool({"password", "keyboard-interactive"} & set(offered))
+    hint = f"was it mistyped? `{by_hand}` shows the same login"
+    if not wants_a_person:
+        hint = by_hand.replace("ssh", "ssh-copy-id", 1).removesuffix(" true")
+    elif not asks:
         hint = f"here is no terminal to ask for a password or a code in: open a master before, by ssh ({MASTER})"
     return AuthError(message, hint, offered)
 
