@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import stat
@@ -14,10 +15,11 @@ from distconsole_agent.contract.protocol import MAX_LOG_TEXT
 from distconsole_agent.contract.refusal import bad_request, read_call_seconds
 from distconsole_agent.roll_call import facts
 from distconsole_agent.roll_call.calling import LOOK_SECONDS, Call, Seat, call_ranks
+from distconsole_agent.supervisor.proctree import read_in_time
 from distconsole_agent.survey.processes import read_processes
 from distconsole_agent.survey.ras import ask_ras
 from distconsole_agent.survey.worlds import Job, Rank, find_jobs
-from distconsole_agent.system.procfs import user_name
+from distconsole_agent.system.procfs import printable, user_name
 from distconsole_agent.telemetry.mapping import visible_devices
 
 MAX_JOBS, MAX_RANKS = 32, 256
@@ -95,10 +97,11 @@ def _named(rank: Rank) -> Call:
 
 def _call(ranks: Sequence[Rank], seconds: float) -> list[Call]:
     """Return a CALL of each rank; of one whose main thread still runs, whether its place has changed meanwhile."""
-    rests = _rests([rank.seen.pid for rank in ranks])
+    rests, raised = _rests([rank.seen.pid for rank in ranks]), read_errors(ranks)
     seats = []
     for rank, rest in zip(ranks, rests):
-        told = {**_named(rank), "silent_s": rest}
+        said = raised.get(rank.seen.told.get("TORCHELASTIC_ERROR_FILE", ""), "")
+        told = {**_named(rank), "silent_s": rest, "raised": said}
         log = next((path for stream, path, _ in _outputs(rank) if stream == "err"), "")
         server = rank.seen.told.get("TORCH_WORKER_SERVER_SOCKET", "")
         seats.append(Seat(rank.seen.pid, told, log, server))
@@ -111,6 +114,17 @@ def _call(ranks: Sequence[Rank], seconds: float) -> list[Call]:
         if again.get("threads") and _place(again) != _place(calls[at]):
             calls[at]["stage"] = "stepping"
     return calls
+
+
+def read_errors(ranks: Sequence[Rank]) -> dict[str, str]:
+    """Return what ranks have raised, by the file that torchrun names to each for it (torch's ``@record`` writes it)."""
+    paths = {rank.seen.told.get("TORCHELASTIC_ERROR_FILE", "") for rank in ranks}
+    found = {}
+    for path, text in read_in_time([path for path in paths if path.startswith("/")]).items():
+        with contextlib.suppress(ValueError, RecursionError, KeyError, TypeError):
+            said = str(json.loads(text or b"")["message"]["message"])
+            found[path] = printable(said.encode("utf-8", "replace"), facts.MAX_WORDS)
+    return found
 
 
 def _gpus(ranks: Sequence[Rank], sample: Sample) -> list[Result | None]:
