@@ -52,6 +52,7 @@ VALUES: dict[str, tuple[Any, ...]] = {
     "pass_args": tuple(ask.PassArgs),
     "emit": tuple(ask.EmitKind),
     "transport": tuple(TransportName),
+    "export": ("wandb", "mlflow,otlp"),
     "notify": ("none", "all", "bell,webhook"),
 }
 """Values that an option may have; of any other text one that is a word."""

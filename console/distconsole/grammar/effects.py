@@ -57,6 +57,11 @@ EFFECTS: Mapping[type, tuple[Effect, ...]] = {
         Effect(
             ("verify_sync",), lambda run: run.watch, "needs the hook: it goes without --no-watch"
         ),
+        Effect(
+            ("export",),
+            lambda run: not run.detach,
+            "goes without --detach; export RUN --follow does it from here",
+        ),
         NOTICE,
     ),
     ask.Rerun: (NOTICE,),

@@ -51,6 +51,7 @@ class Kind(Enum):
     MOMENT = "a moment of a run"
     CONDITION = "a condition"
     WAYS = "ways to be told"
+    SERVICES = "services for results"
     LOOPBACK = "a port of this machine"
     LINE = "a line of the prompt, such as 'check --level full'"
     KEY_LINE = "a line of the prompt, such as 'check', or a table of line and label"
@@ -88,7 +89,7 @@ HEADINGS = {
     Heading.SLURM: "slurm slurm_login",
     Heading.RESTARTS: "max_restarts grace_seconds lost_after_seconds",
     Heading.OUTPUT: "name detach dry_run json details junit emit_hostfile write_profile emit output "
-    "format table follow listen notify log_limit store_limit help version",
+    "format table follow listen export notify log_limit store_limit help version",
     Heading.CONSOLE: "theme startup headless",
 }
 """By heading, the names of the fields that stand there in every request; the others are plain options."""

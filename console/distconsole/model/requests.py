@@ -66,6 +66,14 @@ class ExportFormat(StrEnum):
     OTLP = "otlp"
 
 
+class Service(StrEnum):
+    """Where a run can be shown while it goes on; each is an ``ExportFormat``, too."""
+
+    WANDB = "wandb"
+    MLFLOW = "mlflow"
+    OTLP = "otlp"
+
+
 class ExportTable(StrEnum):
     """The tables of ``export --format csv``."""
 
@@ -377,6 +385,11 @@ class Run(OnHosts, Printed, Noticed, Request):
         "Seconds without a word from a host until it is given up.  [default: 120]",
         Kind.SECONDS,
         least=5.0,
+    )
+    export: str | None = needs_trust(
+        None,
+        "Show it in these services, too, as 'export --follow' does: wandb, mlflow, otlp.  [default: none]",
+        Kind.SERVICES,
     )
     watch: bool = plain(True, "Load the hook that counts steps.  [default: watch]")
     detach: bool = plain(False, "Start it, print its id, and leave.", Kind.FLAG, "--detach", "-d")

@@ -256,6 +256,7 @@ NEED_TRUST = {
     *(f"clusters.{name}" for name in HOST_WIDE),
     *("ssh_config", "clusters.ssh_config"),
     *("run.env", "run.env_file", "run.workdir", "run.slurm", "run.output"),
+    "run.export",
     *("check.junit", "check.emit_hostfile", "export.output", "export.listen", "report.output"),
     "trace.output",
     *("setup.source", "setup.yes", "init.yes", "stop.yes"),

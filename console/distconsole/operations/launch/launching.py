@@ -26,7 +26,7 @@ from distconsole.model.events import Event, LaunchersJudged, Narration, ScriptSo
 from distconsole.model.job import LaunchPlan
 from distconsole.model.names import HostName, RunId
 from distconsole.model.outcome import Ok
-from distconsole.model.requests import Foresee, LauncherName, Rerun, Run
+from distconsole.model.requests import ExportFormat, Foresee, LauncherName, Rerun, Run
 from distconsole.model.run_events import EndState, PlanMade, RunEnded
 from distconsole.operations.control import Control, end_before_start
 from distconsole.operations.launch.code_sync import bring_code
@@ -82,6 +82,23 @@ def run(
     hosts are those of a job that is submitted first. Raises ConsoleError if it cannot be placed, or a
     host it needs cannot be reached.
     """
+    events = _run_somewhere(request, sessions, control, store, exclude, again)
+    if request.export and not (request.dry_run or request.detach or request.emit):
+        # An export takes its time to import, and most runs have none.
+        from distconsole.operations.stored.export import export_along  # noqa: PLC0415
+
+        events = export_along(events, map(ExportFormat, request.export.split(",")))
+    yield from events
+
+
+def _run_somewhere(
+    request: Run,
+    sessions: SessionSource,
+    control: Control,
+    store: RunStore,
+    exclude: Sequence[str],
+    again: RunId | None,
+) -> Iterator[Event]:
     if request.slurm is None:
         yield from _run_on_hosts(request, sessions, control, store, exclude, again)
     elif request.emit is not None:

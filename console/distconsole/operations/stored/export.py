@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 
-from distconsole.errors import ConfigError, UnavailableError
+from distconsole.errors import ConfigError, ConsoleError, UnavailableError
 from distconsole.formats.outlets import (
     FLUSH_SECONDS,
     BesideOutlet,
@@ -141,6 +141,33 @@ def _make_extra(request: Export, path: Path | None) -> Outlet:
             from distconsole.formats.otlp import OtlpRun  # noqa: PLC0415
 
             return OtlpRun(request.interval_seconds, time.time if request.follow else None)
+
+
+def export_along(events: Iterator[Event], services: Iterable[ExportFormat]) -> Iterator[Event]:
+    """Yield the events of a run, and show it in services meanwhile; what goes wrong there is a warning.
+
+    Raises UnavailableError, before anything is started, if a package is missing or nobody has logged in.
+    """
+    said: SimpleQueue[Narration] = SimpleQueue()
+    requests = [Export("", service, follow=True) for service in services]
+    outlets = [make_outlet(request, said) for request in requests]
+    try:
+        for event in events:
+            if isinstance(event, RunEvent):
+                for outlet in outlets:
+                    outlet.take(event)
+            yield event
+            yield from drain(said)
+    finally:
+        told = [_close(outlet) for outlet in outlets]
+    yield from told
+
+
+def _close(outlet: Outlet) -> Narration:
+    try:
+        return Narration(text=outlet.close())
+    except ConsoleError as error:
+        return Narration(text=error.message, severity=Severity.WARN)
 
 
 def drain(said: SimpleQueue[Narration]) -> Iterator[Narration]:

@@ -30,6 +30,7 @@ from distconsole.model.events import Narration
 from distconsole.model.requests import ExportFormat
 from distconsole.model.run_events import RunEnded, RunEvents, RunFinding
 from distconsole.operations import perform
+from distconsole.operations.stored.export import export_along
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import stored_events
 from distconsole.runs.timeline import RunTimeline
@@ -227,6 +228,37 @@ def test_a_run_that_never_rests_is_told_regularly(monkeypatch: pytest.MonkeyPatc
         beside.take(event)
     with pytest.raises(UnavailableError, match="refusal"):
         beside.close()
+
+
+def test_a_run_shows_itself_while_it_goes_on_and_a_service_that_is_down_is_a_warning(
+    failed: RunStore, collector: Collector, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with failed.open(failed.resolve("last")) as run_file:
+        events = list(stored_events(run_file))
+    told = list(export_along(iter(events), [ExportFormat.OTLP]))
+    assert told[:-1] == events
+    assert isinstance(told[-1], Narration)
+    assert told[-1].text.endswith("sent to the collector")
+    assert collector.metrics
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.01")
+    *followed, said, last = export_along(iter(events), [ExportFormat.OTLP])
+    assert [each for each in followed if not isinstance(each, Narration)] == events
+    assert isinstance(last, Narration)
+    assert "not all was written to the service" in last.text
+    assert last.severity == "warn"
+    assert said != last
+
+
+def test_a_run_that_cannot_be_shown_is_not_started(
+    failed: RunStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    monkeypatch.setitem(sys.modules, "distconsole.formats.otlp", None)
+    script = tmp_path / "x.py"
+    script.write_text("")
+    with pytest.raises(UnavailableError, match="otlp"):
+        done(ask.Run(str(script), export="otlp"))
 
 
 def test_a_service_that_never_answers_does_not_keep_the_program(
