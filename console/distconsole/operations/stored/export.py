@@ -160,6 +160,7 @@ def export_along(events: Iterator[Event], services: Iterable[ExportFormat]) -> I
             yield from drain(said)
     finally:
         told = [_close(outlet) for outlet in outlets]
+    yield from drain(said)
     yield from told
 
 
