@@ -143,16 +143,19 @@ def test_nobody_to_ask_is_told_what_the_server_offers(ask_for) -> None:
             pass
         assert "the server offers: publickey, password" in caught.value.message
         assert str(server.user_key) in caught.value.message
+        assert "terminal" in caught.value.hint
 
 
 @needs_pam
 def test_who_does_not_answer_is_not_asked_again_at_once(ask_for) -> None:
-    server = ask_for(f"{NO_KEY}\nPasswordAuthentication yes", password=True)
+    server = ask_for("PasswordAuthentication yes", password=True)
+    (server.folder / "authorized").write_text("")
     answers = Answers({"password": lambda: None})
     transport = ChosenTransport(str(server.ssh_config), Person(answers))
     for _ in range(2):
-        with pytest.raises(AuthError, match="nobody answered"):
-            transport.connect(BY_SSH)
+        with pytest.raises(AuthError, match="nobody answered") as caught:
+            transport.connect(NODE)
+        assert "to be let in by key: ssh-copy-id" in caught.value.hint
     transport.close()
     assert len(answers.put) == 1
 

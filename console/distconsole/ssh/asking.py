@@ -22,6 +22,7 @@ from distconsole.ssh.plain import plain_text
 LOOK_SECONDS = 0.2
 """How often whoever waits for an answer looks whether it is still wanted."""
 MAX_ANSWER_BYTES = 4096
+MAX_QUESTION_CHARS = 400
 LFLAG = 3
 
 
@@ -36,7 +37,7 @@ class LoginQuestion:
     @property
     def text(self) -> str:
         """The question in one line, free of escapes: a server words it."""
-        words = " ".join(plain_text(self.words).split())
+        words = " ".join(plain_text(self.words).split())[:MAX_QUESTION_CHARS]
         return words if self.host in words else f"{self.host}: {words}"
 
 

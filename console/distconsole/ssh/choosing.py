@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 ASKED_FOR = frozenset({"password", "keyboard-interactive"})
 """Ways to log in that need a person."""
+ASK_IN_TERMINAL = "started in a terminal, distconsole asks for the password or the code"
 YES = ("yes", "true")
 KERBEROS = "gssapi-with-mic"
 
@@ -96,21 +97,27 @@ class ChosenTransport:
         try:
             return self._load_paramiko().connect(way[0])
         except AuthError as error:
-            if host.transport == TransportName.PARAMIKO or not self._may_help(way, error):
+            if host.transport == TransportName.PARAMIKO:
                 raise
-        connection = self._openssh.connect(host, way[0])
+            by_key = error
+        asks = bool(ASKED_FOR & set(by_key.offers))
+        if not self._may_help(way, by_key, asks=asks):
+            more = f"\n{ASK_IN_TERMINAL}" if asks else ""
+            raise AuthError(by_key.message, f"{by_key.hint}{more}", by_key.offers)
+        try:
+            connection = self._openssh.connect(host, way[0])
+        except AuthError as error:
+            hint = f"{error.hint}\nto be let in by key: {by_key.hint}"
+            raise AuthError(error.message, hint, error.offers) from None
         self._refused.update(each.alias for each in way)
         return connection
 
-    def _may_help(self, way: list[SshOptions], error: AuthError) -> bool:
+    def _may_help(self, way: list[SshOptions], error: AuthError, *, asks: bool) -> bool:
         """Whether the server offers a way that ssh knows, and that somebody or something here can go."""
         if shutil.which("ssh") is None:
             return False
-        if KERBEROS in error.offers and any(
-            each.login.get("gssapiauthentication") in YES for each in way
-        ):
-            return True
-        return bool(ASKED_FOR & set(error.offers)) and self._person.can_answer()
+        ticket = any(each.login.get("gssapiauthentication") in YES for each in way)
+        return (ticket and KERBEROS in error.offers) or (asks and self._person.can_answer())
 
     def _suggest(self, name: str, error: ResolveError) -> ResolveError:
         """Say which host of ssh_config may have been meant."""
