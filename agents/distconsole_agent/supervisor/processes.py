@@ -17,6 +17,7 @@ from distconsole_agent.supervisor.containers import (
     VISIBLE,
     Inside,
     explain_end,
+    parse_container,
     with_own_pythonpath,
     write_script,
 )
@@ -113,13 +114,15 @@ class RankProcess:
         self._child, self._inner = self.child, inner
         self.pid = host_pid(inner, run_dir, self.spec.rank) or self.child
 
-    def explain_outside(self, container: str, run_dir: str) -> None:
-        """Take an end before the rank has run in its container for one that is the engine's."""
+    def explain_outside(self, container: str, run_dir: str) -> tuple[str, str]:
+        """Take an end before the rank has run in its container for the engine's; return why, and a hint."""
         assert self.ended is not None
         told = read_tail(self.command.stderr_path, self.stderr_from)
         said = (told.error or told.traceback).strip().splitlines()
+        container = str(parse_container(container))
         why = explain_end(container, run_dir, self.ended.exit_code, said[-1] if said else "")
         self.spawn_failure = self.spawn_failure or SpawnFailure(self.ended.exit_code, *why)
+        return why
 
     def is_of(self, pid: int, rank: int) -> bool:
         """Return whether a process that calls itself so is this one: in containers several may have one pid."""

@@ -313,7 +313,9 @@ class Shim:
         self._output.flush()  # its last words are looked for in its log
         self._arrivals.read()
         if rank.is_outside and rank.ended is not None and rank.ended.exit_code != 0:
-            rank.explain_outside(self._spec.container, self._run_dir)
+            what, hint = rank.explain_outside(self._spec.container, self._run_dir)
+            if hint and not self._teardown.begun:
+                self._note(notes.fail("run.start", what, hint, rank=rank.spec.rank))
         self._exited(rank)
 
     def _exited(self, rank: RankProcess) -> None:
