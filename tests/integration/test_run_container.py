@@ -130,9 +130,7 @@ def see_all(console: Console) -> None:
         console.see(event="log", line=f"{rank}: 3")
 
 
-@pytest.mark.parametrize(
-    "container", [RUNNING, NEW, UNSHARED], ids=["running", "image", "command"]
-)
+@pytest.mark.parametrize("container", [RUNNING, NEW], ids=["running", "image"])
 def test_a_rank_that_is_killed_in_a_container_has_its_signal_as_exit_code(
     containers: Testbed, tmp_path: Path, container: str
 ) -> None:

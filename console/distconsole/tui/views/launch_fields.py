@@ -28,7 +28,7 @@ EXAMPLES = {
     "hostfile": "hosts.txt",
     "name": "baseline",
     "output": "job.sbatch",
-    "container": "podman:train",
+    "container": "docker:a",
     "setup": ". env.sh",
     "slurm": "--nodes 2 --time 1:00:00",
 }
