@@ -21,7 +21,6 @@ from distconsole_agent.supervisor.containers import (
     with_own_pythonpath,
     write_script,
 )
-from distconsole_agent.supervisor.failures import read_tail
 from distconsole_agent.supervisor.proctree import ENV_JOB, ENV_RUN_DIR, SLURM_JOB, host_pid
 from distconsole_agent.supervisor.rank_output import RankOutput
 from distconsole_agent.supervisor.spawning import Command, SpawnFailure, read_failure, spawn
@@ -116,6 +115,8 @@ class RankProcess:
 
     def explain_outside(self, container: str, run_dir: str) -> tuple[str, str]:
         """Take an end before the rank has run in its container for the engine's; return why, and a hint."""
+        from distconsole_agent.supervisor.failures import read_tail  # late: ``shim.load_late``
+
         assert self.ended is not None
         told = read_tail(self.command.stderr_path, self.stderr_from)
         said = (told.error or told.traceback).strip().splitlines()

@@ -24,6 +24,10 @@ OTHER_OPTIONS = {
     ),
     **dict.fromkeys(("ssh_port", "port"), "HOST/PORT in --hosts, or Port in ~/.ssh/config"),
     **dict.fromkeys(("identity_file", "ssh_identity_file"), "IdentityFile in ~/.ssh/config"),
+    **dict.fromkeys(
+        ("docker", "podman", "apptainer", "singularity", "image", "container_image"),
+        "--container docker:NAME, podman:NAME, apptainer:FILE or enroot:NAME",
+    ),
     **dict.fromkeys(("conda", "conda_env", "venv"), "--python PATH of its python, or --setup CMD"),
     **dict.fromkeys(("background", "daemon", "no_wait"), "--detach"),
     **dict.fromkeys(("executor", "slurm_partition"), '--slurm "OPTIONS of sbatch"'),

@@ -48,7 +48,7 @@ def test_an_example_is_a_line_of_its_own_verb() -> None:
 
 
 NOT_DONE = (
-    "explain skip junit emit_hostfile write_profile env env_file pass_args hostfile cluster setup slurm emit "
+    "explain skip junit emit_hostfile write_profile env env_file pass_args hostfile cluster setup container slurm emit "
     "name only fail_if grep since exclude listen source"
 )
 """Options without which something is not done, or not left out: no default is to be told."""
