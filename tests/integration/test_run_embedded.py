@@ -363,3 +363,20 @@ def test_a_job_that_fails_is_restarted_with_its_last_checkpoint(
         "from step-2.pt",
     ]
     assert "restart 2 of 4" in told
+
+
+def test_what_nccl_writes_into_the_runs_folder_is_a_finding(
+    sessions: SessionSource, tmp_path: Path
+) -> None:
+    # There is no GPU here: the rank writes one of NCCL's lines where NCCL would.
+    line = "n:1:1 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0"
+    text = (
+        "assert os.environ['NCCL_DEBUG_SUBSYS'] == 'INIT,ENV,NET'\n"
+        "path = os.environ['NCCL_DEBUG_FILE'].replace('%h', 'n').replace('%p', str(os.getpid()))\n"
+        f"open(path, 'w').write({line!r} + chr(10))"
+    )
+    with Operator(Run(script(tmp_path, text), nccl_debug=True), sessions) as run:
+        assert run.end().state is EndState.SUCCEEDED
+        run.finish()
+        found = [each for each in run.of(RunFinding) if each.check == "run.nccl"]
+        assert {each.summary for each in found} == {"NCCL goes by NET/Socket between hosts"}

@@ -18,6 +18,7 @@ from distconsole_agent.coordination.link import tell_death_in_background
 from distconsole_agent.engines.slurm_words import has_srun, read_reason, read_srun_death
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.log_sources import LogSources
+from distconsole_agent.journal.nccl_logs import NcclLogs
 from distconsole_agent.journal.notices import NodeNotices
 from distconsole_agent.journal.rank_states import Entry, RankStates, numbers_itself, planned_world
 from distconsole_agent.journal.reader import Mark
@@ -86,6 +87,7 @@ class SourceCollector:
             os.path.join(folder, "logs"), nodes[index]["host"], self.ranks.number_of
         )
         self._events = ShimEventReducer(spec, self.ranks)
+        self._nccl = NcclLogs(folder, spec)
         self._notices = NodeNotices(folder, spec)
         self._entries: list[Entry] = []
         self._shim_offset = 0
@@ -147,6 +149,7 @@ class SourceCollector:
         if now >= self._next_check:
             self._next_check = now + SHIM_CHECK_SECONDS
             self._say_unkept()
+            self._say_ways(now)
             if self._shim_is_gone() and not self._waits_for_srun(now):
                 self._lose(now)
         self._commit()
@@ -205,6 +208,10 @@ class SourceCollector:
             self._unkept_told = True
             self._say(notes.record_unkept(self._journal.sync_failure))
 
+    def _say_ways(self, now: float, *, final: bool = False) -> None:
+        for note in self._nccl.take(now, final=final):
+            self._say(note)
+
     def _take_shim(self, now: float) -> bool:
         told = False
         # A batch that fails between two events leaves the rest of them for the next time.
@@ -232,6 +239,7 @@ class SourceCollector:
 
     def _prepare_end(self) -> None:
         """Give the disk its time for all before the end: what goes wrong cannot be told after it."""
+        self._say_ways(self._monotonic(), final=True)
         self._commit()
         self._journal.sync_with([], KEPT_SECONDS)
         self._say_unkept()

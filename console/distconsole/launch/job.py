@@ -41,6 +41,13 @@ FOREIGN_LAUNCHERS = (
 VERIFY = "DISTCONSOLE_VERIFY"
 """Tells the hook every how many steps a rank checks itself (``distconsole_training.records``)."""
 
+NCCL_SAYS_ITS_WAYS = {
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET",
+    "NCCL_DEBUG_FILE": f"{RUN_DIR}/nccl-%h-%p",
+}
+"""NCCL then writes into files that the agent reads (``nccl_logs``), and not into the ranks' output."""
+
 RANK_NAMES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK")
 
 MPI_NAMES = (
@@ -146,9 +153,10 @@ def threads_env(node: PlacedNode) -> dict[str, str]:
     return {"OMP_NUM_THREADS": str(max(1, node.facts.cpus // max(1, node.neighbours)))}
 
 
-def verify_env(request: Run) -> dict[str, str]:
-    """Return the variable that has the ranks check themselves, where it is asked for."""
-    return {} if request.verify_sync is None else {VERIFY: str(request.verify_sync)}
+def asked_env(request: Run) -> dict[str, str]:
+    """Return the variables by which ranks check themselves and NCCL says its ways, where that is asked for."""
+    verified = {} if request.verify_sync is None else {VERIFY: str(request.verify_sync)}
+    return {**verified, **(NCCL_SAYS_ITS_WAYS if request.nccl_debug else {})}
 
 
 def node_plan(

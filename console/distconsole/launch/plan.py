@@ -19,7 +19,7 @@ from distconsole.launch.engines import (
     refuse_mpi,
     refuse_own_name,
 )
-from distconsole.launch.job import RUN_DIR, Job, PlacedNode, own_text, verify_env
+from distconsole.launch.job import RUN_DIR, Job, PlacedNode, asked_env, own_text
 from distconsole.launch.launchers import horovod, mpi, single, torch
 from distconsole.launch.slurm.srun import Allocation, below_slurm, is_one_a_node, plan_tasks
 from distconsole.launch.slurm.submit import split_container_words, words_of
@@ -103,7 +103,7 @@ def _make_job(launch: PreparedLaunch, nodes: tuple[PlacedNode, ...], folder: str
         script=request.script if path_is_whole else posixpath.join(workdir, request.script),
         arguments=tuple(map(own_text, request.arguments)),
         module=request.module,
-        env={**verify_env(request), **env},
+        env={**asked_env(request), **env},
         workdir=workdir,
         pass_args=choice.pass_args,
         traits=launch.traits,

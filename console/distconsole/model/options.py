@@ -84,7 +84,7 @@ class Heading(StrEnum):
 
 HEADINGS = {
     Heading.HOSTS: "hosts hostfile cluster ssh_config transport python setup container nnodes nic exclude",
-    Heading.RANKS: "launcher nproc ranks env env_file pass_args watch verify_sync",
+    Heading.RANKS: "launcher nproc ranks env env_file pass_args watch verify_sync nccl_debug",
     Heading.CODE: "module workdir sync",
     Heading.SLURM: "slurm slurm_login",
     Heading.RESTARTS: "max_restarts grace_seconds lost_after_seconds",

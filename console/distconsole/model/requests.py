@@ -348,6 +348,11 @@ class Run(OnHosts, Printed, Noticed, Request):
     verify_sync: int | None = plain(
         None, "Every N steps, check that ranks agree.  [default: never]", Kind.POSITIVE
     )
+    nccl_debug: bool = plain(
+        False,
+        "Have NCCL write which ways it takes into the run's folder, and say them.",
+        Kind.FLAG,
+    )
     log_limit: int | None = plain(
         None,
         "The most that the ranks' output may take on each host; what is more is dropped.  [default: 1GiB]",

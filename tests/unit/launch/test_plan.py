@@ -341,6 +341,12 @@ def test_the_ranks_are_told_how_often_to_check_themselves(launcher: LauncherName
     assert all(ENV_VERIFY not in node.env for node in plan(Run("t.py")).nodes)
 
 
+def test_nccl_writes_into_the_runs_folder_where_it_is_asked_to() -> None:
+    asked = plan(Run("t.py", nccl_debug=True))
+    assert {node.env["NCCL_DEBUG_FILE"] for node in asked.nodes} == {"{run_dir}/nccl-%h-%p"}
+    assert all("NCCL_DEBUG_FILE" not in node.env for node in plan(Run("t.py")).nodes)
+
+
 def test_pass_args_with_another_launcher_is_refused() -> None:
     with pytest.raises(PlanError, match="--pass-args"):
         plan(
