@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -27,13 +26,14 @@ from distconsole.operations.launch.short_run import short_run
 from distconsole.operations.launch.targeting import make_planner
 from distconsole.operations.sessions import SessionSource, narrate, say_alone
 from distconsole.session import Session
+from distconsole.ssh.asking import PERSON
 
 ENV = ("run", "env")
 
 
 def check(request: Check, sessions: SessionSource, began: float | None = None) -> Iterator[Event]:
     """Judge the hosts; ``began`` is as ``Control`` has it, and None takes this moment."""
-    began = time.monotonic() if began is None else began
+    began = PERSON.working_seconds(began)
     plan = make_planner(request, request.target) if request.target is not None else None
     with sessions(request.where) as session:
         yield from narrate(say_alone("checks", sessions, request.where, session.cluster))

@@ -6,6 +6,7 @@ Until a screen takes the questions they are put on the controlling terminal, as 
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import select
 import termios
@@ -63,7 +64,9 @@ class Person:
         self._turn = threading.Lock()
         self._counting = threading.Lock()
         self._waiting = 0
-        self._since = self._asked_seconds = 0.0
+        self._since = 0.0
+        self._asked: list[tuple[float, float]] = []
+        """When somebody was asked, from and until, in monotonic seconds."""
 
     @property
     def is_asked(self) -> bool:
@@ -83,11 +86,16 @@ class Person:
             finally:
                 self._turn.release()
 
-    def working_seconds(self) -> float:
-        """Return monotonic seconds without those in which a person was asked: no deadline runs then."""
+    def working_seconds(self, at: float | None = None) -> float:
+        """Return monotonic seconds without those in which a person was asked: no deadline runs then.
+
+        Args:
+            at: A moment of ``time.monotonic``; None is now.
+        """
         with self._counting:
-            now = time.monotonic()
-            return now - self._asked_seconds - (now - self._since if self._waiting else 0.0)
+            asked = [*self._asked, *([(self._since, math.inf)] if self._waiting else [])]
+        moment = time.monotonic() if at is None else at
+        return moment - sum(max(0.0, min(end, moment) - start) for start, end in asked)
 
     @contextmanager
     def asked_by(self, asker: Asker) -> Iterator[None]:
@@ -110,7 +118,7 @@ class Person:
             with self._counting:
                 self._waiting -= 1
                 if not self._waiting:
-                    self._asked_seconds += time.monotonic() - self._since
+                    self._asked.append((self._since, time.monotonic()))
 
 
 class TerminalAsker:

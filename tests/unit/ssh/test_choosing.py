@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,6 +64,7 @@ def test_ssh_config_says_who_may_ask(tmp_path: Path, line: str, asks: bool) -> N
 def test_no_deadline_runs_while_a_person_is_asked() -> None:
     silent = Silent()
     person = Person(silent)
+    before = time.monotonic()
     answers: list[str | None] = []
 
     def ask(host: str) -> None:
@@ -74,8 +76,12 @@ def test_no_deadline_runs_while_a_person_is_asked() -> None:
     assert silent.asked.wait(20)
     assert person.is_asked
     assert person.working_seconds() == person.working_seconds()
+    assert person.working_seconds(before) == before
     silent.says.set()
     for thread in threads:
         thread.join()
     assert sorted(filter(None, answers)) == ["a", "b"]
     assert not person.is_asked
+    assert person.working_seconds(before) == before
+    after = time.monotonic()
+    assert before < person.working_seconds(after) < after
