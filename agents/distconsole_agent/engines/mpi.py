@@ -222,10 +222,9 @@ class MpiRanks:
         command = Command((), {}, "", None, f"{stem}.out", f"{stem}.err")
         logged = self.places.logged.get(f"rank-{number}.err", 0)
         rank = RankProcess(RankSpec(number, local_rank, (), {}), command, logged)
-        rank.pid = pid
+        rank.pid, rank.started_ns = pid, t_ns
         if self.spec.enter:
             rank.arrive(pid, self.places.run_dir)
-        rank.started_ns = t_ns
         self._ranks[number] = rank
         self._on_started(rank)
 

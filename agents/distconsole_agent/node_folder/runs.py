@@ -308,20 +308,9 @@ class Runs:
             own_folder(os.path.join(folder, name))
         if spec.get("code"):
             self.code.place(spec["run"], folder, spec["code"])
-        node_dir, shares_memory = self._folders.node_dir, True
-        if spec.get("container"):
-            # Late: most runs have none.
-            from distconsole_agent.probes.software.container import way_of_run
-
-            way = way_of_run(spec, node_dir, environment)
-            spec["enter"], shares_memory = list(way.words), way.shares_memory
-        rings = ring_folder(spec["run"], node_dir) if shares_memory else None
-        if rings is None:
-            rings = os.path.join(folder, "rings")
-            own_folder(rings)
-        spec["rings"] = rings
+        spec["rings"] = self._make_rings(folder, spec, environment)
         spec["hook"] = unpack_hook(self._folders, self._program) if spec.get("watch") else None
-        spec["agent_argv"] = [*self._program.argv, "agent", "--node-dir", node_dir]
+        spec["agent_argv"] = [*self._program.argv, "agent", "--node-dir", self._folders.node_dir]
         spec["visible_devices"] = chosen_devices(environment)
         notify = spec.pop("notify", None)
         if notify is not None:
@@ -348,6 +337,20 @@ class Runs:
             "master_port": status.get("master_port"),
             "shim_pid": status.get("pid"),
         }
+
+    def _make_rings(self, folder: str, spec: dict[str, Any], environment: dict[str, str]) -> str:
+        """Make the rings' folder and return it; a container that is entered may not have the node's memory."""
+        node_dir, shares_memory = self._folders.node_dir, True
+        if spec.get("container"):
+            from distconsole_agent.probes.software.container import way_of_run  # most have none
+
+            way = way_of_run(spec, node_dir, environment)
+            spec["enter"], shares_memory = list(way.words), way.shares_memory
+        rings = ring_folder(spec["run"], node_dir) if shares_memory else None
+        if rings is None:
+            rings = os.path.join(folder, "rings")
+            own_folder(rings)
+        return rings
 
     def _undo(self, folder: str, spec: dict[str, Any]) -> None:
         rings = spec.get("rings")
