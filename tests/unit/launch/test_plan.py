@@ -380,7 +380,7 @@ def test_the_spec_has_what_an_agent_reads_of_it() -> None:
 
     spec = node_spec(plan(Run("train.py", nproc="2")), 0, "ab" * 32, 17.0)
     of_record = {"name", "world_size", "script", "created", "code"}
-    of_agent = {"hook", "rings", "agent_argv", "restart"}
+    of_agent = {"hook", "rings", "agent_argv", "restart", "enter"}
     assert set(spec) - of_record == set(RunSpec._fields) - of_agent
     assert [rank.rank for rank in parse_spec(spec).ranks] == [0, 1]
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from distconsole_agent.contract.limits import CALL_AGAIN_SECONDS
 from distconsole_agent.journal.rank_states import RankStates
@@ -14,14 +17,23 @@ from distconsole_agent.journal.roll_calls import RollCalls
 from fakes.shims import wait_until
 
 
-class Ranks:
-    """Two ranks, of which the first is this process and the second was never started."""
+@pytest.fixture
+def ranks(tmp_path: Path) -> Iterator[Ranks]:
+    # A process of its own: below this one there may be ranks of other tests.
+    with subprocess.Popen(["sleep", "1000"]) as process:
+        yield Ranks(tmp_path, process.pid)
+        process.kill()
 
-    def __init__(self, folder: Path) -> None:
+
+class Ranks:
+    """Three ranks, of which the first two are one process and the last was never started."""
+
+    def __init__(self, folder: Path, pid: int) -> None:
+        self.pid = pid
         self.states = RankStates([0, 1, 2], engine_ranks=True)
         for rank in (0, 1):
             self.states.started(
-                {"rank": rank, "local_rank": rank, "pid": os.getpid(), "t_ns": time.time_ns()}
+                {"rank": rank, "local_rank": rank, "pid": pid, "t_ns": time.time_ns()}
             )
             self.states.trains(rank, 1.0)
         recorders = Recorders(str(folder), self.states, time.time_ns)
@@ -48,9 +60,8 @@ STALLED = [(0, "stalled"), (1, "stalled"), (2, "stalled")]
 
 
 def test_a_stall_is_called_once_and_again_when_other_ranks_stall_but_not_often(
-    tmp_path: Path,
+    ranks: Ranks,
 ) -> None:
-    ranks = Ranks(tmp_path)
     ranks.roll.watch()
     assert ranks.kept() == []
     ranks.stall(0)
@@ -65,8 +76,7 @@ def test_a_stall_is_called_once_and_again_when_other_ranks_stall_but_not_often(
     assert ranks.kept() == []
 
 
-def test_a_stop_is_preceded_by_a_call_only_where_a_rank_has_stalled(tmp_path: Path) -> None:
-    ranks = Ranks(tmp_path)
+def test_a_stop_is_preceded_by_a_call_only_where_a_rank_has_stalled(ranks: Ranks) -> None:
     ranks.roll.call_before_stop()
     assert ranks.kept() == []
     ranks.stall(1)
@@ -75,19 +85,17 @@ def test_a_stop_is_preceded_by_a_call_only_where_a_rank_has_stalled(tmp_path: Pa
 
 
 def test_who_asks_at_once_again_gets_the_same_call_and_the_journal_has_it_once(
-    tmp_path: Path,
+    ranks: Ranks,
 ) -> None:
-    ranks = Ranks(tmp_path)
     first: list[dict[str, Any]] = ranks.roll.call(1.0, "asked")
     assert ranks.roll.call(1.0, "asked") is first
     assert len(ranks.kept()) == 3
     stages = [(each["alive"], each["stage"], each["pid"]) for each in first]
     assert stages[2] == (False, "not_started", None)
-    assert stages[0][::2] == (True, os.getpid())
+    assert stages[0][::2] == (True, ranks.pid)
 
 
-def test_power_is_compared_with_what_it_was_while_steps_were_made(tmp_path: Path) -> None:
-    ranks = Ranks(tmp_path)
+def test_power_is_compared_with_what_it_was_while_steps_were_made(ranks: Ranks) -> None:
     now = time.time()
     for t, watts in ((now - 90, 300.0), (now - 80, 310.0), (now - 70, 320.0), (now + 9, 70.0)):
         gpu = {"gpu": 3, "rank": 0, "util": 100.0, "power_w": watts}
