@@ -40,7 +40,7 @@ from distconsole.grammar.options import (
     params_of,
     where,
 )
-from distconsole.grammar.pasting.read import ASSIGNMENT, MODULES, is_starter, starts_ranks
+from distconsole.grammar.pasting.read import ASSIGNMENT, MODULES, is_command_line, starts_ranks
 from distconsole.grammar.pasting.take import take_command, take_target
 from distconsole.grammar.values import CHECK, RUN, Vocabulary
 from distconsole.grammar.words import line_words
@@ -277,7 +277,8 @@ class _Root(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0]
-        if is_starter(name) or ASSIGNMENT.match(name):
+        exports = name == "export" and len(args) > 1 and bool(ASSIGNMENT.match(args[1]))
+        if (is_command_line(name) and name not in self.commands) or exports:
             args = ["run", "--", *args]
             name = args[0]
         known = self.get_command(ctx, name) is not None or name.startswith("-")

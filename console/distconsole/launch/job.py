@@ -91,6 +91,7 @@ class Job:
         traits: What the script says about itself, as how it declares those arguments.
         min_nodes: The job goes on while so many nodes are left; None where it needs all.
         one_a_node: One process a node, because the script spawns its ranks or needs none.
+        deepspeed: The ranks also have the variables that only DeepSpeed's launcher sets.
         slurm_job: The Slurm job whose nodes these are; None outside of Slurm.
     """
 
@@ -105,6 +106,7 @@ class Job:
     max_restarts: int = 0
     min_nodes: int | None = None
     one_a_node: bool = False
+    deepspeed: bool = False
     slurm_job: str | None = None
     run: str = ""
 

@@ -10,7 +10,7 @@ from typing import assert_never
 
 from distconsole.errors import PlanError
 from distconsole.launch.addresses import AddressChoice, NodeFacts, choose_addresses
-from distconsole.launch.choose import Choice
+from distconsole.launch.choose import Choice, starter_of
 from distconsole.launch.engines import (
     GLOO,
     MPI,
@@ -106,6 +106,7 @@ def _make_job(launch: PreparedLaunch, nodes: tuple[PlacedNode, ...], folder: str
         env={**asked_env(request), **env},
         workdir=workdir,
         pass_args=choice.pass_args,
+        deepspeed="deepspeed" in starter_of(request),
         traits=launch.traits,
         max_restarts=request.max_restarts,
         min_nodes=wanted[0] if wanted is not None and can_lose else None,

@@ -24,7 +24,7 @@ from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan, ScriptTraits
 from distconsole.model.names import RUN_ID_PATTERN, HostName, RunId
-from distconsole.model.requests import LauncherName, PassArgs, Run
+from distconsole.model.requests import Command, LauncherName, PassArgs, Run
 from distconsole_agent.contract.protocol import fill
 from distconsole_training.records import ENV_VERIFY
 
@@ -91,6 +91,13 @@ def test_the_variables_are_those_of_torchrun() -> None:
         "NCCL_SOCKET_IFNAME": "=eth1",
     }
     assert "TORCHELASTIC_ERROR_FILE" in second.unset
+
+
+def test_a_pasted_deepspeed_has_the_variables_that_only_its_launcher_sets() -> None:
+    made = plan(Run("train.py", nproc="2", command=Command("srun deepspeed")))
+    names = ("CROSS_RANK", "CROSS_SIZE", "LOCAL_SIZE")
+    assert [made.nodes[1].env[name] for name in names] == ["1", "2", "2"]
+    assert not set(names) & set(plan(Run("train.py", nproc="2")).nodes[1].env)
 
 
 def test_a_process_a_node_is_no_rank_of_torchrun() -> None:

@@ -5,25 +5,29 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from distconsole.config.hostfile import NamedHost, host_text, read_hostfile
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConfigError, UsageError
-from distconsole.grammar.pasting.meanings import Pasted, apply
+from distconsole.grammar.pasting.meanings import Pasted, apply, becomes, export
 from distconsole.grammar.pasting.starters import ON, Given, Starter, starter_of
 from distconsole.model.requests import PassArgs
 
+OF_HOSTS = "nothing: --hosts says how many there are"
 MAX_FILE_BYTES = 1024 * 1024
 DEEPSPEED_HOSTS = "/job/hostfile"
 """DeepSpeed's own default (``DLTS_HOSTFILE``)."""
 DEEPSPEED_ENV = ".deepspeed_env"
+OF_HOSTS_NAMES = ("hostfile", "H", "num_nodes", "deepspeed_hostfile")
 NOTHING_SAID = ("", "null", "~", "none", "false", "no", "[]", "{}")
 DISTRIBUTED = {"FSDP": "use_fsdp", "DEEPSPEED": "use_deepspeed"}
 PLAIN = re.compile(r"NO|MULTI_[A-Z]+")
 """Kinds of accelerate's distributed_type that its ranks find out by themselves."""
+OF_CPU = {"KMP_AFFINITY": "granularity=fine,compact,1,0", "KMP_BLOCKTIME": "1"}
+"""What accelerate sets with ``--cpu``."""
 PREFIXES = {"fsdp_config": "fsdp_", "dynamo_config": "dynamo_", "fp8_config": "fp8_"}
 """What accelerate puts before a key of these that lacks it."""
 
@@ -39,11 +43,47 @@ def finish_accelerate(found: Pasted, given: list[Given]) -> Pasted:
     path = Path(file.value).expanduser() if file else _default_config()
     if file or (path.is_file() and "cpu" not in typed):
         found = _read_config(found, accelerate, path, set(typed))
-    found = _set_groups(found, accelerate)
+    found = _set_groups(_only_one_kind(found, typed), accelerate)
+    if ("ACCELERATE_USE_DEEPSPEED", "true") in found.env:
+        found = _see_workdir(found)
+    if ("ACCELERATE_USE_CPU", "True") in found.env:
+        for name, value in OF_CPU.items():
+            found = found.setting(name, value).telling("(on the CPU)", f"--env {name}={value}")
+    found = replace(found, env=tuple(_as_accelerate_says(*pair) for pair in found.env))
+    names = {name for name, _ in found.env}
+    for name, value in accelerate.always.items():
+        found = found if name in names else found.setting(name, value)
     machines = typed.get("num_machines")
     if found.nnodes == "1" and machines is None:
-        found = replace(found, nnodes="")  # of the file: --hosts says how many there are
+        rows = ((typed, OF_HOSTS if told == "--nnodes 1" else told) for typed, told in found.rows)
+        found = replace(found, nnodes="", rows=tuple(rows))
     return found if found.ranks else replace(found, per_host="gpu")
+
+
+def _as_accelerate_says(name: str, value: str) -> tuple[str, str]:
+    return (name, value.upper() if name == "ACCELERATE_DYNAMO_BACKEND" else value)
+
+
+def _only_one_kind(found: Pasted, typed: Collection[str]) -> Pasted:
+    """Refuse kinds of training that exclude each other, as accelerate does; those of its file give way to ``--cpu``."""
+    kinds = [name for name in ("cpu", "multi_gpu", "use_fsdp", "use_deepspeed") if name in typed]
+    if len(kinds) > 1:
+        both = " and ".join(f"--{name}" for name in kinds)
+        raise UsageError(f"accelerate: {both} exclude each other", "give one of them")
+    if "cpu" in kinds:
+        left = (each for each in found.settings if each[0] not in DISTRIBUTED.values())
+        return replace(found, settings=tuple(left))
+    return found
+
+
+def _see_workdir(found: Pasted) -> Pasted:
+    """Return ``found`` with modules of the folder that the ranks start in, which DeepSpeed has them import."""
+    before = [value for name, value in found.env if name == "PYTHONPATH"]
+    value = ":".join((".", *before[-1:]))
+    env = tuple(pair for pair in found.env if pair[0] != "PYTHONPATH")
+    return replace(found, env=(*env, ("PYTHONPATH", value))).telling(
+        "(the folder that it starts in)", f"--env PYTHONPATH={value}"
+    )
 
 
 def _default_config() -> Path:
@@ -56,6 +96,7 @@ def _default_config() -> Path:
 def _read_config(found: Pasted, accelerate: Starter, path: Path, typed: set[str]) -> Pasted:
     kinds = {"multi_gpu", "use_fsdp", "use_deepspeed", "use_parallelism_config"}
     fields: list[str] = []
+    precise = False
     for line, group, name, value in _config_values(path):
         place = f"{path.name}:{line} {name}"
         option = accelerate.find(name)
@@ -69,6 +110,7 @@ def _read_config(found: Pasted, accelerate: Starter, path: Path, typed: set[str]
                 f"did you mean {near}?" if near else "leave the key out",
             )
         fields += [name] if group == "deepspeed_config" else []
+        precise = precise or (name == "mixed_precision" and name not in typed)
         if name in typed or (name == "distributed_type" and kinds & typed):
             continue
         if group == "parallelism_config":
@@ -79,8 +121,9 @@ def _read_config(found: Pasted, accelerate: Starter, path: Path, typed: set[str]
             found = _apply_key(
                 found, accelerate, Given(option, (place, value), place, (value,)), name
             )
-    if fields and any(name == "use_deepspeed" for name, _, _ in found.settings):
-        found = found.setting("ACCELERATE_CONFIG_DS_FIELDS", ",".join(fields))
+    if any(name == "use_deepspeed" for name, _, _ in found.settings):
+        fields += ["mixed_precision"] * precise
+        found = found.setting("ACCELERATE_CONFIG_DS_FIELDS", ",".join(fields).lower())
     return found
 
 
@@ -190,6 +233,7 @@ def finish_deepspeed(found: Pasted, given: list[Given]) -> Pasted:
     found = replace(found, pass_args=passes)
     if passes:
         found = found.telling("(without --no_local_rank)", "--pass-args torch-launch")
+    found = _see_workdir(found)
     for folder in (Path.home(), Path()):
         found = _read_env(found, folder / os.environ.get("DS_ENV_FILE", DEEPSPEED_ENV))
     if not found.hostfile and Path(DEEPSPEED_HOSTS).is_file():
@@ -206,7 +250,7 @@ def _read_env(found: Pasted, path: Path) -> Pasted:
         if name and not equals:
             raise ConfigError(f"{path}:{number}: not NAME=value", "one variable a line")
         if name:
-            found = found.setting(name, value).telling(f"{path}:{number}", f"--env {name}={value}")
+            found = export(found, f"{path}:{number}", f"{name}={value}")
     return found
 
 
@@ -220,7 +264,7 @@ def choose_hosts(found: Pasted) -> Pasted:
         )
     pool = read_hostfile(Path(found.hostfile).expanduser()) if found.hostfile else []
     if not pool and found.nodes and not found.include:
-        return replace(found, nnodes=str(found.nodes))
+        return _tell(replace(found, nnodes=str(found.nodes)), f"--nnodes {found.nodes}")
     hosts, devices = _filter_hosts(found, pool or [NamedHost("localhost")])
     hosts = hosts[: found.nodes]
     if found.per_host not in ("", "gpu"):
@@ -230,7 +274,26 @@ def choose_hosts(found: Pasted) -> Pasted:
     names = "" if not pool else ",".join(map(host_text, hosts))
     if not pool and (slots := hosts[0].slots):
         found = replace(found, per_host=str(slots))
+    visible = dict(found.env).get("CUDA_VISIBLE_DEVICES", "") if any(devices.values()) else ""
+    became = [f"--hosts {names}" if names else f"--nproc {found.per_host}"]
+    became += [f"--env CUDA_VISIBLE_DEVICES={visible}"] * bool(visible)
+    found = _tell(found, ", ".join(became))
     return replace(found, hosts=names, hostfile="" if pool else found.hostfile)
+
+
+def _tell(found: Pasted, became: str) -> Pasted:
+    """Return ``found`` with what DeepSpeed's options of hosts became together, told at each of them."""
+    vague = {becomes(meaning) for meaning in ("include", "exclude")}
+    rows = (
+        (typed, became if told in vague or is_of_hosts(typed) else told)
+        for typed, told in found.rows
+    )
+    return replace(found, rows=tuple(rows))
+
+
+def is_of_hosts(typed: str) -> bool:
+    word = typed.partition("=")[0].partition(" ")[0].lstrip("-").replace("-", "_")
+    return word in OF_HOSTS_NAMES
 
 
 def _filter_hosts(
@@ -281,7 +344,7 @@ def _read_filter(option: str, text: str, known: set[str]) -> dict[str, list[int]
 
 def _set_devices(found: Pasted, each: list[list[int]]) -> Pasted:
     plain = all(devices == list(range(len(devices))) for devices in each)
-    if plain:
+    if any(devices != each[0] for devices in each) and plain:
         return found
     if any(devices != each[0] for devices in each):
         raise UsageError(
@@ -296,6 +359,9 @@ def finish_fabric(found: Pasted, _given: list[Given]) -> Pasted:
     fabric = starter_of("fabric")
     nodes, ranks = found.nnodes or "1", found.per_host or "1"
     names = {name for name, _ in found.env}
+    if ("LT_STRATEGY", "dp") in found.env:
+        ranks = "1"
+        found = found.telling("(the strategy dp)", "--nproc 1: one process drives all devices")
     said = {**fabric.always, "LT_NUM_NODES": nodes, "LT_DEVICES": ranks}
     for name, value in said.items():
         found = found if name in names else found.setting(name, value)

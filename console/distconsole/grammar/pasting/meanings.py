@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +24,7 @@ from distconsole.grammar.pasting.starters import (
     starter_of,
     tables,
 )
+from distconsole.grammar.secrets import hide_assigned
 from distconsole.model.requests import LauncherName, PassArgs
 
 
@@ -34,7 +37,7 @@ class Pasted:
         per_host: Ranks on each host, or ``gpu``; ``ranks`` are those of all hosts.
         hosts: As ``--hosts`` takes them; ``hostfile`` as ``--hostfile`` does.
         env: What is set in every rank; of the names in ``exported`` the value is that of the shell.
-        address: Where the ranks are told to meet, and at which ``port``.
+        address: Where the ranks are told to meet, and at which ``port``; ``world_size`` is how many are told to.
         asks: What srun asks of Slurm, as typed.
         nodes, include, exclude: Which of the hosts DeepSpeed takes.
         settings: Options that count with another one: name, value, as typed.
@@ -59,6 +62,7 @@ class Pasted:
     nic: str = ""
     address: str = ""
     port: int | None = None
+    world_size: str = ""
     pass_args: PassArgs | None = None
     max_restarts: int | None = None
     grace_seconds: float | None = None
@@ -78,13 +82,41 @@ class Pasted:
         return replace(self, rows=(*self.rows, (typed, becomes)))
 
     def setting(self, name: str, value: str) -> Pasted:
-        """Return it with one more variable; the rendezvous is read from some of them."""
-        with_it = replace(self, env=(*self.env, (name, value)))
-        if name == "MASTER_ADDR":
-            return replace(with_it, address=value)
-        if name == "MASTER_PORT":
-            return replace(with_it, port=port_number(name, value))
-        return with_it
+        """Return it with one more variable."""
+        return replace(self, env=(*self.env, (name, value)))
+
+
+def export(found: Pasted, shown: str, word: str, what: str = "") -> Pasted:
+    """Return ``found`` with a variable that a command gives its ranks, as NAME=VALUE or as the shell's own.
+
+    What a run says itself of its ranks, it says: where they meet, and how they are numbered.
+    """
+    name, equals, value = word.partition("=")
+    if name in MEETS_BY and equals and "$" in value:
+        return found.telling(shown, becomes(MEETS_BY[name]))
+    refuse_variable(what or f"{name}=…", value)
+    if name in MEETS_BY and equals:
+        found = _meet(found, name, value)
+    if name in OWN_NAMES:
+        return found.telling(shown, OWN_NAMES[name])
+    if equals:
+        return found.setting(name, value).telling(shown, f"--env {word}")
+    if name in OF_EACH_HOST:
+        return found.telling(shown, f"nothing: each host has its own; else --env {name}=VALUE")
+    if name not in os.environ:
+        return found.telling(shown, "nothing: it is not set here")
+    shown_value = hide_assigned(f"{name}={os.environ[name]}")
+    return replace(found, exported=(*found.exported, name)).telling(shown, f"--env {shown_value}")
+
+
+def _meet(found: Pasted, name: str, value: str) -> Pasted:
+    if name == "MASTER_PORT":
+        return replace(found, port=port_number(name, value))
+    return (
+        replace(found, address=value)
+        if name == "MASTER_ADDR"
+        else replace(found, world_size=value)
+    )
 
 
 def port_number(option: str, value: str) -> int | None:
@@ -105,7 +137,8 @@ def apply(found: Pasted, starter: Starter, given: Given) -> Pasted:
         return found.telling(shown, f"nothing: {option.text}")
     if option.text in MEETING and "$" in given.value:
         return found.telling(shown, becomes(option.text))
-    refuse_variable(typed, given.value)
+    if option.text not in EXPORTS:
+        refuse_variable(typed, given.value)
     if option.kind == ON or option.text == "use":
         found = replace(found, settings=(*found.settings, (given.name, given.value, shown)))
         return found if option.kind == ON else found.telling(shown, becomes("use"))
@@ -113,13 +146,36 @@ def apply(found: Pasted, starter: Starter, given: Given) -> Pasted:
         name, equals, value = option.text.partition("=")
         value = value if equals else given.value
         return found.setting(name, value).telling(shown, f"--env {name}={value}")
+    if option.text in EXPORTS:
+        return EXPORTS[option.text](found, given)
     if option.kind == ASKS:
         return replace(found, asks=(*found.asks, *given.words)).telling(shown, "asked of Slurm")
-    if starter.name == "srun":
-        found = replace(found, asks=(*found.asks, *given.words))
-    return _apply_meaning(found, typed, given, option.text).telling(
-        shown, becomes(option.text, given.values)
-    )
+    told = _apply_meaning(found, typed, given, option.text)
+    if starter.name == "srun" and option.text in OF_SLURM:
+        return replace(told, asks=(*told.asks, *given.words)).telling(shown, OF_SLURM[option.text])
+    return told.telling(shown, _what_became(told, option.text, given))
+
+
+def _what_became(told: Pasted, meaning: str, given: Given) -> str:
+    """Return what an option became, with the value that it has by now."""
+    match meaning:
+        case "per_host" | "one_a_host" | "map" if told.per_host:
+            return f"--nproc {told.per_host}"
+        case "map":
+            return "nothing: ranks follow the order of the hosts"
+        case "slots":
+            return f"--hosts {told.hosts}"
+        case "lt_devices":
+            return f"--nproc {told.per_host}, and LT_DEVICES={given.value} in every rank"
+        case "fusion":
+            return "--env {}={}".format(*told.env[-1])
+        case "devices" if given.value == "all":
+            return "nothing: a rank sees every GPU of its host"
+        case "nic":
+            others = ", the first of them" if "," in given.value else ""
+            return f"--nic {told.nic}{others}"
+        case _:
+            return becomes(meaning, given.values)
 
 
 def becomes(meaning: str, values: Sequence[str] = ()) -> str:
@@ -153,7 +209,7 @@ Meaning = Callable[[Pasted, str, str], Pasted]
 
 
 def _map(found: Pasted, option: str, value: str) -> Pasted:
-    each = re.fullmatch(r"ppr:(\d+):node(:.*)?", value)
+    each = re.fullmatch(r"ppr:(\d+):node(?::(?:no)?oversubscribe)?", value, re.IGNORECASE)
     if each is None and value not in ("slot", "core", "hwthread"):
         raise UsageError(
             f"{option} {value}: ranks follow the order of the hosts", "slot, or ppr:N:node"
@@ -161,22 +217,31 @@ def _map(found: Pasted, option: str, value: str) -> Pasted:
     return replace(found, per_host=each[1]) if each else found
 
 
-def _export(found: Pasted, _option: str, value: str) -> Pasted:
-    name, equals, text = value.partition("=")
-    if equals:
-        return found.setting(name, text)
-    return replace(found, exported=(*found.exported, name))
+def _export(found: Pasted, given: Given) -> Pasted:
+    return export(found, " ".join(given.words), given.value, given.typed)
 
 
-def _exports(found: Pasted, option: str, value: str) -> Pasted:
-    for name in value.split(","):
-        found = _export(found, option, name)
+def _slots(found: Pasted, _option: str, value: str) -> Pasted:
+    """Return ``found`` with mpirun's list of hosts, in which a host that is named twice has two slots."""
+    counts = Counter(value.split(","))
+    more = any(count > 1 for count in counts.values())
+    named = (f"{host}:{count}" if more else host for host, count in counts.items())
+    return replace(found, hosts=",".join(named))
+
+
+def _exports(found: Pasted, given: Given) -> Pasted:
+    for word in given.value.split(","):
+        found = export(found, f"{given.typed} {word}", word, given.typed)
     return found
 
 
-def _slurm_export(found: Pasted, option: str, value: str) -> Pasted:
-    told = [part for part in value.split(",") if part not in ("ALL", "NONE", "NIL")]
-    return _exports(found, option, ",".join(told)) if told else found
+def _slurm_export(found: Pasted, given: Given) -> Pasted:
+    """Return ``found`` with the variables of ``--export``; those of the shell go to the job that Slurm starts."""
+    found = replace(found, asks=(*found.asks, *given.words))
+    told = [part for part in given.value.split(",") if part not in ("ALL", "NONE", "NIL")]
+    if not told:
+        return found.telling(" ".join(given.words), "asked of Slurm")
+    return _exports(found, replace(given, values=(",".join(told),)))
 
 
 def _mpi_arguments(found: Pasted, _option: str, value: str) -> Pasted:
@@ -210,7 +275,7 @@ def whole_number(option: str, value: str, least: int = 1) -> int:
 def _per_host(found: Pasted, option: str, value: str) -> Pasted:
     if value == "cpu":
         raise UsageError(f"{option} cpu: a rank a processor is not known here", "give a number")
-    gpu = value in ("gpu", "auto", "-1")
+    gpu = value in ("gpu", "auto", "-1")  # auto of torchrun: processors, where there is no GPU
     return replace(found, per_host="gpu" if gpu else str(whole_number(option, value)))
 
 
@@ -224,7 +289,8 @@ def _devices(found: Pasted, option: str, value: str) -> Pasted:
 
 def _lightning_devices(found: Pasted, option: str, value: str) -> Pasted:
     listed = value.strip(",").split(",") if "," in value else []
-    found = _per_host(found, option, str(len(listed)) if listed else value)
+    count = str(len(listed)) if listed else "1" if value == "auto" else value
+    found = _per_host(found, option, count)
     return found.setting("LT_DEVICES", value)
 
 
@@ -243,6 +309,7 @@ PAIRS: Mapping[str, str] = {
 MEANINGS: Mapping[str, Meaning] = {
     "ranks": lambda found, option, value: replace(found, ranks=whole_number(option, value)),
     "per_host": _per_host,
+    "slots": _slots,
     "one_a_host": lambda found, _, __: replace(found, per_host="1"),
     "map": _map,
     "nnodes": _slurm_nodes,
@@ -253,9 +320,6 @@ MEANINGS: Mapping[str, Meaning] = {
     "grace": lambda found, option, value: replace(
         found, grace_seconds=float(whole_number(option, value.partition(".")[0]))
     ),
-    "export": _export,
-    "exports": _exports,
-    "slurm_export": _slurm_export,
     "mca_nic": lambda found, _, value: found.setting("OMPI_MCA_btl_tcp_if_include", value),
     "mpi_arguments": _mpi_arguments,
     "mpi": lambda found, _, __: replace(found, launcher=LauncherName.MPI),
@@ -267,6 +331,31 @@ MEANINGS: Mapping[str, Meaning] = {
     "lt_devices": _lightning_devices,
     "port": lambda found, option, value: replace(found, port=port_number(option, value)),
     "endpoint": _endpoint,
+}
+EXPORTS: Mapping[str, Callable[[Pasted, Given], Pasted]] = {
+    "export": _export,
+    "exports": _exports,
+    "slurm_export": _slurm_export,
+}
+"""Meanings that export variables, and tell a row of each."""
+
+NUMBERED = "nothing: ranks and hosts are numbered in their order"
+MEETS_BY = {"MASTER_ADDR": "address", "MASTER_PORT": "port", "WORLD_SIZE": "world_size"}
+"""Variables by which ranks are told to meet, and the meaning of each."""
+OWN_NAMES = {
+    **{name: becomes(meaning) for name, meaning in MEETS_BY.items()},
+    **dict.fromkeys(("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK"), NUMBERED),
+    "LOCAL_WORLD_SIZE": becomes("world_size"),
+}
+"""Variables that a run sets itself, each rank its own: one value for all would be wrong."""
+OF_EACH_HOST = ("PATH", "LD_LIBRARY_PATH")
+"""Variables of which the value of this machine would break another one."""
+OF_SLURM = {
+    "ranks": "asked of Slurm; in a job, --ranks",
+    "per_host": "asked of Slurm; in a job, --nproc",
+    "nnodes": "asked of Slurm; in a job, --nnodes",
+    "hosts": "asked of Slurm; in a job, --hosts",
+    "workdir": "asked of Slurm, and --workdir",
 }
 MEETING = frozenset({"address", "port", "endpoint", "backend"})
 """Meanings that say where the ranks meet, which a run finds by itself."""

@@ -5,6 +5,7 @@ What is not known is refused by name: nobody can tell what it would change.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,12 +14,13 @@ from pathlib import Path
 from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
 from distconsole.grammar.pasting.engines import finish_accelerate, finish_deepspeed, finish_fabric
-from distconsole.grammar.pasting.meanings import Pasted, apply
+from distconsole.grammar.pasting.meanings import Pasted, apply, export, whole_number
 from distconsole.grammar.pasting.starters import (
     STARTERS,
     TAKES,
     Given,
     Starter,
+    refuse_unreplaced,
     refuse_variable,
     split_options,
     split_words,
@@ -28,19 +30,59 @@ from distconsole.model import requests as ask
 
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*")
-PYTHON_FLAGS = frozenset("uOBsEISvqdbxiPR")
-"""Its options of one letter without a value."""
-SHELL_WORDS = frozenset(
-    {"|", "||", "&", "&&", ";", ">", ">>", "<", "2>", "2>>", "&>", "2>&1", "|&"}
-)
+PYTHON_FLAGS = {
+    "u": "nothing: what a rank prints is not held back",
+    "q": "nothing: ranks have no prompt",
+    "O": "PYTHONOPTIMIZE",
+    "B": "PYTHONDONTWRITEBYTECODE",
+    "s": "PYTHONNOUSERSITE",
+    "v": "PYTHONVERBOSE",
+    "d": "PYTHONDEBUG",
+    "P": "PYTHONSAFEPATH",
+}
+"""Its options of one letter without a value: the variable that says the same, or why nothing need be said."""
+PYTHON_DEVELOPS = {
+    "faulthandler": "PYTHONFAULTHANDLER",
+    "dev": "PYTHONDEVMODE",
+    "utf8": "PYTHONUTF8",
+    "importtime": "PYTHONPROFILEIMPORTTIME",
+    "tracemalloc": "PYTHONTRACEMALLOC",
+    "no_debug_ranges": "PYTHONNODEBUGRANGES",
+}
+"""What follows its ``-X``, by the variable that says the same."""
+JOINS = ("&&", "||", ";", "|", "|&", "&")
+REDIRECTION = re.compile(r"(?:[0-9]*|&)>(?:[>|]|&(?=[0-9-]))?([^>]*)")
+"""Output of the command that goes elsewhere; where, unless that is the next word."""
 KEPT = "nothing: every rank's output is kept: distconsole logs"
+BY_ITSELF = "nothing: a run goes on by itself"
+BEFORE = ("cd", "export")
+"""What may stand before the command, with ``&&`` or ``;`` behind it."""
 SHELLS = ("bash", "sh")
 """Before a script of theirs they change nothing: it is started by bash."""
-WRAPPERS = frozenset({"nohup", "time", "exec", "env", "command", "stdbuf"})
-"""Programs before a command that change nothing here."""
+WRAPPERS = {
+    "nohup": BY_ITSELF,
+    "time": "nothing: a run says at its end how long it took",
+    "stdbuf": PYTHON_FLAGS["u"],
+    "exec": "",
+    "env": "",
+    "command": "",
+}
+"""Programs before a command that change nothing here, and why."""
+WRAPPED_VALUES = {"stdbuf": ("-i", "-o", "-e"), "time": ("-o", "-f")}
+"""Their options behind which a value may stand as a word of its own."""
 PYTHONS = "--python PATH of its python, or --setup CMD, and the command below it"
 OTHER_STARTERS = {
-    **dict.fromkeys(("conda", "uv", "poetry", "source"), PYTHONS),
+    **dict.fromkeys(
+        ("conda", "mamba", "micromamba", "uv", "poetry", "pipenv", "hatch", "pdm", "source"),
+        PYTHONS,
+    ),
+    "axolotl": "accelerate launch -m axolotl.cli.train CONFIG",
+    "llamafactory-cli": "torchrun --nproc_per_node N src/train.py CONFIG",
+    "fairseq-train": "python -m fairseq_cli.train ARGUMENTS",
+    "fairseq-hydra-train": "python -m fairseq_cli.hydra_train ARGUMENTS",
+    "tune": "torchrun --nproc_per_node N of the recipe's own file (tune cp RECIPE FILE)",
+    **dict.fromkeys(("composer", "colossalai"), "torchrun --nproc_per_node N SCRIPT"),
+    "ray": "give the script's own command, where it does not need Ray",
     **dict.fromkeys(
         ("ssh", "sudo", "tmux"),
         "hosts and user are told by --hosts USER@HOST; give the command below it",
@@ -58,7 +100,10 @@ OTHER_STARTERS = {
             "make",
             "timeout",
             "numactl",
+            "taskset",
+            "xvfb-run",
             "nice",
+            "ionice",
             "zsh",
         ),
         "give the command below it",
@@ -76,8 +121,21 @@ MODULES = {
     "accelerate.commands.accelerate_cli": "accelerate",
     "deepspeed.launcher.runner": "deepspeed",
     "lightning.fabric.cli": "fabric",
+    "lightning_fabric.cli": "fabric",
 }
 """Modules that start ranks, and the table of their options."""
+ASK_PERSONS = ("pdb", "ipdb", "pudb", "IPython", "code")
+"""Modules that read what a person types."""
+NO_MODULES = {
+    "torchrun": "torch.distributed.run",
+    "accelerate": "accelerate.commands.launch",
+    "deepspeed": "deepspeed.launcher.runner",
+    "lightning": "lightning.fabric.cli",
+    "lightning.fabric": "lightning.fabric.cli",
+    "horovod": "horovod.runner.launch",
+    "horovodrun": "horovod.runner.launch",
+}
+"""What ``python -m`` cannot start, and what is meant."""
 LAUNCH_MODULE = "torch.distributed.launch"
 SUBCOMMANDS = {"accelerate": ("launch",), "fabric": ("run", "model")}
 """The words between a program and its options; further ones may be left out."""
@@ -101,15 +159,35 @@ def read_command(words: Sequence[str]) -> Pasted:
     """Return what a command says; raises UsageError naming what is not understood."""
     if len(words) == 1 and _starts_something(words[0]):
         words = split_words(words[0])
-    kept, rows = _without_shell(list(words))
-    found = _command(kept, Pasted())
+    before, left = _before_command(list(words), Pasted())
+    kept, rows = _without_shell(left)
+    found = _command(kept, before)
+    if kept[:1] != [found.script]:
+        refuse_unreplaced(kept[0], found.script, found.arguments)
+    if found.world_size and not found.starter:
+        found = _all_ranks(found)
     return replace(found, rows=(*found.rows, *rows))
+
+
+def _all_ranks(found: Pasted) -> Pasted:
+    """Return a script's own start with as many ranks as WORLD_SIZE says, each of which would be started by hand."""
+    number = whole_number("WORLD_SIZE", found.world_size)
+    rows = (
+        (
+            typed,
+            f"--ranks {number}"
+            if typed.removeprefix("export ").startswith("WORLD_SIZE=")
+            else told,
+        )
+        for typed, told in found.rows
+    )
+    return replace(found, ranks=number, rows=tuple(rows))
 
 
 def _starts_something(text: str) -> bool:
     """Whether one word is a whole command in quotes, and not a script with a blank in its name."""
     first, *others = text.split() or [""]
-    return bool(others) and (is_starter(first) or bool(ASSIGNMENT.match(first)))
+    return bool(others) and (is_command(first) or bool(ASSIGNMENT.match(first)))
 
 
 def starts_ranks(words: Sequence[str]) -> bool:
@@ -122,8 +200,14 @@ def starts_ranks(words: Sequence[str]) -> bool:
 def is_starter(word: str) -> bool:
     """Whether ``word`` begins a command that is understood."""
     name = word.rpartition("/")[2]
-    known = name in STARTERS or name in WRAPPERS or name in (*SHELLS, "cd", "distconsole")
+    known = name in STARTERS or name in WRAPPERS or name in (*SHELLS, *BEFORE, "distconsole", "$")
     return known or bool(PYTHON_NAME.fullmatch(name))
+
+
+def is_command_line(word: str) -> bool:
+    """Whether a line that begins with ``word``, and with no verb, is a command, also one that is refused."""
+    known = is_starter(word) or word in OTHER_STARTERS or bool(ASSIGNMENT.match(word))
+    return known and word != "export"
 
 
 def is_command(word: str) -> bool:
@@ -131,33 +215,79 @@ def is_command(word: str) -> bool:
     return is_starter(word) or word in OTHER_STARTERS or bool(_meant(word))
 
 
+def _before_command(words: list[str], found: Pasted) -> tuple[Pasted, list[str]]:
+    """Take a ``cd DIR &&`` and an ``export NAME=VALUE;`` from before the command, and the prompt of a page."""
+    if words[:1] == ["$"]:
+        words = words[1:]
+    if not words or words[0] not in BEFORE:
+        return found, words
+    at = next(
+        (at for at, word in enumerate(words) if word in ("&&", ";") or word[-1:] == ";"), None
+    )
+    if at is None:
+        raise UsageError(
+            f"{words[0]} starts no training",
+            f"{words[0]} … && and the command, or the command alone",
+        )
+    said = [*words[1:at], *([words[at][:-1]] if words[at] not in ("&&", ";") else [])]
+    if words[0] == "export":
+        for word in said:
+            found = export(found, f"export {word}", word)
+    elif len(said) == 1:
+        refuse_variable("cd", said[0])
+        workdir = posixpath.join(found.workdir, said[0])
+        found = replace(found, workdir=workdir).telling(f"cd {said[0]}", f"--workdir {workdir}")
+    else:
+        raise UsageError(f"cd {' '.join(said)}: not one folder", "cd DIR && and the command")
+    return _before_command(words[at + 1 :], found)
+
+
 def _without_shell(words: list[str]) -> tuple[list[str], tuple[tuple[str, str], ...]]:
-    """Take out what only a shell understands, and tell what it becomes; a ``cd DIR &&`` before the command is kept.
+    """Take out what only a shell understands, and tell what it becomes.
 
     Raises UsageError for what starts something else, or reads a file.
     """
-    start = 3 if words[:1] == ["cd"] and words[2:3] == ["&&"] else 0
-    for index, word in enumerate(words[start:], start):
-        if word not in SHELL_WORDS and not re.fullmatch(r"[12&]?>>?\S+", word):
-            continue
-        rest = " ".join(words[index:])
-        behind = words[index + 1 : index + 2]
-        if word in ("&&", "||", ";", "<") or (word in ("|", "|&") and behind != ["tee"]):
-            raise UsageError(
-                f"one command is read, and {word} joins it with something else",
-                "ranks have no standard input"
-                if word == "<"
-                else "give the one that starts the training; --setup takes what comes before it",
+    kept: list[str] = []
+    rows: list[tuple[str, str]] = []
+    at = 0
+    while at < len(words):
+        word, end = words[at], at + 1
+        told = REDIRECTION.fullmatch(word)
+        if told is not None:
+            end += not told[1]
+            rows.append((" ".join(words[at:end]), KEPT))
+        elif word in ("|", "|&") and words[end : end + 1] == ["tee"]:
+            end = next((i for i in range(end, len(words)) if words[i] in JOINS), len(words))
+            rows.append((" ".join(words[at:end]), KEPT))
+        elif word in ("<", "</dev/null"):
+            end += word == "<"
+            rows.append(
+                (_no_input(" ".join(words[at:end])), "nothing: ranks have no standard input")
             )
-        kept = "nothing: a run goes on by itself" if word == "&" else KEPT
-        return words[:index], ((rest, kept),)
-    return words, ()
+        elif word == "&" and end == len(words):
+            rows.append((word, BY_ITSELF))
+        elif word in JOINS or word[-1:] == ";":
+            joins = ";" if word[-1:] == ";" else word
+            raise UsageError(
+                f"one command is read, and {joins} joins it with something else",
+                "give the one that starts the training; --setup takes what comes before it",
+            )
+        else:
+            kept.append(word)
+        at = end
+    return kept, tuple(rows)
+
+
+def _no_input(shown: str) -> str:
+    if not shown.endswith("/dev/null"):
+        raise UsageError(
+            f"{shown}: ranks have no standard input", "a file's name as the script's argument"
+        )
+    return shown
 
 
 def _command(words: list[str], found: Pasted) -> Pasted:
     """Read a command, or what is left of one behind what starts it."""
-    if words[:1] == ["cd"] and words[2:3] == ["&&"]:
-        return _command(words[3:], replace(found, workdir=words[1]))
     if not words:
         raise UsageError(
             "the command names no script", "such as: torchrun --nproc_per_node 2 train.py"
@@ -166,11 +296,11 @@ def _command(words: list[str], found: Pasted) -> Pasted:
     name = word.rpartition("/")[2]
     assigned = ASSIGNMENT.fullmatch(word)
     if assigned is not None and "/" not in assigned[1]:
-        refuse_variable(assigned[1], assigned[2])
-        told = found.telling(word, f"--env {word}")
-        return _command(rest, told.setting(assigned[1], assigned[2]))
+        return _command(rest, export(found, word, word))
     if name in WRAPPERS:
-        return _command(_behind_wrapper(name, rest), found)
+        why = WRAPPERS[name]
+        told = found.telling(name, why) if why else found
+        return _command(_behind_wrapper(name, rest), told)
     if word == "run" and found.env:
         return _command(rest, found)
     if name in SHELLS and rest and not rest[0].startswith("-"):
@@ -179,10 +309,23 @@ def _command(words: list[str], found: Pasted) -> Pasted:
     if name == "distconsole":
         return replace(found, ours=tuple(rest), starter="distconsole")
     if name in STARTERS:
-        return _starter(name, STARTERS[name], rest, found)
+        return _starter(name, STARTERS[name], rest, _of_folder(word, found))
     if PYTHON_NAME.fullmatch(name):
         return _python(word, rest, found)
     return replace(found, script=word, arguments=tuple(rest))
+
+
+def _of_folder(word: str, found: Pasted) -> Pasted:
+    """Return ``found`` with what the folder of a program that starts ranks says: whose Python is meant."""
+    folder, slash, name = word.rpartition("/")
+    if not slash:
+        return found
+    if STARTERS[name] in ("mpirun", "srun"):
+        why = "nothing: the hosts' shell finds it: --setup 'export PATH=DIR:$PATH'"
+        return found.telling(word, why)
+    refuse_variable(name, folder)
+    python = f"{folder}/python"
+    return replace(found, python=python).telling(word, f"--python {python}")
 
 
 def _refuse(word: str, name: str, found: Pasted) -> None:
@@ -219,13 +362,14 @@ def _meant(word: str) -> str:
 
 def _behind_wrapper(name: str, words: list[str]) -> list[str]:
     """Return what follows a wrapper; raises UsageError for an option of it that would change something."""
+    values = WRAPPED_VALUES.get(name)
     while words and words[0].startswith("-"):
-        if name not in ("time", "stdbuf"):
+        if values is None:
             raise UsageError(
                 f"{name} {words[0]} has no equivalent here",
                 "leave it out; --env NAME=VALUE sets one",
             )
-        words = words[1:]
+        words = words[2 if words[0] in values else 1 :]
     return words
 
 
@@ -235,22 +379,63 @@ def _python(word: str, words: list[str], found: Pasted) -> Pasted:
         option, *words = words
         if option == "--":
             break
-        if option[:2] in ("-X", "-W") or option.startswith("--check-hash-based-pycs"):
-            words = words[1 if option in ("-X", "-W", "--check-hash-based-pycs") else 0 :]
-            continue
-        for letter in option[1:]:  # they may stand together: -um
+        for at, letter in enumerate(option[1:], 1):  # they may stand together: -um
             if letter == "m":
-                return _module(words, found)
-            if letter == "c":
-                raise UsageError("python -c has no script to check", "put the text into a file")
-            if letter not in PYTHON_FLAGS:
-                raise UsageError(
-                    f"python has no option {option} that is known here",
-                    "leave it out for the check",
+                name = option[at + 1 :]
+                return _module([name, *words] if name else words, found)
+            if letter in ("X", "W"):
+                value, words = (
+                    (option[at + 1 :], words)
+                    if option[at + 1 :]
+                    else _value_of(word, option, words)
                 )
+                found = _with_value(found, letter, value)
+                break
+            found = _with_flag(found, option, letter)
     if words[:1] == ["-"] or not words:
         raise UsageError(f"{word} without a script", f"such as: {word} train.py")
     return replace(found, script=words[0], arguments=tuple(words[1:]))
+
+
+def _value_of(word: str, option: str, words: list[str]) -> tuple[str, list[str]]:
+    if not words:
+        raise UsageError(f"{word} {option} lacks its value", "such as: -W ignore")
+    return words[0], words[1:]
+
+
+def _with_flag(found: Pasted, option: str, letter: str) -> Pasted:
+    if letter == "c":
+        raise UsageError("python -c has no script to check", "put the text into a file")
+    name = PYTHON_FLAGS.get(letter, "")
+    if not name:
+        known = letter.isalpha() and not option.startswith("--")
+        what = (
+            f"python -{letter} has no equivalent"
+            if known
+            else f"python has no option {option} that is known"
+        )
+        raise UsageError(f"{what} here", "leave it out")
+    if not name.startswith("PYTHON"):
+        return found.telling(f"-{letter}", name)
+    before = dict(found.env).get(name, "0") if letter in "Ov" else "0"
+    value = str(int(before) + 1) if before.isdigit() else "1"
+    env = tuple(pair for pair in found.env if pair[0] != name)
+    return replace(found, env=(*env, (name, value))).telling(f"-{letter}", f"--env {name}={value}")
+
+
+def _with_value(found: Pasted, letter: str, value: str) -> Pasted:
+    """Return ``found`` with what ``-W`` or ``-X`` says; raises UsageError for what no variable says."""
+    name, equals, text = value.partition("=")
+    variable = "PYTHONWARNINGS" if letter == "W" else PYTHON_DEVELOPS.get(name, "")
+    if not variable:
+        raise UsageError(f"python -X {value} has no equivalent here", "leave it out")
+    told = value if letter == "W" else text if equals else "1"
+    if letter == "W" and (before := dict(found.env).get(variable)):
+        told = f"{before},{value}"
+    env = tuple(pair for pair in found.env if pair[0] != variable)
+    return replace(found, env=(*env, (variable, told))).telling(
+        f"-{letter} {value}", f"--env {variable}={told}"
+    )
 
 
 def _module(words: list[str], found: Pasted) -> Pasted:
@@ -259,6 +444,12 @@ def _module(words: list[str], found: Pasted) -> Pasted:
     name, rest = words[0], words[1:]
     if name in MODULES:
         return _starter(name, MODULES[name], rest, found)
+    if name in ASK_PERSONS:
+        raise UsageError(f"python -m {name}: ranks have no standard input", "leave it out")
+    if name in NO_MODULES:
+        raise UsageError(
+            f"python -m {name} starts nothing", f"did you mean python -m {NO_MODULES[name]}?"
+        )
     return replace(found, script=name, module=True, arguments=tuple(rest))
 
 
@@ -270,14 +461,23 @@ def _starter(typed: str, table: str, words: list[str], found: Pasted) -> Pasted:
         return _of_torch(typed, starter, given, rest, found)
     if table != "srun" or not outer:
         found = replace(found, launcher=LAUNCHERS[table])
+    if ":" in rest:
+        raise UsageError(
+            f"{typed} … : … starts several programs",
+            "every rank runs the same script here: a run for each",
+        )
     for each in given:
         found = apply(found, starter, each)
+    if table == "mpirun" and found.hosts and not (found.ranks or found.per_host):
+        found = replace(found, per_host="1").telling(
+            "(without -np)", "--nproc 1, where a host has no number"
+        )
     return _command(rest, found)
 
 
 def _behind_subcommand(typed: str, table: str, words: list[str]) -> list[str]:
     """Return ``words`` behind the ``launch`` of accelerate or the ``run`` of fabric; raises UsageError without it."""
-    if table not in SUBCOMMANDS or typed.endswith(("-launch", ".launch")):
+    if table not in SUBCOMMANDS or typed.endswith(("-launch", ".launch", "fabric.cli")):
         return words
     first, *others = SUBCOMMANDS[table]
     if words[:1] != [first]:

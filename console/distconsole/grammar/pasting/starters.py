@@ -32,6 +32,11 @@ STARTERS = {
     "srun": "srun",
 }
 """By the program's name, its table."""
+VARIABLE = re.compile(r"\$\{?[A-Za-z_]\w*\}?")
+LOUD_VARIABLE = re.compile(r"\$(?:[A-Z_][A-Z0-9_]*\b|\{[A-Z_][A-Z0-9_]*(?:[^\w.][^}]*)?\})")
+COMMAND = re.compile(r"\$\(.*|`.*")
+POSITION = re.compile(r"\$[0-9@*#?]|\$\{[0-9@*#].*\}")
+"""What a shell replaces: a variable, the output of a command, its own arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,11 +200,29 @@ def _find_option(starter: Starter, typed: str, word: str) -> tuple[Option, str]:
 
 def refuse_variable(what: str, word: str) -> None:
     """Refuse a word that a shell would have replaced: what stands in it is not known here."""
-    if found := re.search(r"\$\{?[A-Za-z_]\w*\}?", word):
-        raise UsageError(
-            f"{what}: nothing has replaced the variable {found[0]}",
-            f"put in what it holds, or paste the command into the shell that sets it: distconsole run -- {what} …",
+    _refuse_found(what, VARIABLE.search(word) or COMMAND.search(word) or POSITION.fullmatch(word))
+
+
+def refuse_unreplaced(what: str, script: str, arguments: Sequence[str]) -> None:
+    """Refuse a command whose script a shell would have replaced, or an argument that looks so.
+
+    Names in small letters are Hydra's own: ``lr=${base.lr}``.
+    """
+    refuse_variable(what, script)
+    for word in arguments:
+        _refuse_found(
+            what, LOUD_VARIABLE.search(word) or COMMAND.search(word) or POSITION.fullmatch(word)
         )
+
+
+def _refuse_found(what: str, found: re.Match[str] | None) -> None:
+    if found is None:
+        return
+    kind = "the command" if found[0].startswith(("$(", "`")) else "the variable"
+    raise UsageError(
+        f"{what}: nothing has replaced {kind} {found[0]}",
+        f"put in what it holds, or paste the command into the shell that sets it: distconsole run -- {what} …",
+    )
 
 
 def split_words(text: str) -> list[str]:

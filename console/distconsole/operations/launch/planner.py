@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 
 from distconsole.errors import PlanError, UsageError
@@ -48,6 +49,7 @@ PROBE_SECONDS = 30.0
 """A Python on a cold network disk takes its time."""
 
 ANSWER_SECONDS = 2.0
+VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
 def prepare_launch(request: Run, again: RunId | None = None) -> PreparedLaunch:
@@ -132,7 +134,7 @@ def collect_facts(
     """
     links = [session.link(host.name) for host in cluster.hosts]
     refuse_one_machine(links)
-    facts = {link.host.name: _facts_of(link) for link in links}
+    facts = {link.host.name: _facts_of(link, visible_gpus(launch.env)) for link in links}
     pairs = zip(cluster.hosts, links, strict=True)
     pythons = (replace(host, python=link.interpreter(host.python)) for host, link in pairs)
     cluster = replace(cluster, hosts=tuple(pythons))
@@ -313,12 +315,24 @@ def refuse_one_machine(links: Sequence[NodeLink]) -> None:
         known[agent].append((link.name, own))
 
 
-def _facts_of(link: NodeLink) -> NodeFacts:
+def visible_gpus(env: Mapping[str, str]) -> int | None:
+    """Return how many GPUs the user's variables leave to the ranks of a host; None where they say nothing."""
+    told = [env[name] for name in VISIBLE if name in env]
+    counts = [len(list(takewhile(_names_gpu, value.split(",")))) for value in told]
+    return min(counts, default=None)
+
+
+def _names_gpu(word: str) -> bool:
+    """Whether CUDA reads on behind ``word``, which it does to the first that is empty or below 0."""
+    return bool(word.strip()) and not word.strip().startswith("-")
+
+
+def _facts_of(link: NodeLink, visible: int | None) -> NodeFacts:
     hello = link.hello
     return NodeFacts(
         python=hello.python,
         cpus=max(1, hello.cpus or 1),
-        gpus=hello.gpus,
+        gpus=hello.gpus if visible is None else min(hello.gpus, visible),
         interfaces=tuple(
             Interface(
                 name=each.iface,

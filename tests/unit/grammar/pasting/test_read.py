@@ -25,6 +25,13 @@ READ = [case for case in CASES if "says" in case]
 REFUSED = [case for case in CASES if "refused" in case]
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_said_elsewhere(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No file of accelerate's or DeepSpeed's, and no variable that a command could export."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NCCL_DEBUG", raising=False)
+
+
 @pytest.mark.parametrize("case", READ, ids=lambda case: case["command"][:60])
 def test_a_command_says_what_the_case_has_and_nothing_else(case: dict[str, Any]) -> None:
     found = read_command(shlex.split(case["command"]))
@@ -37,6 +44,7 @@ def test_a_command_says_what_the_case_has_and_nothing_else(case: dict[str, Any])
         and each.name not in ("notes", "rows")
     }
     assert json.loads(json.dumps(said)) == case["says"]
+    assert case.get("rows", {}).items() <= dict(found.rows).items()
     assert any(case.get("note", "") in note for note in (*found.notes, ""))
 
 

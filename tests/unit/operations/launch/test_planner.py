@@ -12,7 +12,11 @@ from distconsole.errors import PlanError, UnreachableError
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.requests import EmitKind, Run
-from distconsole.operations.launch.planner import connect_hosts, refuse_one_machine
+from distconsole.operations.launch.planner import (
+    connect_hosts,
+    refuse_one_machine,
+    visible_gpus,
+)
 from distconsole.session import Session
 from fakes.sshd import end_processes_of
 
@@ -49,6 +53,21 @@ def test_a_fixed_number_counts_without_hosts_that_are_excluded() -> None:
     fewer = replace(NAMED, hosts=NAMED.hosts[:2])
     with Session(Config(), NAMED) as session, pytest.raises(PlanError, match="there are 2"):
         next(connect_hosts(session, fewer, Run("t.py", nnodes="3")))
+
+
+@pytest.mark.parametrize(
+    ("env", "count"),
+    [
+        ({}, None),
+        ({"CUDA_VISIBLE_DEVICES": "2,3"}, 2),
+        ({"CUDA_VISIBLE_DEVICES": "GPU-8a3f, GPU-91bc"}, 2),
+        ({"CUDA_VISIBLE_DEVICES": ""}, 0),
+        ({"CUDA_VISIBLE_DEVICES": "0,-1,2"}, 1),
+        ({"CUDA_VISIBLE_DEVICES": "0,1", "ROCR_VISIBLE_DEVICES": "0"}, 1),
+    ],
+)
+def test_gpus_that_a_variable_hides_get_no_rank(env: dict[str, str], count: int | None) -> None:
+    assert visible_gpus(env) == count
 
 
 def test_two_names_of_one_machine_are_refused_and_two_agents_on_it_are_not(
