@@ -343,7 +343,8 @@ NUMBERED = "nothing: ranks and hosts are numbered in their order"
 MEETS_BY = {"MASTER_ADDR": "address", "MASTER_PORT": "port", "WORLD_SIZE": "world_size"}
 """Variables by which ranks are told to meet, and the meaning of each."""
 OWN_NAMES = {
-    **{name: becomes(meaning) for name, meaning in MEETS_BY.items()},
+    "MASTER_ADDR": becomes("address"),
+    "WORLD_SIZE": becomes("world_size"),
     **dict.fromkeys(("RANK", "LOCAL_RANK", "NODE_RANK", "GROUP_RANK"), NUMBERED),
     "LOCAL_WORLD_SIZE": becomes("world_size"),
 }
