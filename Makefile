@@ -6,6 +6,7 @@
 #   WORKERS=…                how many tests go on at once (6)
 #   TESTS=…                  what pytest runs, and how:  make test TESTS="tests/unit -x"
 #   BENCH=…                  which figures, and how many rounds:  make bench BENCH="--quick --only start"
+#   CAMPAIGN=…               how long, which cases:  make campaign CAMPAIGN="--minutes 30 --only mpi"
 #   LEAGUE=…                 which cases, and where to:  make league LEAGUE="--quick --only hang"
 #   DISTCONSOLE_DEV_CACHE=…  where the Horovod wheel is kept (~/.cache/distconsole-dev)
 
@@ -15,7 +16,7 @@ SHELL := bash
 .DELETE_ON_ERROR:
 # What is compiled once is not compiled again by each worker and each run.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test campaign check man package pages docs bench league screenshots gallery clean horovod system
+.PHONY: help demo test campaign permutations check man package pages docs bench league screenshots gallery clean horovod system
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -39,7 +40,10 @@ demo: $(DONE)/demo ## Check two embedded nodes, then watch them train
 test: system $(DONE)/dev horovod ## Run every test; what this machine lacks is skipped by name
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup --reruns $(RERUNS) $(TESTS)
 
-campaign: ## Run every test, also the permutations that no change needs: TIMES=10 gives the rate of flakes
+campaign: system $(DONE)/dev horovod ## Runs with a random fault each, on simulated hosts: the table of docs/reliability.md
+	PYTHONPATH=tests $(BIN)/python -m campaign $(CAMPAIGN)
+
+permutations: ## Run every test, also the permutations that no change needs: TIMES=10 gives the rate of flakes
 	for time in $$(seq $${TIMES:-1}); do $(MAKE) test TESTS="--campaign $(TESTS)" || failed=1; done; test -z "$${failed:-}"
 
 check: $(DONE)/dev ## Format, lint, types, layers

@@ -181,13 +181,16 @@ def boot(machines: Sequence[Machine]) -> None:
         return
     machines[0]._switch.plug_in([(machine._socket, machine.pid) for machine in machines])
     for machine in machines:
-        wait_for(partial(has_booted_or_died, machine), BOOT_SECONDS)
-        if not answers(machine.address):
+        if not wait_for(partial(has_booted_or_died, machine), BOOT_SECONDS) or has_died(machine):
             raise RuntimeError(f"{machine.name} did not come up: {logs_of(machine)}")
 
 
 def has_booted_or_died(machine: Machine) -> bool:
-    return answers(machine.address) or not Path(f"/proc/{machine.pid}/root/proc").exists()
+    return answers(machine.address) or has_died(machine)
+
+
+def has_died(machine: Machine) -> bool:
+    return not Path(f"/proc/{machine.pid}/root/proc").exists()
 
 
 def cut_power(machines: Sequence[Machine]) -> None:

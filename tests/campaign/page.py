@@ -1,0 +1,37 @@
+"""The table of a campaign: by fault, how many were tried, and how many came out wrong."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+BEGIN, END = "<!-- campaign: begin -->", "<!-- campaign: end -->"
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return the table; of a seed that was tried again its last row counts."""
+    last = {row["seed"]: row for row in rows}.values()
+    tried = [row for row in last if not row["skipped"]]
+    faults = Counter(row["case"]["fault"] for row in tried)
+    failed = Counter(row["case"]["fault"] for row in rows if row["problems"])
+    open_ = Counter(row["case"]["fault"] for row in tried if row["problems"])
+    lines = ["| fault | tried | once wrong | still wrong |", "|---|---:|---:|---:|"]
+    lines += [
+        f"| {fault.replace('_', ' ')} | {count} | {failed[fault]} | {open_[fault]} |"
+        for fault, count in sorted(faults.items())
+    ]
+    whole = sum(faults.values()), sum(failed.values()), sum(open_.values())
+    lines.append("| all | {} | {} | {} |".format(*whole))
+    return "\n".join(lines)
+
+
+def write_page(page: Path, rows: list[dict[str, Any]]) -> None:
+    """Put the table between the page's two marks."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    hours = sum(row["seconds"] for row in rows) / 3600
+    day = time.strftime("%Y-%m-%d", time.localtime(max(row["t"] for row in rows)))
+    head = f"Measured until {day}: {len({row['seed'] for row in rows})} cases, {hours:.1f} hours of runs."
+    page.write_text(f"{before}{BEGIN}\n{head}\n\n{table(rows)}\n{END}{after}")

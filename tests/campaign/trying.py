@@ -1,0 +1,303 @@
+"""One case: the run, its fault at its moment, and everything that is wrong with what came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from campaign.cases import IN_SCRIPT, Case, Outcome, right_outcomes
+from campaign.faults import FaultError, fault
+from suite.console import Console
+from suite.obstacles import obstacle
+from suite.remains import gone
+from testbed import Testbed
+from testbed.keeper import wait_for
+from testbed.slurm import SLURM_ENVIRONMENT, Slurm
+
+JOB = Path(__file__).with_name("job.py")
+HOSTS = 4
+TMP_BYTES = 96 << 20
+START_SECONDS, END_SECONDS = 90.0, 180.0
+NODE_FOLDER = f"/tmp/distconsole-{os.geteuid()}"
+BRIDGE = "joining, rest = read("
+"""What an agent's bridge is called while a login that is cut waits for its network."""
+BEFORE_A_RUN = (1, 2, 3)
+"""Exit codes of a launch that was refused."""
+UNREACHABLE_FAULTS = (
+    *("agent_killed", "agent_halted", "agent_memory", "console_cut", "host_cut_from_console"),
+    *("logins_killed", "sshd_restarted", "ssh_refused", "network_cut", "network_lost_one_way"),
+    *("ports_lost", "disk_full", "disk_read_only", "console_killed", "network_gone"),
+)
+"""While a run starts, these may have it refused."""
+
+
+@contextmanager
+def bed() -> Iterator[tuple[Testbed, Slurm]]:
+    """Four hosts, and one to log in to Slurm at."""
+    with (
+        Testbed(
+            HOSTS + 1, environment=SLURM_ENVIRONMENT, tmp_bytes=TMP_BYTES, node_ssh=True
+        ) as hosts,
+        Slurm(hosts, settings={"SlurmdTimeout": "300"}) as slurm,
+    ):
+        yield hosts, slurm
+
+
+@dataclass
+class Result:
+    """What came of a case: ``problems`` is empty where all was right; ``skipped`` says why nothing was learnt."""
+
+    problems: list[str] = field(default_factory=list)
+    skipped: str = ""
+    end: dict[str, Any] = field(default_factory=dict)
+    steps: int = 0
+
+
+def try_case(case: Case, hosts: Testbed, folder: Path) -> Result:
+    """Run a case; what its consoles printed is left in ``folder``.
+
+    The hosts are whole again afterwards, but for what a problem has left.
+    """
+    result = Result()
+    trial = _Trial(case, hosts, folder, result)
+    try:
+        with ExitStack() as stack:
+            trial.go(stack)
+    except FaultError as missed:
+        result.skipped = str(missed)
+    except (AssertionError, subprocess.TimeoutExpired, OSError, RuntimeError) as error:
+        result.problems.append(f"{type(error).__name__}: {str(error)[:600]}")
+    finally:
+        for host in hosts.hosts:
+            if host.is_on:
+                host.heal()
+        hosts.restore_console()
+    return result
+
+
+class _Trial:
+    def __init__(self, case: Case, hosts: Testbed, folder: Path, result: Result) -> None:
+        self.case, self.bed, self.folder, self.result = case, hosts, folder, result
+        self.consoles: list[Console] = []
+        self.names = [host.name for host in hosts.hosts[: len(case.slots)]]
+        gone = case.fault in ("shim_killed", "power_cut", "network_gone")
+        self.lost = {case.host} if gone else set()
+        self.first = [sum(case.slots[:n]) for n in range(len(case.slots))]
+
+    def console(self, stack: ExitStack, *words: str) -> Console:
+        listed = ",".join(f"{n}:{k}" for n, k in zip(self.names, self.case.slots, strict=True))
+        if self.case.launcher == "single":
+            listed = ",".join(self.names)
+        console = stack.enter_context(Console(self.bed, self.folder, *words, hosts=listed))
+        self.consoles.append(console)
+        return console
+
+    def words(self, turn: int) -> list[str]:
+        case = self.case
+        how = ["--launcher", case.launcher]
+        if case.launcher == "slurm":
+            how = [
+                "--launcher",
+                "torch",
+                "--slurm",
+                f"-N{len(case.slots)}",
+                "--slurm-login",
+                self.bed.host_names[-1],
+            ]
+        if case.launcher == "mpi" and case.how == "horovod":
+            how += ["--env", "HOROVOD_CONTROLLER=mpi"]
+        restarts = case.moment == "restart"
+        what = case.fault if case.fault in IN_SCRIPT else "raises_once" if restarts else "nothing"
+        slots = ",".join(map(str, case.slots))
+        env = [f"CAMPAIGN_PORT={20000 + (2 * case.seed + turn) % 9000}", f"CAMPAIGN_SLOTS={slots}"]
+        how += [word for each in (*env, "OMP_NUM_THREADS=1") for word in ("--env", each)]
+        how += ["--max-restarts", "1"] if restarts else []
+        how += ["--grace", "40", "--lost-after", str(case.lost_after), "--json"]
+        # A fault of the script's own comes to that rank; a restart is due to another one.
+        marked = case.rank if case.fault in IN_SCRIPT else (case.rank + 1) % case.world
+        at = case.steps - 1 if case.moment == "end" else case.at
+        return [
+            "run",
+            *how,
+            str(JOB),
+            case.how,
+            str(case.steps),
+            what,
+            str(marked),
+            str(at),
+            str(case.world),
+        ]
+
+    def go(self, stack: ExitStack) -> None:
+        case = self.case
+        console = self.console(stack, *self.words(0))
+        self.wait_for_moment(console)
+        time.sleep(case.delay)
+        beside = None
+        with fault(case, self.bed, console, self.console):
+            if case.fault == "second_run":
+                beside = self.console(stack, *self.words(1))
+            elif case.fault == "second_console":
+                beside = self.console(stack, "attach", "--json", console.run)
+            elif case.fault == "stop_verb":
+                run = console.run if console.events else ""
+                self.console(stack, "stop", *filter(None, [run])).wait(END_SECONDS)
+        if case.fault == "console_killed":
+            console.wait()
+            console = self.console(stack, "attach", "--json")
+        console.wait(END_SECONDS)
+        if beside is not None:
+            beside.wait(END_SECONDS)
+        self.judge(console, beside)
+
+    def wait_for_moment(self, console: Console) -> None:
+        match self.case.moment:
+            case "start":
+                return
+            case "run" | "restart" | "stop":
+                step = self.case.at
+            case _:
+                step = self.case.steps - 1
+        if not console.process.poll():
+            console.see(START_SECONDS, event="log", line=f"0: {step}")
+        if self.case.moment == "stop":
+            console.process.send_signal(signal.SIGINT)
+
+    def judge(self, console: Console, beside: Console | None) -> None:
+        wrong, case = self.result.problems, self.case
+        for each in self.consoles:
+            own = [line for line in each.stderr if "/distconsole/" in line and 'File "' in line]
+            wrong += [f"a traceback of ours: {own[0].strip()}"] if own else []
+        if case.fault == "network_gone":
+            self.bed.hosts[case.host].link_up("mgmt")
+        living = [host for host in self.bed.hosts if host.is_on]
+        # Slurm waits for a host that is silent before it ends a job's own script.
+        for _ in range(4 if self.lost and case.launcher == "slurm" else 1):
+            left = [each for each in gone(*living) if BRIDGE not in each]
+            if not left:
+                break
+        else:
+            wrong.append(f"left behind: {left[:4]}")
+        end = console.events[-1] if console.events else {}
+        if end.get("event") != "end":
+            self.judge_refusal(console)
+            return
+        self.result.end = {
+            k: end.get(k) for k in ("state", "exit_code", "seconds", "first_failure")
+        }
+        self.judge_end(end)
+        if console.process.returncode != end["exit_code"]:
+            wrong.append(
+                f"exit code {console.process.returncode}, and the end says {end['exit_code']}"
+            )
+        self.judge_hosts(end)
+        self.judge_steps(console)
+        if case.fault == "second_console":
+            assert beside is not None
+            other = beside.events[-1]
+            if any(other.get(k) != end.get(k) for k in ("state", "exit_code", "first_failure")):
+                wrong.append(f"two consoles, two ends: {other}")
+        if case.fault == "second_run":
+            assert beside is not None
+            if (beside.events[-1].get("state"), beside.process.returncode) != ("succeeded", 0):
+                wrong.append(f"the run beside it: {beside.events[-1]} {beside.stderr[-3:]}")
+
+    def judge_refusal(self, console: Console) -> None:
+        case, code = self.case, console.process.returncode
+        if (
+            code < 0 and case.moment == "start"
+        ):  # a signal that came while Python was still starting
+            code = 128 - code
+        may = case.moment == "start" and case.fault in UNREACHABLE_FAULTS and code in BEFORE_A_RUN
+        asked = case.moment == "start" and code in (130, 143)
+        if not (may or asked):
+            self.result.problems.append(f"no end, exit code {code}: {console.stderr[-4:]}")
+        self.result.end = {"refused": code, "said": [line.strip() for line in console.stderr[-2:]]}
+
+    def judge_end(self, end: dict[str, Any]) -> None:
+        first = end.get("first_failure") or {}
+        told = Outcome(end["state"], end["exit_code"], first.get("rank"), first.get("host"))
+        right = right_outcomes(self.case, self.first, self.names)
+        if told in right or (told.rank is not None and _without_rank(told) in right):
+            return
+        self.result.problems.append(f"ended {told}, right is {right}; {first.get('error')}")
+
+    def judge_hosts(self, end: dict[str, Any]) -> None:
+        """Every host that is up, and was not lost, tells the same end."""
+        for number, host in enumerate(self.bed.hosts[: len(self.names)]):
+            if number in self.lost or not host.is_on:
+                continue
+            ended = host.path(f"{NODE_FOLDER}/runs/{end['run']}/ended.json")
+            if not wait_for(ended.exists):
+                self.result.problems.append(f"{host.name} never learnt the end")
+                continue
+            kept = json.loads(ended.read_text())
+            if (kept["state"], kept["exit_code"]) != (end["state"], end["exit_code"]):
+                self.result.problems.append(
+                    f"{host.name} says {kept['state']} {kept['exit_code']}"
+                )
+
+    def judge_steps(self, console: Console) -> None:
+        """Every step that was made is stored, or counted as lost; the last one of a rank that was killed may be either."""
+        stored = dict.fromkeys(range(self.case.world), 0)
+        for window in console.of("window"):
+            stored[window["rank"]] = stored.get(window["rank"], 0) + window["steps"]
+        dropped = {window["rank"]: window["dropped"] for window in console.of("window")}
+        for rank, steps in stored.items():
+            number = next(
+                n for n in range(len(self.first)) if rank < self.first[n] + self.case.slots[n]
+            )
+            host = self.bed.hosts[number]
+            if number in self.lost or not host.is_on:
+                continue
+            path = host.path(f"/run/home/steps/{console.run}-{rank}")
+            written = path.stat().st_size if path.exists() else 0
+            attempts = 2 if self.case.moment == "restart" else 1
+            if not written <= steps + dropped.get(rank, 0) <= written + attempts:
+                self.result.problems.append(
+                    f"rank {rank} made {written} steps, {steps} are stored, {dropped.get(rank)} lost"
+                )
+            self.result.steps += steps
+
+
+def _without_rank(outcome: Outcome) -> Outcome:
+    """Return the outcome for hosts that Slurm ended, whose rank is whoever was first."""
+    return (
+        Outcome(outcome.state, outcome.code, None, outcome.host)
+        if outcome.code == 143
+        else outcome
+    )
+
+
+def keep_evidence(hosts: Testbed, consoles: Path, folder: Path) -> None:
+    """Copy what a failed case has left: the consoles' runs, and the logs of agents and shims."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shutil.copytree(consoles, folder / "console", dirs_exist_ok=True)
+    for host in hosts.hosts:
+        if host.is_on and (source := host.path(NODE_FOLDER)).is_dir():
+            shutil.copytree(
+                source, folder / host.name, dirs_exist_ok=True, symlinks=True,
+                ignore=lambda where, names: [n for n in names if not _is_plain(Path(where) / n)],
+            )  # fmt: skip
+
+
+def _is_plain(path: Path) -> bool:
+    return not path.is_symlink() and (path.is_dir() or path.is_file())
+
+
+def obstacle_of(case: Case) -> str:
+    """Return why a case cannot run on this machine; empty where it can."""
+    needs = ["testbed", "slurm"]  # each bed has one
+    needs += ["torch_ranks"] if case.how in ("torch", "spawn") else []
+    needs += ["horovod"] if case.how == "horovod" else []
+    needs += ["mpi"] if case.launcher == "mpi" else []
+    return next(filter(None, map(obstacle, needs)), "")
