@@ -60,6 +60,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "death": ("--rounds", "1", "--torchrun-rounds", "0"),
     "cuts": ("--cuts", "3"),
     "memory": ("--rounds", "1"),
+    "agent_memory": ("--runs", "30", "--lines", "100000"),
     "check_time": ("--rounds", "2"),
     "check_scale": ("--rounds", "2"),
     "laboratory": ("--healthy", "2"),
@@ -237,6 +238,25 @@ def agent_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
     ]
 
 
+def agent_memory_rows(figures: Mapping[str, Any]) -> list[Row]:
+    (_, first), *_, (last, held) = figures["marks"].items()
+    target = figures["target"]
+    return [
+        Row(
+            f"agent after {last}",
+            f"{held['agent']['rss']} MiB",
+            f"after one {first['agent']['rss']} MiB",
+            f"≤ {target:g} MiB",
+            held["agent"]["rss"] <= target,
+        ),
+        Row(
+            f"console after {last}",
+            f"{held['console']['rss']} MiB",
+            f"after one {first['console']['rss']} MiB",
+        ),
+    ]
+
+
 def journal_cost_rows(figures: Mapping[str, Any]) -> list[Row]:
     target, over = figures["target"], figures["ratio"]
     (figure, measured, against), appended = journal_cost_cells(dict(figures))
@@ -359,6 +379,7 @@ ROWS: dict[str, Callable[[Mapping[str, Any]], list[Row]]] = {
     "death": death_rows,
     "cuts": cuts_rows,
     "memory": memory_rows,
+    "agent_memory": agent_memory_rows,
     "check_time": check_time_rows,
     "check_scale": check_scale_rows,
     "laboratory": laboratory_rows,

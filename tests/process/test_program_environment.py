@@ -13,7 +13,11 @@ import psutil
 import pytest
 
 SECONDS = 60
-SCRIPT = "import os\nprint('told', os.environ.get('SESSIONS_OWN', 'nothing'))\n"
+SCRIPT = """
+import os
+print('told', os.environ.get('SESSIONS_OWN', 'nothing'))
+print('allocator', sorted(name for name in os.environ if name.startswith('MALLOC_')))
+"""
 
 
 @pytest.fixture
@@ -50,7 +54,8 @@ def said(home: Path, *arguments: str, **variables: str) -> str:
 
 def told(home: Path, **variables: str) -> str:
     """Return what the script says in a session that has ``variables``."""
-    return said(home, "run", str(home / "tell.py"), **variables).split("told ")[1].strip()
+    words = said(home, "run", str(home / "tell.py"), **variables).split("told ")[1]
+    return words.partition("\n")[0].strip()
 
 
 def found(home: Path, **variables: str) -> set[str]:
@@ -65,6 +70,10 @@ def test_a_run_inherits_its_own_session(node_home: Path) -> None:
     assert told(node_home, SESSIONS_OWN="first") == "first"
     assert told(node_home) == "nothing"
     assert told(node_home, SESSIONS_OWN="second") == "second"
+
+
+def test_a_run_does_not_inherit_how_the_agent_gives_memory_back(node_home: Path) -> None:
+    assert "allocator []" in said(node_home, "run", str(node_home / "tell.py"))
 
 
 def test_a_check_looks_at_its_own_session(node_home: Path) -> None:

@@ -329,16 +329,21 @@ class Upkeep:
     def add(self, name: str, job: Callable[[], None]) -> None:
         with self._changed:
             self._jobs.setdefault(name, job)
-            if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._work, name="journal upkeep", daemon=True
-                )
-                self._thread.start()
+            self._begin()
 
     def wait(self, seconds: float) -> bool:
         """Wait until all is done; return whether it is."""
         with self._changed:
-            return self._changed.wait_for(lambda: self._thread is None, seconds)
+            self._begin()
+            return self._changed.wait_for(lambda: self._thread is None, seconds) and not self._jobs
+
+    def _begin(self) -> None:
+        """Have a thread do what waits; where the system has none left, the next call tries again."""
+        if self._thread is None and self._jobs:
+            thread = threading.Thread(target=self._work, name="journal upkeep", daemon=True)
+            with contextlib.suppress(RuntimeError):
+                thread.start()
+                self._thread = thread
 
     def close(self, seconds: float) -> None:
         """Forget what has not begun, and wait for what has; a disk that hangs is not awaited longer."""

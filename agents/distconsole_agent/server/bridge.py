@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 
-from distconsole_agent.contract.limits import CONNECT_SECONDS
+from distconsole_agent.contract.limits import CONNECT_SECONDS, FREED_MEMORY
 from distconsole_agent.contract.protocol import ErrorCode
 from distconsole_agent.contract.refusal import Refusal
 from distconsole_agent.node_folder.folders import NodeFolders, Program, this_program
@@ -91,7 +91,7 @@ def start_agent(folders: NodeFolders, program: Program) -> bool:
                 stderr=log,
                 start_new_session=True,
                 pass_fds=(lock,),
-                env=inherit_environment(None),
+                env={**inherit_environment(None), **FREED_MEMORY},
             )
         # It outlives us on purpose: it is nobody's child once we end.
         started.returncode = 0

@@ -12,6 +12,7 @@ import time
 
 from distconsole_agent.contract.limits import (
     COMPILE_AFTER_SECONDS,
+    FREED_MEMORY,
     HOUSEKEEPING_SECONDS,
     IDLE_SECONDS,
     MAX_CONNECTIONS,
@@ -45,6 +46,8 @@ LOOK_SECONDS = 1.0
 def serve(node_dir: str, idle_seconds: float | None, lock_fd: int | None) -> int:
     """Be the agent of ``node_dir`` until told to leave or idle; return the exit code; ``lock_fd``: as taken."""
     raise_limit()
+    for name in FREED_MEMORY:
+        os.environ.pop(name, None)
     try:
         program = this_program()
         node_dir, held = take_node_dir(node_dir)

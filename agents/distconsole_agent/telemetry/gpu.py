@@ -98,9 +98,13 @@ class GpuSampler:
         """Do ``work`` in a thread and wait for it; False while another thread is in the driver."""
         if self._thread is not None and self._thread.is_alive():
             return False
-        self._thread = threading.Thread(target=work, name="gpu-reader", daemon=True)
-        self._thread.start()
-        self._thread.join(timeout_seconds)
+        thread = threading.Thread(target=work, name="gpu-reader", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no thread left: with the next sample
+            return False
+        self._thread = thread
+        thread.join(timeout_seconds)
         return True
 
 

@@ -18,6 +18,7 @@ from distconsole.model.names import HostName
 from distconsole.model.run_events import LinkChanged, RunEvents, RunFinding
 from distconsole.runs.following.feed import Delivered, JournalFeed, OpenStream
 from distconsole.runs.following.findings import full_finding, store_finding
+from distconsole.runs.following.freed_memory import return_freed_memory
 from distconsole.runs.following.waiting_lines import MOST_BYTES, WaitingLines
 from distconsole.runs.reduce import RunReducer
 from distconsole.runs.store.network_disk import KeeperLock, is_on_network
@@ -71,6 +72,7 @@ def follow(
         whole: Every printed line is yielded, each in its place, as it is to ``until``. Else records pass
             lines that the consumer has not taken, and some may be left out, which is said.
     """
+    return_freed_memory()
     reducer = reducer_of(record)
     with store.create(record) as run_file:
         # Not what the file has by now: somebody else who follows the run may have written on.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from distconsole_agent.journal import journal as journal_module
-from distconsole_agent.journal.journal import Journal
+from distconsole_agent.journal.journal import Journal, Upkeep
 from distconsole_agent.journal.lines import dump, seq_of
 from distconsole_agent.journal.reader import JournalError, Reader, segments
 from fakes.node_journals import note, opened, read_after
@@ -200,3 +201,21 @@ def test_waiting_ends_with_news_or_when_given_up(writer: Journal) -> None:
     writer.append([note("a")], {})
     assert writer.wait(0, lambda: False)
     assert not writer.wait(1, lambda: True)
+
+
+def test_what_is_owed_to_the_disk_is_done_once_there_is_a_thread_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    upkeep = Upkeep(str(tmp_path))
+    with monkeypatch.context() as starved:
+        starved.setattr(threading.Thread, "start", no_thread)
+        upkeep.add("one", lambda: done.append("one"))
+        assert not upkeep.wait(0.1)
+    assert upkeep.wait(10)
+    assert done == ["one"]
+    upkeep.close(1)
+
+
+def no_thread(_: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
