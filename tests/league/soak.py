@@ -5,6 +5,7 @@ Each finding, and each answer to ``why``, is a line of JSON in the file of resul
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import shutil
 import threading
@@ -142,5 +143,10 @@ def _train(request: Run, sessions: SessionSource, heard: Heard) -> Iterator[None
 
 def _ask(heard: Heard, sessions: SessionSource) -> None:
     with Operator(Why(heard.run), sessions) as why:
-        why.finish(ANSWER_SECONDS)
+        try:
+            why.finish(ANSWER_SECONDS)
+        except AssertionError as error:
+            faulthandler.dump_traceback()
+            heard.write("why", str(error), alarm=True)
+            return
     heard.answer(why.of(Diagnosed)[0].diagnosis)
