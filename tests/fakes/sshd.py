@@ -77,7 +77,7 @@ class SshServer:
             self.port = probe.getsockname()[1]
         self.known_hosts = folder / "known_hosts"
         self.known_hosts.write_text(f"[127.0.0.1]:{self.port} {self.host_public}\n")
-        self._lines, self._program = lines, program
+        self._lines, self.program = lines, program
         self._environ = {**os.environ, **(environ or {})}
         self._process: subprocess.Popen[bytes] | None = None
         self.ssh_config = folder / "ssh_config"
@@ -123,10 +123,10 @@ SetEnv XDG_CACHE_HOME={self.cache} PATH={path}
         )
         if os.getuid() == 0:
             Path("/run/sshd").mkdir(exist_ok=True)
-        assert self._program is not None
+        assert self.program is not None
         log = (self.folder / "log").open("wb")
         self._process = subprocess.Popen(
-            [self._program, "-D", "-e", "-f", str(config)],
+            [self.program, "-D", "-e", "-f", str(config)],
             stdin=subprocess.DEVNULL,
             stderr=log,
             env=self._environ,
@@ -153,6 +153,18 @@ SetEnv XDG_CACHE_HOME={self.cache} PATH={path}
         for child in psutil.Process(self._process.pid).children():
             with suppress(psutil.Error):
                 child.send_signal(signal.SIGKILL)
+
+    def sessions(self) -> int:
+        """Return how many connections it has, with those that have yet to log in."""
+        assert self._process is not None
+        return len(psutil.Process(self._process.pid).children())
+
+    def freeze_sessions(self) -> None:
+        """Stop the sessions: their connections stand, and nobody answers on them."""
+        assert self._process is not None
+        for child in psutil.Process(self._process.pid).children(recursive=True):
+            with suppress(psutil.Error):
+                child.suspend()
 
     def stop(self) -> None:
         """End the server and what was started through it."""

@@ -8,7 +8,9 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +20,7 @@ from typing import Any
 import psutil
 import pytest
 
-from distconsole.errors import AgentError, AuthError, LinkLostError
+from distconsole.errors import AgentError, AuthError, ConnectError, LinkLostError
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
 from distconsole.ssh.asking import LoginQuestion, Person
@@ -161,6 +163,52 @@ def test_who_does_not_answer_is_not_asked_again_at_once(ask_for) -> None:
 
 
 @needs_pam
+def test_a_question_that_waited_too_long_for_others_is_put_all_the_same(
+    ask_for, make_server
+) -> None:
+    first = ask_for(f"{NO_KEY}\nPasswordAuthentication yes", password=True)
+    lines = f"UsePAM yes\nLoginGraceTime 2\n{NO_KEY}\nPasswordAuthentication yes"
+    other = make_server(lines, program=first.program)
+    first.ssh_config.write_text(
+        first.ssh_config.read_text() + Path(other.write_config(name="other")).read_text()
+    )
+    asked = threading.Event()
+
+    def say_late() -> str:
+        if not asked.is_set():
+            asked.set()
+            wait_until(lambda: other.sessions() == 1, 30)
+            wait_until(lambda: other.sessions() == 0, 30)  # it had enough of waiting
+        return PASSWORD
+
+    person = Person(Answers({"password": say_late}), patience_seconds=1.0)
+    transport = ChosenTransport(str(first.ssh_config), person)
+    by_ssh = [BY_SSH, replace(BY_SSH, name=HostName("other"))]
+    with ThreadPoolExecutor() as pool:
+        one = pool.submit(transport.connect, by_ssh[0])
+        wait_until(asked.is_set, 20)
+        two = pool.submit(transport.connect, by_ssh[1])
+        for connection in (one.result(60), two.result(60)):
+            assert said_by(connection.open("echo in", 10)) == b"in\n"
+            connection.close()
+    transport.close()
+
+
+@needs_pam
+def test_a_connection_that_ends_right_after_the_login_is_no_riddle(ask_for) -> None:
+    server = ask_for(f"{NO_KEY}\nKbdInteractiveAuthentication yes", password=True)
+    # Its PAM lets in, and then has no credentials to give.
+    answers = Answers({"Password": lambda: PASSWORD})
+    with (
+        pytest.raises((ConnectError, LinkLostError)) as caught,
+        reached(server.ssh_config, answers, BY_SSH) as connection,
+    ):
+        connection.open("echo in", 10)
+    assert "master" not in str(caught.value)
+    assert len(answers.put) == 1
+
+
+@needs_pam
 def test_a_secret_stands_in_no_command_line_no_environment_and_no_file(ask_for) -> None:
     server = ask_for(f"{NO_KEY}\nPasswordAuthentication yes", password=True)
     seen: list[bytes] = []
@@ -217,6 +265,25 @@ def test_a_master_of_the_user_s_is_used_and_left(server, users_master: Path) -> 
     control = ControlSocket(str(users_master))
     control.check()
     control.close()
+
+
+def test_a_master_whose_server_is_silent_gives_way_to_one_of_ours(
+    server, users_master: Path
+) -> None:
+    with reached(server.ssh_config, Answers({}, there=False)) as connection:
+        server.freeze_sessions()
+        assert said_by(connection.open("echo in", 2)) == b"in\n"
+        assert connection.master.path != str(users_master)
+    assert logins(server) == 2
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
+def test_a_master_of_somebody_else_s_is_not_used(server, users_master: Path) -> None:
+    os.chown(users_master, 12345, 12345)
+    with reached(server.ssh_config, Answers({}, there=False), BY_SSH) as connection:
+        assert connection.master.path != str(users_master)
+    os.chown(users_master, 0, 0)
+    assert logins(server) == 2
 
 
 def test_a_full_master_of_the_user_s_gives_way_to_one_of_ours(

@@ -74,3 +74,17 @@ async def test_a_question_that_nobody_waits_for_any_more_goes_away() -> None:
         answer = await put(app, pilot, TOUCH, lambda: not ended.is_set())
         ended.set()
         assert await over(app, pilot, answer) is None
+
+
+async def test_enter_pressed_twice_is_one_answer() -> None:
+    app, stage = staged({ask.Top: scenes.hosts})
+    async with on_screen(app, stage) as pilot:
+        answer = await put(app, pilot, CODE, lambda: True)
+        entry = app.screen.query_one(Input)
+        entry.value = "123"
+        for _ in range(2):  # the second comes before the first has taken the question away
+            entry.post_message(Input.Submitted(entry, entry.value))
+        assert await over(app, pilot, answer) == "123"
+        await pilot.pause()
+        assert app.is_running
+        assert "distconsole" in screen_text(app)

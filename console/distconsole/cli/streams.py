@@ -215,7 +215,10 @@ class Streams:
             return
         self._clear_status()
         stream = self.out if to is _To.OUT else self.err
-        stream.write("\n".join(texts) + (" " if to is _To.ASK else "\n"))
+        # What a login asks for stands in the line where the cursor is.
+        question = PERSON.question if stream.isatty() else ""
+        before, after = ("\r\x1b[K", f"{question} ") if question else ("", "")
+        stream.write(before + "\n".join(texts) + (" " if to is _To.ASK else "\n") + after)
         stream.flush()
 
     def _clear_status(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import re
 import select
 import termios
 import threading
@@ -22,9 +23,12 @@ from distconsole.ssh.plain import plain_text
 
 LOOK_SECONDS = 0.2
 """How often whoever waits for an answer looks whether it is still wanted."""
+PATIENCE_SECONDS = 20.0
+"""A question that waited so long for others is not put: its server may hang up on who is slow (LoginGraceTime)."""
 MAX_ANSWER_BYTES = 4096
 MAX_QUESTION_CHARS = 400
 LFLAG = 3
+ERASE = "\r\x1b[K"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,12 @@ class LoginQuestion:
     def text(self) -> str:
         """The question in one line, free of escapes: a server words it."""
         words = " ".join(plain_text(self.words).split())[:MAX_QUESTION_CHARS]
-        return words if self.host in words else f"{self.host}: {words}"
+        named = re.search(rf"(?<![\w.-]){re.escape(self.host)}(?![\w.-])", words)
+        return words if named else f"{self.host}: {words}"
+
+
+class NotPutError(Exception):
+    """The question was never put: earlier ones took so long that its server may have given up."""
 
 
 Wanted = Callable[[], bool]
@@ -59,14 +68,16 @@ class Asker(Protocol):
 class Person:
     """Puts the questions of many logins to one person, in turn, and counts the time that takes."""
 
-    def __init__(self, asker: Asker) -> None:
-        self._asker = asker
-        self._turn = threading.Lock()
+    def __init__(self, asker: Asker, patience_seconds: float = PATIENCE_SECONDS) -> None:
+        self._asker, self._patience_seconds = asker, patience_seconds
+        self._turn = threading.RLock()
         self._counting = threading.Lock()
         self._waiting = 0
         self._since = 0.0
         self._asked: list[tuple[float, float]] = []
         """When somebody was asked, from and until, in monotonic seconds."""
+        self.question = ""
+        """The one that stands there unanswered, in one line; empty if there is none."""
 
     @property
     def is_asked(self) -> bool:
@@ -76,15 +87,26 @@ class Person:
         return self._asker.can_ask()
 
     def ask(self, question: LoginQuestion, wanted: Wanted) -> str | None:
-        """As ``Asker.ask``; waits until earlier questions are answered."""
-        with self._count():
-            while not self._turn.acquire(timeout=LOOK_SECONDS):
-                if not wanted():
-                    return None
+        """As ``Asker.ask``; waits until earlier questions are answered, and raises NotPutError if that is too long."""
+        began = time.monotonic()
+        with self._count(), self.turn():
+            if time.monotonic() - began > self._patience_seconds or not wanted():
+                raise NotPutError
             try:
-                return self._asker.ask(question, wanted) if wanted() else None
+                self.question = "" if question.only_told else question.text
+                return self._asker.ask(question, wanted)
             finally:
-                self._turn.release()
+                self.question = ""
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Wait until earlier questions are answered; then only this thread asks."""
+        with self._count():
+            self._turn.acquire()
+        try:
+            yield
+        finally:
+            self._turn.release()
 
     def working_seconds(self, at: float | None = None) -> float:
         """Return monotonic seconds without those in which a person was asked: no deadline runs then.
@@ -138,11 +160,15 @@ class TerminalAsker:
             return None
 
     def _read(self, terminal: int, question: LoginQuestion, wanted: Wanted) -> str | None:
-        end = "\n" if question.only_told else " "
-        os.write(terminal, f"\r\x1b[K{question.text}{end}".encode())
-        with _unseen(terminal):
+        shown = question.text + ("\n" if question.only_told else " ")
+        _write(terminal, f"{ERASE}{shown}")
+        with _unseen(terminal) as silent:
             typed = b""
             while wanted():
+                if _is_seen(terminal):  # Ctrl-Z and fg: the shell has made it as it likes it
+                    termios.tcsetattr(terminal, termios.TCSAFLUSH, silent)
+                    _write(terminal, f"{ERASE}{shown}")
+                    typed = b""
                 if not select.select([terminal], [], [], LOOK_SECONDS)[0]:
                     continue
                 part = os.read(terminal, MAX_ANSWER_BYTES)
@@ -150,9 +176,26 @@ class TerminalAsker:
                 if question.only_told:
                     typed = b""
                 elif not part or typed.endswith(b"\n") or len(typed) > MAX_ANSWER_BYTES:
+                    _write(terminal, "\n")
                     break
-        os.write(terminal, b"" if question.only_told else b"\n")
-        return typed.decode("utf-8", "replace").rstrip("\n") if typed.endswith(b"\n") else None
+            else:
+                _write(terminal, "" if question.only_told else ERASE)
+        return decode_typed(typed[:-1]) if typed.endswith(b"\n") else None
+
+
+def decode_typed(typed: bytes) -> str:
+    """Return what was typed, which no terminal has to spell in UTF-8, as text that encodes to the same bytes."""
+    return typed.decode("utf-8", "surrogateescape")
+
+
+def _write(terminal: int, text: str) -> None:
+    os.write(terminal, text.encode())
+
+
+def _is_seen(terminal: int) -> bool:
+    """Whether what is typed is shown, in a terminal that is ours to change."""
+    attributes: list[Any] = termios.tcgetattr(terminal)
+    return bool(attributes[LFLAG] & termios.ECHO) and os.tcgetpgrp(terminal) == os.getpgrp()
 
 
 @contextmanager
@@ -165,24 +208,26 @@ def _terminal() -> Iterator[int]:
 
 
 @contextmanager
-def _unseen(terminal: int) -> Iterator[None]:
+def _unseen(terminal: int) -> Iterator[list[Any]]:
     """Show nothing of what is typed; as it was afterwards, also where the program ends meanwhile."""
     before: list[Any] = termios.tcgetattr(terminal)
     silent = list(before)
     silent[LFLAG] &= ~termios.ECHO
-    restore = partial(_restore, before)
-    atexit.register(restore)
+    leave = partial(_leave, before)
+    atexit.register(leave)
     termios.tcsetattr(terminal, termios.TCSAFLUSH, silent)
     try:
-        yield
+        yield silent
     finally:
-        restore()
-        atexit.unregister(restore)
+        atexit.unregister(leave)
+        with suppress(OSError, termios.error):
+            termios.tcsetattr(terminal, termios.TCSANOW, before)
 
 
-def _restore(attributes: list[Any]) -> None:
+def _leave(attributes: list[Any]) -> None:
     with suppress(OSError, termios.error), _terminal() as terminal:
         termios.tcsetattr(terminal, termios.TCSANOW, attributes)
+        _write(terminal, ERASE)
 
 
 PERSON = Person(TerminalAsker())

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import shlex
-import tempfile
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -22,13 +21,12 @@ from distconsole.model.cluster import Host
 from distconsole.ssh.asking import PERSON, Person
 from distconsole.ssh.jumps import Hops, Jumps
 from distconsole.ssh.multiplexing import ControlSocket, MultiplexedChannel, RefusedError
-from distconsole.ssh.openssh_login import Login, failure, reached_address, write_askpass
+from distconsole.ssh.openssh_login import Login, failure, reached_address
+from distconsole.ssh.private_folder import PrivateFolder
 from distconsole.ssh.ssh_config import SshConfig, SshOptions
 
 LINGER_SECONDS = 10
 """How long a master of ours stays when this program was killed."""
-MAX_FOLDER_CHARS = 60
-"""A Unix socket's path has 104 bytes at most, and ssh makes it in two steps, with a longer name first."""
 FREED_SECONDS = 2.0
 """How long the server may take to notice that a command is over, before another may begin in its place (MaxSessions)."""
 RETRY_SECONDS = 0.05
@@ -79,8 +77,7 @@ class OpensshTransport:
         self._file, self._person = file, person
         self._jumps = Jumps(lambda hop, via: self._reach(hop, ssh_config.find(hop), via))
         self._lock = threading.Lock()
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._askpass = Path()
+        self._folder: PrivateFolder | None = None
         self._numbers = count(1)
         self._logins: set[Login] = set()
         self._declined: dict[Host, float] = {}
@@ -99,8 +96,7 @@ class OpensshTransport:
         for login in logins:
             login.kill()
         if folder is not None:
-            with suppress(OSError):
-                folder.cleanup()
+            folder.close()
 
     def _reach(self, host: Host, options: SshOptions, via: Hops = ()) -> OpensshConnection:
         def log_in() -> _Master:
@@ -118,30 +114,44 @@ class OpensshTransport:
                 f"it asks again in {QUIET_SECONDS - since:.0f} s",
             )
         jump = self._jumps.reach(hops) if (hops := via or options.proxy_jump) else None
-        place = self._place()
-        words = [*self._ssh(host), *_master_words(options, place, asks=asks)]
+        words = _master_words(options, asks=asks)
         if jump is not None:
             words += ["-o", f"ProxyCommand={self._through(jump)}"]
-        said, declined = self._log_in([*words, "--", host.name], host, place)
-        if declined is not None:
-            if declined:
+        login, path = self._log_in(host, words)
+        if login.control is None:
+            if login.declined:
                 self._declined[host] = time.monotonic()
             raise failure(
-                said,
+                login.said,
                 host.name,
                 peer,
                 by_hand=shlex.join([*self._ssh(host), host.name, "true"]),
                 jump="" if jump is None else jump.host.name,
-                declined=declined,
+                declined=login.declined,
                 asks=asks,
+                let_in=login.succeeded,
             )
         self._declined.pop(host, None)
-        return _Master(str(place), ControlSocket(str(place)), reached_address(said))
+        return _Master(path, login.control, reached_address(login.said))
 
-    def _log_in(self, words: list[str], host: Host, place: Path) -> tuple[str, bool | None]:
-        """Return what ssh said and, where no master came of it, whether a person declined to answer."""
+    def _log_in(self, host: Host, words: list[str]) -> tuple[Login, str]:
+        """Return a login that is over, and the path of its master.
+
+        Where the question waited long for those of other hosts, the login begins once more when it is its turn.
+        """
+        with ExitStack() as turn:
+            login, path = self._try_to_log_in(host, words)
+            if login.waited_in_vain:
+                turn.enter_context(self._person.turn())
+                login, path = self._try_to_log_in(host, words)
+            return login, path
+
+    def _try_to_log_in(self, host: Host, words: list[str]) -> tuple[Login, str]:
+        folder = self._own_folder()
+        place = folder.path / str(next(self._numbers))  # the files of one login begin so
+        ssh = [*self._ssh(host), "-S", str(place).replace("%", "%%"), *words, "--", host.name]
         try:
-            login = Login(words, host.name, place, self._askpass, self._person)
+            login = Login(ssh, host.name, place, folder.askpass, self._person)
         except OSError as error:
             raise ConnectError(
                 f"ssh cannot be started: {error.strerror}", "install OpenSSH's client"
@@ -151,12 +161,12 @@ class OpensshTransport:
             if self._closed:
                 login.kill()
         try:
-            said = login.finish()
-            return said, None if login.succeeded else login.declined
+            login.finish()
         finally:
             with self._lock:
                 self._logins.discard(login)
             login.close()
+        return login, str(place)
 
     def _ssh(self, host: Host) -> list[str]:
         words = ["ssh"]
@@ -166,19 +176,18 @@ class OpensshTransport:
 
     def _through(self, jump: OpensshConnection) -> str:
         """Return the ProxyCommand that leads through a jump host's master."""
-        words = ["ssh", *(["-F", self._file] if self._file else []), "-S", jump.master.path]
+        master = jump.master.path.replace("%", "%%")
+        words = ["ssh", *(["-F", self._file] if self._file else []), "-S", master]
         # If the master has gone, it must not become another login.
         words += ["-o", "ProxyCommand=false", "-W"]
         rest = ["--", jump.host.name]
         return f"{shlex.join(words).replace('%', '%%')} [%h]:%p {shlex.join(rest)}"
 
-    def _place(self) -> Path:
-        """Return the beginning of the names of one login's files, in a folder that is ours alone."""
+    def _own_folder(self) -> PrivateFolder:
         with self._lock:
             if self._folder is None:
-                self._folder = _private_folder()
-                self._askpass = write_askpass(Path(self._folder.name))
-            return Path(self._folder.name) / str(next(self._numbers))
+                self._folder = PrivateFolder()
+            return self._folder
 
 
 class OpensshConnection:
@@ -208,9 +217,11 @@ class OpensshConnection:
                         "sshd's MaxSessions, or a command= in authorized_keys?",
                     ) from None
                 else:
-                    # Its sessions are the user's: one of our own has others.
-                    self.master.close()
-                    self.master = self._log_in()
+                    self._use_own()  # the sessions of that one are the user's
+            except LinkLostError:
+                if self.master.ours:
+                    raise LinkLostError(f"the connection to {self.host.name} ended") from None
+                self._use_own()  # the user's has lost its server, and does not know it
             else:
                 self._channels.append(channel)
                 return channel
@@ -219,6 +230,12 @@ class OpensshConnection:
         for channel in self._channels:
             channel.close()
         self.master.close()
+
+    def _use_own(self) -> None:
+        """Log in, instead of using the user's master."""
+        self.master.close()
+        self.master = self._log_in()
+        self.reached_at = self.master.reached_at
 
 
 def has_master(options: SshOptions) -> bool:
@@ -232,7 +249,10 @@ def has_master(options: SshOptions) -> bool:
 def _find_master(options: SshOptions) -> _Master | None:
     """Return the user's master at the host's ControlPath, if one answers there."""
     for path in options.control_paths:
-        with suppress(LinkLostError):
+        # In a folder of many users anybody may put a socket there, and be the host.
+        with suppress(OSError, LinkLostError):
+            if Path(path).stat().st_uid not in (os.getuid(), 0):
+                continue
             control = ControlSocket(path)
             try:
                 control.check()
@@ -243,19 +263,8 @@ def _find_master(options: SshOptions) -> _Master | None:
     return None
 
 
-def _master_words(options: SshOptions, place: Path, *, asks: bool) -> list[str]:
+def _master_words(options: SshOptions, *, asks: bool) -> list[str]:
     given = {**ALWAYS, "ConnectTimeout": f"{options.connect_seconds:.0f}"}
     given |= {} if asks else {"BatchMode": "yes"}
     words = [word for name, value in given.items() for word in ("-o", f"{name}={value}")]
-    return ["-M", "-N", "-v", "-S", str(place), *words]
-
-
-def _private_folder() -> tempfile.TemporaryDirectory[str]:
-    """Return a folder for sockets, 0700; raises ConnectError if none can be made."""
-    for place in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):  # noqa: S108 - 0700, by mkdtemp
-        with suppress(OSError):
-            if place and len(place) < MAX_FOLDER_CHARS:
-                return tempfile.TemporaryDirectory(
-                    prefix="dc-", dir=place, ignore_cleanup_errors=True
-                )
-    raise ConnectError("there is no folder for the sockets of ssh", "set TMPDIR to a short path")
+    return ["-M", "-N", "-v", *words]

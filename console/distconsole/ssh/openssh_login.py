@@ -11,7 +11,6 @@ import re
 import select
 import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -23,10 +22,12 @@ from distconsole.errors import (
     ConfigError,
     ConnectError,
     ConsoleError,
+    LinkLostError,
     ResolveError,
     UnknownHostKeyError,
 )
-from distconsole.ssh.asking import LoginQuestion, Person
+from distconsole.ssh.asking import LoginQuestion, NotPutError, Person
+from distconsole.ssh.multiplexing import ControlSocket
 from distconsole.ssh.plain import plain_text
 
 LOGIN_SECONDS = 120.0
@@ -36,28 +37,6 @@ MAX_LOG_BYTES = 256 * 1024
 MAX_QUESTION_BYTES = 8192
 ASK_SOCKET = "DISTCONSOLE_ASK"
 """The variable that says where a login's SSH_ASKPASS asks."""
-
-ASKPASS = """
-import os, socket, sys
-asked = socket.socket(socket.AF_UNIX)
-asked.connect(os.environ["DISTCONSOLE_ASK"])
-kind = os.environ.get("SSH_ASKPASS_PROMPT", "").encode()
-asked.sendall(kind + b"\\n" + os.fsencode(" ".join(sys.argv[1:])) + b"\\0")
-answer = b""
-while part := asked.recv(4096):
-    answer += part
-os.write(1, answer)
-sys.exit(not answer.endswith(b"\\n"))
-"""
-
-
-def write_askpass(folder: Path) -> Path:
-    """Write the program that ssh asks with, and return it; raises OSError."""
-    script, program = folder / "ask.py", folder / "ask"
-    script.write_text(ASKPASS)
-    program.write_text(f'#!/bin/sh\nexec {_quoted(sys.executable)} -I -S {_quoted(script)} "$@"\n')
-    program.chmod(0o700)
-    return program
 
 
 class Login:
@@ -71,42 +50,55 @@ class Login:
     def __init__(
         self, words: Sequence[str], host: str, place: Path, askpass: Path, person: Person
     ) -> None:
-        self._host, self._person = host, person
+        self._host, self._person, self._place = host, person, place
         self._log = place.with_suffix(".log")
         self._asks = place.with_suffix(".ask")
+        self.said = ""
+        """What ssh wrote."""
+        self.control: ControlSocket | None = None
+        """A connection to the master; None if there is none."""
+        self.declined = False
+        """Whether a person was asked and gave no answer."""
+        self.waited_in_vain = False
+        """Whether its question waited so long for those of others that it is not to be put."""
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.bind(str(self._asks))
         self._asks.chmod(0o600)
         self._listener.listen()
+        try:
+            with self._log.open("wb") as log:
+                self._process = subprocess.Popen(
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=log,
+                    start_new_session=True,
+                    env=_environment(askpass, self._asks),
+                )
+        except OSError:
+            self._forget_files()
+            raise
         self._ended, ended = os.pipe()
-        self.declined = False
-        """Whether a person was asked and gave no answer."""
-        with self._log.open("wb") as log:
-            self._process = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                start_new_session=True,
-                env=_environment(askpass, self._asks),
-            )
         threading.Thread(target=self._await_end, args=(ended,), daemon=True).start()
 
-    def finish(self) -> str:
-        """Return what ssh said once its master stands; raises OpensshError if it does not."""
+    def finish(self) -> None:
+        """Wait until the master stands, or ssh has given up, and put its questions meanwhile."""
         deadline = self._person.working_seconds() + LOGIN_SECONDS
         while not select.select([self._ended], [], [], 0)[0]:
             left = deadline - self._person.working_seconds()
             if left <= 0:
                 self.kill()
-            ready = select.select([self._ended, self._listener.fileno()], [], [], max(1.0, left))[
-                0
-            ]
-            if self._listener.fileno() in ready:
+            listener = self._listener.fileno()
+            ready = select.select([self._ended, listener], [], [], max(1.0, left))[0]
+            if listener in ready:
                 connection, _ = self._listener.accept()
                 with connection, suppress(OSError):
                     self._answer(connection)
-        return self._said()
+        if self.succeeded:
+            with suppress(LinkLostError):  # the server ended the connection at once
+                self.control = ControlSocket(str(self._place))
+        with self._log.open("rb") as log:
+            self.said = log.read(MAX_LOG_BYTES).decode("utf-8", "replace")
 
     def kill(self) -> None:
         """Give the login up; may be called from any thread."""
@@ -114,14 +106,17 @@ class Login:
 
     def close(self) -> None:
         """Forget its files."""
-        self._listener.close()
         os.close(self._ended)
-        for file in (self._log, self._asks):
-            file.unlink(missing_ok=True)
+        self._forget_files()
 
     @property
     def succeeded(self) -> bool:
         return self._process.wait() == 0
+
+    def _forget_files(self) -> None:
+        self._listener.close()
+        for file in (self._log, self._asks):
+            file.unlink(missing_ok=True)
 
     def _await_end(self, ended: int) -> None:
         self._process.wait()
@@ -142,26 +137,23 @@ class Login:
         def wanted() -> bool:
             return not select.select([self._ended, connection.fileno()], [], [], 0)[0]
 
-        answer = self._person.ask(question, wanted)
+        try:
+            answer = self._person.ask(question, wanted)
+        except NotPutError:
+            self.waited_in_vain = True
+            self.kill()
+            return
         if answer is not None:
-            connection.sendall(answer.encode() + b"\n")
+            connection.sendall(answer.encode("utf-8", "surrogateescape") + b"\n")
         elif wanted() or not question.only_told:
             self.declined = True
             self.kill()
-
-    def _said(self) -> str:
-        with self._log.open("rb") as log:
-            return log.read(MAX_LOG_BYTES).decode("utf-8", "replace")
 
 
 def _environment(askpass: Path, asks: Path) -> dict[str, str]:
     forced = {"SSH_ASKPASS": str(askpass), "SSH_ASKPASS_REQUIRE": "force", ASK_SOCKET: str(asks)}
     # Before OpenSSH 8.4 a display is what makes it ask so, where there is no terminal.
     return {"DISPLAY": ":0", **os.environ, **forced}
-
-
-def _quoted(text: object) -> str:
-    return "'" + str(text).replace("'", "'\\''") + "'"
 
 
 TRIED = (
@@ -173,6 +165,10 @@ TRIED = (
         "{0}",
     ),
 )
+DENIED = re.compile(
+    r"^(?:\S+: Permission denied \(|Received disconnect.*Too many auth)", re.MULTILINE
+)
+"""Not what a server's banner may say as well."""
 OFFERED = re.compile(r"Authentications that can continue: (\S+)")
 REACHED = re.compile(r"debug1: Connecting to .* \[([^\]]+)\] port \d+")
 OFFENDING = re.compile(r"Offending \S+ key in (\S+)")
@@ -187,25 +183,39 @@ def reached_address(said: str) -> str:
 
 
 def failure(
-    said: str, host: str, peer: str, *, by_hand: str, jump: str, declined: bool, asks: bool
+    said: str,
+    host: str,
+    peer: str,
+    *,
+    by_hand: str,
+    jump: str,
+    declined: bool,
+    asks: bool,
+    let_in: bool = False,
 ) -> ConsoleError:
-    """Return what it means that ssh ended with these words.
+    """Return what it means that ssh said this, and that no master stands.
 
     Args:
         by_hand: The command that a person types for the same.
         jump: The jump host through which it went; empty if there is none.
         declined: Whether a person was asked and gave no answer.
         asks: Whether there was a person to ask.
+        let_in: Whether the login itself succeeded.
     """
     lines = [plain_text(line) for line in said.splitlines() if not line.startswith("debug")]
     words = [line for line in lines if line.strip() and not line.startswith(("@@@", "OpenSSH_"))]
     last = words[-1][:300].removeprefix("ssh: ") if words else "it said nothing"
     text = "\n".join(words)
+    if let_in:
+        return ConnectError(
+            f"{peer} ended the connection right after the login: {last}",
+            f"`{by_hand}` shows it, too; the log of its sshd says why (PAM, limits, nologin?)",
+        )
     if declined:
         return AuthError(f"{peer} asked for a password or a code, and nobody answered", AGAIN)
     if "Host key verification failed" in text:
         return _host_key_error(said, text, host, by_hand)
-    if "Permission denied" in text or "Too many authentication failures" in text:
+    if DENIED.search(text):
         return _auth_error(said, peer, by_hand, asks=asks)
     if "Could not resolve hostname" in text:
         return ResolveError(last, "check the spelling, ssh_config and /etc/hosts")

@@ -35,6 +35,7 @@ class LoginScreen(ModalScreen[None]):
     def __init__(self, question: LoginQuestion, answered: Callable[[str | None], object]) -> None:
         super().__init__()
         self._question, self._answered = question, answered
+        self._is_over = False
 
     def compose(self) -> ComposeResult:
         with Vertical() as frame:
@@ -53,7 +54,16 @@ class LoginScreen(ModalScreen[None]):
     def action_decline(self) -> None:
         self._end(None)
 
+    def withdraw(self) -> None:
+        """Go away: nobody waits for the answer any more."""
+        if self.is_current:
+            self._end(None)
+
     def _end(self, answer: str | None) -> None:
+        # A second Enter is on its way before the first one has taken the screen away.
+        if self._is_over:
+            return
+        self._is_over = True
         self._answered(answer)
         self.dismiss()
 
@@ -76,9 +86,5 @@ class ScreenAsker:
             while wanted() and self._app.is_running:
                 with suppress(Empty):
                     return answers.get(timeout=LOOK_SECONDS)
-            self._app.call_from_thread(self._withdraw, screen)
+            self._app.call_from_thread(screen.withdraw)
         return None
-
-    def _withdraw(self, screen: LoginScreen) -> None:
-        if screen.is_current:
-            screen.dismiss()

@@ -93,10 +93,11 @@ def test_a_refused_login_says_what_was_tried_and_what_is_offered() -> None:
         ("Received disconnect: Too many authentication failures", AuthError, "nothing"),
         ("Bad owner or permissions on /home/ada/.ssh/config", ConfigError, "Bad owner"),
         ("Connection closed by 10.0.0.1 port 22", ConnectError, "closed by 10.0.0.1"),
+        ("Permission denied to strangers\nConnection reset by peer", ConnectError, "reset"),
         ("\x1b]0;title\x07\x1b[31mred\x1b[0m", ConnectError, ": red"),
         ("", ConnectError, "it said nothing"),
     ],
-    ids=["too many", "owner", "closed", "escapes", "silence"],
+    ids=["too many", "owner", "closed", "banner", "escapes", "silence"],
 )
 def test_the_words_of_a_failure_become_an_error(
     said: str, kind: type[ConsoleError], words: str
