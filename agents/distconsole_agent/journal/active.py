@@ -104,7 +104,7 @@ class ActiveRun:
                 pause = RETRY_SECONDS
                 continue
             except (OSError, JournalError) as error:
-                complain(f"run {self.run}: {error}")
+                self._complain(error)
             # The one guard of this thread: a run that nobody attends would lose its record.
             except Exception as error:  # noqa: BLE001
                 complain(f"run {self.run}: {type(error).__name__}: {error}")
@@ -151,6 +151,17 @@ class ActiveRun:
 
         Who finds the one or misses the other reads neither journal nor rings again.
         """
+        # A disk that is full or read-only for a while: else the rings stay in memory until another agent comes.
+        pause = RETRY_SECONDS
+        while not self._put_away() and pause < LONGEST_RETRY_SECONDS:
+            if self._leave.wait(pause):
+                break
+            pause *= 2
+        self._over(self)
+        self.journal.close()
+
+    def _put_away(self) -> bool:
+        """Write the run's end and remove its rings; return whether that could be done."""
         try:
             self.kept = self._sync()
             if self.kept:
@@ -159,9 +170,12 @@ class ActiveRun:
             if isinstance(rings, str):
                 remove_tree(rings)
         except (OSError, JournalError) as error:
-            complain(f"run {self.run}: {error}")
-        self._over(self)
-        self.journal.close()
+            self._complain(error)
+            return False
+        return True
+
+    def _complain(self, error: Exception) -> None:
+        complain(f"run {self.run}: {error}")
 
     def _sync(self) -> bool:
         """Wait until the disk keeps the journal and what it refers to; return whether it does."""

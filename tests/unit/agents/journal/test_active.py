@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from distconsole_agent.journal import active
 from distconsole_agent.journal.active import ActiveRun
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.server.answers import follow
@@ -20,17 +21,55 @@ from fakes.askers import Asker
 WAIT_SECONDS = 20.0
 
 
+def make_run(folder: Path) -> dict[str, Any]:
+    """Make the folder of a run whose shim is this process, and return its specification."""
+    for name in ("logs", "errors", "journal", "rings"):
+        (folder / name).mkdir()
+    stat = read_stat(os.getpid())
+    assert stat is not None
+    (folder / "shim.pid").write_text(f"{os.getpid()} {stat.starttime}\n")
+    nodes = [{"host": "a", "address": "", "ranks": [0]}]
+    rings = str(folder / "rings")
+    return {"run": "run-1", "node_index": 0, "nodes": nodes, "ranks": [], "rings": rings}
+
+
+def test_an_end_that_the_disk_refuses_is_written_once_it_takes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = make_run(tmp_path)
+    refused, over = threading.Event(), threading.Event()
+    write = active.write_summary
+
+    def write_the_second_time(folder: str, journal: Journal) -> None:
+        if not refused.is_set():
+            refused.set()
+            raise OSError(30, "Read-only file system")
+        write(folder, journal)
+
+    monkeypatch.setattr(active, "write_summary", write_the_second_time)
+    events = [
+        {
+            "t_ns": 1,
+            "event": "verdict",
+            "state": "stopped",
+            "exit_code": 130,
+            "first_failure": None,
+        },
+        {"t_ns": 2, "event": "ended"},
+    ]
+    (tmp_path / "shim.jsonl").write_text("".join(json.dumps(event) + "\n" for event in events))
+    run = ActiveRun(str(tmp_path), spec, lambda _: over.set())
+    run.begin()
+    assert over.wait(WAIT_SECONDS)
+    assert refused.is_set()
+    assert json.loads((tmp_path / "ended.json").read_text())["exit_code"] == 130
+    assert not (tmp_path / "rings").exists()
+
+
 def test_a_full_disk_is_told_to_who_follows_and_that_it_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("logs", "errors", "journal", "rings"):
-        (tmp_path / name).mkdir()
-    stat = read_stat(os.getpid())
-    assert stat is not None
-    (tmp_path / "shim.pid").write_text(f"{os.getpid()} {stat.starttime}\n")
-    nodes = [{"host": "a", "address": "", "ranks": [0]}]
-    spec: dict[str, Any] = {"run": "run-1", "node_index": 0, "nodes": nodes, "ranks": []}
-
+    spec = make_run(tmp_path)
     told: queue.Queue[dict[str, Any]] = queue.Queue()
     has_room = threading.Event()
     append = Journal.append
