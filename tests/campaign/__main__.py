@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import count
 from pathlib import Path
@@ -87,7 +88,10 @@ def _work(
     seeds: queue.SimpleQueue[int], until: float, results: Path, lock: threading.Lock, folder: Path
 ) -> None:
     while time.monotonic() < until and not seeds.empty():
-        with bed() as (hosts, slurm):
+        with (
+            suppress(RuntimeError),
+            bed() as (hosts, slurm),
+        ):  # hosts that do not come up are no case
             broken = False
             while not broken and time.monotonic() < until:
                 try:
