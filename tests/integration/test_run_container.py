@@ -5,9 +5,7 @@ Each simulated host has a podman of its own, whose containers have this machine'
 
 from __future__ import annotations
 
-import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,48 +15,19 @@ import pytest
 from suite.console import Console
 from suite.outcomes import has_failed
 from suite.place import Place
+from suite.podman import NEW, RUNNING, install_podman, lacks_podman
 from suite.remains import remains
 from suite.starters import MARKED, NEVER, STARTERS
-from testbed import Host, Testbed
+from testbed import Testbed
 from testbed.keeper import wait_for
 
 pytestmark = [
     pytest.mark.testbed,
     pytest.mark.torch_ranks,
-    pytest.mark.skipif(
-        not all(map(shutil.which, ("podman", "conmon", "runc"))), reason="needs podman and runc"
-    ),
+    pytest.mark.skipif(bool(lacks_podman()), reason=lacks_podman()),
 ]
 
-PODMAN = """#!/bin/sh
-export CONTAINERS_CONF=/run/containers.conf
-exec /usr/bin/podman --root /run/containers --runroot /run/podman --storage-driver vfs \\
-    --cgroup-manager cgroupfs --events-backend file --runtime runc "$@"
-"""
-
-CONF = """[containers]
-default_ulimits = ["nofile=4096:4096", "nproc=4000:4000"]
-"""
-"""A sandbox without CAP_SYS_RESOURCE may not raise them as podman does."""
-
-ROOT = "/run/image"
-RUNNING = "podman:train"
-NEW = f"podman:{ROOT} -v /tmp:/tmp -v /run/home:/run/home"
 UNSHARED = "unshare --mount --pid --fork --mount-proc"
-
-
-def install_podman(host: Host) -> None:
-    (program := host.path("/run/bin/podman")).write_text(PODMAN)
-    program.chmod(0o755)
-    host.path("/run/containers.conf").write_text(CONF)
-    start = (
-        f"set -e; mkdir -p {ROOT}; mount --bind / {ROOT}; mount --make-private {ROOT};"
-        "/run/bin/podman run -d --name train --network host --ipc host -v /tmp:/tmp "
-        f"-v /run/home:/run/home --rootfs {ROOT} sleep 1000000"
-    )
-    done = host.popen(["sh", "-c", start], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    said, _ = done.communicate(timeout=60)
-    assert done.returncode == 0, said
 
 
 @pytest.fixture(scope="module")

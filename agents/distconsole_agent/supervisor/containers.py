@@ -27,6 +27,7 @@ VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _BEGUN = re.compile(rb"([a-z]+-[0-9]{1,9}-[0-9]{1,9}) ([0-9]{1,10})\Z")
+_HELP = re.compile(r"^(?:See|Run|For more help).*--help|^Usage:")
 _UNREADABLE = re.compile(r"(?:can't open|cannot open|No such file)", re.IGNORECASE)
 
 
@@ -117,6 +118,8 @@ def parse_container(text: str) -> Container:
     except ValueError as error:
         raise ValueError(f"the container {text!r} cannot be read as words: {error}") from None
     engine, colon, name = first.partition(":")
+    if first.startswith("-") or name.startswith("-"):
+        raise ValueError(f"{first} names no container: options stand behind its name")
     if engine in ENGINES and name:
         return Container(engine, name, tuple(options))
     if colon and "/" not in engine:
@@ -229,13 +232,21 @@ def with_own_pythonpath(env: Mapping[str, str], hook: str | None) -> dict[str, s
 
 def explain_end(container: str, run_dir: str, exit_code: int, said: str) -> tuple[str, str]:
     """Return why a process never ran inside, and a hint, by what the engine printed last."""
+    said = last_words(said)
     if run_dir in said and _UNREADABLE.search(said):
         folder = os.path.dirname(os.path.dirname(run_dir))
         return (
             f"{container} does not have the run's folder: {folder} is not mounted in it",
             f"start the container with --volume {folder}:{folder} and --ipc host",
         )
-    return f"{container} ended with code {exit_code}: {said or 'it printed nothing'}", ""
+    return f"{container} ended with code {exit_code}: {said}", ""
+
+
+def last_words(said: str) -> str:
+    """Return the last line of what an engine said that is more than a hint at its help."""
+    lines = [line for line in said.strip().splitlines() if line.strip()]
+    telling = [line for line in lines if not _HELP.search(line)]
+    return (telling or lines or ["it printed nothing"])[-1].strip()[:300]
 
 
 class Arrivals:

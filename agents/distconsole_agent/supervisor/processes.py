@@ -119,9 +119,9 @@ class RankProcess:
 
         assert self.ended is not None
         told = read_tail(self.command.stderr_path, self.stderr_from)
-        said = (told.error or told.traceback).strip().splitlines()
+        said = f"{told.traceback}\n{told.error}"
         container = str(parse_container(container))
-        why = explain_end(container, run_dir, self.ended.exit_code, said[-1] if said else "")
+        why = explain_end(container, run_dir, self.ended.exit_code, said)
         self.spawn_failure = self.spawn_failure or SpawnFailure(self.ended.exit_code, *why)
         return why
 

@@ -200,6 +200,28 @@ def kill_run(run_dir: str) -> list[int]:
         time.sleep(RETRY_SECONDS)
 
 
+def kill_marked(mark: str) -> None:
+    """SIGKILL what was started with the word ``mark`` in its environment or its command line."""
+    deadline = time.monotonic() + KILL_SECONDS
+    while (left := _pids_marked(os.fsencode(mark))) and time.monotonic() < deadline:
+        for pid, stat in left.items():
+            send(pid, stat, signal.SIGKILL)
+        time.sleep(RETRY_SECONDS)
+
+
+def _pids_marked(mark: bytes) -> dict[int, Stat]:
+    stats = {pid: read_stat(pid) for pid in own_pids() if pid != os.getpid()}
+    paths = [f"/proc/{pid}/{name}" for pid in stats for name in ("environ", "cmdline")]
+    texts = read_in_time(paths)
+    return {
+        pid: stat
+        for pid, stat in stats.items()
+        if stat is not None and stat.state not in "ZX"
+        for words in (f"/proc/{pid}/environ", f"/proc/{pid}/cmdline")
+        if mark in (texts[words] or b"").split(b"\0")
+    }
+
+
 def tidies_up(pid: int) -> bool:
     """Return whether a process removes what others leave, and then ends by itself."""
     return TIDIES in _read(f"/proc/{pid}/cmdline")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shlex
 import shutil
 import threading
@@ -21,10 +22,12 @@ from distconsole_agent.supervisor.containers import (
     ENGINES,
     WITH_DAEMON,
     Container,
+    last_words,
     parse_container,
     words_to_enter,
     words_to_start,
 )
+from distconsole_agent.supervisor.proctree import kill_marked
 from distconsole_agent.supervisor.spawning import wrap_in_setup
 
 LOOK_SECONDS = 20.0
@@ -70,7 +73,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         text = f"{tests}command -v {shlex.quote(python)}\nexit 0\n"
         ended = run_inside(text, seconds, way.words, setup)
         if ended.exit_code != 0:
-            raise _trouble(f"nothing can be run in it: {ended.last_words}", "")
+            raise _trouble(f"nothing can be run in it: {last_words(ended.err)}", "")
     except ProbeError as error:
         return {**facts, "trouble": error.message, "hint": error.hint}
     lines = ended.out.splitlines()
@@ -108,14 +111,16 @@ def _own_user() -> str:
 
 def _ask_engine(container: Container, folders: Sequence[str], setup: str | None) -> Way:
     """Ask an engine with a daemon, or a store of its own, what it has by that name."""
-    engine, name = container.engine, container.name
+    engine, name, quoted = container.engine, container.name, shlex.quote(container.name)
     said = _run((engine, "inspect", name), setup, container)
     if said.exit_code != 0:
         if "no such" in said.err.lower():
             what = f"{engine} has neither a running container nor an image {name} here"
-            raise _trouble(what, f"{ENGINES[engine].fetch.format(name)}; it is not done by itself")
+            raise _trouble(
+                what, f"{ENGINES[engine].fetch.format(quoted)}; it is not done by itself"
+            )
         raise _trouble(
-            f"{engine}: {said.last_words}", f"try on that host: {engine} inspect {name}"
+            f"{engine}: {last_words(said.err)}", f"try on that host: {engine} inspect {quoted}"
         )
     try:
         found = json.loads(said.out)[0]
@@ -127,7 +132,8 @@ def _ask_engine(container: Container, folders: Sequence[str], setup: str | None)
         return Way(words_to_start(container, user, folders), "image", "host")
     if state.get("Status") != "running":
         status = str(state.get("Status"))[:40]
-        raise _trouble(f"the container {container} is {status}", f"{engine} start {name}")
+        start = "unpause" if status == "paused" else "start"
+        raise _trouble(f"the container {container} is {status}", f"{engine} {start} {quoted}")
     return _way_into(container, found, state.get("Pid"))
 
 
@@ -208,19 +214,24 @@ def run_inside(
 ) -> Ended:
     """Have a shell in a container run ``text``, which it reads: no folder of ours has to be there.
 
-    Raises ProbeError if the engine cannot be started.
+    What does not end in time is killed inside, too: it need not be below the engine's program. Raises
+    ProbeError if that cannot be started.
     """
-    words = (*enter, "sh")
+    mark = f"DISTCONSOLE_PROBE={secrets.token_hex(8)}"
+    words = (*enter, "sh", "-s", mark)
     descriptor = os.memfd_create("distconsole-probe")
     try:
-        os.write(descriptor, text.encode("utf-8", "surrogateescape"))
+        os.write(descriptor, f"export {mark}\n{text}".encode("utf-8", "surrogateescape"))
         os.lseek(descriptor, 0, os.SEEK_SET)
         argv = words if setup is None else wrap_in_setup(setup, words)
-        return run_program(argv, seconds, stop=stop, last=last, stdin=descriptor)
+        ended = run_program(argv, seconds, stop=stop, last=last, stdin=descriptor)
     except OSError as error:
         raise probe_failure(f"{enter[0]} cannot be started: {error.strerror or error}") from None
     finally:
         os.close(descriptor)
+    if ended.exit_code is None or last:
+        kill_marked(mark)
+    return ended
 
 
 def _run(argv: tuple[str, ...], setup: str | None, container: Container) -> Ended:

@@ -90,7 +90,9 @@ def test_a_running_container_is_entered_as_who_one_is() -> None:
     assert " ".join(found) == "docker exec --interactive --user 1000:100 --privileged train"
 
 
-@pytest.mark.parametrize("text", ["lxc:train", "docker:", "docker:'a", ""])
+@pytest.mark.parametrize(
+    "text", ["lxc:train", "docker:", "docker:'a", "podman:-it train", "--rm", ""]
+)
 def test_what_names_no_container_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"names no container|cannot be read"):
         parse_container(text)
@@ -134,5 +136,7 @@ def test_an_engine_that_ends_before_the_rank_runs_is_quoted() -> None:
     what, hint = explain_end("podman:train", "/tmp/d-7/runs/r-1", 2, said)
     assert what == "podman:train does not have the run's folder: /tmp/d-7 is not mounted in it"
     assert "--volume /tmp/d-7:/tmp/d-7" in hint
-    said = "Error: no such container"
-    assert explain_end("podman:train", "/tmp/d-7/runs/r-1", 125, said)[0].endswith(said)
+    said = "Error: no such container\nSee 'podman exec --help'"
+    assert explain_end("podman:train", "/tmp/d-7/runs/r-1", 125, said)[0].endswith(
+        ": Error: no such container"
+    )

@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+import psutil
 import pytest
 
 from distconsole_agent import probes
@@ -14,6 +15,7 @@ from distconsole_agent.probes.arguments import ProbeError
 from distconsole_agent.probes.environment import use_environment
 from distconsole_agent.probes.software.container import (
     find_way,
+    run_inside,
     shares_memory,
     user_inside,
     way_of_run,
@@ -57,11 +59,12 @@ def test_a_running_container_goes_before_an_image(tmp_path: Path) -> None:
     ("says", "code", "error", "message", "hint"),
     [
         ([{"State": {"Status": "exited"}}], 0, "", "podman:train is exited", "podman start train"),
+        ([{"State": {"Status": "paused"}}], 0, "", "train is paused", "podman unpause train"),
         ("[]", 125, 'no such object: "train"', "nor an image train here", "podman pull train"),
         ("", 1, "Cannot connect to the daemon", "podman: Cannot connect", "podman inspect train"),
         ("what?", 0, "", "nothing that is understood", ""),
     ],
-    ids=["stopped", "nothing", "daemon", "nonsense"],
+    ids=["stopped", "paused", "nothing", "daemon", "nonsense"],
 )
 def test_a_container_that_cannot_be_entered_says_why_and_what_helps(
     tmp_path: Path, says: object, code: int, error: str, message: str, hint: str
@@ -131,3 +134,23 @@ def test_a_run_is_refused_where_other_hosts_could_not_reach_it(tmp_path: Path) -
         way_of_run({**spec, "nodes": [{}, {}]}, "/n", environment)
     with pytest.raises(Refusal, match="elastic Horovod"):
         way_of_run({**spec, "driver": ["x"]}, "/n", environment)
+
+
+ENGINE = """#!/bin/sh
+exec setsid -w "$@"
+"""
+"""What it starts is in a session of its own, as below an engine's daemon."""
+
+
+@pytest.mark.parametrize("text", ["sleep 654321", ": ; while :; do sleep 0.1; done"])
+def test_what_does_not_end_in_time_is_killed_in_the_container_too(
+    tmp_path: Path, text: str
+) -> None:
+    (program := tmp_path / "engine").write_text(ENGINE)
+    program.chmod(0o755)
+    began = f"echo began; {text}\n"
+    ended = run_inside(began, 2.0, (str(program),), None)
+    assert (ended.exit_code, ended.out) == (None, "began\n")
+    lines = [process.info["cmdline"] or [] for process in psutil.process_iter(["cmdline"])]
+    assert ["sleep", "654321"] not in lines
+    assert not [line for line in lines if line[:2] == ["sh", "-s"]]
