@@ -12,10 +12,16 @@ from pathlib import Path
 import pytest
 
 SECONDS = 150
+BESIDE_TORCH = ("--no-deps", "--no-build-isolation")
+"""Of pip, for packages that stand on the torch that is here: what else they need is named with them."""
 
 
-def neighbour(name: str, *packages: str) -> Path:
-    """Return a folder for PYTHONPATH with ``packages``, installed once; skips the test where they cannot be had."""
+def neighbour(name: str, *packages: str, options: tuple[str, ...] = ()) -> Path:
+    """Return a folder for PYTHONPATH with ``packages``, installed once; skips the test where they cannot be had.
+
+    Args:
+        options: Further ones of pip.
+    """
     home = Path(pwd.getpwuid(os.getuid()).pw_dir)
     cache = Path(os.environ.get("DISTCONSOLE_DEV_CACHE", home / ".cache" / "distconsole-dev"))
     folder = cache / "neighbours" / name
@@ -23,20 +29,21 @@ def neighbour(name: str, *packages: str) -> Path:
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            _install(folder, packages)
+            _install(folder, (*options, *packages))
     return folder
 
 
-def _install(folder: Path, packages: tuple[str, ...]) -> None:
+def _install(folder: Path, words: tuple[str, ...]) -> None:
     part = folder.with_suffix(".part")
     argv = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]
     try:
         subprocess.run(
-            [*argv, "--target", str(part), *packages],
+            [*argv, "--target", str(part), *words],
             check=True,
             capture_output=True,
             timeout=SECONDS,
         )
     except (subprocess.SubprocessError, OSError):
-        pytest.skip(f"{' '.join(packages)} cannot be installed in {folder}")
+        named = " ".join(word for word in words if not word.startswith("-"))
+        pytest.skip(f"{named} cannot be installed in {folder}")
     part.rename(folder)
