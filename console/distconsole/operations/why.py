@@ -17,7 +17,7 @@ from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, RunId, count_text
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Why
-from distconsole.model.run_events import RankCalled, RunEvent, RunEvents, Window
+from distconsole.model.run_events import LogLine, RankCalled, RunEvent, RunEvents, Window
 from distconsole.model.time_text import ms_text
 from distconsole.operations.attach import ask_record, find_record, follow_run, where_of
 from distconsole.operations.jobs import why_found
@@ -27,7 +27,7 @@ from distconsole.rpc.roll_calls import read_calls
 from distconsole.runs.diagnosis.judge import judge
 from distconsole.runs.diagnosis.roll import Roll
 from distconsole.runs.store.planned import reducer_of, stored_plan
-from distconsole.runs.store.run_file import RunRecord
+from distconsole.runs.store.run_file import KIND_BYTES, PRINTED, RunRecord
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import decode_entry
 from distconsole.runs.timeline import RunTimeline
@@ -57,7 +57,10 @@ class Lately:
             before = self._stepped.get(event.rank, event.t)
             self.longest_s = max(self.longest_s, event.t - before)
             self._stepped[event.rank] = event.t
-        self.timeline.apply(event)
+        if not isinstance(
+            event, LogLine
+        ):  # of which there may be a million, and nobody asks for them
+            self.timeline.apply(event)
 
     @property
     def usual_ms(self) -> dict[int, float]:
@@ -160,6 +163,8 @@ def _lately(store: RunStore, record: RunRecord) -> Lately:
     each = max(LEAST_TAIL, TAIL_ENTRIES // max(1, len(record.hosts)))
     with contextlib.suppress(ConsoleError, ValueError), store.open(RunId(record.run)) as run_file:
         for stored in run_file.tail(record.hosts, each):
+            if PRINTED in stored.body[:KIND_BYTES]:
+                continue
             for event in reducer.feed(stored.host, decode_entry(stored.body), stored.t):
                 lately.apply(event)
     return lately

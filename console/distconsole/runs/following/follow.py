@@ -16,6 +16,7 @@ import msgspec
 
 from distconsole.model.names import HostName
 from distconsole.model.run_events import LinkChanged, RunEvents, RunFinding
+from distconsole.rpc.turns import TURNS
 from distconsole.runs.following.feed import Delivered, JournalFeed, OpenStream
 from distconsole.runs.following.findings import full_finding, store_finding
 from distconsole.runs.following.freed_memory import return_freed_memory
@@ -24,7 +25,14 @@ from distconsole.runs.reduce import RunReducer
 from distconsole.runs.store.network_disk import KeeperLock, is_on_network
 from distconsole.runs.store.place import BEGINNING, Place, Retold
 from distconsole.runs.store.planned import reducer_of, stored_end
-from distconsole.runs.store.run_file import KIND_BYTES, RunFile, RunRecord, StoredEntry, connect
+from distconsole.runs.store.run_file import (
+    KIND_BYTES,
+    PRINTED,
+    RunFile,
+    RunRecord,
+    StoredEntry,
+    connect,
+)
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import keep_whole, replay, stored_events
 from distconsole.runs.timeline import RunTimeline
@@ -42,7 +50,6 @@ BATCH_ENTRIES = 4096
 """So many may wait for the disk; then the feed waits, and behind it the node's journal."""
 
 BATCH_SECONDS = 0.25
-PRINTED = b'"kind":"log"'
 
 FLUSH_SECONDS = 30.0
 """How long entries that are to be known again may take to the disk."""
@@ -249,7 +256,9 @@ class Keeping:
     def keep(self, delivered: Delivered) -> None:
         """Keep a delivery, unless somebody else does."""
         if not self.failure:
-            self._writer.put(_rows(delivered), {delivered.host: delivered.place})
+            with TURNS:
+                rows = _rows(delivered)
+            self._writer.put(rows, {delivered.host: delivered.place})
 
     def know_again(self, host: HostName, place: Place) -> Retold:
         """Return what a host told and its journal has lost."""

@@ -11,6 +11,8 @@ from distconsole.runs.logs.fold import FOLD_SECONDS, repeats
 
 FRESH_SECONDS = 10.0
 """A line keeps its place for so long where another source prints more; then the newest come first again."""
+MOST_EQUAL = 16_384
+"""What ranks say alike takes one row, and their lines together no more than these."""
 Source = tuple[str, object, str]
 
 
@@ -28,6 +30,7 @@ class LastLines:
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self._full = 2 * most
         self._kept: list[LastLine] = []
         self._newest: dict[Source, LastLine] = {}
         """Of each source in ``_kept``."""
@@ -52,8 +55,10 @@ class LastLines:
                 return
         last = self._newest[source] = LastLine(line, 1, line.t)
         self._kept.append(last)
-        if len(self._kept) >= 2 * self._most:
+        if len(self._kept) >= self._full:
             self._kept = chosen(self._kept, self._most)
+            # As many again may come before it is chosen anew, however many share a row.
+            self._full = 2 * max(self._most, len(self._kept))
             self._newest = {_source(each.line): each for each in self._kept}
 
 
@@ -82,6 +87,8 @@ def chosen(lines: Sequence[LastLine], rows: int) -> list[LastLine]:
     for _, _, age in sorted(wishes):
         line = lines[-1 - age].line
         key = line.stream, line.line
+        if len(found) >= MOST_EQUAL:
+            break
         if key not in said or abs(said[key] - line.t) > FOLD_SECONDS:
             if not rows:
                 break

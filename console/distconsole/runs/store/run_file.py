@@ -48,6 +48,8 @@ WITH RECURSIVE named (host) AS (
 BUSY_SECONDS = 5.0
 KIND_BYTES = 80
 """Agents write an entry's kind behind its number and its time, that is within so many bytes."""
+PRINTED = b'"kind":"log"'
+"""In the entries of what ranks print, which are most of them and the longest."""
 NEAR_ENTRIES, NEAR_BYTES = 32, 1 << 16
 """Of each place in a journal that is looked at: so many entries hold a second of eight ranks, and a flood no more bytes."""
 NO_ROOM = (
@@ -355,8 +357,11 @@ class RunFile:
 
 
 def _entries(host: str, rows: Iterable[tuple[int, float, bytes]]) -> Iterator[StoredEntry]:
-    """Yield a host's rows as entries; one that is at no moment is at that of the one before it."""
+    """Yield a host's rows as entries; one that is at no moment is at that of the one before it.
+
+    A damaged file may have anything in place of a body.
+    """
     before, name, made = 0.0, HostName(host), StoredEntry._make
     for seq, t, body in rows:
         before = t if is_time(t) else before
-        yield made((name, seq, before, body))
+        yield made((name, seq, before, body if type(body) is bytes else b""))

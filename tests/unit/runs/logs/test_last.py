@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+import pytest
 
 from distconsole.model.run_events import LogLine
-from distconsole.runs.logs.last import FRESH_SECONDS, LastLines
+from distconsole.runs.logs import last as last_module
+from distconsole.runs.logs.last import FRESH_SECONDS, MOST_EQUAL, LastLine, LastLines, chosen
 
 
 def line(rank: int, text: str, t: float, stream: str = "out") -> LogLine:
@@ -53,3 +56,23 @@ def test_what_a_rank_repeats_takes_one_place_and_is_counted() -> None:
 def test_what_all_ranks_say_takes_one_row() -> None:
     said = [line(rank, text, 1.0) for text in ("a", "b", "c", "d") for rank in range(8)]
     assert texts(last(said, 40), 2) == 8 * ["c"] + 8 * ["d"]
+
+
+def test_what_all_ranks_say_is_chosen_anew_only_when_as_many_lines_have_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    times: list[int] = []
+
+    def count(lines: Sequence[LastLine], rows: int) -> list[LastLine]:
+        times.append(len(lines))
+        return chosen(lines, rows)
+
+    monkeypatch.setattr(last_module, "chosen", count)
+    last((line(rank, f"step {at}", at / 1000) for at in range(500) for rank in range(8)), 20)
+    # 4,000 lines, of which each was looked at once or twice.
+    assert 0 < sum(times) < 3 * 4000
+
+
+def test_of_what_very_many_ranks_say_a_bounded_number_of_lines_is_kept() -> None:
+    said = (line(rank, f"step {at}", at / 1000) for at in range(60) for rank in range(1000))
+    assert len(last(said, 40).newest(40)) <= MOST_EQUAL
