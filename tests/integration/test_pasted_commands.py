@@ -220,21 +220,35 @@ def test_mpirun(standing_bed: Testbed, tmp_path: Path) -> None:
     "command",
     [
         "srun --nodes=2 --ntasks=4 --gres=gpu:2 --label --export=ALL,FOO=1 python SCRIPT a",
+        "srun -N2 --gres=gpu:2 python SCRIPT a",
         "srun -N2 --ntasks-per-node=1 torchrun --nproc_per_node 2 --rdzv_endpoint '$head:1' SCRIPT a",
     ],
-    ids=["srun", "torchrun below srun"],
+    ids=["srun", "srun without tasks", "torchrun below srun"],
 )
 def test_srun(slurm: Slurm, tmp_path: Path, command: str) -> None:
     ranks = run(slurm.bed, tmp_path, command, how=f"--slurm-login {slurm.login.name}")
-    below = "torchrun" in command
-    assert_placed(ranks, 2, 2)
+    one_a_node = "ntasks" not in command
+    assert_placed(ranks, *((1, 1) if one_a_node else (2, 2)))
     nodes = [each["env"]["SLURM_NODEID"] for each in ranks]
-    assert nodes == ["0", "0", "1", "1"]
+    assert nodes == (["0", "1"] if one_a_node else ["0", "0", "1", "1"])
     assert {each["argv"][0] for each in ranks} == {"a"}
-    if not below:
+    if "FOO=1" in command:
         assert {each["env"]["FOO"] for each in ranks} == {"1"}
         assert [each["env"]["SLURM_PROCID"] for each in ranks] == ["0", "1", "2", "3"]
         assert {each["env"]["SLURM_NTASKS"] for each in ranks} == {"4"}
+
+
+@pytest.mark.slurm
+def test_srun_inside_of_a_job(
+    slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with slurm.allocation() as variables:
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        ranks = run(slurm.bed, tmp_path, "srun -N2 -n4 --export=ALL,FOO=1 python SCRIPT a")
+    assert_placed(ranks, 2, 2)
+    assert {each["env"]["SLURM_JOB_ID"] for each in ranks} == {variables["SLURM_JOB_ID"]}
+    assert {each["env"]["FOO"] for each in ranks} == {"1"}
 
 
 CONFIG = """\

@@ -27,6 +27,9 @@ from distconsole.grammar.pasting.starters import (
 from distconsole.grammar.secrets import hide_assigned
 from distconsole.model.requests import LauncherName, PassArgs
 
+TASKS = ("ntasks", "gpus-per-task", "tres-per-task")
+"""Of options of srun that say how many tasks there are."""
+
 
 @dataclass(frozen=True, slots=True)
 class Pasted:
@@ -74,6 +77,12 @@ class Pasted:
     ours: tuple[str, ...] = ()
     rows: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
+
+    @property
+    def has_one_task_a_host(self) -> bool:
+        """Whether srun is not told how many tasks it starts, which are one a host then, unless the job says more."""
+        told = any(each in word for word in self.asks for each in TASKS)
+        return self.launcher is LauncherName.SLURM and not (self.ranks or self.per_host or told)
 
     def noting(self, note: str) -> Pasted:
         return replace(self, notes=(*self.notes, note))

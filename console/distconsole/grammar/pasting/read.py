@@ -5,11 +5,11 @@ What is not known is refused by name: nobody can tell what it would change.
 
 from __future__ import annotations
 
+import os
 import posixpath
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
@@ -27,6 +27,7 @@ from distconsole.grammar.pasting.starters import (
     starter_of,
 )
 from distconsole.model import requests as ask
+from distconsole.model.digits import is_whole
 
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*")
@@ -194,7 +195,7 @@ def starts_ranks(words: Sequence[str]) -> bool:
     """Whether words in place of a script are a command; where a file of that name lies, they are a script."""
     first = words[0]
     means = is_command(first) or bool(ASSIGNMENT.match(first)) or _starts_something(first)
-    return means and ("/" in first or not Path(first).is_file())
+    return means and ("/" in first or not os.path.isfile(first))  # noqa: PTH113 - a long command names no file, and is no error
 
 
 def is_starter(word: str) -> bool:
@@ -418,7 +419,7 @@ def _with_flag(found: Pasted, option: str, letter: str) -> Pasted:
     if not name.startswith("PYTHON"):
         return found.telling(f"-{letter}", name)
     before = dict(found.env).get(name, "0") if letter in "Ov" else "0"
-    value = str(int(before) + 1) if before.isdigit() else "1"
+    value = str(int(before) + 1) if is_whole(before) else "1"
     env = tuple(pair for pair in found.env if pair[0] != name)
     return replace(found, env=(*env, (name, value))).telling(f"-{letter}", f"--env {name}={value}")
 
@@ -472,7 +473,11 @@ def _starter(typed: str, table: str, words: list[str], found: Pasted) -> Pasted:
         found = replace(found, per_host="1").telling(
             "(without -np)", "--nproc 1, where a host has no number"
         )
-    return _command(rest, found)
+    found = _command(rest, found)
+    if table == "srun" and found.has_one_task_a_host:
+        told = "--nproc 1; in a job, as many ranks as it has tasks"
+        found = found.telling("(without --ntasks)", told)
+    return found
 
 
 def _behind_subcommand(typed: str, table: str, words: list[str]) -> list[str]:

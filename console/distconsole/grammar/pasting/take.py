@@ -48,6 +48,8 @@ def take_target(
     if pasted.ours:
         return _ours(context, words, pasted.ours, said)
     told = _values(pasted)
+    if pasted.has_one_task_a_host and not _is_in_job():
+        told["nproc"] = "1"
     if "nproc" in said:
         told.pop("ranks", None)
     run = _request(context, ["--", pasted.script, *pasted.arguments], {**told, **said})
@@ -97,13 +99,19 @@ def take_command(context: click.Context, given: dict[str, Any], words: Sequence[
 
 def _ask_slurm(pasted: Pasted, values: dict[str, Any]) -> dict[str, Any]:
     """Return ``values`` with a job asked of Slurm, as srun outside of a job does; its hosts and ranks are that job's."""
-    if not pasted.starter.startswith("srun") or "SLURM_JOB_ID" in os.environ:
+    if not pasted.starter.startswith("srun") or _is_in_job():
         return values
     of_job = {"hosts", "hostfile", "ranks", "nnodes"}
     if pasted.launcher is ask.LauncherName.SLURM:
         of_job.add("nproc")
     kept = {name: value for name, value in values.items() if name not in of_job}
+    if pasted.has_one_task_a_host:
+        kept["nproc"] = "1"
     return {**kept, "slurm": shlex.join(pasted.asks) or "--ntasks=1"}
+
+
+def _is_in_job() -> bool:
+    return "SLURM_JOB_ID" in os.environ
 
 
 def _command_of(pasted: Pasted, said: Collection[str]) -> ask.Command | None:
