@@ -18,6 +18,7 @@ from distconsole.errors import AgentEndedError, AgentError, LinkLostError, NodeE
 from distconsole.rpc import wire
 from distconsole.rpc.frames import Answer
 from distconsole.rpc.stream import Stream
+from distconsole.rpc.turns import TURNS
 from distconsole.ssh.transport import Channel, Clock
 
 PING_SECONDS = 3.0
@@ -205,7 +206,8 @@ class Conversation:
 
     def _dispatch(self, line: bytes) -> None:
         received_ns = time.time_ns()
-        answer = wire.decode_answer(line)
+        with TURNS:
+            answer = wire.decode_answer(line)
         if answer.id == NOBODY and isinstance(answer.error, dict):
             # It answers no request: it is why the agent leaves us.
             refused = wire.refusal(answer.error)
@@ -223,7 +225,8 @@ class Conversation:
 
     def _reply(self, reply: Reply, answer: Answer, received_ns: int) -> None:
         if isinstance(answer.result, dict):
-            reply.body = wire.check_result(reply.op, answer.result)
+            with TURNS:
+                reply.body = wire.check_result(reply.op, answer.result)
         elif isinstance(answer.error, dict):
             reply.error = wire.refusal(answer.error)
         else:
@@ -234,7 +237,9 @@ class Conversation:
     def _feed(self, stream: Stream, answer: Answer, size: int) -> None:
         if isinstance(answer.item, dict):
             if stream.wants_items:
-                stream.offer(wire.check_item(stream.op, answer.item), size)
+                with TURNS:
+                    item = wire.check_item(stream.op, answer.item)
+                stream.offer(item, size)
             else:
                 stream.discard()
             return

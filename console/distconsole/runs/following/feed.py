@@ -19,6 +19,7 @@ from distconsole.model.decoding import threadsafe
 from distconsole.model.names import HostName
 from distconsole.model.run_events import LinkChanged, RunFinding
 from distconsole.rpc.frames import EndEntry, Entries, JournalEntry, LogEntry
+from distconsole.rpc.turns import TURNS
 from distconsole.rpc.wire import decode_as
 from distconsole.runs.following.findings import (
     gap_finding,
@@ -307,7 +308,8 @@ class JournalFeed:
             stream.close()
 
     def _take(self, reader: HostReader, item: dict[str, Any], offset: float) -> None:
-        told = decode_as(item, Entries)
+        with TURNS:
+            told = decode_as(item, Entries)
         entries = told.entries
         if told.trouble is not None:
             with self._changed:
