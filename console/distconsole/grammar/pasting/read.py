@@ -6,7 +6,6 @@ What is not known is refused by name: nobody can tell what it would change.
 from __future__ import annotations
 
 import os
-import posixpath
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -15,6 +14,8 @@ from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
 from distconsole.grammar.pasting.engines import finish_accelerate, finish_deepspeed, finish_fabric
 from distconsole.grammar.pasting.meanings import Pasted, apply, export, whole_number
+from distconsole.grammar.pasting.python import NOT_HELD_BACK, take_options
+from distconsole.grammar.pasting.shell import BEFORE, BY_ITSELF, take_before, take_out
 from distconsole.grammar.pasting.starters import (
     STARTERS,
     TAKES,
@@ -27,43 +28,15 @@ from distconsole.grammar.pasting.starters import (
     starter_of,
 )
 from distconsole.model import requests as ask
-from distconsole.model.digits import is_whole
 
 ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 PYTHON_NAME = re.compile(r"(python|pypy)[0-9.]*")
-PYTHON_FLAGS = {
-    "u": "nothing: what a rank prints is not held back",
-    "q": "nothing: ranks have no prompt",
-    "O": "PYTHONOPTIMIZE",
-    "B": "PYTHONDONTWRITEBYTECODE",
-    "s": "PYTHONNOUSERSITE",
-    "v": "PYTHONVERBOSE",
-    "d": "PYTHONDEBUG",
-    "P": "PYTHONSAFEPATH",
-}
-"""Its options of one letter without a value: the variable that says the same, or why nothing need be said."""
-PYTHON_DEVELOPS = {
-    "faulthandler": "PYTHONFAULTHANDLER",
-    "dev": "PYTHONDEVMODE",
-    "utf8": "PYTHONUTF8",
-    "importtime": "PYTHONPROFILEIMPORTTIME",
-    "tracemalloc": "PYTHONTRACEMALLOC",
-    "no_debug_ranges": "PYTHONNODEBUGRANGES",
-}
-"""What follows its ``-X``, by the variable that says the same."""
-JOINS = ("&&", "||", ";", "|", "|&", "&")
-REDIRECTION = re.compile(r"(?:[0-9]*|&)>(?:[>|]|&(?=[0-9-]))?([^>]*)")
-"""Output of the command that goes elsewhere; where, unless that is the next word."""
-KEPT = "nothing: every rank's output is kept: distconsole logs"
-BY_ITSELF = "nothing: a run goes on by itself"
-BEFORE = ("cd", "export")
-"""What may stand before the command, with ``&&`` or ``;`` behind it."""
 SHELLS = ("bash", "sh")
 """Before a script of theirs they change nothing: it is started by bash."""
 WRAPPERS = {
     "nohup": BY_ITSELF,
     "time": "nothing: a run says at its end how long it took",
-    "stdbuf": PYTHON_FLAGS["u"],
+    "stdbuf": NOT_HELD_BACK,
     "exec": "",
     "env": "",
     "command": "",
@@ -160,8 +133,8 @@ def read_command(words: Sequence[str]) -> Pasted:
     """Return what a command says; raises UsageError naming what is not understood."""
     if len(words) == 1 and _starts_something(words[0]):
         words = split_words(words[0])
-    before, left = _before_command(list(words), Pasted())
-    kept, rows = _without_shell(left)
+    before, left = take_before(list(words), Pasted())
+    kept, rows = take_out(left)
     found = _command(kept, before)
     if kept[:1] != [found.script]:
         refuse_unreplaced(kept[0], found.script, found.arguments)
@@ -214,77 +187,6 @@ def is_command_line(word: str) -> bool:
 def is_command(word: str) -> bool:
     """Whether ``word`` begins a command and is no script, also one that is refused or misspelt."""
     return is_starter(word) or word in OTHER_STARTERS or bool(_meant(word))
-
-
-def _before_command(words: list[str], found: Pasted) -> tuple[Pasted, list[str]]:
-    """Take a ``cd DIR &&`` and an ``export NAME=VALUE;`` from before the command, and the prompt of a page."""
-    if words[:1] == ["$"]:
-        words = words[1:]
-    if not words or words[0] not in BEFORE:
-        return found, words
-    at = next(
-        (at for at, word in enumerate(words) if word in ("&&", ";") or word[-1:] == ";"), None
-    )
-    if at is None:
-        raise UsageError(
-            f"{words[0]} starts no training",
-            f"{words[0]} … && and the command, or the command alone",
-        )
-    said = [*words[1:at], *([words[at][:-1]] if words[at] not in ("&&", ";") else [])]
-    if words[0] == "export":
-        for word in said:
-            found = export(found, f"export {word}", word)
-    elif len(said) == 1:
-        refuse_variable("cd", said[0])
-        workdir = posixpath.join(found.workdir, said[0])
-        found = replace(found, workdir=workdir).telling(f"cd {said[0]}", f"--workdir {workdir}")
-    else:
-        raise UsageError(f"cd {' '.join(said)}: not one folder", "cd DIR && and the command")
-    return _before_command(words[at + 1 :], found)
-
-
-def _without_shell(words: list[str]) -> tuple[list[str], tuple[tuple[str, str], ...]]:
-    """Take out what only a shell understands, and tell what it becomes.
-
-    Raises UsageError for what starts something else, or reads a file.
-    """
-    kept: list[str] = []
-    rows: list[tuple[str, str]] = []
-    at = 0
-    while at < len(words):
-        word, end = words[at], at + 1
-        told = REDIRECTION.fullmatch(word)
-        if told is not None:
-            end += not told[1]
-            rows.append((" ".join(words[at:end]), KEPT))
-        elif word in ("|", "|&") and words[end : end + 1] == ["tee"]:
-            end = next((i for i in range(end, len(words)) if words[i] in JOINS), len(words))
-            rows.append((" ".join(words[at:end]), KEPT))
-        elif word in ("<", "</dev/null"):
-            end += word == "<"
-            rows.append(
-                (_no_input(" ".join(words[at:end])), "nothing: ranks have no standard input")
-            )
-        elif word == "&" and end == len(words):
-            rows.append((word, BY_ITSELF))
-        elif word in JOINS or word[-1:] == ";":
-            joins = ";" if word[-1:] == ";" else word
-            raise UsageError(
-                f"one command is read, and {joins} joins it with something else",
-                "give the one that starts the training; --setup takes what comes before it",
-            )
-        else:
-            kept.append(word)
-        at = end
-    return kept, tuple(rows)
-
-
-def _no_input(shown: str) -> str:
-    if not shown.endswith("/dev/null"):
-        raise UsageError(
-            f"{shown}: ranks have no standard input", "a file's name as the script's argument"
-        )
-    return shown
 
 
 def _command(words: list[str], found: Pasted) -> Pasted:
@@ -375,68 +277,12 @@ def _behind_wrapper(name: str, words: list[str]) -> list[str]:
 
 
 def _python(word: str, words: list[str], found: Pasted) -> Pasted:
-    found = replace(found, python=word)
-    while words and words[0].startswith("-") and words[0] != "-":
-        option, *words = words
-        if option == "--":
-            break
-        for at, letter in enumerate(option[1:], 1):  # they may stand together: -um
-            if letter == "m":
-                name = option[at + 1 :]
-                return _module([name, *words] if name else words, found)
-            if letter in ("X", "W"):
-                value, words = (
-                    (option[at + 1 :], words)
-                    if option[at + 1 :]
-                    else _value_of(word, option, words)
-                )
-                found = _with_value(found, letter, value)
-                break
-            found = _with_flag(found, option, letter)
-    if words[:1] == ["-"] or not words:
+    found, rest, is_module = take_options(word, words, replace(found, python=word))
+    if is_module:
+        return _module(rest, found)
+    if rest[:1] == ["-"] or not rest:
         raise UsageError(f"{word} without a script", f"such as: {word} train.py")
-    return replace(found, script=words[0], arguments=tuple(words[1:]))
-
-
-def _value_of(word: str, option: str, words: list[str]) -> tuple[str, list[str]]:
-    if not words:
-        raise UsageError(f"{word} {option} lacks its value", "such as: -W ignore")
-    return words[0], words[1:]
-
-
-def _with_flag(found: Pasted, option: str, letter: str) -> Pasted:
-    if letter == "c":
-        raise UsageError("python -c has no script to check", "put the text into a file")
-    name = PYTHON_FLAGS.get(letter, "")
-    if not name:
-        known = letter.isalpha() and not option.startswith("--")
-        what = (
-            f"python -{letter} has no equivalent"
-            if known
-            else f"python has no option {option} that is known"
-        )
-        raise UsageError(f"{what} here", "leave it out")
-    if not name.startswith("PYTHON"):
-        return found.telling(f"-{letter}", name)
-    before = dict(found.env).get(name, "0") if letter in "Ov" else "0"
-    value = str(int(before) + 1) if is_whole(before) else "1"
-    env = tuple(pair for pair in found.env if pair[0] != name)
-    return replace(found, env=(*env, (name, value))).telling(f"-{letter}", f"--env {name}={value}")
-
-
-def _with_value(found: Pasted, letter: str, value: str) -> Pasted:
-    """Return ``found`` with what ``-W`` or ``-X`` says; raises UsageError for what no variable says."""
-    name, equals, text = value.partition("=")
-    variable = "PYTHONWARNINGS" if letter == "W" else PYTHON_DEVELOPS.get(name, "")
-    if not variable:
-        raise UsageError(f"python -X {value} has no equivalent here", "leave it out")
-    told = value if letter == "W" else text if equals else "1"
-    if letter == "W" and (before := dict(found.env).get(variable)):
-        told = f"{before},{value}"
-    env = tuple(pair for pair in found.env if pair[0] != variable)
-    return replace(found, env=(*env, (variable, told))).telling(
-        f"-{letter} {value}", f"--env {variable}={told}"
-    )
+    return replace(found, script=rest[0], arguments=tuple(rest[1:]))
 
 
 def _module(words: list[str], found: Pasted) -> Pasted:
