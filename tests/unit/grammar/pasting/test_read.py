@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from distconsole.errors import UsageError
-from distconsole.grammar import complete_line, parse_line
+from distconsole.grammar import complete_line, parse_args, parse_line
 from distconsole.grammar.pasting.meanings import Pasted
-from distconsole.grammar.pasting.read import read_command
+from distconsole.grammar.pasting.read import read_command, starts_ranks
 from distconsole.grammar.pasting.starters import STARTERS, starter_of
 from distconsole.grammar.values import Vocabulary
 from distconsole.model import requests as ask
@@ -56,6 +56,56 @@ def test_what_is_not_understood_is_named_in_one_line(case: dict[str, Any]) -> No
     assert "\n" not in raised.value.message
     assert case.get("hint", "") in raised.value.hint
     assert raised.value.hint
+
+
+ALIKE = [
+    case
+    for case in READ
+    if not case["says"].get("ours") and not case["says"].get("starter", "").startswith("srun")
+]
+SAME = (
+    "script",
+    "arguments",
+    "module",
+    "env",
+    "nproc",
+    "ranks",
+    "nnodes",
+    "launcher",
+    "pass_args",
+)
+SAME += ("workdir", "nic", "max_restarts", "command")
+
+
+@pytest.mark.parametrize("case", ALIKE, ids=lambda case: case["command"][:60])
+def test_run_and_check_understand_the_same(case: dict[str, Any]) -> None:
+    words = shlex.split(case["command"])
+    run = parse_args(["run", "--", *words])
+    check = parse_args(["check", "--", *words])
+    assert isinstance(run, ask.Run)
+    assert isinstance(check, ask.Check)
+    assert check.target is not None
+    assert [getattr(run, name) for name in SAME] == [
+        getattr(check.target.run, name) for name in SAME
+    ]
+    assert (run.where.hosts, run.where.hostfile) == (check.where.hosts, check.where.hostfile)
+    if starts_ranks(words) and words[0] != "distconsole":
+        assert parse_args(["run", *words]) == run
+
+
+COMMANDS = [case for case in REFUSED if starts_ranks(shlex.split(case["command"]))]
+"""Not of a script, which run does not read as a command."""
+
+
+@pytest.mark.parametrize("case", COMMANDS, ids=lambda case: case["command"][:60])
+def test_run_and_check_refuse_the_same(case: dict[str, Any]) -> None:
+    words = shlex.split(case["command"])
+    told = []
+    for verb in ("run", "check"):
+        with pytest.raises(UsageError) as raised:
+            parse_args([verb, "--", *words])
+        told.append((raised.value.message, raised.value.hint))
+    assert told[0] == told[1]
 
 
 def test_every_starter_has_its_own_number_of_values_for_each_option() -> None:
