@@ -133,9 +133,13 @@ def right_outcomes(case: Case, first_rank_of: list[int], names: list[str]) -> li
     """
     plain = Outcome(*(CTRL_C if case.moment == "stop" else SUCCEEDED))
     if case.fault in HARMLESS:
-        # A launch that its console did not end is taken back by the hosts.
-        unended = case.fault == "console_killed" and case.moment == "start"
-        return [plain, Outcome(*CTRL_C)] if unended else [plain]
+        if case.moment != "start":
+            return [plain]
+        # A launch that its console did not end is taken back by the hosts; one that a host cannot do fails.
+        return [
+            plain,
+            Outcome(*CTRL_C) if case.fault == "console_killed" else Outcome("failed", 3),
+        ]
     if case.fault in ASKED:
         ends = {"ctrl_c": CTRL_C, "ctrl_c_twice": CTRL_C, "sigterm": STOPPED, "stop_verb": STOPPED}
         asked = Outcome(*ends[case.fault])

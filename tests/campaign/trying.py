@@ -32,6 +32,8 @@ BRIDGE = "joining, rest = read("
 """What an agent's bridge is called while a login that is cut waits for its network."""
 BEFORE_A_RUN = (1, 2, 3)
 """Exit codes of a launch that was refused."""
+REFUSED = 3
+CUT_OFF = ("console_cut", "host_cut_from_console", "ssh_refused", "network_cut", "ports_lost")
 UNREACHABLE_FAULTS = (
     *("agent_killed", "agent_halted", "agent_memory", "console_cut", "host_cut_from_console"),
     *("logins_killed", "sshd_restarted", "ssh_refused", "network_cut", "network_lost_one_way"),
@@ -199,8 +201,9 @@ class _Trial:
             wrong.append(
                 f"exit code {console.process.returncode}, and the end says {end['exit_code']}"
             )
-        self.judge_hosts(end)
-        self.judge_steps(console)
+        if end["exit_code"] != REFUSED:
+            self.judge_hosts(end)
+        self.judge_steps(self.with_all_steps(console))
         if case.fault == "second_console":
             assert beside is not None
             other = beside.events[-1]
@@ -245,6 +248,17 @@ class _Trial:
                 self.result.problems.append(
                     f"{host.name} says {kept['state']} {kept['exit_code']}"
                 )
+
+    def with_all_steps(self, console: Console) -> Console:
+        """Return a console that has read every journal: one waits 15 s for a host without a way to it, and attach fetches."""
+        if self.case.fault not in CUT_OFF:
+            return console
+        for host in self.bed.hosts:
+            host.heal()
+        self.bed.restore_console()
+        with Console(self.bed, self.folder, "attach", "--json", console.run) as attached:
+            attached.wait(END_SECONDS)
+            return attached
 
     def judge_steps(self, console: Console) -> None:
         """Every step that was made is stored, or counted as lost; the last one of a rank that was killed may be either."""

@@ -70,6 +70,20 @@ def test_the_exit_code_is_the_ranks_own(tmp_path: Path, end: str, code: int, err
         assert verdict["first_failure"].get("signal") == (9 if code == 137 else None)
 
 
+def test_a_traceback_that_a_killed_rank_survived_is_not_its_end(tmp_path: Path) -> None:
+    survived = (
+        "import os, signal, traceback\n"
+        "try: raise OSError('no cache')\n"
+        "except OSError: traceback.print_exc()\n"
+        "os.write(2, b'goes on without\\n'); os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    with RunUnderTest(tmp_path, [PY, "-c", survived]) as run:
+        run.start()
+        first = run.verdict()["first_failure"]
+    assert first["error"].startswith("killed by SIGKILL")
+    assert "goes on without" in first["traceback"]
+
+
 @pytest.mark.parametrize(("reason", "code"), [("user", 143), ("sigint", 130), ("sigterm", 143)])
 def test_a_stop_is_no_failure(tmp_path: Path, reason: str, code: int) -> None:
     with RunUnderTest(tmp_path, ["sleep", "600"], ranks_per_node=2) as run:

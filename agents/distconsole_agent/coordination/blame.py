@@ -23,6 +23,9 @@ NOTICED_SECONDS = 60.0
 USER, SIGINT, SIGTERM, FAILURE = "user", "sigint", "sigterm", "failure"
 STOP_EXIT_CODES = {SIGINT: 130, USER: 143, SIGTERM: 143}
 
+ABORTED = 6
+"""SIGABRT."""
+
 LOST = "lost"
 """The state of a run in the eyes of a node that has lost the others, which may go on without it."""
 
@@ -176,8 +179,14 @@ class Words(Protocol):
 
 
 def is_consequence(failure: Words) -> bool:
-    """Return whether the failure reads like another rank's end seen from outside."""
-    return _CONSEQUENCE.search(f"{failure.error}\n{failure.traceback}") is not None
+    """Return whether the failure reads like another rank's end seen from outside.
+
+    What stands in the log of a rank that a signal killed is older than that, and may be of a round before.
+    Only an abort says why.
+    """
+    killed = isinstance(failure, Failure) and failure.signal not in (None, ABORTED)
+    words = failure.error if killed else f"{failure.error}\n{failure.traceback}"
+    return _CONSEQUENCE.search(words) is not None
 
 
 def _precedes_all(evidence: Evidence, stop: Stop | None) -> bool:

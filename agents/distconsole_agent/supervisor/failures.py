@@ -99,7 +99,7 @@ def _read_each(folder: str) -> dict[str, Raised]:
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(folder))[:MAX_ERROR_FILES]:
             path, (stem, dot, suffix) = os.path.join(folder, name), name.partition(".")
-            if stem.isdigit() and dot and suffix == "json":
+            if stem.isascii() and stem.isdigit() and dot and suffix == "json":
                 raised = _read_one(path, int(stem))
                 if raised is not None:
                     found[path] = raised
@@ -121,12 +121,23 @@ def read_tail(path: str, since: int = 0) -> Told:
     return told_in(end_of(path, TAIL_BYTES, since))
 
 
+def read_last_lines(path: str, since: int = 0) -> Told:
+    """Return the last lines of a log from byte ``since`` on, in which a traceback is not looked for."""
+    return _last_lines(_lines_of(end_of(path, TAIL_BYTES, since)))
+
+
 def told_in(text: str) -> Told:
     """Return the last traceback, or the last lines, of ``text``."""
-    lines = [line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").splitlines()]
+    lines = _lines_of(text)
     heads = [index for index, line in enumerate(lines) if TRACEBACK_HEAD in line]
-    if heads:
-        return _traceback(lines, heads)
+    return _traceback(lines, heads) if heads else _last_lines(lines)
+
+
+def _lines_of(text: str) -> list[str]:
+    return [line.rsplit("\r", 1)[-1] for line in text.replace("\r\n", "\n").splitlines()]
+
+
+def _last_lines(lines: list[str]) -> Told:
     told = [line for line in lines if line.strip()][-TAIL_LINES:]
     tail = "\n".join(told)[-MAX_TRACEBACK_CHARS:]
     error = next((line.strip() for line in reversed(told) if not _WARNS.match(line)), "")

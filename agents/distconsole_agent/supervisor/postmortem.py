@@ -17,6 +17,7 @@ from distconsole_agent.supervisor.failures import (
     Raised,
     describe_exit,
     read_engine_summary,
+    read_last_lines,
     read_raised,
     read_tail,
 )
@@ -154,13 +155,12 @@ def _explain(
     if said is not None:
         own = os.path.join(os.path.dirname(path), f"rank-{said.rank}.err")
         path, since = (own, 0) if os.path.exists(own) else (path, since)
-    told = read_tail(path, since)
-    if number is None:
-        return told.error or words, told.traceback, rank.ended.t_ns
     # An abort says why on its way: C++ by what(), an interpreter by the exception that ended it.
-    # Nothing else that a signal ends has a last word.
-    error = _join_causes(told.error, words, number) if number == signal.SIGABRT else words
-    return error, told.traceback, rank.ended.t_ns
+    # Nothing else that a signal ends has a last word: a traceback there is of an exception that it survived.
+    if number is not None and number != signal.SIGABRT:
+        return words, read_last_lines(path, since).traceback, rank.ended.t_ns
+    told = read_tail(path, since)
+    return _join_causes(told.error, words, number), told.traceback, rank.ended.t_ns
 
 
 def _join_causes(error: str, words: str, number: int | None) -> str:

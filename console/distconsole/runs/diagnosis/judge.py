@@ -352,6 +352,8 @@ def _undecided(roll: Roll, graph: WaitGraph) -> Diagnosis:
     ]
     text = f"the stacks do not say who is waited for: {'; '.join(parts)}"
     hint = "ask again in some seconds: a place that changes is no hang"
+    if len(seen) == 1 and seen[0].does == Does.OTHER and len(roll.calls) == len(roll.world):
+        text = f"all {len(roll.world):,} ranks are {_where(roll.calls[seen[0].ranks[0]])}: none of them waits for another"
     if not seen:
         text = f"no stack could be read, which would say who is waited for. {_by_kernel(roll)}"
         hint = "with py-spy on the hosts (pip install py-spy) the rank and its line can be named"

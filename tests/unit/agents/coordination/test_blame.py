@@ -99,6 +99,15 @@ def test_a_chained_consequence_in_the_traceback_is_one_too() -> None:
     assert blamed(victim, failed(2, 1030 * MS)) == 2
 
 
+def test_what_a_killed_rank_printed_before_takes_no_blame_from_it() -> None:
+    victim = failed(0, 1000 * MS, "ConnectionError: connection closed by peer")
+    of_the_round_before = "ConnectionResetError: [Errno 104] Connection reset by peer"
+    killed = failed(2, 1030 * MS, "killed by SIGKILL", signal=9, traceback=of_the_round_before)
+    assert blamed(victim, killed) == 2
+    aborted = failed(2, 1030 * MS, "killed by SIGABRT", signal=6, traceback=of_the_round_before)
+    assert blamed(victim, aborted) == 0
+
+
 def test_what_fails_much_later_is_not_the_cause_of_a_broken_connection() -> None:
     broken = failed(0, 0, "ConnectionResetError: x")
     assert blamed(broken, failed(2, 60_000 * MS)) == 0
