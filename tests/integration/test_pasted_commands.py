@@ -21,7 +21,7 @@ from distconsole.model.requests import Run
 from distconsole.model.run_events import EndState
 from distconsole.session import open_session
 from suite.driving import Operator
-from suite.neighbours import BESIDE_TORCH, neighbour
+from suite.neighbours import BESIDE_TORCH, accelerate, neighbour
 from testbed import Testbed
 from testbed.slurm import Slurm
 
@@ -285,32 +285,27 @@ num_processes: 2
 """
 
 
-@pytest.fixture(scope="module")
-def accelerate() -> str:
-    needs = ("safetensors", "huggingface_hub", "hf-xet", "tqdm", "httpx", "psutil")
-    more = ("httpcore", "h11", "anyio", "certifi", "idna")
-    return str(neighbour("accelerate", "accelerate~=1.15.0", *needs, *more, options=BESIDE_TORCH))
-
-
 @pytest.mark.torch_ranks
-def test_accelerate(standing_bed: Testbed, tmp_path: Path, accelerate: str) -> None:
+def test_accelerate(standing_bed: Testbed, tmp_path: Path) -> None:
+    packages = str(accelerate())
     (tmp_path / "cpu.yaml").write_text(CONFIG)
     ranks = run(
         standing_bed,
         tmp_path / "ours",
-        f"PYTHONPATH={accelerate} accelerate launch --config_file {tmp_path}/cpu.yaml SCRIPT --x 1",
+        f"PYTHONPATH={packages} accelerate launch --config_file {tmp_path}/cpu.yaml SCRIPT --x 1",
         "node1:2,node2:1",
         ACCELERATE,
     )
     assert_placed(ranks, 2, 1)
     assert [(each["argv"], each["sum"]) for each in ranks] == [(["--x", "1"], 111)] * 3
     launch = ("-m", "accelerate.commands.launch", "--config_file", f"{tmp_path}/cpu.yaml")
-    alone = original(tmp_path / "theirs", *launch, "SCRIPT", PYTHONPATH=accelerate)
+    alone = original(tmp_path / "theirs", *launch, "SCRIPT", PYTHONPATH=packages)
     assert_same(ranks[0], alone)
 
 
 @pytest.mark.torch_ranks
-def test_accelerate_with_fsdp(standing_bed: Testbed, tmp_path: Path, accelerate: str) -> None:
+def test_accelerate_with_fsdp(standing_bed: Testbed, tmp_path: Path) -> None:
+    packages = str(accelerate())
     (tmp_path / "fsdp.yaml").write_text(FSDP)
     config = f"--config_file {tmp_path}/fsdp.yaml --mixed_precision fp16"
     ranks = run(
@@ -321,7 +316,7 @@ def test_accelerate_with_fsdp(standing_bed: Testbed, tmp_path: Path, accelerate:
     )
     assert_placed(ranks, 1, 1)
     launch = ("-m", "accelerate.commands.launch", *config.split(), "--fsdp_offload_params", "true")
-    alone = original(tmp_path / "theirs", *launch, "SCRIPT", PYTHONPATH=accelerate)
+    alone = original(tmp_path / "theirs", *launch, "SCRIPT", PYTHONPATH=packages)
     assert_same(ranks[-1], alone)
 
 

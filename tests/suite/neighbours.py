@@ -33,6 +33,13 @@ def neighbour(name: str, *packages: str, options: tuple[str, ...] = ()) -> Path:
     return folder
 
 
+def accelerate() -> Path:
+    """Return the folder of Hugging Face's accelerate."""
+    needs = ("safetensors", "huggingface_hub", "hf-xet", "tqdm", "httpx", "httpcore", "h11")
+    more = ("psutil", "anyio", "certifi", "idna")
+    return neighbour("accelerate", "accelerate~=1.15.0", *needs, *more, options=BESIDE_TORCH)
+
+
 def _install(folder: Path, words: tuple[str, ...]) -> None:
     part = folder.with_suffix(".part")
     argv = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check"]

@@ -22,6 +22,8 @@ DEEPSPEED_HOSTS = "/job/hostfile"
 """DeepSpeed's own default (``DLTS_HOSTFILE``)."""
 DEEPSPEED_ENV = ".deepspeed_env"
 OF_HOSTS_NAMES = ("hostfile", "H", "num_nodes", "deepspeed_hostfile")
+DEEPSPEED_FIELDS = "ACCELERATE_CONFIG_DS_FIELDS"
+"""Names to accelerate what of DeepSpeed's settings comes from its own file."""
 NOTHING_SAID = ("", "null", "~", "none", "false", "no", "[]", "{}")
 DISTRIBUTED = {"FSDP": "use_fsdp", "DEEPSPEED": "use_deepspeed"}
 PLAIN = re.compile(r"NO|MULTI_[A-Z]+")
@@ -44,15 +46,19 @@ def finish_accelerate(found: Pasted, given: list[Given]) -> Pasted:
     if file or (path.is_file() and "cpu" not in typed):
         found = _read_config(found, accelerate, path, set(typed))
     found = _set_groups(_only_one_kind(found, typed), accelerate)
-    if ("ACCELERATE_USE_DEEPSPEED", "true") in found.env:
+    names = {name for name, _ in found.env}
+    by_deepspeed = "ACCELERATE_USE_DEEPSPEED" in names
+    if by_deepspeed:
         found = _see_workdir(found)
+        found = found if DEEPSPEED_FIELDS in names else found.setting(DEEPSPEED_FIELDS, "")
     if ("ACCELERATE_USE_CPU", "True") in found.env:
         for name, value in OF_CPU.items():
             found = found.setting(name, value).telling("(on the CPU)", f"--env {name}={value}")
     found = replace(found, env=tuple(_as_accelerate_says(*pair) for pair in found.env))
     names = {name for name, _ in found.env}
     for name, value in accelerate.always.items():
-        found = found if name in names else found.setting(name, value)
+        if name not in names and not (by_deepspeed and name.startswith("ACCELERATE_DYNAMO_")):
+            found = found.setting(name, value)
     machines = typed.get("num_machines")
     if found.nnodes == "1" and machines is None:
         rows = ((typed, OF_HOSTS if told == "--nnodes 1" else told) for typed, told in found.rows)
@@ -72,7 +78,8 @@ def _only_one_kind(found: Pasted, typed: Collection[str]) -> Pasted:
         raise UsageError(f"accelerate: {both} exclude each other", "give one of them")
     if "cpu" in kinds:
         left = (each for each in found.settings if each[0] not in DISTRIBUTED.values())
-        return replace(found, settings=tuple(left))
+        env = (pair for pair in found.env if pair[0] != DEEPSPEED_FIELDS)
+        return replace(found, settings=tuple(left), env=tuple(env))
     return found
 
 
@@ -123,7 +130,7 @@ def _read_config(found: Pasted, accelerate: Starter, path: Path, typed: set[str]
             )
     if any(name == "use_deepspeed" for name, _, _ in found.settings):
         fields += ["mixed_precision"] * precise
-        found = found.setting("ACCELERATE_CONFIG_DS_FIELDS", ",".join(fields).lower())
+        found = found.setting(DEEPSPEED_FIELDS, ",".join(fields).lower())
     return found
 
 
