@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from xml.sax.saxutils import escape, quoteattr
 
@@ -23,6 +23,7 @@ from distconsole.checks.facts.evidence import (
 )
 from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, pair_reports
 from distconsole.checks.gather.context import CheckContext
+from distconsole.checks.gather.partners import ALL_PAIRS_HOSTS, partners
 from distconsole.checks.gather.timings import collectives_of, left_out_of, verified_of
 from distconsole.checks.gather.transports import ways_taken
 from distconsole.checks.rules.wording import MAX_LISTED, by_key
@@ -133,6 +134,9 @@ def _list_gaps(context: CheckContext, verdicts: Verdicts, rules: Sequence[Rule])
     if request.only or request.skip:
         told.append(f"only {count_text(len(rules), 'check was', 'checks were')} asked for")
     yield from told[:MAX_REASONS]
+    if (count := len(context.view((ReachFacts,)).hosts)) > ALL_PAIRS_HOSTS:
+        some = len(partners(range(count), 0))
+        yield f"connections between all pairs: each host tried {some} of {count - 1:,} others"
     yield from NEVER_COVERED
     if request.level is not Level.FULL:
         yield "long messages and bandwidth between pairs"
@@ -225,15 +229,15 @@ def _explains(why: str, findings: Sequence[Finding]) -> bool:
 def write_files(request: Check, report: CheckReport, cluster: Cluster) -> None:
     """Write the files that ``request`` asks for; raises ConfigError if one cannot be written."""
     passed = passed_hosts(report, strict=request.strict)
-    texts = {
-        request.emit_hostfile: hostfile(cluster, passed, request.nproc),
-        request.junit: junit(report),
+    writers: dict[str | None, Callable[[], str]] = {
+        request.emit_hostfile: lambda: hostfile(cluster, passed, request.nproc),
+        request.junit: lambda: junit(report),
     }
-    for name, text in texts.items():
+    for name, write in writers.items():
         if name is None:
             continue
         try:
-            Path(name).write_text(text, encoding="utf-8")
+            Path(name).write_text(write(), encoding="utf-8")
         except OSError as error:
             raise ConfigError(f"{name} cannot be written: {error.strerror}") from None
 

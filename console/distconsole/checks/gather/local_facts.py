@@ -36,6 +36,7 @@ from distconsole.checks.gather.context import (
     interpreter,
     ports_of,
 )
+from distconsole.checks.gather.partners import ALL_PAIRS_HOSTS, partners
 from distconsole.config.ranges import RangeError, expand, split_list
 from distconsole.model import outcome as fan
 from distconsole.model.cluster import Host
@@ -106,7 +107,7 @@ def local_facts(context: CheckContext) -> Iterator[HostEvidence]:
     seconds = context.left(LOCAL_SECONDS[context.request.level])
     hosts = context.reached()
     if seconds > 0.1 and hosts:
-        peers = _peer_addresses(context)
+        peers = _peers_of_each(context)
         first = next(iter(context.hosts))
         work = partial(_ask_all, context, peers=peers, first=first, seconds=seconds)
         for outcome in context.on_each(hosts, work, seconds):
@@ -120,23 +121,40 @@ def local_facts(context: CheckContext) -> Iterator[HostEvidence]:
     context.mark_missing((*KINDS, *PYTHON_KINDS, ClockFacts), Outcome.TIMED_OUT, BUDGET_OVER)
 
 
-def _peer_addresses(context: CheckContext) -> list[str]:
-    """Return addresses of the hosts, by what their agents said, a few of each."""
-    found: list[str] = []
-    for link in context.links.values():
-        usable = [entry.address for entry in link.hello.addresses if not entry.loopback]
-        found += [address for address in usable if not address.startswith("fe80:")][:4]
-    return list(dict.fromkeys(found))[:4096]
+def _peers_of_each(context: CheckContext) -> dict[HostName, list[str]]:
+    """Return by host addresses of those it tries, by what their agents said, a few of each."""
+    known = {host.name: _some_addresses(context.links[host.name]) for host in context.reached()}
+    names = list(known)
+    if len(names) <= ALL_PAIRS_HOSTS:
+        return dict.fromkeys(names, _flat(known.values()))
+    return {
+        name: _flat(known[each] for each in partners(names, place))
+        for place, name in enumerate(names)
+    }
+
+
+def _some_addresses(link: NodeLink) -> list[str]:
+    usable = [entry.address for entry in link.hello.addresses if not entry.loopback]
+    return [address for address in usable if not address.startswith("fe80:")][:4]
+
+
+def _flat(addresses: Iterable[list[str]]) -> list[str]:
+    return list(dict.fromkeys(address for some in addresses for address in some))
 
 
 def _ask_all(
-    context: CheckContext, host: Host, *, peers: list[str], first: str, seconds: float
+    context: CheckContext,
+    host: Host,
+    *,
+    peers: Mapping[HostName, list[str]],
+    first: str,
+    seconds: float,
 ) -> dict[str, Any]:
     link = context.links[host.name]
     offset = link.clock_offset(OFFSET_PINGS if len(context.hosts) <= MANY_HOSTS else FEW_PINGS)
     probes = [
         {"name": name, "group": group, "args": args, "seconds": seconds}
-        for name, group, args in _questions(context, host, peers, first)
+        for name, group, args in _questions(context, host, peers[host.name], first)
     ]
     answers = context.ask(host, "many", seconds, {"probes": probes}).get("answers", {})
     return {

@@ -15,6 +15,7 @@ from distconsole.checks.facts.node import Facts, KernelFacts, SshFacts, convert
 from distconsole.checks.gather.addresses import Endpoint, endpoints, endpoints_in, shared_networks
 from distconsole.checks.gather.context import CheckContext
 from distconsole.checks.gather.listeners import Listeners, Listening
+from distconsole.checks.gather.partners import partners
 from distconsole.checks.gather.reaching import is_lost, leave_out
 from distconsole.checks.interfaces.panel import plan_untried
 from distconsole.checks.rules.software.ranks import DONE, last_stage
@@ -214,18 +215,20 @@ def _progress(context: CheckContext, edges: Iterable[Edge]) -> PairProgress:
 def _all_targets(hosts: list[Host], listening: dict[str, Listening]) -> Targets:
     """Return what each host connects to; one connection of a pair is timed and carries much."""
     every = len(listening) <= ALL_PORTS_HOSTS
+    # In the order of the hosts, not in that in which they answered.
+    ring = list(dict.fromkeys((*(str(host.name) for host in hosts), *listening)))
     return {
         host.name: [
             {
                 "id": f"{name} {port}",
-                "address": there.endpoint.address,
+                "address": listening[name].endpoint.address,
                 "port": port,
                 "bulk": position == 0,
                 "pings": 0 if position else PINGS if every else FEW_PINGS,
             }
-            for name, there in listening.items()
-            if name != host.name
-            for position, port in enumerate(_ports(there, None if every else turn))
+            for name in partners(ring, turn)
+            if name in listening
+            for position, port in enumerate(_ports(listening[name], None if every else turn))
         ]
         for turn, host in enumerate(hosts)
     }

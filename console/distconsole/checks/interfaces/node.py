@@ -18,6 +18,7 @@ from distconsole.checks.facts.network import (
 )
 from distconsole.checks.facts.node import OsFacts
 from distconsole.checks.gather.addresses import machines
+from distconsole.checks.gather.partners import partners
 from distconsole.model.addresses import Network, ip_of
 
 NO_CARRIER = ("down", "lowerlayerdown", "notpresent")
@@ -173,19 +174,27 @@ class Ways:
     tried: Mapping[tuple[str, str, str], str]
     """Source, target and address -> the error; empty where a connection succeeded."""
     _networks: dict[str, set[Network]] = field(init=False)
+    _names: list[str] = field(init=False)
+    _places: dict[str, int] = field(init=False)
     _known: dict[tuple[str, str, str], Way] = field(default_factory=dict)
     _around: dict[tuple[str, str], Around] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._networks = {name: node.networks() for name, node in self.nodes.items()}
+        self._names = list(self.nodes)
+        self._places = {name: place for place, name in enumerate(self._names)}
 
     def around(self, target: str, address: str) -> Around:
         """Return all ways to ``address`` of ``target``."""
         key = (target, address)
         if key not in self._around:
-            peers = [peer for peer in self.nodes if peer != target]
+            peers = self.partners(target)
             self._around[key] = summarize({p: self.way(p, target, address) for p in peers})
         return self._around[key]
+
+    def partners(self, name: str) -> list[str]:
+        """Return the hosts whose ways to and from ``name`` are looked at."""
+        return partners(self._names, self._places[name])
 
     def way(self, source: str, target: str, address: str) -> Way:
         """Return the way from ``source`` to ``address`` of ``target``."""

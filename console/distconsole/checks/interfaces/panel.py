@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import combinations
 
 from distconsole.checks.facts.evidence import View
 from distconsole.checks.facts.node import HorovodFacts, MpiFacts, TorchFacts
@@ -301,10 +300,17 @@ def _judge_pairs(
 ) -> Judged:
     """Interfaces are matched pair by pair, and messages go over all pairs at once."""
     sides = {name: open_mpi.side_of(node) for name, node in nodes.items()}
+    places = {name: place for place, name in enumerate(nodes)}
     uses: dict[str, list[dict[str, Way]]] = {
         name: [{} for _ in own] for name, own in picks.items()
     }
-    for one, other in combinations(nodes, 2):
+    together = dict.fromkeys(
+        (one, other) if places[one] < places[other] else (other, one)
+        for one in nodes
+        for other in ways.partners(one)
+        if other in nodes
+    )
+    for one, other in together:
         matched = open_mpi.pairs(sides[one], sides[other])
         for x, y in matched:
             a, b = sides[one].picks[x], sides[other].picks[y]

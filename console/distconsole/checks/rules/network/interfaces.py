@@ -167,11 +167,15 @@ def _nic_names(view: View) -> RuleResults:
 def _route(view: View) -> RuleResults:
     """Training traffic that leaves by the management interface or by a bridge."""
     chosen = endpoints(view)
+    at: dict[str, list[str]] = {}
+    for name, each in chosen.items():
+        at.setdefault(each.address, []).append(name)
     for name, facts in view.of(NetFacts).items():
         if name not in chosen:
             continue
         own, iface_of = chosen[name], {entry.address: entry.iface for entry in facts.addresses}
-        sources = {p: facts.routes.get(each.address) for p, each in chosen.items() if p != name}
+        told = ((peer, source) for to, source in facts.routes.items() for peer in at.get(to, ()))
+        sources = {peer: source for peer, source in told if peer != name}
         ways = {p: iface_of.get(source, source) for p, source in sources.items() if source}
         wrong = {peer: way for peer, way in ways.items() if way != own.interface}
         if not wrong:
