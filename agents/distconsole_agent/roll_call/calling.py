@@ -58,6 +58,10 @@ class Seat(NamedTuple):
     server: str = ""
 
 
+SPAN_RANKS = 64
+"""A group of fewer ranks is told rank by rank."""
+
+
 def call_ranks(seats: Sequence[Seat], rings: str, seconds: float) -> list[Call]:
     """Return one CALL (``protocol.CALL_FIELDS``) for each seat, in their order.
 
@@ -74,7 +78,16 @@ def call_ranks(seats: Sequence[Seat], rings: str, seconds: float) -> list[Call]:
         with contextlib.suppress(RuntimeError):
             asker.join(max(0.0, until - time.monotonic()))
     most = min(MAX_CALL_BYTES, MAX_CALLS_BYTES // max(1, len(askers)))
-    return [bounded(dict(asker.call), most) for asker in askers]
+    return [bounded(with_spans(dict(asker.call)), most) for asker in askers]
+
+
+def with_spans(call: Call) -> Call:
+    """Return ``call`` with ``span`` in place of ``ranks`` that follow one another: of 8,192 each would name all."""
+    for group in call.get("collectives") or []:
+        ranks = group.get("ranks") or []
+        if len(ranks) >= SPAN_RANKS and ranks == list(range(ranks[0], ranks[0] + len(ranks))):
+            group.update(ranks=[], span=[ranks[0], ranks[-1]])
+    return call
 
 
 def bounded(call: Call, most: int = MAX_CALL_BYTES) -> Call:

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 MAX_RECENT = 16
 MAX_GROUPS = 64
-MAX_TENSORS, MAX_DIMENSIONS, MAX_RANKS, MAX_WORDS = 16, 16, 4096, 128
+MAX_TENSORS, MAX_DIMENSIONS, MAX_RANKS, MAX_WORDS = 16, 16, 65536, 128
 
 STATES = ("scheduled", "started", "completed")
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
+from msgspec import UNSET, structs
 
 from distconsole.errors import AgentError
 from distconsole.model.decoding import threadsafe
-from distconsole.model.diagnosis.calls import Call
+from distconsole.model.diagnosis.calls import Call, Collective
 
+MAX_GROUP = 65535
 MAX_CALLS = 4096
 """Ranks that one node can have."""
 NEEDED = ("rank",)
@@ -53,4 +56,21 @@ def read_calls(result: Mapping[str, Any]) -> list[Call]:
 
 
 def _read(body: Mapping[str, Any]) -> Call:
-    return msgspec.convert(body, threadsafe(Call))
+    call = msgspec.convert(body, threadsafe(Call))
+    if all(each.span is UNSET for each in call.collectives):
+        return call
+    return structs.replace(call, collectives=tuple(map(_with_ranks, call.collectives)))
+
+
+def _with_ranks(told: Collective) -> Collective:
+    """Return ``told`` with the ranks of its span."""
+    if told.span is UNSET or told.ranks:
+        return told
+    first, last = told.span
+    return structs.replace(told, ranks=_between(first, min(last, first + MAX_GROUP)), span=UNSET)
+
+
+@lru_cache(maxsize=64)
+def _between(first: int, last: int) -> tuple[int, ...]:
+    """Return the ranks from ``first`` to ``last``: one value for all calls that tell of them."""
+    return tuple(range(first, last + 1))

@@ -93,7 +93,8 @@ def _show_group(output: Output, group: StackGroup, made: Diagnosed) -> None:
     output.data("")
     who = f"{rank} {ranks_text(group.ranks)} ({_hosts(group, made)})"
     tell(output, f"{paint(who, 'bold', *(['red'] if blamed else []))}{where}", indent=4)
-    calls = [call for each in made.calls.values() for call in each if call.rank in group.ranks]
+    members = set(group.ranks)
+    calls = [call for each in made.calls.values() for call in each if call.rank in members]
     if gpus := gpu_text([call.gpu for call in calls if call.gpu is not None]):
         output.data(f"    {gpus}")
     for frame in group.frames[:MAX_FRAMES]:

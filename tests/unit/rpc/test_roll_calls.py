@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from distconsole.errors import AgentError
 from distconsole.model.diagnosis.calls import Call
 from distconsole.rpc.roll_calls import MAX_CALLS, read_call, read_calls
 from distconsole.rpc.wire import check_result
+from distconsole_agent.roll_call.calling import with_spans
 
 FRAME = {"function": "f", "file": "/t.py", "line": 3}
 
@@ -61,3 +63,18 @@ def test_escapes_are_stripped_and_a_rank_counts_once() -> None:
     told = {"ranks": [{"rank": 1, "threads": [{"main": True, "frames": frames}]}, {"rank": 1}, 5]}
     (call,) = read_calls(check_result("roll_call", told))
     assert call.frames[0].function == "red"
+
+
+def test_a_group_of_very_many_ranks_is_told_by_its_first_and_last() -> None:
+    told = with_spans({"collectives": [{"seq": 1, "ranks": list(range(8192))}]})
+    assert len(json.dumps(told)) < 100
+    calls = read_calls({"ranks": [{"rank": rank, **told} for rank in range(2)]})
+    assert [call.collectives[0].ranks for call in calls] == [tuple(range(8192))] * 2
+    assert calls[0].collectives[0].ranks is calls[1].collectives[0].ranks
+
+
+@pytest.mark.parametrize("ranks", [[*range(64), 65], list(range(63)), []])
+def test_other_groups_are_told_rank_by_rank(ranks: list[int]) -> None:
+    assert with_spans({"collectives": [{"seq": 1, "ranks": list(ranks)}]}) == {
+        "collectives": [{"seq": 1, "ranks": ranks}]
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, TypeAlias
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 Word: TypeAlias = Annotated[str, Meta(max_length=512)]
 Count: TypeAlias = Annotated[int, Meta(ge=0, le=2**63 - 1)]
@@ -101,6 +101,7 @@ class Collective(Operation, frozen=True, kw_only=True):
 
     Attributes:
         ranks: Of the group, by their global numbers; empty where unknown.
+        span: The first and the last of them, where agents tell all between by these alone.
         done_seq: The last one that is complete, -1 for none yet; None where unknown.
         age_s: Seconds since it was enqueued.
         recent: Those before it, newest first.
@@ -109,6 +110,7 @@ class Collective(Operation, frozen=True, kw_only=True):
     group: Word = ""
     name: Word = ""
     ranks: Annotated[tuple[Rank, ...], Meta(max_length=65536)] = ()
+    span: tuple[Rank, Rank] | UnsetType = UNSET
     backend: Word = ""
     state: Word = ""
     done_seq: Annotated[int, Meta(ge=-1, le=2**63 - 1)] | None = None

@@ -15,7 +15,19 @@ from typing import NamedTuple
 from distconsole.model.diagnosis.calls import Call, Collective, Operation
 from distconsole.runs.diagnosis.stacks import Does, operation_of, what_it_does
 
-GroupKey = tuple[str, tuple[int, ...]]
+
+class Ranks(tuple[int, ...]):  # noqa: SLOT001 - it has one, which a tuple's subclass cannot name
+    """Ranks in order, whose hash is worked out once: a group of 8,192 is looked up as often as it has ranks."""
+
+    _hash: int | None = None
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = super().__hash__()
+        return self._hash
+
+
+GroupKey = tuple[str, Ranks]
 DEFAULT_GROUPS = ("0", "default_pg", "default")
 BY_OWN_SIZES = ("all_to_all", "alltoall", "gather", "scatter", "send", "recv", "coalesced")
 """Operations whose members may give different sizes; ``all_gather`` and ``reduce_scatter`` are not of them."""
@@ -48,18 +60,26 @@ class WaitGraph:
     """Rank -> operation that only its stack shows it in."""
     last: dict[GroupKey, dict[int, Collective]] = field(default_factory=dict)
     """Group -> rank -> the last one that it has enqueued there."""
+    _ranks_of: dict[int, Ranks] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for rank, call in self.calls.items():
             if not call.alive:
                 continue
             for each in call.collectives:
-                key = key_of(each)
+                key = self._key_of(each)
                 self.last.setdefault(key, {})[rank] = each
                 if is_pending(each):
                     self.waits.setdefault(rank, []).append(Wait(key, first_pending(each), each.op))
             if rank not in self.waits and (op := stack_waits_in(call)):
                 self.by_stack[rank] = op
+
+    def _key_of(self, collective: Collective) -> GroupKey:
+        # By identity: what agents tell of one group is mostly one value (``rpc.roll_calls``).
+        told = collective.ranks
+        if id(told) not in self._ranks_of:
+            self._ranks_of[id(told)] = Ranks(sorted(told))
+        return collective.group or collective.name, self._ranks_of[id(told)]
 
     @cached_property
     def waiting(self) -> frozenset[int]:
@@ -150,10 +170,6 @@ class WaitGraph:
         if last is None:
             return None
         return next((each for each in (last, *last.recent) if each.seq == seq), None)
-
-
-def key_of(collective: Collective) -> GroupKey:
-    return collective.group or collective.name, tuple(sorted(collective.ranks))
 
 
 def is_pending(collective: Collective) -> bool:
