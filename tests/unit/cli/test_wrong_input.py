@@ -23,7 +23,7 @@ VERBS = [
     ("train.py", "Did you mean 'run train.py'?", HELP),
     ("'run train.py'", "Did you mean 'run train.py'?", HELP),
     ("torchrun", "torchrun without a script", "such as: torchrun train.py"),
-    ("accelerate launch", "accelerate without a script", "such as: accelerate train.py"),
+    ("accelerate launch", "accelerate without a script", "such as: accelerate launch train.py"),
     ("accelerate config", "accelerate config starts no training", "accelerate launch train.py"),
     (
         "deepspeed --num_gpu 4 t.py",

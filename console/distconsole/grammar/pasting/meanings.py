@@ -156,7 +156,7 @@ def apply(found: Pasted, starter: Starter, given: Given) -> Pasted:
         value = value if equals else given.value
         return found.setting(name, value).telling(shown, f"--env {name}={value}")
     if option.text in EXPORTS:
-        return EXPORTS[option.text](found, given)
+        return EXPORTS[option.text](found, given, typed)
     if option.kind == ASKS:
         return replace(found, asks=(*found.asks, *given.words)).telling(shown, "asked of Slurm")
     told = _apply_meaning(found, typed, given, option.text)
@@ -226,8 +226,8 @@ def _map(found: Pasted, option: str, value: str) -> Pasted:
     return replace(found, per_host=each[1]) if each else found
 
 
-def _export(found: Pasted, given: Given) -> Pasted:
-    return export(found, " ".join(given.words), given.value, given.typed)
+def _export(found: Pasted, given: Given, typed: str) -> Pasted:
+    return export(found, " ".join(given.words), given.value, typed)
 
 
 def _slots(found: Pasted, _option: str, value: str) -> Pasted:
@@ -238,19 +238,19 @@ def _slots(found: Pasted, _option: str, value: str) -> Pasted:
     return replace(found, hosts=",".join(named))
 
 
-def _exports(found: Pasted, given: Given) -> Pasted:
+def _exports(found: Pasted, given: Given, typed: str) -> Pasted:
     for word in given.value.split(","):
-        found = export(found, f"{given.typed} {word}", word, given.typed)
+        found = export(found, f"{given.typed} {word}", word, typed)
     return found
 
 
-def _slurm_export(found: Pasted, given: Given) -> Pasted:
+def _slurm_export(found: Pasted, given: Given, typed: str) -> Pasted:
     """Return ``found`` with the variables of ``--export``; those of the shell go to the job that Slurm starts."""
     found = replace(found, asks=(*found.asks, *given.words))
     told = [part for part in given.value.split(",") if part not in ("ALL", "NONE", "NIL")]
     if not told:
         return found.telling(" ".join(given.words), "asked of Slurm")
-    return _exports(found, replace(given, values=(",".join(told),)))
+    return _exports(found, replace(given, values=(",".join(told),)), typed)
 
 
 def _mpi_arguments(found: Pasted, _option: str, value: str) -> Pasted:
@@ -341,7 +341,7 @@ MEANINGS: Mapping[str, Meaning] = {
     "port": lambda found, option, value: replace(found, port=port_number(option, value)),
     "endpoint": _endpoint,
 }
-EXPORTS: Mapping[str, Callable[[Pasted, Given], Pasted]] = {
+EXPORTS: Mapping[str, Callable[[Pasted, Given, str], Pasted]] = {
     "export": _export,
     "exports": _exports,
     "slurm_export": _slurm_export,

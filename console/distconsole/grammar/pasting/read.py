@@ -62,7 +62,22 @@ OTHER_STARTERS = {
         "hosts and user are told by --hosts USER@HOST; give the command below it",
     ),
     **dict.fromkeys(
-        ("sbatch", "salloc", "jsrun"), '--slurm "OPTIONS", and the command that it would start'
+        (
+            "aprun",
+            "ibrun",
+            "flux",
+            "jsrun",
+            "mpirun_rsh",
+            "qsub",
+            "bsub",
+            "kubectl",
+            "sky",
+            "modal",
+        ),
+        "inside of its job, --hosts with the job's hosts, and the command below it",
+    ),
+    **dict.fromkeys(
+        ("sbatch", "salloc"), '--slurm "OPTIONS", and the command that it would start'
     ),
     **dict.fromkeys(
         (
@@ -328,13 +343,18 @@ def _starter(typed: str, table: str, words: list[str], found: Pasted) -> Pasted:
 
 def _behind_subcommand(typed: str, table: str, words: list[str]) -> list[str]:
     """Return ``words`` behind the ``launch`` of accelerate or the ``run`` of fabric; raises UsageError without it."""
-    if table not in SUBCOMMANDS or typed.endswith(("-launch", ".launch", "fabric.cli")):
+    if not _subcommands(typed, table):
         return words
-    first, *others = SUBCOMMANDS[table]
+    first, *others = _subcommands(typed, table)
     if words[:1] != [first]:
         said = " ".join((typed, *words[:1]))
         raise UsageError(f"{said} starts no training", f"such as: {typed} {first} train.py")
     return words[2:] if words[1:2] == others and others else words[1:]
+
+
+def _subcommands(typed: str, table: str) -> tuple[str, ...]:
+    whole = typed.endswith(("-launch", ".launch", "fabric.cli"))
+    return () if whole else SUBCOMMANDS.get(table, ())
 
 
 def _of_torch(
@@ -360,7 +380,9 @@ def _of_torch(
         dynamic = any(each.value == "c10d" for each in given)
         found = replace(found, port=PORT_OF_C10D if dynamic else PORT_OF_TORCHRUN)
     if not rest:
-        raise UsageError(f"{typed} without a script", f"such as: {typed} train.py")
+        module = "python -m " if typed in MODULES else ""
+        words = (typed, *_subcommands(typed, starter.name)[:1], "train.py")
+        raise UsageError(f"{typed} without a script", f"such as: {module}{' '.join(words)}")
     if "module" in means:
         return replace(found, script=rest[0], module=True, arguments=tuple(rest[1:]))
     if "command" in means:
