@@ -364,6 +364,31 @@ def test_a_check_and_the_console_ask_in_the_terminal_and_on_the_screen(
     assert logins(server) == 3
 
 
+@needs_pam
+@pytest.mark.tmux
+@pytest.mark.parametrize("verb", [["check"], ["run", "script.py"]], ids=["check", "run"])
+def test_ctrl_c_at_a_question_ends_the_program_and_leaves_the_terminal_as_it_was(
+    ask_for, tmp_path: Path, verb: list[str]
+) -> None:
+    server = ask_for(f"{NO_KEY}\nPasswordAuthentication yes", password=True)
+    (tmp_path / "script.py").write_text("print('never')\n")
+    environment = {"DISTCONSOLE_SSH_CONFIG": str(server.ssh_config)}
+    environment |= {
+        f"XDG_{name}_HOME": str(tmp_path / name.lower()) for name in ("DATA", "STATE", "CONFIG")
+    }
+    words = [sys.executable, "-m", "distconsole", "--hosts", "node", *verb]
+    with Terminals(tmp_path) as terminals:
+        terminal = terminals.open("it", ["bash", "--norc", "-i"], (100, 40), **environment)
+        terminal.press(f"cd {tmp_path}; clear; {shlex.join(words)}", "Enter")
+        terminal.see("node: root@127.0.0.1's password:")
+        terminal.press("C-c")
+        terminal.see(r"(?s)(interrupted|cancelled|error:).*[#$]\s*\Z")
+        terminal.press("stty -a", "Enter")
+        terminal.see(r"(?<![-\w])echo ")
+        assert "password: " not in terminal.text
+    assert logins(server) == 0
+
+
 def log_in(terminal: Terminal, question: str) -> None:
     """Answer the question for the password, and that for the code."""
     terminal.see(f"(?m){question}")

@@ -37,6 +37,7 @@ from distconsole.operations import Control, StopReason, interrupt, perform
 from distconsole.operations.last_resort import LastResort, LeftBehind
 from distconsole.operations.sessions import SessionSource
 from distconsole.session import open_session
+from distconsole.ssh.asking import PERSON
 from distconsole.text.output import Paint
 from distconsole.text.ringing import notifier_for
 from distconsole.text.show import show_for
@@ -188,6 +189,7 @@ def interruptible(
     def on_signal(number: int, _frame: FrameType | None) -> None:
         nonlocal signals
         signals += 1
+        PERSON.leave()
         by_key = number == signal.SIGINT
         if signals > 1:  # first, for what follows may wait for a terminal that takes nothing
             last.begin(ExitCode.INTERRUPTED if by_key else ExitCode.TERMINATED)

@@ -16,8 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from distconsole.ssh.plain import plain_text
 
@@ -76,6 +75,7 @@ class Person:
         self._since = 0.0
         self._asked: list[tuple[float, float]] = []
         """When somebody was asked, from and until, in monotonic seconds."""
+        self._has_left = False
         self.question = ""
         """The one that stands there unanswered, in one line; empty if there is none."""
 
@@ -84,17 +84,27 @@ class Person:
         return self._waiting > 0
 
     def can_answer(self) -> bool:
-        return self._asker.can_ask()
+        return not self._has_left and self._asker.can_ask()
+
+    def leave(self) -> None:
+        """Answer nothing any more, as after Ctrl-C; may be called by a signal handler."""
+        self._has_left = True
 
     def ask(self, question: LoginQuestion, wanted: Wanted) -> str | None:
         """As ``Asker.ask``; waits until earlier questions are answered, and raises NotPutError if that is too long."""
         began = time.monotonic()
+
+        def stays() -> bool:
+            return wanted() and not self._has_left
+
         with self._count(), self.turn():
+            if self._has_left:
+                return None
             if time.monotonic() - began > self._patience_seconds or not wanted():
                 raise NotPutError
             try:
                 self.question = "" if question.only_told else question.text
-                return self._asker.ask(question, wanted)
+                return self._asker.ask(question, stays)
             finally:
                 self.question = ""
 
@@ -162,11 +172,10 @@ class TerminalAsker:
     def _read(self, terminal: int, question: LoginQuestion, wanted: Wanted) -> str | None:
         shown = question.text + ("\n" if question.only_told else " ")
         _write(terminal, f"{ERASE}{shown}")
-        with _unseen(terminal) as silent:
+        with _Unseen(terminal) as unseen:
             typed = b""
             while wanted():
-                if _is_seen(terminal):  # Ctrl-Z and fg: the shell has made it as it likes it
-                    termios.tcsetattr(terminal, termios.TCSAFLUSH, silent)
+                if unseen.renew():
                     _write(terminal, f"{ERASE}{shown}")
                     typed = b""
                 if not select.select([terminal], [], [], LOOK_SECONDS)[0]:
@@ -192,12 +201,6 @@ def _write(terminal: int, text: str) -> None:
     os.write(terminal, text.encode())
 
 
-def _is_seen(terminal: int) -> bool:
-    """Whether what is typed is shown, in a terminal that is ours to change."""
-    attributes: list[Any] = termios.tcgetattr(terminal)
-    return bool(attributes[LFLAG] & termios.ECHO) and os.tcgetpgrp(terminal) == os.getpgrp()
-
-
 @contextmanager
 def _terminal() -> Iterator[int]:
     descriptor = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY)
@@ -207,27 +210,45 @@ def _terminal() -> Iterator[int]:
         os.close(descriptor)
 
 
-@contextmanager
-def _unseen(terminal: int) -> Iterator[list[Any]]:
-    """Show nothing of what is typed; as it was afterwards, also where the program ends meanwhile."""
-    before: list[Any] = termios.tcgetattr(terminal)
-    silent = list(before)
-    silent[LFLAG] &= ~termios.ECHO
-    leave = partial(_leave, before)
-    atexit.register(leave)
-    termios.tcsetattr(terminal, termios.TCSAFLUSH, silent)
-    try:
-        yield silent
-    finally:
-        atexit.unregister(leave)
-        with suppress(OSError, termios.error):
-            termios.tcsetattr(terminal, termios.TCSANOW, before)
+class _Unseen:
+    """Shows nothing of what is typed; afterwards all is as before, also where the program ends meanwhile."""
 
+    def __init__(self, terminal: int) -> None:
+        self._terminal = terminal
+        self._before: list[Any] = termios.tcgetattr(terminal)
+        self._silent = list(self._before)
+        self._silent[LFLAG] &= ~termios.ECHO
+        self._changing = threading.Lock()
+        self._is_over = False
 
-def _leave(attributes: list[Any]) -> None:
-    with suppress(OSError, termios.error), _terminal() as terminal:
-        termios.tcsetattr(terminal, termios.TCSANOW, attributes)
-        _write(terminal, ERASE)
+    def __enter__(self) -> Self:
+        atexit.register(self._leave)
+        termios.tcsetattr(self._terminal, termios.TCSAFLUSH, self._silent)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._restore()
+        atexit.unregister(self._leave)
+
+    def renew(self) -> bool:
+        """Hide it again where a shell has made the terminal its own, by Ctrl-Z and fg; return whether it had."""
+        with self._changing:
+            attributes: list[Any] = termios.tcgetattr(self._terminal)
+            is_seen = bool(attributes[LFLAG] & termios.ECHO)
+            if self._is_over or not is_seen or os.tcgetpgrp(self._terminal) != os.getpgrp():
+                return False
+            termios.tcsetattr(self._terminal, termios.TCSAFLUSH, self._silent)
+            return True
+
+    def _leave(self) -> None:
+        self._restore()
+        with suppress(OSError):
+            _write(self._terminal, ERASE)
+
+    def _restore(self) -> None:
+        with self._changing, suppress(OSError, termios.error):
+            self._is_over = True
+            termios.tcsetattr(self._terminal, termios.TCSANOW, self._before)
 
 
 PERSON = Person(TerminalAsker())
