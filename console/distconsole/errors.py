@@ -30,7 +30,12 @@ An error carries a message for a person (what and where), a hint (what to type) 
 
 from __future__ import annotations
 
-import unicodedata
+import re
+
+_OBEYED = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # controls, but for tab and newline
+    "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"  # directions of text, halves of characters
+)
 
 
 class ConsoleError(Exception):
@@ -52,15 +57,8 @@ class Terminated(KeyboardInterrupt):
 
 
 def _plain(text: str) -> str:
-    """Return ``text`` with control characters as escapes: it may quote a file, a name or a node."""
-    if text.isprintable():
-        return text
-    return "".join(
-        f"\\x{ord(each):02x}"
-        if unicodedata.category(each) == "Cc" and each not in "\n\t"
-        else each
-        for each in text
-    )
+    """Return ``text`` with what a terminal obeys, or cannot show, as escapes: it may quote a file, a name or a node."""
+    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 class UsageError(ConsoleError):

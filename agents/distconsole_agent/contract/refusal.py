@@ -35,7 +35,10 @@ def read_number(value: object, key: str) -> float:
     """Return ``value`` as a number that a request may have, or raise Refusal (``bad_request``)."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
         raise bad_request(f"{key} is a number")
-    return float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        raise bad_request(f"{key} is a number that nobody means") from None
 
 
 def read_call_seconds(request: dict[str, Any]) -> float:

@@ -132,7 +132,7 @@ def read_spec(path: str) -> RunSpec:
     try:
         with open(path, "rb") as file:
             raw = json.load(file)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise SpecError(f"{path} cannot be read: {error}") from None
     return parse_spec(raw)
 
@@ -145,7 +145,7 @@ def parse_spec(raw: object) -> RunSpec:
         return _parse(raw)
     except KeyError as error:
         raise SpecError(f"the spec lacks {error}") from None
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
         raise SpecError(f"the spec means nothing: {error}") from None
 
 

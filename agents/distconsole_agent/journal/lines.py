@@ -48,7 +48,25 @@ def mark_of(line: bytes) -> dict[str, Any] | None:
     if not line.startswith(MARK) or (_has_crc(line) and not _agrees(line)):
         return None
     mark = _parse(line)
-    return mark if mark is not None and isinstance(mark["mark"], dict) else None
+    return mark if mark is not None and _is_mark(mark) else None
+
+
+def _is_mark(value: dict[str, Any]) -> bool:
+    groups, last, journal = value["mark"], value.get("last_seq", 0), value.get("journal")
+    return (
+        isinstance(groups, dict)
+        and all(isinstance(group, dict) for group in groups.values())
+        and type(last) is int
+        and (
+            journal is None
+            or (
+                isinstance(journal, dict)
+                and isinstance(journal.get("id"), str)
+                and isinstance(journal.get("kept"), dict)
+                and all(type(seq) is int for seq in journal["kept"].values())
+            )
+        )
+    )
 
 
 def is_end(line: bytes) -> bool:

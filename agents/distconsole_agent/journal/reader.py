@@ -39,7 +39,11 @@ def segments(folder: str) -> list[int]:
     numbers = set()
     for name in os.listdir(folder):
         number = name.split(".", 1)[0]
-        if name in (f"{number}.jsonl", f"{number}.jsonl.gz") and number.isdigit():
+        if (
+            name in (f"{number}.jsonl", f"{number}.jsonl.gz")
+            and number.isascii()
+            and number.isdigit()
+        ):
             numbers.add(int(number))
     return sorted(numbers)
 
@@ -235,7 +239,7 @@ class Reader:
 
     def _take_signature(self, line: bytes) -> None:
         if b'"journal":' in line and (mark := mark_of(line)) is not None:
-            self.journal_id = mark["journal"]["id"]
+            self.journal_id = (mark["journal"] or {"id": ""})["id"]
 
     def _find(self) -> int:
         """Return the segment that holds the entry after ``last``; 0 when there is no segment."""

@@ -19,6 +19,15 @@ RESTART_FIELDS = ("restart", "of", "checkpoint", "pause", "first_failure")
 ATTEMPT_FIELDS = ("restart", "of", "checkpoint")
 VERDICT_FIELDS = ("state", "exit_code", "first_failure")
 
+MAX_NS = 1 << 63
+_WHOLE = ("t_ns", "boot_ns", "rank", "local_rank", "pid", "exit_code", "signal")
+_TEXTS = ("error", "traceback", "reason", "state", "check", "severity", "summary", "hint")
+_NEEDED = {
+    "failed": ("rank", "exit_code", "error", "traceback"),
+    "verdict": ("state", "exit_code"),
+}
+"""Without them an event means nothing."""
+
 
 class ShimLines:
     def __init__(self, path: str) -> None:
@@ -185,7 +194,18 @@ def _event(line: bytes) -> dict[str, Any] | None:
         return None
     if not isinstance(event, dict) or not isinstance(event.get("event"), str):
         return None
-    t_ns = event.get("t_ns")
-    if not isinstance(t_ns, int) or isinstance(t_ns, bool):
-        return None
-    return event
+    return event if _is_sound(event) else None
+
+
+def _is_sound(event: Entry) -> bool:
+    """Return whether an event says when it was, and its fields are what they may be."""
+    wholes, texts = (
+        [event[name] for name in names if event.get(name) is not None]
+        for names in (_WHOLE, _TEXTS)
+    )
+    needed = ("t_ns", *_NEEDED.get(event["event"], ()))
+    return (
+        all(type(each) is int and -MAX_NS <= each < MAX_NS for each in wholes)
+        and all(isinstance(each, str) for each in texts)
+        and all(event.get(name) is not None for name in needed)
+    )

@@ -198,7 +198,7 @@ def _read_parts(out: str) -> dict[str, Any]:
     for line in out.splitlines():
         try:
             key, value = json.loads(line)
-        except (ValueError, TypeError):
+        except (ValueError, TypeError, RecursionError):
             continue
         if isinstance(key, str):
             parts[key] = value

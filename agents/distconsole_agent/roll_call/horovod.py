@@ -13,7 +13,7 @@ LOG_BYTES = 64 * 1024
 MAX_NAMES = 16
 
 _BEGINS = "Missing ranks:"
-_LINE = re.compile(r"^(\d+)!?: \[(.*?)\]?$")
+_LINE = re.compile(r"^(\d{1,9})!?: \[(.*?)\]?$")
 
 
 def read_stalls(log: str, silent_s: float) -> dict[str, Any] | None:

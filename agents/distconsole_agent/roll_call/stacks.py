@@ -14,7 +14,7 @@ HOOK = "/distconsole_training/torch_hook/"
 _THREAD = re.compile(
     r"(?:Current thread|Thread) 0x[0-9a-f]+(?: \[(.*)\])? \(most recent call first\):"
 )
-_FRAME = re.compile(r'  File "(.*)", line (\d+|\?\?\?) in (.*)')
+_FRAME = re.compile(r'  File "(.*)", line (\d{1,9}|\?\?\?) in (.*)')
 
 Thread = dict[str, Any]
 
@@ -45,7 +45,10 @@ def parse_py_spy(text: str, pid: int) -> list[Thread]:
 
     Raises ValueError when ``text`` is no such dump.
     """
-    told = json.loads(text)
+    try:
+        told = json.loads(text)
+    except RecursionError:
+        told = None
     if not isinstance(told, list) or not all(isinstance(each, dict) for each in told):
         raise ValueError("no dump of py-spy")
     threads = []

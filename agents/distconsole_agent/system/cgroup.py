@@ -153,6 +153,6 @@ def _entry(path: str, wanted: str) -> int | None:
     """Return the number behind a name, in a file with one of each a line."""
     for line in text_of(path).splitlines():
         name, _, value = line.partition(" ")
-        if name == wanted and value.isdigit():
+        if name == wanted and value.isascii() and value.isdigit():
             return int(value)
     return None

@@ -56,15 +56,20 @@ def read_process(pid: int, root: str = "/proc") -> Process | None:
     fields = text[closed + 2 :].split()
     if opened < 0 or len(fields) < 20:
         return None
+    try:
+        parent, flags, started = int(fields[1]), int(fields[6]), int(fields[19])
+        age_seconds = max(0.0, boottime() - started / _TICKS)
+    except (ValueError, OverflowError):  # of a kernel that is none, as in some sandboxes
+        return None
     return Process(
         pid,
-        int(fields[1]),
+        parent,
         uid,
         printable(text[opened + 1 : closed], MAX_NAME),
         fields[0].decode("ascii", "replace"),
-        max(0.0, boottime() - int(fields[19]) / _TICKS),
-        int(fields[19]),
-        bool(int(fields[6]) & _KERNEL_THREAD),
+        age_seconds,
+        started,
+        bool(flags & _KERNEL_THREAD),
     )
 
 

@@ -24,6 +24,7 @@ SETTINGS = ("slots", "max_slots", "user", "port")
 
 LINE = "one host a line, such as: gpu01 slots=4"
 _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
+_NUMBER = re.compile(r"[0-9]{1,9}")
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[A-Za-z0-9_.-]+)?")
 _IGNORED = {"max_slots", "max-slots", "slots_max", "ifhn", "binding", "user_name"}
 """Keys of other launchers that say nothing to us."""
@@ -147,12 +148,12 @@ def host_text(host: NamedHost) -> str:
 
 
 def _port(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 65535:
+    if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= 65535:
         raise RangeError(f"'{text}' is not a port")
     return int(text)
 
 
 def _slots(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= MAX_SLOTS:
+    if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= MAX_SLOTS:
         raise RangeError(f"'{text}' is not a number of slots (1 to {MAX_SLOTS})")
     return int(text)

@@ -18,7 +18,7 @@ from distconsole.config.spelling import nearest
 from distconsole.config.ssh_names import ssh_config_file, ssh_names
 from distconsole.errors import ConfigError, UsageError
 from distconsole.model.cluster import EMBEDDED, Cluster, Host
-from distconsole.model.names import HostName, may_be_host
+from distconsole.model.names import HostName, is_whole, may_be_host
 from distconsole.model.requests import Where
 
 LIST = "such as: gpu[01-08],admin@gpu9:4 (users, ranges and slots may stand there)"
@@ -166,7 +166,7 @@ def _slurm_slots(environ: Mapping[str, str], nodes: int) -> list[int | None]:
     slots: list[int | None] = []
     for part in environ.get("SLURM_TASKS_PER_NODE", "").split(","):
         count, _, times = part.strip().removesuffix(")").partition("(x")
-        if not count.isdigit() or not (times or "1").isdigit():
+        if not is_whole(count) or not is_whole(times or "1"):
             return [None] * nodes
         slots += [int(count)] * min(int(times or "1"), nodes + 1)
     asked = any(name in environ for name in ("SLURM_NTASKS", "SLURM_NTASKS_PER_NODE"))

@@ -154,7 +154,9 @@ class _Reader:
         self.text = read_text(path)
         try:
             self.table: dict[str, Any] = tomllib.loads(self.text)
-        except tomllib.TOMLDecodeError as error:
+        except RecursionError:
+            raise ConfigError(f"{path}: nested deeper than a configuration is") from None
+        except ValueError as error:  # also of a number with thousands of digits
             twice = str(error).startswith("Cannot")
             cure = "a key or a table may stand there once" if twice else TOML
             raise ConfigError(f"{path}: not TOML: {error}", cure) from None

@@ -6,6 +6,7 @@ import re
 
 MAX_HOSTS = 4096
 """More in one range is a slip of the finger."""
+MAX_BRACKETS = 16
 
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 
@@ -36,6 +37,8 @@ def split_list(text: str, separators: str = ",") -> list[str]:
 
 def expand(text: str) -> list[str]:
     """Return the names of ``gpu[01-03]``; raises RangeError for a wrong range, or above 4,096 names."""
+    if text.count("[") > MAX_BRACKETS:
+        raise RangeError(f"more than {MAX_BRACKETS} ranges in one name: '{text[:80]}…'")
     found = _BRACKETS.search(text)
     if found is None:
         if "[" in text or "]" in text:
@@ -59,5 +62,7 @@ def _numbers(text: str, whole: str) -> list[str]:
             raise RangeError(f"the range {first}-{last} in '{whole}' runs backwards")
         if int(last) - int(first) >= MAX_HOSTS:
             raise RangeError(f"'{whole}' stands for more than {MAX_HOSTS} hosts")
+        if len(numbers) > MAX_HOSTS:
+            raise RangeError(f"'{whole[:80]}…' stands for more than {MAX_HOSTS} hosts")
         numbers += [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
     return numbers

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
 from itertools import takewhile
@@ -178,7 +179,7 @@ def meant_verb(name: str, verbs: Iterable[str]) -> str:
 
 def refuse_path(module: str) -> None:
     """Refuse a file in place of a module's name, with the word that was probably meant. Raises UsageError."""
-    if module.endswith(".py") and (Path(module).is_file() or "/" in module):
+    if module.endswith(".py") and (os.path.isfile(module) or "/" in module):  # noqa: PTH113 - raises nothing
         name = module.removesuffix(".py").removeprefix("./").replace("/", ".")
         raise UsageError(
             f"{module} is a file, and --module takes the name of a module",
@@ -216,7 +217,7 @@ def hosts_meant(words: Sequence[str]) -> str:
         return ""
     named = [] if is_command(words[0]) else list(takewhile(may_name_hosts, words))
     rest = words[len(named) :]
-    if not named or (rest and not (rest[0].endswith(".py") or Path(rest[0]).is_file())):
+    if not named or (rest and not (rest[0].endswith(".py") or os.path.isfile(rest[0]))):  # noqa: PTH113
         return ""
     line = " ".join((f"--hosts {','.join(named)}", *rest[:1]))
     return f"did you mean `{line}`? a script of that name stands behind --"

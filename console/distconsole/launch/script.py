@@ -52,12 +52,11 @@ def read_traits(path: Path) -> ScriptTraits:
 def traits_of(source: str) -> ScriptTraits:
     """Return what Python ``source`` says; of another language only what it starts is known."""
     try:
-        tree = ast.parse(source)
+        tree, seen = ast.parse(source), _Seen()
+        seen.visit(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         started = STARTER.search(source)
         return ScriptTraits(here=True, starter=started[1] if started else "")
-    seen = _Seen()
-    seen.visit(tree)
     modules = seen.modules
     return ScriptTraits(
         here=True,

@@ -26,6 +26,8 @@ RankSpans = tuple[tuple[int, int], ...]
 _NO_HOST = re.compile(r"""-|.*[\x00-\x20\x7f'`"$\\;&<>|(){},]""", re.DOTALL)
 _NO_USER = re.compile(r"""-|.*([\x00-\x1f\x7f'`";&<>|(){}]|\s-|\\\Z)""", re.DOTALL)
 
+MAX_DIGITS = 18
+
 
 def may_be_host(text: str) -> bool:
     """Whether a host's name or address can stand in a shell's command, as OpenSSH 9.6 judges it."""
@@ -35,6 +37,11 @@ def may_be_host(text: str) -> bool:
 def may_be_user(text: str) -> bool:
     """Whether a user's name can stand in a shell's command, as OpenSSH 9.6 judges it."""
     return bool(text) and _NO_USER.match(text) is None
+
+
+def is_whole(text: str) -> bool:
+    """Whether ``int`` takes a text and what comes of it is of use: ``²`` is a digit, and thousands of them are no number."""
+    return text.isascii() and text.isdigit() and len(text) <= MAX_DIGITS
 
 
 def parse_ranks(text: str) -> RankSpans:

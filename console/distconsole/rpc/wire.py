@@ -61,7 +61,7 @@ def decode_answer(line: bytes) -> frames.Answer:
     """Return the line as an answer with an unchecked body; raises AgentError if it is none."""
     try:
         answer = msgspec.convert(protocol.decode(line), threadsafe(frames.Answer))
-    except (protocol.ProtocolError, msgspec.ValidationError) as error:
+    except (protocol.ProtocolError, msgspec.ValidationError, UnicodeError) as error:
         raise AgentError(
             f"the agent sent a line that is not an answer: {error}: {quote(line)}"
         ) from None

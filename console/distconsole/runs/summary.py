@@ -208,7 +208,7 @@ def decode_entry(body: bytes) -> JournalEntry:
     """Return a stored entry; raises ValueError if it is none: half written, damaged, or of a newer version."""
     try:
         return _DECODER.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # NaN and Infinity are what a diverged loss looks like; only the standard library reads them.
         try:
             entry: JournalEntry = msgspec.convert(json.loads(body), threadsafe(JournalEntry))

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 from distconsole.errors import ConnectError, NodeError
 from distconsole.model.cluster import Host
-from distconsole.model.names import HostName
+from distconsole.model.names import HostName, is_whole
 from distconsole.ssh.ssh_config import SshConfig, SshOptions
 
 MAX_JUMPS = 8
@@ -99,7 +99,7 @@ def hop_host(text: str) -> Host:
         name, _, port = rest.partition(":")
     else:
         name, port = rest, ""
-    return Host(HostName(name), user=user or None, port=int(port) if port.isdigit() else None)
+    return Host(HostName(name), user=user or None, port=int(port) if is_whole(port) else None)
 
 
 def _usable(shared: Future[J]) -> bool:

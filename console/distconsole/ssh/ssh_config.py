@@ -20,7 +20,7 @@ from pathlib import Path
 
 from distconsole.errors import ConfigError
 from distconsole.model.cluster import Host
-from distconsole.model.names import may_be_host, may_be_user
+from distconsole.model.names import is_whole, may_be_host, may_be_user
 from distconsole.ssh.ssh_config_lines import Place, split_criterion, split_line, split_words
 
 DEFAULT_CONNECT_SECONDS = 10.0
@@ -326,7 +326,7 @@ class SshConfig:
 
 def _connection_hash(tokens: dict[str, str], jump: str) -> str:
     text = "".join(tokens[name] for name in ("%l", "%h", "%p", "%r")) + jump
-    return hashlib.sha1(text.encode()).hexdigest()  # noqa: S324 - as ssh has it
+    return hashlib.sha1(os.fsencode(text)).hexdigest()  # noqa: S324 - as ssh has it
 
 
 def _exec_succeeds(command: str) -> bool:
@@ -378,7 +378,7 @@ def matches_list(patterns: Sequence[str], name: str) -> bool:
 
 
 def _port(text: str, alias: str) -> int:
-    if text.isdigit() and 0 < int(text) < 65536:
+    if is_whole(text) and 0 < int(text) < 65536:
         return int(text)
     raise ConfigError(f"ssh_config: {text!r} is not a port, for {alias}")
 

@@ -27,7 +27,7 @@ def split_line(line: str, here: Place) -> tuple[str, str] | None:
     if not stripped or stripped.startswith("#"):
         return None
     found = _LINE.fullmatch(stripped)
-    if found is None:
+    if found is None or "\0" in stripped:
         raise ConfigError(f"{here.file}:{here.line}: not a line of an ssh_config: {stripped[:80]}")
     return found[1].lower(), found[2].strip()
 

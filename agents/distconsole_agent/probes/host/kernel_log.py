@@ -19,6 +19,8 @@ KMSG = "/dev/kmsg"
 MAX_RECORDS = 200_000
 MAX_EVENTS = 64
 MAX_TEXT = 240
+MAX_SEARCHED = 1024
+"""Of a record: what matters stands at its beginning, and some patterns take the square of a line's length."""
 JOURNAL_LINES = 20_000
 
 _PATTERNS = (
@@ -44,6 +46,7 @@ _PATTERNS = (
     ("link", re.compile(r"(?P<on>[\w.]+):? (?:NIC )?[Ll]ink (?:is )?[Dd]own")),
     ("heat", re.compile(r"CPU\d+: (?:Core|Package) temperature.* above threshold")),
 )
+_NUMBER = re.compile(r"[0-9]{1,18}")
 _MONOTONIC = re.compile(r"\[\s*(\d+\.\d+)\] (?:\S+ )?kernel: (.*)")
 """A line of ``journalctl -o short-monotonic``."""
 
@@ -93,7 +96,7 @@ def parse_record(record: str) -> tuple[float, str] | None:
     """Return seconds since boot and text of one record of /dev/kmsg; None for one from user space."""
     head, _, text = record.partition(";")
     fields = head.split(",")
-    if len(fields) < 3 or not (fields[0].isdigit() and fields[2].isdigit()):
+    if len(fields) < 3 or not all(map(_NUMBER.fullmatch, (fields[0], fields[2]))):
         return None
     # The facility is above the three bits of the level: 0 is the kernel, anybody writes the others.
     if int(fields[0]) >> 3:
@@ -115,7 +118,8 @@ def _journal(seconds: float) -> list[tuple[float, str]]:
 def events_of(records: list[tuple[float, str]], uptime: float) -> list[dict[str, Any]]:
     """Return what of ``records`` (seconds since boot, text) is of a known kind, the latest last."""
     events: dict[tuple[str, str, str], dict[str, Any]] = {}
-    for at, text in records:
+    for at, whole in records:
+        text = whole[:MAX_SEARCHED]
         for kind, pattern in _PATTERNS:
             found = pattern.search(text)
             if found is None:

@@ -185,7 +185,7 @@ def memory(root: str = "/proc") -> dict[str, int | None]:
     for line in text_of(f"{root}/meminfo").splitlines():
         name, _, value = line.partition(":")
         number = value.split()[:1]
-        if name in wanted and number and number[0].isdigit():
+        if name in wanted and number and re.fullmatch("[0-9]{1,18}", number[0]):
             found[wanted[name]] = int(number[0]) * 1024
     return found
 

@@ -132,8 +132,10 @@ def parse_limits(text: str) -> dict[str, int | None]:
     found: dict[str, int | None] = {}
     for name, words in LIMITS.items():
         line = re.search(rf"^{words}\s+(\S+)", text, re.MULTILINE)
-        if line:
-            found[name] = None if line[1] == "unlimited" else int(line[1])
+        if line and line[1] == "unlimited":
+            found[name] = None
+        elif line and re.fullmatch(r"[0-9]{1,20}", line[1]):
+            found[name] = int(line[1])
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -32,6 +33,10 @@ class NetAddress(Facts, frozen=True, kw_only=True):
     family: int = 4
     up: bool = True
     loopback: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise ValueError if it is none: rules compare addresses as numbers."""
+        ipaddress.ip_address(self.address)
 
     @property
     def network(self) -> Network | None:

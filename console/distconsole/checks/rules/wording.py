@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 from distconsole.checks.engine.results import Grade
 from distconsole.checks.facts.node import Who
 from distconsole.model.findings import Finding
-from distconsole.model.names import join_some
+from distconsole.model.names import is_whole, join_some
 from distconsole.model.time_text import age_text
 
 MAX_NAMED, MAX_LISTED = 6, 8
@@ -59,7 +59,7 @@ def numbers(values: Iterable[int]) -> str:
 def get_number(values: Mapping[str, str | None], name: str) -> int | None:
     """Return a number that a system gave as text; None where it gave none."""
     text = values.get(name) or ""
-    return int(text) if text.isdigit() else None
+    return int(text) if is_whole(text) else None
 
 
 K = TypeVar("K", bound=Hashable)

@@ -20,7 +20,7 @@ from distconsole.launch.choose import Choice, choose_by_traits
 from distconsole.launch.job import Job
 from distconsole.model.cluster import Cluster
 from distconsole.model.job import NodePlan, ScriptTraits
-from distconsole.model.names import HostName
+from distconsole.model.names import HostName, is_whole
 from distconsole.model.requests import LauncherName, Run
 
 WAITING_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED")
@@ -88,7 +88,7 @@ def read_job(text: str) -> JobState:
         tasks_a_node=_tasks_a_node(text, len(nodes)),
         cpus=cpus,
         gpus=gpus,
-        restarts=int(restarts) if restarts.isdigit() else 0,
+        restarts=int(restarts) if is_whole(restarts) else 0,
     )
 
 
@@ -234,10 +234,10 @@ def _plan_node_tasks(job: Job, plan: NodePlan, counts: Sequence[int], at: int) -
 def _tasks_a_node(text: str, nodes: int) -> int | None:
     """Return the tasks asked for on each node; Slurm counts one where nobody asked."""
     asked = _field(text, "NtasksPerN:B:S:C").partition(":")[0]
-    if asked.isdigit() and int(asked) > 0:
+    if is_whole(asked) and int(asked) > 0:
         return int(asked)
     told = _field(text, "NumTasks")
-    tasks = int(told) if told.isdigit() else 0
+    tasks = int(told) if is_whole(told) else 0
     if not nodes or tasks <= nodes:
         return None
     if tasks % nodes:
@@ -265,6 +265,6 @@ def _count(ids: str) -> int:
     total = 0
     for part in ids.split(","):
         low, _, high = part.partition("-")
-        if low.isdigit():
-            total += int(high) - int(low) + 1 if high.isdigit() else 1
+        if is_whole(low):
+            total += int(high) - int(low) + 1 if is_whole(high) else 1
     return total

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from distconsole.errors import UsageError
+from distconsole.model.names import is_whole
 
 REQUEUE = ("--requeue", "--no-requeue")
 
@@ -150,7 +151,7 @@ def _gpus(value: str | None, kind: str = "") -> int | None:
             continue
         last = parts[-1] if parts else "" if kind else name
         if item:
-            return int(last) if last.isdigit() else 1
+            return int(last) if is_whole(last) else 1
     return None
 
 

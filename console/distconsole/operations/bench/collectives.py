@@ -12,6 +12,7 @@ from distconsole.checks.gather.collective import Sweep
 from distconsole.model.check_outcome import exit_code_of_check
 from distconsole.model.events import CheckEnded, CheckProgress, CollectivesMeasured, Event
 from distconsole.model.findings import Severity
+from distconsole.model.names import is_whole
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import BenchCollectives, Check, LauncherName, Level
 from distconsole.model.run_events import EndState
@@ -37,7 +38,7 @@ def bench_collectives(request: BenchCollectives, sessions: SessionSource) -> Ite
         where=request.where,
         level=Level.FULL,
         only=CHECKS[request.launcher],
-        nproc=int(request.nproc) if request.nproc and request.nproc.isdigit() else None,
+        nproc=int(request.nproc) if request.nproc and is_whole(request.nproc) else None,
         budget_seconds=request.budget_seconds,
     )
     with sessions(request.where) as session:

@@ -14,6 +14,8 @@ import threading
 import time
 from pathlib import Path
 
+from distconsole.model.names import is_whole
+
 NETWORK_FILESYSTEMS = {
     0x6969: "nfs",
     0x517B: "smb",
@@ -97,7 +99,7 @@ class KeeperLock:
             age = time.time() - self._path.stat().st_mtime
         except (FileNotFoundError, UnicodeDecodeError):
             return ""
-        here = host == socket.gethostname() and pid.isdigit()
+        here = host == socket.gethostname() and is_whole(pid)
         gone = not _lives(int(pid)) if here else age > STALE_SECONDS
         return "" if gone else f"{host or 'another machine'} (pid {pid})"
 

@@ -10,7 +10,7 @@ from distconsole.checks.facts.node import HorovodFacts, MpiFacts, PythonFacts, T
 from distconsole.checks.fixes.cures import in_setup, library_first, prefix_of
 from distconsole.checks.rules.wording import differ, dissent, list_some, name_hosts, these_have
 from distconsole.model.findings import Cure
-from distconsole.model.names import join_some
+from distconsole.model.names import is_whole, join_some
 from distconsole.model.requests import Level
 
 unless_horovod = only_where(lambda host: host.of(HorovodFacts).present, "no Horovod")
@@ -107,7 +107,7 @@ def _torch_cuda(host: HostView) -> RuleResults:
             hint="pip install --force-reinstall torch --index-url https://download.pytorch.org/whl/"
             + ("rocm6.4" if gpu.vendor == AMD else "cu128"),
         )
-    elif torch.version and driver and wanted.isdigit() and int(wanted) > driver // 1000:
+    elif torch.version and driver and is_whole(wanted) and int(wanted) > driver // 1000:
         yield fail(
             f"the driver of {HERE} is too old for torch {torch.version}",
             seen=f"driver {gpu.driver}: CUDA {driver // 1000}.{driver % 1000 // 10}; "

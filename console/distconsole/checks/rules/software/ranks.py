@@ -11,6 +11,7 @@ from distconsole.checks.facts.jobs import CollFacts, RankReport
 from distconsole.checks.fixes.cures import library_first, prefix_of
 from distconsole.checks.rules.wording import MAX_LISTED, by_key, name_hosts
 from distconsole.model.findings import Cure, Finding, HostCure
+from distconsole.model.names import is_whole
 
 JOINED = "joined the group"
 DONE = "done"
@@ -307,7 +308,7 @@ def _stuck(stuck: Entries) -> Finding:
     stage = last_stage(first)
     elements = stage.rsplit(" ", 1)[-1] if stage.startswith("case") else ""
     hint = "the last lines of the rank are above"
-    if elements.isdigit() and int(elements) > 10_000:
+    if is_whole(elements) and int(elements) > 10_000:
         hint = (
             "small messages pass and large ones hang: an MTU larger than the path's; on the hosts: "
             "ip -br link; ping -M do -s 8972 PEER; a way around: sudo sysctl net.ipv4.tcp_mtu_probing=1"

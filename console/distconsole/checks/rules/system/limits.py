@@ -13,7 +13,7 @@ from distconsole.checks.facts.node import Filesystem, OsFacts
 from distconsole.checks.fixes.cures import in_setup
 from distconsole.checks.rules.wording import GIB, MIB, get_number, size
 from distconsole.model.findings import Cure
-from distconsole.model.names import count_text
+from distconsole.model.names import count_text, is_whole
 from distconsole.model.requests import Level
 
 FILES_PER_RANK = 64
@@ -126,7 +126,7 @@ def _cpus(host: HostView) -> RuleResults:
     """A container with fewer processors than it shows, so that threads stand in each other's way."""
     facts = host.of(OsFacts)
     quota, _, period = (facts.cgroup.get("cpu_max") or "").partition(" ")
-    if not (quota.isdigit() and period.isdigit() and int(period)):
+    if not (is_whole(quota) and is_whole(period) and int(period)):
         return
     allowed = int(quota) / int(period)
     if allowed < facts.cpus:

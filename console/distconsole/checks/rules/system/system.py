@@ -32,7 +32,7 @@ from distconsole.checks.rules.wording import (
     who,
 )
 from distconsole.model.addresses import is_virtual
-from distconsole.model.names import join_some
+from distconsole.model.names import is_whole, join_some
 from distconsole.model.requests import Level
 from distconsole.model.time_text import age_text
 
@@ -128,7 +128,7 @@ def _ports(host: HostView) -> RuleResults:
 
 
 def _numbers(text: str | None) -> list[int]:
-    return [int(word) for word in (text or "").split() if word.isdigit()]
+    return [int(word) for word in (text or "").split() if is_whole(word)]
 
 
 def _parse_ranges(text: str) -> list[tuple[int, int]]:
