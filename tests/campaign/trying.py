@@ -183,7 +183,7 @@ class _Trial:
             self.bed.hosts[case.host].link_up("mgmt")
         living = [host for host in self.bed.hosts if host.is_on]
         # Slurm waits for a host that is silent before it ends a job's own script.
-        for _ in range(4 if self.lost and case.launcher == "slurm" else 1):
+        for _ in range(8 if self.lost and case.launcher == "slurm" else 1):
             left = [each for each in gone(*living) if BRIDGE not in each]
             if not left:
                 break

@@ -42,8 +42,15 @@ HOLDER_SECONDS = 60.0
 NOT_OURS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 """Slurm sends them to every process of a job that it ends."""
 
+VERDICT = "verdict.json"
+"""The first node's shim writes it when every other one has told that nothing is left, or is lost."""
+
 GONE_SECONDS = 60.0
 """How long a shim whose srun is gone may take to end its ranks."""
+
+LOOK_SECONDS, OVER_SECONDS = 10.0, 90.0
+"""A srun that still waits for a host so long after the run's end is killed, as it would keep the job's hosts for
+good: of one that lost its network and came back srun (22.05) never hears. It is looked for at the first pace."""
 
 END_SECONDS, LINGER_SECONDS = 10.0, 1.0
 """Where a host lets its user in only while a job runs there, the last entries must be read before
@@ -145,7 +152,8 @@ def step_script(folder: str, srun: list[str], ended: list[str]) -> str:
     GPU a task). Slurm signals every process of a job, so srun has heard what is let be here. How srun
     ended is noted before Python has started: whoever misses a shim looks there.
     """
-    log, note = (shlex.quote(os.path.join(folder, name)) for name in (STEP_LOG, STEP_ENDED))
+    names = (STEP_LOG, STEP_ENDED, VERDICT)
+    log, note, verdict = (shlex.quote(os.path.join(folder, name)) for name in names)
     return f"""#!/bin/bash
 trap : TERM INT HUP USR1 USR2
 exec 2>>{log}
@@ -156,8 +164,17 @@ for name in ${{!SLURM_*}} ${{!SBATCH_*}} ${{!SRUN_*}} ${{!SALLOC_*}}; do
     esac
 done
 cd /
+(
+    exec 9<> <(:) # a read that waits is no further process
+    until [ -e {verdict} ]; do read -rt {LOOK_SECONDS} -u 9; done
+    read -rt {OVER_SECONDS} -u 9
+    for child in $(</proc/$$/task/$$/children); do
+        [ "$child" = "$BASHPID" ] || kill -KILL "$child"
+    done
+) </dev/null >&2 & watch=$!
 {shlex.join(srun)} </dev/null >>{log}
 code=$?
+{{ kill "$watch"; wait "$watch"; }} 2>/dev/null
 (umask 077; printf '{{"exit_code": %d}}\n' "$code" >{note}.new) && mv {note}.new {note}
 exec {shlex.join(ended)} --code "$code" "$@"
 """
@@ -237,7 +254,7 @@ def attend_to_end(argv: list[str]) -> int:
         ended = os.path.join(run_dir, "ended.json")
         if _wait_until(lambda: os.path.exists(ended), END_SECONDS):
             time.sleep(LINGER_SECONDS)
-    return read_exit_code(os.path.join(run_dir, "verdict.json"), exit_code)
+    return read_exit_code(os.path.join(run_dir, VERDICT), exit_code)
 
 
 def _tell_shim(run_dir: str, exit_code: int) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from distconsole_agent.engines import slurm
 from distconsole_agent.engines.slurm import step_script
 from distconsole_agent.engines.slurm_words import (
     has_srun,
@@ -113,6 +114,23 @@ def test_a_srun_that_a_signal_ended_is_told_from_one_that_says_so_of_a_task(
     assert read_srun_death(str(tmp_path)) == death
     complaint = "node1: task 0: Killed" if "echo" in how else ""
     assert read_complaint(str(tmp_path)) == complaint
+
+
+def test_a_srun_that_waits_for_a_lost_host_is_ended_when_the_run_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm, "LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(slurm, "OVER_SECONDS", 0.2)
+    script = tmp_path / "step.sh"
+    script.write_text(step_script(str(tmp_path), ["sleep", "1000"], ["echo", "ended"]))
+    step = subprocess.Popen(["/bin/bash", str(script)], stdout=subprocess.PIPE, text=True)
+    with step:
+        assert step.stdout is not None
+        with pytest.raises(subprocess.TimeoutExpired):
+            step.wait(1)
+        (tmp_path / "verdict.json").write_text("{}")
+        assert step.communicate(timeout=20)[0] == "ended --code 137\n"
+    assert json.loads((tmp_path / "step.ended").read_text()) == {"exit_code": 137}
 
 
 def test_the_end_of_srun_is_the_exit_code_of_the_job_unless_there_is_a_verdict(
