@@ -50,13 +50,16 @@ def fault(
             with no_more_memory(host.processes(AGENT)):
                 time.sleep(case.seconds)
         case "shim_killed":
-            if not wait_for(lambda: bool(host.processes(SHIM)), SHIMS_SECONDS):
+            if not wait_for(lambda: bool(shims(host)), SHIMS_SECONDS):
                 raise FaultError("no shim came")
-            # Halted first: srun has a second process, which ends the step when it sees the first one die.
-            host.signal(signal.SIGSTOP, SHIM)
-            host.signal(signal.SIGKILL, SHIM)
+            for each in shims(host):
+                with suppress(ProcessLookupError):
+                    os.kill(each.pid, signal.SIGKILL)
         case "shim_halted":
-            with halted(host.signal(signal.SIGSTOP, SHIM), case.seconds):
+            found = shims(host)
+            for each in found:
+                os.kill(each.pid, signal.SIGSTOP)
+            with halted(found, case.seconds):
                 pass
         case "console_halted":
             with suppress(ProcessLookupError):
@@ -101,6 +104,11 @@ def rank_process(case: Case, host: Host, console: Console, number: int) -> Proce
     with suppress(ProcessLookupError):
         os.kill(there[-1].pid, number)
     return there[-1]
+
+
+def shims(host: Host) -> list[Process]:
+    """Return the host's shims; srun has one's command line among its words."""
+    return [each for each in host.processes(SHIM) if "srun" not in each.argv]
 
 
 @contextmanager

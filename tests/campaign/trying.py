@@ -33,7 +33,14 @@ BRIDGE = "joining, rest = read("
 BEFORE_A_RUN = (1, 2, 3)
 """Exit codes of a launch that was refused."""
 REFUSED = 3
-CUT_OFF = ("console_cut", "host_cut_from_console", "ssh_refused", "network_cut", "ports_lost")
+CUT_OFF = (
+    "agent_halted",
+    "console_cut",
+    "host_cut_from_console",
+    "ssh_refused",
+    "network_cut",
+    "ports_lost",
+)
 UNREACHABLE_FAULTS = (
     *("agent_killed", "agent_halted", "agent_memory", "console_cut", "host_cut_from_console"),
     *("logins_killed", "sshd_restarted", "ssh_refused", "network_cut", "network_lost_one_way"),
@@ -155,7 +162,10 @@ class _Trial:
                 self.console(stack, "stop", *filter(None, [run])).wait(END_SECONDS)
         if case.fault == "console_killed":
             console.wait()
-            console = self.console(stack, "attach", "--json")
+            if not console.events:  # before its run had a name: attach would take the one before
+                self.judge_what_is_left()
+                return
+            console = self.console(stack, "attach", "--json", console.run)
         console.wait(END_SECONDS)
         if beside is not None:
             beside.wait(END_SECONDS)
@@ -179,16 +189,7 @@ class _Trial:
         for each in self.consoles:
             own = [line for line in each.stderr if "/distconsole/" in line and 'File "' in line]
             wrong += [f"a traceback of ours: {own[0].strip()}"] if own else []
-        if case.fault == "network_gone":
-            self.bed.hosts[case.host].link_up("mgmt")
-        living = [host for host in self.bed.hosts if host.is_on]
-        # Slurm waits for a host that is silent before it ends a job's own script.
-        for _ in range(8 if self.lost and case.launcher == "slurm" else 1):
-            left = [each for each in gone(*living) if BRIDGE not in each]
-            if not left:
-                break
-        else:
-            wrong.append(f"left behind: {left[:4]}")
+        self.judge_what_is_left()
         end = console.events[-1] if console.events else {}
         if end.get("event") != "end":
             self.judge_refusal(console)
@@ -214,6 +215,17 @@ class _Trial:
             if (beside.events[-1].get("state"), beside.process.returncode) != ("succeeded", 0):
                 wrong.append(f"the run beside it: {beside.events[-1]} {beside.stderr[-3:]}")
 
+    def judge_what_is_left(self) -> None:
+        if self.case.fault == "network_gone":
+            self.bed.hosts[self.case.host].link_up("mgmt")
+        living = [host for host in self.bed.hosts if host.is_on]
+        # Slurm waits for a host that is silent before it ends a job's own script.
+        for _ in range(8 if self.lost and self.case.launcher == "slurm" else 1):
+            left = [each for each in gone(*living) if BRIDGE not in each]
+            if not left:
+                return
+        self.result.problems.append(f"left behind: {left[:4]}")
+
     def judge_refusal(self, console: Console) -> None:
         case, code = self.case, console.process.returncode
         if (
@@ -235,11 +247,14 @@ class _Trial:
         self.result.problems.append(f"ended {told}, right is {right}; {first.get('error')}")
 
     def judge_hosts(self, end: dict[str, Any]) -> None:
-        """Every host that is up, and was not lost, tells the same end."""
+        """Every host that is up, and was not lost, tells the same end; where nothing was prepared nobody knows the run."""
         for number, host in enumerate(self.bed.hosts[: len(self.names)]):
             if number in self.lost or not host.is_on:
                 continue
-            ended = host.path(f"{NODE_FOLDER}/runs/{end['run']}/ended.json")
+            folder = host.path(f"{NODE_FOLDER}/runs/{end['run']}")
+            if self.case.moment == "start" and not folder.exists():
+                continue
+            ended = folder / "ended.json"
             if not wait_for(ended.exists):
                 self.result.problems.append(f"{host.name} never learnt the end")
                 continue
