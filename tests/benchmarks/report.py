@@ -28,7 +28,9 @@ from benchmarks.measure import Spread, machine
 from benchmarks.opening import opening_cells
 from benchmarks.past_cost import past_cost_cells
 from benchmarks.screen_delay import delay_cells
+from benchmarks.start_container import start_container_rows
 from benchmarks.start_engines import start_engines_rows
+from benchmarks.start_ssh import start_ssh_rows
 from benchmarks.strategy_cost import strategy_cost_rows
 from benchmarks.trace_cost import trace_cost_rows
 from testbed import missing
@@ -39,6 +41,8 @@ BED = (
     "start",
     "start_slurm",
     "start_engines",
+    "start_ssh",
+    "start_container",
     "death",
     "cuts",
     "memory",
@@ -57,6 +61,8 @@ QUICK: dict[str, tuple[str, ...]] = {
     "start": ("--rounds", "2"),
     "start_slurm": ("--rounds", "2"),
     "start_engines": ("--rounds", "2"),
+    "start_ssh": ("--rounds", "2"),
+    "start_container": ("--rounds", "2"),
     "death": ("--rounds", "1", "--torchrun-rounds", "0"),
     "cuts": ("--cuts", "3"),
     "memory": ("--rounds", "1"),
@@ -376,6 +382,8 @@ ROWS: dict[str, Callable[[Mapping[str, Any]], list[Row]]] = {
     "start": start_rows,
     "start_slurm": start_slurm_rows,
     "start_engines": start_engines_rows,
+    "start_ssh": start_ssh_rows,
+    "start_container": start_container_rows,
     "death": death_rows,
     "cuts": cuts_rows,
     "memory": memory_rows,

@@ -1,0 +1,150 @@
+"""From the command to the end of the first step of DDP on two hosts: in a podman container that runs, in a new one
+for each rank, and without any. Agents run.
+
+``python -m benchmarks.start_container [--json FILE] [--rounds N]``
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.alone import run_alone
+from benchmarks.cluster import warm
+from benchmarks.measure import Spread, alternate, ratios
+from benchmarks.start import Starts, Times
+from suite.podman import NEW, RUNNING, install_podman, lacks_podman
+from testbed import Testbed
+
+if TYPE_CHECKING:
+    from benchmarks.report import Row
+
+TARGET = 1.2
+
+SCRIPT = """\
+import time
+
+began_ns = time.time_ns()
+import torch
+import torch.distributed as dist
+
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.randn(16, 64)).square().mean().backward()
+optimizer.step()
+print(f"began at {began_ns}, first all-reduce at {time.time_ns()}", flush=True)
+dist.destroy_process_group()
+"""
+
+LABELS = {
+    "bare": "no container",
+    "running": "podman, a running container",
+    "new": "podman, a new one for each rank",
+}
+
+
+class ContainerStarts(Starts):
+    """One rank on each host."""
+
+    def __init__(self, bed: Testbed, folder: Path) -> None:
+        super().__init__(bed, folder)
+        self._step = self._write("first_step.py", SCRIPT)
+
+    def bare(self) -> Times:
+        return self._first_step()
+
+    def running(self) -> Times:
+        return self._first_step("--container", RUNNING)
+
+    def new(self) -> Times:
+        return self._first_step("--container", NEW)
+
+    def _first_step(self, *where: str) -> Times:
+        warm(self._bed, self._folder)
+        return self._ours(*where, "--python", sys.executable, script=self._step)
+
+
+def measure(rounds: int) -> dict[str, Any]:
+    """Start each kind once a round and return seconds, and ratios within the same round."""
+    if reason := lacks_podman():
+        nothing: dict[str, Any] = {"seconds": {}, "script_seconds": {}, "ratios": {}}
+        return {"rounds": 0, "skipped": reason, "target": TARGET, **nothing}
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-start-")))
+        bed = stack.enter_context(Testbed(hosts=2))
+        for host in bed.hosts:
+            install_podman(host)
+        starts = ContainerStarts(bed, folder)
+        contestants: dict[str, Callable[[], float]] = {
+            kind: partial(starts.seconds, kind) for kind in LABELS
+        }
+        for contestant in contestants.values():
+            contestant()  # every program was read from the disk once
+        starts.script_seconds.clear()
+        found = alternate(contestants, rounds)
+    return {
+        "rounds": rounds,
+        "skipped": "",
+        "seconds": {kind: asdict(Spread.of(values)) for kind, values in found.items()},
+        "script_seconds": {
+            kind: asdict(Spread.of(values)) for kind, values in starts.script_seconds.items()
+        },
+        "ratios": {
+            kind: asdict(ratios(found[kind], found["bare"])) for kind in ("running", "new")
+        },
+        "target": TARGET,
+    }
+
+
+def report(figures: Mapping[str, Any]) -> str:
+    """Return the figures as a table."""
+    if figures["skipped"]:
+        return f"not measured: {figures['skipped']}"
+    lines = [
+        f"{'seconds from the command':34} {'to the script':20} {'to the first step':20}"
+        " over bare, same round"
+    ]
+    for kind, seconds in figures["seconds"].items():
+        ratio = figures["ratios"].get(kind)
+        over = Spread(**ratio).text(1, 2) if ratio else ""
+        script = Spread(**figures["script_seconds"][kind]).text(1, 2)
+        step = Spread(**seconds).text(1, 2)
+        lines.append(f"{LABELS[kind]:34} {script:20} {step:20} {over}".rstrip())
+    lines.append(f"target: {figures['target']} in a running container")
+    return "\n".join(lines)
+
+
+def start_container_rows(figures: Mapping[str, Any]) -> list[Row]:
+    """Return what the summary of all benchmarks takes."""
+    from benchmarks.report import Row
+
+    def seconds(kind: str) -> str:
+        return f"{Spread(**figures['seconds'][kind]).text(1, 2)} s"
+
+    return [
+        Row(
+            f"start, {LABELS[kind]}",
+            seconds(kind),
+            f"{Spread(**over).text(1, 2)} of bare, {seconds('bare')}",
+            f"≤ {figures['target']} of bare" if kind == "running" else "",
+            over["median"] <= figures["target"] if kind == "running" else None,
+        )
+        for kind, over in figures["ratios"].items()
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    run_alone("start_container", __doc__, measure, report, arguments, rounds=7)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
