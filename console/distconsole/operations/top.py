@@ -6,8 +6,9 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from queue import Empty, Full, Queue
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from distconsole.errors import NodeError, UnreachableError
 from distconsole.model.events import Event, HostStatus
@@ -20,6 +21,8 @@ from distconsole.operations.judging import Judge, my_names
 from distconsole.operations.sessions import SessionSource
 from distconsole.rpc.frames import SampleBody, Survey
 from distconsole.rpc.link import NodeLink
+from distconsole.rpc.stream import Stream
+from distconsole.rpc.turns import TURNS
 from distconsole.rpc.wire import decode_as
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow, load_rows
 from distconsole.runs.samples import load_events
@@ -77,6 +80,7 @@ class LoadWatch:
         self._interval_seconds = interval_seconds
         self._queue: Queue[tuple[HostName, News]] = Queue(QUEUED_SAMPLES_A_HOST * len(hosts))
         self._closed = threading.Event()
+        self._streams: dict[HostName, Stream] = {}
         for host in hosts:
             name = f"load-{host}"
             threading.Thread(target=self._watch, args=(host,), name=name, daemon=True).start()
@@ -91,6 +95,8 @@ class LoadWatch:
     def close(self) -> None:
         """End all reading."""
         self._closed.set()
+        for stream in list(self._streams.values()):
+            stream.close()
 
     def _watch(self, host: HostName) -> None:
         while not self._closed.is_set():
@@ -110,12 +116,13 @@ class LoadWatch:
             link.stream("watch", interval=self._interval_seconds) as stream,
             suppress(StopIteration),
         ):
+            self._streams[host] = (
+                stream  # which ``close`` ends: of a thousand threads none may look by itself
+            )
             while not self._closed.is_set():
-                item = stream.take(POLL_SECONDS)
-                if item is None:
-                    continue
-                body = decode_as(item, SampleBody)
-                self._offer(host, list(load_events("", host, body.node, body.gpus, time.time())))
+                item = stream.take(None)
+                assert item is not None
+                self._offer(host, TURNS.take(partial(_load_of, host, item)))
                 self._read_more(host, link)
 
     def _read_more(self, host: HostName, link: NodeLink) -> None:
@@ -135,6 +142,11 @@ class LoadWatch:
                 return
             with suppress(Empty):
                 self._queue.get_nowait()
+
+
+def _load_of(host: HostName, item: dict[str, Any]) -> list[NodeSample | GpuSample]:
+    body = decode_as(item, SampleBody)
+    return list(load_events("", host, body.node, body.gpus, time.time()))
 
 
 def _once(watch: LoadWatch, hosts: list[HostName]) -> Iterator[Event]:

@@ -15,6 +15,7 @@ from distconsole.model.names import HostName
 from distconsole.model.requests import Run
 from distconsole.model.run_events import LogLine, RunEvents
 from distconsole.operations.control import Command, Control, StopReason, Wish
+from distconsole.rpc.link import OFFSET_PINGS
 from distconsole.rpc.stream import Stream
 from distconsole.runs.following.feed import JournalStream, OpenStream
 from distconsole.runs.following.follow import follow
@@ -26,6 +27,9 @@ from distconsole.runs.timeline import RunTimeline
 from distconsole.session import Session
 
 STORE_BYTES = 4 << 30
+
+MANY_HOSTS, FEW_PINGS = 32, 3
+"""With more hosts than that, each one's clock is compared with fewer exchanges."""
 
 WIRE_REASONS = {
     StopReason.INTERRUPT: "sigint",
@@ -141,11 +145,13 @@ def decode_request(record: RunRecord) -> Run | None:
 def journal_opener(session: Session, run: str) -> OpenStream:
     """Return how to open a host's journal of ``run``, connecting again if need be."""
 
+    pings = OFFSET_PINGS if len(session.cluster.hosts) <= MANY_HOSTS else FEW_PINGS
+
     def open_journal(host: HostName, after: int, journal: str) -> JournalStream:
         link = session.link(host)
         link.connect()
         # The link says how far the node is ahead; what is needed is what to add to its times.
-        offset_seconds = -link.clock_offset().seconds
+        offset_seconds = -link.clock_offset(pings).seconds
         stream = link.stream("follow", run=run, after=after, journal=journal)
         return _LinkJournal(stream, offset_seconds)
 

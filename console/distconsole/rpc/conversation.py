@@ -14,6 +14,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import UNSET, structs
+
 from distconsole.errors import AgentEndedError, AgentError, LinkLostError, NodeError, RequestError
 from distconsole.rpc import wire
 from distconsole.rpc.frames import Answer
@@ -206,15 +208,7 @@ class Conversation:
 
     def _dispatch(self, line: bytes) -> None:
         received_ns = time.time_ns()
-        with TURNS:
-            answer = wire.decode_answer(line)
-        if answer.id == NOBODY and isinstance(answer.error, dict):
-            # It answers no request: it is why the agent leaves us.
-            refused = wire.refusal(answer.error)
-            raise AgentError(f"{self.name}: {refused.message}", refused.hint)
-        with self._lock:
-            waiting = self._waiting.get(answer.id)
-        # An answer that nobody waits for any more was cancelled or came too late.
+        answer, waiting = TURNS.take(lambda: self._check(line))
         match waiting:
             case Reply():
                 self._reply(waiting, answer, received_ns)
@@ -223,10 +217,32 @@ class Conversation:
             case None:
                 return
 
+    def _check(self, line: bytes) -> tuple[Answer, Reply | Stream | None]:
+        """Return what a line says, checked and cleaned, and who waits for it; an item that nobody wants is empty."""
+        answer = wire.decode_answer(line)
+        if answer.id == NOBODY and isinstance(answer.error, dict):
+            # It answers no request: it is why the agent leaves us.
+            refused = wire.refusal(answer.error)
+            raise AgentError(f"{self.name}: {refused.message}", refused.hint)
+        with self._lock:
+            waiting = self._waiting.get(answer.id)
+        # An answer that nobody waits for any more was cancelled or came too late.
+        if waiting is None:
+            return answer, None
+        if isinstance(answer.result, dict):
+            result = wire.check_result(waiting.op, answer.result)
+            return structs.replace(answer, result=result), waiting
+        if isinstance(answer.item, dict) and isinstance(waiting, Stream):
+            wanted = waiting.wants_items
+            if not wanted:
+                return structs.replace(answer, item=UNSET), waiting
+            item = wire.check_item(waiting.op, answer.item, plain=wire.is_plain(line))
+            return structs.replace(answer, item=item), waiting
+        return answer, waiting
+
     def _reply(self, reply: Reply, answer: Answer, received_ns: int) -> None:
         if isinstance(answer.result, dict):
-            with TURNS:
-                reply.body = wire.check_result(reply.op, answer.result)
+            reply.body = answer.result
         elif isinstance(answer.error, dict):
             reply.error = wire.refusal(answer.error)
         else:
@@ -236,16 +252,14 @@ class Conversation:
 
     def _feed(self, stream: Stream, answer: Answer, size: int) -> None:
         if isinstance(answer.item, dict):
-            if stream.wants_items:
-                with TURNS:
-                    item = wire.check_item(stream.op, answer.item)
-                stream.offer(item, size)
-            else:
-                stream.discard()
+            stream.offer(answer.item, size)
+            return
+        if not isinstance(answer.result, dict) and not isinstance(answer.error, dict):
+            stream.discard()
             return
         self._leave(answer.id)
         if isinstance(answer.result, dict):
-            stream.answered(wire.check_result(stream.op, answer.result))
+            stream.answered(answer.result)
         elif isinstance(answer.error, dict):
             stream.fail(wire.refusal(answer.error))
 

@@ -60,7 +60,9 @@ def encode_request(number: int, op: str, arguments: dict[str, Any]) -> bytes:
 def decode_answer(line: bytes) -> frames.Answer:
     """Return the line as an answer with an unchecked body; raises AgentError if it is none."""
     try:
-        answer = msgspec.convert(protocol.decode(line), threadsafe(frames.Answer))
+        answer = _read_quickly(line) or msgspec.convert(
+            protocol.decode(line), threadsafe(frames.Answer)
+        )
     except (protocol.ProtocolError, msgspec.ValidationError, UnicodeError) as error:
         raise AgentError(
             f"the agent sent a line that is not an answer: {error}: {quote(line)}"
@@ -70,6 +72,21 @@ def decode_answer(line: bytes) -> frames.Answer:
     return answer
 
 
+def _read_quickly(line: bytes) -> frames.Answer | None:
+    """Return the line as an answer; None where it has what only Python's parser takes, such as NaN, or is none."""
+    if len(line) > MAX_LINE_BYTES:
+        return None
+    try:
+        return msgspec.json.decode(line, type=threadsafe(frames.Answer))
+    except (ValueError, RecursionError):  # msgspec's own are the former
+        return None
+
+
+def is_plain(line: bytes) -> bool:
+    """Whether no text in a line of JSON can hold what is to be cleaned: such characters are escapes, or not ASCII."""
+    return line.isascii() and b"\\" not in line and b"\x7f" not in line
+
+
 def check_result(op: str, result: dict[str, Any]) -> dict[str, Any]:
     """Return the result of ``op`` with its texts cleaned; raises AgentError if it is none."""
     if "cancelled" in result:
@@ -77,13 +94,13 @@ def check_result(op: str, result: dict[str, Any]) -> dict[str, Any]:
     return _check(op, result, RESULTS.get(op), "result")
 
 
-def check_item(op: str, item: dict[str, Any]) -> dict[str, Any]:
-    """Return an item of ``op`` with its texts cleaned; raises AgentError if it is none.
+def check_item(op: str, item: dict[str, Any], *, plain: bool = False) -> dict[str, Any]:
+    """Return an item of ``op`` with its texts cleaned, unless they are ``plain``; raises AgentError if it is none.
 
     Journal entries that cannot be read are left out and counted as ``unread``: asked again, they are the same.
     """
     try:
-        return _check(op, item, ITEMS.get(op), "item")
+        return _check(op, item, ITEMS.get(op), "item", plain=plain)
     except AgentError:
         entries = item.get("entries")
         if op != "follow" or not isinstance(entries, list):
@@ -137,8 +154,10 @@ def start_refusal(line: bytes) -> NodeError | None:
             return AgentError(said.message, said.hint)
 
 
-def _check(op: str, body: dict[str, Any], kind: Any, what: str) -> dict[str, Any]:
-    cleaned: dict[str, Any] = _clean(op, body)
+def _check(
+    op: str, body: dict[str, Any], kind: Any, what: str, *, plain: bool = False
+) -> dict[str, Any]:
+    cleaned: dict[str, Any] = body if plain and op in ITEMS else _clean(op, body)
     if kind is not None:
         decode_as(cleaned, kind, f"{what} of {op}")
     return cleaned

@@ -45,6 +45,9 @@ MAX_RINGS = 32
 MAX_KEPT_RUNS = 20
 """Runs that ended and can still be looked at without reading the store."""
 
+LOADS_S = 256
+"""Samples of hosts that the screen takes a second, were there more hosts: a table of a thousand lines is not read at once."""
+
 
 class ConsoleSession:
     """What lives as long as the screen does; for operations a ``SessionSource``.
@@ -330,7 +333,8 @@ class ConsoleSession:
         return lines
 
     def look_at_hosts(self) -> None:
-        self.start(ask.Top(where=self.where), "top", quiet=True)
+        seconds = max(1.0, len(self.hosts) / LOADS_S)
+        self.start(ask.Top(where=self.where, interval_seconds=seconds), "top", quiet=True)
 
     def choose_run(self, name: str) -> RequestTask | None:
         """Show the run with this name, id or beginning of an id, if this session knows it; return its task."""

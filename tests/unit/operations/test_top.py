@@ -62,7 +62,10 @@ class Ends:
         self.asked += 1
         yield self
 
-    def take(self, _timeout: float) -> dict[str, Any]:
+    def close(self) -> None:
+        return
+
+    def take(self, _timeout: float | None) -> dict[str, Any]:
         if self.asked == 1:
             raise StopIteration
         return {"t": 1.0, "node": {"cpu": 3.0}, "gpus": []}

@@ -198,3 +198,17 @@ def test_a_bridge_s_refusal_is_told_apart(code: str, kind: type) -> None:
     assert type(wire.start_refusal(line)) is kind
     assert wire.start_refusal(b'{"error": 5}') is None
     assert wire.start_refusal(b"Welcome") is None
+
+
+def test_a_line_without_escapes_needs_no_cleaning_and_one_with_them_is_cleaned() -> None:
+    assert wire.is_plain(b'{"id":1,"item":{"entries":[]}}')
+    for text in ("a\x1b[2Jb", "a\nb", "\u202e", "\x7f", "\x9b"):
+        assert not wire.is_plain(json.dumps({"id": 1, "item": {"text": text}}).encode())
+        assert not wire.is_plain(json.dumps({"text": text}, ensure_ascii=False).encode())
+
+
+def test_what_only_pythons_parser_takes_is_still_an_answer() -> None:
+    answer = wire.decode_answer(b'{"id":1,"item":{"loss":NaN,"text":"\\ud800"}}')
+    assert str(answer.item) == str({"loss": math.nan, "text": "\ud800"})
+    with pytest.raises(AgentError):
+        wire.decode_answer(b'{"id":1,"item":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001)

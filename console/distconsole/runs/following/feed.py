@@ -308,8 +308,7 @@ class JournalFeed:
             stream.close()
 
     def _take(self, reader: HostReader, item: dict[str, Any], offset: float) -> None:
-        with TURNS:
-            told = decode_as(item, Entries)
+        told = TURNS.take(lambda: decode_as(item, Entries))
         entries = told.entries
         if told.trouble is not None:
             with self._changed:

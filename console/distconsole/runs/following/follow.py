@@ -256,8 +256,7 @@ class Keeping:
     def keep(self, delivered: Delivered) -> None:
         """Keep a delivery, unless somebody else does."""
         if not self.failure:
-            with TURNS:
-                rows = _rows(delivered)
+            rows = TURNS.take(lambda: _rows(delivered))
             self._writer.put(rows, {delivered.host: delivered.place})
 
     def know_again(self, host: HostName, place: Place) -> Retold:
