@@ -8,6 +8,7 @@
 #   BENCH=…                  which figures, and how many rounds:  make bench BENCH="--quick --only start"
 #   CAMPAIGN=…               how long, which cases:  make campaign CAMPAIGN="--minutes 30 --only mpi"
 #   LEAGUE=…                 which cases, and where to:  make league LEAGUE="--quick --only hang"
+#   FUZZ=…                   which targets, how long, and from where on:  make fuzz FUZZ="--only hostfile --seconds 60 --resume"
 #   DISTCONSOLE_DEV_CACHE=…  where the Horovod wheel is kept (~/.cache/distconsole-dev)
 
 SHELL := bash
@@ -16,7 +17,7 @@ SHELL := bash
 .DELETE_ON_ERROR:
 # What is compiled once is not compiled again by each worker and each run.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test campaign permutations check man package pages docs bench league screenshots gallery clean horovod system
+.PHONY: help demo test campaign permutations check man package pages docs bench league screenshots gallery fuzz clean horovod system
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -78,6 +79,9 @@ screenshots: $(DONE)/dev ## Take the pictures of README and docs anew, of real r
 
 gallery: $(DONE)/dev ## Draw every view in every state, size and look: build/gallery/index.html (VIEWS="heat or compare": only these)
 	$(BIN)/python tests/tui/gallery.py $(if $(VIEWS),-k "$(VIEWS)",-n $(WORKERS))
+
+fuzz: $(DONE)/dev ## Try what nobody would write on all that reads foreign input: FUZZ="--seconds 60 --only hostfile"
+	PYTHONPATH=tests $(BIN)/python -m fuzz $(FUZZ)
 
 clean: ## Remove what these targets made in this folder
 	rm -rf $(VENV) $(DONE) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

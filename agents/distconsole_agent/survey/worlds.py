@@ -129,7 +129,7 @@ def _add(jobs: dict[str, Job], job: Job, rank: Rank) -> None:
 
 
 def _number(text: str | None, most: int = MAX_RANK) -> int:
-    return int(text) if text and text.isdigit() and len(text) < 11 and int(text) <= most else -1
+    return int(text) if text and text.isdecimal() and len(text) < 11 and int(text) <= most else -1
 
 
 def _by_variables(one: Seen) -> tuple[Job, Rank] | None:
