@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from distconsole.config.hostfile import NamedHost, read_hostfile, read_list
+from distconsole.config.paths import expand_home
 from distconsole.config.ranges import RangeError, expand, split_list
 from distconsole.config.schema import ClusterSettings, Config, HostSettings
 from distconsole.config.spelling import nearest
@@ -80,7 +81,7 @@ def _find(where: Where, config: Config, environ: Mapping[str, str]) -> _Found:
         local = HERE if where.hosts == HERE else None
         return _Found(_from_list(where.hosts, "--hosts"), local=local)
     if where.hostfile is not None:
-        return _Found(read_hostfile(Path(where.hostfile).expanduser()))
+        return _Found(read_hostfile(expand_home(where.hostfile)))
     if where.cluster is not None:
         return _from_config(where.cluster, config, f"--cluster {where.cluster}")
     nodes = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_STEP_NODELIST")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from distconsole.config.notify import NOTIFY_KEYS, OWN_KEYS, notify_settings
-from distconsole.config.paths import project_config_files, user_config_file
+from distconsole.config.paths import expand_home, project_config_files, user_config_file
 from distconsole.config.ranges import RangeError, expand
 from distconsole.config.schema import (
     CLUSTER_KEYS,
@@ -358,7 +358,7 @@ class _Reader:
             shown = "what it is" if key.secret else repr(value)
             raise self._error(where, name, f"'{name}' must be {wanted}, not {shown}", hint)
         if key.kind in (Kind.FILE, Kind.PATH):
-            return self.path.parent / Path(found).expanduser()
+            return self.path.parent / expand_home(found)
         return found
 
     def _error(

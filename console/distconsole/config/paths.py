@@ -60,6 +60,11 @@ def project_config_files(start: Path) -> Iterator[Path]:
             return
 
 
+def expand_home(path: str | os.PathLike[str]) -> Path:
+    """Return a path with the home that ``~`` or ``~user`` stands for; of a user that nobody knows it stays as it is."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - it raises nothing
+
+
 def replace_file(
     path: Path,
     content: bytes,

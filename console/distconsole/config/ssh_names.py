@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from distconsole.config.paths import expand_home
+
 SSH_CONFIG_VARIABLE = "DISTCONSOLE_SSH_CONFIG"
 MAX_BYTES = 1 << 20
 MAX_NAMES = 2000
@@ -18,7 +20,7 @@ def ssh_config_file(
 ) -> Path | None:
     """Return the file that is read in place of ssh's own, which None stands for."""
     named = given or environ.get(SSH_CONFIG_VARIABLE)
-    return Path(named).expanduser().absolute() if named else configured
+    return expand_home(named).absolute() if named else configured
 
 
 def own_ssh_config() -> Path:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from distconsole.config.notify import NOTIFY_KEYS
-from distconsole.config.paths import config_dir, replace_file
+from distconsole.config.paths import config_dir, expand_home, replace_file
 from distconsole.config.schema import (
     CLUSTER_KEYS,
     HOST_KEYS,
@@ -73,7 +73,7 @@ def digest(path: Path, text: str, table: Mapping[str, Any]) -> str:
         named = _value(table, keys)
         if needs is not Trust.CONTENT or not isinstance(named, str):
             continue
-        place = path.parent / Path(named).expanduser()
+        place = path.parent / expand_home(named)
         if place != own_ssh_config():
             whole.update(_digest_of(place))
     return whole.hexdigest()

@@ -6,6 +6,7 @@ import ast
 import re
 from pathlib import Path
 
+from distconsole.config.paths import expand_home
 from distconsole.model.job import ScriptTraits
 from distconsole.model.requests import Run
 
@@ -28,14 +29,14 @@ SLURM_NAMES = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_NODEID")
 def find_traits(request: Run) -> ScriptTraits:
     """Return what the script of ``request`` says, as far as it lies on this machine too."""
     if not request.module:
-        return read_traits(Path(request.workdir or ".").expanduser() / request.script)
+        return read_traits(expand_home(request.workdir or ".") / request.script)
     found = (read_traits(each) for each in module_files(request) if each.is_file())
     return next(found, ScriptTraits())
 
 
 def module_files(request: Run) -> list[Path]:
     """Return where the code of a module lies, if it is of the folder that the ranks start in."""
-    path = Path(request.workdir or ".").expanduser().joinpath(*request.script.split("."))
+    path = expand_home(request.workdir or ".").joinpath(*request.script.split("."))
     return [path.with_suffix(".py"), path / "__main__.py"]
 
 

@@ -12,7 +12,7 @@ from distconsole.checks.engine.catalogue import explain_check
 from distconsole.checks.engine.run import run_check
 from distconsole.checks.fixes.cures import exports, mca_env
 from distconsole.config.load import needs_no_trust, project_file, trust_as_it_is
-from distconsole.config.paths import PROJECT_FILE
+from distconsole.config.paths import PROJECT_FILE, expand_home
 from distconsole.config.schema import Config
 from distconsole.config.writing import Entry, add_entries
 from distconsole.errors import ConfigError, UsageError
@@ -78,7 +78,7 @@ def profile_path(wanted: str) -> Path:
     Raises UsageError if it is no TOML file by its name: it may be the script that was meant;
     ConfigError if it cannot be understood.
     """
-    path = Path(wanted).expanduser() if wanted else None
+    path = expand_home(wanted) if wanted else None
     if path is not None and path.suffix != ".toml":
         raise UsageError(
             f"--write-profile {wanted}: not a .toml file",

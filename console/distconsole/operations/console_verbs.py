@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from distconsole.config.load import project_file, trust_as_it_is
-from distconsole.config.paths import PROJECT_FILE
+from distconsole.config.paths import PROJECT_FILE, expand_home
 from distconsole.config.trust import command_for, distrust, was_trusted
 from distconsole.errors import UnavailableError, UsageError
 from distconsole.model.events import Event, TextMade
@@ -32,7 +31,7 @@ def trust(request: Trust) -> Iterator[Event]:
     Raises UsageError if there is no such file; ConfigError if it cannot be read or understood, or
     what is trusted cannot be kept.
     """
-    folder = Path(request.folder).expanduser().resolve()
+    folder = expand_home(request.folder).resolve()
     own = folder / PROJECT_FILE
     if request.revoke:
         kept = own if was_trusted(own) else project_file(folder) or own

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median_low
 from typing import ClassVar
 
+from distconsole.config.paths import expand_home
 from distconsole.errors import (
     AuthError,
     ChangedHostKeyError,
@@ -109,7 +110,7 @@ def absolute(where: Where) -> Where:
     files = {"hostfile": where.hostfile, "ssh_config": where.ssh_config}
     return replace(
         where,
-        **{name: path and str(Path(path).expanduser().absolute()) for name, path in files.items()},
+        **{name: path and str(expand_home(path).absolute()) for name, path in files.items()},
     )
 
 

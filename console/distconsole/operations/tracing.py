@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from distconsole.config.paths import expand_home
 from distconsole.errors import AgentError, ConnectError, UnavailableError, UsageError
 from distconsole.formats.merged_trace import Merged, RankTrace, TraceError, merge
 from distconsole.formats.outlets import NewFile, writable
@@ -66,7 +67,7 @@ def trace(request: Trace, sessions: SessionSource, store: RunStore) -> Iterator[
     ):
         record = record or ask_record(session, request.run, request.where, store)
         hosts = hosts_of_run(session, record.hosts)
-        output = Path(request.output or f"{record.run}-trace.json.gz").expanduser()
+        output = expand_home(request.output or f"{record.run}-trace.json.gz")
         yield Narration(
             text=f"tracing {record.run} for {request.seconds:g} s on {', '.join(hosts)}"
         )

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from distconsole.config.paths import expand_home
 from distconsole.errors import (
     AuthError,
     ChangedHostKeyError,
@@ -149,7 +150,7 @@ def fingerprint(blob: bytes) -> str:
 
 def add_line(file: str, line: str) -> None:
     """Add a line to a known_hosts file, made if need be; raises ConfigError if it cannot be written."""
-    path = Path(file).expanduser()
+    path = expand_home(file)
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         ended = not path.is_file() or path.read_bytes()[-1:] in (b"", b"\n")

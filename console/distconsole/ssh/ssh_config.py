@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from distconsole.config.paths import expand_home
 from distconsole.errors import ConfigError
 from distconsole.model.cluster import Host
 from distconsole.model.names import is_whole, may_be_host, may_be_user
@@ -109,7 +110,7 @@ class SshConfig:
         self.names: dict[str, None] = {}
         user_base = self.home / ".ssh"
         if file is not None:
-            path = Path(file).expanduser()
+            path = expand_home(file)
             if not path.is_file():
                 raise ConfigError(f"{path}: no such file", "--ssh-config names an ssh_config(5)")
             self._files = [Place(path, user_base)]

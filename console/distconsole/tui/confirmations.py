@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import msgspec
 
-from distconsole.config.paths import runs_dir
+from distconsole.config.paths import expand_home, runs_dir
 from distconsole.errors import RunNotFoundError
 from distconsole.model import requests as ask
 from distconsole.model.names import count_text, join_some
@@ -41,7 +40,7 @@ def overwriting(paths: Sequence[str], now: float) -> Danger | None:
     """Return what is dangerous about writing these files, and folders, which end with a slash; or None."""
     found = []
     for given in paths:
-        path = Path(given).expanduser()
+        path = expand_home(given)
         with contextlib.suppress(OSError):
             status = path.stat()
             ago = span_text(max(0.0, now - status.st_mtime))

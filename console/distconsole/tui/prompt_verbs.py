@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.cells import cell_len, set_cell_size
 
+from distconsole.config.paths import expand_home
 from distconsole.config.shortcuts import startup_lines
 from distconsole.config.spelling import mend_line
 from distconsole.errors import ConsoleError, UsageError
@@ -286,7 +287,7 @@ class PromptVerbs:
         return f"; 'stop {run}' stops the run" if run else ""
 
     def _save(self, files: list[str], rest: list[str]) -> None:
-        path = Path(files[0] if files else time.strftime(SAVED_AS)).expanduser().absolute()
+        path = expand_home(files[0] if files else time.strftime(SAVED_AS)).absolute()
         text = self._console.session.transcript.text()
 
         def write() -> Callable[[], None]:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from distconsole.config.hostfile import NamedHost, host_text, read_hostfile
+from distconsole.config.paths import expand_home
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConfigError, UsageError
 from distconsole.grammar.pasting.meanings import Pasted, apply, becomes, export
@@ -42,7 +43,7 @@ def finish_accelerate(found: Pasted, given: list[Given]) -> Pasted:
     """
     accelerate, typed = starter_of("accelerate"), {each.name: each for each in given}
     file = typed.pop("config_file", None)
-    path = Path(file.value).expanduser() if file else _default_config()
+    path = expand_home(file.value) if file else _default_config()
     if file or (path.is_file() and "cpu" not in typed):
         found = _read_config(found, accelerate, path, set(typed))
     found = _set_groups(_only_one_kind(found, typed), accelerate)
@@ -97,7 +98,7 @@ def _default_config() -> Path:
     """Return where accelerate keeps its own (``accelerate/commands/config/config_args.py``)."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     folder = os.environ.get("HF_HOME") or f"{cache}/huggingface"
-    return Path(folder).expanduser() / "accelerate" / "default_config.yaml"
+    return expand_home(folder) / "accelerate" / "default_config.yaml"
 
 
 def _read_config(found: Pasted, accelerate: Starter, path: Path, typed: set[str]) -> Pasted:
@@ -269,7 +270,7 @@ def choose_hosts(found: Pasted) -> Pasted:
         raise UsageError(
             "deepspeed: --include and --exclude exclude each other", "give one of them"
         )
-    pool = read_hostfile(Path(found.hostfile).expanduser()) if found.hostfile else []
+    pool = read_hostfile(expand_home(found.hostfile)) if found.hostfile else []
     if not pool and found.nodes and not found.include:
         return _tell(replace(found, nnodes=str(found.nodes)), f"--nnodes {found.nodes}")
     hosts, devices = _filter_hosts(found, pool or [NamedHost("localhost")])

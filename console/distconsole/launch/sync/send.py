@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from distconsole.config.paths import expand_home
 from distconsole.errors import AgentError, PlanError
 from distconsole.launch.job import RUN_DIR
 from distconsole.launch.sync.code import Code, collect, project_root
@@ -146,7 +147,7 @@ def script_path(request: Run, folder: Path) -> Path | None:
     """Return the script's path on this machine; None for a module, which its interpreter finds."""
     if request.module:
         return None
-    return _plain(_workdir(request, folder) / Path(request.script).expanduser())
+    return _plain(_workdir(request, folder) / expand_home(request.script))
 
 
 def tree_of(code: Code) -> str:
@@ -198,7 +199,7 @@ def _pack(data: bytes) -> str:
 
 
 def _workdir(request: Run, folder: Path) -> Path:
-    return _plain(folder / Path(request.workdir or ".").expanduser())
+    return _plain(folder / expand_home(request.workdir or "."))
 
 
 def _refuse_missing(path: Path | None) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from distconsole.config.hostfile import NamedHost, host_text, read_hostfile, read_list
 from distconsole.config.hosts import resolve_cluster
 from distconsole.config.load import load_config, project_file, trust_as_it_is
-from distconsole.config.paths import PROJECT_FILE, replace_file
+from distconsole.config.paths import PROJECT_FILE, expand_home, replace_file
 from distconsole.config.ranges import RangeError
 from distconsole.config.ssh_names import own_ssh_config, ssh_config_file, ssh_names
 from distconsole.config.writing import bare_key
@@ -198,7 +198,7 @@ def file_text(request: Init, cluster: Cluster, found: Found, python: str) -> str
     usual = len(there) == len(found) and all(each.is_default for each in there)
     ssh_config = request.where.ssh_config
     settings = (
-        ("ssh_config", ssh_config and str(Path(ssh_config).expanduser().absolute()), "not ~/.ssh"),
+        ("ssh_config", ssh_config and str(expand_home(ssh_config).absolute()), "not ~/.ssh"),
         ("setup", request.where.setup, "the node's shell runs it before Python"),
         ("# python" if usual else "python", python, " / ".join({each.text: 0 for each in there})),
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from distconsole.config.paths import code_dir
+from distconsole.config.paths import code_dir, expand_home
 from distconsole.config.spelling import nearest_script
 from distconsole.errors import PlanError, UsageError
 from distconsole.grammar.mistakes import hosts_meant
@@ -128,7 +128,7 @@ def refuse_missing_script(request: Run, cluster: Cluster) -> None:
     elsewhere = not all(host.local and not host.container for host in cluster.hosts)
     if request.module or runnable or elsewhere:
         return
-    folder = Path(request.workdir or ".").expanduser()
+    folder = expand_home(request.workdir or ".")
     if not folder.is_dir():
         raise PlanError(f"the folder {folder} of --workdir does not exist", "give one that does")
     if not request.script:
@@ -194,4 +194,4 @@ def refuse_our_flags(request: Run, verb: str = "run") -> None:
 
 
 def _path(request: Run) -> Path:
-    return (Path(request.workdir or ".").expanduser() / request.script).absolute()
+    return (expand_home(request.workdir or ".") / request.script).absolute()

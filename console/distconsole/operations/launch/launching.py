@@ -14,6 +14,7 @@ import msgspec
 from msgspec import UNSET
 
 from distconsole.checks.engine.baseline import Baselines
+from distconsole.config.paths import expand_home
 from distconsole.config.spelling import nearest_script
 from distconsole.errors import ConsoleError, PlanError, RunNotFoundError, UsageError
 from distconsole.launch.choose import choose_launcher
@@ -321,7 +322,7 @@ def _emit(launch: PreparedLaunch, plan: LaunchPlan | None) -> Iterator[Event]:
     if request.output is None:
         yield TextMade(text=text)
         return
-    path = Path(request.output).expanduser()
+    path = expand_home(request.output)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
@@ -335,7 +336,7 @@ def _emit(launch: PreparedLaunch, plan: LaunchPlan | None) -> Iterator[Event]:
 def _make_record(request: Run, asked: Run, planned: PlanMade, session: Session) -> RunRecord:
     """Return what is kept of a run; what was asked for means the same in another folder."""
     where = lasting(asked.where, session.cluster)
-    env_file = str(Path(asked.env_file).expanduser().absolute()) if asked.env_file else None
+    env_file = str(expand_home(asked.env_file).absolute()) if asked.env_file else None
     workdir = str(Path.cwd() / (asked.workdir or ""))
     portable = replace(asked, where=where, workdir=workdir, env_file=env_file)
     hosts = tuple(HostName(host.host) for host in planned.hosts)

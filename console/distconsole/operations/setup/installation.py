@@ -21,6 +21,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from distconsole.config.paths import expand_home
 from distconsole.errors import ConsoleError, PlanError, UsageError
 from distconsole.launch.engines import engines_of
 from distconsole.model.events import Event, Narration
@@ -233,7 +234,7 @@ def _fetch_source(given: str | None, folder: Path) -> str | None:
     """Put Horovod's source into ``folder`` for nodes without an index; return its name, None if none is had."""
     if given is not None:
         try:
-            shutil.copy(Path(given).expanduser(), folder)
+            shutil.copy(expand_home(given), folder)
         except OSError as error:
             raise UsageError(f"--source {given}: {error.strerror}") from None
         return Path(given).name

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 
+from distconsole.config.paths import expand_home
 from distconsole.errors import ConfigError, ConsoleError, UnavailableError
 from distconsole.formats.outlets import (
     FLUSH_SECONDS,
@@ -96,7 +97,7 @@ def make_outlet(request: Export, said: SimpleQueue[Narration]) -> Outlet:
 
     Raises ConfigError if a file cannot be written; UnavailableError if the format's package is missing.
     """
-    path = Path(request.output).expanduser() if request.output is not None else None
+    path = expand_home(request.output) if request.output is not None else None
     if request.format in EXTRAS:
         return _extra(request, path, said)
     assert path is not None
@@ -211,6 +212,6 @@ def report(request: ReportPage, sessions: SessionSource, store: RunStore) -> Ite
             yield event
     data.close()
     page = page_of(data, time.time())
-    path = Path(request.output or f"{data.timeline.run}.html").expanduser()
+    path = expand_home(request.output or f"{data.timeline.run}.html")
     write_whole(path, page)
     yield Narration(text=f"{path} written ({len(page) / 1024:,.0f} KiB); any browser opens it")

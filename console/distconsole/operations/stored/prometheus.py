@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
+from distconsole.config.paths import expand_home
 from distconsole.errors import ConfigError
 from distconsole.formats.gauges import CONTENT_TYPE, Page, hosts_page, run_page
 from distconsole.formats.outlets import write_whole
@@ -80,7 +81,7 @@ def expose(
 def _write(request: Export, text: str) -> Event:
     if request.output is None:
         return TextMade(text=text.removesuffix("\n"))
-    path = Path(request.output).expanduser()
+    path = expand_home(request.output)
     write_whole(path, text.encode())
     values = sum(not line.startswith("#") for line in text.splitlines())
     return Narration(text=f"{count_text(values, 'value')} written to {path}")
@@ -153,7 +154,7 @@ def _publish(request: Export, text: Callable[[], str]) -> Iterator[SimpleQueue[N
         said.put(Narration(text=f"answering at {server.url} on this machine; Ctrl-C ends it"))
         work, end = partial(server.serve_forever, poll_interval=0.1), server.shutdown
     elif request.output is not None and request.follow:
-        path, over = Path(request.output).expanduser(), threading.Event()
+        path, over = expand_home(request.output), threading.Event()
         every = request.interval_seconds
         write_whole(path, text().encode())
         said.put(Narration(text=f"writing {request.output} every {every:g} s"))

@@ -10,7 +10,7 @@ from typing import Any
 
 from textual.app import App
 
-from distconsole.config.paths import state_dir
+from distconsole.config.paths import expand_home, state_dir
 from distconsole.errors import ConsoleError
 
 _FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
@@ -30,7 +30,7 @@ def save_screenshot(app: App[Any], view: str, path: str | None) -> str:
     picture = picture_of(app, f"distconsole {view}")
     name = time.strftime(f"distconsole-{view}-%Y%m%d-%H%M%S.svg")
     folder = Path.cwd() if os.access(".", os.W_OK) else state_dir()
-    file = folder / name if path is None else Path(path).expanduser()
+    file = folder / name if path is None else expand_home(path)
     try:
         if path is None:
             folder.mkdir(parents=True, exist_ok=True)
