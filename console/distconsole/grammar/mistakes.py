@@ -188,6 +188,8 @@ def refuse_path(module: str) -> None:
 
 
 def _meant_words(words: Sequence[str], command: click.Command) -> str:
+    if not words:  # an empty one, as a shell makes it of "$UNSET"
+        return ""
     if command.name == "logs" and words[-1].isdigit():
         return f"did you mean `{PROGRAM} logs last --rank {words[-1]}`?"
     if command.name == "runs" and words[0] in ("failed", "succeeded", "stopped", "running"):
