@@ -14,7 +14,26 @@ MAX_ITEMS = 256
 MAX_BYTES = 8 * 1024 * 1024
 """What one stream holds for its consumer before it is paused; the second counts bytes on the wire."""
 
+MAX_ALL_BYTES = 8 * 1024 * 1024
+FEW_ITEMS = 4
+"""Where all streams together hold more, one of ``follow`` is paused with so many items: a thousand of 8 MiB were no bound."""
+
 Items = dict[str, Any]
+
+
+class _Held:
+    """Bytes on the wire of what all streams of this program hold."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._lock = threading.Lock()
+
+    def add(self, size: int) -> None:
+        with self._lock:
+            self.bytes += size
+
+
+_held = _Held()
 
 
 class _Cancel(Protocol):
@@ -79,6 +98,7 @@ class Stream(Iterator[dict[str, Any]]):
                 if self._items:
                     item, size = self._items.popleft()
                     self._bytes -= size
+                    _held.add(-size)
                     return item
                 if self._error is not None:
                     raise self._error
@@ -95,6 +115,8 @@ class Stream(Iterator[dict[str, Any]]):
             self._closed = True
             over = self._done or self._error is not None
             self._items.clear()
+            _held.add(-self._bytes)
+            self._bytes = 0
             self._changed.notify_all()
         if not over:
             self._forget()
@@ -116,13 +138,17 @@ class Stream(Iterator[dict[str, Any]]):
                 return
             self._items.append((item, size))
             self._bytes += size
+            _held.add(size)
             if can_resume:
                 self.arguments = _after_last_entry(self.arguments, item)
             full = len(self._items) > MAX_ITEMS or self._bytes > MAX_BYTES
+            full = full or (len(self._items) > FEW_ITEMS and _held.bytes > MAX_ALL_BYTES)
             if full and can_resume:
                 self._paused = True
             elif full:
-                self._bytes -= self._items.popleft()[1]
+                oldest = self._items.popleft()[1]
+                self._bytes -= oldest
+                _held.add(-oldest)
             self._changed.notify_all()
         if full and can_resume:
             self._cancel(self, forget=False)

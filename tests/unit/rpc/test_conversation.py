@@ -342,3 +342,22 @@ def test_who_is_sending_when_it_ends_hears_why_it_ended(noticed: Exception) -> N
     assert isinstance(error, AgentError)
     assert error is conversation.ended
     conversation.close()
+
+
+def test_a_stream_is_paused_also_when_all_streams_together_hold_too_much(
+    talk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "MAX_ALL_BYTES", 3000)
+    conversation, channel = talk
+    held = streams._held.bytes
+    one = conversation.stream("follow", {"run": "r", "after": 0})
+    first = channel.next("follow")["id"]
+    channel.answer(first, item=entries(1, text="x" * 4000))
+    other = conversation.stream("follow", {"run": "r", "after": 0})
+    number = channel.next("follow")["id"]
+    for n in range(1, 6):
+        channel.answer(number, item=entries(n))
+    assert channel.next("cancel")["target"] == number
+    one.close()
+    other.close()
+    assert streams._held.bytes == held
