@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarks.check_scale import check_scale_rows
 from benchmarks.collectives_cost import collectives_cost_rows
+from benchmarks.coordinator_scale import coordinator_rows
 from benchmarks.death import text as death_text
 from benchmarks.hour import hour_cells
 from benchmarks.journal_cost import journal_cost_cells
@@ -27,6 +28,7 @@ from benchmarks.laboratory import laboratory_rows
 from benchmarks.measure import Spread, machine
 from benchmarks.opening import opening_cells
 from benchmarks.past_cost import past_cost_cells
+from benchmarks.scale import scale_rows
 from benchmarks.screen_delay import delay_cells
 from benchmarks.start_container import start_container_rows
 from benchmarks.start_engines import start_engines_rows
@@ -83,6 +85,8 @@ QUICK: dict[str, tuple[str, ...]] = {
     "keys": ("--keys", "40"),
     "screen_delay": ("--seconds", "20"),
     "hour": ("--minutes", "5"),
+    "coordinator_scale": ("--peers", "64,256", "--seconds", "3"),
+    "scale": ("--hosts", "128", "--seconds", "10", "--keys", "20", "--rounds", "1"),
 }
 """The benchmarks in the order they run, and what makes each short."""
 
@@ -404,6 +408,8 @@ ROWS: dict[str, Callable[[Mapping[str, Any]], list[Row]]] = {
     "keys": keys_rows,
     "screen_delay": screen_delay_rows,
     "hour": hour_rows,
+    "coordinator_scale": coordinator_rows,
+    "scale": scale_rows,
 }
 """What the summary takes from each."""
 

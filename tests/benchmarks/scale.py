@@ -1,0 +1,379 @@
+"""A cluster of a thousand hosts in processes, and what it costs the console: real fan-out, links, frames, store and
+screen, without sshd.
+
+``fakes.many_nodes`` speaks for the hosts; the console is the program itself in a process of its own, whose way to a
+host is a Unix socket. Its CPU is measured apart from that of the nodes. SSH itself is not in these figures.
+
+``python -m benchmarks.scale [--json FILE] [--hosts N] [--ranks N] [--seconds S] [--keys N] [--rounds N]``
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from benchmarks.alone import run_alone
+from benchmarks.glass import Watched
+from benchmarks.keys import END, HOME, has, lacks
+from benchmarks.measure import Spread, Tail, cpu_seconds, rss_bytes
+from distconsole.errors import LinkLostError
+from distconsole.model.cluster import Host
+from fakes.many_nodes import RUN, name_of
+from suite.environment import scrubbed
+
+if TYPE_CHECKING:
+    from benchmarks.report import Row
+
+if TYPE_CHECKING:
+    pass
+
+NODES = "DISTCONSOLE_SCALE_NODES"
+"""Where the sockets of the simulated nodes lie."""
+EACH = 1024
+"""Hosts of one simulating process."""
+TARGETS = {
+    "first_screen_seconds": 10.0,
+    "cpu_share": 1.0,
+    "rss_bytes": 500e6,
+    "key_seconds": 0.1,
+    "check_seconds": 10.0,
+    "why_seconds": 5.0,
+}
+PATIENCE_SECONDS = 120.0
+FLOOD_LINES_S = 100_000.0
+
+
+class SocketChannel:
+    """The streams of one command, which are a Unix socket; see ``ssh.transport.Channel``."""
+
+    def __init__(self, name: str, command: str, path: str) -> None:
+        token = command.split("distconsole-boot ")[1].split()[0]
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(30.0)
+        self._socket.connect(path)
+        self._socket.sendall(f"{name} {token}\n".encode())
+        self._closed = False
+        self._ends = self._socket.dup()  # a timeout is an object's: who sends has another
+        self._sending = threading.Lock()
+
+    def recv(self, max_bytes: int, timeout: float) -> bytes:
+        self._socket.settimeout(timeout)
+        try:
+            return self._socket.recv(max_bytes)
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise LinkLostError(f"the socket is gone: {error}") from None
+
+    def send(self, data: bytes, timeout: float) -> None:
+        with self._sending:
+            self._ends.settimeout(timeout)
+            try:
+                self._ends.sendall(data)
+            except TimeoutError:
+                raise
+            except OSError as error:
+                raise LinkLostError(f"the socket is gone: {error}") from None
+
+    def stderr_tail(self) -> str:
+        return ""
+
+    def exit_code(self, timeout: float) -> int | None:
+        return None
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            for each in (self._socket, self._ends):
+                with suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
+                each.close()
+
+
+class SocketConnection:
+    """One simulated node; see ``ssh.transport.Connection``."""
+
+    alive = True
+
+    def __init__(self, name: str, path: str, address: str) -> None:
+        self._name, self._path = name, path
+        self.reached_at = address
+        self._channels: list[SocketChannel] = []
+
+    def open(self, command: str, timeout: float) -> SocketChannel:
+        channel = SocketChannel(self._name, command, self._path)
+        self._channels.append(channel)
+        return channel
+
+    def close(self) -> None:
+        for channel in self._channels:
+            channel.close()
+
+
+class SocketTransport:
+    """Stands where SSH is (``ssh.choosing.ChosenTransport``)."""
+
+    def __init__(self, ssh_config: str | None = None) -> None:
+        self._folder = os.environ[NODES]
+
+    def connect(self, host: Host) -> SocketConnection:
+        from fakes.many_nodes import address_of
+
+        place = int(host.name.removeprefix("node")) - 1
+        return SocketConnection(
+            host.name, f"{self._folder}/{place // EACH}.sock", address_of(place)
+        )
+
+    def who_may_ask(self, hosts: Sequence[Host]) -> list[Host]:
+        return []
+
+    def prepare(self, hosts: Sequence[Host]) -> None:
+        """Nothing is to be loaded."""
+
+    def close(self) -> None:
+        """Nothing is shared."""
+
+
+def be_console(words: list[str]) -> int:
+    """Be the program, with sockets in SSH's place."""
+    from distconsole import __main__ as program
+    from distconsole.ssh import choosing
+
+    choosing.ChosenTransport = SocketTransport  # type: ignore[assignment,misc]
+    program.mend_streams()
+    if profile := os.environ.get("DISTCONSOLE_SCALE_PROFILE"):
+        import cProfile
+
+        with cProfile.Profile() as profiler:
+            code = program.run(words)
+        profiler.dump_stats(profile)
+        return code
+    return program.run(words)
+
+
+class Nodes:
+    """The simulating processes, and what the console needs to find them."""
+
+    def __init__(self, folder: Path, hosts: int, ranks: int, lines_s: float) -> None:
+        self.hosts, self.ranks = hosts, ranks
+        self._folder = folder / "nodes"
+        self._folder.mkdir()
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[1])}
+        self.processes = [
+            subprocess.Popen(
+                [
+                    *(sys.executable, "-m", "fakes.many_nodes"),
+                    *("--socket", str(self._folder / f"{shard}.sock")),
+                    *("--first", str(shard * EACH), "--count", str(min(EACH, hosts - shard * EACH))),
+                    *("--hosts", str(hosts), "--ranks", str(ranks), "--lines-s", str(lines_s)),
+                ],
+                env=environment,
+            )
+            for shard in range(-(-hosts // EACH))
+        ]  # fmt: skip
+        wait_until(lambda: len(list(self._folder.glob("*.json"))) == len(self.processes))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {NODES: str(self._folder), "HOME": str(self._folder.parent)}
+
+    @property
+    def names(self) -> str:
+        return f"node[{name_of(0)[4:]}-{name_of(self.hosts - 1)[4:]}]"
+
+    def told(self) -> dict[str, int]:
+        """Return what they have sent of journals so far."""
+        notes = [json.loads(note.read_text()) for note in self._folder.glob("*.json")]
+        return {name: sum(note[name] for note in notes) for name in notes[0]}
+
+    def cpu_seconds(self) -> float:
+        return sum(cpu_seconds(each.pid) for each in self.processes)
+
+    def close(self) -> None:
+        for each in self.processes:
+            each.send_signal(2)
+        for each in self.processes:
+            each.wait()
+
+
+@contextmanager
+def nodes_of(hosts: int, ranks: int, lines_s: float) -> Iterator[Nodes]:
+    with tempfile.TemporaryDirectory(prefix="bench-scale-") as folder:
+        nodes = Nodes(Path(folder), hosts, ranks, lines_s)
+        try:
+            yield nodes
+        finally:
+            nodes.close()
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float = PATIENCE_SECONDS) -> None:
+    until = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > until:
+            raise TimeoutError("it never came about")
+        time.sleep(0.05)
+
+
+def program(*words: str) -> list[str]:
+    return [sys.executable, __file__, "--be-console", *words]
+
+
+def headless(nodes: Nodes, *words: str) -> tuple[float, float, int, str]:
+    """Return the seconds of a command, those of its CPU, its peak memory in bytes, and what it said."""
+    began = time.monotonic()
+    with tempfile.TemporaryFile("w+") as out:
+        process = subprocess.Popen(
+            program(*words, "--hosts", nodes.names),
+            env={**scrubbed(os.environ), **nodes.environment},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+        )
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        out.seek(0)
+        said = out.read()
+    spent = usage.ru_utime + usage.ru_stime
+    return time.monotonic() - began, spent, usage.ru_maxrss * 1024, said
+
+
+@contextmanager
+def watching(nodes: Nodes) -> Iterator[Watched]:
+    """Have the run watched on a screen, with a store that is empty."""
+    with tempfile.TemporaryDirectory(prefix="bench-scale-data-") as folder:
+        words = program("attach", RUN, "--hosts", nodes.names)
+        homes = {"XDG_DATA_HOME": folder, "XDG_STATE_HOME": folder, **nodes.environment}
+        with Watched(words, homes) as console:
+            yield console
+
+
+def pressed(console: Watched, world: int, keys: int) -> list[float]:
+    """Return the seconds from each key to what it asks for: the last rank of the table, or no longer that."""
+    chance, took, last = random.Random(1), [], rf"^\W*{world - 1} +node\d+ +\S"
+    for number in range(keys):
+        key, is_so = (HOME, lacks(last)) if number % 2 else (END, has(last))
+        console.look_for(chance.uniform(0.05, 0.3))
+        began = time.perf_counter()
+        console.press(key)
+        took.append(console.look_until(is_so, f"what key {number} asks for") - began)
+    return took
+
+
+def watched(nodes: Nodes, seconds: float, keys: int) -> dict[str, Any]:
+    """Return what it costs to watch the run: until all ranks are there, and then for so long."""
+    ranks = f"Ranks {nodes.hosts * nodes.ranks:,}"
+    with watching(nodes) as console:
+        began = time.monotonic()
+        until = began + PATIENCE_SECONDS
+        while not (there := ranks in console.glass.text) and time.monotonic() < until:
+            console.look(0.2)
+        found: dict[str, Any] = {"first_screen_seconds": time.monotonic() - began, "all": there}
+        found["threads"] = len(list(Path(f"/proc/{console.pid}/task").iterdir()))
+        found["descriptors"] = len(list(Path(f"/proc/{console.pid}/fd").iterdir()))
+        own, theirs, told = cpu_seconds(console.pid), nodes.cpu_seconds(), nodes.told()
+        since = time.monotonic()
+        console.look_for(seconds)
+        took = time.monotonic() - since
+        found["cpu_share"] = (cpu_seconds(console.pid) - own) / took
+        found["nodes_cpu_share"] = (nodes.cpu_seconds() - theirs) / took
+        found["items_s"] = (nodes.told()["items"] - told["items"]) / took
+        found["left_out"] = nodes.told()["left_out"] - told["left_out"]
+        found["rss_bytes"] = rss_bytes(console.pid)
+        behind = re.search(r"newest word of the hosts is (\d+) s old", console.glass.text)
+        found["behind_seconds"] = int(behind[1]) if behind else 0
+        if keys:
+            found["keys"] = asdict(Tail.of(pressed(console, nodes.hosts * nodes.ranks, keys)))
+        found["load1"] = os.getloadavg()[0]
+    return found
+
+
+def measure(hosts: int, ranks: int, seconds: float, keys: int, rounds: int) -> dict[str, Any]:
+    """Measure each verb, then the screen, then the screen while ranks print 100,000 lines a second."""
+    found: dict[str, Any] = {"hosts": hosts, "ranks": ranks, "targets": TARGETS}
+    with nodes_of(hosts, ranks, 0) as nodes:
+        for name, words in (("why", ("why", RUN)), ("check", ("check", "--level", "quick"))):
+            headless(nodes, *words)  # the model answers, and modules are compiled
+            each = [headless(nodes, *words) for _ in range(rounds)]
+            found[name] = {
+                "seconds": asdict(Spread.of([one[0] for one in each])),
+                "cpu_seconds": asdict(Spread.of([one[1] for one in each])),
+                "peak_bytes": max(one[2] for one in each),
+            }
+            print(name, found[name], flush=True)
+        found["watched"] = watched(nodes, seconds, keys)
+        print("watched", found["watched"], flush=True)
+    with nodes_of(hosts, ranks, FLOOD_LINES_S) as nodes:
+        found["flood"] = watched(nodes, seconds, 0)
+        print("flood", found["flood"], flush=True)
+    return found
+
+
+def scale_cells(figures: Mapping[str, Any]) -> list[tuple[str, str, str, str, bool | None]]:
+    """Return figure, measured, reference, target and whether it is met."""
+    of = f"{figures['hosts']:,} hosts x {figures['ranks']}"
+    targets = figures["targets"]
+    cells: list[tuple[str, str, str, str, bool | None]] = []
+    for name in ("why", "check"):
+        each = figures[name]
+        took, spent = Spread(**each["seconds"]), Spread(**each["cpu_seconds"])
+        measured = f"{took.text(1, 1)} s, CPU {spent.text(1, 1)} s, {each['peak_bytes'] / 1e6:.0f} MB at most"
+        target = targets[f"{name}_seconds"]
+        cells.append((f"{of}: {name}", measured, "", f"≤ {target:g} s", took.median <= target))
+    for name, title in (("watched", "the screen"), ("flood", "100,000 lines/s")):
+        each = figures[name]
+        first = each["first_screen_seconds"] if each["all"] else float("inf")
+        cells += [
+            (f"{of}, {title}: all ranks on it", f"{first:.1f} s", "", f"≤ {targets['first_screen_seconds']:g} s",
+             first <= targets["first_screen_seconds"]),
+            (f"{of}, {title}: CPU", f"{each['cpu_share']:.2f} cores, {each['behind_seconds']} s behind",
+             f"the nodes {each['nodes_cpu_share']:.2f}", "≤ 1 and not behind",
+             each["cpu_share"] <= targets["cpu_share"] and not each["behind_seconds"]),
+            (f"{of}, {title}: memory", f"{each['rss_bytes'] / 1e6:.0f} MB, {each['threads']:,} threads",
+             f"{each['left_out']:,} lines left out by the nodes, counted", f"≤ {targets['rss_bytes'] / 1e6:.0f} MB",
+             each["rss_bytes"] <= targets["rss_bytes"]),
+        ]  # fmt: skip
+        if "keys" in each:
+            keys = each["keys"]
+            told = f"{1000 * keys['median']:.0f} ms, p99 {1000 * keys['p99']:.0f}, longest {1000 * keys['longest']:.0f}"
+            met = keys["p99"] <= targets["key_seconds"]
+            cells.append((f"{of}, {title}: a key", told, "", "p99 ≤ 100 ms", met))
+    return cells
+
+
+def report(figures: Mapping[str, Any]) -> str:
+    """Return the figures in lines."""
+    return "\n".join(f"{figure:<52} {measured}" for figure, measured, *_ in scale_cells(figures))
+
+
+def scale_rows(figures: Mapping[str, Any]) -> list[Row]:
+    """Return the summary's rows."""
+    from benchmarks.report import Row  # which imports this module
+
+    return [Row(*cells) for cells in scale_cells(figures)]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    numbers = {"hosts": 1024, "ranks": 8, "seconds": 30.0, "keys": 100, "rounds": 3}
+    run_alone("scale", __doc__, measure, report, arguments, **numbers)
+    return 0
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--be-console"]:
+        sys.exit(be_console(sys.argv[2:]))
+    sys.exit(main())
