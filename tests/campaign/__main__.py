@@ -11,6 +11,7 @@ import json
 import os
 import queue
 import shutil
+import signal
 import tempfile
 import threading
 import time
@@ -32,6 +33,8 @@ BUILD = Path("build/campaign")
 
 def main() -> int:
     asked = _options().parse_args()
+    # A shell has what it starts in the background ignore it, and so would the consoles.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     results = Path(asked.resume)
     results.parent.mkdir(parents=True, exist_ok=True)
     before = read_rows(results)
