@@ -150,6 +150,7 @@ class Campaign:
         options = [
             f"-seed={self.seed + 1}",
             f"-max_len={self.target.max_bytes}",
+            f"-artifact_prefix={self.folder}/",
             "-verbosity=0",
             "-rss_limit_mb=4096",
             "-timeout=300",
