@@ -169,13 +169,13 @@ class ActiveRun:
             rings = self.spec.get("rings")
             if isinstance(rings, str):
                 remove_tree(rings)
-        except (OSError, JournalError) as error:
+        except (OSError, JournalError, MemoryError) as error:
             self._complain(error)
             return False
         return True
 
     def _complain(self, error: Exception) -> None:
-        complain(f"run {self.run}: {error}")
+        complain(f"run {self.run}: {error or type(error).__name__}")
 
     def _sync(self) -> bool:
         """Wait until the disk keeps the journal and what it refers to; return whether it does."""

@@ -33,8 +33,11 @@ def make_run(folder: Path) -> dict[str, Any]:
     return {"run": "run-1", "node_index": 0, "nodes": nodes, "ranks": [], "rings": rings}
 
 
-def test_an_end_that_the_disk_refuses_is_written_once_it_takes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    "refusal", [OSError(30, "Read-only file system"), MemoryError()], ids=["disk", "memory"]
+)
+def test_an_end_that_could_not_be_written_is_written_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: Exception
 ) -> None:
     spec = make_run(tmp_path)
     refused, over = threading.Event(), threading.Event()
@@ -43,7 +46,7 @@ def test_an_end_that_the_disk_refuses_is_written_once_it_takes_it(
     def write_the_second_time(folder: str, journal: Journal) -> None:
         if not refused.is_set():
             refused.set()
-            raise OSError(30, "Read-only file system")
+            raise refusal
         write(folder, journal)
 
     monkeypatch.setattr(active, "write_summary", write_the_second_time)
