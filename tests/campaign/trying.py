@@ -189,7 +189,7 @@ class _Trial:
     def judge(self, console: Console, beside: Console | None) -> None:
         wrong, case = self.result.problems, self.case
         for each in self.consoles:
-            own = [line for line in each.stderr if "/distconsole/" in line and 'File "' in line]
+            own = [line for line in each.stderr if _is_ours(line)]
             wrong += [f"a traceback of ours: {own[0].strip()}"] if own else []
         self.judge_what_is_left()
         end = console.events[-1] if console.events else {}
@@ -298,6 +298,11 @@ class _Trial:
                     f"rank {rank} made {written} steps, {steps} are stored, {dropped.get(rank)} lost"
                 )
             self.result.steps += steps
+
+
+def _is_ours(line: str) -> bool:
+    """Whether a line is of a traceback of ours; a signal at the program's first import has one of the interpreter."""
+    return 'File "' in line and "/distconsole/" in line and "/__main__.py" not in line
 
 
 def _without_rank(outcome: Outcome) -> Outcome:
