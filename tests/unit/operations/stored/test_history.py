@@ -248,9 +248,7 @@ def test_how_to_reach_the_hosts_is_put_over_how_they_were_reached() -> None:
     kept = ask.Where(hosts="a,b", ssh_config="/old", setup="module load x")
     assert ask.Where().over(kept) == kept
     over = ask.Where(ssh_config="/new", python="/py").over(kept)
-    assert over == ask.Where(
-        hosts="a,b", ssh_config="/new", python="/py", setup="module load x"
-    )
+    assert over == ask.Where(hosts="a,b", ssh_config="/new", python="/py", setup="module load x")
     other = ask.Where(cluster="lab").over(kept)
     assert (other.hosts, other.cluster, other.ssh_config) == (None, "lab", "/old")
 
