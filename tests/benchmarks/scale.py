@@ -206,7 +206,7 @@ class Nodes:
 
     def close(self) -> None:
         for each in self.processes:
-            each.send_signal(2)
+            each.terminate()
         for each in self.processes:
             each.wait()
 

@@ -15,9 +15,11 @@ import json
 import math
 import os
 import re
+import signal
 import sys
 import tempfile
 import time
+from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -126,13 +128,15 @@ class Model:
 
 
 class Ranks:
-    """The journal of one host's ranks, from now on and for as long as somebody follows."""
+    """The journal of one host's ranks, from when it is first followed; what it told it tells again."""
 
-    def __init__(self, scale: Scale, place: int, after: int) -> None:
+    def __init__(self, scale: Scale, place: int) -> None:
         self._journal = Journal(run=RUN, hosts=scale.hosts, per_host=scale.per_host)
         self._scale = scale
         self._place = place
-        self._seq = after
+        self._seq = 0
+        self._ends = [scale.per_host]
+        """The number of the last entry of the beginning, and of each second."""
         self._began = time.time()
         self._second = 0
         self._line = 0
@@ -143,6 +147,16 @@ class Ranks:
     def _ranks(self) -> range:
         per_host = self._scale.per_host
         return range(self._place * per_host, (self._place + 1) * per_host)
+
+    def go_back(self, after: int) -> None:
+        """Go on behind that entry."""
+        self._seq, self._second = after, max(0, bisect_right(self._ends, after) - 1)
+        del self._ends[self._second + 1 :]
+
+    @property
+    def due(self) -> float:
+        """UNIX seconds of the next second's end; agents have no clock in common."""
+        return self._began + self._place * 0.618 % 1.0 + self._second + 1
 
     def beginning(self) -> list[Body]:
         return [self._journal.state(rank, "running") for rank in self._ranks]
@@ -168,12 +182,13 @@ class Ranks:
         size = 0
         for body in bodies:
             self._seq += 1
-            entry = msgspec.json.encode({"seq": self._seq, "t": time.time(), **body})
+            entry = msgspec.json.encode({"seq": self._seq, "t": self.due - 1, **body})
             if entries and (len(entries) >= MAX_ENTRIES_PER_ITEM or size > ITEM_BYTES):
                 yield b",".join(entries)
                 entries, size = [], 0
             entries.append(entry)
             size += len(entry)
+        self._ends[self._second :] = [self._seq]
         yield b",".join(entries)
 
     def _lines(self) -> Iterator[Body]:
@@ -204,6 +219,7 @@ class Simulated:
         self._places = {name_of(place): place for place in range(first, first + count)}
         self._stopped = asyncio.Event()
         self._asking = asyncio.Lock()
+        self._ranks: dict[int, Ranks] = {}
         self.told = dict.fromkeys(("items", "bytes", "left_out"), 0)
         self._ops: dict[str, Callable[[int, Question], Awaitable[dict[str, Any]]]] = {
             "hello": self._hello,
@@ -275,11 +291,10 @@ class Simulated:
         writer.write(line)
 
     async def _follow(self, place: int, asked: Question, writer: asyncio.StreamWriter) -> None:
-        ranks = Ranks(self.scale, place, asked["after"])
+        ranks = self._ranks.setdefault(place, Ranks(self.scale, place))
+        ranks.go_back(asked["after"])
         prefix = b'{"id":%d,"item":{"entries":[' % asked["id"]
         bodies = ranks.beginning() if not asked["after"] else []
-        # Agents have no clock in common: each tells in a moment of its own.
-        due = time.monotonic() + (place * 0.618 % 1.0)
         while True:
             for item in ranks.items(bodies) if bodies else ():
                 line = prefix + item + b'],"journal":"simulated"}}\n'
@@ -289,8 +304,7 @@ class Simulated:
                 await writer.drain()
             if self._stopped.is_set():
                 break
-            await asyncio.sleep(due - time.monotonic())
-            due = max(due + 1.0, time.monotonic())
+            await asyncio.sleep(max(0.0, ranks.due - time.time()))
             left_out = ranks.left_out
             bodies = list(ranks.tick())
             self.told["left_out"] += ranks.left_out - left_out
@@ -405,6 +419,8 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=8)
     parser.add_argument("--lines-s", type=float, default=0.0)
     given = parser.parse_args()
+    # Not SIGINT, which what a shell starts in the background ignores.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     lines_s = given.lines_s or TOLD_LINES_S * given.hosts * given.ranks
     scale = Scale(given.hosts, given.ranks, lines_s)
     with tempfile.TemporaryDirectory(prefix="many-nodes-") as folder:
