@@ -72,7 +72,7 @@ class BackAgain:
             return Played([{"entries": rest, "journal": "B"}])
 
         return SimpleNamespace(
-            connect=connect, stream=stream, clock_offset=lambda: SimpleNamespace(seconds=0.0)
+            connect=connect, stream=stream, clock_offset=lambda _: SimpleNamespace(seconds=0.0)
         )
 
 
