@@ -18,6 +18,7 @@ import fcntl
 import os
 import secrets
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -310,6 +311,10 @@ class Journal:
         self._upkeep.add(f"compress {number}", job)
 
 
+THREAD_SECONDS = 0.2
+"""Pace of trying again for a thread, where somebody waits and the system has none left."""
+
+
 class Upkeep:
     """What a journal owes the disk, done by another thread: a slow disk delays no entry.
 
@@ -333,9 +338,15 @@ class Upkeep:
 
     def wait(self, seconds: float) -> bool:
         """Wait until all is done; return whether it is."""
+        deadline = time.monotonic() + seconds
         with self._changed:
-            self._begin()
-            return self._changed.wait_for(lambda: self._thread is None, seconds) and not self._jobs
+            while self._jobs or self._thread is not None:
+                self._begin()
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return False
+                self._changed.wait(left if self._thread is not None else min(left, THREAD_SECONDS))
+            return True
 
     def _begin(self) -> None:
         """Have a thread do what waits; where the system has none left, the next call tries again."""

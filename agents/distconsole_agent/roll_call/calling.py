@@ -59,7 +59,7 @@ class Seat(NamedTuple):
 
 
 SPAN_RANKS = 64
-"""A group of fewer ranks is told rank by rank."""
+"""From so many consecutive ranks on, a group is sent as its first and last rank; a smaller one as a list."""
 
 
 def call_ranks(seats: Sequence[Seat], rings: str, seconds: float) -> list[Call]:

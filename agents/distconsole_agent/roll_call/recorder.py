@@ -21,7 +21,7 @@ _NO_DUMP = (
     *(ValueError, TypeError, LookupError, AttributeError, ArithmeticError, AssertionError),
     *(EOFError, RecursionError, MemoryError, struct.error, pickle.UnpicklingError),
 )
-"""What a pickle that is none may raise."""
+"""Errors that reading bytes which are no valid pickle may raise."""
 
 STATES = ("scheduled", "started", "completed")
 

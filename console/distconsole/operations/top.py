@@ -116,9 +116,8 @@ class LoadWatch:
             link.stream("watch", interval=self._interval_seconds) as stream,
             suppress(StopIteration),
         ):
-            self._streams[host] = (
-                stream  # which ``close`` ends: of a thousand threads none may look by itself
-            )
+            # ``close`` ends it, so that none of a thousand threads has to poll.
+            self._streams[host] = stream
             while not self._closed.is_set():
                 item = stream.take(None)
                 assert item is not None

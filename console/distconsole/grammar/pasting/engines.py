@@ -30,7 +30,7 @@ DISTRIBUTED = {"FSDP": "use_fsdp", "DEEPSPEED": "use_deepspeed"}
 PLAIN = re.compile(r"NO|MULTI_[A-Z]+")
 """Kinds of accelerate's distributed_type that its ranks find out by themselves."""
 OF_CPU = {"KMP_AFFINITY": "granularity=fine,compact,1,0", "KMP_BLOCKTIME": "1"}
-"""What accelerate sets with ``--cpu``."""
+"""Variables that accelerate sets with ``--cpu``."""
 PREFIXES = {"fsdp_config": "fsdp_", "dynamo_config": "dynamo_", "fp8_config": "fp8_"}
 """What accelerate puts before a key of these that lacks it."""
 

@@ -80,7 +80,7 @@ class Pasted:
 
     @property
     def has_one_task_a_host(self) -> bool:
-        """Whether srun is not told how many tasks it starts, which are one a host then, unless the job says more."""
+        """Whether srun got no number of tasks. It then starts one task per host, unless the job asks for more."""
         told = any(each in word for word in self.asks for each in TASKS)
         return self.launcher is LauncherName.SLURM and not (self.ranks or self.per_host or told)
 

@@ -20,7 +20,7 @@ FLAGS = {
 }
 """Its options of one letter without a value: the variable that says the same, or why nothing need be said."""
 MORE = {"0": "1", "1": "2", "2": "3"}
-"""How often a flag counts that is given once more."""
+"""A flag may be repeated: the variable's value -> its value with the flag once more."""
 DEVELOPS = {
     "faulthandler": "PYTHONFAULTHANDLER",
     "dev": "PYTHONDEVMODE",
@@ -29,7 +29,7 @@ DEVELOPS = {
     "tracemalloc": "PYTHONTRACEMALLOC",
     "no_debug_ranges": "PYTHONNODEBUGRANGES",
 }
-"""What follows its ``-X``, by the variable that says the same."""
+"""Argument of ``-X`` -> the variable that has the same effect."""
 
 
 def take_options(word: str, words: list[str], found: Pasted) -> tuple[Pasted, list[str], bool]:

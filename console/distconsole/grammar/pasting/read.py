@@ -124,7 +124,7 @@ NO_MODULES = {
     "horovod": "horovod.runner.launch",
     "horovodrun": "horovod.runner.launch",
 }
-"""What ``python -m`` cannot start, and what is meant."""
+"""Module that ``python -m`` cannot start -> the module that the user means."""
 LAUNCH_MODULE = "torch.distributed.launch"
 SUBCOMMANDS = {"accelerate": ("launch",), "fabric": ("run", "model")}
 """The words between a program and its options; further ones may be left out."""
@@ -194,7 +194,7 @@ def is_starter(word: str) -> bool:
 
 
 def is_command_line(word: str) -> bool:
-    """Whether a line that begins with ``word``, and with no verb, is a command, also one that is refused."""
+    """Whether a line without a verb is a pasted command, by its first word; also if the command is refused."""
     known = is_starter(word) or word in OTHER_STARTERS or bool(ASSIGNMENT.match(word))
     return known and word != "export"
 
