@@ -23,7 +23,11 @@ DEADLY = ("rank_killed", "raises", "exits", "faults", "shim_killed", "power_cut"
 ASKED = ("ctrl_c", "ctrl_c_twice", "sigterm", "stop_verb")
 """A person ends the run."""
 
-IN_SCRIPT = ("raises", "exits", "faults")
+ADDED = ("one_session", "strangers", "clock_forward", "clock_back", "floods", "scribbles")
+"""Harmless ones that seeds from ``ADDED_FROM`` on may have, so that those before it stay what they were."""
+ADDED_FROM = 1000
+
+IN_SCRIPT = ("raises", "exits", "faults", "floods", "scribbles")
 LASTING = {
     **dict.fromkeys(("agent_halted", "shim_halted", "rank_halted"), (5, 15, 45)),
     **dict.fromkeys(("network_cut", "network_lost_one_way", "ports_lost"), (5, 8, 20)),
@@ -32,8 +36,17 @@ LASTING = {
     **dict.fromkeys(("console_halted", "agent_memory"), (2, 6)),
 }
 """Fault -> how many seconds it may last; it is taken back then."""
+LONGER = {
+    **dict.fromkeys(("network_cut", "network_lost_one_way", "ports_lost"), (5, 20, 60, 110)),
+    "strangers": (3, 8),
+}
+"""The same for seeds from ``ADDED_FROM`` on."""
 LOST_AFTER = {"power_cut": 12, "network_gone": 12}
 """Seconds after which a silent host is given up; 120 without a word, as by default."""
+
+
+class FaultError(Exception):
+    """The fault could not be made; the case says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +60,7 @@ class Case:
         at: The step at which the fault comes, at the moments ``run`` and ``restart``.
         delay: Seconds between the moment and the fault.
         seconds: How long it lasts; 0 for good.
+        screen: Whether a screen is attached meanwhile, of which keys are asked.
     """
 
     seed: int
@@ -61,6 +75,7 @@ class Case:
     steps: int
     delay: float
     seconds: int
+    screen: bool = False
 
     @property
     def world(self) -> int:
@@ -73,14 +88,15 @@ class Case:
     @property
     def name(self) -> str:
         lasts = f"/{self.seconds}s" if self.seconds else ""
-        return f"{self.seed}/{self.launcher}-{self.how}-{'+'.join(map(str, self.slots))}/{self.fault}{lasts}/{self.moment}"
+        seen = "/screen" if self.screen else ""
+        return f"{self.seed}/{self.launcher}-{self.how}-{'+'.join(map(str, self.slots))}/{self.fault}{lasts}/{self.moment}{seen}"
 
 
 def draw(seed: int) -> Case:
     """Return the case of a seed."""
-    random = Random(seed)
+    random, more = Random(seed), seed >= ADDED_FROM
     launcher = random.choice(LAUNCHERS)
-    fault = random.choice((*HARMLESS, *DEADLY, *DEADLY, *ASKED))
+    fault = random.choice((*HARMLESS, *ADDED * more, *DEADLY, *DEADLY, *ASKED))
     moment = random.choice(MOMENTS)
     if fault in IN_SCRIPT or (fault in ASKED and moment in ("stop", "restart")):
         moment = "run"
@@ -94,6 +110,10 @@ def draw(seed: int) -> Case:
     host = next(n for n in range(hosts) if rank < sum(slots[: n + 1]))
     if fault == "power_cut" and moment == "start":
         moment = "run"
+    if fault == "strangers" and moment == "start":
+        moment = "run"
+    if fault.startswith("clock_") and launcher == "slurm":
+        launcher = "torch"  # below slurmd nothing has the session's clock
     real = {"single": "spawn", "horovod": "horovod"}.get(launcher)
     how = real or random.choice(
         ("bare", "bare", "bare", "horovod" if launcher == "mpi" else "torch")
@@ -110,7 +130,8 @@ def draw(seed: int) -> Case:
         at=random.randrange(2, 40),
         steps=random.randrange(60, 140),
         delay=round(random.random() * (1.5 if moment in ("start", "restart") else 0.4), 3),
-        seconds=random.choice(LASTING.get(fault, (0,))),
+        seconds=random.choice(({**LASTING, **LONGER} if more else LASTING).get(fault, (0,))),
+        screen=more and moment in ("run", "restart") and random.random() < 0.4,
     )
 
 
@@ -132,7 +153,7 @@ def right_outcomes(case: Case, first_rank_of: list[int], names: list[str]) -> li
         names: The hosts.
     """
     plain = Outcome(*(CTRL_C if case.moment == "stop" else SUCCEEDED))
-    if case.fault in HARMLESS:
+    if case.fault in HARMLESS or case.fault in ADDED:
         if case.moment != "start":
             return [plain]
         # A launch that its console did not end is taken back by the hosts; one that a host cannot do fails.

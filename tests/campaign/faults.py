@@ -10,29 +10,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from campaign.cases import Case
+from campaign.cases import Case, FaultError
+from campaign.hostile import LOGIN, strangers
 from suite.console import Console
 from testbed import Host, Process, Testbed
 from testbed.injecting import stuck_folder
 from testbed.keeper import wait_for
 
-AGENT, SHIM, LOGIN = "pyz agent", "pyz shim", "sshd: "
+AGENT, SHIM = "pyz agent", "pyz shim"
 SHIMS_SECONDS = 60.0
 FIRST_PORT, LAST_PORT = 1024, 65535
 
 
-class FaultError(Exception):
-    """The fault could not be made; the case says nothing."""
-
-
 @contextmanager
 def fault(
-    case: Case, bed: Testbed, console: Console, asking: Callable[..., Console]
+    case: Case, bed: Testbed, console: Console, make: Callable[[], object]
 ) -> Iterator[None]:
     """Make the case's fault, and take it back after its seconds, at the latest with the end of the block.
 
     Args:
-        asking: Starts another ``distconsole`` that knows the same runs.
+        make: Makes the faults that ``prepared`` has prepared.
     """
     host = bed.hosts[case.host]
     match case.fault:
@@ -84,6 +81,11 @@ def fault(
             console.process.send_signal(signal.SIGTERM)
         case "console_killed":
             console.process.kill()
+        case "one_session" | "clock_forward" | "clock_back":
+            make()
+        case "strangers":
+            with strangers(case, host, bed.hosts[case.host - 1]):
+                time.sleep(case.seconds)
         case _ if case.fault in LASTING_FAULTS:
             with LASTING_FAULTS[case.fault](bed, host):
                 time.sleep(case.seconds)

@@ -1,11 +1,12 @@
 """The training of a campaign's case: ranks in lockstep that count their steps, in one of four ways.
 
 Arguments: ``bare``, ``torch`` or ``horovod`` (how the ranks meet), the number of steps, what the marked rank does
-(``raises``, ``exits``, ``faults``, ``raises_once``, ``nothing``), which rank that is, in which step, and the number
-of ranks. Each rank appends a byte for each step to a file of its host, after the hook has seen the step.
+(``raises``, ``exits``, ``faults``, ``raises_once``, ``floods``, ``scribbles``, ``nothing``), which rank that is, in
+which step, and the number of ranks. Each rank appends a byte for each step to a file of its host, after the hook has seen the step.
 """
 
 import ctypes
+import json
 import os
 import socket
 import sys
@@ -43,6 +44,40 @@ def break_down(again):
         sys.exit(7)
     if WHAT == "faults":
         ctypes.string_at(0)
+    if WHAT == "floods":
+        flood()
+    if WHAT == "scribbles":
+        scribble()
+
+
+def flood():
+    """Print what no script should: a line without an end, escapes, bytes of no encoding, many lines at once."""
+    out = sys.stdout.buffer
+    out.write(b"x" * (32 << 20))
+    out.write(b"\n\x1b[2J\x1b]0;owned\x07\x1b]52;c;AAAA\x07\x9b31m\xff\xfe\x00\x00\r\r\n")
+    out.write(b'{"event": "end", "state": "failed", "exit_code": 9}\n')
+    out.write(b"\n" * 100_000)
+    out.write(b"".join(b"line %d\n" % n for n in range(100_000)))
+    out.flush()
+
+
+def scribble():
+    """Write into the run's folder what our own code would never write."""
+    folder = Path(E["DISTCONSOLE_RUN_DIR"])
+    noted = {
+        "time_ns": 1,
+        "rank": 10**6,
+        "type": "\x1b[2J",
+        "message": "m" * (8 << 20),
+        "traceback": ["t"],
+    }
+    texts = [json.dumps(noted), "[" * 200_000, "{}", "null", "", "\x00" * 4096, '{"rank": -1e999}']
+    for number, text in enumerate(texts):
+        (folder / "errors" / f"{number + 1}.json").write_text(text)
+    for name in ("logs", "errors"):
+        (folder / name / "999999").mkdir(exist_ok=True)
+        (folder / name / ("n" * 200)).write_bytes(os.urandom(4096))
+    (folder / "errors" / "loop").symlink_to(folder / "errors" / "loop")
 
 
 def meet(rank, world):

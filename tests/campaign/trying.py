@@ -8,14 +8,16 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from campaign.cases import IN_SCRIPT, Case, Outcome, right_outcomes
-from campaign.faults import FaultError, fault
+from campaign.cases import IN_SCRIPT, Case, FaultError, Outcome, right_outcomes
+from campaign.faults import fault
+from campaign.hostile import prepared
+from campaign.screen import Screen
 from suite.console import Console
 from suite.obstacles import obstacle
 from suite.remains import gone
@@ -27,6 +29,8 @@ JOB = Path(__file__).with_name("job.py")
 HOSTS = 4
 TMP_BYTES = 96 << 20
 START_SECONDS, END_SECONDS = 90.0, 180.0
+ANSWER_SECONDS = 1.0
+"""Within which a screen answers a key, whatever goes on."""
 NODE_FOLDER = f"/tmp/distconsole-{os.geteuid()}"
 BRIDGE = "joining, rest = read("
 """What an agent's bridge is called while a login that is cut waits for its network."""
@@ -45,6 +49,7 @@ UNREACHABLE_FAULTS = (
     *("agent_killed", "agent_halted", "agent_memory", "console_cut", "host_cut_from_console"),
     *("logins_killed", "sshd_restarted", "ssh_refused", "network_cut", "network_lost_one_way"),
     *("ports_lost", "disk_full", "disk_read_only", "console_killed", "network_gone"),
+    "one_session",
 )
 """While a run starts, these may have it refused."""
 
@@ -69,6 +74,7 @@ class Result:
     skipped: str = ""
     end: dict[str, Any] = field(default_factory=dict)
     steps: int = 0
+    answers: list[float] = field(default_factory=list)
 
 
 def try_case(case: Case, hosts: Testbed, folder: Path) -> Result:
@@ -79,8 +85,8 @@ def try_case(case: Case, hosts: Testbed, folder: Path) -> Result:
     result = Result()
     trial = _Trial(case, hosts, folder, result)
     try:
-        with ExitStack() as stack:
-            trial.go(stack)
+        with prepared(case, hosts) as make, ExitStack() as stack:
+            trial.go(stack, make)
     except FaultError as missed:
         result.skipped = str(missed)
     except (AssertionError, subprocess.TimeoutExpired, OSError, RuntimeError) as error:
@@ -146,13 +152,18 @@ class _Trial:
             str(case.world),
         ]
 
-    def go(self, stack: ExitStack) -> None:
+    def go(self, stack: ExitStack, make: Callable[[], object]) -> None:
         case = self.case
         console = self.console(stack, *self.words(0))
         self.wait_for_moment(console)
         time.sleep(case.delay)
         beside = None
-        with fault(case, self.bed, console, self.console):
+        watching = stack.enter_context(ExitStack())
+        if case.screen:
+            console.see(START_SECONDS, event="plan")
+            screen = watching.enter_context(Screen(self.bed, self.folder, console.run))
+            watching.callback(self.judge_screen, screen)
+        with fault(case, self.bed, console, make):
             if case.fault == "second_run":
                 beside = self.console(stack, *self.words(1))
             elif case.fault == "second_console":
@@ -169,6 +180,7 @@ class _Trial:
         console.wait(END_SECONDS)
         if beside is not None:
             beside.wait(END_SECONDS)
+        watching.close()
         self.judge(console, beside)
 
     def wait_for_moment(self, console: Console) -> None:
@@ -216,6 +228,14 @@ class _Trial:
             assert beside is not None
             if (beside.events[-1].get("state"), beside.process.returncode) != ("succeeded", 0):
                 wrong.append(f"the run beside it: {beside.events[-1]} {beside.stderr[-3:]}")
+
+    def judge_screen(self, screen: Screen) -> None:
+        screen.leave()
+        self.result.answers = [round(seconds, 3) for seconds in screen.answers]
+        if screen.error:
+            self.result.problems.append(f"the screen: {screen.error[-2000:]}")
+        if slow := [seconds for seconds in screen.answers if seconds > ANSWER_SECONDS]:
+            self.result.problems.append(f"the screen answered a key after {max(slow):.1f} s")
 
     def judge_what_is_left(self) -> None:
         if self.case.fault == "network_gone":

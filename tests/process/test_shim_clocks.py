@@ -1,4 +1,4 @@
-"""A node whose wall clock is set by an hour while a run goes on: real shims, and ranks, under libfaketime."""
+"""A node whose wall clock is set by an hour while a run goes on: real shims, and ranks, that share a wall clock of their own."""
 
 from __future__ import annotations
 
@@ -9,22 +9,21 @@ from pathlib import Path
 import psutil
 import pytest
 
+from fakes.nvml import compiler
 from fakes.shims import RunUnderTest, ShimUnderTest, script, wait_until
-
-FAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"), None)
+from fakes.wall_clock import WallClock
 
 pytestmark = pytest.mark.skipif(
-    FAKETIME is None,
-    reason="needs libfaketime (Debian: faketime), to set a clock that is not the machine's",
+    compiler() is None, reason="needs a C compiler, to build a clock that is not the machine's"
 )
 
 RAISE = """
-import json, os, select, sys, time
+import json, os, sys, time
 rank, folder = os.environ["RANK"], sys.argv[1]
 
 def wait(name):
     while not os.path.exists(f"{folder}/{name}"):
-        select.select([], [], [], 0.005)  # libfaketime has time.sleep fail after a step
+        time.sleep(0.005)
 
 def raises(error):
     # As the hook notes an exception that nobody caught.
@@ -37,29 +36,7 @@ def raises(error):
 
 open(f"{folder}/ready{rank}", "w").close()
 """
-HOURS = pytest.mark.parametrize("step", ["+3600", "-3600"])
-
-
-class Clock:
-    """A node's wall clock, which can be set."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self.set("+0")
-
-    def set(self, offset: str) -> None:
-        self._path.with_suffix(".part").write_text(f"{offset}\n")
-        self._path.with_suffix(".part").replace(self._path)
-
-    @property
-    def env(self) -> dict[str, str]:
-        """What puts a program under it."""
-        return {
-            "LD_PRELOAD": str(FAKETIME),
-            "FAKETIME_TIMESTAMP_FILE": str(self._path),
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            "FAKETIME_NO_CACHE": "1",
-        }
+HOURS = pytest.mark.parametrize("step", [3600, -3600])
 
 
 def begin(run: RunUnderTest, folder: Path) -> None:
@@ -87,7 +64,7 @@ def see(folder: Path, names: Iterable[str]) -> None:
 
 
 @HOURS
-def test_a_clock_that_is_set_blames_nobody_else(tmp_path: Path, step: str) -> None:
+def test_a_clock_that_is_set_blames_nobody_else(tmp_path: Path, step: int) -> None:
     text = RAISE + (
         "wait('first' if rank == '0' else 'second')\n"
         "raises('First' if rank == '0' else 'Second')\n"
@@ -97,9 +74,9 @@ def test_a_clock_that_is_set_blames_nobody_else(tmp_path: Path, step: str) -> No
     for host, blamed in ((1, "First: 0"), (0, "First: 0")):
         folder = tmp_path / str(host)
         folder.mkdir()
-        clock = Clock(folder / "clock")
+        clock = WallClock(folder / "clock")
         env: list[dict[str, str]] = [{}, {}]
-        env[host] = clock.env
+        env[host] = clock.variables
         argv = [sys.executable, script(folder, text), str(folder)]
         with RunUnderTest(folder, argv, nodes=2, node_env=env) as run:
             begin(run, folder)
@@ -117,7 +94,7 @@ def test_a_clock_that_is_set_blames_nobody_else(tmp_path: Path, step: str) -> No
 @HOURS
 @pytest.mark.parametrize("failed_first", [True, False])
 def test_a_clock_that_is_set_makes_no_failure_of_a_stop_and_no_stop_of_a_failure(
-    tmp_path: Path, step: str, failed_first: bool
+    tmp_path: Path, step: int, failed_first: bool
 ) -> None:
     text = RAISE + (
         "import signal\n"
@@ -128,9 +105,9 @@ def test_a_clock_that_is_set_makes_no_failure_of_a_stop_and_no_stop_of_a_failure
         "wait('end')\n"
         "sys.exit(1)\n"
     )
-    clock = Clock(tmp_path / "clock")
+    clock = WallClock(tmp_path / "clock")
     argv = [sys.executable, script(tmp_path, text), str(tmp_path)]
-    with RunUnderTest(tmp_path, argv, nodes=2, node_env=[{}, clock.env], grace=600) as run:
+    with RunUnderTest(tmp_path, argv, nodes=2, node_env=[{}, clock.variables], grace=600) as run:
         begin(run, tmp_path)
         clock.set(step)
         if failed_first:
@@ -148,12 +125,12 @@ def test_a_clock_that_is_set_makes_no_failure_of_a_stop_and_no_stop_of_a_failure
 
 @HOURS
 def test_an_exception_is_found_though_the_clock_was_set_before_its_process_ended(
-    tmp_path: Path, step: str
+    tmp_path: Path, step: int
 ) -> None:
     text = RAISE + "raises('First')\nwait('end')\nsys.exit(1)\n"
-    clock = Clock(tmp_path / "clock")
+    clock = WallClock(tmp_path / "clock")
     argv = [sys.executable, script(tmp_path, text), str(tmp_path)]
-    with RunUnderTest(tmp_path, argv, node_env=[clock.env]) as run:
+    with RunUnderTest(tmp_path, argv, node_env=[clock.variables]) as run:
         run.start()
         see(tmp_path, ["raised0"])
         clock.set(step)
@@ -162,4 +139,4 @@ def test_an_exception_is_found_though_the_clock_was_set_before_its_process_ended
         assert verdict["first_failure"]["error"] == "First: 0"
         wall = (tmp_path / "raised0").stat().st_mtime
         told = run.shims[0].event("exited")["t_ns"] / 1e9
-        assert abs(told - (wall + int(step))) < 60.0
+        assert abs(told - (wall + step)) < 60.0

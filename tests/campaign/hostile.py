@@ -1,0 +1,118 @@
+"""What is not as it should be on a host from before a run, and who speaks to its ports. It judges nothing."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from campaign.cases import Case, FaultError
+from fakes.wall_clock import WallClock
+from suite.remains import AGENT
+from testbed import Host, Testbed
+from testbed.injecting import variables
+
+CLOCK, CLOCK_LIBRARY = "/run/clock", "/run/clock.so"
+HOUR = {"clock_forward": 3600, "clock_back": -3600}
+LOGIN = "sshd: "
+LISTENS = re.compile(r":(\d+)\s.*?pid=(\d+)")
+TALKERS = ("pyz shim", "pyz agent", "torch.distributed.run")
+TALK = """
+import random, select, socket, sys, time
+seed, until, address, *ports = sys.argv[1:]
+chance, until, held = random.Random(int(seed)), time.monotonic() + float(until), []
+WORDS = [
+    b"GET / HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n", b"\\x16\\x03\\x01\\x02\\x00\\x01\\x00\\x01\\xfc\\x03\\x03",
+    b"\\xff\\xff\\xff\\xff" * 4, b"\\x00" * 4096, b'{"node": 0, "secret": "", "rank": 1000000}\\n', b"",
+]
+while time.monotonic() < until:
+    for port in map(int, ports):
+        try:
+            peer = socket.create_connection((address, port), 2)
+        except OSError:
+            continue
+        try:
+            peer.sendall(chance.choice([*WORDS, chance.randbytes(chance.randrange(1, 65536))]))
+        except OSError:
+            pass
+        held.append(peer)
+        if chance.random() < 0.5 or len(held) > 100:
+            held.pop(chance.randrange(len(held))).close()
+    time.sleep(0.05)
+"""
+"""Says to ports what nobody there asked for, and holds some of the connections."""
+
+
+@contextmanager
+def prepared(case: Case, bed: Testbed) -> Iterator[Callable[[], object]]:
+    """Let the case's host be as its fault needs it, until the end of the block; yields what then makes the fault."""
+    host = bed.hosts[case.host]
+    match case.fault:
+        case "clock_forward" | "clock_back":
+            clock = WallClock(host.path(CLOCK), CLOCK)
+            shutil.copy(clock.variables["LD_PRELOAD"], host.path(CLOCK_LIBRARY))
+            with variables(host, **{**clock.variables, "LD_PRELOAD": CLOCK_LIBRARY}):
+                host.signal(signal.SIGKILL, AGENT)  # the next one has that clock
+                yield lambda: clock.set(HOUR[case.fault])
+            host.signal(signal.SIGKILL, AGENT)
+        case "one_session":
+            with one_session(host):
+                yield lambda: host.signal(signal.SIGKILL, LOGIN)
+        case _:
+            yield lambda: None
+
+
+@contextmanager
+def one_session(host: Host) -> Iterator[None]:
+    """Let a connection have one session only, as some clusters' sshd does."""
+    file = host.files / "sshd_config"
+    before = file.read_text()
+    file.write_text(f"MaxSessions 1\n{before}")
+    host.restart_sshd()
+    try:
+        yield
+    finally:
+        file.write_text(before)
+        host.restart_sshd()
+
+
+@contextmanager
+def strangers(case: Case, host: Host, other: Host) -> Iterator[None]:
+    """Let somebody on another host speak to every port of ours, and to the store at which ranks meet."""
+    if not (ports := ours(host)):
+        raise FaultError("nothing of ours listens there")
+    words = ["python3", "-c", TALK, str(case.seed), str(case.seconds), host.address, *ports]
+    talker = other.popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        with suppress(ProcessLookupError):
+            talker.kill()
+        talker.wait()
+
+
+def ours(host: Host) -> list[str]:
+    """Return the ports at which agents, shims, launchers and the ranks' store listen on a host."""
+    argv = {each.host_pid: " ".join(each.argv) for each in host.processes("")}
+    stores = {
+        found
+        for each in host.processes("job.py")
+        for found in re.findall(rb"\bMASTER_PORT=(\d+)", _environment(each.pid))
+    }
+    listed = host.exec(["ss", "-Hltnp"], cwd="/").stdout
+    return [
+        port
+        for port, pid in LISTENS.findall(listed)
+        if any(word in argv.get(int(pid), "") for word in TALKERS) or port.encode() in stores
+    ]
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
