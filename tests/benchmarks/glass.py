@@ -21,6 +21,7 @@ QUIT = b"\x11"
 """Ctrl+Q, which ends our console and a bare Textual program."""
 
 LEAVING_SECONDS = 20.0
+LAST_CHARACTERS = 65536
 SEQUENCE = re.compile(
     r"\x1b(?:\[(?P<given>[0-9;:<=>?]*)[ -/]*(?P<kind>[@-~])|\][^\x07\x1b]*(?:\x07|\x1b\\)|[()][0-9A-B]|[=>78M])"
 )
@@ -90,6 +91,8 @@ class Watched:
         self.bytes = 0
         """Bytes that it has written so far."""
         self.writes = 0
+        self.last = ""
+        """The last that it has written, also what scrolled away."""
         self._argv = argv
         # Compiled modules are kept, as they are for everybody.
         ours = {name: value for name, value in os.environ.items() if "DONTWRITE" not in name}
@@ -131,7 +134,9 @@ class Watched:
             return False
         self.bytes += len(data)
         self.writes += 1
-        self.glass.take(data.decode("utf-8", "replace"))
+        text = data.decode("utf-8", "replace")
+        self.last = (self.last + text)[-LAST_CHARACTERS:]
+        self.glass.take(text)
         return True
 
     def look_for(self, seconds: float) -> None:

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Self
 
-from benchmarks.glass import Watched
+from benchmarks.glass import SEQUENCE, Watched
 from testbed import Testbed
 
 LOGS, RUN = b"\x1b[15~", b"\x1bOS"
@@ -56,15 +56,16 @@ class Screen(threading.Thread):
         self.join()
 
     def run(self) -> None:
+        program = Watched(self._argv, self._environment)
         try:
-            with Watched(self._argv, self._environment) as program:
+            with program:
                 program.look_until(lambda text: BEGUN in text, "the first picture")
                 program.look_for(1.0)
                 while not self._over.is_set():
                     self._press(program, LOGS)
                     self._press(program, RUN)
         except (TimeoutError, OSError) as error:
-            self.error = str(error)
+            self.error = f"{str(error).splitlines()[0]}: {SEQUENCE.sub('', program.last)[-6000:]}"
 
     def _press(self, program: Watched, key: bytes) -> None:
         program.look_for(PAUSE_SECONDS)

@@ -212,7 +212,8 @@ class _Trial:
             k: end.get(k) for k in ("state", "exit_code", "seconds", "first_failure")
         }
         self.judge_end(end)
-        if console.process.returncode != end["exit_code"]:
+        code = console.process.returncode
+        if (128 - code if code < 0 else code) != end["exit_code"]:  # a shell says so of a signal
             wrong.append(
                 f"exit code {console.process.returncode}, and the end says {end['exit_code']}"
             )
@@ -233,7 +234,7 @@ class _Trial:
         screen.leave()
         self.result.answers = [round(seconds, 3) for seconds in screen.answers]
         if screen.error:
-            self.result.problems.append(f"the screen: {screen.error[-2000:]}")
+            self.result.problems.append(f"the screen: {screen.error}")
         if slow := [seconds for seconds in screen.answers if seconds > ANSWER_SECONDS]:
             self.result.problems.append(f"the screen answered a key after {max(slow):.1f} s")
 

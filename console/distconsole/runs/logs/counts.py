@@ -74,8 +74,7 @@ class Pace:
         if seconds > 0:
             came = [n - old for n, old in zip_longest(now, self._before, fillvalue=0)]
             self.lines_s = sum(came) / seconds
-            top = max(range(len(came)), key=came.__getitem__)
-            self.most = top if 2 * came[top] > sum(came) else None
+            self.most = next((who for who, n in enumerate(came) if 2 * n > sum(came)), None)
         self._t, self._before = t, now
 
 

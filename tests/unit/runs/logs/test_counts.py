@@ -65,3 +65,10 @@ def test_a_choice_takes_the_place_of_its_kind_and_leaves_the_rest(
     exchanged = exchange_word(before, RANKS, word)
     assert exchanged == after
     assert parse_filter(exchanged, 0.0).pattern == parse_filter(before, 0.0).pattern
+
+
+def test_looked_at_twice_before_anybody_has_printed_nothing_comes() -> None:
+    counts, pace = LogCounts(), Pace()
+    pace.look(100.0, counts)
+    pace.look(110.0, counts)
+    assert (pace.lines_s, pace.most) == (0.0, None)
