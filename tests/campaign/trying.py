@@ -75,6 +75,7 @@ class Result:
     end: dict[str, Any] = field(default_factory=dict)
     steps: int = 0
     answers: list[float] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
 
 
 def try_case(case: Case, hosts: Testbed, folder: Path) -> Result:
@@ -92,6 +93,9 @@ def try_case(case: Case, hosts: Testbed, folder: Path) -> Result:
     except (AssertionError, subprocess.TimeoutExpired, OSError, RuntimeError) as error:
         result.problems.append(f"{type(error).__name__}: {str(error)[:600]}")
     finally:
+        result.said = [
+            f"{each.process.returncode}: {''.join(each.stderr[-6:])}" for each in trial.consoles
+        ]
         for host in hosts.hosts:
             if host.is_on:
                 host.heal()
@@ -171,6 +175,8 @@ class _Trial:
             elif case.fault == "stop_verb":
                 run = console.run if console.events else ""
                 self.console(stack, "stop", *filter(None, [run])).wait(END_SECONDS)
+                if self.consoles[-1].process.returncode:
+                    raise FaultError(f"not stopped: {self.consoles[-1].stderr[-3:]}")
         if case.fault == "console_killed":
             console.wait()
             if not console.events:  # before its run had a name: attach would take the one before
@@ -213,7 +219,8 @@ class _Trial:
         }
         self.judge_end(end)
         code = console.process.returncode
-        if (128 - code if code < 0 else code) != end["exit_code"]:  # a shell says so of a signal
+        told = 128 - code if code < 0 else code  # as a shell says of a signal
+        if told != end["exit_code"] and not (case.fault == "ctrl_c_twice" and told == 130):
             wrong.append(
                 f"exit code {console.process.returncode}, and the end says {end['exit_code']}"
             )
