@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from distconsole.model.events import (
     CheckEnded,
+    CheckJudged,
     CheckProgress,
     Event,
     HostStatus,
@@ -333,15 +334,21 @@ def checked(hosts_count: int = 2, *, ok: bool = False) -> Iterator[Event]:
     cells: dict[str, dict[str, str]] = {name: {} for name in names}
     total = len(checks) * len(names)
     for done, check in enumerate(checks):
-        stage = CheckProgress(check=check, host="", outcome="running")
-        judged = done * len(names)
-        yield msgspec.structs.replace(stage, judged=judged, total=total, going=(check,))
+        stage = CheckProgress(
+            check=check,
+            host="",
+            outcome="running",
+            judged=done * len(names),
+            total=total,
+            going=(check,),
+        )
+        yield stage
         for name in names:
             wrong = not ok and check == bad and name == names[-1]
             outcome = "fail" if wrong else "skipped" if check == "torch.version" else "pass"
             cells[name][check] = outcome
-            yield CheckProgress(check=check, host=name, outcome="running")
-            yield CheckProgress(check=check, host=name, outcome=outcome)
+            yield msgspec.structs.replace(stage, host=name)
+        yield CheckJudged(check=check, outcomes={name: cells[name][check] for name in names})
     findings = (
         Finding(
             check=bad,
@@ -411,8 +418,8 @@ def paired(
                 yield CheckProgress(check="net.bw_pair", host="", outcome="running")
                 return
     cells = {name: {"net.reach_tcp": "fail" if name in down else "pass"} for name in names}
-    for name in names:
-        yield CheckProgress(check="net.reach_tcp", host=name, outcome=cells[name]["net.reach_tcp"])
+    outcomes = {name: each["net.reach_tcp"] for name, each in cells.items()}
+    yield CheckJudged(check="net.reach_tcp", outcomes=outcomes)
     if not ended:
         return
     yield CheckEnded(

@@ -23,7 +23,7 @@ from distconsole.cli.streams import Streams
 from distconsole.config.schema import Config
 from distconsole.errors import Terminated
 from distconsole.grammar import parse_line
-from distconsole.model.events import CheckEnded, CheckProgress, Event
+from distconsole.model.events import CheckEnded, CheckJudged, CheckProgress, Event
 from distconsole.model.expectation import Expectation
 from distconsole.model.findings import Severity
 from distconsole.model.reports import CheckReport
@@ -378,6 +378,9 @@ def test_a_check_tells_how_far_it_is_and_what_its_time_went_into(
     assert {(each.answered, each.hosts) for each in told if each.host} == {((1,), 1)}
     assert ended.report.stage_seconds.keys() == {each.check for each in told}
     assert 0 < sum(ended.report.stage_seconds.values()) <= ended.report.seconds
+    judged = {each.check: each.outcomes for each in events if isinstance(each, CheckJudged)}
+    cells = ended.report.cells["node1"]
+    assert judged == {check: {"node1": outcome} for check, outcome in cells.items()}
 
 
 def test_the_seconds_of_a_check_are_those_since_it_was_asked_for(

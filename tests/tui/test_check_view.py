@@ -14,7 +14,7 @@ from textual.pilot import Pilot
 
 from distconsole.checks.engine.results import fail
 from distconsole.model import requests as ask
-from distconsole.model.events import CheckEnded, CheckProgress, Event
+from distconsole.model.events import CheckEnded, CheckJudged, CheckProgress, Event
 from distconsole.model.findings import Finding
 from distconsole.model.reports import HostReport, PairReport
 from distconsole.operations import Control, SessionSource
@@ -330,7 +330,7 @@ class Again:
             if isinstance(event, CheckEnded):
                 cells = {host: {request.only[0]: "pass"} for host in event.report.cells}
                 yield CheckEnded(report=msgspec.structs.replace(event.report, cells=cells))
-            elif isinstance(event, CheckProgress) and event.check == request.only[0]:
+            elif isinstance(event, CheckProgress | CheckJudged) and event.check == request.only[0]:
                 yield event
 
 

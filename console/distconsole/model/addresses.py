@@ -32,6 +32,7 @@ def ip_of(address: str) -> Ip | None:
         return None
 
 
+@lru_cache(maxsize=8192)
 def network_of(address: str, prefix: int) -> Network | None:
     """Return the subnet; None if the address or the prefix is not one."""
     try:

@@ -27,15 +27,14 @@ class Narration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CheckProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """A check began or ended on hosts; for progress and for the host x check grid."""
+    """A stage of a check began or ended, on one ``host`` or on all of them."""
 
     check: str
     host: str
     outcome: str
-    """running, pass, warn, fail, skipped, could_not_run, timed_out."""
-    why: str = ""
+    """running or pass."""
     judged: int = 0
-    """Of a stage: how many checks have been judged, each host's counted."""
+    """How many checks have been judged, each host's counted."""
     total: int = 0
     """Of how many; 0 where that is not told."""
     seconds: float = 0.0
@@ -46,6 +45,14 @@ class CheckProgress(msgspec.Struct, frozen=True, kw_only=True):
     """How many hosts each of ``going`` has an answer of."""
     hosts: int = 0
     """Of how many."""
+
+
+class CheckJudged(msgspec.Struct, frozen=True, kw_only=True):
+    """How a check came out: a row of the host x check grid."""
+
+    check: str
+    outcomes: dict[str, str]
+    """By host: pass, warn, fail, skipped, could_not_run, timed_out."""
 
 
 class PairProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -325,6 +332,7 @@ Event: TypeAlias = (
     RunEvents
     | Narration
     | CheckProgress
+    | CheckJudged
     | PairProgress
     | FindingMade
     | CheckEnded

@@ -13,6 +13,7 @@ from distconsole.model.events import (
     BenchProgress,
     BenchRun,
     CheckEnded,
+    CheckJudged,
     CheckProgress,
     CollectivesMeasured,
     ConditionJudged,
@@ -97,7 +98,7 @@ class JsonShow:
                 PRINTERS[type(event)](self._output, event)
             case TextMade():
                 self._output.data(event.text)
-            case CheckProgress() | PairProgress() | FindingMade() | HostStatus():
+            case CheckProgress() | CheckJudged() | PairProgress() | FindingMade() | HostStatus():
                 pass
             case BenchProgress() | LaunchKept() | LaunchersJudged() | ScriptSought():
                 pass

@@ -143,6 +143,10 @@ def unless_alone(host: HostView) -> NotApplicable | None:
     return None
 
 
+PASSED = Missing(Outcome.PASS, "")
+UNJUDGED = Missing(Outcome.COULD_NOT_RUN, UNREACHED)
+
+
 @dataclass(slots=True)
 class Verdicts:
     """What was concluded: findings in order, outcomes and reasons by host and check, engines' ``choices``."""
@@ -151,8 +155,8 @@ class Verdicts:
     choices: tuple[ChoiceReport, ...] = ()
     cells: dict[str, dict[str, Missing]] = field(default_factory=dict)
 
-    def cell(self, host: str, check: str, outcome: Outcome, why: str = "") -> None:
-        self.cells.setdefault(host, {})[check] = Missing(outcome, why)
+    def add_cell(self, host: str, check: str, cell: Missing) -> None:
+        self.cells.setdefault(host, {})[check] = cell
 
 
 def judge(
@@ -160,7 +164,8 @@ def judge(
 ) -> list[Finding]:
     """Judge one check on ``hosts`` and add to ``verdicts``; returns what it found."""
     every = list(hosts)
-    ready = replace(view, hosts=tuple(h for h in every if h.why_not(rule.needs) is None))
+    lacking = {h.name: why for h in every if (why := h.why_not(rule.needs)) is not None}
+    ready = view.on([host for host in every if host.name not in lacking])
     left_out: list[NotApplicable] = []
     judged: list[HostEvidence] = []
     for host in ready.hosts:
@@ -170,7 +175,7 @@ def judge(
         else:
             left_out.append(msgspec.structs.replace(excused, hosts=(host.name,)))
     findings: list[Finding] = []
-    for result in rule.judge(replace(view, hosts=tuple(judged))) if judged else ():
+    for result in rule.judge(ready.on(judged)) if judged else ():
         if isinstance(result, Finding):
             findings.append(result)
         elif isinstance(result, NotApplicable):
@@ -181,32 +186,37 @@ def judge(
         name: Missing(each.outcome, each.why) for each in reversed(left_out) for name in each.hosts
     }
     findings = [_in_order(each, rule.id, view.everyone) for each in merge_alike(findings)]
+    worst = _worst_by_host(findings, view.everyone)
     for host in every:
-        outcome = _outcome(rule, host, findings, unjudged)
-        verdicts.cell(host.name, rule.id, outcome.outcome, outcome.why)
+        name = host.name
+        cell = worst.get(name) or _why_lacking(rule, host, lacking.get(name))
+        verdicts.add_cell(name, rule.id, cell or unjudged.get(name, PASSED))
     verdicts.findings += findings
     return findings
 
 
 def _in_order(finding: Finding, check: str, everyone: Sequence[str]) -> Finding:
-    hosts = tuple(name for name in everyone if name in finding.hosts)
+    found = set(finding.hosts)
+    hosts = tuple(name for name in everyone if name in found)
     return msgspec.structs.replace(finding, check=finding.check or check, hosts=hosts)
 
 
-def _outcome(
-    rule: Rule, host: HostEvidence, findings: list[Finding], unjudged: dict[str, Missing]
-) -> Missing:
-    mine = [found for found in findings if host.name in found.hosts or not found.hosts]
-    worst = max((found.severity for found in mine), key=lambda each: each.order, default=None)
-    if worst in (Severity.FAIL, Severity.WARN):
-        why = next(found.summary for found in mine if found.severity is worst)
-        return Missing(Outcome.FAIL if worst is Severity.FAIL else Outcome.WARN, why)
-    missing = host.why_not(rule.needs)
-    if missing is not None:
-        if SshFacts in host.known and not host.reached and rule.needs != (SshFacts,):
-            return Missing(Outcome.COULD_NOT_RUN, UNREACHED)
-        return missing
-    return unjudged.get(host.name, Missing(Outcome.PASS, ""))
+def _worst_by_host(findings: Iterable[Finding], everyone: Sequence[str]) -> dict[str, Missing]:
+    """Return the cells of the hosts that something is wrong with: by the first of the worst findings."""
+    outcomes = {Severity.FAIL: Outcome.FAIL, Severity.WARN: Outcome.WARN}
+    cells: dict[str, Missing] = {}
+    for finding in sorted(findings, key=lambda each: -each.severity.order):
+        if finding.severity in outcomes:
+            cell = Missing(outcomes[finding.severity], finding.summary)
+            for name in finding.hosts or everyone:
+                cells.setdefault(name, cell)
+    return cells
+
+
+def _why_lacking(rule: Rule, host: HostEvidence, missing: Missing | None) -> Missing | None:
+    """Return the cell of a host that lacks what ``rule`` needs; None where it has it."""
+    unreached = SshFacts in host.known and not host.reached and rule.needs != (SshFacts,)
+    return UNJUDGED if missing is not None and unreached else missing
 
 
 def merge_alike(findings: Iterable[Finding]) -> list[Finding]:

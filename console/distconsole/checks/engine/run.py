@@ -19,7 +19,7 @@ from distconsole.checks.engine.catalogue import (
 from distconsole.checks.engine.report import make_report, write_files
 from distconsole.checks.engine.rule import Rule, Verdicts, judge
 from distconsole.checks.engine.target import PlanLaunch
-from distconsole.checks.facts.evidence import CANCELLED, UNREACHED, HostEvidence, Outcome
+from distconsole.checks.facts.evidence import CANCELLED, UNREACHED, HostEvidence, Missing, Outcome
 from distconsole.checks.facts.gpu import GpuFacts, GpuLoadFacts
 from distconsole.checks.facts.jobs import MpiSshFacts, MungeFacts, StepFacts
 from distconsole.checks.facts.network import BandwidthFacts, NameFacts, ReachFacts
@@ -39,7 +39,14 @@ from distconsole.checks.gather.local_facts import (
 )
 from distconsole.checks.gather.reaching import connect, leave_out, note_life
 from distconsole.checks.rules.network.ssh import REACHING
-from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
+from distconsole.model.events import (
+    CheckEnded,
+    CheckJudged,
+    CheckProgress,
+    Event,
+    FindingMade,
+    PairProgress,
+)
 from distconsole.model.reports import CheckReport
 from distconsole.model.requests import Check, Level
 from distconsole.rpc.fanout import run_at_once
@@ -95,7 +102,7 @@ def run_check(
         began: When somebody began to wait for it, by ``clock``; None takes this moment.
 
     Yields:
-        ``CheckProgress`` for each check and host, ``FindingMade`` as soon as something is found and once
+        ``CheckProgress`` for each stage and host, ``CheckJudged`` for each check, ``FindingMade`` as soon as something is found and once
         more when its cure was tried, and ``CheckEnded``. A KeyboardInterrupt makes this the end.
 
     Raises:
@@ -130,6 +137,7 @@ class _Checking:
     chosen: Sequence[Rule]
     """What was asked for, also what the level leaves out."""
     rules: Sequence[Rule]
+    """What is judged of it."""
     waited_since: float
     start: StartJob | None = None
     sweep: Sweep | None = None
@@ -140,7 +148,12 @@ class _Checking:
     """The stages that have begun and not ended: when, by the context's clock, and what they find out."""
     answered: dict[str, set[str]] = field(default_factory=dict)
     """By stage the hosts that have answered it."""
+    wanted: Sequence[Rule] = field(init=False)
+    """What was asked for and the level has."""
     stage_seconds: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.wanted = tuple(self.rules)
 
     @property
     def ways(self) -> list[Rule]:
@@ -179,11 +192,11 @@ class _Checking:
             self._end(name)  # it was given up
         for rule in self.chosen:
             if not at_level(rule, level):
-                yield from self.skip(rule, f"from --level {rule.level.value} on")
+                yield self.skip(rule, f"from --level {rule.level.value} on")
         report = make_report(
             context,
             self.verdicts,
-            [rule for rule in self.chosen if at_level(rule, level)],
+            self.wanted,
             context.clock() - self.waited_since,
             by=by,
             sweeping=self.sweep is not None,
@@ -234,7 +247,7 @@ class _Checking:
         for rule in self.rules:
             why = why_not(rule)
             if why:
-                yield from self.skip(rule, why)
+                yield self.skip(rule, why)
                 self.judged.add(rule.id)
         self.rules = [rule for rule in self.rules if rule.id not in self.judged]
         self.context.needed = needs_of(self.rules)
@@ -261,7 +274,7 @@ class _Checking:
     def _tell_of_reach(self) -> Iterator[Event]:
         """Tell which hosts cannot be asked, each check of it once, though nobody asked for these checks."""
         told = {found.check for found in self.verdicts.findings}
-        told |= {rule.id for rule in self.chosen if at_level(rule, self.context.request.level)}
+        told |= {rule.id for rule in self.wanted}
         ids = REACHING - told
         yield from self._tell_of([rule for rule in CATALOGUE if rule.id in ids])
 
@@ -308,11 +321,17 @@ class _Checking:
                 continue
             yield self._tell(name, "running", host)
 
-    def skip(self, rule: Rule, why: str) -> Iterator[Event]:
+    def skip(self, rule: Rule, why: str) -> CheckJudged:
         """Account for a check that does not run."""
+        skipped = Missing(Outcome.SKIPPED, why)
         for name in self.context.hosts:
-            self.verdicts.cell(name, rule.id, Outcome.SKIPPED, why)
-            yield CheckProgress(check=rule.id, host=name, outcome=Outcome.SKIPPED.value, why=why)
+            self.verdicts.add_cell(name, rule.id, skipped)
+        return self._tell_outcomes(rule)
+
+    def _tell_outcomes(self, rule: Rule) -> CheckJudged:
+        cells = self.verdicts.cells.items()
+        outcomes = {name: each[rule.id].outcome.value for name, each in cells}
+        return CheckJudged(check=rule.id, outcomes=outcomes)
 
     def _stage(
         self,
@@ -343,7 +362,7 @@ class _Checking:
 
     def _tell(self, stage: str, outcome: str, host: str = "") -> CheckProgress:
         """Return what became of a stage, on all hosts or on one, with how far the check is."""
-        hosts, level = len(self.context.hosts), self.context.request.level
+        hosts = len(self.context.hosts)
         if host:
             self.answered[stage].add(host)
         return CheckProgress(
@@ -351,7 +370,7 @@ class _Checking:
             host=host,
             outcome=outcome,
             judged=hosts * len(self.judged),
-            total=hosts * sum(at_level(rule, level) for rule in self.chosen),
+            total=hosts * len(self.wanted),
             seconds=self.context.clock() - self.waited_since,
             going=tuple(self.going),
             answered=tuple(len(self.answered[each]) for each in self.going),
@@ -371,6 +390,4 @@ class _Checking:
             self.judged.add(rule.id)
             for finding in found:
                 yield FindingMade(finding=finding)
-            for name, cells in self.verdicts.cells.items():
-                outcome, why = cells[rule.id].outcome.value, cells[rule.id].why
-                yield CheckProgress(check=rule.id, host=name, outcome=outcome, why=why)
+            yield self._tell_outcomes(rule)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TypeVar, cast
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.node import Facts, SshFacts
@@ -14,6 +15,7 @@ from distconsole.model.expectation import NOTHING_EXPECTED, Expectation
 from distconsole.model.names import HostName
 
 F = TypeVar("F", bound=Facts)
+T = TypeVar("T")
 
 
 class Outcome(StrEnum):
@@ -117,10 +119,33 @@ class View:
     ranks_per_host: int | None = None
     launch: Launch | None = None
     expected: Mapping[str, Expectation] = field(default_factory=dict)
+    _made: dict[object, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def expectation(self, name: str) -> Expectation:
         return self.expected.get(name, NOTHING_EXPECTED)
 
-    def of(self, kind: type[F]) -> dict[str, F]:
+    def of(self, kind: type[F]) -> Mapping[str, F]:
         """Return the facts of ``kind`` by host, in the hosts' order."""
-        return {h.name: cast("F", h.known[kind]) for h in self.hosts if kind in h.known}
+        if kind not in self._made:
+            self._made[kind] = {h.name: h.known[kind] for h in self.hosts if kind in h.known}
+        return cast("Mapping[str, F]", self._made[kind])
+
+    def on(self, hosts: Sequence[HostEvidence]) -> View:
+        """Return the view of some of these hosts, in the same order: the same one whoever asks."""
+        if len(hosts) == len(self.hosts):
+            return self
+        key = tuple(host.name for host in hosts)
+        if key not in self._made:
+            self._made[key] = replace(self, hosts=tuple(hosts))
+        return cast("View", self._made[key])
+
+    def once(self, make: Callable[[View], T]) -> T:
+        """Return what ``make`` makes of this view, made for the first who asks; leave it as it is."""
+        if make not in self._made:
+            self._made[make] = make(self)
+        return cast("T", self._made[make])
+
+
+def once_a_view(make: Callable[[View], T]) -> Callable[[View], T]:
+    """Make a function of a view that works out its value once for each view."""
+    return wraps(make)(lambda view: view.once(make))

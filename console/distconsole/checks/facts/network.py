@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import msgspec
 
+from distconsole.checks.facts.evidence import View, once_a_view
 from distconsole.checks.facts.node import Facts, OsFacts, Who
 from distconsole.checks.gather.attribution import Pair
 from distconsole.model.addresses import Network, network_of
@@ -182,10 +183,11 @@ class Matrix:
     unsure: tuple[Pair, ...] = ()
 
 
-def matrix_of(facts: Mapping[str, ReachFacts]) -> Matrix:
+@once_a_view
+def matrix_of(view: View) -> Matrix:
     """Sort the edges by pair; edges to hosts that could not listen were not tried."""
     pairs: dict[Pair, list[Edge]] = {}
-    for found in facts.values():
+    for found in view.of(ReachFacts).values():
         for edge in found.edges:
             pairs.setdefault((edge.source, edge.target), []).append(edge)
     told = {pair: [e for e in found if e.error != SILENT] for pair, found in pairs.items()}

@@ -8,8 +8,8 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any
 
-from distconsole.checks.facts.evidence import View
-from distconsole.checks.facts.network import Edge, Matrix, ReachFacts
+from distconsole.checks.facts.evidence import View, once_a_view
+from distconsole.checks.facts.network import Edge, Matrix, ReachFacts, matrix_of
 from distconsole.checks.facts.node import KernelFacts
 from distconsole.checks.fixes.cures import BTL, by_run, offer, on_network
 from distconsole.checks.gather.addresses import endpoints_in
@@ -63,9 +63,11 @@ def cause_of(edges: Iterable[Edge]) -> Cause:
     )
 
 
-def split_neighbours(view: View, matrix: Matrix) -> tuple[Matrix, tuple[Pair, ...]]:
-    """Return ``matrix`` without the pairs that found no room in a neighbour table, and these."""
-    full = overflows(view, view.everyone)
+@once_a_view
+def split_neighbours(view: View) -> tuple[Matrix, tuple[Pair, ...]]:
+    """Return the pairs of ``view`` without those that found no room in a neighbour table, and these."""
+    matrix = matrix_of(view)
+    full = overflows(view)
     crowded = {
         pair: edges
         for pair, edges in {**matrix.dead, **matrix.partial}.items()
@@ -88,14 +90,14 @@ def by_cause(matrix: Matrix, pairs: Iterable[Pair]) -> dict[Cause, list[Pair]]:
     )
 
 
-def overflows(view: View, names: Iterable[str]) -> dict[str, str]:
+@once_a_view
+def overflows(view: View) -> Mapping[str, str]:
     """Return by host the line of the kernel's log that says that the neighbour table is full."""
-    wanted = set(names)
     return {
         name: event.text
         for name, facts in view.of(KernelFacts).items()
         for event in facts.events
-        if name in wanted and event.kind == "neighbours" and event.age_seconds < RECENT_SECONDS
+        if event.kind == "neighbours" and event.age_seconds < RECENT_SECONDS
     }
 
 
@@ -140,9 +142,9 @@ def format_pairs(view: View, matrix: Matrix, pairs: Sequence[Pair]) -> str:
     for pair in pairs:
         errors = sorted({_format_edge(edge) for edge in matrix.edges.get(pair, ()) if edge.error})
         lines.append(f"{pair[0]} -> {pair[1]}: {', '.join(errors) or 'ok'}")
-    full = overflows(view, {name for pair in pairs for name in pair})
-    logs = [f"kernel's log on {name}: {text}" for name, text in list(full.items())[:2]]
-    return "\n".join(filter(None, [list_some(lines), *logs]))
+    names = {name for pair in pairs for name in pair}
+    full = [f"kernel's log on {n}: {text}" for n, text in overflows(view).items() if n in names]
+    return "\n".join(filter(None, [list_some(lines), *full[:2]]))
 
 
 def _format_edge(edge: Edge) -> str:
@@ -151,6 +153,12 @@ def _format_edge(edge: Edge) -> str:
 
 def or_elsewhere(view: View, hint: str) -> dict[str, Any]:
     """Return the hint, and as a cure another network that works between all hosts, if there is one."""
+    network, cure = _working_network(view)
+    return {"hint": hint} if cure is None else offer(cure, hint, f"or by {network}, which works")
+
+
+@once_a_view
+def _working_network(view: View) -> tuple[str, Cure | None]:
     found = view.of(ReachFacts).values()
     edges = by_key((edge.network, edge) for facts in found for edge in facts.elsewhere)
     everyone = len(view.everyone)
@@ -159,9 +167,9 @@ def or_elsewhere(view: View, hint: str) -> dict[str, Any]:
         pairs = {(edge.source, edge.target) for edge in tried}
         whole = len(pairs) == everyone * (everyone - 1) and len(there) == everyone
         if whole and all(edge.ok and edge.bulk is not False for edge in tried):
-            cure = Cure(hosts={name: HostCure(nic=e.interface or "") for name, e in there.items()})
-            return offer(cure, hint, f"or by {network}, which works")
-    return {"hint": hint}
+            nics = {name: HostCure(nic=each.interface or "") for name, each in there.items()}
+            return network, Cure(hosts=nics)
+    return "", None
 
 
 def other_port(lost: Sequence[Edge], open_ports: Sequence[int]) -> dict[str, Any]:

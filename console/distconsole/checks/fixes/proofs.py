@@ -185,9 +185,10 @@ def _compare_ranks(
 
 def _lost_way(bench: Bench, hosts: Sequence[Host]) -> Trial | None:
     """Return a connection between two of ``hosts`` of which none came about, to be tried once more."""
-    facts = bench.context.view((ReachFacts,)).of(ReachFacts)
+    view = bench.context.view((ReachFacts,))
+    facts = view.of(ReachFacts)
     by_name = {str(host.name): host for host in hosts}
-    for source, target in matrix_of(facts).dead:
+    for source, target in matrix_of(view).dead:
         if source in by_name and target in by_name and target in facts:
             there = facts[target].address
             ends = by_name[source], by_name[target]

@@ -6,10 +6,10 @@ preferring the one that our own connection goes to, else the address that we rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from distconsole.checks.facts.evidence import HostEvidence, View
+from distconsole.checks.facts.evidence import HostEvidence, View, once_a_view
 from distconsole.checks.facts.network import NetAddress, NetFacts
 from distconsole.checks.facts.node import SshFacts
 from distconsole.model import addresses as model
@@ -29,7 +29,8 @@ LOOPBACK = Endpoint("127.0.0.1", "lo", "127.0.0.0/8")
 """For several names of one machine; Linux and the launcher call the interface so."""
 
 
-def machines(view: View) -> dict[str, object]:
+@once_a_view
+def machines(view: View) -> Mapping[str, object]:
     """Return what is equal for hosts that are one machine: its kernel and addresses (containers have their own)."""
     facts, ssh = view.of(NetFacts), view.of(SshFacts)
     found: dict[str, object] = {}
@@ -41,13 +42,15 @@ def machines(view: View) -> dict[str, object]:
     return found
 
 
+@once_a_view
 def one_machine(view: View) -> bool:
     """Whether all hosts that were asked about are one machine."""
     found = machines(view)
     return len(found) == len(view.everyone) and len(set(found.values())) <= 1
 
 
-def endpoints(view: View) -> dict[str, Endpoint]:
+@once_a_view
+def endpoints(view: View) -> Mapping[str, Endpoint]:
     """Return the endpoint of each host of ``view`` that has one."""
     facts, ssh = view.of(NetFacts), view.of(SshFacts)
     hosts = [host for host in view.hosts if host.name in facts]
@@ -78,7 +81,8 @@ def endpoints_in(view: View, network: str) -> dict[str, Endpoint]:
     return found
 
 
-def shared_networks(view: View) -> list[str]:
+@once_a_view
+def shared_networks(view: View) -> Sequence[str]:
     """Return the subnets in which every host of ``view`` has a usable address, as ``10.0.0.0/24``."""
     usable = {name: _usable(facts) for name, facts in view.of(NetFacts).items()}
     return [str(network) for network in model.shared_networks(usable)]

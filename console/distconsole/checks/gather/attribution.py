@@ -57,8 +57,8 @@ def blame(tried: Iterable[Pair], broken: Iterable[Pair]) -> Blame:
     A host is blamed for a direction in which none of its tried pairs works (with at least two
     peers), or, as a whole, when at least half of its pairs fail and more than of any other host.
     """
-    left = list(dict.fromkeys(broken))
-    open_pairs = set(tried) | set(left)
+    left = dict.fromkeys(broken)
+    open_pairs = set(tried) | left.keys()
     everyone = tuple(dict.fromkeys(name for pair in left for name in pair))
     if len(everyone) > MIN_PEERS and len(left) == len(open_pairs):
         return Blame((), (), (), everyone)
@@ -68,13 +68,12 @@ def blame(tried: Iterable[Pair], broken: Iterable[Pair]) -> Blame:
         if worst is None:
             break
         blamed.append(worst)
-        left = [pair for pair in left if pair not in worst.pairs]
+        for pair in worst.pairs:
+            del left[pair]
         open_pairs -= set(worst.pairs)
-    both = {pair for pair in left if (pair[1], pair[0]) in left}
-    links = tuple(
-        pair for pair in left if pair in both and left.index(pair) < left.index(pair[::-1])
-    )
-    return Blame(tuple(blamed), links, tuple(pair for pair in left if pair not in both))
+    places = {pair: place for place, pair in enumerate(left)}
+    links = tuple(pair for pair in left if places[pair] < places.get(pair[::-1], 0))
+    return Blame(tuple(blamed), links, tuple(pair for pair in left if pair[::-1] not in left))
 
 
 def cover(broken: Iterable[Pair]) -> dict[str, tuple[Pair, ...]]:
@@ -98,32 +97,29 @@ def cover(broken: Iterable[Pair]) -> dict[str, tuple[Pair, ...]]:
     return found
 
 
-def _worst(tried: set[Pair], broken: list[Pair]) -> BlamedHost | None:
-    candidates = [
-        found
-        for host in dict.fromkeys(name for pair in broken for name in pair)
-        if (found := _verdict(host, tried, broken)) is not None
-    ]
-    return max(candidates, key=lambda found: len(found.pairs), default=None)
+def _worst(tried: Iterable[Pair], broken: Iterable[Pair]) -> BlamedHost | None:
+    into, out_of = Counter(pair[1] for pair in tried), Counter(pair[0] for pair in tried)
+    lost: dict[str, tuple[list[Pair], list[Pair]]] = {}
+    for pair in broken:
+        lost.setdefault(pair[0], ([], []))[1].append(pair)
+        lost.setdefault(pair[1], ([], []))[0].append(pair)
+    verdicts = (_verdict(host, into[host], out_of[host], *pairs) for host, pairs in lost.items())
+    return max(filter(None, verdicts), key=lambda found: len(found.pairs), default=None)
 
 
-def _verdict(host: str, tried: set[Pair], broken: list[Pair]) -> BlamedHost | None:
-    into = tuple(pair for pair in broken if pair[1] == host)
-    out = tuple(pair for pair in broken if pair[0] == host)
-    tried_into = sum(pair[1] == host for pair in tried)
-    tried_out = sum(pair[0] == host for pair in tried)
+def _verdict(
+    host: str, tried_into: int, tried_out: int, into: list[Pair], out: list[Pair]
+) -> BlamedHost | None:
     all_into = len(into) == tried_into >= MIN_PEERS
     all_out = len(out) == tried_out >= MIN_PEERS
-    if all_into and all_out:
-        return BlamedHost(host, Direction.BOTH, into + out)
+    if all_into == all_out:
+        half = (tried_into + tried_out) / 2
+        most = len(into) + len(out) >= max(3.0, half) and half > MIN_PEERS
+        both = BlamedHost(host, Direction.BOTH, (*into, *out))
+        return both if all_into or most else None
     if all_into:
-        return BlamedHost(host, Direction.INTO, into)
-    if all_out:
-        return BlamedHost(host, Direction.OUT_OF, out)
-    half = (tried_into + tried_out) / 2
-    if len(into) + len(out) >= max(3.0, half) and half > MIN_PEERS:
-        return BlamedHost(host, Direction.BOTH, into + out)
-    return None
+        return BlamedHost(host, Direction.INTO, tuple(into))
+    return BlamedHost(host, Direction.OUT_OF, tuple(out))
 
 
 def usual(values: Mapping[Pair, float], best: Callable[[float, float], float]) -> float:

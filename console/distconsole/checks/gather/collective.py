@@ -140,8 +140,7 @@ def able(
 
 def _leave_out_broken(context: CheckContext, hosts: list[Host], kind: type[Facts]) -> list[Host]:
     """Leave out hosts whose connections are broken: a job with them would only hang."""
-    facts = context.view((ReachFacts,)).of(ReachFacts)
-    matrix = matrix_of(facts)
+    matrix = matrix_of(context.view((ReachFacts,)))
     broken = {**matrix.dead, **matrix.partial, **matrix.small_only}
     found = blame(matrix.tried, broken)
     out = {host.host for host in found.hosts} or set(found.everyone)

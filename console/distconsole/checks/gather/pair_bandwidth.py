@@ -60,8 +60,8 @@ def rounds_of(names: Sequence[str]) -> list[list[Pair]]:
 def measure(context: CheckContext) -> Iterator[str | PairProgress]:
     """Measure; yields the name of the host that sends in each stream that has ended, and its rate."""
     chosen = endpoints(context.view((NetFacts, SshFacts)))
-    facts = context.view((ReachFacts,)).of(ReachFacts)
-    matrix = matrix_of(facts)
+    view = context.view((ReachFacts,))
+    facts, matrix = view.of(ReachFacts), matrix_of(view)
     hosts: dict[str, Host] = {host.name: host for host in context.reached() if host.name in facts}
     rounds = [
         [pair for pair in pairs if pair in matrix.edges and pair not in matrix.dead]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -114,7 +114,7 @@ def _ask_kernels(context: CheckContext, broken: Iterable[Edge]) -> None:
 
 
 def _other_networks(
-    context: CheckContext, chosen: dict[str, Endpoint]
+    context: CheckContext, chosen: Mapping[str, Endpoint]
 ) -> Iterator[dict[str, Endpoint]]:
     """Yield the endpoints on every other network that all hosts share; none at level quick."""
     if context.request.level is Level.QUICK:
@@ -152,7 +152,7 @@ Tried = dict[str, tuple[Edge, ...]]
 def _try_network(
     context: CheckContext,
     hosts: list[Host],
-    chosen: dict[str, Endpoint],
+    chosen: Mapping[str, Endpoint],
     ports: int,
     timeout: float,
     *,
@@ -306,7 +306,7 @@ def _name(target: dict[str, Any]) -> str:
 
 def any_broken(context: CheckContext) -> bool:
     """Whether some connections between the hosts do not work."""
-    matrix = matrix_of(context.view((ReachFacts,)).of(ReachFacts))
+    matrix = matrix_of(context.view((ReachFacts,)))
     return bool(matrix.dead or matrix.partial or matrix.small_only)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from itertools import chain
 
-from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.evidence import View, once_a_view
 from distconsole.checks.facts.network import (
     SILENT,
     EnvFacts,
@@ -97,7 +97,8 @@ class Node:
         return next((e.network for e in self.addresses if e.address == address), None)
 
 
-def nodes_of(view: View) -> dict[str, Node]:
+@once_a_view
+def nodes_of(view: View) -> Mapping[str, Node]:
     """Return the hosts of ``view`` that said what is needed."""
     nets, systems, environments = view.of(NetFacts), view.of(OsFacts), view.of(EnvFacts)
     return {

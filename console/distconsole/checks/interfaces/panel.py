@@ -26,6 +26,10 @@ from distconsole.model.reports import NOT_FORETOLD, ChoiceReport
 
 MAX_ROUNDS = 4
 
+Picks = Mapping[str, Sequence[Pick]]
+"""By host what an engine takes there."""
+Judged = Iterator[tuple[str, Pick, Around]]
+
 
 class Engine(StrEnum):
     NCCL = "NCCL"
@@ -75,24 +79,39 @@ class Choice:
 def choices_of(view: View) -> tuple[Choice, ...]:
     """Return the choices of the engines that at least one host of ``view`` has."""
     nodes = nodes_of(view)
-    return _choices_among(view, nodes, ways_of(view, nodes)) if nodes else ()
+    if not nodes:
+        return ()
+    ways = ways_of(view, nodes)
+    return tuple(
+        _choice(picked.engine, picked.start, name, pick, found)
+        for picked in _pick_all(view, nodes, ways)
+        for name, pick, found in _judge(picked, ways)
+    )
 
 
-def _choices_among(view: View, nodes: Mapping[str, Node], ways: Ways) -> tuple[Choice, ...]:
-    engines = _present(view)
+@dataclass(frozen=True, slots=True)
+class _Picked:
+    """What one engine takes on each of ``nodes``, which have the variables that ``start`` sets."""
+
+    engine: Engine
+    start: Start
+    nodes: Mapping[str, Node]
+    picks: Picks
+
+
+def _pick_all(view: View, nodes: Mapping[str, Node], ways: Ways) -> Iterator[_Picked]:
+    """Yield what the engines that at least one host has take, however they are started."""
     told = run_variables(endpoints(view), nodes)
-    found: list[Choice] = []
-    for engine in engines:
-        for start in Start:
-            placed = (
-                {name: node.with_variables(told.get(name, {})) for name, node in nodes.items()}
-                if start is Start.RUN
-                else nodes
-            )
+    by_run = {name: node.with_variables(told.get(name, {})) for name, node in nodes.items()}
+    for engine in _present(view):
+        for start, placed in ((Start.RUN, by_run), (Start.HAND, nodes)):
             if engine in UNFORESEEN:
                 placed = {name: placed[name] for name in placed if _family(view, name) == engine}
-            found += _choices(engine, start, placed, ways)
-    return tuple(found)
+            if engine is Engine.HOROVOD and start is Start.HAND:
+                picks = _by_horovodrun(placed, ways)
+            else:
+                picks = {name: CHOOSERS[engine](node) for name, node in placed.items()}
+            yield _Picked(engine, start, placed, picks)
 
 
 def run_variables(
@@ -130,8 +149,8 @@ def plan_untried(view: View) -> list[dict[str, Endpoint]]:
         return []
     ways = ways_of(view, nodes)
     rounds: list[dict[str, Endpoint]] = []
-    for choice in _choices_among(view, nodes, ways):
-        host, pick = choice.host, choice.pick
+    taken = (each.picks.items() for each in _pick_all(view, nodes, ways))
+    for host, pick in ((host, pick) for each in taken for host, picks in each for pick in picks):
         if ways.around(host, pick.address).unknown is None:
             continue
         network = nodes[host].network(pick.address)
@@ -213,24 +232,18 @@ CHOOSERS: dict[Engine, Callable[[Node], tuple[Pick, ...]]] = {
 }
 
 
-def _choices(
-    engine: Engine, start: Start, nodes: Mapping[str, Node], ways: Ways
-) -> Iterator[Choice]:
-    if engine is Engine.HOROVOD and start is Start.HAND:
-        picks = _by_horovodrun(nodes, ways)
-    else:
-        picks = {name: CHOOSERS[engine](node) for name, node in nodes.items()}
-    match engine:
+def _judge(picked: _Picked, ways: Ways) -> Judged:
+    """Yield every choice with the ways to it, as its engine uses them."""
+    match picked.engine:
         case Engine.OPEN_MPI:
-            judged = _judge_pairs(nodes, picks, ways)
+            return _judge_pairs(picked.nodes, picked.picks, ways)
         case Engine.OPEN_MPI_DAEMONS:
-            judged = _judge_any(picks, ways)
+            return _judge_any(picked.picks, ways)
         case Engine.MPICH | Engine.INTEL_MPI:
-            judged = ((name, pick, Around({}, None, 0)) for name in picks for pick in picks[name])
+            every = picked.picks.items()
+            return ((name, pick, Around({}, None, 0)) for name, own in every for pick in own)
         case _:
-            judged = _judge_each(picks, ways, by_gloo=engine is not Engine.NCCL)
-    for name, pick, found in judged:
-        yield _choice(engine, start, name, pick, found)
+            return _judge_each(picked.picks, ways, by_gloo=picked.engine is not Engine.NCCL)
 
 
 def _choice(engine: Engine, start: Start, host: str, pick: Pick, found: Around) -> Choice:
@@ -244,10 +257,7 @@ def _choice(engine: Engine, start: Start, host: str, pick: Pick, found: Around) 
     return Choice(engine, start, host, pick, True if found.peers else None)
 
 
-Judged = Iterator[tuple[str, Pick, Around]]
-
-
-def _judge_each(picks: Mapping[str, Sequence[Pick]], ways: Ways, *, by_gloo: bool) -> Judged:
+def _judge_each(picks: Picks, ways: Ways, *, by_gloo: bool) -> Judged:
     """Whoever connects goes to the address that the other published."""
     families = {name: {":" in p.address for p in own if p.address} for name, own in picks.items()}
     mixed = len({each for found in families.values() for each in found}) > 1
@@ -261,9 +271,7 @@ def _judge_each(picks: Mapping[str, Sequence[Pick]], ways: Ways, *, by_gloo: boo
             yield name, pick, found
 
 
-def _without_listeners(
-    found: Around, place: int, pick: Pick, picks: Mapping[str, Sequence[Pick]]
-) -> Around:
+def _without_listeners(found: Around, place: int, pick: Pick, picks: Picks) -> Around:
     """Leave out peers that would only find loopback there, and that wait to be connected to."""
     shut = {
         peer: way
@@ -285,7 +293,7 @@ def _keep_family(
     return Around({**found.shut, **other}, found.unknown, found.peers)
 
 
-def _judge_any(picks: Mapping[str, Sequence[Pick]], ways: Ways) -> Judged:
+def _judge_any(picks: Picks, ways: Ways) -> Judged:
     """All addresses are tried until one answers."""
     for name, own in picks.items():
         around = [ways.around(name, pick.address) for pick in own]
@@ -295,9 +303,7 @@ def _judge_any(picks: Mapping[str, Sequence[Pick]], ways: Ways) -> Judged:
             yield name, pick, Around(shut, each.unknown, each.peers)
 
 
-def _judge_pairs(
-    nodes: Mapping[str, Node], picks: Mapping[str, Sequence[Pick]], ways: Ways
-) -> Judged:
+def _judge_pairs(nodes: Mapping[str, Node], picks: Picks, ways: Ways) -> Judged:
     """Interfaces are matched pair by pair, and messages go over all pairs at once."""
     sides = {name: open_mpi.side_of(node) for name, node in nodes.items()}
     places = {name: place for place, name in enumerate(nodes)}

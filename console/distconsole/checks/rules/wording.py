@@ -98,7 +98,15 @@ def dissent(values: Mapping[str, V]) -> Dissent[V] | None:
     value, hosts = ordered[-1]
     if 2 * len(hosts) <= len(values):
         return Dissent(ordered, None, tuple(values))
-    return Dissent(ordered, value, tuple(host for host in values if host not in hosts))
+    majority = set(hosts)
+    return Dissent(ordered, value, tuple(host for host in values if host not in majority))
+
+
+def names_that_differ(values: Iterable[Mapping[str, Hashable]]) -> set[str]:
+    """Return the names of which some hosts have another value, or none."""
+    first, *others = [each.items() for each in values] or [{}.items()]
+    differing = set(first).union(*others) - set(first).intersection(*others)
+    return {name for name, _ in differing}
 
 
 def differ(

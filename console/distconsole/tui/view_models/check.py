@@ -8,7 +8,14 @@ from dataclasses import dataclass, field
 import msgspec
 
 from distconsole.model.check_outcome import INCOMPLETE, with_outcome
-from distconsole.model.events import CheckEnded, CheckProgress, Event, FindingMade, PairProgress
+from distconsole.model.events import (
+    CheckEnded,
+    CheckJudged,
+    CheckProgress,
+    Event,
+    FindingMade,
+    PairProgress,
+)
 from distconsole.model.findings import Finding, Severity
 from distconsole.model.reports import CheckReport, ChoiceReport, NetworkReport, PairReport
 from distconsole.tui.view_models.pairs import Pair, Pairs, update_pair
@@ -48,13 +55,13 @@ class CheckModel:
 
     def fold(self, event: Event) -> None:
         match event:
-            case CheckProgress() if event.total:
+            case CheckProgress():
                 self.stage = event
                 is_check = event.host and event.outcome == "running"
                 if is_check and self.again in ("", event.check):
                     self.cells.setdefault(event.check, {})[event.host] = event.outcome
-            case CheckProgress() if not self.again or event.check == self.again:
-                self.cells.setdefault(event.check, {})[event.host] = event.outcome
+            case CheckJudged() if self.again in ("", event.check):
+                self.cells.setdefault(event.check, {}).update(event.outcomes)
             case PairProgress():
                 self.hosts = event.hosts
                 self._learn(event.pairs, event.stage)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from distconsole.checks.engine.report import find_unmade, make_report
-from distconsole.checks.engine.rule import Verdicts
-from distconsole.checks.facts.evidence import ELSEWHERE, Outcome
+from distconsole.checks.engine.rule import PASSED, Verdicts
+from distconsole.checks.facts.evidence import ELSEWHERE
 from distconsole.checks.facts.jobs import CollFacts, RankReport
 from distconsole.checks.facts.node import SshFacts
 from distconsole.checks.gather.context import CheckContext
@@ -36,7 +36,7 @@ def test_collectives_that_the_budget_left_out_make_a_check_incomplete(
         said = ({"left_out": [["all_reduce", "float32", 1 << 24]]},)
         evidence.add_facts(CollFacts(ranks=(RankReport(rank=0, said=said),)))
         verdicts = Verdicts()
-        verdicts.cell(host.name, "coll.correct", Outcome.PASS)
+        verdicts.add_cell(host.name, "coll.correct", PASSED)
         report = make_report(context, verdicts, (), 1.0, sweeping=sweeping)
     assert report.outcome == outcome
     assert report.left_out == ("torch all_reduce of 16777216 float32",)

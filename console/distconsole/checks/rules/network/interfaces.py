@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from itertools import product
 from typing import Any
 
@@ -16,7 +16,7 @@ from distconsole.checks.engine.results import (
     warn,
 )
 from distconsole.checks.engine.rule import HostView, hint, host_rule, rule, unless_alone
-from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.evidence import View, once_a_view
 from distconsole.checks.facts.network import EnvFacts, NetFacts, PortFacts, ReachFacts, matrix_of
 from distconsole.checks.facts.node import (
     HorovodFacts,
@@ -28,6 +28,7 @@ from distconsole.checks.facts.node import (
 from distconsole.checks.fixes.cures import BTL, OMPI, by_run, lines_to_type, offer, on_network
 from distconsole.checks.gather.addresses import endpoints, machines, shared_networks
 from distconsole.checks.gather.attribution import blame
+from distconsole.checks.gather.partners import partners
 from distconsole.checks.interfaces import gloo, nccl, open_mpi
 from distconsole.checks.interfaces.horovod import VARIABLE as HOROVOD_VARIABLE
 from distconsole.checks.interfaces.node import Fault, nodes_of
@@ -269,21 +270,31 @@ def _explains(choice: Choice, view: View) -> bool:
         case Fault.NONE_FOUND:
             return _explains_missing(choice, view)
         case Fault.SILENT:
-            found = view.of(ReachFacts).values()
-            tried = {edge.address for each in found for edge in (*each.edges, *each.elsewhere)}
-            return pick.address in tried  # net.reach_tcp, net.other_networks and their like
+            return pick.address in _tried_addresses(
+                view
+            )  # net.reach_tcp, net.other_networks and their like
         case _:
             return False
+
+
+@once_a_view
+def _tried_addresses(view: View) -> Set[str]:
+    found = view.of(ReachFacts).values()
+    return {edge.address for each in found for edge in (*each.edges, *each.elsewhere)}
+
+
+@once_a_view
+def _names_differ(view: View) -> bool:
+    return dissent({n: each.interface or "?" for n, each in endpoints(view).items()}) is not None
 
 
 def _explains_missing(choice: Choice, view: View) -> bool:
     variables = view.of(EnvFacts)[choice.host].variables
     if choice.engine is Engine.HOROVOD and choice.start is Start.HAND:
         own_name = choice.pick.how.startswith("its own name")
-        names = {name: each.interface or "?" for name, each in endpoints(view).items()}
-        dead = matrix_of(view.of(ReachFacts)).dead  # of which net.reach_tcp and its like tell
+        dead = matrix_of(view).dead  # of which net.reach_tcp and its like tell
         # os.hostname_bindable, net.nic_names
-        return own_name or dissent(names) is not None or bool(dead)
+        return own_name or _names_differ(view) or bool(dead)
     if choice.engine is Engine.HOROVOD:
         return HOROVOD_VARIABLE not in variables  # os.hostname_bindable
     return any(name in variables for name in NAMES[choice.engine])  # env.iface_exists
@@ -298,7 +309,9 @@ def _culprits(red: Sequence[Choice], mine: Sequence[Choice], view: View) -> tupl
     if split is not None and split.majority is not None:
         return split.minority
     dead = dict.fromkeys((peer, choice.host) for choice in red for peer in choice.peers)
-    found = blame([(a, b) for a in taken for b in taken if a != b], dead)
+    names = list(taken)
+    tried = [(a, b) for place, a in enumerate(names) for b in partners(names, place)]
+    found = blame(tried, dead)
     named_hosts = {host.host for host in found.hosts} or {each.host for each in red}
     return tuple(host for host in dict.fromkeys(c.host for c in mine) if host in named_hosts)
 

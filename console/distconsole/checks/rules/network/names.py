@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from distconsole.checks.engine.results import NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import hint, rule
-from distconsole.checks.facts.evidence import Outcome, View
+from distconsole.checks.facts.evidence import Outcome, View, once_a_view
 from distconsole.checks.facts.network import EnvFacts, NameFacts, NetFacts
 from distconsole.checks.facts.node import OsFacts, ResolvedAddress, SshFacts
 from distconsole.checks.fixes.cures import by_run, offer
@@ -77,15 +77,18 @@ def _hostname_bindable(view: View) -> RuleResults:
 
 def _gets_by(view: View, name: str) -> bool:
     """Whether no other machine's ranks would connect to the loopback that Gloo listens at there."""
-    machine_of = machines(view)
-    listens_at = {
+    machine_of, listens_at = machines(view), _gloo_listens_at(view)
+    own = listens_at[name]
+    others = (each for host, each in listens_at.items() if machine_of[host] != machine_of[name])
+    return own.startswith("127.") and not any(gloo_connects(each, own) for each in others)
+
+
+@once_a_view
+def _gloo_listens_at(view: View) -> Mapping[str, str]:
+    return {
         host: next((entry.address for entry in facts.resolution.addresses if entry.bindable), "")
         for host, facts in view.of(OsFacts).items()
     }
-    others = [each for each in listens_at if machine_of[each] != machine_of[name]]
-    own = listens_at[name]
-    reached = any(gloo_connects(listens_at[each], own) for each in others)
-    return own.startswith("127.") and not reached
 
 
 def _trap(entry: ResolvedAddress) -> bool:

@@ -47,7 +47,7 @@ def _reach(view: View) -> RuleResults:
         if own.listen_error:
             why = f"could not listen on {own.address}: {own.listen_error}"
             yield NotApplicable(why, (name,), Outcome.COULD_NOT_RUN)
-    matrix, crowded = split_neighbours(view, matrix_of(facts))
+    matrix, crowded = split_neighbours(view)
     if crowded:
         count = len({frozenset(pair) for pair in crowded})
         yield fail(
@@ -128,7 +128,7 @@ def _because(cause: Cause) -> str:
 def _asymmetric(view: View) -> RuleResults:
     """One direction blocked: a stateless filter, a security group without a rule for itself."""
     facts = view.of(ReachFacts)
-    matrix, _ = split_neighbours(view, matrix_of(facts))
+    matrix, _ = split_neighbours(view)
     found = blame(matrix.tried, matrix.dead)
     for host in found.hosts:
         if host.direction is Direction.BOTH:
@@ -162,7 +162,7 @@ def _asymmetric(view: View) -> RuleResults:
 @rule("net.port_ephemeral", "net", Level.QUICK, ReachFacts, unless=unless_alone)
 def _ephemeral(view: View) -> RuleResults:
     """Port 29500 is open and training still hangs: the kernel's own range is blocked."""
-    matrix, _ = split_neighbours(view, matrix_of(view.of(ReachFacts)))
+    matrix, _ = split_neighbours(view)
     culprits = {host.host for host in blame(matrix.tried, matrix.dead).hosts}
     partial = {pair: edges for pair, edges in matrix.partial.items() if not culprits & set(pair)}
     if not partial:
@@ -213,7 +213,7 @@ def _ports(ports: Sequence[int]) -> str:
 @rule("net.mtu", "net", Level.QUICK, ReachFacts, unless=unless_alone)
 def _mtu(view: View) -> RuleResults:
     """Jumbo frames on a way that does not carry them: 4 KiB all-reduce, 4 MiB hang on both sides."""
-    matrix = matrix_of(view.of(ReachFacts))
+    matrix = matrix_of(view)
     found = blame([pair for pair in matrix.tried if pair not in matrix.dead], matrix.small_only)
     for host in found.hosts:
         where = f"between {host.host} and its peers"

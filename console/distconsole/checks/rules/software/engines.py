@@ -185,7 +185,6 @@ def _horovod_torch(host: HostView) -> RuleResults:
     # Horovod's library is bound to the torch that it was built against (horovod#629, #2589).
     facts, torch = host.of(HorovodFacts), host.of(TorchFacts)
     installed, built = torch.version or "none", facts.against.get("pytorch", "")
-    others = [other.version for other in host.view.of(TorchFacts).values()]
     if facts.torch_library is None and torch.present:
         yield warn(
             f"Horovod on {host} was built without PyTorch",
@@ -198,8 +197,8 @@ def _horovod_torch(host: HostView) -> RuleResults:
             seen=f"{facts.load_error} (built against torch {built or '?'}, installed {installed})",
             hint=_setup(str(host)),
         )
-    elif built and not _is_same(built, torch.version):
-        if any(_is_same(built, other) for other in others):
+    elif built and _release(built) != _release(torch.version):
+        if _release(built) in host.view.once(_torch_releases):
             yield NotApplicable("built against another host's torch: this one's differs")
             return
         yield warn(
@@ -208,8 +207,12 @@ def _horovod_torch(host: HostView) -> RuleResults:
         )
 
 
-def _is_same(built: str, installed: str) -> bool:
-    return built.partition("+")[0] == installed.partition("+")[0]
+def _release(version: str) -> str:
+    return version.partition("+")[0]
+
+
+def _torch_releases(view: View) -> set[str]:
+    return {_release(each.version) for each in view.of(TorchFacts).values()}
 
 
 @hint("distconsole setup --rebuild, where one of the hosts has nvcc.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from distconsole.checks.engine.results import HERE, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule, rule
@@ -17,7 +18,13 @@ from distconsole.checks.rules.script.launches import (
     differ_in_packages,
     packages_of_script,
 )
-from distconsole.checks.rules.wording import Dissent, by_key, differ, dissent
+from distconsole.checks.rules.wording import (
+    Dissent,
+    by_key,
+    differ,
+    dissent,
+    names_that_differ,
+)
 from distconsole.config.spelling import nearest
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level
@@ -149,7 +156,7 @@ def _packages(view: View) -> RuleResults:
     """One host with an older package, found by its metadata without importing anything."""
     facts = view.of(PythonFacts)
     of_script = packages_of_script(view)  # script.versions and script.imports have them
-    names = {name for found in facts.values() for name in found.packages} - of_script
+    names = names_that_differ(found.packages for found in facts.values()) - of_script
     packages = {
         package: {name: found.packages.get(package, MISSING) for name, found in facts.items()}
         for package in names
@@ -165,7 +172,7 @@ def _consistency(view: View) -> RuleResults:
     """A variable of NCCL, Gloo, MPI, CUDA or Horovod that is set on some hosts only."""
     facts = view.of(EnvFacts)
     launched = view.launch.hosts.values() if view.launch is not None else ()
-    names = {name for found in facts.values() for name in found.variables}
+    names = names_that_differ(found.variables for found in facts.values())
     names -= PERSONAL.union(*(host.env for host in launched))  # the launch sets its own everywhere
     for variable in sorted(names):
         if variable.startswith(PERSONAL_PREFIXES) or not re.match(r"[A-Z]+_", variable):
@@ -200,13 +207,13 @@ def _follow_majority(view: View, variable: str, split: Dissent[str]) -> Cure | N
 @rule("env.syntax", "python", Level.QUICK, EnvFacts)
 def _syntax(view: View) -> RuleResults:
     """NCCL's grammar in a variable of Gloo, names that were renamed, typing errors."""
-    said = by_key(
-        ((problem, variable, value), name)
+    variables = by_key(
+        (item, name)
         for name, facts in view.of(EnvFacts).items()
-        for variable, value in facts.variables.items()
-        for problem in _problems(variable, value)
+        for item in facts.variables.items()
     )
-    for (problem, variable, value), names in said.items():
+    said = ((each, item, names) for item, names in variables.items() for each in _problems(*item))
+    for problem, (variable, value), names in said:
         summary, _, hint = problem.partition("; ")
         wrong = "one interface" in problem
         cure = _right_name(view, variable, names) if wrong else _rename(variable, value)
@@ -243,8 +250,13 @@ def _problems(variable: str, value: str) -> Iterator[str]:
         new = DEPRECATED[variable]
         yield f"{variable} has no effect any more, it is {new} now; export {new}=…"
     known = variable in KNOWN or variable in DEPRECATED
-    if not known and (near := nearest(variable, KNOWN, 0.9)):
+    if not known and (near := _known_like(variable)):
         yield f"{variable} is no known variable; did you mean {near}?"
+
+
+@lru_cache(maxsize=1024)
+def _known_like(variable: str) -> str | None:
+    return nearest(variable, KNOWN, 0.9)
 
 
 @hint("Set it per host, or leave it out: the launcher sets it from the address that it chose.")

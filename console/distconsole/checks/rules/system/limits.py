@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Mapping
+from functools import cache
 from statistics import median
 
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
@@ -257,10 +259,27 @@ def _memory(host: HostView) -> RuleResults:
     yield from _group(facts, total)
 
 
+def _usual_memory(view: View) -> Callable[[int], float]:
+    """Return how much memory is free on most hosts about as large as one; 0 with too few to tell."""
+    memories = [each.memory for each in view.of(OsFacts).values()]
+    sizes = sorted((each.get("total") or 0, each.get("available") or 0) for each in memories)
+
+    @cache
+    def usual_of(first: int, end: int) -> float:
+        return median(free for _, free in sizes[first:end]) if end - first > 2 else 0
+
+    def usual(total: int) -> float:
+        def more(size: tuple[int, int]) -> int:
+            return size[0] - total
+
+        first = bisect_right(sizes, -0.1 * total, key=more)
+        return usual_of(first, bisect_left(sizes, 0.1 * total, key=more))
+
+    return usual
+
+
 def _free(host: HostView, total: int, available: int) -> RuleResults:
-    memories = [other.memory for other in host.view.of(OsFacts).values()]
-    alike = [each for each in memories if abs((each.get("total") or 0) - total) < 0.1 * total]
-    usual = median(each.get("available") or 0 for each in alike) if len(alike) > 2 else 0
+    usual = host.view.once(_usual_memory)(total)
     if available < LOW_SHARE * total or available < PEER_SHARE * usual:
         yield warn(
             f"{size(available)} of {size(total)} of memory are free on {HERE}",

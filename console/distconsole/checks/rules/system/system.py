@@ -141,9 +141,7 @@ def _parse_ranges(text: str) -> list[tuple[int, int]]:
 def _backlog(host: HostView) -> RuleResults:
     """Connections reset at the start of large jobs: more ranks than may wait in the queue."""
     # All ranks connect to the store of the first host at once; the kernel cuts its queue.
-    gpus, of_all = host.view.of(GpuFacts), host.view.ranks_per_host
-    counts = {name: found.count for name, found in gpus.items()}
-    ranks = sum(of_all or counts.get(name) or RANKS_PER_HOST for name in host.view.everyone)
+    ranks = host.view.once(_count_ranks)
     queue = _numbers(host.of(OsFacts).sysctl.get("somaxconn"))
     if not queue:
         yield NotApplicable("the kernel does not say how many connections may wait")
@@ -154,6 +152,12 @@ def _backlog(host: HostView) -> RuleResults:
             expected=f"{ranks} or more on the host of the rendezvous",
             hint="sudo sysctl -w net.core.somaxconn=4096",
         )
+
+
+def _count_ranks(view: View) -> int:
+    gpus, of_all = view.of(GpuFacts), view.ranks_per_host
+    counts = {name: found.count for name, found in gpus.items()}
+    return sum(of_all or counts.get(name) or RANKS_PER_HOST for name in view.everyone)
 
 
 @hint("sysctl net.ipv4.neigh.default.gc_thresh3")
@@ -240,7 +244,7 @@ MEANT = "if it is no job that is meant to run, "
 @host_rule("proc.leftovers", "os", Level.QUICK, ProcFacts)
 def _leftovers(host: HostView) -> RuleResults:
     """Processes of a run that is over; orphans that hold GPUs; a rendezvous port that somebody listens on; MPI's daemons without an mpirun."""
-    facts, every = host.of(ProcFacts), host.view.of(ProcFacts).values()
+    facts = host.of(ProcFacts)
     yield from _find_run_processes(host, facts)
     foreign = [each for each in facts.processes if not each.run and each.state not in "DZ"]
     on_gpus = [each for each in foreign if each.orphan and each.gpus]
@@ -262,14 +266,18 @@ def _leftovers(host: HostView) -> RuleResults:
             )
     old = [each for each in foreign if (each.age_seconds or 0) > YOUNG_SECONDS]
     daemons = [each for each in old if each.role == "daemon" and each.uid == facts.uid]
-    launchers = any(each.role == "launcher" for found in every for each in found.processes)
-    if daemons and not launchers:
+    if daemons and not host.view.once(_any_launcher):
         yield warn(
             f"{who(daemons[0])} is on {host}, and no mpirun on any of these hosts",
             seen=_list_processes(daemons),
             expected="MPI's daemons only where a job runs",
             hint="if no mpirun elsewhere started it, " + _end(host, daemons),
         )
+
+
+def _any_launcher(view: View) -> bool:
+    every = view.of(ProcFacts).values()
+    return any(each.role == "launcher" for facts in every for each in facts.processes)
 
 
 def _find_run_processes(host: HostView, facts: ProcFacts) -> RuleResults:
