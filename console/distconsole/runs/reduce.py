@@ -48,7 +48,6 @@ from distconsole.runs.samples import finite, load_events, waited_of
 
 LATE = (frames.LogEntry, frames.NoteEntry, frames.WindowEntry, frames.EndEntry)
 """What is taken of a lost host after the run's end, which it was not waited for with."""
-WINDOW_TIMES = ("data_ms", "forward_ms", "backward_ms", "optimizer_ms", "cpu_wait", "disk_wait")
 
 
 class RunReducer:
@@ -74,7 +73,7 @@ class RunReducer:
         self._coordinator = hosts[0] if hosts else ""
         self._waiting = set(hosts)
         self._points = PointReducer(run)
-        self._stragglers = StragglerWatch()
+        self.stragglers = StragglerWatch()
         self._load = Load(self._ranks)
         self._all_ranks = AllRanksWatch(self._ranks, self._load, earlier)
         self._sync = SyncWatch(self._ranks, hosts)
@@ -203,7 +202,7 @@ class RunReducer:
             self._ranks.living.pop(rank, None)
             if state is RankState.EXITED:
                 self._exited[rank] = entry
-            self._stragglers.rank_ended(rank)
+            self.stragglers.rank_ended(rank)
             self._stalls.rank_ended(rank)
         yield RankChanged(
             t=t,
@@ -295,7 +294,12 @@ class RunReducer:
             workers=entry.workers,
             samples_s=finite(entry.samples_s),
             unit="batches" if entry.batches else UNSET,
-            **{name: finite(getattr(entry, name)) for name in WINDOW_TIMES},
+            data_ms=finite(entry.data_ms),
+            forward_ms=finite(entry.forward_ms),
+            backward_ms=finite(entry.backward_ms),
+            optimizer_ms=finite(entry.optimizer_ms),
+            cpu_wait=finite(entry.cpu_wait),
+            disk_wait=finite(entry.disk_wait),
         )
         if step >= 0:
             self._stalls.stepped(window)
@@ -310,8 +314,8 @@ class RunReducer:
         yield from self._points.add(entry.rank, points, t, trained=entry.steps > 0)
         self._ranks.hosts.setdefault(entry.rank, host)
         yield from self._all_ranks.add(window)
-        for straggler in self._stragglers.add(window):
-            cause = self._load.cause_of(straggler.together, self._stragglers.newest(), t)
+        for straggler in self.stragglers.add(window):
+            cause = self._load.cause_of(straggler.together, self.stragglers.newest(), t)
             yield straggler_finding(self._ranks, straggler, t, cause)
 
     def _begin_attempt(
@@ -329,7 +333,7 @@ class RunReducer:
         yield from self._sync.begin_again(t)
         yield from self._worlds.flush(t)
         self._worlds.begin_again()
-        self._stragglers = StragglerWatch()
+        self.stragglers.begin_again()
         self._outcome.begin_again()
         self._exited.clear()
         yield RunRestarted(

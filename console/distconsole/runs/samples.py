@@ -58,7 +58,9 @@ def _strangers(processes: Sequence[GpuProcess]) -> tuple[str, ...]:
 
 def waited_of(values: frames.Waited | None) -> tuple[float, float, float, float, float] | None:
     """Return the five of what was waited in a step; None if one is unknown."""
-    step, data, forward, backward, optimizer = map(finite, values or (None,) * 5)
+    if values is None:
+        return None
+    step, data, forward, backward, optimizer = map(finite, values)
     if step is None or data is None or forward is None or backward is None or optimizer is None:
         return None
     return step, data, forward, backward, optimizer

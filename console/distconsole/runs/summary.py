@@ -118,7 +118,8 @@ def brief(run_file: RunFile) -> RunSummary:
     kept = _kept_summary(run_file)
     if kept is not None and kept.state == summary.state:
         return kept
-    timeline, reducer = RunTimeline(), reducer_of(record)
+    reducer = reducer_of(record)
+    timeline = RunTimeline(reducer.stragglers)
     each = max(100, BRIEF_ENTRIES // max(1, len(record.hosts)))
     with contextlib.suppress(ValueError):  # a list shows what can be read
         for stored in run_file.tail(record.hosts, each):
@@ -134,10 +135,16 @@ def summary_of(run_file: RunFile) -> RunSummary:
     kept = _kept_summary(run_file) if run_file.record().end else None
     if kept is not None:
         return kept
-    timeline = RunTimeline()
-    for event in stored_events(run_file, without=UNSUMMED):
+    return keep_whole(run_file, stored_timeline(run_file, UNSUMMED))
+
+
+def stored_timeline(run_file: RunFile, without: tuple[str, ...] = ()) -> RunTimeline:
+    """Return the fold of a stored run's events, ``without`` some kinds of entries."""
+    reducer = reducer_of(run_file.record())
+    timeline = RunTimeline(reducer.stragglers)
+    for event in stored_events(run_file, without, reducer):
         timeline.apply(event)
-    return keep_whole(run_file, timeline)
+    return timeline
 
 
 def keep_whole(run_file: RunFile, timeline: RunTimeline) -> RunSummary:
@@ -220,13 +227,15 @@ def decode_entry(body: bytes) -> JournalEntry:
 _DECODER: msgspec.json.Decoder[JournalEntry] = msgspec.json.Decoder(threadsafe(JournalEntry))
 
 
-def stored_events(run_file: RunFile, without: tuple[str, ...] = ()) -> Iterator[RunEvents]:
+def stored_events(
+    run_file: RunFile, without: tuple[str, ...] = (), reducer: RunReducer | None = None
+) -> Iterator[RunEvents]:
     """Yield a stored run's events, its plan first and its end last if known, ``without`` some kinds of entries."""
     record = run_file.record()
     plan = stored_plan(record)
     if plan is not None:
         yield plan
-    reducer = reducer_of(record)
+    reducer = reducer or reducer_of(record)
     spoilt: Counter[str] = Counter()
     yield from replay(run_file, reducer, spoilt, without)
     seen = run_file.last_seen(record.hosts) or record.started

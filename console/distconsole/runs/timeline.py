@@ -55,13 +55,17 @@ class RunTimeline:
     """What a run looks like after the events applied so far; ``started`` and ``last_t`` in UNIX seconds.
 
     Its size is bounded by ranks, hosts, metric names and the limits above. Used by one thread at a time.
+
+    Args:
+        stragglers: Of the reducer whose events are applied each before the next one is made: it need
+            not judge the same windows again.
     """
 
     plan: PlanMade | None = None
     stall: RunFinding | None = None
     """The newest finding that says what keeps the ranks that have stalled."""
 
-    def __init__(self) -> None:
+    def __init__(self, stragglers: StragglerWatch | None = None) -> None:
         self.run = ""
         self.ranks: dict[int, RankView] = {}
         self.metrics: dict[str, Series] = {}
@@ -87,8 +91,9 @@ class RunTimeline:
         """The first finding of this attempt that says that its ranks do not train one model as they should."""
         self.calls: dict[int, RankCalled] = {}
         """Rank -> where it was when it was asked last."""
-        self.stragglers = StragglerWatch()
+        self.stragglers = stragglers or StragglerWatch()
         """Of the same windows as the reducer's, so that who is slow now is who was found to be."""
+        self._judges = stragglers is None
         self.eta = EtaEstimator()
         self.restart: RunRestarted | None = None
         self.outlived_hosts: set[str] = set()
@@ -272,7 +277,8 @@ class RunTimeline:
         if not view.alive:
             if view.ended_at is None and is_time(event.t):
                 view.ended_at = event.t
-            self.stragglers.rank_ended(event.rank)
+            if self._judges:
+                self.stragglers.rank_ended(event.rank)
             self._rate_sum -= view.samples_s or 0.0
             view.samples_s = None
 
@@ -281,7 +287,8 @@ class RunTimeline:
         self.eta = EtaEstimator()
         self._resuming = set(self.metrics)
         self.not_finite_since.clear()
-        self.stragglers = StragglerWatch(self.stragglers.told)
+        if self._judges:
+            self.stragglers.begin_again()
         self._rate_sum, self.unsound = 0.0, None
         for view in self.ranks.values():
             view.begin_again()
@@ -315,22 +322,23 @@ class RunTimeline:
             if name in view.metrics or len(view.metrics) < MAX_METRIC_NAMES:
                 view.metrics[name] = value
         view.last_seen = event.t
-        self.stragglers.add(event)
+        if self._judges:
+            self.stragglers.add(event)
         self._add_rate(view, event)
 
     def _add_rate(self, view: RankView, event: Window) -> None:
         """Keep the sum of the ranks' rates; count it anew once a second, without silent ranks."""
         self._rate_sum += (event.samples_s or 0.0) - (view.samples_s or 0.0)
         view.samples_s = event.samples_s
-        second = int(event.t)
-        if second > (self.throughput.last_x or 0.0):
+        second, last = int(event.t), self.throughput.last_x
+        if second > (last or 0.0):
             for other in self.ranks.values():
                 if not is_fresh(other.last_seen, event.t, other.steady_ms):
                     other.samples_s = None
             self._rate_sum = sum(other.samples_s or 0.0 for other in self.ranks.values())
-        if event.samples_s is not None:
-            if not is_fresh(self.throughput.last_x, second, view.steady_ms):
+            if event.samples_s is not None and not is_fresh(last, second, view.steady_ms):
                 self.throughput.interrupt(float(second))
+        if event.samples_s is not None:
             self.throughput.put(float(second), self._rate_sum)
 
     def _average_step(self, view: RankView, event: Window) -> None:

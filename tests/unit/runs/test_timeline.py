@@ -24,11 +24,15 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.model.run_summary import FirstFailure
+from distconsole.rpc.frames import AttemptEntry
 from distconsole.runs.detectors.conclusions import NODE_LOST
 from distconsole.runs.health import health_line
 from distconsole.runs.present import present
+from distconsole.runs.reduce import RunReducer
 from distconsole.runs.series import Series
+from distconsole.runs.summary import decode_entry
 from distconsole.runs.timeline import LAST_LINES, RunTimeline
+from fakes.journals import Journal
 
 T = 1000.0
 RUN = "run-1"
@@ -317,3 +321,25 @@ def test_a_run_that_outlived_a_host_has_the_ranks_that_are_left() -> None:
     view.apply(LinkChanged(t=T, run=RUN, host="h1", connected=False))
     assert not view.lost_hosts
     assert health_line(view, T).startswith("starting: 2 ranks")
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_who_is_slow_is_judged_once_for_the_reducer_and_the_timeline(restarted: bool) -> None:
+    journal = Journal(hosts=2, seconds=40, slow=2, lockstep=True)
+    reducer = RunReducer(journal.run, journal.names)
+    own, shared = RunTimeline(), RunTimeline(reducer.stragglers)
+    middle = journal.plan().t + journal.seconds / 2
+    for entry in journal.entries():
+        if restarted and entry.t > middle:
+            restarted = False
+            attempt = AttemptEntry(seq=1, t=middle, restart=1, of=2)
+            for host in journal.names:
+                for event in reducer.feed(host, attempt, middle):
+                    own.apply(event)
+                    shared.apply(event)
+        for event in reducer.feed(entry.host, decode_entry(entry.body), entry.t):
+            own.apply(event)
+            shared.apply(event)
+    assert shared.stragglers is reducer.stragglers
+    assert shared.stragglers.told == own.stragglers.told != []
+    assert shared.stragglers.slow == own.stragglers.slow

@@ -122,8 +122,10 @@ class AllRanksWatch:
     def add(self, window: Window) -> Iterator[RunFinding]:
         """Take one rank's window; yield what there is to say with it."""
         self._newest[window.rank] = window
-        yield from self._compare(window)
-        yield from self._look_at_workers(window)
+        if self._earlier is not None:
+            yield from self._compare(self._earlier, window)
+        if window.workers is not None or window.rank in self._waiting:
+            yield from self._look_at_workers(window)
 
     def started(self, phase: PhaseEntry, t: float) -> Iterator[RunFinding]:
         """Take how far a rank's start is; yield who was late, once all have made their first step."""
@@ -179,13 +181,11 @@ class AllRanksWatch:
         found = self._ranks.finding(window.t, STARVED, text, ranks, hint=cause.hint)
         return msgspec.structs.replace(found, kind=cause.kind)
 
-    def _compare(self, window: Window) -> Iterator[RunFinding]:
-        if self._earlier is None:
-            return
+    def _compare(self, earlier: Earlier, window: Window) -> Iterator[RunFinding]:
         waited = None if window.waited_ms is None else window.waited_ms[0]
         self._steps.add(window.rank, window.step_ms_mean if window.steps else None, waited)
         if self._steps.are_all:
-            earlier, self._earlier = self._earlier, None
+            self._earlier = None
             step_ms = self._steps.median_ms
             if step_ms is not None and step_ms > (1 + UNUSUAL_SHARE) * earlier.slowest_ms:
                 yield self._finding(earlier, step_ms, window.t)

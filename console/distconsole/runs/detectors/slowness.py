@@ -83,7 +83,8 @@ def step_ms(window: Window) -> float:
 
 def own_ms(window: Window) -> float:
     """Return what a step takes without what is seen of its waits."""
-    return step_ms(window) - _waited(window)
+    waited = window.waited_ms
+    return step_ms(window) if waited is None else step_ms(window) - waited[0]
 
 
 def standing_out(fresh: Fresh, noise_ms: float = 0.0) -> dict[int, Straggler]:
@@ -143,8 +144,9 @@ def _longest_part(fresh: Fresh, rank: int, others: list[int]) -> tuple[str, floa
 def _by_parts(fresh: Fresh) -> dict[int, Straggler]:
     """Return who exceeds the others in a part, by most; in its whole step only where no part says more."""
     found: dict[int, Straggler] = {}
+    usual_step = median(map(step_ms, fresh.values()))
     for part in (STEP, DATA, FORWARD, OPTIMIZER, REST):
-        slow = _slow_in(fresh, part)
+        slow = _slow_in(fresh, part, usual_step)
         known = next(iter(found.values()), None)
         if slow and (known is None or known.part == STEP or _most(slow) > _most(found)):
             found = slow
@@ -155,11 +157,10 @@ def _most(found: Mapping[int, Straggler]) -> float:
     return max(one.excess_ms for one in found.values())
 
 
-def _slow_in(fresh: Fresh, part: str) -> dict[int, Straggler]:
+def _slow_in(fresh: Fresh, part: str, usual_step: float) -> dict[int, Straggler]:
     """Return who stands out in ``part`` where waits were not seen; nobody for what may be a wait itself."""
     own_of = _OWN.get(part, step_ms)
     values = {rank: value for rank, each in fresh.items() if (value := own_of(each)) is not None}
-    usual_step = median(map(step_ms, fresh.values()))
     # Nobody waits for another while it waits for data; else the many show what is usual.
     most = len(values) // 2 if part == DATA else (len(values) - 1) // 2
     slow = _apart(values, SLOW_SHARE * usual_step, max(most, 1) if part == STEP else most)
@@ -213,7 +214,9 @@ def _waited(window: Window, index: int = 0) -> float:
 
 
 def _less_wait(milliseconds: float | None, window: Window, index: int) -> float | None:
-    return None if milliseconds is None else milliseconds - _waited(window, index)
+    if milliseconds is None or window.waited_ms is None:
+        return milliseconds
+    return milliseconds - window.waited_ms[index]
 
 
 def _rest_ms(window: Window) -> float | None:
@@ -221,9 +224,11 @@ def _rest_ms(window: Window) -> float | None:
     forward, backward, optimizer = window.forward_ms, window.backward_ms, window.optimizer_ms
     if forward is None or backward is None or optimizer is None:
         return None
-    inside = sum(_waited(window, index) for index in (1, 2, 3, 4))
     parts = forward + backward + optimizer + (window.data_ms or 0.0)
-    return max(0.0, step_ms(window) - parts - (_waited(window) - inside))
+    rest = step_ms(window) - parts
+    if window.waited_ms is not None:
+        rest -= window.waited_ms[0] - sum(window.waited_ms[1:])
+    return max(0.0, rest)
 
 
 _OWN: dict[str, Figure] = {

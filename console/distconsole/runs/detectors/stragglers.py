@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
+from operator import attrgetter
 from statistics import median, mode
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -47,10 +49,10 @@ from distconsole.runs.pace import (
 class StragglerWatch:
     """Compares the ranks once a second; reports those that are slow together once until they recover."""
 
-    def __init__(self, told: Sequence[Straggler] = ()) -> None:
+    def __init__(self) -> None:
         self.slow: dict[int, Straggler] = {}
         """The ranks that are slow, with the newest figures."""
-        self.told = list(told)
+        self.told: list[Straggler] = []
         """Who was reported, the newest last, at most ``MAX_TOLD``: the price is the mean of the seconds since."""
         self._told_seconds = 0
         self._recent: dict[int, deque[Window]] = {}
@@ -58,13 +60,23 @@ class StragglerWatch:
         self._streak: dict[int, int] = {}
         self._began: dict[int, dict[int, Window]] = {}
         """Rank -> what each rank did when its streak began."""
+        self._by_rank: tuple[dict[int, Any], ...] = (
+            *(self.slow, self._recent, self._windows, self._streak, self._began),
+        )
         self._together: deque[frozenset[int]] = deque(maxlen=PERSISTENT_SECONDS)
         """Who stood out together in each of the last seconds."""
         self._second = 0
 
     def rank_ended(self, rank: int) -> None:
-        for known in (self.slow, self._recent, self._windows, self._streak, self._began):
+        for known in self._by_rank:
             known.pop(rank, None)
+
+    def begin_again(self) -> None:
+        """Forget all but who was reported: every rank starts anew."""
+        for known in self._by_rank:
+            known.clear()
+        self._together.clear()
+        self._told_seconds = 0
 
     def newest(self) -> dict[int, Window]:
         """Return the newest of the ranks' windows, with the medians of the last ones."""
@@ -95,21 +107,24 @@ class StragglerWatch:
                 known.pop(rank, None)
         for rank in now_slow:
             self._streak[rank] = self._streak.get(rank, 0) + 1
-            self._began.setdefault(rank, {r: _half_ago(self._recent[r]) for r in fresh})
+            if rank not in self._began:
+                self._began[rank] = {r: _half_ago(self._recent[r]) for r in fresh}
         # Those who are slow together are named together, and not one of them for all.
         self._together.append(frozenset(now_slow))
-        # Of those who are known to be slow nothing more is asked.
-        lasting = not now_slow.keys() <= self.slow.keys() and self._lasts(now_slow, fresh)
-        new: list[Straggler] = []
+        # Somebody waits for them, or they fall behind where nobody does.
+        new = [
+            rank
+            for rank, straggler in now_slow.items()
+            if rank not in self.slow
+            and (straggler.cost_ms > 0 or _lags(self._began[rank], fresh, rank))
+        ]
+        # Whether it lasts is asked of these alone: that compares many windows of all ranks.
+        if new and not self._lasts(now_slow, fresh):
+            new = []
         for rank, straggler in now_slow.items():
-            known_slow, began = rank in self.slow, self._began[rank]
-            # Somebody waits for it, or it falls behind where nobody does.
-            holds_up = straggler.cost_ms > 0 or _lags(began, fresh, rank)
-            if known_slow or (lasting and holds_up):
-                self.slow[rank] = straggler._replace(since_step=began[rank].step)
-                if not known_slow:
-                    new.append(self.slow[rank])
-        worst = max(new, key=lambda one: one.excess_ms, default=None)
+            if rank in self.slow or rank in new:
+                self.slow[rank] = straggler._replace(since_step=self._began[rank][rank].step)
+        worst = max((self.slow[rank] for rank in new), key=lambda one: one.excess_ms, default=None)
         self._tell(worst, max(last.step for last in fresh.values()))
         return [worst] if worst is not None else []
 
@@ -151,11 +166,10 @@ def _newest(known: Sequence[Window]) -> list[Window]:
 def _usual(known: Sequence[Window]) -> Window:
     """Return the newest of ``known`` with the median of each of the last ones' times: one second may be noise."""
     recent = _newest(known)
-    values_of = {name: [getattr(each, name) for each in recent] for name in _TIMES}
-    times = {name: None if None in each else median(each) for name, each in values_of.items()}
-    waits = [each.waited_ms for each in recent]
-    said = [each for each in waits if each is not None]
-    waited = tuple(map(median, zip(*said, strict=True))) if len(said) == len(waits) else None
+    columns = zip(_TIMES, zip(*map(_times_of, recent), strict=True), strict=True)
+    times = {name: None if None in each else median(each) for name, each in columns}
+    said = [each.waited_ms for each in recent if each.waited_ms is not None]
+    waited = tuple(map(median, zip(*said, strict=True))) if len(said) == len(recent) else None
     return msgspec.structs.replace(recent[-1], waited_ms=waited, **times)
 
 
@@ -222,6 +236,7 @@ _TIMES = (
     *("cpu_wait", "disk_wait"),
     *("step_ms_mean", "data_ms", "forward_ms", "backward_ms", "optimizer_ms"),
 )
+_times_of = attrgetter(*_TIMES)
 
 
 def _compared_s(window: Window) -> float:

@@ -65,14 +65,14 @@ class RunState:
     """A run after some of its entries: the fold of its record up to there, from its plan on where that is known."""
 
     def __init__(self, record: RunRecord, plan: PlanMade | None) -> None:
-        self.timeline = RunTimeline()
+        self._reducer = reducer_of(record)
+        self.timeline = RunTimeline(self._reducer.stragglers)
         self.history = RankHistory()
         self.cursors: dict[str, int] = {}
         """Host -> the number of its last entry that is in."""
         self.entries = 0
         self.t = record.started
         """The newest time that was told, UNIX seconds."""
-        self._reducer = reducer_of(record)
         if plan is not None:
             self.apply(plan)
 

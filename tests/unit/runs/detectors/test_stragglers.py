@@ -7,6 +7,8 @@ rank, time, step, steps, then milliseconds of step, data, forward, backward, opt
 from __future__ import annotations
 
 import json
+import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -225,3 +227,27 @@ def test_a_few_pauses_that_fall_on_one_rank_are_not_its_fault() -> None:
 def test_a_rank_that_pauses_in_most_seconds_for_long_is_named() -> None:
     (seconds,) = seconds_to_name(paused(60, {t for t in range(20, 60) if t % 5 in (0, 2, 4)}), 20)
     assert 15 < seconds < 30
+
+
+def test_a_slow_rank_for_which_nobody_waits_is_looked_at_as_cheaply_as_any() -> None:
+    def lone(slow_ms: float) -> list[Window]:
+        """Eight ranks with equally many steps, of which the last one takes longer over its data."""
+        return [
+            window(
+                [r, t, 20 * t, 20, 50.0 + late, 5.0 + late, 10, 20, 5, []], ranks=8, waits=False
+            )
+            for t in range(60)
+            for r in range(8)
+            for late in (slow_ms if r == 7 else 0.0,)
+        ]
+
+    def calls(windows: list[Window]) -> int:
+        counted: Counter[str] = Counter()
+        sys.setprofile(lambda _frame, event, _of: counted.update([event]))
+        try:
+            assert blamed(windows) == []
+        finally:
+            sys.setprofile(None)
+        return counted.total()
+
+    assert calls(lone(20.0)) < 6 * calls(lone(0.0))
