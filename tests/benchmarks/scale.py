@@ -71,6 +71,20 @@ class SocketChannel:
         self._ends = self._socket.dup()  # a timeout is an object's: who sends has another
         self._sending = threading.Lock()
 
+    @property
+    def waits_on(self) -> tuple[int, ...]:
+        return () if self._closed else (self._socket.fileno(),)
+
+    def read_now(self, max_bytes: int) -> bytes | None:
+        if self._socket.gettimeout():
+            self._socket.settimeout(0.0)
+        try:
+            return self._socket.recv(max_bytes)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise LinkLostError(f"the socket is gone: {error}") from None
+
     def recv(self, max_bytes: int, timeout: float) -> bytes:
         self._socket.settimeout(timeout)
         try:

@@ -14,7 +14,8 @@ import msgspec
 
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import EndState, PlanMade, PlannedHost, RunEnded
-from distconsole.runs.following.follow import EntryWriter, encode_entry
+from distconsole.rpc.wire import encode_entry
+from distconsole.runs.following.follow import EntryWriter
 from distconsole.runs.store.run_file import RunRecord, StoredEntry
 from distconsole.runs.store.store import RunStore
 

@@ -61,6 +61,10 @@ def text_of(data: bytes) -> str:
 
 
 def answer(data: bytes) -> Iterator[str]:
+    _, item = wire.find_item(data)
+    if item:
+        with suppress(NodeError):
+            wire.read_journal(item, plain=wire.is_plain(data))
     said = wire.decode_answer(data)
     yield from texts_in(check_answer(said))
 
@@ -75,11 +79,12 @@ def check_answer(said: frames.Answer) -> Any:
             made.append(wire.check_result(op, said.result))  # type: ignore[arg-type]
             if op == "roll_call":
                 made.append([msgspec.to_builtins(call) for call in read_calls(made[-1])])
-    for op in wire.ITEMS if isinstance(said.item, dict) else ():
+    for op in (*wire.ITEMS, "follow") if isinstance(said.item, dict) else ():
         with suppress(NodeError):
             item = wire.check_item(op, said.item)  # type: ignore[arg-type]
-            wire.decode_as(item, wire.ITEMS[op])
-            made.append(item if op != "follow" else {})  # what was printed is cleaned later
+            if op != "follow":  # what was printed is cleaned later
+                wire.decode_as(item, wire.ITEMS[op])
+                made.append(item)
     return made
 
 

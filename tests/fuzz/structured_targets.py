@@ -103,17 +103,21 @@ def wire_message(body: Any) -> Iterator[str]:
 
 
 def _messages(dice: random.Random) -> Any:
-    kinds = {**wire.RESULTS, **wire.ITEMS, "refused": frames.Refused}
+    items = {**wire.ITEMS, "follow": frames.JournalNews}
+    kinds = {**wire.RESULTS, **items, "refused": frames.Refused}
     op = dice.choice(sorted(kinds))
-    part = "error" if op == "refused" else "item" if op in wire.ITEMS else "result"
-    return {"id": 1, part: any_value(kinds[op], dice)}
+    part = "error" if op == "refused" else "item" if op in items else "result"
+    body = any_value(kinds[op], dice)
+    if op == "follow":
+        body = {**body, "entries": [entry for _, entry in any_entries(dice, 3)]}
+    return {"id": 1, part: body}
 
 
 def run_entries(told: list[list[Any]]) -> list[str]:
     reducer, made = RunReducer("r", ("n0", "n1")), Everything()
     for host, entry in told:
         item = wire.check_item("follow", json.loads(json.dumps({"entries": [entry]})))
-        for known in wire.decode_as(item, frames.Entries).entries:
+        for known in item.entries:
             for event in reducer.feed(host, known, known.t):
                 made.take(event)
             made.look(known.t)

@@ -61,7 +61,7 @@ def test_a_rank_is_described_by_what_its_process_waits_for(bridge: Bridge) -> No
 
     kept = next(each for each in stream if each["kind"] == "roll_call")
     assert (kept["why"], kept["rank"], waits(kept["call"])) == ("asked", 0, "pipe")
-    assert wire.check_item("follow", {"entries": [kept], "journal": "a"})["entries"]
+    assert wire.check_item("follow", {"entries": [kept], "journal": "a"}).entries
     bridge.done("kill", run="wait-run")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from queue import Empty
 
 from msgspec import UNSET, structs
 
@@ -28,7 +29,7 @@ from distconsole.model.run_events import (
 from distconsole.operations.control import Control
 from distconsole.operations.jobs import HOST_SECONDS, choose, survey_hosts
 from distconsole.operations.sessions import SessionSource
-from distconsole.operations.top import LoadWatch
+from distconsole.operations.top import Ended, LoadWatch, raise_end
 from distconsole.rpc.frames import LogPart, Survey
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.wire import decode_as
@@ -88,18 +89,17 @@ class JobWatch(LoadWatch):
 
     def __init__(self, session: Session, hosts: list[HostName], after: Offsets) -> None:
         self._after = after
-        self._due = dict.fromkeys(map(str, hosts), 0.0)
         super().__init__(session, hosts, LOAD_SECONDS)
 
-    def _read_more(self, host: HostName, link: NodeLink) -> None:
-        if time.monotonic() < self._due[host]:
-            return
-        after = self._after.get(host, {})
-        told = link.request("survey", HOST_SECONDS, calls=False, logs=after)
-        survey = decode_as(told, Survey)
-        self._after[host] = _offsets(survey)
-        self._due[host] = time.monotonic() + SURVEY_SECONDS
-        self._put(host, survey)
+    def _stay(self, host: HostName, link: NodeLink, ended: Ended) -> None:
+        while True:
+            after = self._after.get(host, {})
+            told = link.request("survey", HOST_SECONDS, calls=False, logs=after)
+            survey = decode_as(told, Survey)
+            self._after[host] = _offsets(survey)
+            self._put(host, survey)
+            with suppress(Empty):
+                return raise_end(ended.get(timeout=SURVEY_SECONDS))
 
 
 def _offsets(survey: Survey) -> dict[str, int]:

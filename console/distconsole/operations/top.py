@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from queue import Empty, Full, Queue
+from queue import Empty, Full, Queue, SimpleQueue
 from typing import Any, TypeAlias
 
 from distconsole.errors import NodeError, UnreachableError
@@ -22,7 +22,6 @@ from distconsole.operations.sessions import SessionSource
 from distconsole.rpc.frames import SampleBody, Survey
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.stream import Stream
-from distconsole.rpc.turns import TURNS
 from distconsole.rpc.wire import decode_as
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow, load_rows
 from distconsole.runs.samples import load_events
@@ -30,6 +29,9 @@ from distconsole.session import Session, on_every
 
 News: TypeAlias = list[NodeSample | GpuSample] | HostStatus | Survey
 """The load of a host, or its state, or which jobs are there."""
+
+Ended: TypeAlias = "SimpleQueue[NodeError | None]"
+"""Takes why a host's stream has ended."""
 
 QUEUED_SAMPLES_A_HOST = 4
 """When the consumer is slow, samples are dropped: an old load is of no interest."""
@@ -111,21 +113,26 @@ class LoadWatch:
         link = self._session.link(host)
         link.connect()
         self._offer(host, HostStatus(host=host, reachable=True))
-        # One that the agent ends is asked for again.
-        with (
-            link.stream("watch", interval=self._interval_seconds) as stream,
-            suppress(StopIteration),
-        ):
+        with link.stream("watch", interval=self._interval_seconds) as stream:
             # ``close`` ends it, so that none of a thousand threads has to poll.
             self._streams[host] = stream
-            while not self._closed.is_set():
-                item = stream.take(None)
-                assert item is not None
-                self._offer(host, TURNS.take(partial(_load_of, host, item)))
-                self._read_more(host, link)
+            ended: Ended = SimpleQueue()
+            stream.listen(partial(self._take, host, stream, ended))
+            self._stay(host, link, ended)
 
-    def _read_more(self, host: HostName, link: NodeLink) -> None:
-        """Read what else is wanted of a host, after each of its samples: here nothing."""
+    def _take(self, host: HostName, stream: Stream, ended: Ended) -> None:
+        """Take what came of a host; on the reader's thread, so that the host's own is not woken for it."""
+        try:
+            while (item := stream.take(0.0)) is not None:
+                self._offer(host, _load_of(host, item))
+        except StopIteration:  # one that the agent ends is asked for again
+            ended.put(None)
+        except NodeError as error:
+            ended.put(error)
+
+    def _stay(self, host: HostName, link: NodeLink, ended: Ended) -> None:
+        """Stay with a host until its stream has ended, and do what else is wanted of it: here nothing."""
+        raise_end(ended.get())
 
     def _put(self, host: HostName, news: News) -> None:
         """Wait until there is room for what must not be lost."""
@@ -141,6 +148,12 @@ class LoadWatch:
                 return
             with suppress(Empty):
                 self._queue.get_nowait()
+
+
+def raise_end(error: NodeError | None) -> None:
+    """Raise why a stream ended, unless the agent ended it."""
+    if error is not None:
+        raise error
 
 
 def _load_of(host: HostName, item: dict[str, Any]) -> list[NodeSample | GpuSample]:

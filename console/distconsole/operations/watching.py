@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 
@@ -163,10 +162,4 @@ class _LinkJournal:
 
     def __init__(self, stream: Stream, clock_offset: float) -> None:
         self.clock_offset = clock_offset
-        self._stream = stream
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return iter(self._stream)
-
-    def close(self) -> None:
-        self._stream.close()
+        self.listen, self.take, self.close = stream.listen, stream.take, stream.close

@@ -1,4 +1,4 @@
-"""Requests and answers over one channel: one reader thread, any number of callers.
+"""Requests and answers over one channel, which ``reader`` reads; any number of callers.
 
 The reader never waits for a consumer. When the consumer of a ``follow`` falls behind, its stream is
 cancelled at the agent and asked for again from the last entry taken once the consumer has caught up;
@@ -11,16 +11,16 @@ import itertools
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
-
-from msgspec import UNSET, structs
 
 from distconsole.errors import AgentEndedError, AgentError, LinkLostError, NodeError, RequestError
 from distconsole.rpc import wire
 from distconsole.rpc.frames import Answer
+from distconsole.rpc.reader import READER
 from distconsole.rpc.stream import Stream
-from distconsole.rpc.turns import TURNS
 from distconsole.ssh.transport import Channel, Clock
 
 PING_SECONDS = 3.0
@@ -30,6 +30,9 @@ LOST_SECONDS = 12.0
 """A node that was silent so long, asked or not, is lost."""
 
 SEND_SECONDS = 20.0
+
+READ_BYTES = 64 * 1024
+"""So much is read of a node before it is the next one's turn."""
 
 NOBODY = 0
 """The number that no request has."""
@@ -64,8 +67,17 @@ class Conversation:
         self._outbox: deque[bytes] = deque()
         self.ended: NodeError | None = None
         """Why it is over, or None."""
-        self._reader = threading.Thread(target=self._read, name=f"link:{name}", daemon=True)
-        self._reader.start()
+        self._reading = threading.RLock()
+        self._held, self._searched = bytearray(), 0
+        """What came of a line, and how far it is known to have no end."""
+        self._heard = self._asked = clock()
+        self._ending: threading.Thread | None = None
+        """Tells everybody that it is over; why may take a while to find out."""
+        self._closed = False
+        if early:
+            self._read(lambda: early)
+        if not self._over:
+            READER.add(self)
 
     def ask(self, op: str, timeout: float, arguments: dict[str, Any]) -> Reply:
         """Ask and wait for the answer, which is checked.
@@ -91,21 +103,50 @@ class Conversation:
 
     def stream(self, op: str, arguments: dict[str, Any]) -> Stream:
         """Ask for a stream, whose items are checked as they come; raises LinkLostError or AgentError."""
-        stream = Stream(op, arguments, self._begin, self._cancel)
-        self._begin(stream)
+        stream = Stream(op, arguments, self._begin_again, self._cancel)
+        stream.number = self._enter(stream)
+        self._send(wire.encode_request(stream.number, op, arguments))
         return stream
 
     def close(self) -> None:
-        """End it quietly and wait for the reader."""
+        """End it quietly; nothing of it is read any more."""
+        READER.remove(self)
+        with self._reading:
+            self._closed = True
         self._channel.close()
-        if self._reader.is_alive() and self._reader is not threading.current_thread():
-            self._reader.join()
+        if self._ending is not None and self._ending is not threading.current_thread():
+            self._ending.join()
         self._finish(LinkLostError(f"the link to {self.name} was closed"))
 
-    def _begin(self, stream: Stream) -> None:
-        """Ask for ``stream`` (again), from where it stands."""
+    @property
+    def waits_on(self) -> tuple[int, ...]:
+        """See ``reader.Source``."""
+        return self._channel.waits_on
+
+    def read(self) -> None:
+        """See ``reader.Source``."""
+        self._read(lambda: self._channel.read_now(READ_BYTES))
+
+    def look(self) -> None:
+        """Ask a node that is silent whether it is there, and end it where it was so for too long."""
+        now = self._clock()
+        if now - max(self._heard, self._asked) < PING_SECONDS:
+            return
+        self.read()  # what it said while the reader was held up, or why its descriptors are silent
+        if self._over or self._heard >= now:
+            return
+        if now - self._heard > LOST_SECONDS:
+            text = f"{self.name} has not answered for {LOST_SECONDS:g} s"
+            self._end(LinkLostError(text, "is the node up, and the network to it?"))
+            return
+        # Nobody waits for this answer: any sound of the node's is one.
+        self._asked = now
+        self._post(wire.encode_request(next(self._numbers), "ping", {}))
+
+    def _begin_again(self, stream: Stream) -> None:
+        """Ask for ``stream`` from where it stands."""
         stream.number = self._enter(stream)
-        self._send(wire.encode_request(stream.number, stream.op, stream.arguments))
+        self._post(wire.encode_request(stream.number, stream.op, stream.arguments))
 
     def _cancel(self, stream: Stream, *, forget: bool) -> None:
         """Ask the agent to end a stream; ``forget`` it at once if nobody waits for its end."""
@@ -134,9 +175,15 @@ class Conversation:
         self._flush()
 
     def _post(self, line: bytes) -> None:
-        """Send without waiting for another sender, who then sends it for us: the reader may not wait."""
+        """Send without waiting, neither for the node nor for another sender, who then sends it for us."""
         self._outbox.append(line)
-        self._flush()
+        if not self._sending.locked():
+            name = f"post:{self.name}"
+            threading.Thread(target=self._flush_quietly, name=name, daemon=True).start()
+
+    def _flush_quietly(self) -> None:
+        with suppress(LinkLostError):  # everybody is told by who ended it
+            self._flush()
 
     def _flush(self) -> None:
         while self._outbox and self._sending.acquire(blocking=False):
@@ -156,51 +203,66 @@ class Conversation:
             if isinstance(failure, LinkLostError):
                 raise
             error = LinkLostError(f"{self.name} takes nothing we send for {SEND_SECONDS:g} s")
-            self._channel.close()
+            self._end(error)
             raise error from None
 
-    def _read(self) -> None:
-        held, searched = bytearray(self._early), 0
-        try:
-            while True:
-                while (end := held.find(b"\n", searched)) >= 0:
-                    line = bytes(held[:end])
-                    del held[: end + 1]
-                    searched = 0
-                    self._dispatch(line)
-                searched = len(held)
-                if searched > wire.MAX_LINE_BYTES:
-                    raise AgentError(  # noqa: TRY301 - one place ends it
-                        f"{self.name} sent a line longer than {wire.MAX_LINE_BYTES} bytes"
-                    )
-                data = self._receive()
-                if not data:
-                    raise self._bridge_ended()  # noqa: TRY301 - one place ends it
-                held += data
-        except NodeError as error:
-            self._finish(error)
-        except Exception as error:  # noqa: BLE001 - the one guard: a reader that dies must say so
-            text = f"{self.name}: reading failed: {error!r}"
-            self._finish(AgentError(text, "please report this"))
-        finally:
-            # The reason is known before it closes, for those who notice by that.
-            self._channel.close()
+    @property
+    def _over(self) -> bool:
+        return self._closed or self._ending is not None
 
-    def _receive(self) -> bytes:
-        heard = self._clock()
-        while True:
+    def _read(self, receive: Callable[[], bytes | None]) -> None:
+        """Take what is received, which is empty at the end and None where that is nothing."""
+        with self._reading:
+            if self._over:
+                return
             try:
-                return self._channel.recv(65536, PING_SECONDS)
-            except TimeoutError:
-                if self._clock() - heard > LOST_SECONDS:
-                    raise LinkLostError(
-                        f"{self.name} has not answered for {LOST_SECONDS:g} s",
-                        "is the node up, and the network to it?",
-                    ) from None
-                # Nobody waits for this answer: any sound of the node's is one.
-                self._post(wire.encode_request(next(self._numbers), "ping", {}))
+                data = receive()
+                if data:
+                    self._heard = self._clock()
+                    self._take(data)
+                elif data is not None:
+                    self._end(None)
+            except NodeError as error:
+                self._end(error)
+            except Exception as error:  # noqa: BLE001 - the one guard: a reader that dies must say so
+                text = f"{self.name}: reading failed: {error!r}"
+                self._end(AgentError(text, "please report this"))
 
-    def _bridge_ended(self) -> AgentEndedError:
+    def _take(self, data: bytes) -> None:
+        held = self._held
+        held += data
+        while (end := held.find(b"\n", self._searched)) >= 0:
+            line = bytes(held[:end])
+            del held[: end + 1]
+            self._searched = 0
+            self._dispatch(line)
+        self._searched = len(held)
+        if self._searched > wire.MAX_LINE_BYTES:
+            raise AgentError(f"{self.name} sent a line longer than {wire.MAX_LINE_BYTES} bytes")
+
+    def _end(self, error: NodeError | None) -> None:
+        """Read no more, and have everybody told why; None where the channel has to say it."""
+        READER.remove(self)
+        with self._reading:
+            if self._over:
+                return
+            self._ending = threading.Thread(
+                target=self._tell_end, args=(error,), name=f"end:{self.name}", daemon=True
+            )
+            self._ending.start()
+
+    def _tell_end(self, error: NodeError | None) -> None:
+        self._finish(error or self._why_ended())
+        # The reason is known before it closes, for those who notice by that.
+        self._channel.close()
+
+    def _why_ended(self) -> NodeError:
+        try:
+            self._channel.recv(1, PING_SECONDS)
+        except LinkLostError as error:
+            return error
+        except TimeoutError:
+            pass
         said = self._channel.stderr_tail().strip().splitlines()
         return AgentEndedError(
             f"the agent's bridge on {self.name} ended" + (f": {said[-1][:300]}" if said else "")
@@ -208,41 +270,28 @@ class Conversation:
 
     def _dispatch(self, line: bytes) -> None:
         received_ns = time.time_ns()
-        answer, waiting = TURNS.take(lambda: self._check(line))
-        match waiting:
-            case Reply():
-                self._reply(waiting, answer, received_ns)
-            case Stream():
-                self._feed(waiting, answer, len(line))
-            case None:
-                return
-
-    def _check(self, line: bytes) -> tuple[Answer, Reply | Stream | None]:
-        """Return what a line says, checked and cleaned, and who waits for it; an item that nobody wants is empty."""
+        number, item = wire.find_item(line)
+        # An answer that nobody waits for any more was cancelled or came too late.
+        waiting = self._waiting.get(number)
+        if item and isinstance(waiting, Stream) and waiting.op == "follow":
+            self._feed_journal(waiting, line, item)
+            return
         answer = wire.decode_answer(line)
         if answer.id == NOBODY and isinstance(answer.error, dict):
             # It answers no request: it is why the agent leaves us.
             refused = wire.refusal(answer.error)
             raise AgentError(f"{self.name}: {refused.message}", refused.hint)
-        with self._lock:
-            waiting = self._waiting.get(answer.id)
-        # An answer that nobody waits for any more was cancelled or came too late.
-        if waiting is None:
-            return answer, None
-        if isinstance(answer.result, dict):
-            result = wire.check_result(waiting.op, answer.result)
-            return structs.replace(answer, result=result), waiting
-        if isinstance(answer.item, dict) and isinstance(waiting, Stream):
-            wanted = waiting.wants_items
-            if not wanted:
-                return structs.replace(answer, item=UNSET), waiting
-            item = wire.check_item(waiting.op, answer.item, plain=wire.is_plain(line))
-            return structs.replace(answer, item=item), waiting
-        return answer, waiting
+        match self._waiting.get(answer.id):
+            case Reply() as reply:
+                self._reply(reply, answer, received_ns)
+            case Stream() as stream:
+                self._feed(stream, answer, line)
+            case None:
+                return
 
     def _reply(self, reply: Reply, answer: Answer, received_ns: int) -> None:
         if isinstance(answer.result, dict):
-            reply.body = answer.result
+            reply.body = wire.check_result(reply.op, answer.result)
         elif isinstance(answer.error, dict):
             reply.error = wire.refusal(answer.error)
         else:
@@ -250,16 +299,23 @@ class Conversation:
         reply.received_ns = received_ns
         reply.answered.set()
 
-    def _feed(self, stream: Stream, answer: Answer, size: int) -> None:
-        if isinstance(answer.item, dict):
-            stream.offer(answer.item, size)
-            return
-        if not isinstance(answer.result, dict) and not isinstance(answer.error, dict):
+    def _feed_journal(self, stream: Stream, line: bytes, item: bytes) -> None:
+        if not stream.wants_items:
             stream.discard()
+            return
+        stream.offer(wire.read_journal(item, plain=wire.is_plain(line)), len(line))
+
+    def _feed(self, stream: Stream, answer: Answer, line: bytes) -> None:
+        if isinstance(answer.item, dict):
+            if stream.wants_items:
+                item = wire.check_item(stream.op, answer.item, plain=wire.is_plain(line))
+                stream.offer(item, len(line))
+            else:
+                stream.discard()
             return
         self._leave(answer.id)
         if isinstance(answer.result, dict):
-            stream.answered(answer.result)
+            stream.answered(wire.check_result(stream.op, answer.result))
         elif isinstance(answer.error, dict):
             stream.fail(wire.refusal(answer.error))
 

@@ -294,6 +294,10 @@ class LogEntry(Entry, frozen=True, kw_only=True, tag="log"):
     text: Annotated[str, Meta(max_length=MAX_TEXT)]
 
 
+class PrintedEntry(LogEntry, frozen=True, kw_only=True, tag="log", forbid_unknown_fields=True):
+    """One without any other text than these."""
+
+
 class FailureEntry(Entry, frozen=True, kw_only=True, tag="failure"):
     """What this node knows of a rank that failed by itself; ``traceback`` keeps its newlines."""
 
@@ -385,15 +389,27 @@ JournalEntry: TypeAlias = (
 )
 
 
-class Entries(Frame, frozen=True, kw_only=True):
-    """An item of ``follow``."""
+class JournalNews(Frame, frozen=True, kw_only=True):
+    """What an item of ``follow`` tells beside its entries."""
 
-    entries: Annotated[tuple[JournalEntry, ...], Meta(max_length=MAX_ENTRIES)]
     trouble: Annotated[str, Meta(max_length=8192)] | None = None
     """Why the node cannot write the journal for now; empty when it can again."""
     journal: Name = ""  # who wrote the last of the entries; empty for the first version
     after: Count | None = None  # the journal has no more than this of the entries known here
-    unread: Count = 0  # that came with them, and that ``rpc.wire`` left out
+
+
+class RawEntries(JournalNews, frozen=True, kw_only=True):
+    """An item of ``follow``, its entries as they came."""
+
+    entries: Annotated[tuple[msgspec.Raw, ...], Meta(max_length=MAX_ENTRIES)]
+
+
+class Entries(JournalNews, frozen=True, kw_only=True):
+    """An item of ``follow`` as ``rpc.wire`` gives it on; ``bodies`` are its entries as JSON."""
+
+    entries: tuple[JournalEntry, ...] = ()
+    bodies: tuple[bytes, ...] = ()
+    unread: int = 0  # that came with them, and were left out
 
 
 class JobPart(Frame, frozen=True, kw_only=True):
@@ -434,6 +450,15 @@ class Survey(Frame, frozen=True, kw_only=True):
     logs: Annotated[tuple[LogPart, ...], Meta(max_length=MAX_ENTRIES)] = ()
     ras: Annotated[tuple[Name, ...], Meta(max_length=MAX_NAMES)] = ()
     user: Name = ""
+
+
+class RawAnswer(Frame, frozen=True, kw_only=True):
+    """One line from an agent, of which only that is read whose it is."""
+
+    id: Count
+    item: msgspec.Raw = msgspec.Raw()
+    result: msgspec.Raw = msgspec.Raw()
+    error: msgspec.Raw = msgspec.Raw()
 
 
 class Answer(Frame, frozen=True, kw_only=True):

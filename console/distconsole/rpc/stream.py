@@ -6,9 +6,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, TypeAlias
 
 from distconsole.errors import LinkLostError, NodeError
+from distconsole.rpc.frames import Entries
 
 MAX_ITEMS = 256
 MAX_BYTES = 8 * 1024 * 1024
@@ -19,6 +20,8 @@ FEW_ITEMS = 4
 """Where all streams together hold more, one of ``follow`` is paused with so many items: a thousand of 8 MiB were no bound."""
 
 Items = dict[str, Any]
+Item: TypeAlias = Items | Entries
+"""What came of a journal is ``Entries``."""
 
 
 class _Held:
@@ -40,16 +43,14 @@ class _Cancel(Protocol):
     def __call__(self, stream: Stream, *, forget: bool) -> None: ...
 
 
-def _after_last_entry(arguments: Items, item: Items) -> Items:
+def _after_last_entry(arguments: Items, item: Entries) -> Items:
     """``follow`` goes on after the last entry taken, by whoever wrote it."""
-    entries = item["entries"]
-    if not entries:
-        return {**arguments, "after": item["after"]} if "after" in item else arguments
-    writer = item.get("journal", "")
-    return {**arguments, "after": entries[-1]["seq"], "journal": writer}
+    if item.entries:
+        return {**arguments, "after": item.entries[-1].seq, "journal": item.journal}
+    return arguments if item.after is None else {**arguments, "after": item.after}
 
 
-class Stream(Iterator[dict[str, Any]]):
+class Stream(Iterator[Any]):
     """An iterator over checked items, for one consumer; closing cancels; ``result`` comes at the end."""
 
     def __init__(
@@ -62,7 +63,7 @@ class Stream(Iterator[dict[str, Any]]):
         self._begin = begin
         self._cancel = cancel
         self._changed = threading.Condition()
-        self._items: deque[tuple[Items, int]] = deque()
+        self._items: deque[tuple[Item, int]] = deque()
         self._bytes = 0
         self._paused = False
         self._stopped = False
@@ -70,11 +71,17 @@ class Stream(Iterator[dict[str, Any]]):
         self._done = False
         self._closed = False
         self._error: NodeError | None = None
+        self._listener: Callable[[], None] = lambda: None
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Have ``listener`` called, on any thread, where there may be something to take or the end, and once now."""
+        self._listener = listener
+        listener()
 
     def __iter__(self) -> Self:
         return self
 
-    def __next__(self) -> Items:
+    def __next__(self) -> Any:
         item = self.take(None)
         assert item is not None
         return item
@@ -85,7 +92,7 @@ class Stream(Iterator[dict[str, Any]]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def take(self, timeout: float | None) -> Items | None:
+    def take(self, timeout: float | None) -> Any:
         """Return the next item, or None if there is none within ``timeout`` seconds.
 
         Raises StopIteration at the end, when ``result`` is set, and NodeError if the request or the link
@@ -118,6 +125,7 @@ class Stream(Iterator[dict[str, Any]]):
             _held.add(-self._bytes)
             self._bytes = 0
             self._changed.notify_all()
+        self._listener()
         if not over:
             self._forget()
 
@@ -130,7 +138,7 @@ class Stream(Iterator[dict[str, Any]]):
         """Note that an item was passed over; the stream will be asked for again (for the reader)."""
         self._discarded = True
 
-    def offer(self, item: Items, size: int) -> None:
+    def offer(self, item: Item, size: int) -> None:
         """Add an item of ``size`` bytes; never waits (for the reader)."""
         can_resume = self.op == "follow"
         with self._changed:
@@ -139,7 +147,7 @@ class Stream(Iterator[dict[str, Any]]):
             self._items.append((item, size))
             self._bytes += size
             _held.add(size)
-            if can_resume:
+            if isinstance(item, Entries):
                 self.arguments = _after_last_entry(self.arguments, item)
             full = len(self._items) > MAX_ITEMS or self._bytes > MAX_BYTES
             full = full or (len(self._items) > FEW_ITEMS and _held.bytes > MAX_ALL_BYTES)
@@ -150,6 +158,7 @@ class Stream(Iterator[dict[str, Any]]):
                 self._bytes -= oldest
                 _held.add(-oldest)
             self._changed.notify_all()
+        self._listener()
         if full and can_resume:
             self._cancel(self, forget=False)
 
@@ -161,6 +170,7 @@ class Stream(Iterator[dict[str, Any]]):
             else:
                 self._done, self.result = True, result
             self._changed.notify_all()
+        self._listener()
 
     def fail(self, error: NodeError) -> None:
         """Note that no more will come (for the reader)."""
@@ -168,6 +178,7 @@ class Stream(Iterator[dict[str, Any]]):
             if not self._done:
                 self._error = error
             self._changed.notify_all()
+        self._listener()
 
     def _begin_again(self) -> None:
         self._begin(self)

@@ -6,7 +6,10 @@ wrong in it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -40,10 +43,16 @@ RESULTS: dict[str, Any] = {
 
 ITEMS: dict[str, Any] = {
     "watch": frames.SampleBody,
-    "follow": frames.Entries,
     "trace": frames.TraceItem,
 }
-"""What the items of an op must be."""
+"""What the items of an op must be, but of ``follow``."""
+
+_RAW_ANSWER = msgspec.json.Decoder(threadsafe(frames.RawAnswer))
+_RAW_ENTRIES = msgspec.json.Decoder(threadsafe(frames.RawEntries))
+_ENTRY: msgspec.json.Decoder[frames.JournalEntry] = msgspec.json.Decoder(
+    threadsafe(frames.JournalEntry)
+)
+_PRINTED = msgspec.json.Decoder(threadsafe(frames.PrintedEntry))
 
 _RAW_TEXT = {("follow", "text")}
 _MANY_LINES = {"traceback", "seen", "stderr", "stdout", "output"}
@@ -82,6 +91,78 @@ def _read_quickly(line: bytes) -> frames.Answer | None:
         return None
 
 
+def find_item(line: bytes) -> tuple[int, bytes]:
+    """Return whose a line is and the item in it; nothing where it has none, or only Python's parser takes it."""
+    if len(line) <= MAX_LINE_BYTES:
+        with suppress(ValueError, RecursionError):  # msgspec's own are the former
+            answer = _RAW_ANSWER.decode(line)
+            if not (answer.result or answer.error):
+                return answer.id, bytes(answer.item)
+    return 0, b""
+
+
+def read_journal(item: bytes, *, plain: bool) -> frames.Entries:
+    """Return an item of ``follow``, as ``check_item`` does; its texts need no cleaning where they are ``plain``."""
+    try:
+        told = _RAW_ENTRIES.decode(item)
+    except (ValueError, RecursionError) as error:
+        raise AgentError(f"the agent's item of follow is not as agreed: {error}") from None
+    return _join_entries(told, map(bytes, told.entries), partial(_read_entry, plain=plain))
+
+
+T = TypeVar("T")
+
+
+def _join_entries(
+    told: frames.JournalNews,
+    entries: Iterable[T],
+    read: Callable[[T], tuple[frames.JournalEntry, bytes]],
+) -> frames.Entries:
+    """Return what is ``told`` with those of its ``entries`` that can be read."""
+    sound, unread = [], 0
+    for each in entries:
+        try:
+            sound.append(read(each))
+        except (ValueError, RecursionError, AgentError):
+            unread += 1
+    return frames.Entries(
+        entries=tuple(entry for entry, _ in sound),
+        bodies=tuple(body for _, body in sound),
+        trouble=told.trouble,
+        journal=plain_text(told.journal),
+        after=told.after,
+        unread=unread,
+    )
+
+
+def _read_entry(body: bytes, *, plain: bool) -> tuple[frames.JournalEntry, bytes]:
+    with suppress(ValueError, RecursionError):
+        entry = _ENTRY.decode(body)
+        if plain or is_plain(body) or _is_only_printed(entry, body):
+            return entry, body
+    return _clean_entry(json.loads(body))
+
+
+def _is_only_printed(entry: frames.JournalEntry, body: bytes) -> bool:
+    """Whether an entry holds no text but what was printed, which stays as it is."""
+    if not isinstance(entry, frames.LogEntry):
+        return False
+    _PRINTED.decode(body)
+    return entry.stream.isprintable()
+
+
+def _clean_entry(body: Any) -> tuple[frames.JournalEntry, bytes]:
+    """Return an entry as a value and as JSON, its texts cleaned; raises AgentError or ValidationError if it is none."""
+    cleaned = _clean("follow", body, depth=2)
+    entry: frames.JournalEntry = msgspec.convert(cleaned, threadsafe(frames.JournalEntry))
+    return entry, encode_entry(cleaned)
+
+
+def encode_entry(body: dict[str, Any]) -> bytes:
+    """Return an entry as it is stored: the JSON that the node sent, NaN included."""
+    return json.dumps(body, separators=(",", ":")).encode()
+
+
 def is_plain(line: bytes) -> bool:
     """Whether no text in a line of JSON can hold what is to be cleaned: such characters are escapes, or not ASCII."""
     return line.isascii() and b"\\" not in line and b"\x7f" not in line
@@ -94,31 +175,18 @@ def check_result(op: str, result: dict[str, Any]) -> dict[str, Any]:
     return _check(op, result, RESULTS.get(op), "result")
 
 
-def check_item(op: str, item: dict[str, Any], *, plain: bool = False) -> dict[str, Any]:
+def check_item(op: str, item: dict[str, Any], *, plain: bool = False) -> Any:
     """Return an item of ``op`` with its texts cleaned, unless they are ``plain``; raises AgentError if it is none.
 
-    Journal entries that cannot be read are left out and counted as ``unread``: asked again, they are the same.
+    One of ``follow`` is ``Entries``, without those that cannot be read: asked again, they are the same.
     """
-    try:
+    if op != "follow":
         return _check(op, item, ITEMS.get(op), "item", plain=plain)
-    except AgentError:
-        entries = item.get("entries")
-        if op != "follow" or not isinstance(entries, list):
-            raise
-        sound = list(filter(_is_entry, entries))
-        item = {**item, "entries": sound, "unread": len(entries) - len(sound)}
-        return _check(op, item, frames.Entries, "item")
-
-
-def _is_entry(entry: Any) -> bool:
-    try:
-        msgspec.convert(_clean("follow", entry, depth=2), threadsafe(frames.JournalEntry))
-    except (AgentError, msgspec.ValidationError):
-        return False
-    return True
-
-
-T = TypeVar("T")
+    told = decode_as(item, frames.JournalNews, "item of follow")
+    entries = item.get("entries")
+    if not isinstance(entries, list) or len(entries) > frames.MAX_ENTRIES:
+        raise AgentError("the agent's item of follow is not as agreed: it has no list of entries")
+    return _join_entries(told, entries, _clean_entry)
 
 
 def decode_as(value: Any, kind: type[T], what: str = "answer") -> T:

@@ -144,6 +144,16 @@ class SshChannel:
         self._peer = peer
         self.stderr = bytearray()
 
+    @property
+    def waits_on(self) -> tuple[int, ...]:
+        return () if self._channel.closed else (self._channel.fileno(),)
+
+    def read_now(self, max_bytes: int) -> bytes | None:
+        try:
+            return self.recv(max_bytes, 0.0)
+        except TimeoutError:
+            return None
+
     def recv(self, max_bytes: int, timeout: float) -> bytes:
         self._channel.settimeout(timeout)
         try:

@@ -29,6 +29,18 @@ END_SECONDS = 2.0
 class Channel(Protocol):
     """One running command and its three streams."""
 
+    @property
+    def waits_on(self) -> tuple[int, ...]:
+        """The descriptors of which one can be read where ``read_now`` has something to do; none once it is closed."""
+        ...
+
+    def read_now(self, max_bytes: int) -> bytes | None:
+        """Return what stdout has, None if that is nothing, empty at its end; never waits.
+
+        Why it ended ``recv`` says, which may take a while. Raises LinkLostError if the connection ended.
+        """
+        ...
+
     def recv(self, max_bytes: int, timeout: float) -> bytes:
         """Return what stdout has, waiting at most ``timeout`` seconds; empty at its end.
 
@@ -144,6 +156,18 @@ class PipeChannel:
         self._stdin, self._stdout, self._errors = stdin, stdout, errors
         for pipe in (self._stdin, self._stdout, self._errors):
             os.set_blocking(pipe.fileno(), False)
+        self.waits_on: tuple[int, ...] = (stdout.fileno(), errors.fileno())
+
+    def read_now(self, max_bytes: int) -> bytes | None:
+        with self._reading:
+            if self._closed:
+                raise LinkLostError("the channel is closed")
+            if not self._stderr_ended:
+                self._take_stderr()
+            try:
+                return os.read(self._stdout.fileno(), max_bytes)
+            except BlockingIOError:
+                return None
 
     def recv(self, max_bytes: int, timeout: float) -> bytes:
         deadline = time.monotonic() + timeout
@@ -189,6 +213,7 @@ class PipeChannel:
         with self._writing, suppress(OSError):
             self._stdin.close()
         with self._reading:
+            self.waits_on = ()
             for pipe in (self._stdout, self._errors):
                 with suppress(OSError):
                     pipe.close()
@@ -197,7 +222,8 @@ class PipeChannel:
         with suppress(BlockingIOError):
             data = os.read(self._errors.fileno(), 65536)
             self._stderr += data
-            self._stderr_ended = not data
+            if not data:
+                self._stderr_ended, self.waits_on = True, self.waits_on[:1]
         del self._stderr[:-STDERR_TAIL_BYTES]
 
 

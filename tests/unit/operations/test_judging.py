@@ -20,7 +20,8 @@ from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import EndState, PlanMade, PlannedHost, RunEnded
 from distconsole.operations.judging import my_names
-from distconsole.runs.following.follow import EntryWriter, encode_entry
+from distconsole.rpc.wire import encode_entry
+from distconsole.runs.following.follow import EntryWriter
 from distconsole.runs.store.run_file import RunRecord, StoredEntry
 from distconsole.runs.store.store import RunStore
 from fakes.sessions import no_session

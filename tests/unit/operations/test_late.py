@@ -22,9 +22,11 @@ from distconsole.operations.attach import ask_late, attach, follow_run
 from distconsole.operations.control import Control
 from distconsole.operations.stored.history import show
 from distconsole.operations.stored.logs import logs
-from distconsole.runs.following.follow import EntryWriter, encode_entry
+from distconsole.rpc.wire import encode_entry
+from distconsole.runs.following.follow import EntryWriter
 from distconsole.runs.store.run_file import RunRecord, StoredEntry
 from distconsole.runs.store.store import RunStore
+from fakes.streams import PlayedJournal
 
 RUN = RunId("late-1")
 NOW = time.time()
@@ -69,16 +71,11 @@ class BackAgain:
             assert (op, run) == ("follow", RUN)
             self.asked.append((host, after))
             rest = [each for each in self.told if each["seq"] > after]
-            return Played([{"entries": rest, "journal": "B"}])
+            return PlayedJournal([{"entries": rest, "journal": "B"}])
 
         return SimpleNamespace(
             connect=connect, stream=stream, clock_offset=lambda _: SimpleNamespace(seconds=0.0)
         )
-
-
-class Played(list[dict[str, Any]]):
-    def close(self) -> None:
-        """Nothing is open."""
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -50,6 +50,8 @@ class Ends:
 
     def __init__(self) -> None:
         self.asked = 0
+        self.closed = False
+        self.told: dict[str, Any] | None = {"t": 1.0, "node": {"cpu": 3.0}, "gpus": []}
 
     def link(self, _name: str) -> Ends:
         return self
@@ -63,12 +65,18 @@ class Ends:
         yield self
 
     def close(self) -> None:
-        return
+        self.closed = True
+        self.listener()
 
-    def take(self, _timeout: float | None) -> dict[str, Any]:
-        if self.asked == 1:
+    def listen(self, listener: Callable[[], None]) -> None:
+        self.listener = listener
+        listener()
+
+    def take(self, _timeout: float | None) -> dict[str, Any] | None:
+        if self.asked == 1 or self.closed:
             raise StopIteration
-        return {"t": 1.0, "node": {"cpu": 3.0}, "gpus": []}
+        told, self.told = self.told, None
+        return told
 
 
 def test_a_stream_that_an_agent_ends_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:

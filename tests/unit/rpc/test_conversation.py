@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import queue
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,9 +14,12 @@ import pytest
 
 from distconsole.errors import AgentError, LinkLostError, NodeError, RequestError
 from distconsole.rpc import conversation as talking
+from distconsole.rpc import reader
 from distconsole.rpc import stream as streams
 from distconsole.rpc.conversation import Conversation
 from distconsole.rpc.stream import Stream
+from distconsole.rpc.wire import check_item
+from fakes.shims import wait_until
 
 
 class ScriptedChannel:
@@ -22,17 +27,24 @@ class ScriptedChannel:
 
     def __init__(self) -> None:
         self.said: queue.Queue[dict[str, Any]] = queue.Queue()
-        self._incoming: queue.Queue[bytes | None] = queue.Queue()
+        self._ours, self._theirs = socket.socketpair()
+        self._ours.setblocking(False)
         self.closed = threading.Event()
 
-    def recv(self, max_bytes: int, timeout: float) -> bytes:
+    @property
+    def waits_on(self) -> tuple[int, ...]:
+        return () if self.closed.is_set() else (self._ours.fileno(),)
+
+    def read_now(self, max_bytes: int) -> bytes | None:
         try:
-            data = self._incoming.get(timeout=timeout)
-        except queue.Empty:
-            raise TimeoutError from None
-        if data is None or self.closed.is_set():
-            raise LinkLostError("cut")
-        return data
+            return self._ours.recv(max_bytes)
+        except BlockingIOError:
+            return None
+        except OSError:
+            raise LinkLostError("cut") from None
+
+    def recv(self, max_bytes: int, timeout: float) -> bytes:
+        raise LinkLostError("cut")
 
     def send(self, data: bytes, timeout: float) -> None:
         if self.closed.is_set():
@@ -47,13 +59,18 @@ class ScriptedChannel:
 
     def close(self) -> None:
         self.closed.set()
-        self._incoming.put(None)
+        self._ours.close()
+        self._theirs.close()
 
     def answer(self, number: int, **body: Any) -> None:
-        self._incoming.put(json.dumps({"id": number, **body}).encode() + b"\n")
+        self.raw(json.dumps({"id": number, **body}).encode() + b"\n")
 
-    def raw(self, data: bytes | None) -> None:
-        self._incoming.put(data)
+    def raw(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):  # it is closed while we speak
+            self._theirs.sendall(data)
+
+    def cut(self) -> None:
+        self._theirs.shutdown(socket.SHUT_WR)
 
     def next(self, op: str) -> dict[str, Any]:
         """Return the next request for ``op``, passing over pings."""
@@ -134,7 +151,7 @@ def test_a_stream_ends_with_its_result(talk) -> None:
     channel.answer(number, item=entries(1, 2))
     channel.answer(number, item=entries(3))
     channel.answer(number, result={"last": 3})
-    assert [item["entries"][-1]["seq"] for item in stream] == [2, 3]
+    assert [item.entries[-1].seq for item in stream] == [2, 3]
     assert stream.result == {"last": 3}
 
 
@@ -144,7 +161,7 @@ def test_what_came_before_an_error_is_not_lost(talk) -> None:
     number = channel.next("follow")["id"]
     channel.answer(number, item=entries(1))
     channel.answer(number, error={"code": "no_such_run", "message": "gone"})
-    assert next(stream)["entries"][0]["seq"] == 1
+    assert next(stream).entries[0].seq == 1
     with pytest.raises(RequestError):
         next(stream)
 
@@ -165,9 +182,9 @@ def test_a_slow_consumer_makes_the_node_wait_and_holds_up_nobody(
     channel.answer(channel.next("one")["id"], result={})
     assert other() == {}
     channel.answer(number, result={"cancelled": True})
-    seen = [stream.take(5)["entries"][0]["seq"] for _ in range(11)]  # type: ignore[index]
+    seen = [stream.take(5).entries[0].seq for _ in range(11)]
     assert seen == list(range(1, 12))
-    rest = in_thread(lambda: [item["entries"][0]["seq"] for item in stream])
+    rest = in_thread(lambda: [item.entries[0].seq for item in stream])
     again = channel.next("follow")
     assert (again["run"], again["after"]) == ("r", 11)
     for n in range(12, 21):
@@ -187,7 +204,7 @@ def test_a_stream_that_ended_while_paused_is_read_to_its_end(
     for n in range(1, 6):
         channel.answer(number, item=entries(n))
     channel.answer(number, result={"last": 5})
-    rest = in_thread(lambda: [item["entries"][0]["seq"] for item in stream])
+    rest = in_thread(lambda: [item.entries[0].seq for item in stream])
     again = channel.next("follow")
     assert again["after"] == 3
     channel.answer(again["id"], item=entries(4, 5))
@@ -249,7 +266,7 @@ def test_a_stream_that_is_closed_while_it_is_asked_for_again_is_cancelled(
 
     stream = Stream("follow", {"run": "r"}, begin, cancel)
     stream.number = 1
-    stream.offer(entries(1), 10)
+    stream.offer(check_item("follow", entries(1)), 10)
     stream.answered({"cancelled": True})
     assert len(list(stream)) == 1
     assert going == set()
@@ -283,11 +300,17 @@ def test_why_an_agent_turns_us_away_is_told(talk) -> None:
     assert conversation.ended is told
 
 
-def test_a_silent_node_is_asked_and_then_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(talking, "PING_SECONDS", 0.02)
-    now = [0.0]
+@pytest.fixture
+def now(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time of a conversation; the reader looks at it all the while."""
+    monkeypatch.setattr(reader, "TICK_SECONDS", 0.01)
+    return [0.0]
+
+
+def test_a_silent_node_is_asked_and_then_lost(now: list[float]) -> None:
     channel = ScriptedChannel()
     conversation = Conversation("n", channel, b"", clock=lambda: now[0])
+    now[0] = talking.PING_SECONDS
     channel.next("ping")
     assert conversation.ended is None
     now[0] = talking.LOST_SECONDS + 1
@@ -297,19 +320,101 @@ def test_a_silent_node_is_asked_and_then_lost(monkeypatch: pytest.MonkeyPatch) -
     assert "has not answered" in conversation.ended.message
 
 
-def test_a_sound_from_the_node_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(talking, "PING_SECONDS", 0.02)
-    now = [0.0]
+def test_a_sound_from_the_node_keeps_it(now: list[float]) -> None:
     channel = ScriptedChannel()
     conversation = Conversation("n", channel, b"", clock=lambda: now[0])
     for _ in range(5):
-        ping = channel.next("ping")
         now[0] += talking.LOST_SECONDS - 1
-        channel.answer(ping["id"], result={"time_ns": 1, "monotonic_ns": 1})
-        while channel.said.qsize():
-            channel.said.get()
+        channel.answer(channel.next("ping")["id"], result={"time_ns": 1, "monotonic_ns": 1})
+        wait_until("it is heard", lambda: conversation._heard == now[0])
     assert conversation.ended is None
     conversation.close()
+
+
+def test_what_a_node_said_while_the_reader_was_held_up_keeps_it(now: list[float]) -> None:
+    channel = ScriptedChannel()
+    conversation = Conversation("n", channel, b"", clock=lambda: now[0])
+    with conversation._reading:
+        now[0] = talking.LOST_SECONDS + 1
+        channel.answer(1, result={})
+    wait_until("it is heard", lambda: conversation._heard == now[0])
+    conversation.look()
+    assert conversation.ended is None
+    conversation.close()
+
+
+def test_why_a_channel_ended_is_asked_of_it_and_holds_up_nobody() -> None:
+    asked, told = threading.Event(), threading.Event()
+
+    class Slow(ScriptedChannel):
+        """Takes its time to say why it ended, as one of OpenSSH does that asks its master."""
+
+        def recv(self, max_bytes: int, timeout: float) -> bytes:
+            asked.set()
+            assert told.wait(5)
+            raise LinkLostError("the connection ended")
+
+    slow, other = Slow(), ScriptedChannel()
+    ending, going = Conversation("n", slow, b""), Conversation("m", other, b"")
+    slow.cut()
+    assert asked.wait(5)
+    answer = in_thread(lambda: going.ask("one", 5, {}).body)
+    other.answer(other.next("one")["id"], result={"still": "here"})
+    assert answer() == {"still": "here"}
+    assert ending.ended is None
+    told.set()
+    assert slow.closed.wait(5)
+    assert ending.ended is not None
+    assert ending.ended.message == "the connection ended"
+    for each in (ending, going):
+        each.close()
+
+
+def test_a_node_that_takes_nothing_holds_up_nobody_that_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(streams, "MAX_ITEMS", 0)
+    taken = threading.Event()
+
+    class Full(ScriptedChannel):
+        def send(self, data: bytes, timeout: float) -> None:
+            if b'"cancel"' in data:
+                assert taken.wait(5)
+            super().send(data, timeout)
+
+    full, other = Full(), ScriptedChannel()
+    stuck, going = Conversation("n", full, b""), Conversation("m", other, b"")
+    stream = stuck.stream("follow", {"run": "r", "after": 0})
+    full.answer(full.next("follow")["id"], item=entries(1))
+    assert stream.take(5).entries[0].seq == 1
+    answer = in_thread(lambda: going.ask("one", 5, {}).body)
+    other.answer(other.next("one")["id"], result={})
+    assert answer() == {}
+    taken.set()
+    full.next("cancel")
+    for each in (stuck, going):
+        each.close()
+
+
+def test_one_thread_reads_what_all_nodes_send() -> None:
+    channels = [ScriptedChannel() for _ in range(20)]
+    talks = [Conversation(f"n{place}", channel, b"") for place, channel in enumerate(channels)]
+    heard: list[tuple[int, str]] = []
+    for place, (channel, conversation) in enumerate(zip(channels, talks, strict=True)):
+        stream = conversation.stream("watch", {})
+
+        def listen(place: int = place, stream: Stream = stream) -> None:
+            with contextlib.suppress(NodeError):
+                if stream.take(0.0) is not None:
+                    heard.append((place, threading.current_thread().name))
+
+        stream.listen(listen)
+        channel.answer(channel.next("watch")["id"], item={"t": 1.0})
+    wait_until("all are heard", lambda: len(heard) == len(talks))
+    assert {place for place, _ in heard} == set(range(20))
+    assert {name for _, name in heard} == {"link reader"}
+    for each in talks:
+        each.close()
 
 
 def test_closing_tells_everybody_and_joins(talk) -> None:
@@ -318,7 +423,7 @@ def test_closing_tells_everybody_and_joins(talk) -> None:
     channel.next("one")
     conversation.close()
     assert isinstance(waiting(), LinkLostError)
-    assert not any(thread.name == "link:n" for thread in threading.enumerate())
+    assert not any(thread.name == "link reader" for thread in threading.enumerate())
 
 
 @pytest.mark.parametrize("noticed", [LinkLostError("takes nothing"), TimeoutError()])

@@ -77,8 +77,7 @@ def entry(kind: str, **changes: object) -> dict[str, Any]:
 
 @pytest.mark.parametrize("kind", ENTRIES)
 def test_every_kind_of_entry_is_typed(kind: str) -> None:
-    item = wire.check_item("follow", {"entries": [entry(kind)]})
-    (typed,) = wire.decode_as(item, frames.Entries).entries
+    (typed,) = wire.check_item("follow", {"entries": [entry(kind)]}).entries
     assert type(typed).__name__ == f"{kind.title()}Entry"
     assert (typed.seq, typed.t) == (3, 1.5)
 
@@ -113,7 +112,8 @@ def test_the_bounds_cover_what_the_protocol_promises() -> None:
 )
 def test_an_entry_out_of_bounds_is_left_out_and_counted(wrong: object) -> None:
     found = wire.check_item("follow", {"entries": [entry("end"), wrong, entry("phase")]})
-    assert ([each["kind"] for each in found["entries"]], found["unread"]) == (["end", "phase"], 1)
+    kinds = [json.loads(body)["kind"] for body in found.bodies]
+    assert (kinds, len(found.entries), found.unread) == (["end", "phase"], 2, 1)
 
 
 @pytest.mark.parametrize("wrong", [{}, {"entries": {}}, {"entries": [], "trouble": 5}])
@@ -129,7 +129,8 @@ def test_a_loss_may_be_nan_and_infinite() -> None:
     answer = wire.decode_answer(line)
     assert isinstance(answer.item, dict)
     item = wire.check_item("follow", answer.item)
-    assert math.isnan(item["entries"][0]["metrics"]["loss"])
+    assert math.isnan(item.entries[0].metrics["loss"])
+    assert math.isnan(json.loads(item.bodies[0])["metrics"]["loss"])
 
 
 def test_texts_are_cleaned_except_what_was_printed() -> None:
@@ -145,7 +146,7 @@ def test_texts_are_cleaned_except_what_was_printed() -> None:
             ]
         },
     )
-    note, failure, window, log = item["entries"]
+    note, failure, window, log = map(json.loads, item.bodies)
     assert note["summary"] == "x y"
     assert (failure["error"], failure["traceback"]) == ("x y", "a\nb")
     assert list(window["metrics"]) == ["los"] or list(window["metrics"]) == ["loss"]

@@ -23,7 +23,7 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.rpc.frames import JournalEntry
-from distconsole.runs.following.follow import encode_entry
+from distconsole.rpc.wire import encode_entry
 from distconsole.runs.health import health_line
 from distconsole.runs.present import done_text, loss_name_of
 from distconsole.runs.reduce import RunReducer

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from distconsole.model.names import HostName, RunId
-from distconsole.runs.following.follow import EntryWriter, encode_entry
+from distconsole.rpc.wire import encode_entry
+from distconsole.runs.following.follow import EntryWriter
 from distconsole.runs.store.run_file import StoredEntry
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import stored_events, summarise, summary_of

@@ -23,10 +23,9 @@ from distconsole.model.findings import HostCure
 from distconsole.model.job import LaunchPlan, NodePlan, ScriptTraits
 from distconsole.model.requests import LauncherName, Run
 from distconsole.operations.launch.planner import ask_engines, collect_facts, plan_launch
-from distconsole.rpc.frames import EndEntry, Entries, JournalEntry, LogEntry, StateEntry
+from distconsole.rpc.frames import EndEntry, JournalEntry, LogEntry, StateEntry
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.pack import rank_script
-from distconsole.rpc.wire import decode_as
 from distconsole.session import Session, on_every
 
 WORKER = "distconsole-rank"
@@ -114,7 +113,7 @@ def _listen(
         while not (journal.ended or given_up()):
             item = stream.take(TICK_SECONDS)
             if item is not None:
-                for entry in decode_as(item, Entries).entries:
+                for entry in item.entries:
                     journal.take(entry)
             elif time.monotonic() > ends:
                 if killed:

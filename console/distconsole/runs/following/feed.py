@@ -1,16 +1,18 @@
-"""Journals of all hosts as one bounded stream, each read by a thread of its own that reconnects."""
+"""Journals of all hosts as one bounded stream; what connects to a host is a thread, and what reads is who takes the news."""
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 import msgspec
 
@@ -19,8 +21,7 @@ from distconsole.model.decoding import threadsafe
 from distconsole.model.names import HostName
 from distconsole.model.run_events import LinkChanged, RunFinding
 from distconsole.rpc.frames import EndEntry, Entries, JournalEntry, LogEntry
-from distconsole.rpc.turns import TURNS
-from distconsole.rpc.wire import decode_as
+from distconsole.rpc.wire import encode_entry
 from distconsole.runs.following.findings import (
     gap_finding,
     lines_finding,
@@ -43,6 +44,9 @@ HOLD_SECONDS = 2.0
 HOLD_LINES_SECONDS = 10.0
 """While the history of a host that was just connected is read its lines wait, so long at most."""
 
+READ_SECONDS = 0.5
+"""So long at most lines wait for what has come and is still to be read."""
+
 LINES_AT_ONCE = 256 * 1024
 """Characters of lines which an item may have that records behind it wait for."""
 
@@ -55,16 +59,17 @@ NO_SUCH_RUN = "no_such_run"
 
 
 class JournalStream(Protocol):
-    """One host's journal from some entry on; ``close`` may be called from any thread, several times.
+    """One host's journal from some entry on; see ``rpc.stream.Stream``.
 
-    It yields items ``{"entries": [...]}`` to the journal's last entry, and raises ``NodeError`` if the
-    connection ends or the node refuses. ``clock_offset``: seconds from the node's clock to the console's.
+    ``clock_offset``: seconds from the node's clock to the console's.
     """
 
     @property
     def clock_offset(self) -> float: ...
 
-    def __iter__(self) -> Iterator[dict[str, Any]]: ...
+    def listen(self, listener: Callable[[], None]) -> None: ...
+
+    def take(self, timeout: float | None) -> Entries | None: ...
 
     def close(self) -> None: ...
 
@@ -78,10 +83,10 @@ KnowAgain = Callable[[HostName, Place], Retold]
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """Entries of one host: as they came, as values, with corrected times; and how far its journal is read with them."""
+    """Entries of one host: as JSON, as values, with corrected times; and how far its journal is read with them."""
 
     host: HostName
-    bodies: tuple[dict[str, Any], ...]
+    bodies: tuple[bytes, ...]
     entries: tuple[JournalEntry, ...]
     times: tuple[float, ...]
     place: Place = BEGINNING
@@ -91,15 +96,18 @@ News: TypeAlias = Delivered | LinkChanged | RunFinding
 
 
 class HostReader:
-    """Where one host's reading stands; shared between its thread and the consumer."""
+    """Where one host's reading stands."""
 
-    def __init__(
-        self, host: HostName, place: Place, now: float, room: threading.Condition
-    ) -> None:
+    def __init__(self, host: HostName, place: Place, now: float) -> None:
         self.host = host
-        self.room = room
-        """Told when one of those that wait was taken; its own, so that of very many threads one is woken."""
         self.place = place
+        self.stream: JournalStream | None = None
+        """Its journal, while it is connected."""
+        self.in_hand: Entries | None = None
+        """What has come and waits for room."""
+        self.retry_seconds = FIRST_RETRY_SECONDS
+        self.began_at = place.seq
+        """The last entry known when it was connected."""
         self.retold: Retold | None = None
         """What it may tell once more."""
         self.unread: int | None = None
@@ -127,7 +135,7 @@ class JournalFeed:
 
     Args:
         places: Host to how far its journal is known already.
-        keep: Called with every new delivery on the reading threads, before it is given out.
+        keep: Called with every new delivery before it is given out.
         know_again: Called where a host's journal has lost what is known here.
         lines: Where lines wait for a slow consumer, so that records pass them; without it a journal
             waits as a whole.
@@ -148,49 +156,46 @@ class JournalFeed:
         self._know_again = know_again
         self._lines = lines
         self._left_out_told = False
-        self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
-        """Told when there may be something for the consumer, and only that waits for it."""
+        self._changed = threading.Condition()
+        """Told when there may be something for the consumer."""
+        self._heard: dict[HostReader, None] = {}
+        """Of whom there may be something to read, each once."""
         self._ready: list[tuple[float, int, HostReader]] = []
         """A heap of the hosts of which something waits, by the time of its first entry."""
         self._taken = 0
         self._news: deque[News] = deque()
         self._closed = threading.Event()
-        self._streams: dict[HostName, JournalStream] = {}
         now = time.monotonic()
-        self._readers = {
-            host: HostReader(host, place, now, threading.Condition(self._lock))
-            for host, place in places.items()
-        }
-        self._threads = [
-            threading.Thread(
-                target=self._read, args=(reader,), name=f"journal-{host}", daemon=True
-            )
-            for host, reader in self._readers.items()
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._readers = {host: HostReader(host, place, now) for host, place in places.items()}
+        self._threads: dict[HostName, threading.Thread] = {}
+        for reader in self._readers.values():
+            self._connect(reader, 0.0)
 
     def next(self, timeout: float) -> News | None:
         """Return what came next; None if nothing did in ``timeout`` seconds, or all is read."""
-        deadline = time.monotonic() + timeout
-        with self._changed:
-            while True:
-                if self._news:
-                    return self._news.popleft()
-                now = time.monotonic()
-                hold_until = self._hold_until(self._ready[0][0], now) if self._ready else inf
-                if now >= hold_until:
-                    return self._take_first(now)
-                if self._lines:
-                    hold_lines_until = self._hold_lines_until(now)
-                    if now >= hold_lines_until:
-                        line = self._lines.take()
-                        return Delivered(line.host, (), (line.entry,), (line.t,))
-                    hold_until = min(hold_until, hold_lines_until)
-                if self.exhausted or now >= deadline:
-                    return None
-                self._changed.wait(min(deadline, hold_until) - now)
+        now = time.monotonic()
+        deadline, read_until = now + timeout, now + READ_SECONDS
+        while True:
+            self._read_heard()
+            if self._news:
+                return self._news.popleft()
+            now = time.monotonic()
+            hold_until = self._hold_until(self._ready[0][0], now) if self._ready else inf
+            if now >= hold_until:
+                return self._take_first(now)
+            if self._lines and self._heard and now < read_until:
+                continue
+            if self._lines:
+                hold_lines_until = self._hold_lines_until(now)
+                if now >= hold_lines_until:
+                    line = self._lines.take()
+                    return Delivered(line.host, (), (line.entry,), (line.t,))
+                hold_until = min(hold_until, hold_lines_until)
+            if self.exhausted or now >= deadline:
+                return None
+            with self._changed:
+                if not (self._heard or self._news):
+                    self._changed.wait(min(deadline, hold_until) - now)
 
     @property
     def exhausted(self) -> bool:
@@ -201,9 +206,8 @@ class JournalFeed:
 
     def given_out(self) -> dict[HostName, Place]:
         """Return how far the journals are read of which nothing waits, also what said nothing new."""
-        with self._lock:
-            readers = [reader for reader in self._readers.values() if not reader.waiting]
-            return {reader.host: reader.place for reader in readers}
+        readers = [reader for reader in self._readers.values() if not reader.waiting]
+        return {reader.host: reader.place for reader in readers}
 
     def lost_seconds(self, hosts: Sequence[HostName]) -> float:
         """Return how long ago the last of ``hosts`` was lost; 0 while one of them is connected."""
@@ -223,15 +227,14 @@ class JournalFeed:
         """End all reading; may be called several times."""
         self._closed.set()
         with self._changed:
-            streams = list(self._streams.values())
+            streams = [reader.stream for reader in self._readers.values() if reader.stream]
+            threads = list(self._threads.values())
             self._changed.notify()
-            for reader in self._readers.values():
-                reader.room.notify()
         for stream in streams:
             stream.close()
         # One that is still reaching for its host ends by itself once it has an answer.
         deadline = time.monotonic() + CLOSE_SECONDS
-        for thread in self._threads:
+        for thread in threads:
             thread.join(timeout=max(0.0, deadline - time.monotonic()))
 
     def _hold_until(self, t: float, now: float) -> float:
@@ -265,60 +268,102 @@ class JournalFeed:
             self._make_ready(reader)
         else:
             reader.quiet_since = now
-        reader.room.notify()
+        self._heard[reader] = None  # it has room again
         return delivered
 
     def _make_ready(self, reader: HostReader) -> None:
         self._taken += 1  # of equal times the one that came first
         heappush(self._ready, (reader.waiting[0].times[0], self._taken, reader))
 
-    def _read(self, reader: HostReader) -> None:
-        retry_seconds = FIRST_RETRY_SECONDS
-        while not self._closed.is_set() and not reader.done:
-            before = reader.place.seq
+    def _connect(self, reader: HostReader, pause_seconds: float) -> None:
+        """Have a thread connect to a host after a pause; it ends once the host is connected."""
+        thread = threading.Thread(
+            target=self._open, args=(reader, pause_seconds), name=f"journal-{reader.host}", daemon=True
+        )  # fmt: skip
+        with self._changed:
+            self._threads[reader.host] = thread
+        thread.start()
+
+    def _open(self, reader: HostReader, pause_seconds: float) -> None:
+        while not self._closed.wait(pause_seconds):
+            place = reader.place
+            reader.began_at = place.seq
             try:
-                self._read_once(reader)
+                stream = self._open_stream(reader.host, place.seq, place.journal)
             except NodeError as error:
                 self._lost(reader, error)
-            if reader.place.seq > before:
-                retry_seconds = FIRST_RETRY_SECONDS
-            if reader.done or self._closed.wait(retry_seconds * random.uniform(0.8, 1.2)):  # noqa: S311
-                break
-            retry_seconds = min(2 * retry_seconds, MAX_RETRY_SECONDS)
+                if reader.done:
+                    return
+                pause_seconds = self._pause(reader)
+                continue
+            with self._changed:
+                reader.stream = stream
+                self._found(reader)
+            stream.listen(partial(self._hear, reader))
+            if self._closed.is_set():
+                stream.close()
+            return
+
+    def _pause(self, reader: HostReader) -> float:
+        """Return how long to wait until a host is tried once more; twice as long if it tells nothing new."""
+        if reader.place.seq > reader.began_at:
+            reader.retry_seconds = FIRST_RETRY_SECONDS
+        seconds = reader.retry_seconds * random.uniform(0.8, 1.2)  # noqa: S311
+        reader.retry_seconds = min(2 * reader.retry_seconds, MAX_RETRY_SECONDS)
+        return seconds
+
+    def _hear(self, reader: HostReader) -> None:
         with self._changed:
+            self._heard[reader] = None
             self._changed.notify()
 
-    def _read_once(self, reader: HostReader) -> None:
-        stream = self._open_stream(reader.host, reader.place.seq, reader.place.journal)
+    def _read_heard(self) -> None:
+        """Read what there is, of each host as much as there is room for."""
+        if not self._heard:
+            return
         with self._changed:
-            self._streams[reader.host] = stream
+            heard, self._heard = self._heard, {}
+        for reader in heard:
+            self._read(reader)
+
+    def _read(self, reader: HostReader) -> None:
+        stream = reader.stream
+        if stream is None:
+            return
         try:
-            if self._closed.is_set():
-                return
-            self._found(reader)
-            for item in stream:
-                self._take(reader, item, stream.clock_offset)
-                if self._closed.is_set() or reader.done:
+            for _ in range(QUEUED_BATCHES):
+                told = reader.in_hand or stream.take(0.0)
+                reader.in_hand = None
+                if told is None:
                     return
+                if not self._has_room(reader):
+                    reader.in_hand = told
+                    return
+                self._take(reader, told, stream.clock_offset)
+                if reader.done:
+                    break
+            else:
+                self._heard[reader] = None  # the next ones have their turn before
+                return
+        except StopIteration:
             # All was sent. Where its end cannot be read it never will be: asked again, it is the same.
             reader.done = bool(reader.unread)
-        finally:
-            with self._changed:
-                del self._streams[reader.host]
-            stream.close()
+        except NodeError as error:
+            self._lost(reader, error)
+        reader.stream = None
+        stream.close()
+        if not (reader.done or self._closed.is_set()):
+            self._connect(reader, self._pause(reader))
 
-    def _take(self, reader: HostReader, item: dict[str, Any], offset: float) -> None:
-        told = TURNS.take(lambda: decode_as(item, Entries))
+    def _take(self, reader: HostReader, told: Entries, offset: float) -> None:
         entries = told.entries
         if told.trouble is not None:
-            with self._changed:
-                self._news.append(trouble_finding(self._run, reader.host, told.trouble))
-                reader.troubled_since = time.monotonic() if told.trouble else None
-                self._changed.notify()
+            self._tell(trouble_finding(self._run, reader.host, told.trouble))
+            reader.troubled_since = time.monotonic() if told.trouble else None
         if told.after is not None and told.after < reader.place.seq:
             self._go_back(reader, told.after)
         self._count_unread(reader, told.unread)
-        new = self._news_in(reader, entries, item["entries"])
+        new = self._news_in(reader, told)
         if not entries or entries[-1].seq <= reader.place.seq:
             return
         gap = range(reader.place.seq + 1, next(e.seq for e in entries if e.seq > reader.place.seq))
@@ -332,22 +377,23 @@ class JournalFeed:
         )
         if self._keep is not None:
             self._keep(delivered)
+        self._tell_gap(reader, gap)
+        if new:
+            reader.waiting.append(delivered)
+            if len(reader.waiting) == 1:
+                self._make_ready(reader)
+            if self._lines is not None and (
+                self._lines.of(reader.host)
+                or sum(len(entry.text) for entry in entries if isinstance(entry, LogEntry))
+                > LINES_AT_ONCE
+            ):
+                self._let_lines_wait(reader, self._lines)
+        reader.done = isinstance(entries[-1], EndEntry)
+        reader.read_to, reader.read_at = entries[-1].t + offset, time.monotonic()
+
+    def _tell(self, *news: News) -> None:
         with self._changed:
-            self._tell_gap(reader, gap)
-            while not self._has_room(reader) and not self._closed.is_set():
-                reader.room.wait()
-            if new:
-                reader.waiting.append(delivered)
-                if len(reader.waiting) == 1:
-                    self._make_ready(reader)
-                if self._lines is not None and (
-                    self._lines.of(reader.host)
-                    or sum(len(entry.text) for entry in entries if isinstance(entry, LogEntry))
-                    > LINES_AT_ONCE
-                ):
-                    self._let_lines_wait(reader, self._lines)
-            reader.done = isinstance(entries[-1], EndEntry)
-            reader.read_to, reader.read_at = entries[-1].t + offset, time.monotonic()
+            self._news += news
             self._changed.notify()
 
     def _has_room(self, reader: HostReader) -> bool:
@@ -363,7 +409,7 @@ class JournalFeed:
             records, left_out = lines.sift(reader.host, told)
             if left_out is not None and not self._left_out_told:
                 self._left_out_told = True
-                self._news.append(lines_finding(self._run, *left_out[:2]))
+                self._tell(lines_finding(self._run, *left_out[:2]))
             if records:
                 entries, times = zip(*records, strict=True)
                 reader.waiting.append(Delivered(reader.host, (), entries, times, delivered.place))
@@ -376,16 +422,14 @@ class JournalFeed:
 
     def _count_unread(self, reader: HostReader, count: int) -> None:
         if count and reader.unread is None:
-            with self._changed:
-                self._news.append(unread_finding(self._run, reader.host, count))
-                self._changed.notify()
+            self._tell(unread_finding(self._run, reader.host, count))
         if count:
             reader.unread = (reader.unread or 0) + count
 
     def _tell_gap(self, reader: HostReader, gap: range) -> None:
         """Tell of numbers that did not come, unless so many entries came that cannot be read."""
         if len(gap) > (reader.unread or 0):
-            self._news.append(gap_finding(self._run, reader.host, gap))
+            self._tell(gap_finding(self._run, reader.host, gap))
         elif reader.unread:
             reader.unread -= len(gap)
 
@@ -395,54 +439,47 @@ class JournalFeed:
         reader.place, reader.retold = before.back_to(after), None
         known = bool(before.journal) or after > 0
         loss = loss_finding(self._run, reader.host, after + 1, before.seq, known=known)
-        with self._changed:
-            self._news += (loss, Delivered(reader.host, (), (), (), Place(after)))
-            self._changed.notify()
+        self._tell(loss, Delivered(reader.host, (), (), (), Place(after)))
 
-    def _news_in(
-        self,
-        reader: HostReader,
-        entries: Sequence[JournalEntry],
-        bodies: Sequence[dict[str, Any]],
-    ) -> list[tuple[JournalEntry, dict[str, Any]]]:
+    def _news_in(self, reader: HostReader, told: Entries) -> list[tuple[JournalEntry, bytes]]:
         """Return those entries that are new, without what the host has told before it lost it."""
-        fresh = [
-            (entry, body)
-            for entry, body in zip(entries, bodies, strict=True)
-            if entry.seq > reader.place.seq
-        ]
+        known = reader.place.seq
+        each = zip(told.entries, told.bodies, strict=True)
+        fresh = [(entry, body) for entry, body in each if entry.seq > known]
         if not fresh or not reader.place.has_lost:
             return fresh
         if reader.retold is None:
             reader.retold = self._know_again(reader.host, reader.place)
-        told = [(entry, body, reader.retold.news_in(body)) for entry, body in fresh]
-        return [
-            (entry if news is body else msgspec.convert(news, threadsafe(JournalEntry)), news)
-            for entry, body, news in told
-            if news is not None
-        ]
+        found = []
+        for entry, body in fresh:
+            before = json.loads(body)
+            news = reader.retold.news_in(before)
+            if news is before:
+                found.append((entry, body))
+            elif news is not None:
+                rest: JournalEntry = msgspec.convert(news, threadsafe(JournalEntry))
+                found.append((rest, encode_entry(news)))
+        return found
 
     def _lost(self, reader: HostReader, error: NodeError) -> None:
         gone = isinstance(error, RequestError) and error.code == NO_SUCH_RUN
-        with self._changed:
-            if reader.connected or gone:
-                self._say_link(reader, connected=False, reason=error.message)
-            if reader.lost_since is None:
-                reader.lost_since = time.monotonic()
-            reader.done = gone
-            self._changed.notify()
+        if reader.connected or gone:
+            self._say_link(reader, connected=False, reason=error.message)
+        if reader.lost_since is None:
+            reader.lost_since = time.monotonic()
+        if gone:
+            reader.done = True
+            self._hear(reader)
 
     def _found(self, reader: HostReader) -> None:
-        with self._changed:
-            if not reader.connected:
-                self._say_link(reader, connected=True)
-            reader.lost_since = None
-            reader.quiet_since = reader.found_at = reader.read_at = time.monotonic()
-            self._changed.notify()
+        if not reader.connected:
+            self._say_link(reader, connected=True)
+        reader.lost_since = None
+        reader.quiet_since = reader.found_at = reader.read_at = time.monotonic()
 
     def _say_link(self, reader: HostReader, *, connected: bool, reason: str = "") -> None:
         reader.connected = connected
-        self._news.append(
+        self._tell(
             LinkChanged(
                 t=time.time(), run=self._run, host=reader.host, connected=connected, reason=reason
             )

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Self
 
 import msgspec
 
 from distconsole.model.names import HostName
 from distconsole.model.run_events import LinkChanged, RunEvents, RunFinding
-from distconsole.rpc.turns import TURNS
 from distconsole.runs.following.feed import Delivered, JournalFeed, OpenStream
 from distconsole.runs.following.findings import full_finding, store_finding
 from distconsole.runs.following.freed_memory import return_freed_memory
@@ -34,8 +33,7 @@ from distconsole.runs.store.run_file import (
     connect,
 )
 from distconsole.runs.store.store import RunStore
-from distconsole.runs.summary import keep_whole, replay, stored_events
-from distconsole.runs.timeline import RunTimeline
+from distconsole.runs.summary import keep_whole, replay, stored_timeline
 
 POLL_SECONDS = 0.5
 GIVE_UP_SECONDS = 15.0
@@ -50,6 +48,9 @@ BATCH_ENTRIES = 4096
 """So many may wait for the disk; then the feed waits, and behind it the node's journal."""
 
 BATCH_SECONDS = 0.25
+
+ROWS = 200
+"""Entries of one statement: SQLite takes 999 values in any of its versions."""
 
 FLUSH_SECONDS = 30.0
 """How long entries that are to be known again may take to the disk."""
@@ -203,9 +204,7 @@ def fetch_late(
                         away.pop(HostName(news.host), None)
                         if not news.connected:
                             away[HostName(news.host)] = news.reason
-        timeline = RunTimeline()
-        for event in stored_events(run_file):
-            timeline.apply(event)
+        timeline = stored_timeline(run_file)
         if timeline.end is not None:
             run_file.write_end(msgspec.json.encode(timeline.end))
         keep_whole(run_file, timeline)
@@ -256,8 +255,7 @@ class Keeping:
     def keep(self, delivered: Delivered) -> None:
         """Keep a delivery, unless somebody else does."""
         if not self.failure:
-            rows = TURNS.take(lambda: _rows(delivered))
-            self._writer.put(rows, {delivered.host: delivered.place})
+            self._writer.put(_rows(delivered), {delivered.host: delivered.place})
 
     def know_again(self, host: HostName, place: Place) -> Retold:
         """Return what a host told and its journal has lost."""
@@ -352,7 +350,14 @@ class EntryWriter:
         entries = self._within_limit(entries)
         if entries or places:
             with db:
-                db.executemany("INSERT OR IGNORE INTO entries VALUES (?, ?, ?, ?)", entries)
+                for begin in range(0, len(entries), ROWS):
+                    rows = entries[begin : begin + ROWS]
+                    values = ", ".join(["(?, ?, ?, ?)"] * len(rows))
+                    # One statement a row would give the interpreter's lock away for each, and wait to have it back.
+                    db.execute(
+                        f"INSERT OR IGNORE INTO entries VALUES {values}",  # noqa: S608 - of question marks
+                        list(chain.from_iterable(rows)),
+                    )
                 db.executemany(
                     "INSERT OR REPLACE INTO places VALUES (?, ?, ?, ?, ?, ?)",
                     ((host, *place) for host, place in places.items()),
@@ -370,15 +375,10 @@ class EntryWriter:
         return sum(file.stat().st_size for file in files if file.exists())
 
 
-def encode_entry(body: dict[str, Any]) -> bytes:
-    """Return an entry as it is stored: the JSON that the node sent, NaN included."""
-    return json.dumps(body, separators=(",", ":")).encode()
-
-
 def _rows(delivered: Delivered) -> list[StoredEntry]:
     shift = delivered.place.shift
     return [
-        StoredEntry(delivered.host, entry.seq + shift, t, encode_entry(body))
+        StoredEntry(delivered.host, entry.seq + shift, t, body)
         for entry, body, t in zip(
             delivered.entries, delivered.bodies, delivered.times, strict=True
         )

@@ -33,7 +33,8 @@ from distconsole.operations.launch.planner import exclude_hosts
 from distconsole.operations.sessions import SessionSource
 from distconsole.operations.stored.remote_runs import KnownRun, find_known
 from distconsole.rpc.frames import RunKnown
-from distconsole.runs.following.follow import EntryWriter, encode_entry
+from distconsole.rpc.wire import encode_entry
+from distconsole.runs.following.follow import EntryWriter
 from distconsole.runs.store.run_file import RunRecord, StoredEntry
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import summarise

@@ -17,10 +17,11 @@ from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Run
 from distconsole.model.run_events import NodeSample, PlanMade, RunFinding, Window
 from distconsole.rpc.frames import PhaseEntry, StateEntry
+from distconsole.rpc.wire import encode_entry
 from distconsole.runs.detectors.all_ranks import COUNTED_WINDOWS, AllRanksWatch, Earlier
 from distconsole.runs.detectors.ranks import Ranks
 from distconsole.runs.detectors.slow_causes import Load
-from distconsole.runs.following.follow import EntryWriter, encode_entry, replay
+from distconsole.runs.following.follow import EntryWriter, replay
 from distconsole.runs.store.earlier import COMPARED, find_earlier
 from distconsole.runs.store.planned import reducer_of
 from distconsole.runs.store.run_file import RunRecord, StoredEntry

@@ -31,8 +31,9 @@ from distconsole.runs.store.place import Place
 from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import replay
+from fakes.streams import PlayedJournal, Step
 
-Script = Sequence[dict[str, Any] | NodeError | None]
+Script = Sequence[Step]
 
 
 def item(*numbers: int, t: float | None = None) -> dict[str, Any]:
@@ -61,27 +62,6 @@ def end(number: int, t: float | None = None) -> dict[str, Any]:
     return {"entries": [verdict, last]}
 
 
-class FakeStream:
-    """Plays a script of items and errors, and ends at None; else it then waits to be closed."""
-
-    def __init__(self, script: Script, clock_offset: float = 0.0) -> None:
-        self.clock_offset = clock_offset
-        self._script = script
-        self._closed = threading.Event()
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for step in self._script:
-            if isinstance(step, NodeError):
-                raise step
-            if step is None:
-                return
-            yield step
-        self._closed.wait(30)
-
-    def close(self) -> None:
-        self._closed.set()
-
-
 class FakeNodes:
     """Gives each connection of a host the next script; notes where each one resumed."""
 
@@ -90,13 +70,13 @@ class FakeNodes:
         self.resumed: list[tuple[str, int]] = []
         self.known: list[str] = []
 
-    def __call__(self, host: HostName, after: int, journal: str) -> FakeStream:
+    def __call__(self, host: HostName, after: int, journal: str) -> PlayedJournal:
         self.resumed.append((host, after))
         self.known.append(journal)
         script = self._scripts[host].pop(0)
         if isinstance(script, NodeError):
             raise script
-        return FakeStream(script)
+        return PlayedJournal(script)
 
 
 def record(*hosts: str) -> RunRecord:
@@ -255,7 +235,7 @@ def test_a_run_that_somebody_else_knows_to_be_over_ends_without_its_hosts(
 
 
 def test_a_node_that_breaks_the_contract_is_a_lost_link_and_no_crash(tmp_path: Path) -> None:
-    broken = {"entries": [{"kind": "log", "seq": "one"}]}
+    broken = {"entries": {}}
     nodes = FakeNodes(a=[[broken], AgentError("still odd"), [item(1), end(2)]])
     events = list(follow(RunStore(tmp_path), record("a"), nodes))
     assert [event.connected for event in events if isinstance(event, LinkChanged)] == [False, True]
@@ -274,8 +254,8 @@ def test_clock_offsets_are_added_to_times() -> None:
     given: list[Delivered] = []
     at = time.time()
 
-    def open_stream(_host: HostName, _after: int, _journal: str) -> FakeStream:
-        return FakeStream([item(1, t=at), end(2, at)], clock_offset=-7.0)
+    def open_stream(_host: HostName, _after: int, _journal: str) -> PlayedJournal:
+        return PlayedJournal([item(1, t=at), end(2, at)], clock_offset=-7.0)
 
     feed = JournalFeed("r", open_stream, {HostName("a"): Place()}, keep=given.append)
     assert feed.next(5.0) is not None
@@ -331,7 +311,7 @@ def test_hosts_that_do_not_answer_delay_the_leaving_once_and_not_one_by_one(
     monkeypatch.setattr("distconsole.runs.following.feed.CLOSE_SECONDS", 0.2)
     answered = threading.Event()
 
-    def unanswered(_host: HostName, _after: int, _journal: str) -> FakeStream:
+    def unanswered(_host: HostName, _after: int, _journal: str) -> PlayedJournal:
         answered.wait(30)
         raise LinkLostError("gone")
 
@@ -361,11 +341,8 @@ def test_a_consumer_that_is_slow_holds_back_the_journal_and_not_memory() -> None
             taken += 1
             yield item(taken)
 
-    class Endless(FakeStream):
-        def __iter__(self) -> Iterator[dict[str, Any]]:
-            return endless()
-
-    feed = JournalFeed("r", lambda _h, _a, _j: Endless([]), {HostName("a"): Place()})
+    journal = PlayedJournal(endless())
+    feed = JournalFeed("r", lambda _h, _a, _j: journal, {HostName("a"): Place()})
     delivered = [feed.next(5.0) for _ in range(50)]
     assert all(isinstance(each, Delivered) for each in delivered)
     assert taken <= 50 + 10
@@ -389,32 +366,16 @@ def state(number: int, rank: int = 0) -> dict[str, Any]:
     return {"entries": [{"kind": "state", "seq": number, "t": time.time(), **body}]}
 
 
-class Watched(FakeStream):
-    """Says when all of its script but the last item was taken."""
-
-    def __init__(self, script: Script) -> None:
-        super().__init__(script)
-        self.read = threading.Event()
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        *most, last = self._script
-        yield from most  # type: ignore[misc]
-        self.read.set()
-        yield last  # type: ignore[misc]
-
-
 def follow_flood(
     folder: Path, items: int, *, whole: bool = False
 ) -> tuple[list[RunEvents], RunStore]:
-    """Follow a run that floods, changes a rank's state, and ends; take one event before all is read, if it can be."""
+    """Follow a run that floods, changes a rank's state, and ends."""
     numbers = range(1, 16 * items, 16)
     after = 16 * items + 1
-    stream = Watched([*map(flood, numbers), state(after), end(after + 1)])
+    told = [*map(flood, numbers), state(after), end(after + 1)]
+    stream = PlayedJournal([check_item("follow", each) for each in told])
     store = RunStore(folder)
-    following = follow(store, record("a"), lambda _h, _a, _j: stream, whole=whole)
-    events = [next(following)]
-    stream.read.wait(0.1 if whole else 20)
-    return [*events, *following], store
+    return list(follow(store, record("a"), lambda _h, _a, _j: stream, whole=whole)), store
 
 
 def test_records_pass_lines_that_a_slow_consumer_has_not_taken(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from distconsole.model.names import HostName, RunId
 from distconsole.model.run_events import EndState, RunEnded, RunEvents, RunFinding
-from distconsole.runs.following.follow import encode_entry
+from distconsole.rpc.wire import encode_entry
 from distconsole.runs.replay import recording as recordings
 from distconsole.runs.replay.recording import Recording, RunState, restore
 from distconsole.runs.store.planned import stored_plan

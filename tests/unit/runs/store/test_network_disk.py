@@ -16,25 +16,17 @@ from distconsole.runs.following.follow import follow
 from distconsole.runs.store.network_disk import STALE_SECONDS, KeeperLock
 from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
+from fakes.streams import PlayedJournal
 
 
-class Played:
-    """A journal of two entries."""
-
-    clock_offset = 0.0
-
-    def __iter__(self):  # type: ignore[no-untyped-def]
-        verdict = {"state": "succeeded", "exit_code": 0, "first_failure": None}
-        end = {"state": "succeeded", "exit_code": 0, "seconds": 1.0}
-        yield {
-            "entries": [
-                {"seq": 1, "t": 1.0, "kind": "verdict", **verdict},
-                {"seq": 2, "t": 1.0, "kind": "end", **end},
-            ]
-        }
-
-    def close(self) -> None:
-        """Nothing is open."""
+def journal() -> PlayedJournal:
+    verdict = {"state": "succeeded", "exit_code": 0, "first_failure": None}
+    end = {"state": "succeeded", "exit_code": 0, "seconds": 1.0}
+    entries = [
+        {"seq": 1, "t": 1.0, "kind": "verdict", **verdict},
+        {"seq": 2, "t": 1.0, "kind": "end", **end},
+    ]
+    return PlayedJournal([{"entries": entries}])
 
 
 def test_a_run_that_somebody_else_keeps_is_shown_and_not_kept_twice(
@@ -46,14 +38,14 @@ def test_a_run_that_somebody_else_keeps_is_shown_and_not_kept_twice(
     store, record = RunStore(tmp_path), RunRecord(RunId("run-1"), hosts=("a",))
     other = KeeperLock(tmp_path / "run-1.db")
     assert not other.holder
-    events = list(follow(store, record, lambda _host, _after, _journal: Played()))
+    events = list(follow(store, record, lambda _host, _after, _journal: journal()))
     (finding,) = [event for event in events if isinstance(event, RunFinding)]
     assert f"{socket.gethostname()} (pid {os.getpid()}) keeps this run in" in finding.seen
     assert any(isinstance(event, RunEnded) for event in events)
     with store.open(RunId("run-1")) as run_file:
         assert (run_file.count(), run_file.record().end) == (0, b"")
     other.close()
-    list(follow(store, record, lambda _host, _after, _journal: Played()))
+    list(follow(store, record, lambda _host, _after, _journal: journal()))
     with store.open(RunId("run-1")) as run_file:
         assert run_file.count() == 2
         assert run_file.record().end
