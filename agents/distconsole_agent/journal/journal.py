@@ -12,6 +12,7 @@ the journal still has. What says how the run went is synced at once, by a thread
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import errno
 import fcntl
@@ -314,6 +315,9 @@ class Journal:
 THREAD_SECONDS = 0.2
 """Pace of trying again for a thread, where somebody waits and the system has none left."""
 
+BEGIN_SECONDS = 10.0
+"""A thread that does nothing for so long has died of want of memory before it ran, of which nobody is told."""
+
 
 class Upkeep:
     """What a journal owes the disk, done by another thread: a slow disk delays no entry.
@@ -329,7 +333,9 @@ class Upkeep:
         self._folder = folder
         self._changed = threading.Condition()
         self._jobs: dict[str, Callable[[], None]] = {}
-        self._thread: threading.Thread | None = None
+        self._turn: object = None  # of the thread that works
+        self._begun = 0.0
+        self._works = False
 
     def add(self, name: str, job: Callable[[], None]) -> None:
         with self._changed:
@@ -340,39 +346,65 @@ class Upkeep:
         """Wait until all is done; return whether it is."""
         deadline = time.monotonic() + seconds
         with self._changed:
-            while self._jobs or self._thread is not None:
+            while self._jobs or self._turn is not None:
                 self._begin()
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return False
-                self._changed.wait(left if self._thread is not None else min(left, THREAD_SECONDS))
+                self._changed.wait(left if self._works else min(left, THREAD_SECONDS))
             return True
 
     def _begin(self) -> None:
-        """Have a thread do what waits; where the system has none left, the next call tries again."""
-        if self._thread is None and self._jobs:
-            thread = threading.Thread(target=self._work, name="journal upkeep", daemon=True)
-            with contextlib.suppress(RuntimeError):
-                thread.start()
-                self._thread = thread
+        """Have a thread do what waits; where the system has none left, or it never ran, the next call tries again.
+
+        ``Thread.start`` would wait for ever for a thread that has no memory to begin with.
+        """
+        never_ran = not self._works and time.monotonic() > self._begun + BEGIN_SECONDS
+        if self._jobs and (self._turn is None or never_ran):
+            self._turn = None
+            with contextlib.suppress(RuntimeError, MemoryError):
+                turn = object()
+                _thread.start_new_thread(self._work, (turn,))
+                self._turn, self._begun = turn, time.monotonic()
 
     def close(self, seconds: float) -> None:
         """Forget what has not begun, and wait for what has; a disk that hangs is not awaited longer."""
         with self._changed:
             self._jobs.clear()
-            thread = self._thread
-        if thread is not None:
-            thread.join(seconds)
+            self._changed.wait_for(lambda: not self._works, seconds)
 
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                if not self._jobs:
-                    self._thread = None
-                    self._changed.notify_all()
-                    return
-                job = self._jobs.pop(next(iter(self._jobs)))
-            try:
-                job()
-            except OSError as error:
-                self.failure = f"{error.strerror}: {error.filename or self._folder}"
+    def _work(self, turn: object) -> None:
+        with self._changed:
+            if self._turn is not turn:
+                return
+            self._works = True
+        try:
+            while (taken := self._take()) is not None:
+                self._do(*taken)
+        except MemoryError:  # for a moment, perhaps: who waits has it tried again
+            self._end_turn()
+        except BaseException:
+            self._end_turn()
+            raise
+
+    def _take(self) -> tuple[str, Callable[[], None]] | None:
+        with self._changed:
+            if self._jobs:
+                name = next(iter(self._jobs))
+                return name, self._jobs.pop(name)
+            self._end_turn()
+            return None
+
+    def _end_turn(self) -> None:
+        with self._changed:
+            self._turn, self._works = None, False
+            self._changed.notify_all()
+
+    def _do(self, name: str, job: Callable[[], None]) -> None:
+        try:
+            job()
+        except OSError as error:
+            self.failure = f"{error.strerror}: {error.filename or self._folder}"
+        except MemoryError:
+            self._jobs.setdefault(name, job)
+            raise

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import random
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -203,13 +203,23 @@ def test_waiting_ends_with_news_or_when_given_up(writer: Journal) -> None:
     assert not writer.wait(1, lambda: True)
 
 
+def no_thread(*_: object) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def thread_without_memory(*_: object) -> None:
+    """What the interpreter does where a new thread has no memory to begin with: nothing, and nobody is told."""
+
+
+@pytest.mark.parametrize("start", [no_thread, thread_without_memory])
 def test_what_is_owed_to_the_disk_is_done_once_there_is_a_thread_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: Callable[..., None]
 ) -> None:
+    monkeypatch.setattr(journal_module, "BEGIN_SECONDS", 0.2)
     done: list[str] = []
     upkeep = Upkeep(str(tmp_path))
     with monkeypatch.context() as starved:
-        starved.setattr(threading.Thread, "start", no_thread)
+        starved.setattr(_thread, "start_new_thread", start)
         upkeep.add("one", lambda: done.append("one"))
         assert not upkeep.wait(0.1)
     assert upkeep.wait(10)
@@ -217,5 +227,16 @@ def test_what_is_owed_to_the_disk_is_done_once_there_is_a_thread_again(
     upkeep.close(1)
 
 
-def no_thread(_: threading.Thread) -> None:
-    raise RuntimeError("can't start new thread")
+def test_a_job_for_which_there_was_no_memory_is_done_again(tmp_path: Path) -> None:
+    tries: list[int] = []
+
+    def job() -> None:
+        tries.append(1)
+        if len(tries) < 3:
+            raise MemoryError
+
+    upkeep = Upkeep(str(tmp_path))
+    upkeep.add("one", job)
+    assert upkeep.wait(10)
+    assert len(tries) == 3
+    assert not upkeep.failure
