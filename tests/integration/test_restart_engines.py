@@ -46,11 +46,44 @@ if restart == 0:
 hvd.shutdown()
 """
 
+TORCHRUN = """
+import fcntl, os, pathlib, signal, sys, time
+import torch, torch.distributed as dist
+
+asked = []
+signal.signal(signal.SIGTERM, lambda *_: asked.append(1))
+rank, world, restart, allowed = (
+    int(os.environ[name])
+    for name in ("RANK", "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_MAX_RESTARTS")
+)
+held = []
+for path in [*pathlib.Path(sys.argv[1]).glob(f"{restart - 1}-*"), pathlib.Path(sys.argv[1], f"{restart}-{rank}")]:
+    held.append(path.open("w"))
+    fcntl.flock(held[-1], fcntl.LOCK_SH | fcntl.LOCK_NB)
+fcntl.flock(held[-1], fcntl.LOCK_EX)  # as long as this process is there
+store, _, _ = next(dist.rendezvous("env://"))
+assert store.add("ranks", 1) <= world, "the store is that of the round before"
+dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
+summed = torch.tensor([10 ** rank])
+dist.all_reduce(summed)
+print(f"attempt {restart} of {allowed} sums to {summed.item()}", flush=True)
+if restart == 1:
+    dist.destroy_process_group()
+elif rank == 2:
+    raise ValueError(f"boom {restart}")
+else:
+    while not asked:
+        time.sleep(0.05)
+    time.sleep(2)  # such as one that writes a checkpoint at its end
+    os._exit(1)
+"""
+"""Ranks that end slowly, and look that no rank of the round before is there, nor what it has left in the store."""
+
 
 def followed(request: Run) -> list[str]:
     """Run to the end, which is a success; return what ranks printed, and how each attempt failed."""
     with Operator(request, open_session) as run:
-        end = run.end()
+        end = run.end(150)
         run.finish()
     assert (end.state, end.exit_code) == (EndState.SUCCEEDED, 0), run.lines()
     assert end.restarts == len(run.of(RunRestarted))
@@ -66,11 +99,31 @@ def followed(request: Run) -> list[str]:
     return sorted(set(lines))
 
 
-def request(folder: Path, text: str, bed: Testbed, launcher: LauncherName) -> Run:
+def request(
+    folder: Path,
+    text: str,
+    bed: Testbed,
+    launcher: LauncherName,
+    arguments: tuple[str, ...] = (),
+    hosts: str = "node1:2,node2:1",
+) -> Run:
     path = folder / "train.py"
     path.write_text(text)
-    where = Where(ssh_config=str(bed.ssh_config), hosts="node1:2,node2:1")
-    return Run(str(path), where=where, launcher=launcher, max_restarts=3, grace_seconds=4)
+    where = Where(ssh_config=str(bed.ssh_config), hosts=hosts)
+    return Run(
+        str(path), arguments, where=where, launcher=launcher, max_restarts=3, grace_seconds=4
+    )
+
+
+@pytest.mark.torch_ranks
+@pytest.mark.parametrize("hosts", ["node1:2,node2:1", "node1:3"])
+def test_torchruns_meet_anew_once_every_old_rank_has_ended(
+    standing_bed: Testbed, tmp_path: Path, hosts: str
+) -> None:
+    words = (str(tmp_path),)
+    asked = request(tmp_path, TORCHRUN, standing_bed, LauncherName.TORCHRUN, words, hosts)
+    assert followed(asked) == [f"attempt {n} of 3 sums to 111" for n in range(2)]
+    assert not gone(*standing_bed.hosts)
 
 
 @pytest.mark.mpi

@@ -220,8 +220,7 @@ class MpiRanks:
             return
         stem = os.path.join(self.places.logs, f"rank-{number}")
         command = Command((), {}, "", None, f"{stem}.out", f"{stem}.err")
-        logged = self.places.logged.get(f"rank-{number}.err", 0)
-        rank = RankProcess(RankSpec(number, local_rank, (), {}), command, logged)
+        rank = RankProcess(RankSpec(number, local_rank, (), {}), command, self.places.logged)
         rank.pid, rank.started_ns = pid, t_ns
         if self.spec.enter:
             rank.arrive(pid, self.places.run_dir)

@@ -65,8 +65,11 @@ def find_failure(
     if ended.exit_code == 0:
         return None
     raised = _add_rank(spec, rank, _find_exception(spec, rank, errors_dir))
-    if stopped_ns is not None and (raised is None or raised.retried or raised.t_ns >= stopped_ns):
-        return None
+    if stopped_ns is not None:
+        # Only an engine that restarts ranks itself has dealt with what they raised.
+        retried = raised is not None and raised.retried and not spec.max_restarts
+        if raised is None or retried or raised.t_ns >= stopped_ns:
+            return None
     return _make_failure(spec, rank, ended, raised, stopped_ns, kills)
 
 
@@ -153,8 +156,9 @@ def _explain(
         return _join_causes(raised.error, words, number), raised.traceback, raised.t_ns
     path, since = rank.command.stderr_path, rank.stderr_from
     if said is not None:
-        own = os.path.join(os.path.dirname(path), f"rank-{said.rank}.err")
-        path, since = (own, 0) if os.path.exists(own) else (path, since)
+        name = f"rank-{said.rank}.err"
+        own = os.path.join(os.path.dirname(path), name)
+        path, since = (own, rank.logged.get(name, 0)) if os.path.exists(own) else (path, since)
     # An abort says why on its way: C++ by what(), an interpreter by the exception that ended it.
     # Nothing else that a signal ends has a last word: a traceback there is of an exception that it survived.
     if number is not None and number != signal.SIGABRT:

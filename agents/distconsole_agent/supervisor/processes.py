@@ -75,18 +75,22 @@ class RankProcess:
     """One process of the run.
 
     Attributes:
-        stderr_from: Where its words begin in its standard error's file, which attempts share.
+        logged: The size of each log when it was started, by name: attempts share the files.
         ended: How it ended, once that is known; then ``peak_bytes`` is the most memory that it held.
         script: The name of the script that it is inside of a container; empty without one.
         is_outside: Whether it has not come into its container yet: ``pid`` is the engine's program.
     """
 
     def __init__(
-        self, spec: RankSpec, command: Command, stderr_from: int = 0, script: str = ""
+        self,
+        spec: RankSpec,
+        command: Command,
+        logged: Mapping[str, int] = MappingProxyType({}),
+        script: str = "",
     ) -> None:
         self.spec = spec
         self.command = command
-        self.stderr_from = stderr_from
+        self.logged = logged
         self.script = script
         self.is_outside = bool(script)
         self.pid = 0
@@ -96,6 +100,11 @@ class RankProcess:
         self.spawn_failure: SpawnFailure | None = None
         self.ended: Exit | None = None
         self.peak_bytes = 0
+
+    @property
+    def stderr_from(self) -> int:
+        """Where its words begin in its standard error's file."""
+        return self.logged.get(os.path.basename(self.command.stderr_path), 0)
 
     @property
     def child(self) -> int:
@@ -283,11 +292,11 @@ def make_rank(spec: RunSpec, rank: RankSpec, port: int | None, places: Places) -
         blocked=SLURMS_SIGNALS if spec.below_slurm and spec.launcher == MPI else (),
         pipes=None if places.output is None else _pipes(places.output, name),
     )
-    logged = places.logged.get(os.path.basename(command.stderr_path), 0)
     if not spec.enter:
-        return RankProcess(rank, command, logged)
+        return RankProcess(rank, command, places.logged)
     script = f"{name}-{next(_scripts)}" if spec.engine_ranks else f"{name}-0-{next(_scripts)}"
-    return RankProcess(rank, _enclose(command, spec, rank, port, places, script), logged, script)
+    command = _enclose(command, spec, rank, port, places, script)
+    return RankProcess(rank, command, places.logged, script)
 
 
 def _enclose(

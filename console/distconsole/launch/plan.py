@@ -233,9 +233,6 @@ def _assemble(
     elif choice.launcher is LauncherName.MPI:
         notes = (*notes, *mpi.notes(job))
     by_tcp = choice.pass_args is PassArgs.INIT_METHOD and choice.launcher is LauncherName.TORCH
-    # torchrun restarts its ranks itself; Horovod goes on with as few hosts as there may be.
-    goes_on = choice.elastic and request.may_lose_hosts
-    restarts_itself = goes_on or choice.launcher is LauncherName.TORCHRUN
     return LaunchPlan(
         run=RunId(job.run),
         name=request.name or "",
@@ -248,7 +245,8 @@ def _assemble(
         grace_seconds=request.grace_seconds,
         lost_after_seconds=request.lost_after_seconds,
         watch=request.watch,
-        max_restarts=0 if restarts_itself else request.max_restarts,
+        # What goes on without a host restarts its ranks itself.
+        max_restarts=0 if request.may_lose_hosts else request.max_restarts,
         min_nodes=fewest,
         log_bytes=request.log_limit,
         slurm_job=job.slurm_job,

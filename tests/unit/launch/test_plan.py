@@ -178,12 +178,41 @@ def test_torchrun_is_static_and_its_world_ranks_are_known() -> None:
     assert shlex.join(second.ranks[0].argv) == (
         "/opt/venv/bin/python -m torch.distributed.run --nnodes 2 --node-rank 1 "
         "--rdzv-backend static --master-addr 10.0.0.1 --master-port '{port}' "
-        "--local-addr 10.0.0.2 --rdzv-id train-0101-abc --nproc-per-node 2 "
-        "--max-restarts 0 --monitor-interval 0.1 --log-dir '{run_dir}/torchrun' "
+        "--local-addr 10.0.0.2 --max-restarts 0 --rdzv-id train-0101-abc --nproc-per-node 2 "
+        "--monitor-interval 0.1 --log-dir '{run_dir}/torchrun' "
         f"--no-python sh -c {shlex.quote(OWN_LOGS)} sh "
         "/opt/venv/bin/python /work/job/train.py -v"
     )
     assert {"PET_NNODES", "RANK", "MASTER_ADDR"} <= set(second.unset)
+
+
+@pytest.mark.parametrize(
+    ("restart", "told"), [({}, "0 of 3"), ({"DISTCONSOLE_RESTART": "2"}, "2 of 3")]
+)
+def test_ranks_below_a_torchrun_that_the_shims_restart_are_told_the_restarts_of_the_run(
+    restart: dict[str, str], told: str
+) -> None:
+    made = plan(Run("train.py", launcher=LauncherName.TORCHRUN, max_restarts=3))
+    argv = made.nodes[0].ranks[0].argv
+    assert made.max_restarts == 3
+    assert dict(pairwise(argv))["--max-restarts"] == "0"
+    printed = subprocess.run(
+        [
+            "sh",
+            "-c",
+            argv[argv.index("-c") + 1],
+            "sh",
+            "sh",
+            "-c",
+            'echo "$TORCHELASTIC_RESTART_COUNT of $TORCHELASTIC_MAX_RESTARTS"',
+        ],
+        env={"PATH": "/usr/bin:/bin", "TORCHELASTIC_MAX_RESTARTS": "0", **restart},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=10,
+    )
+    assert (printed.stdout.strip(), printed.stderr) == (told, "")
 
 
 def elastic(nnodes: str = "1:2", launcher: LauncherName = LauncherName.TORCHRUN) -> Run:

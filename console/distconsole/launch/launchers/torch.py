@@ -1,4 +1,4 @@
-"""env:// ranks that the agents start directly, and torchrun on every node for jobs that restart their ranks."""
+"""env:// ranks that the agents start directly, and a torchrun on every node."""
 
 from __future__ import annotations
 
@@ -58,6 +58,16 @@ mkdir -p "$DISTCONSOLE_ERRORS/past" && mv "$DISTCONSOLE_ERRORS"/*.json "$DISTCON
 fi 2>/dev/null
 """
 """Puts aside what the ranks of the round before have raised: torchrun has dealt with that."""
+
+OWN_RESTARTS = (
+    "export TORCHELASTIC_RESTART_COUNT=${{DISTCONSOLE_RESTART:-0}} "
+    "TORCHELASTIC_MAX_RESTARTS={allowed}\n"
+)
+"""Tells ranks what a torchrun that restarted them would: here the shims restart every torchrun together.
+
+By itself a static torchrun begins again without the other nodes, in the store of the round before, where
+ranks find addresses of ranks that are gone (static_tcp_rendezvous.py of torch 2.13), on one node, too.
+"""
 
 JOIN_SECONDS = 600
 LAST_CALL_SECONDS = 10
@@ -123,7 +133,8 @@ def plan_torchruns(job: Job) -> tuple[NodePlan, ...]:
     """Return what each node starts: one torchrun.
 
     With static rendezvous, so that the ranks are known beforehand and follow the order of hosts;
-    where the job may lose nodes, with the dynamic one, whose every round has ranks of its own.
+    where the job may lose nodes, with the dynamic one, whose every round has ranks of its own, and which
+    restarts them by itself.
     """
     return tuple(_plan_torchrun(job, node) for node in job.nodes)
 
@@ -142,7 +153,7 @@ def torchrun_command(job: Job, node: PlacedNode) -> tuple[str, ...]:
         *(node.python, "-m", "torch.distributed.run"),
         *(_static(job, node) if job.min_nodes is None else _dynamic(job, node)),
         *("--rdzv-id", job.run or "none", "--nproc-per-node", str(node.slots)),
-        *("--max-restarts", str(job.max_restarts), "--monitor-interval", "0.1"),
+        *("--monitor-interval", "0.1"),
         # Without a folder it makes one in /tmp and leaves it there.
         *("--log-dir", f"{RUN_DIR}/torchrun"),
         *("--no-python", "sh", "-c", _rank_script(job), "sh", *job.command(node.python)),
@@ -154,7 +165,7 @@ def _static(job: Job, node: PlacedNode) -> tuple[str, ...]:
         *("--nnodes", str(len(job.nodes)), "--node-rank", str(node.index)),
         *("--rdzv-backend", "static"),
         *("--master-addr", job.master.endpoint.address, "--master-port", PORT),
-        *("--local-addr", node.endpoint.address),
+        *("--local-addr", node.endpoint.address, "--max-restarts", "0"),
     )
 
 
@@ -174,12 +185,13 @@ def _dynamic(job: Job, node: PlacedNode) -> tuple[str, ...]:
         *("--rdzv-conf", ",".join(f"{name}={value}" for name, value in conf.items())),
         # Ranks follow the order of these texts: with its number before it, that of the hosts.
         *("--local-addr", f"{node.index:05d}/{node.endpoint.address}"),
+        *("--max-restarts", str(job.max_restarts)),
     )
 
 
 def _rank_script(job: Job) -> str:
-    rounds = NEW_ROUND if job.max_restarts or job.min_nodes is not None else ""
     if job.min_nodes is None:
-        return rounds + OWN_LOGS
+        counts = OWN_RESTARTS.format(allowed=job.max_restarts) if job.max_restarts else ""
+        return counts + OWN_LOGS
     address = job.master.endpoint.address
-    return rounds + OWN_STORE.format(address=address, port=PORT) + OWN_LOGS
+    return NEW_ROUND + OWN_STORE.format(address=address, port=PORT) + OWN_LOGS

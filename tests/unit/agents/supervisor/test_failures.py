@@ -264,6 +264,17 @@ def test_torchruns_summary_names_the_rank_and_its_code(tmp_path: Path) -> None:
     assert (found.rank, found.exit_code, found.error) == (5, 7, "no such file")
 
 
+def test_of_a_ranks_log_below_torchrun_only_what_this_attempt_printed_is_told(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "err").write_text(SUMMARY)
+    (tmp_path / "rank-5.err").write_text("of the attempt before\n")
+    process = ended(tmp_path, 1)
+    process.logged = {"rank-5.err": (tmp_path / "rank-5.err").stat().st_size}
+    found = find(tmp_path, process, spec(engine_ranks=False))
+    assert (found.rank, found.exit_code, found.error) == (5, 7, "exited with code 7")
+
+
 def test_an_exception_below_torchrun_keeps_the_exit_code_of_its_rank(tmp_path: Path) -> None:
     (tmp_path / "err").write_text(SUMMARY)
     note(tmp_path, 70, time_ns=1990 * S, rank=4)
@@ -338,6 +349,17 @@ def test_what_torchrun_was_to_begin_again_after_is_no_failure_of_a_run_that_was_
     note(tmp_path, 70, time_ns=1990 * S, rank=4, retried=True)
     assert find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False), 1995 * S) is None
     assert find(tmp_path, ended(tmp_path, 1), spec(engine_ranks=False)).rank == 4
+
+
+def test_what_the_shims_are_to_begin_again_after_is_a_failure_though_a_stop_came_before_its_end(
+    tmp_path: Path,
+) -> None:
+    """Another host's rank, which failed of it, may have ended sooner."""
+    (tmp_path / "err").write_text("")
+    note(tmp_path, 70, time_ns=1990 * S, rank=4, retried=True)
+    restarted = spec(engine_ranks=False)._replace(max_restarts=2)
+    assert find(tmp_path, ended(tmp_path, 1), restarted, 1995 * S).rank == 4
+    assert find(tmp_path, ended(tmp_path, 1), restarted, 1985 * S) is None
 
 
 BY_WORKER = """Traceback (most recent call last):
