@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,18 @@ assert e["MASTER_ADDR"] and e["MASTER_PORT"]
 told = (e["RANK"], e["LOCAL_RANK"], given.local_rank, e["WORLD_SIZE"], given.words, e["LR"],
         e["WANDB_API_KEY"], os.getcwd())
 pathlib.Path(sys.argv[0] + "." + e["RANK"]).write_text(repr(told))
+"""
+BEGINS_AGAIN = """
+import os
+import torch.distributed as dist
+
+store, rank, world = next(dist.rendezvous("env://"))
+assert store.add("ranks", 1) <= world, "the store is that of the round before"
+dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
+dist.barrier()
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    raise ValueError("only once")
+dist.destroy_process_group()
 """
 WORDS = 'it\'s $HOME "quoted"'
 
@@ -92,14 +105,27 @@ def test_mpirun_takes_the_file(slurm: Slurm, tmp_path: Path) -> None:
 
 @pytest.mark.torch_ranks
 def test_torchrun_takes_the_file(slurm: Slurm, tmp_path: Path) -> None:
-    file = written(asked(slurm, tmp_path, EmitKind.TORCHRUN))
+    run_on_each_host(slurm, written(asked(slurm, tmp_path, EmitKind.TORCHRUN)))
+    assert all_spoke(tmp_path)
+
+
+@pytest.mark.torch_ranks
+def test_ranks_that_the_file_for_torchrun_begins_again_have_a_store_of_their_own(
+    slurm: Slurm, tmp_path: Path
+) -> None:
+    script = tmp_path / "again.py"
+    script.write_text(BEGINS_AGAIN)
+    request = replace(asked(slurm, tmp_path, EmitKind.TORCHRUN), script=script.name, arguments=())
+    run_on_each_host(slurm, written(replace(request, max_restarts=1)))
+
+
+def run_on_each_host(slurm: Slurm, file: Path) -> None:
     running = [
         node.popen(["bash", str(file)], env={"WANDB_API_KEY": SECRET}, stderr=subprocess.PIPE)
         for node in slurm.nodes
     ]
     ends = [process.communicate(timeout=90)[1] for process in running]
     assert [process.returncode for process in running] == [0, 0], ends
-    assert all_spoke(tmp_path)
 
 
 def test_the_file_is_text_where_no_output_is_given(slurm: Slurm, tmp_path: Path) -> None:

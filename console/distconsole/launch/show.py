@@ -53,8 +53,16 @@ TORCH_NAMES = {
         "WORLD_SIZE": "$OMPI_COMM_WORLD_SIZE",
         "LOCAL_WORLD_SIZE": "$OMPI_COMM_WORLD_LOCAL_SIZE",
     },
+    EmitKind.TORCHRUN: {
+        "TORCHELASTIC_USE_AGENT_STORE": "False",
+        "MASTER_PORT": "$((MASTER_PORT + 1 + TORCHELASTIC_RESTART_COUNT))",
+    },
 }
-"""Where each engine says what torch's ``env://`` reads."""
+"""Where each engine says what torch's ``env://`` reads.
+
+torchrun says it all, but for a store of each round's own: with one for all, ranks that begin again find
+in it the addresses of ranks that are gone.
+"""
 
 
 NODE_NAMES = {
