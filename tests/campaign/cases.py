@@ -166,6 +166,8 @@ def right_outcomes(case: Case, first_rank_of: list[int], names: list[str]) -> li
         asked = Outcome(*ends[case.fault])
         return [asked, plain] if case.moment == "end" else [asked]
     deadly = _deadly(case, first_rank_of[case.host], names[case.host])
+    if (case.fault, case.moment) == ("shim_killed", "start"):
+        deadly.append(Outcome("failed", 3))  # before it had said that it was there
     # Behind the last step, in a stop, and while ranks start anew, the fault may find nobody.
     return deadly if case.moment in ("run", "start") else [*deadly, plain]
 

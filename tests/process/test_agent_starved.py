@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,14 @@ import pytest
 from distconsole_agent.contract.refusal import Refusal
 from distconsole_agent.node_folder.folders import NodeFolders, open_node_dir, this_program
 from distconsole_agent.node_folder.runs import Runs
+from distconsole_agent.telemetry import sampling as sampling_module
 from distconsole_agent.telemetry.sampling import Sampling, Telemetry
 from fakes.agents import AgentNode, spec_of
+from fakes.shims import wait_until
 from suite.leaks import children
 
 
-def refuse(_thread: threading.Thread) -> None:
+def refuse(*_: object) -> None:
     raise RuntimeError("can't start new thread")
 
 
@@ -33,7 +36,15 @@ def test_a_run_that_no_thread_can_attend_leaves_no_shim(
     assert runs.active == []
 
 
-def test_a_sampling_that_no_thread_can_do_begins_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def never_runs(*_: object) -> None:
+    """What the interpreter does with a thread that has no memory to begin with."""
+
+
+@pytest.mark.parametrize("begin", [refuse, never_runs])
+def test_a_sampling_that_no_thread_can_do_begins_later(
+    monkeypatch: pytest.MonkeyPatch, begin: Callable[..., None]
+) -> None:
+    monkeypatch.setattr(sampling_module, "BEGIN_SECONDS", 0.1)
     sampled = threading.Event()
 
     def targets() -> list[tuple[list[dict[str, object]], object]]:
@@ -42,7 +53,6 @@ def test_a_sampling_that_no_thread_can_do_begins_later(monkeypatch: pytest.Monke
 
     sampling = Sampling(Telemetry(), targets)  # type: ignore[arg-type]
     with monkeypatch.context() as starved:
-        starved.setattr(threading.Thread, "start", refuse)
+        starved.setattr(sampling_module, "begin_thread", begin)
         sampling.ensure()
-    sampling.ensure()
-    assert sampled.wait(20)
+    wait_until("a sample", lambda: sampling.ensure() or sampled.is_set())

@@ -12,12 +12,10 @@ the journal still has. What says how the run went is synced at once, by a thread
 
 from __future__ import annotations
 
-import _thread
 import contextlib
 import errno
 import fcntl
 import os
-import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -39,6 +37,7 @@ from distconsole_agent.journal.reader import (
 )
 from distconsole_agent.node_folder.folders import sync_paths
 from distconsole_agent.system.room import keep_room
+from distconsole_agent.system.threads import BEGIN_SECONDS, begin_thread
 
 SYNCED_KINDS = frozenset({"failure", "verdict", "restart", "attempt", "end"})
 """Entries that are on the disk soon after they are written, whatever happens to the power."""
@@ -213,7 +212,7 @@ class Journal:
         self.last_seq, self.ended, self.mark = state.last_seq, state.ended, state.mark
         self.journal_id, self._kept = state.journal_id, state.kept
         self.lost_bytes = state.lost_bytes
-        self._number, self._own_id = state.number, secrets.token_hex(8)
+        self._number, self._own_id = state.number, os.urandom(8).hex()
         self._remove_after(state)
         if state.number and not state.packed:
             path = plain_path(self.folder, state.number)
@@ -315,9 +314,6 @@ class Journal:
 THREAD_SECONDS = 0.2
 """Pace of trying again for a thread, where somebody waits and the system has none left."""
 
-BEGIN_SECONDS = 10.0
-"""A thread that does nothing for so long has died of want of memory before it ran, of which nobody is told."""
-
 
 class Upkeep:
     """What a journal owes the disk, done by another thread: a slow disk delays no entry.
@@ -355,16 +351,13 @@ class Upkeep:
             return True
 
     def _begin(self) -> None:
-        """Have a thread do what waits; where the system has none left, or it never ran, the next call tries again.
-
-        ``Thread.start`` would wait for ever for a thread that has no memory to begin with.
-        """
+        """Have a thread do what waits; where the system has none left, or it never ran, the next call tries again."""
         never_ran = not self._works and time.monotonic() > self._begun + BEGIN_SECONDS
         if self._jobs and (self._turn is None or never_ran):
             self._turn = None
             with contextlib.suppress(RuntimeError, MemoryError):
                 turn = object()
-                _thread.start_new_thread(self._work, (turn,))
+                begin_thread(self._work, turn)
                 self._turn, self._begun = turn, time.monotonic()
 
     def close(self, seconds: float) -> None:

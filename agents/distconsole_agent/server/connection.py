@@ -23,6 +23,7 @@ from distconsole_agent.contract.protocol import (
 from distconsole_agent.contract.refusal import Refusal, bad_request, storage
 from distconsole_agent.system import unix
 from distconsole_agent.system.own_log import complain
+from distconsole_agent.system.threads import begin_thread
 
 Answer = Callable[[dict[str, Any], "Asked"], dict[str, Any]]
 """Returns the result of a request, or raises a ``Refusal``."""
@@ -75,7 +76,7 @@ class Connection:
         # A console that takes nothing for so long is gone; SO_SNDTIMEO leaves reading unbounded.
         timeval = struct.pack("ll", int(SEND_SECONDS), 0)
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, timeval)
-        threading.Thread(target=self._read_all, name="connection", daemon=True).start()
+        begin_thread(self._read_all)
 
     def turn_away(self, refusal: Refusal) -> None:
         self._sock.settimeout(0)
@@ -141,11 +142,8 @@ class Connection:
         if refusal is not None:
             self.send({"id": number, "error": refusal.as_json()})
             return
-        aside = threading.Thread(
-            target=self._answer_aside, args=(asked, request), name="request", daemon=True
-        )
         try:
-            aside.start()
+            begin_thread(self._answer_aside, asked, request)
         except RuntimeError as error:
             self._count_out(asked)
             complain(f"{request.get('op')}: {error}")

@@ -8,25 +8,32 @@ traffic are added up.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from distconsole_agent.contract.limits import MAX_WATCH_SECONDS, MIN_WATCH_SECONDS
 from distconsole_agent.contract.protocol import NODE_FIELDS
 from distconsole_agent.contract.refusal import read_number
 from distconsole_agent.system.cgroup import MemoryGroup, memory_group
-from distconsole_agent.system.kernel_files import first_line_of, number_of, text_of
+from distconsole_agent.system.kernel_files import (
+    entries_of,
+    first_line_of,
+    number_of,
+    text_of,
+)
 from distconsole_agent.system.procfs import read_head
 from distconsole_agent.system.steady import to_next_second
+from distconsole_agent.system.threads import BEGIN_SECONDS, begin_thread
 from distconsole_agent.telemetry.rates import Rate
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from distconsole_agent.telemetry.gpu import GpuSampler
 
 SURVEY_SECONDS = 60.0
@@ -64,8 +71,8 @@ class HostSampler:
     def __init__(
         self,
         clock: Callable[[], float] = time.monotonic,
-        proc_root: Path = Path("/proc"),
-        sys_root: Path = Path("/sys"),
+        proc_root: Path | str = "/proc",
+        sys_root: Path | str = "/sys",
     ) -> None:
         self._clock = clock
         self._proc_root = proc_root
@@ -118,12 +125,12 @@ class HostSampler:
             self._rates = _new_rates()
         self._interfaces, self._disks, self._ports = interfaces, whole, ports
         self._memory_group = memory_group(self._proc_root, self._sys_root)
-        self._swaps = text_of(self._proc_root / "swaps").count("\n") > 1
+        self._swaps = text_of(f"{self._proc_root}/swaps").count("\n") > 1
         self._processors = self._find_processors()
 
     def _find_processors(self) -> dict[str, Any]:
         """Return model and highest clock of the first processor; the others are not asked, as some kernels wake each for it."""
-        khz = number_of(self._sys_root / "devices/system/cpu/cpu0/cpufreq/scaling_max_freq")
+        khz = number_of(f"{self._sys_root}/devices/system/cpu/cpu0/cpufreq/scaling_max_freq")
         told = read_head(f"{self._proc_root}/cpuinfo", 2048).decode("utf-8", "replace")
         said = {name: value.strip() for name, value in _PROCESSOR.findall(told)}
         mhz = khz / 1000 if khz else _or_none(lambda: round(float(said["cpu MHz"])))
@@ -160,8 +167,8 @@ class HostSampler:
         received = sum(one.bytes_recv for one in chosen)
         sent = sum(one.bytes_sent for one in chosen)
         for port in self._ports:
-            received += RDMA_WORD_BYTES * int(port.received.read_bytes())
-            sent += RDMA_WORD_BYTES * int(port.sent.read_bytes())
+            received += RDMA_WORD_BYTES * int(read_head(port.received, 32))
+            sent += RDMA_WORD_BYTES * int(read_head(port.sent, 32))
         errors = sum(each.errin + each.errout + each.dropin + each.dropout for each in chosen)
         return {"net_rx_s": received, "net_tx_s": sent, "net_errors_s": errors}
 
@@ -179,19 +186,19 @@ class HostSampler:
         """Return the microseconds in which something waited for a disk; where the kernel does not count them
         (Documentation/accounting/psi.rst), those of all processors that had nothing else to do meanwhile.
         """
-        first = first_line_of(self._proc_root / "pressure/io") or ""
+        first = first_line_of(f"{self._proc_root}/pressure/io") or ""
         if first.startswith("some "):
             return {"disk_wait": int(first.rpartition("total=")[2])}
         return {"disk_wait": int(1e6 * self._psutil.cpu_times().iowait)}
 
     def _resent(self) -> dict[str, int]:
-        names, values = _TCP.findall(text_of(self._proc_root / "net/snmp"))
+        names, values = _TCP.findall(text_of(f"{self._proc_root}/net/snmp"))
         return {"net_resent_s": int(dict(zip(names.split(), values.split()))["RetransSegs"])}
 
     def _swapped(self) -> dict[str, int]:
         if not self._swaps:
             return {"swap_in_s": 0}
-        pages = re.search(r"^pswpin (\d+)", text_of(self._proc_root / "vmstat"), re.MULTILINE)
+        pages = re.search(r"^pswpin (\d+)", text_of(f"{self._proc_root}/vmstat"), re.MULTILINE)
         return {"swap_in_s": int(pages[1]) * PAGE_BYTES} if pages else {}
 
 
@@ -221,63 +228,64 @@ def _or_none(read: Callable[[], _Value]) -> _Value | None:
         return None
 
 
-@dataclass(frozen=True)
-class RdmaPort:
+class RdmaPort(NamedTuple):
     """One port of an RDMA adapter; its data counters count words of four bytes."""
 
-    received: Path
-    sent: Path
+    received: str
+    sent: str
     infiniband: bool
 
 
-def network_interfaces(names: list[str], sys_root: Path = Path("/sys")) -> frozenset[str]:
+def network_interfaces(names: list[str], sys_root: Path | str = "/sys") -> frozenset[str]:
     """Return those of ``names`` whose bytes to add up.
 
     With hardware in sight (a ``device`` link) that is the hardware; in a container or a namespace,
     where there is none, every interface that is not loopback and not stacked on others.
     """
-    folder = sys_root / "class" / "net"
-    hardware = {name for name in names if (folder / name / "device").exists()}
+    folder = f"{sys_root}/class/net"
+    hardware = {name for name in names if os.path.exists(f"{folder}/{name}/device")}
     if hardware:
         return frozenset(hardware)
-    return frozenset(name for name in names if _is_lowest(folder / name))
+    return frozenset(name for name in names if _is_lowest(f"{folder}/{name}"))
 
 
-def without_infiniband(names: frozenset[str], sys_root: Path = Path("/sys")) -> frozenset[str]:
+def without_infiniband(names: frozenset[str], sys_root: Path | str = "/sys") -> frozenset[str]:
     """Leave out IP over InfiniBand: the counters of the port below contain its bytes."""
-    folder = sys_root / "class" / "net"
+    folder = f"{sys_root}/class/net"
     return frozenset(
-        name for name in names if number_of(folder / name / "type") != ARPHRD_INFINIBAND
+        name for name in names if number_of(f"{folder}/{name}/type") != ARPHRD_INFINIBAND
     )
 
 
-def rdma_ports(sys_root: Path = Path("/sys")) -> tuple[RdmaPort, ...]:
+def rdma_ports(sys_root: Path | str = "/sys") -> tuple[RdmaPort, ...]:
     """Return all RDMA adapters' ports, whose traffic no interface counts (sysfs-class-infiniband of Linux's ABI)."""
-    ports = []
-    for port in sorted((sys_root / "class" / "infiniband").glob("*/ports/*")):
-        received = port / "counters" / "port_rcv_data"
-        sent = port / "counters" / "port_xmit_data"
-        if received.exists() and sent.exists():
-            ports.append(
-                RdmaPort(received, sent, first_line_of(port / "link_layer") == "InfiniBand")
-            )
+    folder, ports = f"{sys_root}/class/infiniband", []
+    for adapter in entries_of(folder):
+        for number in entries_of(f"{folder}/{adapter}/ports"):
+            port = f"{folder}/{adapter}/ports/{number}"
+            received = f"{port}/counters/port_rcv_data"
+            sent = f"{port}/counters/port_xmit_data"
+            if os.path.exists(received) and os.path.exists(sent):
+                layer = first_line_of(f"{port}/link_layer")
+                ports.append(RdmaPort(received, sent, layer == "InfiniBand"))
     return tuple(ports)
 
 
-def whole_disks(names: list[str], sys_root: Path = Path("/sys")) -> frozenset[str]:
+def whole_disks(names: list[str], sys_root: Path | str = "/sys") -> frozenset[str]:
     """Return those of ``names`` that are disks: no partition, no volume stacked on others."""
-    folder = sys_root / "block"
-    disks = {name for name in names if (folder / name).exists()}
-    hardware = {name for name in disks if (folder / name / "device").exists()}
+    folder = f"{sys_root}/block"
+    disks = {name for name in names if os.path.exists(f"{folder}/{name}")}
+    hardware = {name for name in disks if os.path.exists(f"{folder}/{name}/device")}
     return frozenset(hardware or {name for name in disks if not name.startswith(_VIRTUAL_DISKS)})
 
 
-def _is_lowest(interface: Path) -> bool:
-    if not interface.exists() or number_of(interface / "type") == ARPHRD_LOOPBACK:
+def _is_lowest(interface: str) -> bool:
+    marks = entries_of(interface)
+    if not marks or number_of(f"{interface}/type") == ARPHRD_LOOPBACK:
         return False
-    if any((interface / mark).exists() for mark in ("bridge", "bonding", "tun_flags")):
-        return False
-    return not any(interface.glob("lower_*"))
+    return not any(
+        mark in ("bridge", "bonding", "tun_flags") or mark.startswith("lower_") for mark in marks
+    )
 
 
 class Telemetry:
@@ -332,17 +340,23 @@ class Sampling:
         self._telemetry = telemetry
         self._targets = targets
         self._lock = threading.Lock()
-        self._running = False
+        self._next = 0.0
+        """Steady seconds from which on a thread may begin; inf while one runs."""
 
     def ensure(self) -> None:
-        """Start the thread unless it runs; one that cannot start now does the next time."""
+        """Start the thread unless it runs; one that cannot start now, or never ran, does the next time."""
+        now = time.monotonic()
         with self._lock:
-            if not self._running:
+            if now >= self._next:
                 with contextlib.suppress(RuntimeError):
-                    threading.Thread(target=self._run, name="sampling", daemon=True).start()
-                    self._running = True
+                    begin_thread(self._run)
+                    self._next = now + BEGIN_SECONDS
 
     def _run(self) -> None:
+        with self._lock:
+            if self._next == math.inf:
+                return
+            self._next = math.inf
         try:
             while targets := self._current():
                 began = time.monotonic()
@@ -354,13 +368,13 @@ class Sampling:
                     to_next_second(time.time() + min(took, MOST_AHEAD_SECONDS) + AHEAD_SECONDS)
                 )
         finally:
-            self._running = False
+            self._next = 0.0
 
     def _current(self) -> list[Target]:
         """Return the targets; without any, the thread counts as ended before ``ensure`` can ask."""
         with self._lock:
             targets = self._targets()
-            self._running = bool(targets)
+            self._next = math.inf if targets else 0.0
             return targets
 
 

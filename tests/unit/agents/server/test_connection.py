@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from distconsole_agent.server import connection
 from distconsole_agent.server.connection import Connection
 
 Talk = tuple[Connection, socket.socket]
@@ -24,9 +25,9 @@ def echo(request: dict[str, Any], _asker: object) -> dict[str, Any]:
 def talk() -> Iterator[Talk]:
     ours, theirs = socket.socketpair()
     over = threading.Event()
-    connection = Connection(theirs, echo, threading.BoundedSemaphore(1), lambda _: over.set())
-    connection.begin()
-    yield connection, ours
+    talking = Connection(theirs, echo, threading.BoundedSemaphore(1), lambda _: over.set())
+    talking.begin()
+    yield talking, ours
     ours.close()
     assert over.wait(20)
     theirs.close()
@@ -44,15 +45,12 @@ def test_a_node_that_starts_no_more_threads_says_so_and_goes_on(
     talk: Talk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, ours = talk
-    start = threading.Thread.start
 
-    def refuse(thread: threading.Thread) -> None:
-        if thread.name == "request":
-            raise RuntimeError("can't start new thread")
-        start(thread)
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as scarce:
-        scarce.setattr(threading.Thread, "start", refuse)
+        scarce.setattr(connection, "begin_thread", refuse)
         for number in (1, 2):  # what was counted in is counted out again
             error = ask(ours, number)["error"]
             assert (error["code"], "no more threads" in error["message"]) == ("too_many", True)

@@ -1,0 +1,22 @@
+"""Threads that nobody waits for, begun so that a node that is short of memory stops nobody who begins one."""
+
+from __future__ import annotations
+
+import _thread
+from collections.abc import Callable
+from typing import Any
+
+BEGIN_SECONDS = 10.0
+"""A thread that has not run after so long never will."""
+
+
+def begin_thread(work: Callable[..., object], *args: Any) -> None:
+    """Have ``work`` done by a thread; what it raises is printed to stderr.
+
+    ``threading.Thread.start`` waits until the new thread says that it runs, which one without memory for that never
+    does (CPython, Lib/threading.py, ``_bootstrap_inner``). Such a thread does nothing here, and nobody is told.
+
+    Raises:
+        RuntimeError: the system has no thread left.
+    """
+    _thread.start_new_thread(work, args)
