@@ -8,6 +8,7 @@ import pytest
 
 from distconsole.checks.gather.attribution import Direction, blame, cover, usual
 from distconsole.checks.gather.pair_bandwidth import MATCHINGS, rounds_of
+from distconsole.checks.gather.partners import partners
 from distconsole.checks.rules.wording import dissent, name_hosts
 
 
@@ -113,3 +114,25 @@ def test_where_nobody_stands_out_the_target_has_the_fault() -> None:
 def test_two_hosts_with_blocked_ports_are_two() -> None:
     broken = [("a", "x"), ("b", "x"), ("c", "x"), ("a", "y"), ("b", "y")]
     assert list(cover(broken)) == ["x", "y"]
+
+
+class CountedName(str):
+    """A host's name, of which it is counted how often any is compared."""
+
+    __slots__ = ()
+    compared = 0
+    __hash__ = str.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        CountedName.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_a_dead_rack_is_found_without_a_look_at_every_pair_for_every_host() -> None:
+    names = [CountedName(f"n{number}") for number in range(160)]
+    tried = [(name, other) for place, name in enumerate(names) for other in partners(names, place)]
+    rack = set(names[:16])
+    CountedName.compared = 0
+    found = blame(tried, [pair for pair in tried if rack & set(pair)])
+    assert {host.host for host in found.hosts} == rack
+    assert CountedName.compared < 20 * len(tried)
