@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from distconsole_agent.contract.limits import (
@@ -28,15 +27,15 @@ OWN_WORLDS = ("single", "slurm")
 """Launchers of one process a node: what ranks that makes is the script's affair."""
 
 
-@dataclass
 class RankState:
-    rank: int
-    local_rank: int
-    pid: int | None = None
-    state: str = ""
-    started_ns: int = 0
-    ended: Entry | None = None
-    """How and when it ended: ``exit_code`` or ``signal``, where they are known, and ``t``."""
+    def __init__(self, rank: int, local_rank: int) -> None:
+        self.rank = rank
+        self.local_rank = local_rank
+        self.pid: int | None = None
+        self.state = ""
+        self.started_ns = 0
+        self.ended: Entry | None = None
+        """How and when it ended: ``exit_code`` or ``signal``, where they are known, and ``t``."""
 
     @property
     def alive(self) -> bool:

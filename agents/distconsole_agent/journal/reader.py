@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import gzip
 import os
-import shutil
 import zlib
 from collections.abc import Iterator
 from io import BufferedIOBase
@@ -172,7 +171,8 @@ def compress(plain: str, packed: str) -> None:
 
 def _pack(plain: str, aside: str) -> None:
     with open(plain, "rb") as source, gzip.open(aside, "wb", compresslevel=6) as sink:
-        shutil.copyfileobj(source, sink, READ_BYTES)
+        while chunk := source.read(READ_BYTES):
+            sink.write(chunk)
     sync_paths(aside)
 
 

@@ -7,7 +7,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from statistics import median
 from typing import Any
 
 from distconsole_agent.contract.limits import (
@@ -164,10 +163,10 @@ class RollCalls:
         if gpu is None:
             return None
         since = time.time() - (silent or 0.0)
-        before = [power for t, power in list(self._power.get(rank, ())) if t <= since]
+        before = sorted(power for t, power in list(self._power.get(rank, ())) if t <= since)
         return {
             "index": gpu.get("gpu"),
             "util": gpu.get("util"),
             "power_w": gpu.get("power_w"),
-            "power_usual_w": round(median(before), 1) if before else None,
+            "power_usual_w": round(before[len(before) // 2], 1) if before else None,
         }

@@ -7,13 +7,11 @@ never removed here: the home it lies in may be shared, and other hosts may be ru
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import marshal
 import os
 import struct
 import sys
-import zipfile
 import zlib
 
 PACKAGE = "distconsole_agent/"
@@ -46,6 +44,8 @@ def _is_whole(path: str) -> bool:
 
 def _compile(archive: str) -> bytes:
     """Return a zip of the package's code and sources, with the CRC-32 of all that (hexadecimal) at its end."""
+    import zipfile
+
     buffer = io.BytesIO()
     with zipfile.ZipFile(archive) as program, zipfile.ZipFile(buffer, "w") as made:
         for name in filter(lambda name: name.startswith(PACKAGE), program.namelist()):
@@ -58,6 +58,8 @@ def _compile(archive: str) -> bytes:
 
 
 def _code(source: bytes, path: str) -> bytes:
+    import importlib.util
+
     head = importlib.util.MAGIC_NUMBER + struct.pack("<I", UNCHECKED_HASH)
     code = compile(source, path, "exec", dont_inherit=True)
     return head + importlib.util.source_hash(source) + marshal.dumps(code)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from distconsole_agent.contract.limits import MIN_FREE_BYTES, MIN_RING_ROOM_BYTES
 from distconsole_agent.contract.refusal import Refusal, storage
 from distconsole_agent.server.joining import this_host
+from distconsole_agent.system.sha256 import sha256
 
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - rings belong into memory; the folder below is ours, 0700
 TEMPORARY = "/tmp"  # noqa: S108 - as above
@@ -252,7 +253,5 @@ def hash_file(path: str | None) -> str | None:
 
 @lru_cache(maxsize=1)
 def _hash(path: str, *_stamp: int) -> str:
-    import hashlib
-
     with open(path, "rb") as file:
-        return hashlib.sha256(file.read()).hexdigest()
+        return str(sha256(file.read()).hexdigest())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import math
 import os
@@ -15,6 +14,7 @@ from distconsole_agent.node_folder.folders import NodeFolders, Program, remove_t
 from distconsole_agent.node_folder.proofs import Ages, may_be_held
 from distconsole_agent.server.joining import OWNER
 from distconsole_agent.system.kernel_files import boottime
+from distconsole_agent.system.sha256 import sha256
 
 PACKAGE = "distconsole_training/"
 SITE = PACKAGE + "_sitecustomize.py"
@@ -33,10 +33,8 @@ def unpack_hook(folders: NodeFolders, program: Program) -> str:
         files = _from_archive(program.archive)
     else:
         files = _from_package()
-        digest = hashlib.sha256()
-        for name in sorted(files):
-            digest.update(name.encode() + b"\0" + files[name] + b"\0")
-        path = os.path.join(folders.node_dir, f"hook-{digest.hexdigest()[:16]}")
+        parts = (name.encode() + b"\0" + files[name] + b"\0" for name in sorted(files))
+        path = os.path.join(folders.node_dir, f"hook-{sha256(b''.join(parts)).hexdigest()[:16]}")
     if not _in_place(path):
         _write(path, files)
     return path

@@ -6,7 +6,6 @@ One JSON object, ``{"files": [[path, mode, bytes, sha256], ...], "links": [[path
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import posixpath
@@ -14,6 +13,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from distconsole_agent.contract.refusal import Refusal, bad_request
+from distconsole_agent.system.sha256 import sha256
 
 CODE, MANIFEST = "code", "code.json"
 """In a run's folder: its code, and which files that was."""
@@ -65,7 +65,7 @@ def read_manifest(raw: bytes) -> Manifest:
         raise bad_request(f"this is not a manifest of code: {error}") from None
     if len(files) + len(links) + len(folders) > MAX_ENTRIES:
         raise bad_request(f"more than {MAX_ENTRIES} files")
-    manifest = Manifest(hashlib.sha256(raw).hexdigest(), files, links, folders, raw)
+    manifest = Manifest(sha256(raw).hexdigest(), files, links, folders, raw)
     _check_tree(manifest)
     return manifest
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from distconsole_agent.contract.protocol import MAX_CALL_BYTES, MAX_LINE_BYTES
-from distconsole_agent.roll_call import facts, recorder, ways
+from distconsole_agent.roll_call import facts, ways
 from distconsole_agent.roll_call.facts import MAX_WORDS
 from distconsole_agent.roll_call.horovod import read_stalls
 from distconsole_agent.roll_call.stacks import Thread
@@ -196,6 +196,8 @@ class _Asker(threading.Thread):
         return True
 
     def _read_recorder(self, pid: int, server: str) -> None:
+        from distconsole_agent.roll_call import recorder  # it loads pickle
+
         self.call["collectives"] = []
         try:
             dump = recorder.read_dump(ways.ask_server_for_any(server, RECORDERS, self._left()))

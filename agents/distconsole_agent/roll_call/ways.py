@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -211,6 +210,8 @@ def stacks_by_py_spy(pid: int, python: str, state: str, seconds: float) -> list[
 
 def find_py_spy(python: str) -> str | None:
     """Return py-spy on the PATH, beside ``python`` or our own interpreter, or where ``pip install --user`` puts it."""
+    import shutil
+
     beside = (os.path.dirname(python), os.path.dirname(sys.executable))
     folders = [*filter(None, beside), os.path.expanduser("~/.local/bin")]
     return shutil.which("py-spy") or shutil.which("py-spy", path=os.pathsep.join(folders))

@@ -32,7 +32,6 @@ from distconsole_agent.node_folder.runs import Runs
 from distconsole_agent.server.connection import Asked
 from distconsole_agent.server.roll import answer_roll_call, call_before_stop
 from distconsole_agent.server.shim_calls import inherit_environment
-from distconsole_agent.survey.surveying import answer_survey
 from distconsole_agent.system.addresses import local_addresses
 from distconsole_agent.system.kernel_files import boot_id
 from distconsole_agent.system.procfs import user_name
@@ -65,7 +64,7 @@ class Answers:
             "forget": lambda request, _asker: {"forgotten": runs.forget(request.get("run"))},
             "slurm": self._slurm,
             "roll_call": lambda request, _asker: answer_roll_call(runs, request),
-            "survey": lambda request, _asker: answer_survey(request, telemetry.sample),
+            "survey": self._survey,
             "sync": self._sync,
             "sync_take": self._sync_take,
             "trace": self._trace,
@@ -114,6 +113,11 @@ class Answers:
 
     def _ping(self, _request: Request, _asker: Asked) -> Result:
         return {"time_ns": time.time_ns(), "monotonic_ns": time.monotonic_ns()}
+
+    def _survey(self, request: Request, _asker: Asked) -> Result:
+        from distconsole_agent.survey.surveying import answer_survey
+
+        return answer_survey(request, self._telemetry.sample)
 
     def _probe(self, request: Request, asker: Asked) -> Result:
         from distconsole_agent import probes

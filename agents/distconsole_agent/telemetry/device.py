@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from distconsole_agent.contract.protocol import XID_SECONDS
@@ -83,8 +82,7 @@ COUNTERS = (
 )
 
 
-@dataclass(frozen=True)
-class UnitReading:
+class UnitReading(NamedTuple):
     """What was read of a GPU or an instance: the value fields of ``GPU_FIELDS``, and when."""
 
     unit: GpuUnit
@@ -144,7 +142,7 @@ class Device:
         if xid is not None:
             self._xid_at = now
             self.readings = tuple(
-                replace(each, values={**each.values, "xid": xid}, read_at=now)
+                each._replace(values={**each.values, "xid": xid}, read_at=now)
                 for each in self.readings
             )
         elif now - self._xid_at < XID_SECONDS:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from distconsole_agent.contract.protocol import GPU_FIELDS
 from distconsole_agent.telemetry.amd import Amd, AmdDevice
@@ -38,8 +37,7 @@ GPU_RETRY_SECONDS = 30.0
 MISSING_RETRY_SECONDS = 300.0
 
 
-@dataclass(frozen=True)
-class Driver:
+class Driver(NamedTuple):
     version: str
     gpus: int
 

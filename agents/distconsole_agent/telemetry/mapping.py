@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from distconsole_agent.system.procfs import (
     open_files,
@@ -25,8 +25,7 @@ MAX_COMMAND = 200
 MAX_ANCESTORS = 64
 
 
-@dataclass(frozen=True)
-class GpuUnit:
+class GpuUnit(NamedTuple):
     """What a rank can be given: a GPU, or one instance of a GPU in MIG mode.
 
     ``key`` is unique on the node, ``model`` and ``gpu_uuid`` are those of the whole GPU, ``mig`` is
@@ -34,7 +33,7 @@ class GpuUnit:
     """
 
     key: str
-    index: int
+    index: int  # type: ignore[assignment]  # nobody looks for a value in it
     uuid: str | None
     model: str | None
     mig: str | None = None
@@ -132,8 +131,7 @@ def _find_named_unit(
     return by_number.get(int(number.group(1))) if number else None
 
 
-@dataclass(frozen=True)
-class ListedProcess:
+class ListedProcess(NamedTuple):
     """A process on a GPU; ``lineage`` holds its pid and those above it, empty if not known here."""
 
     pid: int
@@ -185,17 +183,15 @@ class ProcessTable:
         return tuple(found)
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(NamedTuple):
     """One list of all processes, by ``GpuUnit.key``; ``complete`` if every pid is of this host."""
 
     at: float | None = None
     complete: bool = False
-    processes: Mapping[str, tuple[ListedProcess, ...]] = field(default_factory=dict)
+    processes: Mapping[str, tuple[ListedProcess, ...]] = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Placement:
+class Placement(NamedTuple):
     """Which rank each unit is given, and its processes as ``GPU_FIELDS`` has them; by key."""
 
     ranks: Mapping[str, int]

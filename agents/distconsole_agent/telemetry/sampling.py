@@ -280,12 +280,10 @@ def whole_disks(names: list[str], sys_root: Path | str = "/sys") -> frozenset[st
 
 
 def _is_lowest(interface: str) -> bool:
-    marks = entries_of(interface)
-    if not marks or number_of(f"{interface}/type") == ARPHRD_LOOPBACK:
+    if not os.path.exists(interface) or number_of(f"{interface}/type") == ARPHRD_LOOPBACK:
         return False
-    return not any(
-        mark in ("bridge", "bonding", "tun_flags") or mark.startswith("lower_") for mark in marks
-    )
+    stacked = ("bridge", "bonding", "tun_flags", "lower_")
+    return not any(mark.startswith(stacked) for mark in entries_of(interface))
 
 
 class Telemetry:

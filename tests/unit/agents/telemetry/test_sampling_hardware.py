@@ -61,7 +61,7 @@ def test_rdma_ports_are_found_with_their_link_layer(tmp_path: Path) -> None:
     (tmp_path / "class" / "infiniband" / "odd" / "ports" / "1").mkdir(parents=True)
     ports = sampling.rdma_ports(tmp_path)
     assert [one.infiniband for one in ports] == [True, False]
-    assert [one.received.read_text() for one in ports] == ["1\n", "3\n"]
+    assert [Path(one.received).read_text() for one in ports] == ["1\n", "3\n"]
 
 
 def test_disks_are_counted_once_below_volumes_and_partitions(tmp_path: Path) -> None:
