@@ -124,7 +124,7 @@ def _read_element(text: str) -> list[NamedHost]:
     port_of = _port(port) if slash else None
     if at and not _NAME.fullmatch(user):
         raise RangeError(f"'{user}' in '{text}' is not a user")
-    bracketed = re.fullmatch(r"\[([^\[\]]*:[^\[\]]*)\](?::(.*))?", rest)
+    bracketed = re.fullmatch(r"\[([^\[\]]*:[^\[\]]*:[^\[\]]*)\](?::(.*))?", rest)
     if bracketed:
         names, slots = [bracketed[1]], bracketed[2]
     elif rest.count(":") > 1:

@@ -332,10 +332,14 @@ class RunFile:
 
     def _hosts(self) -> list[str]:
         try:
-            return [row[0] for row in self._db.execute(HOSTS)]
+            hosts = [row[0] for row in self._db.execute(HOSTS)]
         except sqlite3.DatabaseError as error:
             self.damage[""] = str(error)
             return sorted(self.record().hosts)
+        named = [host for host in hosts if isinstance(host, str)]
+        if named != hosts:
+            self.damage[""] = "entries whose host is no name"
+        return named
 
     def _of_host(self, host: str, last: int) -> Iterator[StoredEntry]:
         rows = "SELECT seq, t, body FROM entries WHERE host = ? AND seq > ? ORDER BY seq"
