@@ -1,8 +1,9 @@
-"""SHA-256 of what is small. ``hashlib`` loads OpenSSL, 3.6 MB that an agent would hold all its life; code that is
-brought here, of any size, is hashed by it (``node_folder.sync``)."""
+"""SHA-256 of what is small. ``hashlib`` and ``hmac`` load OpenSSL, 3.6 MB that an agent would hold all its life; code
+that is brought here, of any size, is hashed by it (``node_folder.sync``)."""
 
 from __future__ import annotations
 
+from _operator import _compare_digest as equal_digests
 from typing import Any, Callable
 
 try:
@@ -15,3 +16,14 @@ except ImportError:
 
 sha256: Callable[[bytes], Any] = _sha256
 """As ``hashlib.sha256``."""
+
+__all__ = ["DIGEST_BYTES", "equal_digests", "hmac_sha256", "sha256"]
+
+BLOCK_BYTES, DIGEST_BYTES = 64, 32
+
+
+def hmac_sha256(key: bytes, message: bytes) -> bytes:
+    """Return the HMAC-SHA256 of ``message`` (RFC 2104)."""
+    key = (sha256(key).digest() if len(key) > BLOCK_BYTES else key).ljust(BLOCK_BYTES, b"\0")
+    inner = sha256(bytes(byte ^ 0x36 for byte in key) + message).digest()
+    return bytes(sha256(bytes(byte ^ 0x5C for byte in key) + inner).digest())

@@ -7,13 +7,13 @@ the port that was meant, so that a port forwarded elsewhere does not pass for th
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import struct
+
+from distconsole_agent.system.sha256 import DIGEST_BYTES, equal_digests, hmac_sha256
 
 HELLO = b"distconsole-probe 1\n"
 NONCE_BYTES = 16
-PROOF_BYTES = hashlib.sha256().digest_size
+PROOF_BYTES = DIGEST_BYTES
 SEEN_BYTES = 64
 """The connector's address as the listener saw it, padded with zeros."""
 
@@ -38,11 +38,11 @@ BULK_BYTES = 32 * 1024
 def proof(secret: bytes, role: bytes, greeting: bytes, nonce: bytes, port: int) -> bytes:
     """Return the proof of ``role`` (``connector`` or ``listener``)."""
     message = b"\0".join((role, greeting, nonce, str(port).encode()))
-    return hmac.new(secret, message, hashlib.sha256).digest()
+    return hmac_sha256(secret, message)
 
 
 def matches(given: bytes, expected: bytes) -> bool:
-    return hmac.compare_digest(given, expected)
+    return equal_digests(given, expected)
 
 
 def pack_seen(address: str) -> bytes:

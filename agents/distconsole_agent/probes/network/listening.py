@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import selectors
 import socket
 import threading
@@ -96,7 +95,7 @@ def _spread(address: str, count: int) -> list[socket.socket]:
     found = []
     for index in range(count):
         first = low + index * width
-        tries = [first + secrets.randbelow(width) for _ in range(TRIES)]
+        tries = [first + int.from_bytes(os.urandom(4), "big") % width for _ in range(TRIES)]
         listener = next(filter(None, (_open_or_none(address, port) for port in (*tries, 0))), None)
         if listener is not None:
             found.append(listener)

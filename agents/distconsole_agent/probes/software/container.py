@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import shlex
 import shutil
 import threading
@@ -217,7 +216,7 @@ def run_inside(
     What does not end in time is killed inside, too: it need not be below the engine's program. Raises
     ProbeError if that cannot be started.
     """
-    mark = f"DISTCONSOLE_PROBE={secrets.token_hex(8)}"
+    mark = f"DISTCONSOLE_PROBE={os.urandom(8).hex()}"
     words = (*enter, "sh", "-s", mark)
     descriptor = os.memfd_create("distconsole-probe")
     try:

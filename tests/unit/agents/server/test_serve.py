@@ -5,15 +5,24 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 
-def test_an_agent_begins_without_what_few_requests_need() -> None:
-    # OpenSSL alone is 3.6 MB, dataclasses with inspect 1.1, the others 0.3 to 1.6 each.
-    dear = (
-        *("_hashlib", "dataclasses", "inspect", "statistics", "zipfile", "shutil", "bz2", "lzma"),
-        *("pickle", "pathlib", "urllib.parse", "distconsole_agent.survey.surveying"),
-    )
+# OpenSSL alone is 3.6 MB, dataclasses with inspect 1.1, the others 0.3 to 1.6 each.
+DEAR = (
+    *("_hashlib", "dataclasses", "inspect", "statistics", "zipfile", "shutil", "bz2", "lzma"),
+    *("pickle", "pathlib", "urllib.parse", "distconsole_agent.survey.surveying"),
+)
+
+
+@pytest.mark.parametrize(
+    ("module", "dear"),
+    [("server.serve", DEAR), ("probes", ("_hashlib", "secrets", "hmac", "dataclasses"))],
+)
+def test_an_agent_loads_only_what_it_always_needs_and_no_openssl_for_a_check(
+    module: str, dear: tuple[str, ...]
+) -> None:
     program = (
-        "import sys; before = set(sys.modules); import distconsole_agent.server.serve; "
+        f"import sys; before = set(sys.modules); import distconsole_agent.{module}; "
         "from distconsole_agent.node_folder.folders import hash_file; "
         f"assert len(hash_file({__file__!r})) == 64; "
         f"print([name for name in {dear!r} if name in sys.modules and name not in before])"
