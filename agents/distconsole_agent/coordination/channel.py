@@ -19,6 +19,7 @@ from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.system import tcp
 from distconsole_agent.system.door import Door
 from distconsole_agent.system.loop import READ, WRITE, Loop, Timer
+from distconsole_agent.system.sha256 import equal_digests, hmac_sha256
 
 MAX_FRAME_BYTES = 64 * 1024
 MAX_HELLO_BYTES = 1024
@@ -173,7 +174,7 @@ class Session:
         """Return the message in a line, or raise LinkError unless it is the next one sealed."""
         self._received += 1
         mac, _, text = line.partition(b" ")
-        if not _equal(mac, _mac(self._receive_key, self._received, text)):
+        if not equal_digests(mac, _mac(self._receive_key, self._received, text)):
             raise LinkError("a frame that the other side did not seal")
         try:
             message = json.loads(text)
@@ -229,7 +230,7 @@ class Proof(NamedTuple):
 
     def _derived(self, purpose: str) -> bytes:
         parts = (purpose, self.run, str(self.node), self.server_nonce, self.client_nonce)
-        return _digest(self.secret, json.dumps(parts).encode("ascii"))
+        return hmac_sha256(self.secret, json.dumps(parts).encode("ascii"))
 
 
 def introduce(proof: Proof) -> bytes:
@@ -333,7 +334,7 @@ class Admission:
 
 def _check_proof(fields: dict[str, Any], proof: Proof, side: str, why: str) -> None:
     given = str(fields.get("proof")).encode("utf-8", "replace")
-    if not _equal(given, proof.of(side).encode("ascii")):
+    if not equal_digests(given, proof.of(side).encode("ascii")):
         raise LinkError(why)
 
 
@@ -354,16 +355,4 @@ def _nonce(value: object) -> str:
 
 
 def _mac(key: bytes, number: int, text: bytes) -> bytes:
-    return _digest(key, number.to_bytes(8, "big") + text).hex().encode("ascii")
-
-
-def _digest(key: bytes, text: bytes) -> bytes:
-    import hmac  # late, as ``shim.load_late``
-
-    return hmac.digest(key, text, "sha256")
-
-
-def _equal(given: bytes, expected: bytes) -> bool:
-    import hmac
-
-    return hmac.compare_digest(given, expected)
+    return hmac_sha256(key, number.to_bytes(8, "big") + text).hex().encode("ascii")

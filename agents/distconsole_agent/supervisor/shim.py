@@ -491,8 +491,6 @@ class Shim:
 
 
 def load_late() -> None:
-    """Load what only links and ends need, while the ranks start: no start waits for it."""
+    """Load what only ends need, while the ranks start: no start waits for it."""
     with contextlib.suppress(ImportError, OSError):
-        import hmac  # noqa: F401 - it loads OpenSSL, the dearest of all
-
         from distconsole_agent.supervisor import postmortem  # noqa: F401

@@ -20,10 +20,14 @@ sha256: Callable[[bytes], Any] = _sha256
 __all__ = ["DIGEST_BYTES", "equal_digests", "hmac_sha256", "sha256"]
 
 BLOCK_BYTES, DIGEST_BYTES = 64, 32
+_INNER, _OUTER = (
+    bytes(byte ^ 0x36 for byte in range(256)),
+    bytes(byte ^ 0x5C for byte in range(256)),
+)
 
 
 def hmac_sha256(key: bytes, message: bytes) -> bytes:
     """Return the HMAC-SHA256 of ``message`` (RFC 2104)."""
     key = (sha256(key).digest() if len(key) > BLOCK_BYTES else key).ljust(BLOCK_BYTES, b"\0")
-    inner = sha256(bytes(byte ^ 0x36 for byte in key) + message).digest()
-    return bytes(sha256(bytes(byte ^ 0x5C for byte in key) + inner).digest())
+    inner = sha256(key.translate(_INNER) + message).digest()
+    return bytes(sha256(key.translate(_OUTER) + inner).digest())
