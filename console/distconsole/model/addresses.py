@@ -33,7 +33,7 @@ def ip_of(address: str) -> Ip | None:
 
 
 @lru_cache(maxsize=8192)
-def network_of(address: str, prefix: int) -> Network | None:
+def network_of(address: str, prefix: int | str) -> Network | None:
     """Return the subnet; None if the address or the prefix is not one."""
     try:
         return ipaddress.ip_network(f"{address.partition('%')[0]}/{prefix}", strict=False)

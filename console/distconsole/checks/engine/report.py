@@ -72,7 +72,7 @@ def make_report(
     """
     request, view = context.request, context.view()
     cells = {str(host): verdicts.cells.get(host, {}) for host in context.hosts}
-    outcomes = {h: {c: each.outcome.value for c, each in of.items()} for h, of in cells.items()}
+    outcomes = {h: {c: str(each.outcome) for c, each in of.items()} for h, of in cells.items()}
     why = {h: {c: each.why for c, each in of.items() if each.why} for h, of in cells.items()}
     unmade = list(find_unmade(outcomes, why, verdicts.findings, request.only))
     left_out = left_out_of(view)

@@ -189,8 +189,11 @@ def judge(
     worst = _worst_by_host(findings, view.everyone)
     for host in every:
         name = host.name
-        cell = worst.get(name) or _why_lacking(rule, host, lacking.get(name))
-        verdicts.add_cell(name, rule.id, cell or unjudged.get(name, PASSED))
+        cell = worst.get(name) or unjudged.get(name, PASSED)
+        if name in lacking and name not in worst:
+            unreached = SshFacts in host.known and not host.reached and rule.needs != (SshFacts,)
+            cell = UNJUDGED if unreached else lacking[name]
+        verdicts.add_cell(name, rule.id, cell)
     verdicts.findings += findings
     return findings
 
@@ -211,12 +214,6 @@ def _worst_by_host(findings: Iterable[Finding], everyone: Sequence[str]) -> dict
             for name in finding.hosts or everyone:
                 cells.setdefault(name, cell)
     return cells
-
-
-def _why_lacking(rule: Rule, host: HostEvidence, missing: Missing | None) -> Missing | None:
-    """Return the cell of a host that lacks what ``rule`` needs; None where it has it."""
-    unreached = SshFacts in host.known and not host.reached and rule.needs != (SshFacts,)
-    return UNJUDGED if missing is not None and unreached else missing
 
 
 def merge_alike(findings: Iterable[Finding]) -> list[Finding]:

@@ -330,7 +330,7 @@ class _Checking:
 
     def _tell_outcomes(self, rule: Rule) -> CheckJudged:
         cells = self.verdicts.cells.items()
-        outcomes = {name: each[rule.id].outcome.value for name, each in cells}
+        outcomes = {name: str(each[rule.id].outcome) for name, each in cells}
         return CheckJudged(check=rule.id, outcomes=outcomes)
 
     def _stage(

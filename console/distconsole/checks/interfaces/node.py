@@ -87,10 +87,10 @@ class Node:
             return found
         return next((each.iface for each in self.addresses if each.loopback), "lo")
 
-    def networks(self) -> set[Network]:
+    def networks(self) -> frozenset[Network]:
         """Return the subnets that it has an address in, of interfaces that carry something."""
         usable = (each for each in self.addresses if self.running(each) and not each.loopback)
-        return {network for each in usable if (network := each.network) is not None}
+        return frozenset(network for each in usable if (network := each.network) is not None)
 
     def network(self, address: str) -> Network | None:
         """Return the subnet of one of its own addresses."""
@@ -174,13 +174,19 @@ class Ways:
     machine_of: Mapping[str, object]
     tried: Mapping[tuple[str, str, str], str]
     """Source, target and address -> the error; empty where a connection succeeded."""
-    _networks: dict[str, set[Network]] = field(init=False)
+    _addresses: dict[str, dict[str, NetAddress]] = field(init=False)
+    _networks: dict[str, frozenset[Network]] = field(init=False)
+    _inside: dict[tuple[str, frozenset[Network]], bool] = field(default_factory=dict)
     _names: list[str] = field(init=False)
     _places: dict[str, int] = field(init=False)
     _known: dict[tuple[str, str, str], Way] = field(default_factory=dict)
     _around: dict[tuple[str, str], Around] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self._addresses = {
+            name: {each.address: each for each in reversed(node.addresses)}
+            for name, node in self.nodes.items()
+        }
         self._networks = {name: node.networks() for name, node in self.nodes.items()}
         self._names = list(self.nodes)
         self._places = {name: place for place, name in enumerate(self._names)}
@@ -212,15 +218,18 @@ class Ways:
             return Way(False, Fault.NONE_FOUND, f"{target} has no address for it")
         if ip.is_loopback:
             return Way(False, Fault.LOOPBACK, f"{address} is loopback: it means every host itself")
-        if any(each.address == address for each in self.nodes[source].addresses):
+        if address in self._addresses[source]:
             return Way(False, Fault.TWICE, f"{source} has {address}, too, and would reach itself")
         error = self.tried.get((source, target, address))
         if error is not None:
             return Way(False, Fault.SILENT, f"{source} -> {address}: {error}") if error else OPEN
-        theirs = next((e for e in self.nodes[target].addresses if e.address == address), None)
+        theirs = self._addresses[target].get(address)
         if theirs is not None and not self.nodes[target].running(theirs):
             return Way(False, Fault.SILENT, f"{theirs.iface} of {target} has no carrier")
-        if any(ip in network for network in self._networks[source]):
+        key = address, self._networks[source]
+        if key not in self._inside:
+            self._inside[key] = any(ip in network for network in key[1])
+        if self._inside[key]:
             return OPEN
         routes = self.nodes[source].routes
         if address in routes and routes[address] is None:

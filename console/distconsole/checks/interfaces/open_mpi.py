@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 
 from distconsole.checks.interfaces.node import Node, Pick
+from distconsole.model.addresses import ip_of, network_of
 
 INCLUDE, EXCLUDE = "btl_tcp_if_include", "btl_tcp_if_exclude"
 DAEMON_INCLUDE, DAEMON_EXCLUDE = "oob_tcp_if_include", "oob_tcp_if_exclude"
@@ -63,14 +64,11 @@ def _choose_picks(node: Node, include: str, exclude: str, parameter: str) -> tup
 
 def _is_in_list(interface: str, address: str, words: str) -> bool:
     """Whether an interface is named, or its address lies in a subnet that is."""
+    ip = ip_of(address)
     for word in words.split(","):
-        if word == interface:
+        network = network_of(*word.split("/", 1)) if "/" in word else None
+        if word == interface or (ip is not None and network is not None and ip in network):
             return True
-        try:
-            if "/" in word and ipaddress.ip_address(address) in ipaddress.ip_network(word, False):
-                return True
-        except ValueError:
-            continue
     return False
 
 
@@ -116,7 +114,8 @@ def _match_weights(weights: tuple[tuple[int, ...], ...]) -> Matched:
 
 
 def _weigh(node: Node, pick: Pick) -> tuple[int, int, int, bool, int]:
-    ip, network = ipaddress.ip_address(pick.address), node.network(pick.address)
+    ip, network = ip_of(pick.address), node.network(pick.address)
+    assert ip is not None, pick
     known = node.interfaces.get(pick.interface)
     speed = (known.speed_mbit if known is not None else 0) or 0
     private = any(ip in each for each in PRIVATE)
