@@ -97,7 +97,7 @@ def rank_process(case: Case, host: Host, console: Console, number: int) -> Proce
 
     def found() -> list[Process]:
         pids = {each["pid"] for each in console.of("rank") if each["rank"] == case.rank}
-        return [each for each in host.processes("job.py") if each.host_pid in pids]
+        return [each for each in host.processes() if each.host_pid in pids]
 
     if not wait_for(lambda: bool(found()) or console.process.poll() is not None, SHIMS_SECONDS):
         raise FaultError("the rank never came")
