@@ -34,6 +34,8 @@ ANSWER_SECONDS = 1.0
 NODE_FOLDER = f"/tmp/distconsole-{os.geteuid()}"
 BRIDGE = "joining, rest = read("
 """What an agent's bridge is called while a login that is cut waits for its network."""
+STARVED = "has not answered for 12 s"
+"""What a launch is refused for before any fault, on a machine that is too busy for its hosts."""
 BEFORE_A_RUN = (1, 2, 3)
 """Exit codes of a launch that was refused."""
 REFUSED = 3
@@ -200,7 +202,12 @@ class _Trial:
             case _:
                 step = self.case.steps - 1
         if not console.process.poll():
-            console.see(START_SECONDS, event="log", line=f"0: {step}")
+            try:
+                console.see(START_SECONDS, event="log", line=f"0: {step}")
+            except AssertionError:
+                if any(STARVED in line for line in console.stderr):
+                    raise FaultError("a host got no processor for 12 s: refused") from None
+                raise
         if self.case.moment == "stop":
             console.process.send_signal(signal.SIGINT)
 
