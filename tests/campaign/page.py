@@ -34,4 +34,12 @@ def write_page(page: Path, rows: list[dict[str, Any]]) -> None:
     hours = sum(row["seconds"] for row in rows) / 3600
     day = time.strftime("%Y-%m-%d", time.localtime(max(row["t"] for row in rows)))
     head = f"Measured until {day}: {len({row['seed'] for row in rows})} cases, {hours:.1f} hours of runs."
+    if answers := sorted(seconds for row in rows for seconds in row.get("answers", ())):
+        middle, longest = (
+            round(1000 * each) for each in (answers[len(answers) // 2], answers[-1])
+        )
+        head += (
+            f" {len(answers):,} keys were pressed on screens meanwhile: a screen took {middle} ms"
+            f" (median) and {longest} ms at most, without what its thread waited for a processor."
+        )
     page.write_text(f"{before}{BEGIN}\n{head}\n\n{table(rows)}\n{END}{after}")
