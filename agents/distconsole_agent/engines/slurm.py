@@ -216,11 +216,12 @@ def await_shim(run: str, runs: Runs) -> dict[str, Any]:
         runs.adopt(run, status.get("pid"))
         known = {key: status.get(key) for key in ("coordinator", "master_port")}
         return {**known, "shim_pid": status.get("pid")}
-    said = read_complaint(folder) or "it said nothing"
+    said = read_complaint(folder)
+    own_tmp = "has the job a /tmp of its own (job_container/tmpfs)? Then it needs node_dir in the configuration"
     raise Refusal(
         ErrorCode.START_FAILED,
-        f"srun did not start the run's supervisor: {said}",
-        "a job with a /tmp of its own (job_container/tmpfs) needs node_dir in the configuration",
+        f"srun did not start the run's supervisor: {said or 'it said nothing'}",
+        "'scontrol show job' and slurmd's log on that host say more" if said else own_tmp,
     )
 
 

@@ -6,12 +6,16 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from distconsole_agent.contract.refusal import Refusal
 from distconsole_agent.engines import slurm
 from distconsole_agent.engines.slurm import step_script
 from distconsole_agent.engines.slurm_words import (
+    STEP_ENDED,
+    STEP_LOG,
     has_srun,
     read_complaint,
     read_reason,
@@ -145,3 +149,20 @@ def test_the_end_of_srun_is_the_exit_code_of_the_job_unless_there_is_a_verdict(
     (tmp_path / "verdict.json").write_text('{"state": "failed", "exit_code": 7}')
     assert ended(*words) == 7
     assert ended("--run", str(tmp_path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("log", "told", "hint"),
+    [
+        ("srun: error: node1: task 0: Killed\n", "node1: task 0: Killed", "slurmd's log"),
+        ("", "it said nothing", "/tmp of its own"),
+    ],
+)
+def test_what_srun_said_of_a_supervisor_that_never_came_leads_on(
+    tmp_path: Path, log: str, told: str, hint: str
+) -> None:
+    (tmp_path / STEP_ENDED).touch()
+    (tmp_path / STEP_LOG).write_text(log)
+    with pytest.raises(Refusal, match=f"supervisor: {told}") as refused:
+        slurm.await_shim("r", SimpleNamespace(folder=lambda _: str(tmp_path)))  # type: ignore[arg-type]
+    assert hint in str(refused.value.hint)
