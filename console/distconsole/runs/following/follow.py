@@ -38,6 +38,8 @@ from distconsole.runs.summary import keep_whole, replay, stored_timeline
 POLL_SECONDS = 0.5
 GIVE_UP_SECONDS = 15.0
 """How long a host without connection is awaited once the others have said how the run ended."""
+MUTE_SECONDS = 120.0
+"""How long a host that is connected and tells nothing is awaited then: one that attends to a run tells its load each second."""
 SILENT_SECONDS = 5.0
 """So long a host that was away and says nothing is awaited, once it has been reached or not."""
 KEPT_SECONDS = 14 * 86400.0
@@ -147,15 +149,18 @@ def _live(
     seen: dict[HostName, Place],
 ) -> Iterator[RunEvents | None]:
     """Yield events to the run's end; None when for a while nothing came, or after a delivery."""
+    heard = time.monotonic()
     while reducer.ended is None:
         match news := feed.next(POLL_SECONDS):
             case Delivered():
+                heard = time.monotonic()
                 for entry, t in zip(news.entries, news.times, strict=True):
                     yield from reducer.feed(news.host, entry, t)
                 seen[news.host] = news.place
             case None:
                 seen.update(feed.given_out())
-                if _nobody_will_answer(feed, reducer, over):
+                mute = reducer.judged and time.monotonic() - heard > MUTE_SECONDS
+                if mute or _nobody_will_answer(feed, reducer, over):
                     yield from reducer.lost_for_good(time.time())
             case _:
                 yield news

@@ -195,6 +195,16 @@ def test_a_host_whose_disk_stays_full_is_not_awaited_once_the_others_know_the_en
     assert events[-1].exit_code == 0
 
 
+def test_a_host_that_is_there_and_never_tells_its_end_is_not_awaited_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distconsole.runs.following.follow.MUTE_SECONDS", 0.0)
+    nodes = FakeNodes(a=[[item(1), end(2)]], b=[[item(1)]])
+    events = list(follow(RunStore(tmp_path), record("a", "b"), nodes))
+    assert isinstance(events[-1], RunEnded)
+    assert events[-1].exit_code == 0
+
+
 def test_a_store_at_its_limit_keeps_all_but_what_ranks_print(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     nodes = FakeNodes(a=[[item(*range(1, 50)), item(*range(50, 60)), end(60)]])
