@@ -22,6 +22,7 @@ from distconsole.model.outcome import Failed, Ok, Outcome, failed
 from distconsole.model.requests import Where
 from distconsole.rpc.fanout import fan_out, iter_outcomes
 from distconsole.ssh.asking import PERSON
+from distconsole.ssh.descriptors import allow_descriptors
 from distconsole.ssh.transport import Connection, Transport
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Session:
         self._links: dict[HostName, NodeLink] = {}
         self._begun: dict[HostName, Future[NodeLink]] = {}
         self._closed = False
+        allow_descriptors(len(cluster.hosts))
         self.reached_in: dict[HostName, float] = {}
         """Host -> the seconds of its first login and of its agent's start, without what a person took to answer."""
 

@@ -39,9 +39,6 @@ from suite.environment import scrubbed
 if TYPE_CHECKING:
     from benchmarks.report import Row
 
-if TYPE_CHECKING:
-    pass
-
 NODES = "DISTCONSOLE_SCALE_NODES"
 """Where the sockets of the simulated nodes lie."""
 EACH = 1024

@@ -66,7 +66,8 @@ def answer(data: bytes) -> Iterator[str]:
     _, item = wire.find_item(data)
     if item:
         with suppress(NodeError):
-            wire.read_journal(item, plain=wire.is_plain(data))
+            for op in ("follow", *wire.ITEMS):
+                wire.read_item(op, item, plain=wire.is_plain(data))
     said = wire.decode_answer(data)
     yield from texts_in(check_answer(said))
 
@@ -85,8 +86,7 @@ def check_answer(said: frames.Answer) -> Any:
         with suppress(NodeError):
             item = wire.check_item(op, said.item)  # type: ignore[arg-type]
             if op != "follow":  # what was printed is cleaned later
-                wire.decode_as(item, wire.ITEMS[op])
-                made.append(item)
+                made.append(msgspec.to_builtins(item))
     return made
 
 

@@ -36,7 +36,7 @@ class EndState(StrEnum):
     STOPPED = "stopped"
 
 
-class RunEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
+class RunEvent(msgspec.Struct, frozen=True, kw_only=True, tag_field="event", gc=False):
     """A line of ``run --json``: ``t`` in UNIX seconds on the console's clock."""
 
     t: float

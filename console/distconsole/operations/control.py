@@ -10,6 +10,7 @@ from queue import SimpleQueue
 
 from distconsole.model.events import Event
 from distconsole.model.run_events import EndState, RunEnded
+from distconsole.runs.timeline import RunTimeline
 
 
 class StopReason(StrEnum):
@@ -79,12 +80,14 @@ class Control:
         confirm: Asks the person a question, for yes or no; None where nobody can be asked.
         ask: Asks for a line of text, in a shell alone; None where that cannot be.
         began: When the person began to wait, in monotonic seconds; as a rule when this was made.
+        timeline: The fold of the run's events, where the front end keeps one: it has each before it asks for the next.
     """
 
     def __init__(self, began: float | None = None) -> None:
         self.confirm: Callable[[str], bool] | None = None
         self.ask: Callable[[str], str] | None = None
         self.began = time.monotonic() if began is None else began
+        self.timeline: RunTimeline | None = None
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
         self._asked: Command | None = None
 

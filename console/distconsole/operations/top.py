@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from queue import Empty, Full, Queue, SimpleQueue
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from distconsole.errors import NodeError, UnreachableError
 from distconsole.model.events import Event, HostStatus
@@ -22,7 +22,6 @@ from distconsole.operations.sessions import SessionSource
 from distconsole.rpc.frames import SampleBody, Survey
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.stream import Stream
-from distconsole.rpc.wire import decode_as
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow, load_rows
 from distconsole.runs.samples import load_events
 from distconsole.session import Session, on_every
@@ -156,8 +155,7 @@ def raise_end(error: NodeError | None) -> None:
         raise error
 
 
-def _load_of(host: HostName, item: dict[str, Any]) -> list[NodeSample | GpuSample]:
-    body = decode_as(item, SampleBody)
+def _load_of(host: HostName, body: SampleBody) -> list[NodeSample | GpuSample]:
     return list(load_events("", host, body.node, body.gpus, time.time()))
 
 

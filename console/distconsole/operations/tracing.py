@@ -131,7 +131,7 @@ def _ask(
                 return
             if taken is None:
                 raise ConnectError(f"{host}: its agent does not say what became of its ranks")
-            item = decode_as(taken, TraceItem)
+            item: TraceItem = taken
             if item.tracing is not None:
                 continue
             trace = None

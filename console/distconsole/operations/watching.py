@@ -108,7 +108,8 @@ def watch_run(
     carrier = WishCarrier(control, session, hosts, record.run)
     opener = journal_opener(session, record.run)
     demo = session.cluster.demo_folder
-    timeline = RunTimeline()
+    folded = control.timeline
+    timeline = RunTimeline() if folded is None else folded
 
     def is_over() -> bool:
         return over() or (demo is not None and not demo.exists())
@@ -118,7 +119,7 @@ def watch_run(
         for event in follow(
             store, record, opener, lambda: carrier.left, until, is_over, limit, whole=whole
         ):
-            if not isinstance(event, LogLine):
+            if folded is None and not isinstance(event, LogLine):
                 timeline.apply(event)
             yield event
         if timeline.end is not None:

@@ -273,8 +273,12 @@ class Conversation:
         number, item = wire.find_item(line)
         # An answer that nobody waits for any more was cancelled or came too late.
         waiting = self._waiting.get(number)
-        if item and isinstance(waiting, Stream) and waiting.op == "follow":
-            self._feed_journal(waiting, line, item)
+        if item and isinstance(waiting, Stream):
+            if waiting.wants_items:
+                told = wire.read_item(waiting.op, item, plain=wire.is_plain(line))
+                waiting.offer(told, len(line))
+            else:
+                waiting.discard()
             return
         answer = wire.decode_answer(line)
         if answer.id == NOBODY and isinstance(answer.error, dict):
@@ -285,7 +289,7 @@ class Conversation:
             case Reply() as reply:
                 self._reply(reply, answer, received_ns)
             case Stream() as stream:
-                self._feed(stream, answer, line)
+                self._feed(stream, answer, len(line))
             case None:
                 return
 
@@ -299,17 +303,10 @@ class Conversation:
         reply.received_ns = received_ns
         reply.answered.set()
 
-    def _feed_journal(self, stream: Stream, line: bytes, item: bytes) -> None:
-        if not stream.wants_items:
-            stream.discard()
-            return
-        stream.offer(wire.read_journal(item, plain=wire.is_plain(line)), len(line))
-
-    def _feed(self, stream: Stream, answer: Answer, line: bytes) -> None:
-        if isinstance(answer.item, dict):
+    def _feed(self, stream: Stream, answer: Answer, size: int) -> None:
+        if isinstance(answer.item, dict):  # what only Python's parser takes
             if stream.wants_items:
-                item = wire.check_item(stream.op, answer.item, plain=wire.is_plain(line))
-                stream.offer(item, len(line))
+                stream.offer(wire.check_item(stream.op, answer.item), size)
             else:
                 stream.discard()
             return

@@ -25,7 +25,7 @@ Amount: TypeAlias = Annotated[float, Meta(ge=-1e18, le=1e18)]
 Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=1e12)]
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True):
+class Frame(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Base of everything below."""
 
 

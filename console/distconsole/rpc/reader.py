@@ -16,6 +16,9 @@ from typing import Protocol
 TICK_SECONDS = 0.5
 """How often each is asked whether it was silent for too long."""
 
+MANY, REST_SECONDS = 64, 0.005
+"""Of so many there is news all the while: read together, they wake who takes it once and not for each."""
+
 
 class Source(Protocol):
     """What a node sends; both methods are called on the reader's thread, wait for nothing and do not raise."""
@@ -76,6 +79,8 @@ class Reader:
     def _run(self, selector: selectors.BaseSelector, stopped: int) -> None:
         due = time.monotonic() + TICK_SECONDS
         while True:
+            if len(self._sources) > MANY:
+                time.sleep(REST_SECONDS)
             for key, _ in selector.select(max(0.0, due - time.monotonic())):
                 source: Source | None = key.data
                 if source is None:

@@ -47,6 +47,7 @@ ITEMS: dict[str, Any] = {
 }
 """What the items of an op must be, but of ``follow``."""
 
+_ITEMS = {op: msgspec.json.Decoder(threadsafe(kind)) for op, kind in ITEMS.items()}
 _RAW_ANSWER = msgspec.json.Decoder(threadsafe(frames.RawAnswer))
 _RAW_ENTRIES = msgspec.json.Decoder(threadsafe(frames.RawEntries))
 _ENTRY: msgspec.json.Decoder[frames.JournalEntry] = msgspec.json.Decoder(
@@ -101,8 +102,19 @@ def find_item(line: bytes) -> tuple[int, bytes]:
     return 0, b""
 
 
-def read_journal(item: bytes, *, plain: bool) -> frames.Entries:
-    """Return an item of ``follow``, as ``check_item`` does; its texts need no cleaning where they are ``plain``."""
+def read_item(op: str, item: bytes, *, plain: bool) -> Any:
+    """Return an item of ``op`` as ``check_item`` does; no text in it needs cleaning where it is ``plain``."""
+    if op == "follow":
+        return _read_journal(item, plain=plain)
+    if op in _ITEMS and plain:
+        try:
+            return _ITEMS[op].decode(item)
+        except (ValueError, RecursionError) as error:
+            raise AgentError(f"the agent's item of {op} is not as agreed: {error}") from None
+    return check_item(op, msgspec.json.decode(item))
+
+
+def _read_journal(item: bytes, *, plain: bool) -> frames.Entries:
     try:
         told = _RAW_ENTRIES.decode(item)
     except (ValueError, RecursionError) as error:
@@ -172,16 +184,20 @@ def check_result(op: str, result: dict[str, Any]) -> dict[str, Any]:
     """Return the result of ``op`` with its texts cleaned; raises AgentError if it is none."""
     if "cancelled" in result:
         return {"cancelled": bool(result["cancelled"])}
-    return _check(op, result, RESULTS.get(op), "result")
+    cleaned: dict[str, Any] = _clean(op, result)
+    if op in RESULTS:
+        decode_as(cleaned, RESULTS[op], f"result of {op}")
+    return cleaned
 
 
-def check_item(op: str, item: dict[str, Any], *, plain: bool = False) -> Any:
-    """Return an item of ``op`` with its texts cleaned, unless they are ``plain``; raises AgentError if it is none.
+def check_item(op: str, item: Any) -> Any:
+    """Return an item of ``op`` as what ``ITEMS`` says, its texts cleaned; raises AgentError if it is none.
 
     One of ``follow`` is ``Entries``, without those that cannot be read: asked again, they are the same.
     """
     if op != "follow":
-        return _check(op, item, ITEMS.get(op), "item", plain=plain)
+        cleaned = _clean(op, item)
+        return decode_as(cleaned, ITEMS[op], f"item of {op}") if op in ITEMS else cleaned
     told = decode_as(item, frames.JournalNews, "item of follow")
     entries = item.get("entries")
     if not isinstance(entries, list) or len(entries) > frames.MAX_ENTRIES:
@@ -220,15 +236,6 @@ def start_refusal(line: bytes) -> NodeError | None:
             return PythonError(said.message, said.hint)
         case _:
             return AgentError(said.message, said.hint)
-
-
-def _check(
-    op: str, body: dict[str, Any], kind: Any, what: str, *, plain: bool = False
-) -> dict[str, Any]:
-    cleaned: dict[str, Any] = body if plain and op in ITEMS else _clean(op, body)
-    if kind is not None:
-        decode_as(cleaned, kind, f"{what} of {op}")
-    return cleaned
 
 
 def _clean(op: str, value: Any, depth: int = 0, clean: Callable[[str], str] = plain_text) -> Any:

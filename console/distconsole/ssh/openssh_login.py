@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import select
 import socket
 import subprocess
 import threading
@@ -29,6 +28,7 @@ from distconsole.errors import (
 from distconsole.ssh.asking import LoginQuestion, NotPutError, Person
 from distconsole.ssh.multiplexing import ControlSocket
 from distconsole.ssh.plain import plain_text
+from distconsole.ssh.transport import readable
 
 LOGIN_SECONDS = 120.0
 """What a login may take without what a person takes to answer; sshd's own LoginGraceTime."""
@@ -84,13 +84,12 @@ class Login:
     def finish(self) -> None:
         """Wait until the master stands, or ssh has given up, and put its questions meanwhile."""
         deadline = self._person.working_seconds() + LOGIN_SECONDS
-        while not select.select([self._ended], [], [], 0)[0]:
+        while not readable([self._ended], 0.0):
             left = deadline - self._person.working_seconds()
             if left <= 0:
                 self.kill()
             listener = self._listener.fileno()
-            ready = select.select([self._ended, listener], [], [], max(1.0, left))[0]
-            if listener in ready:
+            if listener in readable([self._ended, listener], max(1.0, left)):
                 connection, _ = self._listener.accept()
                 with connection, suppress(OSError):
                     self._answer(connection)
@@ -135,7 +134,7 @@ class Login:
         question = LoginQuestion(self._host, words.decode("utf-8", "replace"), kind == b"none")
 
         def wanted() -> bool:
-            return not select.select([self._ended, connection.fileno()], [], [], 0)[0]
+            return not readable([self._ended, connection.fileno()], 0.0)
 
         try:
             answer = self._person.ask(question, wanted)

@@ -255,6 +255,14 @@ class LocalChannel(PipeChannel):
             self.process.wait()
 
 
+def readable(descriptors: list[int], seconds: float) -> list[int]:
+    """Return which of ``descriptors`` can be read within ``seconds``; ``select.select`` takes none above 1023."""
+    with selectors.DefaultSelector() as selector:
+        for descriptor in descriptors:
+            selector.register(descriptor, selectors.EVENT_READ)
+        return [key.fd for key, _ in selector.select(max(0.0, seconds))]
+
+
 def _ready(pipes: list[IO[bytes]], event: int, seconds: float) -> list[IO[bytes]]:
     with selectors.DefaultSelector() as selector:
         for pipe in pipes:

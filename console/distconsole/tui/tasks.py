@@ -25,7 +25,14 @@ from distconsole.model.events import (
     RunListed,
     RunsCompared,
 )
-from distconsole.model.run_events import LogLine, RunEnded, RunEvent, RunEvents, RunFinding
+from distconsole.model.run_events import (
+    LogLine,
+    RunEnded,
+    RunEvent,
+    RunEvents,
+    RunFinding,
+    Window,
+)
 from distconsole.model.run_summary import RunSummary
 from distconsole.model.verbs import Interrupt, RunRole, verb_of
 from distconsole.operations import Control, SessionSource, interrupt, perform
@@ -92,6 +99,7 @@ class RequestTask:
         self.control = Control()
         self.lock = threading.Lock()
         self.run = RunTimeline()
+        self.control.timeline = self.run if self.is_run else None
         self.left_behind = LeftBehind()
         folder = runs_dir()
         self.log_buffer = LogBuffer(folder if folder.is_dir() else None)
@@ -167,6 +175,11 @@ class RequestTask:
     def fold(self, event: Event) -> None:
         with self.lock:
             self.version += 1
+            if isinstance(event, Window):  # most events are
+                if self.is_run:
+                    self.run.apply(event)
+                    self.history.apply(event)
+                return
             if isinstance(event, RunEvent) and self.is_run:
                 self.run.apply(event)
                 self.left_behind.see(event)

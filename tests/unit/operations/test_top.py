@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
@@ -12,6 +12,7 @@ from distconsole.model.events import HostStatus
 from distconsole.model.names import HostName
 from distconsole.model.run_events import GpuSample, NodeSample
 from distconsole.operations import top
+from distconsole.rpc.frames import NodeLoad, SampleBody
 from distconsole.session import Session
 
 A, B, C = HostName("a"), HostName("b"), HostName("c")
@@ -51,7 +52,7 @@ class Ends:
     def __init__(self) -> None:
         self.asked = 0
         self.closed = False
-        self.told: dict[str, Any] | None = {"t": 1.0, "node": {"cpu": 3.0}, "gpus": []}
+        self.told: SampleBody | None = SampleBody(t=1.0, node=NodeLoad(cpu=3.0))
 
     def link(self, _name: str) -> Ends:
         return self
@@ -72,7 +73,7 @@ class Ends:
         self.listener = listener
         listener()
 
-    def take(self, _timeout: float | None) -> dict[str, Any] | None:
+    def take(self, _timeout: float | None) -> SampleBody | None:
         if self.asked == 1 or self.closed:
             raise StopIteration
         told, self.told = self.told, None

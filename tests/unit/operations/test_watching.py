@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any, cast
 
+import pytest
+
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.names import HostName
+from distconsole.model.names import HostName, RunId
 from distconsole.operations.control import Control
-from distconsole.operations.watching import WishCarrier
+from distconsole.operations.watching import WishCarrier, watch_run
+from distconsole.rpc.link import ClockOffset
+from distconsole.runs.store.run_file import RunRecord
+from distconsole.runs.store.store import RunStore
+from distconsole.runs.summary import summary_of
+from distconsole.runs.timeline import RunTimeline
 from distconsole.session import Session
+from fakes.streams import PlayedJournal
 
 HOSTS = (HostName("a"), HostName("b"))
 
@@ -58,3 +67,54 @@ def test_a_kill_does_not_wait_for_a_host_that_was_not_told_of_the_stop_yet() -> 
     assert sorted(nodes.told, key=str) == sorted(
         [(name, "sigint", grace) for name in HOSTS for grace in (None, 0.0)], key=str
     )
+
+
+class Told(Nodes):
+    """A session to one host that tells of a run to its end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cluster = Cluster((Host(HOSTS[0]),))
+
+    def link(self, name: str) -> Any:
+        return ToldNode(self, name)
+
+
+class ToldNode(Node):
+    def clock_offset(self, _pings: int) -> ClockOffset:
+        return ClockOffset(0.0, 0.0)
+
+    def stream(self, _op: str, **_arguments: object) -> PlayedJournal:
+        over = {"state": "succeeded", "exit_code": 0}
+        window = {"kind": "window", "rank": 0, "step": 9, "steps": 10, "metrics": {"loss": 0.5}}
+        verdict = {"kind": "verdict", **over, "first_failure": None}
+        told = [window, verdict, {"kind": "end", **over, "seconds": 2.0}]
+        entries = [{"seq": seq, "t": 100.0 + seq, **body} for seq, body in enumerate(told, 1)]
+        return PlayedJournal([{"entries": entries}])
+
+
+@pytest.mark.parametrize("folds", [False, True])
+def test_a_run_is_folded_once_and_its_summary_kept(
+    folds: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    applied: list[object] = []
+    apply = RunTimeline.apply
+
+    def noted(timeline: RunTimeline, event: Any) -> None:
+        applied.append(event)
+        apply(timeline, event)
+
+    monkeypatch.setattr(RunTimeline, "apply", noted)
+    control, store = Control(), RunStore(tmp_path)
+    control.timeline = RunTimeline() if folds else None
+    record = RunRecord(RunId("run-1"), started=100.0, hosts=HOSTS[:1])
+    events = []
+    for event in watch_run(record, cast("Session", Told()), control, store):
+        events.append(event)
+        if control.timeline is not None:
+            control.timeline.apply(event)
+    assert applied == events
+    with store.open(RunId("run-1")) as run_file:
+        kept = summary_of(run_file)
+    assert (kept.state, kept.steps, kept.metrics) == ("succeeded", 10, {})
+    assert applied == events  # it was kept, and not made of what is stored

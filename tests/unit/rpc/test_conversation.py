@@ -237,7 +237,7 @@ def test_samples_nobody_takes_are_dropped_oldest_first_and_counted(
     ping = in_thread(lambda: conversation.ask("one", 5, {}).body)
     channel.answer(channel.next("one")["id"], result={})
     ping()
-    assert [item["t"] for item in stream] == [7.0, 8.0, 9.0]
+    assert [item.t for item in stream] == [7.0, 8.0, 9.0]
 
 
 def test_closing_a_stream_cancels_it_and_wakes_its_consumer(talk) -> None:

@@ -213,3 +213,58 @@ def test_what_only_pythons_parser_takes_is_still_an_answer() -> None:
     assert str(answer.item) == str({"loss": math.nan, "text": "\ud800"})
     with pytest.raises(AgentError):
         wire.decode_answer(b'{"id":1,"item":' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001)
+
+
+@pytest.mark.parametrize("kind", ENTRIES)
+def test_an_entry_is_stored_as_it_came_and_means_the_same_by_either_parser(kind: str) -> None:
+    body = json.dumps(entry(kind), separators=(",", ":"))
+    line = f'{{"id":7,"item":{{"entries":[{body}],"journal":"w"}}}}'.encode()
+    number, item = wire.find_item(line)
+    read = wire.read_item("follow", item, plain=wire.is_plain(line))
+    assert (number, read.journal, read.bodies) == (7, "w", (body.encode(),))
+    assert read == wire.check_item("follow", json.loads(item))
+
+
+def test_what_a_hostile_node_says_is_cleaned_before_it_is_stored() -> None:
+    hostile = "x\x1b]0;evil\x07\n\u202ey"
+    told = [
+        entry("note", summary=hostile),
+        entry("log", text=hostile),
+        entry("log", text=hostile, more=hostile),
+        entry("log", stream=hostile),
+        {"seq": 9, "kind": "surprise"},
+    ]
+    line = json.dumps({"id": 1, "item": {"entries": told}}, separators=(",", ":")).encode()
+    read = wire.read_item("follow", wire.find_item(line)[1], plain=wire.is_plain(line))
+    note, log, unknown, odd = map(json.loads, read.bodies)
+    assert (read.entries[0].summary, note["summary"]) == ("x y", "x y")
+    assert (read.entries[1].text, log["text"]) == (hostile, hostile)
+    assert (unknown["text"], unknown["more"]) == (hostile, "x y")
+    assert (odd["stream"], read.entries[3].stream, read.unread) == ("x y", "x y", 1)
+    assert read == wire.check_item("follow", {"entries": told})
+
+
+def test_samples_are_typed_once_and_cleaned() -> None:
+    for name in ("NVIDIA H100", "NVIDIA\x1b[2J H100"):
+        item = json.dumps({"node": {"cpu": 1.0}, "gpus": [{"gpu": 0, "name": name}]}).encode()
+        read = wire.read_item("watch", item, plain=wire.is_plain(item))
+        assert isinstance(read, frames.SampleBody)
+        assert read.gpus[0].name == "NVIDIA H100"
+    for wrong in (b'{"gpus":5}', b'{"gpus":"\\u001b"}'):
+        with pytest.raises(AgentError, match="item of watch is not as agreed"):
+            wire.read_item("watch", wrong, plain=wire.is_plain(wrong))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"id":1,"item":{"entries":[]},"result":{}}',
+        b'{"id":1,"result":{}}',
+        b'{"id":-1,"item":{}}',
+        b'{"id":1,"item":{"loss":NaN}}',
+        b'{"id":1,"item":{"text":"\\ud800"}}',
+        b"no line",
+    ],
+)
+def test_a_line_that_is_no_plain_item_is_read_whole(line: bytes) -> None:
+    assert wire.find_item(line)[1] == b""

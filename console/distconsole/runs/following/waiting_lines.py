@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable
+from heapq import heappop, heappush
+from itertools import count
 from typing import NamedTuple
 
 from msgspec import structs
@@ -49,6 +51,12 @@ class _Waiting:
         self.lines: deque[WaitingLine] = deque()
         self.bytes = 0
         self.missing_lines = self.missing_chars = 0
+        self.turn = 0
+        """The number of what says when its turn is; others are out of date."""
+
+    @property
+    def floods(self) -> bool:
+        return self.bytes >= FLOOD_BYTES
 
     def pop(self) -> WaitingLine:
         line = self.lines.popleft()
@@ -62,6 +70,11 @@ class WaitingLines:
     def __init__(self, most_bytes: int = MOST_BYTES) -> None:
         self._most_bytes = most_bytes
         self._sources: dict[Source, _Waiting] = {}
+        self._hosts: Counter[HostName] = Counter()
+        """How many sources each host has."""
+        self._turns: list[tuple[bool, float, int, Source]] = []
+        """A heap of who comes next: whether it floods, the time of its first line, a number."""
+        self._numbers = count(1)
         self._ends: dict[HostName, WaitingLine] = {}
         self._bytes = 0
 
@@ -69,7 +82,7 @@ class WaitingLines:
         return bool(self._sources or self._ends)
 
     def of(self, host: HostName) -> bool:
-        return any(source[0] == host for source in self._sources)
+        return host in self._hosts
 
     def sift(
         self, host: HostName, told: Iterable[tuple[JournalEntry, float]]
@@ -90,10 +103,17 @@ class WaitingLines:
         if isinstance(entry, EndEntry):
             self._ends[host] = line
             return None
-        source = self._sources.setdefault((host, entry.rank, entry.stream), _Waiting())
+        key = (host, entry.rank, entry.stream)
+        source = self._sources.get(key)
+        if source is None:
+            source = self._sources[key] = _Waiting()
+            self._hosts[host] += 1
+        flooded = source.floods
         source.lines.append(line)
         source.bytes += line.bytes
         self._bytes += line.bytes
+        if len(source.lines) == 1 or source.floods != flooded:
+            self._queue(key, source)
         left_out = None
         while self._bytes > self._most_bytes:
             key, largest = max(self._sources.items(), key=lambda each: each[1].bytes)
@@ -101,6 +121,7 @@ class WaitingLines:
                 break
             left_out = key
             missing = largest.pop()
+            self._queue(key, largest)
             self._bytes -= missing.bytes
             largest.missing_lines += missing.text.count("\n")
             largest.missing_chars += len(missing.text)
@@ -114,8 +135,13 @@ class WaitingLines:
         source = self._sources[first]
         line = source.pop()
         self._bytes -= line.bytes
-        if not source.lines:
+        if source.lines:
+            self._queue(first, source)
+        else:
             del self._sources[first]
+            self._hosts[first[0]] -= 1
+            if not self._hosts[first[0]]:
+                del self._hosts[first[0]]
         if not source.missing_chars or not isinstance(line.entry, LogEntry):
             return line
         mark = (
@@ -130,5 +156,13 @@ class WaitingLines:
         for host, end in self._ends.items():
             if not self.of(host):
                 return end
-        few = [key for key, source in self._sources.items() if source.bytes < FLOOD_BYTES]
-        return min(few or self._sources, key=lambda key: self._sources[key].lines[0].t)
+        while True:
+            _, _, turn, key = self._turns[0]
+            if key in self._sources and self._sources[key].turn == turn:
+                return key
+            heappop(self._turns)
+
+    def _queue(self, key: Source, source: _Waiting) -> None:
+        """Say anew when it is the turn of a source: it has another first line, or floods now."""
+        source.turn = next(self._numbers)
+        heappush(self._turns, (source.floods, source.lines[0].t, source.turn, key))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from distconsole.model.names import HostName
 from distconsole.rpc.frames import EndEntry, LogEntry
 from distconsole.runs.following.waiting_lines import (
     FLOOD_BYTES,
     MOST_BYTES,
+    Source,
     WaitingLine,
     WaitingLines,
 )
@@ -84,3 +86,40 @@ def test_the_end_of_a_host_comes_after_its_lines_and_waits_for_no_other_host() -
         (A, 2.0),
         (A, 4.0),
     ]
+
+
+def test_a_source_that_no_longer_floods_comes_by_its_times_again() -> None:
+    lines = flooded(FLOOD_BYTES // len(SLICE) + 1)
+    lines.put(A, printed(1000, "few\n", rank=1), 1000.0)
+    lines.put(A, printed(2000, "few\n", rank=2), 0.5)
+    assert [line.t for line in taken(lines)][:4] == [0.5, 1000.0, 0.0, 1.0]
+
+
+def test_a_host_has_lines_until_the_last_is_taken() -> None:
+    lines = WaitingLines()
+    for host, rank in ((A, 0), (A, 1), (B, 0)):
+        lines.put(host, printed(1, "few\n", rank=rank), 1.0)
+    assert (lines.of(A), lines.of(B)) == (True, True)
+    lines.take()
+    assert (lines.of(A), lines.of(B)) == (True, True)
+    lines.take()
+    assert (lines.of(A), lines.of(B)) == (False, True)
+
+
+def test_what_comes_next_is_found_without_asking_every_source() -> None:
+    lines, asked = WaitingLines(), 0
+    for rank in range(2000):
+        lines.put(A, printed(1, "few\n", rank=rank), float(rank))
+
+    class Asked(dict[Source, Any]):
+        def __getitem__(self, key: Source) -> Any:
+            nonlocal asked
+            asked += 1
+            return super().__getitem__(key)
+
+        def items(self) -> Any:
+            raise AssertionError("every source is asked")
+
+    lines._sources = Asked(lines._sources)
+    assert len(taken(lines)) == 2000
+    assert asked <= 3 * 2000

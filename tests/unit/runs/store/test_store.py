@@ -15,7 +15,7 @@ from distconsole.errors import ConsoleError, RunNotFoundError
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Where
 from distconsole.runs.following.follow import EntryWriter
-from distconsole.runs.store.run_file import RunRecord, StoredEntry
+from distconsole.runs.store.run_file import RunRecord, StoredEntry, connect
 from distconsole.runs.store.store import RunStore, meant
 
 
@@ -84,6 +84,21 @@ def test_a_disk_that_refuses_ends_the_keeping_and_blocks_nobody(tmp_path: Path) 
         writer.put(entries("a", first + 1))
     writer.close()
     assert "no such table" in writer.failure
+
+
+def test_many_entries_are_few_statements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+
+    def traced(path: Path) -> sqlite3.Connection:
+        db = connect(path)
+        db.set_trace_callback(said.append)
+        return db
+
+    monkeypatch.setattr("distconsole.runs.following.follow.connect", traced)
+    with RunStore(tmp_path).create(record("run-1")) as run_file:
+        write(run_file.path, entries("a", *range(1, 1001)))
+        assert run_file.count() == 1000
+    assert sum("INTO entries" in each for each in said) <= 10
 
 
 def test_the_files_are_the_users_alone(tmp_path: Path) -> None:
