@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from distconsole.config.hostfile import NamedHost, read_hostfile, read_list
@@ -19,6 +19,7 @@ from distconsole.config.spelling import nearest
 from distconsole.config.ssh_names import ssh_config_file, ssh_names
 from distconsole.errors import ConfigError, UsageError
 from distconsole.model.cluster import EMBEDDED, Cluster, Host
+from distconsole.model.expectation import said_in
 from distconsole.model.names import HostName, is_whole, may_be_host
 from distconsole.model.requests import Where
 
@@ -180,7 +181,7 @@ def _host(named: NamedHost, found: _Found, config: Config, given: HostSettings) 
     own = HostSettings(user=named.user, slots=named.slots, port=named.port)
     settings = given.over(own.over(config.settings(named.name, found.cluster)))
     local = named.name == found.local
-    return Host(name=HostName(named.name), local=local, **asdict(settings))
+    return Host(name=HostName(named.name), local=local, **said_in(settings))
 
 
 def _ssh_config(

@@ -39,7 +39,8 @@ class HostSettings:
 
     def over(self, other: HostSettings) -> HostSettings:
         """Return these settings, with those of ``other`` where these are None."""
-        return replace(other, **said_in(self))
+        said = said_in(self)
+        return replace(other, **said) if said else other
 
 
 HOST_KEYS = keys_of(HostSettings)

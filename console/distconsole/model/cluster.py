@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 
 from distconsole.model.names import HostName
@@ -63,7 +64,7 @@ class Host:
         return None if self.container else self.python
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Cluster:
     """The hosts in the order given, which is the order of ranks, and how to reach them."""
 
@@ -78,4 +79,8 @@ class Cluster:
         return Path(self.ssh_config).parent if demo and self.ssh_config is not None else None
 
     def host(self, name: str) -> Host | None:
-        return next((host for host in self.hosts if host.name == name), None)
+        return self._by_name.get(name)
+
+    @cached_property
+    def _by_name(self) -> dict[str, Host]:
+        return {host.name: host for host in reversed(self.hosts)}

@@ -13,6 +13,8 @@ from distconsole.config.ranges import MAX_HOSTS, RangeError, expand
 from distconsole.config.schema import ClusterSettings, Config, HostSettings
 from distconsole.errors import ConfigError, UsageError
 from distconsole.grammar import parse_args
+from distconsole.model.cluster import Cluster, Host
+from distconsole.model.names import HostName
 from distconsole.model.requests import Check, Where
 
 
@@ -256,3 +258,34 @@ def test_a_user_of_a_host_file_is_a_user(tmp_path: Path) -> None:
 def test_a_node_of_slurm_is_a_host() -> None:
     with pytest.raises(ConfigError, match=r"SLURM_JOB_NODELIST: 'a;touch' is not a host"):
         resolve_cluster(Where(), Config(), {"SLURM_JOB_NODELIST": "n[1-2],a;touch"})
+
+
+def test_of_a_thousand_hosts_one_is_found_without_a_look_at_the_others() -> None:
+    looked_at = 0
+
+    class Watched(str):
+        """A name that counts how often any is compared."""
+
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal looked_at
+            looked_at += 1
+            return str.__eq__(self, other)
+
+    hosts = tuple(Host(HostName(Watched(f"node{number}"))) for number in range(1000))
+    cluster = Cluster(hosts)
+    assert [cluster.host(f"node{number}") for number in (0, 500, 999)] == [
+        hosts[0],
+        hosts[500],
+        hosts[999],
+    ]
+    assert cluster.host("node1000") is None
+    assert looked_at < 100
+
+
+def test_hosts_of_which_nothing_is_configured_share_what_holds_for_all() -> None:
+    shared = HostSettings(python="/opt/py")
+    assert HostSettings().over(shared) is shared
+    assert HostSettings(slots=2).over(shared) == HostSettings(python="/opt/py", slots=2)

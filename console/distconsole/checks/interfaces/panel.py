@@ -151,7 +151,7 @@ def plan_untried(view: View) -> list[dict[str, Endpoint]]:
     own = (
         (name, address)
         for name, node in nodes.items()
-        for address in (*(each.address for each in node.addresses), *node.named)
+        for address in (*(e.address for e in node.addresses if not e.loopback), *node.named)
     )
     if all(ways.around(name, address).unknown is None for name, address in own):
         return []  # whatever they choose
