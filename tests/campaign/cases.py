@@ -82,6 +82,11 @@ class Case:
         return sum(self.slots)
 
     @property
+    def rank_that_fails_once(self) -> int:
+        """The rank for which ranks start anew: another one than the fault's."""
+        return (self.rank + 1) % self.world
+
+    @property
     def lost_after(self) -> int:
         return LOST_AFTER.get(self.fault, 120)
 
@@ -168,6 +173,11 @@ def right_outcomes(case: Case, first_rank_of: list[int], names: list[str]) -> li
     deadly = _deadly(case, first_rank_of[case.host], names[case.host])
     if (case.fault, case.moment) == ("shim_killed", "start"):
         deadly.append(Outcome("failed", 3))  # before it had said that it was there
+    if case.moment == "restart" and case.fault in ("shim_killed", "power_cut", "network_gone"):
+        # Without that host nothing starts anew, and the run ends as the attempt before did.
+        marked = case.rank_that_fails_once
+        host = names[max(n for n, first in enumerate(first_rank_of) if first <= marked)]
+        deadly.append(Outcome("failed", 1, marked, host))
     # Behind the last step, in a stop, and while ranks start anew, the fault may find nobody.
     return deadly if case.moment in ("run", "start") else [*deadly, plain]
 

@@ -144,7 +144,7 @@ class _Trial:
         how += ["--max-restarts", "1"] if restarts else []
         how += ["--grace", "40", "--lost-after", str(case.lost_after), "--json"]
         # A fault of the script's own comes to that rank; a restart is due to another one.
-        marked = case.rank if case.fault in IN_SCRIPT else (case.rank + 1) % case.world
+        marked = case.rank if case.fault in IN_SCRIPT else case.rank_that_fails_once
         at = case.steps - 1 if case.moment == "end" else case.at
         return [
             "run",
