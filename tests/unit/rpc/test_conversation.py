@@ -466,3 +466,20 @@ def test_a_stream_is_paused_also_when_all_streams_together_hold_too_much(
     one.close()
     other.close()
     assert streams._held.bytes == held
+
+
+@pytest.mark.parametrize(("many", "rests"), [(1, True), (64, False)])
+def test_what_many_nodes_say_is_read_together_and_a_few_are_answered_at_once(
+    many: int, rests: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rested: list[float] = []
+    monkeypatch.setattr(reader, "MANY", many)
+    monkeypatch.setattr(reader.time, "sleep", rested.append)
+    channels = [ScriptedChannel(), ScriptedChannel()]
+    talks = [Conversation("n", channel, b"") for channel in channels]
+    answer = in_thread(lambda: talks[0].ask("one", 5, {}).body)
+    channels[0].answer(channels[0].next("one")["id"], result={})
+    assert answer() == {}
+    assert (reader.REST_SECONDS in rested) == rests
+    for each in talks:
+        each.close()

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from math import inf
 from typing import Protocol, TypeAlias
 
@@ -113,6 +113,8 @@ class HostReader:
         self.unread: int | None = None
         """How many of its entries could not be read and may still show as a gap; None before any."""
         self.waiting: deque[Delivered] = deque()
+        self.turn = 0
+        """The number in the feed's heap that stands for it; others are out of date."""
         self.connected = True
         self.done = False
         """Its last entry has come, or never will."""
@@ -161,12 +163,14 @@ class JournalFeed:
         self._heard: dict[HostReader, None] = {}
         """Of whom there may be something to read, each once."""
         self._ready: list[tuple[float, int, HostReader]] = []
-        """A heap of the hosts of which something waits, by the time of its first entry."""
+        """A heap of the hosts of which something waits, by the time of its first entry; see ``HostReader.turn``."""
         self._taken = 0
         self._news: deque[News] = deque()
         self._closed = threading.Event()
         now = time.monotonic()
         self._readers = {host: HostReader(host, place, now) for host, place in places.items()}
+        self._quiet = dict.fromkeys(self._readers.values())
+        """Of whom nothing waits."""
         self._threads: dict[HostName, threading.Thread] = {}
         for reader in self._readers.values():
             self._connect(reader, 0.0)
@@ -180,9 +184,10 @@ class JournalFeed:
             if self._news:
                 return self._news.popleft()
             now = time.monotonic()
-            hold_until = self._hold_until(self._ready[0][0], now) if self._ready else inf
-            if now >= hold_until:
-                return self._take_first(now)
+            first = self._find_first()
+            hold_until = inf if first is None else self._hold_until(first.waiting[0].times[0], now)
+            if first is not None and now >= hold_until:
+                return self._take_first(first, now)
             if self._lines and self._heard and now < read_until:
                 continue
             if self._lines:
@@ -243,9 +248,8 @@ class JournalFeed:
             return now
         quiet = [
             reader.quiet_since + HOLD_SECONDS
-            for reader in self._readers.values()
-            if reader.connected
-            and not (reader.done or reader.waiting or (self._lines and reader.read_to >= t))
+            for reader in self._quiet
+            if reader.connected and not (reader.done or (self._lines and reader.read_to >= t))
         ]
         return max(quiet, default=now)
 
@@ -261,19 +265,30 @@ class JournalFeed:
             default=now,
         )
 
-    def _take_first(self, now: float) -> Delivered:
-        _, _, reader = heappop(self._ready)
+    def _find_first(self) -> HostReader | None:
+        """Return the host of which the oldest entry waits."""
+        while self._ready:
+            _, turn, reader = self._ready[0]
+            if reader.waiting and reader.turn == turn:
+                return reader
+            heappop(self._ready)
+        return None
+
+    def _take_first(self, reader: HostReader, now: float) -> Delivered:
         delivered = reader.waiting.popleft()
-        if reader.waiting:
-            self._make_ready(reader)
-        else:
-            reader.quiet_since = now
+        self._queue(reader, now)
         self._heard[reader] = None  # it has room again
         return delivered
 
-    def _make_ready(self, reader: HostReader) -> None:
-        self._taken += 1  # of equal times the one that came first
-        heappush(self._ready, (reader.waiting[0].times[0], self._taken, reader))
+    def _queue(self, reader: HostReader, now: float) -> None:
+        """Give a host another turn: what waits of it begins with another entry, or nothing does."""
+        if reader.waiting:
+            reader.turn = self._taken = self._taken + 1  # of equal times the one that came first
+            heappush(self._ready, (reader.waiting[0].times[0], self._taken, reader))
+            self._quiet.pop(reader, None)
+        else:
+            reader.quiet_since = now
+            self._quiet[reader] = None
 
     def _connect(self, reader: HostReader, pause_seconds: float) -> None:
         """Have a thread connect to a host after a pause; it ends once the host is connected."""
@@ -381,7 +396,7 @@ class JournalFeed:
         if new:
             reader.waiting.append(delivered)
             if len(reader.waiting) == 1:
-                self._make_ready(reader)
+                self._queue(reader, time.monotonic())
             if self._lines is not None and (
                 self._lines.of(reader.host)
                 or sum(len(entry.text) for entry in entries if isinstance(entry, LogEntry))
@@ -413,12 +428,7 @@ class JournalFeed:
             if records:
                 entries, times = zip(*records, strict=True)
                 reader.waiting.append(Delivered(reader.host, (), entries, times, delivered.place))
-        self._ready = [each for each in self._ready if each[2] is not reader]
-        heapify(self._ready)
-        if reader.waiting:
-            self._make_ready(reader)
-        else:
-            reader.quiet_since = time.monotonic()
+        self._queue(reader, time.monotonic())
 
     def _count_unread(self, reader: HostReader, count: int) -> None:
         if count and reader.unread is None:

@@ -22,15 +22,18 @@ from distconsole.model.run_events import (
     RunEnded,
     RunEvents,
     RunFinding,
+    Window,
 )
+from distconsole.rpc.frames import WindowEntry
 from distconsole.rpc.wire import check_item
-from distconsole.runs.following.feed import Delivered, JournalFeed
+from distconsole.runs.following.feed import Delivered, HostReader, JournalFeed
 from distconsole.runs.following.follow import follow
 from distconsole.runs.reduce import RunReducer
 from distconsole.runs.store.place import Place
 from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import replay
+from fakes.shims import wait_until
 from fakes.streams import PlayedJournal, Step
 
 Script = Sequence[Step]
@@ -555,3 +558,33 @@ def test_a_journal_whose_new_writer_says_only_what_is_known_is_not_waited_for(
     upto = {HostName("a"): Place(3, "B")}
     events = list(follow(store, record("a"), FakeNodes(a=[cut]), until=upto))
     assert lines(events) == ["1", "2", "3"]
+
+
+def test_what_comes_first_of_many_hosts_is_found_without_asking_each(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    old, hosts = time.time() - 3600, [HostName(f"n{number}") for number in range(300)]
+    journals = {
+        host: PlayedJournal([item(1, t=old + place), item(2, t=old + 1000 + place)])
+        for place, host in enumerate(hosts)
+    }
+    feed = JournalFeed("r", lambda host, _a, _j: journals[host], dict.fromkeys(hosts, Place()))
+    wait_until("all are connected", lambda: all(r.stream for r in feed._readers.values()))
+    asked = 0
+
+    def connected(_reader: HostReader) -> bool:
+        nonlocal asked
+        asked += 1
+        return True
+
+    noted = property(connected, lambda _reader, _is: None)
+    monkeypatch.setattr(HostReader, "connected", noted, raising=False)
+    given = [feed.next(5.0) for _ in hosts]
+    assert [each.host for each in given if isinstance(each, Delivered)] == hosts
+    assert asked < 30 * len(hosts)
+    feed.close()
+
+
+@pytest.mark.parametrize("kind", [Window, WindowEntry])
+def test_what_journals_are_made_of_is_no_work_for_the_collector(kind: type) -> None:
+    assert not kind.__struct_config__.gc  # type: ignore[attr-defined]
