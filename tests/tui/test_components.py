@@ -11,7 +11,7 @@ from textual.widgets import Input
 
 from distconsole.text.tables import Column
 from distconsole.tui.theme.themes import LOOKS, PICTURES
-from distconsole.tui.widgets.bars import level_bar, spark_text
+from distconsole.tui.widgets.bars import level_bar, parts_bar, spark_text
 from distconsole.tui.widgets.curves import Curve, PlotData
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.panel import RULED_TO, Panel
@@ -135,6 +135,15 @@ def test_a_sparkline_leaves_blank_what_is_not_known_and_rises_from_0() -> None:
     assert spark_text([None, 4.0, 8.0, math.nan], 4) == " ▃▅ "
     assert spark_text([100.0, 96.0], 4) == "  ▅▅", "four percent are no mountain"
     assert spark_text([100.0, 96.0], 4, 100.0) == "  ▇▇", "a scale that is asked for is kept"
+
+
+@pytest.mark.parametrize("whole", [5e-324, 1e308])
+@pytest.mark.parametrize("part", [5e-324, 1.0, 1e308])
+@pytest.mark.parametrize("longest", [None, 5e-324, 1e308])
+def test_parts_of_a_step_of_any_length_fill_their_cells(
+    whole: float, part: float, longest: float | None
+) -> None:
+    assert parts_bar([part] * 4, whole, 10, longest).cell_len == 10
 
 
 def test_a_bar_is_told_from_the_rest_of_its_line_by_shape_and_colour() -> None:

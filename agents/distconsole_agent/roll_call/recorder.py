@@ -122,7 +122,7 @@ def _ranks(dump: Dump, group: str) -> list[int]:
     if isinstance(ranks, str):
         try:
             ranks = json.loads(ranks)
-        except ValueError:
+        except (ValueError, RecursionError):
             ranks = None
     listed = ranks[:MAX_RANKS] if isinstance(ranks, list) else []
     return [rank for rank in listed if _is_number(rank)]

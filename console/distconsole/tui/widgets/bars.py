@@ -86,15 +86,15 @@ def parts_bar(
     parts = [part if part is not None and math.isfinite(part) else None for part in parts]
     if not whole or not math.isfinite(whole) or all(part is None for part in parts):
         return Text(" " * width)
-    scale = width / max(whole, longest or whole)
+    longest = max(whole, longest or whole)
     used = 0
     total = 0.0
     for part, (_, shade, meaning) in zip(parts, PARTS, strict=True):
         total += part or 0.0
-        end = min(width, round(total * scale))
+        end = round(width * min(1.0, total / longest))
         text.append(shade * max(0, end - used), style=meaning)
         used = max(used, end)
-    text.append(REST[1] * (round(whole * scale) - used), style=REST[2])
+    text.append(REST[1] * (round(width * (whole / longest)) - used), style=REST[2])
     text.append(" " * (width - text.cell_len))
     return text
 
