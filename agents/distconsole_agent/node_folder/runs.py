@@ -253,12 +253,18 @@ class Runs:
         return sorted(found, key=lambda each: (each["created"], each["run"]))
 
     def forget(self, run: object) -> bool:
-        """Remove a run, or return False while it goes on; raises Refusal: ``bad_request``, ``no_such_run``."""
+        """Remove a run, or return False while it goes on; raises Refusal: ``bad_request``, ``no_such_run``.
+
+        One that was prepared and never had a shim goes at once: an srun that comes too late finds nothing to start.
+        """
         folder = self.folder(run)
         self.pick_up()
+        begun = os.path.lexists(os.path.join(folder, "shim.pid"))
         with self._lock:
-            active = self._active.get(str(run))
-        lives = may_live(folder) if active is None else not active.journal.ended
+            active = self._active.get(str(run)) if begun else self._active.pop(str(run), None)
+        if active is not None and not begun:
+            active.leave()
+        lives = may_live(folder) if active is None or not begun else not active.journal.ended
         if lives and read_end(folder) is None:
             return False
         deadline = time.monotonic() + FORGET_SECONDS

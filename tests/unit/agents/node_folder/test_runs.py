@@ -344,3 +344,13 @@ def test_a_shim_starts_without_what_is_installed_beside_its_python() -> None:
     archive = "/home/me/.cache/distconsole/agent-1.pyz"
     program = Program(("python3", "-E", archive), "1", archive)
     assert shim_words(program, "/run") == ["python3", "-S", "-E", archive, "shim", "--run", "/run"]
+
+
+def test_a_run_whose_supervisor_was_never_started_is_forgotten_at_once(node: Node) -> None:
+    """As where srun was refused: nothing says of it that it is over."""
+    folder = node.prepared("a-run")
+    rings = Path(json.loads((folder / "spec.json").read_text())["rings"])
+    agent = node.runs()
+    agent.pick_up()
+    assert agent.forget("a-run") is True
+    assert (agent.active, folder.exists(), rings.exists()) == ([], False, False)
