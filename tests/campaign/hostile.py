@@ -97,7 +97,7 @@ def strangers(case: Case, host: Host, other: Host) -> Iterator[None]:
 
 def ours(host: Host) -> list[str]:
     """Return the ports at which agents, shims, launchers and the ranks' store listen on a host."""
-    argv = {each.host_pid: " ".join(each.argv) for each in host.processes("")}
+    argv = {each.host_pid: " ".join(each.argv) for each in host.processes()}
     stores = {
         found
         for each in host.processes("job.py")
@@ -107,8 +107,13 @@ def ours(host: Host) -> list[str]:
     return [
         port
         for port, pid in LISTENS.findall(listed)
-        if any(word in argv.get(int(pid), "") for word in TALKERS) or port.encode() in stores
+        if is_ours(argv.get(int(pid), "")) or port.encode() in stores
     ]
+
+
+def is_ours(argv: str) -> bool:
+    """srun has a shim's words, and dies of garbage (Slurm 22.05: SIGSEGV)."""
+    return any(word in argv for word in TALKERS) and "srun" not in argv
 
 
 def _environment(pid: int) -> bytes:
