@@ -7,11 +7,10 @@ import re
 import shutil
 import socket
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
+from distconsole_agent.probes.at_once import look_at_once
 from distconsole_agent.probes.environment import session_environment
 from distconsole_agent.probes.programs import Ended, run_program
 
@@ -184,12 +183,8 @@ def _environment() -> dict[str, str]:
 def _at_once(
     asked: Mapping[str, tuple[str, ...]], seconds: float, environment: Mapping[str, str]
 ) -> dict[str, Ended]:
-    with ThreadPoolExecutor(len(asked)) as pool:
-        waiting = {
-            name: pool.submit(copy_context().run, _run, argv, seconds * 0.8, environment)
-            for name, argv in asked.items()
-        }
-        return {name: ended.result() for name, ended in waiting.items()}
+    ended = look_at_once(lambda argv: _run(argv, seconds * 0.8, environment), list(asked.values()))
+    return dict(zip(asked, ended))
 
 
 def _run(argv: tuple[str, ...], seconds: float, environment: Mapping[str, str]) -> Ended:

@@ -10,11 +10,11 @@ import os
 import re
 import shutil
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.arguments import bad_arguments
+from distconsole_agent.probes.at_once import look_at_once
 from distconsole_agent.probes.environment import session_environment
 from distconsole_agent.probes.programs import Ended, run_program
 from distconsole_agent.probes.scripts import worker_script
@@ -77,9 +77,10 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     if client is None or not targets:
         return {"client": client is not None, "logins": []}
     each = min(TRY_SECONDS, seconds)
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        logins = pool.map(lambda target: _login(client, target[0], target[1], each, env), targets)
-        return {"client": True, "logins": list(logins)}
+    logins = look_at_once(
+        lambda target: _login(client, target[0], target[1], each, env), targets, AT_ONCE
+    )
+    return {"client": True, "logins": logins}
 
 
 def _target(item: Any) -> tuple[str, list[str]]:

@@ -8,11 +8,11 @@ import select
 import socket
 import struct
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.arguments import bad_arguments, probe_failure
+from distconsole_agent.probes.at_once import look_at_once
 from distconsole_agent.probes.network import handshake
 
 MAX_TARGETS = 20_000
@@ -77,8 +77,8 @@ def connect(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         raise bad_arguments(f"more than {MAX_TARGETS} targets")
     targets = [_read_target(item, str(index), pings) for index, item in enumerate(asked)]
     ends = time.monotonic() + seconds * 0.9
-    with ThreadPoolExecutor(MAX_AT_ONCE) as pool:
-        return {"results": list(pool.map(lambda each: _try(each, key, timeout, ends), targets))}
+    results = look_at_once(lambda each: _try(each, key, timeout, ends), targets, MAX_AT_ONCE)
+    return {"results": results}
 
 
 def _read_target(item: Any, number: str, pings: int) -> Target:

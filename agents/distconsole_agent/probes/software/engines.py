@@ -8,12 +8,11 @@ import os
 import re
 import shutil
 import socket
-from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
-from typing import Any
+from typing import Any, Callable
 
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.arguments import bad_arguments, probe_failure
+from distconsole_agent.probes.at_once import look_at_once
 from distconsole_agent.probes.environment import home, session_environment
 from distconsole_agent.probes.programs import run_program
 from distconsole_agent.probes.scripts import ask_python, words_into
@@ -105,17 +104,22 @@ def look_before_run(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     if not set(asked) <= {"horovod", "mpi"}:
         raise bad_arguments("engines is a list of horovod and mpi")
     facts: dict[str, Any] = dict.fromkeys(("horovod", "mpi", "own_addresses"))
-    with ThreadPoolExecutor(1) as pool:
-        setup = {name: args.get(name) for name in ("setup", "container")}
-        run = copy_context().run
-        mpi = pool.submit(run, look, setup, seconds) if "mpi" in asked else None
-        if "horovod" in asked:
-            facts["horovod"] = _horovod(args, seconds)
-            facts["own_addresses"] = _own_addresses()
-        if mpi is not None:
-            with contextlib.suppress(OSError):
-                facts["mpi"] = mpi.result()
+    engines: dict[str, Callable[[], dict[str, Any]]] = {
+        "horovod": lambda: {
+            "horovod": _horovod(args, seconds),
+            "own_addresses": _own_addresses(),
+        },
+        "mpi": lambda: {"mpi": _mpi_or_none(args, seconds)},
+    }
+    for found in look_at_once(lambda name: engines[name](), sorted(set(asked))):
+        facts.update(found)
     return facts
+
+
+def _mpi_or_none(args: dict[str, Any], seconds: float) -> dict[str, Any] | None:
+    with contextlib.suppress(OSError):
+        return look({name: args.get(name) for name in ("setup", "container")}, seconds)
+    return None
 
 
 def _horovod(args: dict[str, Any], seconds: float) -> dict[str, Any]:

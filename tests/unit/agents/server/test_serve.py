@@ -16,7 +16,10 @@ DEAR = (
 
 @pytest.mark.parametrize(
     ("module", "dear"),
-    [("server.serve", DEAR), ("probes", ("_hashlib", "secrets", "hmac", "dataclasses"))],
+    [
+        ("server.serve", DEAR),
+        ("probes", ("_hashlib", "secrets", "hmac", "dataclasses", "logging")),
+    ],
 )
 def test_an_agent_loads_only_what_it_always_needs_and_no_openssl_for_a_check(
     module: str, dear: tuple[str, ...]
