@@ -234,7 +234,7 @@ class _Trial:
             )
         if end["exit_code"] != REFUSED:
             self.judge_hosts(end)
-        self.judge_steps(self.with_all_steps(console))
+            self.judge_steps(self.with_all_steps(console))
         if case.fault == "second_console":
             assert beside is not None
             other = beside.events[-1]
