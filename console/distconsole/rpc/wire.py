@@ -30,6 +30,9 @@ post, NotToldError = webhook.post, webhook.NotToldError
 MAX_DEPTH = 24
 """Levels of nesting in a message; deeper is refused."""
 
+MAX_BITS = 64
+"""Of a whole number: a longer one is none that a node measures, and too long for arithmetic."""
+
 RESULTS: dict[str, Any] = {
     "hello": frames.Hello,
     "ping": frames.Pong,
@@ -256,5 +259,7 @@ def _clean(op: str, value: Any, depth: int = 0, clean: Callable[[str], str] = pl
             }
         case list():
             return [_clean(op, inner, depth + 1, clean) for inner in value]
+        case int() if value.bit_length() > MAX_BITS:
+            raise AgentError(f"the agent's answer has a number of {value.bit_length()} bits")
         case _:
             return value

@@ -183,6 +183,13 @@ def test_a_deep_answer_is_refused() -> None:
         wire.check_result("probe", {"facts": deep})
 
 
+def test_a_number_that_is_too_long_for_arithmetic_is_refused() -> None:
+    facts = {"facts": {"bytes": [2**64 - 1, -(2**63), True]}}
+    assert wire.check_result("probe", facts) == facts
+    with pytest.raises(AgentError, match="a number of 1329 bits"):
+        wire.check_result("probe", {"facts": {"bytes": [10**400]}})
+
+
 def test_a_refusal_carries_its_code_and_clean_words() -> None:
     error = wire.refusal({"code": "no_such_run", "message": "a\x1b[2Jb", "hint": "c"})
     assert isinstance(error, RequestError)
