@@ -64,7 +64,9 @@ def prepared(case: Case, bed: Testbed) -> Iterator[Callable[[], object]]:
                 yield lambda: host.signal(signal.SIGKILL, LOGIN)
         case "floods":
             yield lambda: None
-            host.exec("rm -rf /tmp/distconsole-*/runs/*/logs", cwd="/")  # it has room for few of them
+            host.exec(
+                "rm -rf /tmp/distconsole-*/runs/*/logs", cwd="/"
+            )  # it has room for few of them
         case _:
             yield lambda: None
 

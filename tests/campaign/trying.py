@@ -228,7 +228,9 @@ class _Trial:
         self.judge_end(end)
         code = console.process.returncode
         told = 128 - code if code < 0 else code  # as a shell says of a signal
-        if told != end["exit_code"] and not (case.fault in ("ctrl_c", "ctrl_c_twice") and told == 130):
+        if told != end["exit_code"] and not (
+            case.fault in ("ctrl_c", "ctrl_c_twice") and told == 130
+        ):
             wrong.append(
                 f"exit code {console.process.returncode}, and the end says {end['exit_code']}"
             )

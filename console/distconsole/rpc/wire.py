@@ -109,12 +109,12 @@ def read_item(op: str, item: bytes, *, plain: bool) -> Any:
     """Return an item of ``op`` as ``check_item`` does; no text in it needs cleaning where it is ``plain``."""
     if op == "follow":
         return _read_journal(item, plain=plain)
-    if op in _ITEMS and plain:
-        try:
-            return _ITEMS[op].decode(item)
-        except (ValueError, RecursionError) as error:
-            raise AgentError(f"the agent's item of {op} is not as agreed: {error}") from None
-    return check_item(op, msgspec.json.decode(item))
+    typed = op in _ITEMS and plain
+    try:
+        read = _ITEMS[op].decode(item) if typed else msgspec.json.decode(item)
+    except (ValueError, RecursionError) as error:
+        raise AgentError(f"the agent's item of {op} is not as agreed: {error}") from None
+    return read if typed else check_item(op, read)
 
 
 def _read_journal(item: bytes, *, plain: bool) -> frames.Entries:

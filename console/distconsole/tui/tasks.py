@@ -175,17 +175,10 @@ class RequestTask:
     def fold(self, event: Event) -> None:
         with self.lock:
             self.version += 1
-            if isinstance(event, Window):  # most events are
-                if self.is_run:
-                    self.run.apply(event)
-                    self.history.apply(event)
-                return
             if isinstance(event, RunEvent) and self.is_run:
-                self.run.apply(event)
-                self.left_behind.see(event)
-                self.history.apply(event)
-                if isinstance(event, LogLine) and not event.transient:
-                    self.log_buffer.add(event)
+                self._fold_run(event)
+            if isinstance(event, Window):  # most events are
+                return
             match event:
                 case RunEnded() | ConditionJudged():
                     self.exit_code = event.exit_code
@@ -205,6 +198,15 @@ class RequestTask:
                     pass
             self.load.fold(event, self._clocks.monotonic())
             self.check.fold(event)
+
+    def _fold_run(self, event: RunEvent) -> None:
+        self.run.apply(event)
+        self.history.apply(event)
+        if isinstance(event, Window):
+            return
+        self.left_behind.see(event)
+        if isinstance(event, LogLine) and not event.transient:
+            self.log_buffer.add(event)
 
     def _work(self) -> None:
         try:

@@ -275,3 +275,12 @@ def test_samples_are_typed_once_and_cleaned() -> None:
 )
 def test_a_line_that_is_no_plain_item_is_read_whole(line: bytes) -> None:
     assert wire.find_item(line)[1] == b""
+
+
+@pytest.mark.parametrize("item", [b'{"t\xe5": 1}', b"[" * 60_000, b'{"cpu": NaN}', b""])
+@pytest.mark.parametrize("op", ["top", "follow", "watch"])
+@pytest.mark.parametrize("plain", [True, False])
+def test_an_item_that_is_no_json_is_an_agent_error(item: bytes, op: str, plain: bool) -> None:
+    plain = plain and item.isascii()
+    with pytest.raises(AgentError):
+        wire.read_item(op, item, plain=plain)
