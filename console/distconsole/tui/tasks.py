@@ -199,7 +199,7 @@ class RequestTask:
             self.load.fold(event, self._clocks.monotonic())
             self.check.fold(event)
 
-    def _fold_run(self, event: RunEvent) -> None:
+    def _fold_run(self, event: RunEvents) -> None:
         self.run.apply(event)
         self.history.apply(event)
         if isinstance(event, Window):
