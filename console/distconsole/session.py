@@ -98,6 +98,12 @@ class Session:
             raise UsageError(f"there is no host '{name}' here", f"the hosts are: {known}")
         return self._find_link(host)
 
+    def has_link(self, host: Host) -> bool:
+        """Whether requests to a host can be made now."""
+        with self._lock:
+            link = self._links.get(host.name)
+        return link is not None and link.connected
+
     @property
     def entered(self) -> frozenset[HostName]:
         """The hosts that let us in, also those whose agent has yet to answer."""
@@ -286,7 +292,7 @@ def on_every(
         link.connect()
         return act(link)
 
-    return fan_out(wanted, act_on, seconds=seconds)
+    return fan_out(wanted, act_on, seconds=seconds, linked=session.has_link)
 
 
 def require_all(outcomes: Sequence[Outcome[T]], doing: str) -> list[T]:

@@ -66,7 +66,10 @@ def survey_hosts(
     away: dict[HostName, str] = {}
     first: Failed | None = None
     for outcome in iter_outcomes(
-        session.cluster.hosts, lambda host: ask(host.name), seconds=CONNECT_SECONDS
+        session.cluster.hosts,
+        lambda host: ask(host.name),
+        seconds=CONNECT_SECONDS,
+        linked=session.has_link,
     ):
         if isinstance(outcome, Failed):
             first = first or outcome

@@ -98,7 +98,7 @@ def _ask_all(
         return list(_ask(link, host.name, request, run, start_at, folder))
 
     wanted = [host for host in session.cluster.hosts if host.name in hosts]
-    for outcome in iter_outcomes(wanted, ask):
+    for outcome in iter_outcomes(wanted, ask, linked=session.has_link):
         match outcome:
             case Ok(_, parts):
                 yield from parts

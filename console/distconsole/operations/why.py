@@ -123,7 +123,9 @@ class _Asked:
                 link.request("roll_call", HOST_SECONDS, run=run, seconds=CALL_SECONDS)
             )
 
-        for outcome in iter_outcomes(wanted, lambda host: call(host.name), seconds=HOST_SECONDS):
+        for outcome in iter_outcomes(
+            wanted, lambda host: call(host.name), seconds=HOST_SECONDS, linked=session.has_link
+        ):
             if not isinstance(outcome, Failed):
                 if outcome.value:
                     self.calls[outcome.host] = outcome.value

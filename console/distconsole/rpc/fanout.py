@@ -18,7 +18,7 @@ from distconsole.ssh.asking import PERSON
 T = TypeVar("T")
 
 CONNECTORS = 32
-"""Nodes that are begun at the same time: sshd on a jump host refuses bursts (MaxStartups)."""
+"""Nodes that are logged in to at the same time: sshd on a jump host refuses bursts (MaxStartups)."""
 
 YOUNG_SECONDS = 1.0
 """Work that takes longer waits for its node rather than for us, and makes room for the next."""
@@ -26,17 +26,29 @@ YOUNG_SECONDS = 1.0
 MOST_THREADS = 512
 
 
+def has_none(_: Host) -> bool:
+    return False
+
+
 def fan_out(
-    hosts: Sequence[Host], work: Callable[[Host], T], *, seconds: float | None = None
+    hosts: Sequence[Host],
+    work: Callable[[Host], T],
+    *,
+    seconds: float | None = None,
+    linked: Callable[[Host], bool] = has_none,
 ) -> list[Outcome[T]]:
     """Return what became of each host, in their order; see ``iter_outcomes``."""
-    outcomes = iter_outcomes(hosts, work, seconds=seconds)
+    outcomes = iter_outcomes(hosts, work, seconds=seconds, linked=linked)
     done = {outcome.host: outcome for outcome in outcomes}
     return [done[host.name] for host in hosts]
 
 
 def iter_outcomes(
-    hosts: Sequence[Host], work: Callable[[Host], T], *, seconds: float | None = None
+    hosts: Sequence[Host],
+    work: Callable[[Host], T],
+    *,
+    seconds: float | None = None,
+    linked: Callable[[Host], bool] = has_none,
 ) -> Iterator[Outcome[T]]:
     """Do ``work`` on every host and yield outcomes as they come.
 
@@ -44,19 +56,23 @@ def iter_outcomes(
         hosts: With names that differ.
         work: Raises ``NodeError`` where the node cannot; anything else it raises is raised here.
         seconds: Each node's deadline, from when its work began, without what a person takes to answer a login; None for none.
+        linked: Whether a host has a link, so that its work begins with no login and waits for no other's.
     """
     waiting = deque(hosts)
     running: dict[HostName, float] = {}
+    logging_in: dict[HostName, float] = {}
     threads = 0  # with those whose deadline has passed
     ended: queue.SimpleQueue[tuple[HostName, Outcome[T] | BaseException]] = queue.SimpleQueue()
     clock = PERSON.working_seconds
     while waiting or running:
         now = clock()
-        young = sum(now - began < YOUNG_SECONDS for began in running.values())
+        young = sum(now - began < YOUNG_SECONDS for began in logging_in.values())
         while waiting and threads < MOST_THREADS and young < CONNECTORS:
-            young += 1
             host = waiting.popleft()
             running[host.name] = now
+            if not linked(host):
+                logging_in[host.name] = now
+                young += 1
             threads += 1
             name = f"work:{host.name}"
             threading.Thread(target=_do, args=(host, work, ended), name=name, daemon=True).start()
@@ -74,6 +90,7 @@ def iter_outcomes(
                 yield Failed(oldest, ConnectError(text, "is it overloaded?"))
             continue
         threads -= 1
+        logging_in.pop(ended_host, None)
         if running.pop(ended_host, None) is not None:
             if isinstance(outcome, BaseException):
                 raise outcome

@@ -35,6 +35,9 @@ class Nodes:
     def link(self, name: str) -> Node:
         return Node(self, name)
 
+    def has_link(self, host: Host) -> bool:
+        return host.name != "b"
+
 
 class Node:
     def __init__(self, nodes: Nodes, name: str) -> None:

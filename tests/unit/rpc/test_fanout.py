@@ -56,6 +56,23 @@ def test_not_more_than_so_many_begin_at_once(
     assert 1 < most[0] <= fanout.CONNECTORS
 
 
+def test_hosts_that_are_linked_wait_for_no_login(
+    gate: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fanout, "YOUNG_SECONDS", 60.0)
+    begun = threading.Semaphore(0)
+
+    def work(host: Host) -> None:
+        begun.release()
+        gate.wait(30)
+
+    at = threading.Thread(target=fan_out, args=(HOSTS, work), kwargs={"linked": lambda _: True})
+    at.start()
+    assert all(begun.acquire(timeout=10) for _ in HOSTS)  # all at once
+    gate.set()
+    at.join()
+
+
 def test_dead_hosts_hold_up_no_living_one(
     gate: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -154,7 +154,8 @@ class CheckContext:
         self, hosts: list[Host], work: Callable[[Host], dict[str, Any]], seconds: float
     ) -> Iterator[fan.Outcome[dict[str, Any]]]:
         """Do ``work`` on ``hosts`` at once and yield each outcome as it comes."""
-        return iter_outcomes(hosts, work, seconds=seconds + 2 * ANSWER_SECONDS)
+        allowed = seconds + 2 * ANSWER_SECONDS
+        return iter_outcomes(hosts, work, seconds=allowed, linked=self.session.has_link)
 
     def stop(self, hosts: Iterable[Host], group: str, token: str, seconds: float) -> None:
         """Have ``hosts`` end what began there with ``token``; one that does not answer is let be."""

@@ -51,7 +51,9 @@ def context_of(
     links: Mapping[str, Link], gpus: Mapping[str, tuple[str, ...]], **asked: Any
 ) -> CheckContext:
     cluster = Cluster(hosts=tuple(Host(HostName(name)) for name in gpus))
-    session = cast("Session", SimpleNamespace(cluster=cluster, config=Config()))
+    session = cast(
+        "Session", SimpleNamespace(cluster=cluster, config=Config(), has_link=lambda _: True)
+    )
     made = CheckContext(Check(**asked), session, frozenset({GpuFacts, GpuLoadFacts}))
     for name, uuids in gpus.items():
         found = tuple(Gpu(index=at, uuid=uuid, name="A100") for at, uuid in enumerate(uuids))

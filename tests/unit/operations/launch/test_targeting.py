@@ -87,7 +87,9 @@ def launch_of(line: str, *hosts: Host, away: str = "") -> Launch:
     assert request.target is not None
     given = hosts or (Host(HostName("a")), Host(HostName("b")))
     links = {host.name: FakeLink(host, number) for number, host in enumerate(given, 1)}
-    session = SimpleNamespace(cluster=Cluster(given), link=lambda name: links[name])
+    session = SimpleNamespace(
+        cluster=Cluster(given), link=lambda name: links[name], has_link=lambda _: True
+    )
     reached = [host for host in given if host.name != away]
     return make_planner(request, request.target)(cast("Session", session), reached)
 
