@@ -166,7 +166,7 @@ def lost_one_way(bed: Testbed, host: Host) -> Iterator[None]:
 @contextmanager
 def read_only(_: Testbed, host: Host) -> Iterator[None]:
     """Nothing new is written in /tmp; what is open there for writing stays so, as the kernel wants it."""
-    over = "mount --bind /tmp /tmp && mount -o remount,bind,ro /tmp"
+    over = "mount --rbind /tmp /tmp && mount -o remount,bind,ro /tmp"
     with undone(lambda: host.exec(over, cwd="/"), lambda: host.exec("umount -l /tmp", cwd="/")):
         yield
 

@@ -34,6 +34,8 @@ ANSWER_SECONDS = 1.0
 NODE_FOLDER = f"/tmp/distconsole-{os.geteuid()}"
 BRIDGE = "joining, rest = read("
 """What an agent's bridge is called while a login that is cut waits for its network."""
+BY_SIGNAL = {"ctrl_c": 130, "ctrl_c_twice": 130, "sigterm": 143}
+"""What a console that is sent a signal behind its run's end may end with, too."""
 STARVED = "has not answered for 12 s"
 """What a launch is refused for before any fault, on a machine that is too busy for its hosts."""
 BEFORE_A_RUN = (1, 2, 3)
@@ -228,9 +230,7 @@ class _Trial:
         self.judge_end(end)
         code = console.process.returncode
         told = 128 - code if code < 0 else code  # as a shell says of a signal
-        if told != end["exit_code"] and not (
-            case.fault in ("ctrl_c", "ctrl_c_twice") and told == 130
-        ):
+        if told not in (end["exit_code"], BY_SIGNAL.get(case.fault)):
             wrong.append(
                 f"exit code {console.process.returncode}, and the end says {end['exit_code']}"
             )
