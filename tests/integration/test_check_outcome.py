@@ -192,7 +192,11 @@ def followed(events: Iterator[Event], way: Way, going: Going) -> Iterator[Event]
     deed = way.deed
     for event in events:
         yield event
-        if deed is not None and isinstance(event, CheckProgress) and event.check == way.at:
+        if (
+            deed is not None
+            and isinstance(event, CheckProgress | CheckJudged)
+            and event.check == way.at
+        ):
             try:
                 deed, now = None, deed
                 now(going)

@@ -129,7 +129,7 @@ def test_samples_stream_until_they_are_cancelled(session: Session) -> None:
     link = session.link("node1")
     with link.stream("watch", interval=0.2) as samples:
         first, second = next(samples), next(samples)
-    assert first["node"]["mem_total"] == second["node"]["mem_total"] > 0
+    assert first.node.mem_total == second.node.mem_total > 0
     assert list(samples) == []
     assert link.request("ping")["time_ns"] > 0
 
