@@ -137,9 +137,9 @@ def test_a_sparkline_leaves_blank_what_is_not_known_and_rises_from_0() -> None:
     assert spark_text([100.0, 96.0], 4, 100.0) == "  ▇▇", "a scale that is asked for is kept"
 
 
-@pytest.mark.parametrize("whole", [5e-324, 1e308])
-@pytest.mark.parametrize("part", [5e-324, 1.0, 1e308])
-@pytest.mark.parametrize("longest", [None, 5e-324, 1e308])
+@pytest.mark.parametrize("whole", [5e-324, 1e308, -1e308])
+@pytest.mark.parametrize("part", [5e-324, 1.0, 1e308, -1e308])
+@pytest.mark.parametrize("longest", [None, 5e-324, 1e308, -1e308])
 def test_parts_of_a_step_of_any_length_fill_their_cells(
     whole: float, part: float, longest: float | None
 ) -> None:

@@ -84,14 +84,14 @@ def parts_bar(
     """
     text = Text()
     parts = [part if part is not None and math.isfinite(part) else None for part in parts]
-    if not whole or not math.isfinite(whole) or all(part is None for part in parts):
+    if whole is None or not 0 < whole < math.inf or all(part is None for part in parts):
         return Text(" " * width)
     longest = max(whole, longest or whole)
     used = 0
     total = 0.0
     for part, (_, shade, meaning) in zip(parts, PARTS, strict=True):
         total += part or 0.0
-        end = round(width * min(1.0, total / longest))
+        end = round(width * max(0.0, min(1.0, total / longest)))
         text.append(shade * max(0, end - used), style=meaning)
         used = max(used, end)
     text.append(REST[1] * (round(width * (whole / longest)) - used), style=REST[2])
