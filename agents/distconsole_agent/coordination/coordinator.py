@@ -236,9 +236,17 @@ class Coordinator:
         """Wait no longer: who is not linked is lost, who is linked ends later than the verdict."""
         if self._verdict is not None:
             return
-        for index, node in enumerate(self._nodes):
-            if node.conversation is not None and not node.conversation.linked and not node.ended:
-                self._lose(index)
+        away = [
+            index
+            for index, node in enumerate(self._nodes)
+            if node.conversation is not None and not node.conversation.linked and not node.ended
+        ]
+        if away and self._spec.max_restarts and not self._why_not_again(complete=True):
+            # With it the ranks can start anew: it is missed as long as while they run (``_tick``).
+            self._timers.append(self._loop.call_later(self._times.settle, self._settle))
+            return
+        for index in away:
+            self._lose(index)
         self._conclude(complete=False)
 
     def _tick(self) -> None:

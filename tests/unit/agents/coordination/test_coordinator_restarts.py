@@ -193,3 +193,17 @@ def test_only_an_absolute_path_that_is_there_is_a_checkpoint(tmp_path: Any) -> N
     ):
         told.write_text(text)
         assert last_checkpoint(str(tmp_path)) == found
+
+
+def test_hosts_that_lose_each_other_while_ranks_are_stopped_start_anew_together(
+    world: World,
+) -> None:
+    world.coordinator.failed(failure(0, int(world.now * SECOND)))
+    world.relay.silent = True
+    for link in world.links:
+        link.ended()
+    world.turn(TIMES.give_up - 10.0)  # longer than a stop waits for who is not there
+    assert not world.heard(0, "verdict")
+    world.relay.silent = False
+    world.until(lambda: all(world.heard(node, "again") for node in range(3)))
+    assert not [note for note in notes(world) if note.startswith("not restarted")]
