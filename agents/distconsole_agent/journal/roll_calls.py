@@ -164,9 +164,10 @@ class RollCalls:
             return None
         since = time.time() - (silent or 0.0)
         before = sorted(power for t, power in list(self._power.get(rank, ())) if t <= since)
+        middle = before[(len(before) - 1) // 2 : len(before) // 2 + 1]
         return {
             "index": gpu.get("gpu"),
             "util": gpu.get("util"),
             "power_w": gpu.get("power_w"),
-            "power_usual_w": round(before[len(before) // 2], 1) if before else None,
+            "power_usual_w": round(sum(middle) / len(middle), 1) if middle else None,
         }

@@ -282,8 +282,9 @@ def whole_disks(names: list[str], sys_root: Path | str = "/sys") -> frozenset[st
 def _is_lowest(interface: str) -> bool:
     if not os.path.exists(interface) or number_of(f"{interface}/type") == ARPHRD_LOOPBACK:
         return False
-    stacked = ("bridge", "bonding", "tun_flags", "lower_")
-    return not any(mark.startswith(stacked) for mark in entries_of(interface))
+    marks = entries_of(interface)
+    stacked = any(mark.startswith("lower_") for mark in marks)
+    return not stacked and not {"bridge", "bonding", "tun_flags"}.intersection(marks)
 
 
 class Telemetry:
@@ -365,8 +366,9 @@ class Sampling:
                 time.sleep(
                     to_next_second(time.time() + min(took, MOST_AHEAD_SECONDS) + AHEAD_SECONDS)
                 )
-        finally:
+        except BaseException:
             self._next = 0.0
+            raise
 
     def _current(self) -> list[Target]:
         """Return the targets; without any, the thread counts as ended before ``ensure`` can ask."""

@@ -95,9 +95,12 @@ def test_who_asks_at_once_again_gets_the_same_call_and_the_journal_has_it_once(
     assert stages[0][::2] == (True, ranks.pid)
 
 
-def test_power_is_compared_with_what_it_was_while_steps_were_made(ranks: Ranks) -> None:
+@pytest.mark.parametrize("before", [(300.0, 310.0, 320.0), (300.0, 320.0)])
+def test_power_is_compared_with_what_it_was_while_steps_were_made(
+    ranks: Ranks, before: tuple[float, ...]
+) -> None:
     now = time.time()
-    for t, watts in ((now - 90, 300.0), (now - 80, 310.0), (now - 70, 320.0), (now + 9, 70.0)):
+    for t, watts in (*((now - 90 + n, watts) for n, watts in enumerate(before)), (now + 9, 70.0)):
         gpu = {"gpu": 3, "rank": 0, "util": 100.0, "power_w": watts}
         ranks.roll.take_sample({"t": t, "gpus": [gpu]})
     told = ranks.roll.call(1.0, "asked")[0]["gpu"]

@@ -49,6 +49,12 @@ def test_in_a_container_what_is_not_stacked_counts(tmp_path: Path) -> None:
     assert sampling.network_interfaces(names, tmp_path) == {"eth0"}
 
 
+def test_what_carries_a_bond_counts_and_the_bond_does_not(tmp_path: Path) -> None:
+    interface(tmp_path, "eth0", "bonding_slave", "upper_bond0")
+    interface(tmp_path, "bond0", "bonding", "lower_eth0")
+    assert sampling.network_interfaces(["eth0", "bond0"], tmp_path) == {"eth0"}
+
+
 def test_ip_over_infiniband_is_left_to_the_port_below(tmp_path: Path) -> None:
     interface(tmp_path, "eth0", "device")
     interface(tmp_path, "ib0", "device", kind=32)
