@@ -242,7 +242,7 @@ class Coordinator:
             if node.conversation is not None and not node.conversation.linked and not node.ended
         ]
         if away and self._spec.max_restarts and not self._why_not_again(complete=True):
-            # With it the ranks can start anew: it is missed as long as while they run (``_tick``).
+            # Once it is back the ranks can start anew; until then it is given up as late as in a run (``_tick``).
             self._timers.append(self._loop.call_later(self._times.settle, self._settle))
             return
         for index in away:

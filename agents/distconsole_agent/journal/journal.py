@@ -371,14 +371,15 @@ class Upkeep:
             if self._turn is not turn:
                 return
             self._works = True
-        try:
-            while (taken := self._take()) is not None:
-                self._do(*taken)
-        except MemoryError:  # for a moment, perhaps: who waits has it tried again
-            self._end_turn()
-        except BaseException:
-            self._end_turn()
-            raise
+        with contextlib.suppress(
+            MemoryError
+        ):  # for a moment, perhaps: who waits has it tried again
+            try:
+                while (taken := self._take()) is not None:
+                    self._do(*taken)
+            except BaseException:
+                self._end_turn()
+                raise
 
     def _take(self) -> tuple[str, Callable[[], None]] | None:
         with self._changed:

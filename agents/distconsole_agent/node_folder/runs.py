@@ -259,12 +259,13 @@ class Runs:
         """
         folder = self.folder(run)
         self.pick_up()
-        begun = os.path.lexists(os.path.join(folder, "shim.pid"))
         with self._lock:
-            active = self._active.get(str(run)) if begun else self._active.pop(str(run), None)
-        if active is not None and not begun:
+            active = self._active.get(str(run))
+        if active is not None and not os.path.lexists(os.path.join(folder, "shim.pid")):
+            self._forget_active(active)
             active.leave()
-        lives = may_live(folder) if active is None or not begun else not active.journal.ended
+            active = None
+        lives = may_live(folder) if active is None else not active.journal.ended
         if lives and read_end(folder) is None:
             return False
         deadline = time.monotonic() + FORGET_SECONDS

@@ -13,8 +13,9 @@ BEGIN_SECONDS = 10.0
 def begin_thread(work: Callable[..., object], *args: Any) -> None:
     """Have ``work`` done by a thread; what it raises is printed to stderr.
 
-    ``threading.Thread.start`` waits until the new thread says that it runs, which one without memory for that never
-    does (CPython, Lib/threading.py, ``_bootstrap_inner``). Such a thread does nothing here, and nobody is told.
+    ``threading.Thread.start`` waits until the new thread says that it runs. A thread that has no memory to begin with
+    never says so (CPython, Lib/threading.py, ``_bootstrap_inner``), and its starter would wait for ever. Here nobody
+    waits, and nobody learns that such a thread did nothing.
 
     Raises:
         RuntimeError: the system has no thread left.

@@ -33,7 +33,7 @@ class GpuUnit(NamedTuple):
     """
 
     key: str
-    index: int  # type: ignore[assignment]  # nobody looks for a value in it
+    index: int  # type: ignore[assignment]  # in place of tuple.index()
     uuid: str | None
     model: str | None
     mig: str | None = None

@@ -34,7 +34,7 @@ class CheckProgress(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     """running or pass."""
     judged: int = 0
-    """How many checks have been judged, each host's counted."""
+    """How many checks have been judged, counted once for each host."""
     total: int = 0
     """Of how many; 0 where that is not told."""
     seconds: float = 0.0

@@ -48,7 +48,7 @@ ITEMS: dict[str, Any] = {
     "watch": frames.SampleBody,
     "trace": frames.TraceItem,
 }
-"""What the items of an op must be, but of ``follow``."""
+"""What the items of an op must be; those of ``follow`` are read by ``_read_journal``."""
 
 _ITEMS = {op: msgspec.json.Decoder(threadsafe(kind)) for op, kind in ITEMS.items()}
 _RAW_ANSWER = msgspec.json.Decoder(threadsafe(frames.RawAnswer))

@@ -137,7 +137,7 @@ class _Checking:
     chosen: Sequence[Rule]
     """What was asked for, also what the level leaves out."""
     rules: Sequence[Rule]
-    """What is judged of it."""
+    """Those of ``wanted`` that are not left out."""
     waited_since: float
     start: StartJob | None = None
     sweep: Sweep | None = None
@@ -149,7 +149,7 @@ class _Checking:
     answered: dict[str, set[str]] = field(default_factory=dict)
     """By stage the hosts that have answered it."""
     wanted: Sequence[Rule] = field(init=False)
-    """What was asked for and the level has."""
+    """The checks that were asked for and belong to the level."""
     stage_seconds: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
