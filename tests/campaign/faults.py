@@ -11,13 +11,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from campaign.cases import Case, FaultError
-from campaign.hostile import LOGIN, strangers
+from campaign.hostile import LOGIN, SHIM, strangers
 from suite.console import Console
+from suite.remains import AGENT
 from testbed import Host, Process, Testbed
 from testbed.injecting import stuck_folder
 from testbed.keeper import wait_for
 
-AGENT, SHIM = "pyz agent", "pyz shim"
 SHIMS_SECONDS = 60.0
 FIRST_PORT, LAST_PORT = 1024, 65535
 

@@ -18,9 +18,9 @@ from testbed.injecting import variables
 
 CLOCK, CLOCK_LIBRARY = "/run/clock", "/run/clock.so"
 HOUR = {"clock_forward": 3600, "clock_back": -3600}
-LOGIN = "sshd: "
+SHIM, LOGIN = "pyz shim", "sshd: "
 LISTENS = re.compile(r":(\d+)\s.*?pid=(\d+)")
-TALKERS = ("pyz shim", "pyz agent", "torch.distributed.run")
+TALKERS = (SHIM, AGENT, "torch.distributed.run")
 TALK = """
 import random, select, socket, sys, time
 seed, until, address, *ports = sys.argv[1:]

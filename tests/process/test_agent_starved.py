@@ -56,3 +56,4 @@ def test_a_sampling_that_no_thread_can_do_begins_later(
         starved.setattr(sampling_module, "begin_thread", begin)
         sampling.ensure()
     wait_until("a sample", lambda: sampling.ensure() or sampled.is_set())
+    assert sampled.is_set()

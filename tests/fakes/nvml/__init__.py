@@ -58,20 +58,34 @@ def build() -> Path:
     folder = Path(tempfile.gettempdir()) / f"distconsole-fake-nvml-{os.getuid()}-{digest}"
     if (folder / LIBRARY).exists():
         return folder
-    cc = compiler()
-    if cc is None:
-        raise RuntimeError("no C compiler: install gcc or clang to build the stand-in NVML")
     folder.mkdir(mode=0o700, exist_ok=True)
-    _build(cc, CUDA_SOURCE, folder / CUDA_LIBRARY)
-    _build(cc, SOURCE, folder / LIBRARY)
+    build_library(CUDA_SOURCE, folder / CUDA_LIBRARY)
+    build_library(SOURCE, folder / LIBRARY)
     return folder
 
 
-def _build(cc: str, source: Path, library: Path) -> None:
+def build_library(source: Path, library: Path) -> None:
+    """Build a shared library; what it does not mark as visible is hidden.
+
+    Raises:
+        RuntimeError: without a C compiler.
+        subprocess.CalledProcessError: if the source does not compile.
+    """
+    if (cc := compiler()) is None:
+        raise RuntimeError(f"no C compiler: install gcc or clang to build {library.name}")
     # Built aside and renamed: another test process may load it at this moment.
     aside = library.with_name(f"{library.name}.{os.getpid()}")
     flags = ["-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-fvisibility=hidden"]
-    command = [cc, *flags, f"-Wl,-soname,{library.name}", "-o", str(aside), str(source), "-lm"]
+    command = [
+        cc,
+        *flags,
+        f"-Wl,-soname,{library.name}",
+        "-o",
+        str(aside),
+        str(source),
+        "-lm",
+        "-ldl",
+    ]
     subprocess.run(command, check=True)
     aside.rename(library)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-import subprocess
 import tempfile
 from pathlib import Path
 
-from fakes.nvml import compiler
+from fakes.nvml import build_library
 
 SOURCE = Path(__file__).with_name("wall_clock.c")
 
@@ -34,21 +33,11 @@ class WallClock:
 
 
 def build() -> Path:
-    """Return the built library.
-
-    Raises:
-        RuntimeError: without a C compiler.
-        subprocess.CalledProcessError: if the source does not compile.
-    """
+    """Return the built library; raises what ``build_library`` does."""
     digest = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
     folder = Path(tempfile.gettempdir()) / f"distconsole-wall-clock-{os.getuid()}"
     library = folder / f"{digest}.so"
     if not library.exists():
-        if (cc := compiler()) is None:
-            raise RuntimeError("no C compiler: install gcc or clang to build the wall clock")
         folder.mkdir(mode=0o700, exist_ok=True)
-        part = folder / f"{digest}.{os.getpid()}"
-        words = [cc, "-shared", "-fPIC", "-O1", "-Wall", "-Werror", "-o", part, SOURCE, "-ldl"]
-        subprocess.run(words, check=True, capture_output=True, text=True)
-        part.rename(library)
+        build_library(SOURCE, library)
     return library

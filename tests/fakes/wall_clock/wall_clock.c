@@ -18,6 +18,8 @@
 
 #define A_DATE 1000000000 /* no steady clock is that far */
 
+#pragma GCC visibility push(default)
+
 static volatile int64_t none, *offset = &none;
 
 __attribute__((constructor)) static void open_clock(void) {

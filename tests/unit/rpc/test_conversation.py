@@ -203,6 +203,7 @@ def test_a_stream_that_ended_while_paused_is_read_to_its_end(
     number = channel.next("follow")["id"]
     for n in range(1, 6):
         channel.answer(number, item=entries(n))
+    assert channel.next("cancel")["target"] == number  # before anybody takes one
     channel.answer(number, result={"last": 5})
     rest = in_thread(lambda: [item.entries[0].seq for item in stream])
     again = channel.next("follow")
