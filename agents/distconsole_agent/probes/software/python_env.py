@@ -6,7 +6,6 @@ imports torch only where that import is what is asked for.
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 from typing import Any
@@ -39,20 +38,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     job = {name: bool(args.get(name)) for name in ("load", "controllers")}
     facts, took = ask_python("inspect_python", job, args, seconds)
     facts["python"]["seconds"] = round(took, 3)
-    _read_metadata(facts["horovod"])
     return facts
-
-
-def _read_metadata(horovod: dict[str, Any]) -> None:
-    """Replace the text of Horovod's metadata by what it says; that process has no time to read it."""
-    text = horovod.pop("metadata", None)
-    if text is None:
-        return
-    try:
-        against = json.loads(text)
-        horovod["against"] = {str(k): str(v) for k, v in against.items() if k != "dummy"}
-    except (ValueError, AttributeError) as error:
-        horovod["against_error"] = str(error)
 
 
 def import_torch(args: dict[str, Any], seconds: float) -> dict[str, Any]:

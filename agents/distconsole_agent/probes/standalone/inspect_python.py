@@ -5,6 +5,7 @@ Every check starts it on every host, so what it seldom needs it imports where it
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 
@@ -201,8 +202,9 @@ def horovod_facts(packages: dict[str, str], load: bool, controllers: bool) -> di
     facts["against"] = {}
     try:
         with open(os.path.join(folder, "metadata.json"), encoding="utf-8") as file:
-            facts["metadata"] = file.read(65536)
-    except (OSError, ValueError) as error:
+            against = json.loads(file.read(65536))
+        facts["against"] = {str(k): str(v) for k, v in against.items() if k != "dummy"}
+    except (OSError, ValueError, AttributeError) as error:
         facts["against_error"] = str(error)
     built = [
         path

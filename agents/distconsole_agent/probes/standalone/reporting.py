@@ -1,22 +1,18 @@
 """What the programs of this folder share: an end in time, parts that may hang, a line for each finding.
 
-Every check starts some of them on every host, and importing json, signal and threading takes longer
-than their own work. The text of this module stands in place of its import (``scripts.script_source``).
+Every check starts some of them on every host, so what is seldom needed is imported where it is.
+The text of this module stands in place of its import (``scripts.script_source``).
 """
 
 from __future__ import annotations
 
 import _socket
-import _thread
+import json
 import os
+import signal
 import sys
+import threading
 import time
-
-try:
-    # The same without its enumerations.
-    import _signal as signal  # type: ignore[import-not-found]
-except ImportError:
-    import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -29,7 +25,7 @@ LAST = "over\n"
 
 SPARE_SECONDS = 5.0
 MAX_ADDRESSES = 16
-PRINTING = _thread.allocate_lock()
+PRINTING = threading.Lock()
 
 
 def begin(seconds: float) -> float:
@@ -43,7 +39,7 @@ def begin(seconds: float) -> float:
 
 def say(key: str, facts: object) -> None:
     """Print the JSON pair of a key and its facts on a line of its own."""
-    line = as_json([key, facts])
+    line = json.dumps([key, facts])
     with PRINTING:
         os.write(1, ("\n" + line + "\n").encode())
 
@@ -55,53 +51,31 @@ def leave() -> None:
         os._exit(0)
 
 
-def as_json(value: object) -> str:
-    """Return what ``json.dumps`` does, by its engine alone where this Python has that."""
-    try:
-        from _json import encode_basestring_ascii, make_encoder
-
-        encode = make_encoder(
-            None, str, encode_basestring_ascii, None, ":", ",", False, False, True
-        )
-        return "".join(encode(value, 0))
-    except (ImportError, TypeError):
-        import json
-
-        return json.dumps(value)
-
-
-class Part:
+class Part(threading.Thread):
     """One question in a thread of its own, which may never come back from it."""
 
     def __init__(self, key: str, look: Callable[..., object], *args: Any) -> None:
+        super().__init__(daemon=True)
         self.key = key
-        self._look, self._args = look, args
-        self._thread = 0
-        self._done = _thread.allocate_lock()
-        self._done.acquire()
-        _thread.start_new_thread(self._answer, ())
+        self._ask = lambda: look(*args)
+        self.start()
 
-    def _answer(self) -> None:
-        self._thread = _thread.get_native_id()
+    def run(self) -> None:
         try:
-            facts = self._look(*self._args)
+            facts = self._ask()
             if facts is not None:
                 say(self.key, facts)
         except Exception as error:  # noqa: BLE001 - a surprise is an answer, too
             say(self.key, {"error": (type(error).__name__ + ": " + str(error))[:300]})
-        finally:
-            self._done.release()
 
     def wait(self, until: float) -> bool:
-        answered = self._done.acquire(True, max(0.0, until - time.monotonic()))
-        if answered:
-            self._done.release()
-        return answered
+        self.join(max(0.0, until - time.monotonic()))
+        return not self.is_alive()
 
     def sleep(self) -> bytes:
         """Say which sleep its thread is in; empty while it is awake or only waits for a processor."""
         try:
-            with open(f"/proc/self/task/{self._thread}/status", "rb") as file:
+            with open(f"/proc/self/task/{self.native_id}/status", "rb") as file:
                 lines = file.read().splitlines()
         except OSError:  # not begun yet, or over just now
             return b""
