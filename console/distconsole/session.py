@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -22,7 +23,6 @@ from distconsole.model.outcome import Failed, Ok, Outcome, failed
 from distconsole.model.requests import Where
 from distconsole.rpc.fanout import fan_out, iter_outcomes
 from distconsole.ssh.asking import PERSON
-from distconsole.ssh.descriptors import allow_descriptors
 from distconsole.ssh.transport import Connection, Transport
 
 if TYPE_CHECKING:
@@ -33,6 +33,9 @@ T = TypeVar("T")
 
 CONNECT_SECONDS = 120.0
 """Each node's deadline for everything up to the hand-shake, the push of the agent included."""
+
+OWN_DESCRIPTORS, HOST_DESCRIPTORS = 256, 8
+"""What the program has open for itself, and for a host: sockets and pipes of SSH, and those of a login."""
 
 NAMED_FAILURES = 8
 """Hosts that an error names one by one."""
@@ -58,7 +61,7 @@ class Session:
         self._links: dict[HostName, NodeLink] = {}
         self._begun: dict[HostName, Future[NodeLink]] = {}
         self._closed = False
-        allow_descriptors(len(cluster.hosts))
+        _allow_descriptors(len(cluster.hosts))
         self.reached_in: dict[HostName, float] = {}
         """Host -> the seconds of its first login and of its agent's start, without what a person took to answer."""
 
@@ -272,6 +275,17 @@ class SessionAhead:
         """Close the session unless it was lent."""
         if self._session is not None:
             self._session.close()
+
+
+def _allow_descriptors(hosts: int) -> None:
+    """Have as many descriptors allowed as ``hosts`` need, as far as the hard limit goes; often there are but 1,024."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = OWN_DESCRIPTORS + HOST_DESCRIPTORS * hosts
+    if resource.RLIM_INFINITY not in (soft, hard):
+        wanted = min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):  # macOS has limits beside the hard one
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def on_every(

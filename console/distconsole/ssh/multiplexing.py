@@ -13,7 +13,7 @@ import struct
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
 from distconsole.errors import LinkLostError
@@ -223,10 +223,7 @@ class MultiplexedChannel(PipeChannel):
     def _see_master(self) -> None:
         """Return if the connection stands, so that the command alone has ended; raises LinkLostError."""
         try:
-            control = ControlSocket(self._path)
-            try:
+            with closing(ControlSocket(self._path)) as control:
                 control.check()
-            finally:
-                control.close()
         except LinkLostError:
             raise LinkLostError(f"the connection to {self._peer} ended") from None

@@ -75,7 +75,7 @@ class OpensshTransport:
         self, ssh_config: SshConfig, file: str | None = None, person: Person = PERSON
     ) -> None:
         self._file, self._person = file, person
-        self._jumps = Jumps(lambda hop, via: self._reach(hop, ssh_config.find(hop), via))
+        self._jumps = Jumps(lambda hop, via: self.connect(hop, ssh_config.find(hop), via))
         self._lock = threading.Lock()
         self._folder: PrivateFolder | None = None
         self._numbers = count(1)
@@ -83,9 +83,13 @@ class OpensshTransport:
         self._declined: dict[Host, float] = {}
         self._closed = False
 
-    def connect(self, host: Host, options: SshOptions) -> OpensshConnection:
+    def connect(self, host: Host, options: SshOptions, via: Hops = ()) -> OpensshConnection:
         """Reach ``host``; raises as ``ParamikoTransport.connect``, and ConnectError without an ssh."""
-        return self._reach(host, options)
+
+        def log_in() -> _Master:
+            return self._open_master(host, options, via)
+
+        return OpensshConnection(_find_master(options) or log_in(), host, log_in)
 
     def close(self) -> None:
         """Give up the logins that go on, and close the jump hosts; what connections hold is theirs to close."""
@@ -97,12 +101,6 @@ class OpensshTransport:
             login.kill()
         if folder is not None:
             folder.close()
-
-    def _reach(self, host: Host, options: SshOptions, via: Hops = ()) -> OpensshConnection:
-        def log_in() -> _Master:
-            return self._open_master(host, options, via)
-
-        return OpensshConnection(_find_master(options) or log_in(), host, log_in)
 
     def _open_master(self, host: Host, options: SshOptions, via: Hops) -> _Master:
         asks = self._person.can_answer()

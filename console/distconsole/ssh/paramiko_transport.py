@@ -15,6 +15,7 @@ from distconsole.ssh.lean_paramiko import paramiko
 from distconsole.ssh.plain import plain_lines, quote
 from distconsole.ssh.sockets import WatchedStream, open_proxy_command, open_tcp
 from distconsole.ssh.ssh_config import SshConfig, SshOptions
+from distconsole.ssh.transport import STDERR_TAIL_BYTES
 
 WRITING_ERRORS = (paramiko.SSHException, EOFError, OSError)
 """What paramiko raises where a connection ends while something is written to it."""
@@ -24,7 +25,6 @@ HANDSHAKE_SECONDS = 15.0
 AUTH_SECONDS = 15.0
 KEEPALIVE_SECONDS = 30
 JOIN_SECONDS = 2.0
-STDERR_TAIL_BYTES = 8192
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 """paramiko logs what it also raises; without a handler Python would print it over the screen."""
@@ -35,21 +35,15 @@ class ParamikoTransport:
 
     def __init__(self, ssh_config: SshConfig) -> None:
         self._load_key = cache(load_key)
-        self._jumps = Jumps(lambda hop, via: self._reach(ssh_config.find(hop), via))
+        self._jumps = Jumps(lambda hop, via: self.connect(ssh_config.find(hop), via))
         self._read_known_hosts = cache(KnownHosts)
 
-    def connect(self, options: SshOptions) -> SshConnection:
-        """Reach a host, which does not jump through itself, as ssh_config says.
+    def connect(self, options: SshOptions, via: Hops = ()) -> SshConnection:
+        """Reach a host, which does not jump through itself, as ssh_config says, or by way of ``via``.
 
         Raises ResolveError, ConnectError, UnknownHostKeyError, ChangedHostKeyError or AuthError,
         ConfigError if an ssh_config cannot be understood.
         """
-        return self._reach(options)
-
-    def close(self) -> None:
-        self._jumps.close()
-
-    def _reach(self, options: SshOptions, via: Hops = ()) -> SshConnection:
         stream = self._stream(options, via or options.proxy_jump)
         try:
             lookup = self._lookup(options)
@@ -68,6 +62,9 @@ class ParamikoTransport:
             raise
         stream.calm()
         return SshConnection(transport, stream, options)
+
+    def close(self) -> None:
+        self._jumps.close()
 
     def _stream(self, options: SshOptions, hops: Hops) -> WatchedStream:
         if hops:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -103,10 +104,7 @@ def _sweep(place: str) -> None:
 def _write_askpass(folder: Path) -> Path:
     script, program = folder / SCRIPT, folder / PROGRAM
     script.write_text(ASKPASS)
-    program.write_text(f'#!/bin/sh\nexec {_quoted(sys.executable)} -I -S {_quoted(script)} "$@"\n')
+    words = shlex.join([sys.executable, "-I", "-S", str(script)])
+    program.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
     program.chmod(0o700)
     return program
-
-
-def _quoted(text: object) -> str:
-    return "'" + str(text).replace("'", "'\\''") + "'"
