@@ -89,10 +89,6 @@ class Wire:
         loop.watch(sock.fileno(), READ, self._ready)
 
     @property
-    def drained(self) -> bool:
-        return not self._unsent
-
-    @property
     def peer_address(self) -> str:
         """The address of the other side; empty where it has gone."""
         try:

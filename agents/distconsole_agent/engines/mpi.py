@@ -28,12 +28,11 @@ from distconsole_agent.supervisor.proctree import descendants
 from distconsole_agent.supervisor.shim import Shim
 from distconsole_agent.supervisor.spawning import Command, login_shell
 from distconsole_agent.system import steady
-from distconsole_agent.system.loop import READ, Loop, Timer
+from distconsole_agent.system.line_pipe import LinePipe
+from distconsole_agent.system.loop import Loop, Timer
 
 REPORTS, REMOTE, SCRATCH = "reports", "remote", "engine"
 MAX_COMMAND_BYTES = 48 * 1024
-MAX_LINE_BYTES = 512
-READ_BYTES = 1 << 16
 
 _STARTED = re.compile(rb"^started (\d{1,7}) (\d{1,7}) (\d{1,10})$")
 _EXITED = re.compile(rb"^exited (\d{1,7}) (\d{1,3})$")
@@ -88,12 +87,10 @@ class MpiRanks:
         on_exited: Callable[[RankProcess], None],
         on_remote: Callable[[str, str, str], None],
     ) -> None:
-        self._loop = loop
         self._on_started, self._on_exited, self._on_remote = on_started, on_exited, on_remote
         self.spec = spec._replace(engine_ranks=True, ranks=())
         self.places: Places | None = None
-        self._fd = -1
-        self._unread = b""
+        self.reports = LinePipe(loop, self._take)
         self._ranks: dict[int, RankProcess] = {}
 
     @property
@@ -106,31 +103,11 @@ class MpiRanks:
         folder = os.path.join(places.run_dir, SCRATCH)
         os.mkdir(folder, 0o700)
         reports = os.path.join(places.run_dir, REPORTS)
-        os.mkfifo(reports, 0o600)
-        # Open for writing too: a reader alone is told of an end whenever the last writer leaves.
-        self._fd = os.open(reports, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        self._loop.watch(self._fd, READ, lambda _events: self.read())
+        self.reports.open(reports)
         text = REMOTE_SCRIPT.format(folder=shlex.quote(folder), reports=shlex.quote(reports))
         flags, path = os.O_WRONLY | os.O_CREAT | os.O_EXCL, os.path.join(places.run_dir, REMOTE)
         with open(os.open(path, flags, 0o700), "w", encoding="utf-8") as file:
             file.write(text)
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            self._loop.unwatch(self._fd)
-            os.close(self._fd)
-            self._fd = -1
-
-    def read(self) -> None:
-        while self._fd >= 0:
-            try:
-                chunk = os.read(self._fd, READ_BYTES)
-            except BlockingIOError:
-                return
-            *lines, rest = (self._unread + chunk).split(b"\n")
-            self._unread = rest[-MAX_LINE_BYTES:]
-            for line in lines:
-                self._take(line)
 
     def discard(self) -> None:
         """Remove what ``open`` made, and mpirun's shared memory beside the rings."""
@@ -161,7 +138,7 @@ class MpiRanks:
 
     def failure(self, process: RankProcess, stopping: bool) -> Failure | None:
         """Return how mpirun, or its daemon here, failed; None when it ended as it should."""
-        self.read()
+        self.reports.read()
         ended = process.ended
         assert ended is not None
         over = {number for number, rank in self._ranks.items() if rank.ended is not None}
@@ -258,13 +235,13 @@ class MpiShim(Shim):
         self._teardown.spared = self._engine_processes
 
     def close(self) -> None:
-        self._engine.close()
+        self._engine.reports.close()
         super().close()
 
     def _forget_attempt(self, restart: Restart) -> None:
         if self._looking is not None:
             self._looking.cancel()
-        self._engine.close()
+        self._engine.reports.close()
         self._engine.discard()
         super()._forget_attempt(restart)
 

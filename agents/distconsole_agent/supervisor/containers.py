@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Callable, NamedTuple
+from typing import NamedTuple
 
-from distconsole_agent.system.loop import READ, Loop
+from distconsole_agent.system.procfs import user_name
 
 FOLDER, BEGUN = "inside", "begun"
 """Of a run's folder: its scripts, and the pipe by which a process says that it runs inside."""
-
-READ_BYTES = 1 << 16
-MAX_LINE_BYTES = 256
 
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 """What says which GPUs are this session's; all else inside is the container's own or of the plan."""
@@ -187,7 +183,9 @@ def script_text(folder: str, inside: Inside) -> str:
     """Return POSIX shell that becomes the process of ``inside`` and says so before it does."""
     lines = [f"unset {name}" for name in inside.unset if _NAME.match(name)]
     lines += [_export(*pair) for pair in inside.env.items() if _NAME.match(pair[0])]
-    lines += [f': "${{USER:={_user()}}}" "${{LOGNAME:=$USER}}"; export USER LOGNAME']
+    lines += [
+        f': "${{USER:={shlex.quote(user_name())}}}" "${{LOGNAME:=$USER}}"; export USER LOGNAME'
+    ]
     home = shlex.quote(os.path.expanduser("~"))
     lines += [
         f'for home in "$HOME" {home} /tmp; do [ -w "$home" ] && break; done; export HOME="$home"'
@@ -218,13 +216,6 @@ def _export(name: str, value: str) -> str:
     return f"export {name}={shlex.quote(value)}"
 
 
-def _user() -> str:
-    try:
-        return shlex.quote(pwd.getpwuid(os.getuid()).pw_name)
-    except KeyError:
-        return str(os.getuid())
-
-
 def with_own_pythonpath(env: Mapping[str, str], hook: str | None) -> dict[str, str]:
     """Return ``env`` without the PYTHONPATH that only ``hook`` is in: the script puts it before the image's own."""
     return {name: value for name, value in env.items() if (name, value) != ("PYTHONPATH", hook)}
@@ -249,44 +240,17 @@ def last_words(said: str) -> str:
     return (telling or lines or ["it printed nothing"])[-1].strip()[:300]
 
 
-class Arrivals:
-    """Hears which processes of a run have come into their container, and under which pid there."""
+def make_script_folder(run_dir: str) -> str:
+    """Make the folder of a run's scripts; return the path of the pipe in it. Raises OSError."""
+    folder = os.path.join(run_dir, FOLDER)
+    os.makedirs(folder, mode=0o700, exist_ok=True)
+    return os.path.join(folder, BEGUN)
 
-    def __init__(self, loop: Loop, on_arrival: Callable[[str, int], None]) -> None:
-        self._loop = loop
-        self._on_arrival = on_arrival
-        self._fd = -1
-        self._unread = b""
 
-    def open(self, run_dir: str) -> None:
-        """Make the folder of scripts and its pipe; raises OSError."""
-        if self._fd >= 0:
-            return
-        folder = os.path.join(run_dir, FOLDER)
-        os.makedirs(folder, mode=0o700, exist_ok=True)
-        path = os.path.join(folder, BEGUN)
-        os.mkfifo(path, 0o600)
-        # Open for writing too: a reader alone is told of an end whenever the last writer leaves.
-        self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        self._loop.watch(self._fd, READ, lambda _events: self.read())
-
-    def close(self) -> None:
-        if self._fd >= 0:
-            self._loop.unwatch(self._fd)
-            os.close(self._fd)
-            self._fd = -1
-
-    def read(self) -> None:
-        while self._fd >= 0:
-            try:
-                chunk = os.read(self._fd, READ_BYTES)
-            except BlockingIOError:
-                return
-            *lines, rest = (self._unread + chunk).split(b"\n")
-            self._unread = rest[-MAX_LINE_BYTES:]
-            for line in lines:
-                if found := _BEGUN.match(line):
-                    self._on_arrival(found[1].decode("ascii"), int(found[2]))
+def read_arrival(line: bytes) -> tuple[str, int] | None:
+    """Return the script and the pid of a process that says that it runs inside; None if it says no such thing."""
+    found = _BEGUN.match(line)
+    return None if found is None else (found[1].decode("ascii"), int(found[2]))
 
 
 def forget_scripts(run_dir: str) -> None:

@@ -29,7 +29,11 @@ from distconsole_agent.coordination.rendezvous import (
 from distconsole_agent.coordination.restarts import ENV_CHECKPOINT, Restart, last_checkpoint
 from distconsole_agent.node_folder.folders import NodeFolders, this_program
 from distconsole_agent.supervisor import notes
-from distconsole_agent.supervisor.containers import Arrivals, forget_scripts
+from distconsole_agent.supervisor.containers import (
+    forget_scripts,
+    make_script_folder,
+    read_arrival,
+)
 from distconsole_agent.supervisor.control import (
     Answer,
     ControlSocket,
@@ -52,6 +56,7 @@ from distconsole_agent.supervisor.runlog import Ending, RunLog, keep_endpoint
 from distconsole_agent.supervisor.spawning import AgentWatch
 from distconsole_agent.supervisor.teardown import Rounds, Teardown
 from distconsole_agent.system import steady
+from distconsole_agent.system.line_pipe import LinePipe
 from distconsole_agent.system.loop import Loop
 from distconsole_agent.system.room import DiskWatch
 
@@ -74,7 +79,7 @@ class Shim:
         self._state = "prepared"
         self._log = RunLog(loop, run_dir)
         self._ranks = Processes(loop, self._settled, self._ended, self._reaped)
-        self._arrivals = Arrivals(loop, self._arrived)
+        self._arrivals = LinePipe(loop, self._arrived)
         self._output = RankOutput(run_dir, spec.log_bytes)
         self._told_of_output = False
         self._disk_watch = DiskWatch(
@@ -243,7 +248,7 @@ class Shim:
 
     def _make_places(self) -> Places:
         if self._spec.enter:
-            self._arrivals.open(self._run_dir)
+            self._arrivals.open(make_script_folder(self._run_dir))
         return make_places(self._spec, self._run_dir, self._output)
 
     def _cannot_start(self, why: str, hint: str) -> None:
@@ -292,8 +297,9 @@ class Shim:
     def _tell_started(self, rank: RankProcess) -> None:
         self._log.started(rank)
 
-    def _arrived(self, script: str, inner: int) -> None:
-        """Take that a process runs in its container now."""
+    def _arrived(self, line: bytes) -> None:
+        """Take the word of a process that it runs in its container now."""
+        script, inner = read_arrival(line) or ("", 0)
         rank = next((one for one in self._ranks.all if one.script == script), None)
         if rank is None or not rank.is_outside:
             return

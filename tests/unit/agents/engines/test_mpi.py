@@ -55,7 +55,7 @@ class Node:
     def say(self, *lines: str) -> None:
         with (self.folder / "reports").open("wb", buffering=0) as pipe:
             pipe.write("".join(f"{line}\n" for line in lines).encode())
-        self.engine.read()
+        self.engine.reports.read()
 
     def mpirun(self, code: int, number: int | None = None, said: str = "") -> RankProcess:
         err = self.folder / "logs/engine.err"
@@ -70,7 +70,7 @@ class Node:
 def node(tmp_path: Path) -> Iterator[Node]:
     made = Node(tmp_path)
     yield made
-    made.engine.close()
+    made.engine.reports.close()
     made.loop.close()
 
 
@@ -87,7 +87,7 @@ def test_a_report_may_come_in_pieces(node: Node) -> None:
     for piece in ("star", "ted 0 0 5", "0\nexited 0", " 0\n"):
         with (node.folder / "reports").open("wb", buffering=0) as pipe:
             pipe.write(piece.encode())
-        node.engine.read()
+        node.engine.reports.read()
     assert (node.started, node.exited) == ([(0, 0, 50)], [(0, 0, None)])
 
 
@@ -135,7 +135,7 @@ def test_only_the_first_node_has_commands_for_others(tmp_path: Path) -> None:
     (tmp_path / "engine/5").write_text("true")
     node.say("remote 10.0.0.1 5")
     assert node.remote == []
-    node.engine.close()
+    node.engine.reports.close()
     node.loop.close()
 
 
@@ -189,11 +189,11 @@ def test_what_an_engine_left_is_not_in_the_way_of_another(tmp_path: Path, node: 
         (rings / name).touch()
     (tmp_path / "engine" / "session").mkdir()
     places = Places(str(tmp_path), str(tmp_path / "logs"), "", str(rings), None)
-    node.engine.close()
+    node.engine.reports.close()
     node.engine.places = places
     node.engine.discard()
     assert sorted(path.name for path in rings.iterdir()) == ["7-1.checked", "7-1.ring"]
     other = MpiRanks(node.loop, spec(), print, print, print)
     other.open(places)
-    other.close()
+    other.reports.close()
     assert [path.name for path in (tmp_path / "engine").iterdir()] == []
