@@ -31,7 +31,7 @@ from distconsole_agent.probes.programs import Ended
 from distconsole_agent.probes.scripts import _read_parts as read_parts
 from distconsole_agent.probes.software.engines import parse_version
 from distconsole_agent.roll_call import recorder
-from distconsole_agent.roll_call.horovod import parse_stalls
+from distconsole_agent.roll_call.calling import parse_stalls
 from distconsole_agent.roll_call.stacks import parse_faulthandler, parse_py_spy
 from distconsole_agent.server.connection import Asked, Connection
 from distconsole_agent.supervisor.failures import (
@@ -41,7 +41,7 @@ from distconsole_agent.supervisor.failures import (
     told_in,
 )
 from distconsole_agent.survey.processes import Seen
-from distconsole_agent.survey.ras import read_status
+from distconsole_agent.survey.surveying import read_ras
 from distconsole_agent.survey.worlds import find_jobs
 from distconsole_agent.system import procfs
 from distconsole_agent.system.loop import Loop
@@ -256,7 +256,7 @@ def py_spy(data: bytes) -> None:
 
 
 def nccl_ras(data: bytes) -> None:
-    assert all(len(line) <= 300 for line in read_status(text_of(data)))
+    assert all(len(line) <= 300 for line in read_ras(text_of(data)))
 
 
 def failure_words(data: bytes) -> None:

@@ -20,9 +20,8 @@ from distconsole_agent.journal.rank_states import ENDED, Entry, RankState, RankS
 from distconsole_agent.journal.recorders import Recorders
 from distconsole_agent.roll_call.calling import Call, Seat, call_ranks
 from distconsole_agent.roll_call.facts import MAX_WORDS
-from distconsole_agent.roll_call.finding import find_ranks
 from distconsole_agent.supervisor.failures import read_raised
-from distconsole_agent.supervisor.proctree import own_number
+from distconsole_agent.supervisor.proctree import own_number, pids_of_run, read_environ
 
 MAX_WAITING = 4096
 """Calls that the journal has not taken; the oldest go first."""
@@ -32,6 +31,16 @@ REUSE_SECONDS = 1.0
 """A second request gets the answer of the one before it, if that is not older."""
 
 BETWEEN_SECONDS = 2.0
+
+RANK_VARIABLES = (
+    b"RANK",
+    b"HOROVOD_RANK",
+    b"OMPI_COMM_WORLD_RANK",
+    b"MV2_COMM_WORLD_RANK",
+    b"PMI_RANK",
+    b"SLURM_PROCID",
+)
+"""Nearest engine first, as the hook reads them (``distconsole_training.identity``)."""
 
 
 class RollCalls:
@@ -171,3 +180,15 @@ class RollCalls:
             "power_w": gpu.get("power_w"),
             "power_usual_w": round(sum(middle) / len(middle), 1) if middle else None,
         }
+
+
+def find_ranks(run_dir: str) -> dict[int, int]:
+    """Return rank -> pid of the run's processes on this node: of those with one rank the one that began first."""
+    found: dict[int, int] = {}
+    begun = pids_of_run(run_dir)
+    for pid in sorted(begun, key=lambda pid: (begun[pid].starttime, pid)):
+        environment = read_environ(pid)
+        told = next((environment[name] for name in RANK_VARIABLES if name in environment), b"")
+        if told.isdigit() and len(told) < 10:
+            found.setdefault(int(told), pid)
+    return found

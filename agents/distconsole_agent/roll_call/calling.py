@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -12,9 +14,9 @@ from typing import Any, NamedTuple
 from distconsole_agent.contract.protocol import MAX_CALL_BYTES, MAX_LINE_BYTES
 from distconsole_agent.roll_call import facts, ways
 from distconsole_agent.roll_call.facts import MAX_WORDS
-from distconsole_agent.roll_call.horovod import read_stalls
 from distconsole_agent.roll_call.stacks import Thread
 from distconsole_agent.supervisor.proctree import read_environ
+from distconsole_agent.system.kernel_files import end_of
 from distconsole_agent.system.procfs import Process, all_processes, descendants_of, read_process
 
 MAX_CALLS_BYTES = MAX_LINE_BYTES // 4 * 3
@@ -41,6 +43,12 @@ MAX_WORKERS, WORKER_SECONDS, WORKER_FRAMES = 16, 0.1, 16
 
 MAX_BELOW = 32
 """Processes below a rank's first one that are looked at for the one that trains."""
+
+STALL_LOG_BYTES = 64 * 1024
+MAX_STALLED = 16
+
+_STALLS = "Missing ranks:"
+_STALL = re.compile(r"^(\d{1,9})!?: \[(.*?)\]?$")
 
 Call = dict[str, Any]
 
@@ -245,3 +253,27 @@ def recorder_is_off(environment: dict[bytes, bytes]) -> str:
             value = environment[name][:20].decode("ascii", "replace")
             return f"torch's flight recorder is off ({name.decode()}={value})"
     return "torch's flight recorder is off; --env TORCH_NCCL_TRACE_BUFFER_SIZE=2000 turns it on before torch 2.9"
+
+
+def read_stalls(log: str, silent_s: float) -> dict[str, Any] | None:
+    """Return the last complaint of Horovod's stall inspector in ``log``; None without one, or where a step was made since it grew."""
+    try:
+        if time.time() - os.stat(log).st_mtime > silent_s:
+            return None
+    except OSError:
+        return None
+    return parse_stalls(end_of(log, STALL_LOG_BYTES))
+
+
+def parse_stalls(text: str) -> dict[str, Any] | None:
+    """Return ``stalled`` (tensors) and ``missing`` (tensor -> the ranks that have not submitted it)."""
+    _, begins, block = text.rpartition(_STALLS)
+    missing: dict[str, list[int]] = {}
+    for line in block.strip("\n").splitlines():
+        found = _STALL.match(line.strip())
+        if found is None:
+            break
+        for name in found.group(2).removesuffix(" ...").split(", ")[:MAX_STALLED]:
+            if name and (name in missing or len(missing) < MAX_STALLED):
+                missing.setdefault(name[:512], []).append(int(found.group(1)))
+    return {"stalled": list(missing), "missing": missing} if begins and missing else None

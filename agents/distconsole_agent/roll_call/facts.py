@@ -9,7 +9,6 @@ import time
 from collections.abc import Container, Iterator
 from typing import Any, NamedTuple
 
-from distconsole_agent.roll_call.syscalls import ON_A_DESCRIPTOR, WAITING_FOR_CHILD, name_of
 from distconsole_agent.system.procfs import Process, printable, read_head
 
 MAX_WORDS = 512
@@ -31,6 +30,101 @@ _BY_WCHAN = (
 )
 """What a thread waits for by where it sleeps in the kernel, without the permission to see its system call."""
 _FILE_LOCKS = ("posix_lock", "locks_lock", "flock_lock", "fcntl_setlk", "nlmclnt_")
+
+_X86_64 = {
+    0: "read",
+    1: "write",
+    7: "poll",
+    17: "pread64",
+    18: "pwrite64",
+    19: "readv",
+    20: "writev",
+    23: "select",
+    24: "sched_yield",
+    32: "dup",
+    34: "pause",
+    35: "nanosleep",
+    40: "sendfile",
+    42: "connect",
+    43: "accept",
+    44: "sendto",
+    45: "recvfrom",
+    46: "sendmsg",
+    47: "recvmsg",
+    61: "wait4",
+    72: "fcntl",
+    73: "flock",
+    74: "fsync",
+    75: "fdatasync",
+    128: "rt_sigtimedwait",
+    130: "rt_sigsuspend",
+    202: "futex",
+    217: "getdents64",
+    230: "clock_nanosleep",
+    232: "epoll_wait",
+    247: "waitid",
+    257: "openat",
+    262: "newfstatat",
+    270: "pselect6",
+    271: "ppoll",
+    281: "epoll_pwait",
+    288: "accept4",
+    299: "recvmmsg",
+    332: "statx",
+    441: "epoll_pwait2",
+}
+_AARCH64 = {
+    20: "epoll_create1",
+    22: "epoll_pwait",
+    25: "fcntl",
+    32: "flock",
+    56: "openat",
+    61: "getdents64",
+    63: "read",
+    64: "write",
+    65: "readv",
+    66: "writev",
+    67: "pread64",
+    68: "pwrite64",
+    71: "sendfile",
+    72: "pselect6",
+    73: "ppoll",
+    79: "newfstatat",
+    82: "fsync",
+    83: "fdatasync",
+    95: "waitid",
+    98: "futex",
+    101: "nanosleep",
+    115: "clock_nanosleep",
+    124: "sched_yield",
+    133: "rt_sigsuspend",
+    137: "rt_sigtimedwait",
+    202: "accept",
+    203: "connect",
+    206: "sendto",
+    207: "recvfrom",
+    211: "sendmsg",
+    212: "recvmsg",
+    242: "accept4",
+    243: "recvmmsg",
+    260: "wait4",
+    291: "statx",
+    441: "epoll_pwait2",
+}
+"""System calls in which a program waits, by number, of the two machines that clusters are made of."""
+
+_SYSTEM_CALLS = {"x86_64": _X86_64, "aarch64": _AARCH64}.get(os.uname().machine, {})
+
+_WAITING_FOR_CHILD = frozenset(("wait4", "waitid"))
+
+_ON_A_DESCRIPTOR = frozenset(
+    (
+        *("read", "write", "pread64", "pwrite64", "readv", "writev", "sendfile", "getdents64"),
+        *("connect", "accept", "accept4", "sendto", "recvfrom", "sendmsg", "recvmsg", "recvmmsg"),
+        *("fcntl", "flock", "fsync", "fdatasync"),
+    )
+)
+"""Those whose first argument is the descriptor that they wait for."""
 
 Facts = dict[str, Any]
 
@@ -106,12 +200,12 @@ def waits_for(pid: int, found: Facts) -> Facts | None:
         return {"kind": "disk", "what": _path_of(pid, fd)}
     if state != "S":
         return None
-    if name in WAITING_FOR_CHILD or wchan in _CHILD_WAITS:
+    if name in _WAITING_FOR_CHILD or wchan in _CHILD_WAITS:
         child = call.get("first", 0)
         return {"kind": "child", "what": f"pid {child}" if 0 < child < 1 << 31 else ""}
     if wchan.startswith(_FILE_LOCKS) or name == "flock":
         return {"kind": "lock", "what": _file_lock(pid, fd)}
-    if name in ON_A_DESCRIPTOR:
+    if name in _ON_A_DESCRIPTOR:
         return _wait_on(pid, fd)
     kind = next((kind for begin, kind in _BY_WCHAN if wchan.startswith(begin)), None)
     if name == "futex":
@@ -167,8 +261,9 @@ def _syscall(pid: int) -> Facts | None:
     words = read_head(f"/proc/{pid}/syscall", 256).split()
     if len(words) < 4 or not words[0].isdigit():
         return None
-    name, first = name_of(int(words[0])), int(words[1], 16)
-    fd = first if name in ON_A_DESCRIPTOR and first < 1 << 20 else None
+    number, first = int(words[0]), int(words[1], 16)
+    name = _SYSTEM_CALLS.get(number, f"syscall {number}")
+    fd = first if name in _ON_A_DESCRIPTOR and first < 1 << 20 else None
     return {"name": name, "fd": fd, "first": first}
 
 

@@ -1,4 +1,4 @@
-"""The op ``survey``: finds the jobs of this user on this node, asks their ranks, and reads what they print."""
+"""The op ``survey``: finds the jobs of this user on this node, asks their ranks and NCCL, and reads what they print."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import socket
 import stat
 import time
 from collections.abc import Callable, Sequence
@@ -17,13 +18,18 @@ from distconsole_agent.roll_call import facts
 from distconsole_agent.roll_call.calling import LOOK_SECONDS, Call, Seat, call_ranks
 from distconsole_agent.supervisor.proctree import read_in_time
 from distconsole_agent.survey.processes import read_processes
-from distconsole_agent.survey.ras import ask_ras
 from distconsole_agent.survey.worlds import Job, Rank, find_jobs
 from distconsole_agent.system.procfs import printable, user_name
 from distconsole_agent.telemetry.mapping import visible_devices
 
 MAX_JOBS, MAX_RANKS = 32, 256
 RAS_SECONDS = 1.5
+RAS_PORT = 28028
+MAX_RAS_BYTES = 256 * 1024
+MAX_RAS_LINES, MAX_RAS_LINE = 16, 300
+RAS_HEADS = ("Errors", "Warnings")
+"""Sections that say what is wrong; tables of what is well stand before them."""
+
 MAX_LOGS, FIRST_LOG_BYTES = 64, 16 * 1024
 """Files that are read in one answer, and how much of the end of one that is new."""
 _NEEDS = {
@@ -65,6 +71,48 @@ def answer_survey(request: dict[str, Any], sample: Sample) -> Result:
         "time_ns": time.time_ns(),
         "host": os.uname().nodename,
     }
+
+
+def ask_ras(seconds: float, port: int = RAS_PORT) -> list[str]:
+    """Return what NCCL finds wrong in the job of this node, a line each; nothing where nobody listens.
+
+    NCCL's RAS threads listen on each node's loopback: ``CLIENT PROTOCOL 2``, ``TIMEOUT N`` and ``VERBOSE
+    STATUS``, one a line; the answer ends with the connection (NCCL 2.24 and later, user guide, "RAS").
+    """
+    until = time.monotonic() + seconds
+    told = b""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=min(seconds, 0.5)) as sock:
+            for line in ("CLIENT PROTOCOL 2", f"TIMEOUT {max(1, int(seconds))}"):
+                sock.sendall(f"{line}\n".encode("ascii"))
+                answer = sock.recv(4096)
+                if not answer.startswith((b"SERVER PROTOCOL ", b"OK")):
+                    return []
+            sock.sendall(b"VERBOSE STATUS\n")
+            while len(told) < MAX_RAS_BYTES and time.monotonic() < until:
+                sock.settimeout(max(0.01, until - time.monotonic()))
+                chunk = sock.recv(1 << 16)
+                if not chunk:
+                    break
+                told += chunk
+    except OSError:
+        pass
+    return read_ras(told.decode("utf-8", "replace"))
+
+
+def read_ras(text: str) -> list[str]:
+    """Return the paragraphs below ``Errors`` and ``Warnings``, each as one line: what is wrong, then its ranks."""
+    found: list[str] = []
+    inside = False
+    for paragraph in text.replace("\r", "").split("\n\n"):
+        lines = [" ".join(line.split()) for line in paragraph.splitlines() if line.strip()]
+        if lines and lines[0] in RAS_HEADS:
+            inside, lines = True, [line for line in lines[1:] if set(line) != {"="}]
+        elif len(lines) > 1 and set(lines[1]) == {"="}:
+            inside = False
+        if inside and lines:
+            found.append(f"{lines[0]}: {'; '.join(lines[1:])}"[:MAX_RAS_LINE])
+    return found[:MAX_RAS_LINES]
 
 
 def _describe(job: Job) -> Result:

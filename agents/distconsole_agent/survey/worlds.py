@@ -39,7 +39,7 @@ SCHEMES = (
     Scheme("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "mpiexec"),
     Scheme("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "", "srun"),
 )
-"""Nearest engine first, as ``roll_call.finding`` has them."""
+"""Nearest engine first, as ``journal.roll_calls`` has them."""
 
 _ARGUMENT = re.compile(r"--?(local[_-]rank|rank|world[_-]size)(?:=(\d+))?")
 _ENDPOINT = re.compile(r"tcp://([\w.\-\[\]:]+:\d+)")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from distconsole_agent.roll_call.horovod import parse_stalls, read_stalls
+from distconsole_agent.roll_call.calling import parse_stalls, read_stalls
 
 COMPLAINT = """\
 epoch 1

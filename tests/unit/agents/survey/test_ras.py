@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 
-from distconsole_agent.survey.ras import ask_ras, read_status
+from distconsole_agent.survey.surveying import ask_ras, read_ras
 
 MISMATCH = """NCCL version 2.26.2 compiled with CUDA 12.6
 CUDA runtime version 12060, driver version 12060
@@ -60,17 +60,17 @@ Warnings
 
 
 def test_what_is_wrong_is_a_line_each() -> None:
-    (line,) = read_status(MISMATCH)
+    (line,) = read_ras(MISMATCH)
     assert line.startswith("#0-0 (fa93daea854b060b) MISMATCH: Communicator ranks have different")
     assert "2 ranks have launched up to operation 641; Rank 12" in line
-    assert read_status(INCOMPLETE) == [
+    assert read_ras(INCOMPLETE) == [
         "INCOMPLETE: Missing communicator data from 1 job process; "
         "Process 60004 on node 10.4.109.13 managing GPU 0",
         "#0-0 (b3398875b8b2a063) INCOMPLETE: Missing communicator data from 1 rank; "
         "Rank 1 -- GPU 0 managed by process 60004 on node 10.4.109.13",
     ]
-    assert read_status(MISMATCH[: MISMATCH.index("#0-0")]) == []
-    assert read_status("\n\n\x00") == []
+    assert read_ras(MISMATCH[: MISMATCH.index("#0-0")]) == []
+    assert read_ras("\n\n\x00") == []
 
 
 def serve(answers: dict[bytes, bytes], asked: list[bytes]) -> int:
@@ -96,7 +96,7 @@ def test_ras_is_asked_in_its_own_protocol() -> None:
         b"TIMEOUT 2\n": b"OK\n",
         b"VERBOSE STATUS\n": MISMATCH.encode(),
     }
-    assert ask_ras(2.0, serve(answers, asked)) == read_status(MISMATCH)
+    assert ask_ras(2.0, serve(answers, asked)) == read_ras(MISMATCH)
     assert asked == list(answers)
 
 

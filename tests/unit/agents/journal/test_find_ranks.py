@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from distconsole_agent.roll_call.finding import find_ranks
+from distconsole_agent.journal.roll_calls import find_ranks
 
 CHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'print(1, flush=True); input()'])"
 
