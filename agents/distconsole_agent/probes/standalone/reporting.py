@@ -57,12 +57,12 @@ class Part(threading.Thread):
     def __init__(self, key: str, look: Callable[..., object], *args: Any) -> None:
         super().__init__(daemon=True)
         self.key = key
-        self._ask = lambda: look(*args)
+        self._look, self._asked = look, args
         self.start()
 
     def run(self) -> None:
         try:
-            facts = self._ask()
+            facts = self._look(*self._asked)
             if facts is not None:
                 say(self.key, facts)
         except Exception as error:  # noqa: BLE001 - a surprise is an answer, too
