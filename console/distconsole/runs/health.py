@@ -34,7 +34,6 @@ from distconsole.runs.present import (
     loss_name_of,
     present,
     reading_text,
-    sights_of,
     slow_ranks,
     standing_ranks,
     unit_of,
@@ -111,18 +110,18 @@ def health_line(timeline: RunTimeline, now: float) -> str:
     return health_of(timeline, now).line
 
 
-def health_of(timeline: RunTimeline, now: float) -> Health:
-    """Return how the run of ``timeline`` goes at ``now`` (UNIX seconds)."""
+def health_of(timeline: RunTimeline, now: float, figures: Present | None = None) -> Health:
+    """Return how the run of ``timeline`` goes at ``now`` (UNIX seconds); ``figures`` are those of then, if known."""
     if (end := timeline.end) is not None:
         line = _end_line(end)
         word = line.partition(" ")[0] if end.error is UNSET else "not started"
         return Health(ENDED_TONES[end.state], word, line.removeprefix(word).lstrip(": "), line)
     parts = [count_text(timeline.world, "rank")]
-    sights = sights_of(timeline, now)
-    figures = present(timeline, now, sights)
+    figures = figures or present(timeline, now)
+    sights = figures.sights
     if figures.samples_s is not None or any(view.windows for view in timeline.ranks.values()):
         parts.append(figures.rate_text)
-    if timeline.slowest is not None:
+    if any(view.step_ms_run is not None for view in timeline.ranks.values()):
         parts.append(f"{unit_of(timeline)} {figures.step_text}")
     if loss := _loss(timeline, figures, now):
         parts.append(loss)

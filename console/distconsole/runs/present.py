@@ -119,6 +119,7 @@ class Present:
     Attributes:
         samples_s: Samples a second of all ranks that are seen.
         step_ms: Mean step time of the ranks that make steps.
+        sights: What can be said of each rank.
         at_work: The ranks that make steps.
         seen: Ranks that live and whose hosts tell of themselves.
         unseen: Ranks that should live and of which nothing is known.
@@ -126,6 +127,7 @@ class Present:
 
     samples_s: float | None
     step_ms: float | None
+    sights: Mapping[int, Sight]
     at_work: tuple[RankView, ...]
     seen: int
     unseen: int
@@ -142,11 +144,9 @@ class Present:
         return "–" if self.step_ms is None else ms_text(self.step_ms)
 
 
-def present(
-    timeline: RunTimeline, now: float, sights: Mapping[int, Sight] | None = None
-) -> Present:
-    """Return the figures of ``timeline`` that are of ``now`` (UNIX seconds); ``sights`` are those of then."""
-    sights = sights_of(timeline, now) if sights is None else sights
+def present(timeline: RunTimeline, now: float) -> Present:
+    """Return the figures of ``timeline`` that are of ``now`` (UNIX seconds)."""
+    sights = sights_of(timeline, now)
     views = timeline.ranks
     at_work = tuple(views[rank] for rank, each in sights.items() if each is Sight.MEASURED)
     count = Counter(sights.values())
@@ -157,6 +157,7 @@ def present(
     return Present(
         samples_s=sum(view.samples_s or 0.0 for view in at_work) if known else None,
         step_ms=sum(times) / len(times) if times else None,
+        sights=sights,
         at_work=at_work,
         seen=len(at_work) + idle,
         unseen=unseen,

@@ -16,7 +16,7 @@ from distconsole.runs.pace import TOGETHER_SECONDS
 from distconsole.runs.present import present, sights_of, slow_ranks, standing_ranks
 from distconsole.runs.series import Series
 from distconsole.runs.timeline import RunTimeline
-from distconsole.tui.views.ranks import RANK_COLUMNS, rank_rows
+from distconsole.tui.views.ranks import RANK_COLUMNS, RankRows
 from distconsole.tui.views.run_heat import troubles_of
 from unit.runs.test_reduce import T0, Feed
 
@@ -61,7 +61,7 @@ class Watched:
         return health_line(self.timeline, t)
 
     def states(self, t: float) -> list[str]:
-        cells = [STATE.cell(row) for row in rank_rows(self.timeline, "rank", t)]
+        cells = [STATE.cell(row) for row in RankRows(self.timeline, t)]
         return [cell if isinstance(cell, str) else cell.plain for cell in cells]
 
     def troubles(self, t: float, mark: str) -> list[int]:

@@ -16,7 +16,7 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.runs.timeline import RunTimeline
-from distconsole.tui.views.ranks import RANK_COLUMNS, STEP_TITLES, rank_rows
+from distconsole.tui.views.ranks import RANK_COLUMNS, STEP_TITLES, RankRows
 from fakes import scenes
 
 T = scenes.START + 30
@@ -37,7 +37,7 @@ def rows(*events: RunEvents, now: float) -> list[dict[str, tuple[str, str]]]:
     for event in [scenes.plan(4), *(scenes.rank(n, RankState.RUNNING) for n in range(4)), *events]:
         timeline.apply(event)
     found = []
-    for row in rank_rows(timeline, "rank", now):
+    for row in RankRows(timeline, now):
         cells = {}
         for column in RANK_COLUMNS:
             cell = column.cell(row)
@@ -158,5 +158,5 @@ def test_rows_of_many_ranks_cost_what_the_ranks_cost_and_not_their_square() -> N
     for view in timeline.ranks.values():
         view.step_ms_mean = Weighed(view.step_ms_mean or 0.0)
     Weighed.compared = 0
-    assert len(rank_rows(timeline, "rank", T)) == world
+    assert len(list(RankRows(timeline, T))) == world
     assert world < Weighed.compared < 20 * world

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import inf
-from operator import itemgetter
 from statistics import median
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from rich.text import Text
 
@@ -17,7 +16,7 @@ from distconsole.model.time_text import is_time, ms_text, span_text
 from distconsole.runs.detectors.slowness import DATA, STEP
 from distconsole.runs.detectors.stragglers import cost_text
 from distconsole.runs.pace import is_fresh
-from distconsole.runs.present import Sight, rate_of, sights_of, slow_ranks, standing_ranks
+from distconsole.runs.present import Present, Sight, present, rate_of, slow_ranks, standing_ranks
 from distconsole.runs.rank_history import BROKEN, UNKNOWN, RankHistory
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
@@ -106,49 +105,89 @@ class RankRow(NamedTuple):
         return 5 if self.slow else 6
 
 
-def rank_rows(
-    timeline: RunTimeline, order: str, now: float, history: RankHistory | None = None
-) -> list[RankRow]:
-    """Return the ranks of ``timeline`` at ``now`` (UNIX seconds) in ``order``, one of ``keys.SORTS``."""
-    first = first_failure_rank(timeline)
-    sights = sights_of(timeline, now)
-    slow = {each.rank: each for each in slow_ranks(timeline, sights)}
-    still = {view.rank: age for view, age in standing_ranks(timeline, now, sights).items()}
-    views = timeline.ranks.items() if starting(timeline) else ()
-    starts = {n: _start_seconds(view, now) for n, view in views if view.started_at}
-    longest = max(starts.values(), default=0.0)
-    times = [v.step_ms_mean for v in timeline.ranks.values() if v.step_ms_mean is not None]
-    usual, highest = (median(times), max(times)) if times else (0.0, 0.0)
-    alone = next(iter(slow)) if len(slow) == 1 else None
-    waits = waits_of([timeline.ranks[n] for n, sight in sights.items() if sight is Sight.MEASURED])
-    until = timeline.until(now)
-    recent = None if history is None else partial(recent_steps, history, until=until)
-    rows = []
-    for number, view in sorted(timeline.ranks.items(), key=itemgetter(0)):
-        sight = sights[number]
-        lost, lost_at = _lost(timeline, view) if sight is Sight.UNSEEN else ("", None)
-        rows.append(
-            RankRow(
-                view,
-                number == first,
-                slow[number].part if number in slow else "",
-                sight,
-                lost,
-                still.get(number),
-                sight in (Sight.MEASURED, Sight.IDLE) and is_fresh(view.gpu_at, now),
-                starts.get(number),
-                longest,
-                None if lost_at is None else now - lost_at,
-                waits.get(number),
-                usual,
-                highest,
-                slow[number].excess_ms if number in slow else 0.0,
-                alone,
-                recent,
-                costs=cost_text(slow[number]) if number in slow and slow[number].cost_ms else "",
-            )
+class RankRows(Sequence[RankRow]):
+    """The ranks of a run at ``now`` (UNIX seconds), by number.
+
+    A row is made when it is asked for: of thousands of ranks a screen shows some fifty.
+
+    Attributes:
+        calm: Whether all ranks live, and none is on a host that is lost or silent.
+        hung: Whether some rank stands still.
+        priced: Whether a slow rank is said to cost something.
+    """
+
+    def __init__(
+        self,
+        timeline: RunTimeline,
+        now: float,
+        figures: Present | None = None,
+        history: RankHistory | None = None,
+    ) -> None:
+        self._timeline, self._now = timeline, now
+        self._numbers = sorted(timeline.ranks)
+        self._sights = sights = (figures or present(timeline, now)).sights
+        self._first = first_failure_rank(timeline)
+        self._slow = {each.rank: each for each in slow_ranks(timeline, sights)}
+        standing = standing_ranks(timeline, now, sights)
+        self._still = {view.rank: age for view, age in standing.items()}
+        views = timeline.ranks.items() if starting(timeline) else ()
+        self._starts = {n: _start_seconds(view, now) for n, view in views if view.started_at}
+        self._longest = max(self._starts.values(), default=0.0)
+        times = [v.step_ms_mean for v in timeline.ranks.values() if v.step_ms_mean is not None]
+        self._usual, self._highest = (median(times), max(times)) if times else (0.0, 0.0)
+        self._alone = next(iter(self._slow)) if len(self._slow) == 1 else None
+        at_work = [timeline.ranks[n] for n, sight in sights.items() if sight is Sight.MEASURED]
+        self._waits = waits_of(at_work)
+        until = timeline.until(now)
+        self._recent = None if history is None else partial(recent_steps, history, until=until)
+        unseen = [timeline.ranks[n] for n, sight in sights.items() if sight is Sight.UNSEEN]
+        self.calm = Sight.GONE not in sights.values() and not any(
+            _lost(timeline, view)[0] for view in unseen
         )
-    return sorted(rows, key=SORT_KEYS[order]) if order in SORT_KEYS else rows
+        self.hung = bool(self._still)
+        self.priced = any(each.cost_ms for each in self._slow.values())
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    @overload
+    def __getitem__(self, index: int) -> RankRow: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[RankRow]: ...
+
+    def __getitem__(self, index: int | slice) -> RankRow | list[RankRow]:
+        if isinstance(index, slice):
+            return [self._row(number) for number in self._numbers[index]]
+        return self._row(self._numbers[index])
+
+    def in_order(self, order: str) -> Sequence[RankRow]:
+        """Return the rows in ``order``, one of ``keys.SORTS``."""
+        return sorted(self, key=SORT_KEYS[order]) if order in SORT_KEYS else self
+
+    def _row(self, number: int) -> RankRow:
+        view, sight = self._timeline.ranks[number], self._sights[number]
+        lost, lost_at = _lost(self._timeline, view) if sight is Sight.UNSEEN else ("", None)
+        slow = self._slow.get(number)
+        return RankRow(
+            view,
+            number == self._first,
+            "" if slow is None else slow.part,
+            sight,
+            lost,
+            self._still.get(number),
+            sight in (Sight.MEASURED, Sight.IDLE) and is_fresh(view.gpu_at, self._now),
+            self._starts.get(number),
+            self._longest,
+            None if lost_at is None else self._now - lost_at,
+            self._waits.get(number),
+            self._usual,
+            self._highest,
+            0.0 if slow is None else slow.excess_ms,
+            self._alone,
+            self._recent,
+            costs="" if slow is None or not slow.cost_ms else cost_text(slow),
+        )
 
 
 def waits_of(views: Iterable[RankView]) -> dict[int, float]:
@@ -380,7 +419,7 @@ GPU_TITLES = ("gpu", "use", "util%", "gpu memory", "temp", "power")
 
 def ended_ranks(timeline: RunTimeline, now: float) -> list[RankRow]:
     """Return the ranks whose processes have ended, the first to end first."""
-    rows = [row for row in rank_rows(timeline, "rank", now) if row.view.ended_at is not None]
+    rows = [row for row in RankRows(timeline, now) if row.view.ended_at is not None]
     first = min((row.view.ended_at or 0.0 for row in rows), default=0.0)
     rows.sort(key=lambda row: (row.view.ended_at or 0.0, row.trouble))
     return [row._replace(ended_seconds=(row.view.ended_at or 0.0) - first) for row in rows]

@@ -16,6 +16,7 @@ from distconsole.expression import Condition, parse_condition
 from distconsole.model.names import count_text
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS, RankOfRun, ranks_of
 from distconsole.runs.logs.last import LastLine
+from distconsole.runs.present import present
 from distconsole.runs.timeline import LAST_LINES, RunTimeline
 from distconsole.tui.later import RunLine
 from distconsole.tui.prompt.keymap import Keymap
@@ -29,8 +30,8 @@ from distconsole.tui.views.ranks import (
     START_TITLE,
     STEP_TITLES,
     RankRow,
+    RankRows,
     ended_ranks,
-    rank_rows,
     starting,
 )
 from distconsole.tui.views.run_curves import plots_of
@@ -188,12 +189,15 @@ class RunView(Vertical):
         listed = not self.shows_heat or self.condition is not None
         with task.lock:
             timeline = task.run
-            verdict, tiles = verdict_of(task, now), tiles_of(timeline, now)
-            ranks = rank_rows(timeline, self.order, now, task.history) if listed else []
+            figures = present(timeline, now)
+            verdict, tiles = verdict_of(task, now, figures), tiles_of(timeline, now, figures)
+            ranks = RankRows(timeline, now, figures, task.history) if listed else None
             early = starting(timeline)
-            shown, filtered = _match_ranks(timeline, ranks, self.condition)
+            rows = [] if ranks is None else ranks.in_order(self.order)
+            shown, filtered = _match_ranks(timeline, rows, self.condition)
+            gpus = any(view.gpu is not None for view in timeline.ranks.values())
             where = Counter(view.host for view in timeline.ranks.values())
-            plots = [] if self.shows_heat else plots_of(task, now, self.query_one(Plots))
+            plots = [] if self.shows_heat else plots_of(task, now, figures, self.query_one(Plots))
             said = verdict[2][: max(0, self.size.width - VERDICT_EDGE)]
             news, (failed, traceback) = (
                 news_of(timeline, now, said, self.size.width - 2),
@@ -214,12 +218,13 @@ class RunView(Vertical):
             self.heat.draw(task, now, filtered)
             return
         self._entitle(where, filtered, early=early)
-        self._draw_ranks(shown, early=early)
+        if ranks is not None:
+            self._draw_ranks(ranks, shown, gpus=gpus, early=early)
         self._draw_middle(plots, failed, traceback, ended)
         self._fit(news)
         if self.query_one("#strip-panel").display:
             self.query_one("#strip", RunHeat).draw(task, now)
-        log.show_last(tail, len(ranks))
+        log.show_last(tail, len(timeline.ranks))
         said = f"the last {count_text(said_lines, 'line')}" if said_lines else ""
         self.query_one("#tail-panel", Panel).entitle(legend=said)
 
@@ -230,19 +235,18 @@ class RunView(Vertical):
         legend = "" if early else parts_legend()  # the heading has that of a start
         self.query_one("#ranks-panel", Panel).entitle(title, filtered, legend=legend)
 
-    def _draw_ranks(self, ranks: list[RankRow], *, early: bool) -> None:
+    def _draw_ranks(
+        self, ranks: RankRows, shown: Sequence[RankRow], *, gpus: bool, early: bool
+    ) -> None:
         table: LineTable[RankRow] = self.query_one("#ranks", LineTable)
-        gpus = any(row.view.gpu is not None for row in ranks)
-        calm = all(row.view.alive and not row.lost for row in ranks)
-        hung = any(row.still_seconds is not None for row in ranks)
-        hidden = (*STEP_TITLES, *(("state",) if calm else ()))
+        hidden = (*STEP_TITLES, *(("state",) if ranks.calm else ()))
         left_out = list(() if gpus else GPU_TITLES)
-        left_out += hidden if early else (START_TITLE, "samples/s" if hung else "where")
-        left_out += () if any(row.costs for row in ranks) else (COSTS_TITLE,)
+        left_out += hidden if early else (START_TITLE, "samples/s" if ranks.hung else "where")
+        left_out += () if ranks.priced else (COSTS_TITLE,)
         table.leave_out(left_out)
         table.filtered = self.condition is not None
         table.sorted_by = "" if self.order == "rank" else self.order
-        table.show(ranks)
+        table.show(shown)
 
     def _draw_middle(
         self, plots: list[PlotData], failed: int | None, traceback: str, ended: list[RankRow]
@@ -316,8 +320,8 @@ def share_lines(lines: int, frame: int, rows: int, middle: int) -> tuple[int, in
 
 
 def _match_ranks(
-    timeline: RunTimeline, ranks: list[RankRow], condition: Condition[RankOfRun] | None
-) -> tuple[list[RankRow], str]:
+    timeline: RunTimeline, ranks: Sequence[RankRow], condition: Condition[RankOfRun] | None
+) -> tuple[Sequence[RankRow], str]:
     """Return the ranks that match, and what is said of the others."""
     if condition is None:
         return ranks, ""

@@ -7,7 +7,7 @@ from operator import itemgetter
 from distconsole.model.time_text import is_time
 from distconsole.runs.figures import more_is_better
 from distconsole.runs.pace import is_fresh
-from distconsole.runs.present import Present, age_text, loss_name_of, present, reading_text
+from distconsole.runs.present import Present, age_text, loss_name_of, reading_text
 from distconsole.runs.series import Series
 from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.tasks import RequestTask
@@ -17,7 +17,7 @@ from distconsole.tui.widgets.plots import Plots
 STEP, SECONDS = "step", ""
 
 
-def plots_of(task: RequestTask, now: float, plots: Plots) -> list[PlotData]:
+def plots_of(task: RequestTask, now: float, figures: Present, plots: Plots) -> list[PlotData]:
     """Return what ``plots`` show at ``now`` (UNIX seconds): loss, throughput, step time and GPU use come first."""
     timeline = task.run
     loss = loss_name_of(timeline)
@@ -31,7 +31,6 @@ def plots_of(task: RequestTask, now: float, plots: Plots) -> list[PlotData]:
         *(each for each in metrics if each[0] != loss and not more_is_better(each[0])),
     ]
     known = [each for each in wanted if len(each[1]) or each[1].broken]
-    figures = present(timeline, now)
     shown = plots.pick(known, itemgetter(0))
     return [
         _plot(task, each, figures, now, plots.drawn(place, f"{task.number} {each[0]}"))

@@ -11,7 +11,6 @@ from distconsole.runs.present import (
     Present,
     age_text,
     loss_name_of,
-    present,
     reading_text,
     unit_of,
 )
@@ -26,11 +25,10 @@ CHANGED_SHARE = 0.1
 ENOUGH_POINTS = 10
 
 
-def tiles_of(timeline: RunTimeline, now: float) -> list[TileData]:
+def tiles_of(timeline: RunTimeline, now: float, figures: Present) -> list[TileData]:
     """Return the tiles of ``timeline`` at ``now`` (UNIX seconds)."""
     if timeline.plan is None and not timeline.ranks:
         return []
-    figures = present(timeline, now)
     until = timeline.until(now)
     tiles = [_rate(timeline, figures, until), _step_time(timeline, figures, until)]
     if loss_name_of(timeline):

@@ -16,7 +16,7 @@ from distconsole.model.run_events import EndState, RunFinding
 from distconsole.model.time_text import duration_text
 from distconsole.runs.figures import more_is_better
 from distconsole.runs.health import Tone, health_of
-from distconsole.runs.present import age_text, done_text
+from distconsole.runs.present import Present, age_text, done_text
 from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.check import SEVERITY_MARKS
@@ -30,7 +30,7 @@ MARKS = {
 """Tone -> the mark of a run that goes on, that of one that has ended, and their style."""
 
 
-def verdict_of(task: RequestTask, now: float) -> tuple[str, str, str, str]:
+def verdict_of(task: RequestTask, now: float, figures: Present) -> tuple[str, str, str, str]:
     """Return tone, mark and sentence of the run of ``task`` at ``now`` (UNIX seconds), and what it is about."""
     timeline = task.run
     if task.error is not None and timeline.end is None:
@@ -39,7 +39,7 @@ def verdict_of(task: RequestTask, now: float) -> tuple[str, str, str, str]:
     if timeline.plan is None and not timeline.ranks:
         nothing = ("nothing ran", "") if task.done else ("preparing", "…")
         return "note", nothing[1], nothing[0], ""
-    health = health_of(timeline, now)
+    health = health_of(timeline, now, figures)
     going, ended, tone = MARKS[health.tone]
     ranks = count_text(timeline.world, "rank")
     sentence = f"{health.word.upper()}  {health.sentence or ranks}"
@@ -56,9 +56,9 @@ def about_text(timeline: RunTimeline, now: float) -> str:
     end = timeline.end
     seconds = end.seconds if end is not None else max(0.0, now - (timeline.started or now))
     parts = [timeline.name, duration_text(seconds)]
-    states = Counter(view.state.value for view in timeline.ranks.values())
+    states = Counter(view.state for view in timeline.ranks.values())
     if len(states) > 1:
-        parts.append(", ".join(f"{count} {state}" for state, count in states.most_common()))
+        parts.append(", ".join(f"{count} {state.value}" for state, count in states.most_common()))
     hosts = [host.host for host in plan.hosts]
     parts.append(", ".join(hosts) if len(hosts) <= 3 else f"{len(hosts)} hosts")
     return "  ".join([*parts, plan.launcher, PurePosixPath(plan.script).name])

@@ -33,14 +33,10 @@ Row = TypeVar("Row")
 class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
     """Rows under a fixed heading, with a cursor that stays on its row when the order changes."""
 
-    CURSOR = "table--cursor"
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"table--heading", "table--cursor", "table--empty"}
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"table--heading", "table--empty"}
     DEFAULT_CSS = """
     LineTable { height: auto; min-height: 2; background: $background; scrollbar-size-vertical: 1; overflow-x: hidden; }
     LineTable > .table--heading { color: $text-muted; text-style: bold; }
-    LineTable > .table--cursor { background: $boost; }
-    LineTable:focus > .table--cursor { background: $primary 25%; }
-    LineTable:focus:light > .table--cursor { background: $primary 18%; }
     LineTable > .table--empty { color: $text-muted; text-style: italic; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -103,9 +99,6 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
         super().notify_style_update()
         self._made.clear()
 
-    def measure(self) -> int:
-        return self.scrollable_content_region.width
-
     def show(self, rows: Sequence[Row]) -> None:
         resized = len(rows) != len(self.rows)
         cursor = self._follow_cursor(rows)
@@ -132,6 +125,8 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
         if not self._held or before is None or self._same is None or not rows:
             return min(self.cursor, last)
         wanted = self._same(before)
+        if self.cursor <= last and self._same(rows[self.cursor]) == wanted:  # as nearly always
+            return self.cursor
         places = (place for place, row in enumerate(rows) if self._same(row) == wanted)
         return next(places, min(self.cursor, last))
 
