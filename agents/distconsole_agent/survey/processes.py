@@ -6,7 +6,7 @@ import os
 from typing import NamedTuple
 
 from distconsole_agent.supervisor.proctree import read_in_time
-from distconsole_agent.system.procfs import Process, read_process
+from distconsole_agent.system.procfs import Process, all_processes
 from distconsole_agent.telemetry.mapping import VISIBLE
 
 MAX_PROCESSES = 1024
@@ -98,9 +98,7 @@ Tree = dict[int, Process]
 
 def read_processes(root: str = "/proc") -> tuple[Tree, dict[int, Seen]]:
     """Return all processes, and those of this user that may train or launch, each by pid."""
-    pids = [int(name) for name in os.listdir(root) if name.isdigit()]
-    found = (read_process(pid, root) for pid in pids)
-    tree = {process.pid: process for process in found if process is not None}
+    tree = all_processes(root)
     own = [each for each in tree.values() if each.uid == os.getuid() and each.state not in "ZX"]
     own = sorted((each for each in own if each.pid != os.getpid()), key=lambda one: -one.starttime)
     own = own[:MAX_PROCESSES]

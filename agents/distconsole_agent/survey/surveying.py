@@ -19,7 +19,7 @@ from distconsole_agent.roll_call.calling import LOOK_SECONDS, Call, Seat, call_r
 from distconsole_agent.supervisor.proctree import read_in_time
 from distconsole_agent.survey.processes import read_processes
 from distconsole_agent.survey.worlds import Job, Rank, find_jobs
-from distconsole_agent.system.procfs import printable, user_name
+from distconsole_agent.system.procfs import open_files, printable, user_name
 from distconsole_agent.telemetry.mapping import visible_devices
 
 MAX_JOBS, MAX_RANKS = 32, 256
@@ -264,14 +264,7 @@ def _read_log(one: Result, since: object) -> Result:
 
 
 def _sockets(pid: int) -> set[str]:
-    folder, found = f"/proc/{pid}/fd", set()
-    with contextlib.suppress(OSError):
-        for name in os.listdir(folder)[:4096]:
-            with contextlib.suppress(OSError):
-                link = os.readlink(f"{folder}/{name}")
-                if link.startswith("socket:["):
-                    found.add(link[8:-1])
-    return found
+    return {path[8:-1] for path in open_files(pid) if path.startswith("socket:[")}
 
 
 def endpoint_of(pids: Sequence[int]) -> str:

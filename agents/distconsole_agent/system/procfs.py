@@ -73,9 +73,15 @@ def read_process(pid: int, root: str = "/proc") -> Process | None:
     )
 
 
-def all_processes() -> dict[int, Process]:
-    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    found = (read_process(pid) for pid in pids)
+def describe_process(pid: int) -> dict[str, Any]:
+    """Return what is told of ``pid``; of one that is gone, or not to be seen, its number alone."""
+    process = read_process(pid)
+    return {"pid": pid} if process is None else process.told()
+
+
+def all_processes(root: str = "/proc") -> dict[int, Process]:
+    pids = [int(name) for name in os.listdir(root) if name.isdigit()]
+    found = (read_process(pid, root) for pid in pids)
     return {process.pid: process for process in found if process is not None}
 
 

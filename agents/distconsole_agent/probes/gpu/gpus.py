@@ -22,7 +22,7 @@ from distconsole_agent.probes.environment import session_environment
 from distconsole_agent.probes.programs import Ended
 from distconsole_agent.probes.scripts import Interpreter, ask_script
 from distconsole_agent.system.kernel_files import entries_of, first_line_of
-from distconsole_agent.system.procfs import read_process
+from distconsole_agent.system.procfs import describe_process
 
 LIBRARY, AMD_LIBRARY = "libnvidia-ml.so.1", "libamd_smi.so"
 KFD = "/dev/kfd"
@@ -77,9 +77,7 @@ def _name_processes(facts: dict[str, Any]) -> None:
     """Add to each process on a GPU who it is; in a container those of others stay unknown."""
     for gpu in facts.get("gpus", []):
         for entry in gpu.get("processes", []):
-            process = read_process(int(entry["pid"]))
-            if process is not None:
-                entry.update(process.told())
+            entry.update(describe_process(int(entry["pid"])))
 
 
 def library_environment() -> dict[str, str]:
@@ -148,7 +146,8 @@ def load(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     for entry in entries:
         if entry.pop("begun", False):
             entry["error"] = _explain_silence(ended, stopped.is_set())
-        _name_process(entry)
+        if pid := entry.pop("pid", None):
+            entry["process"] = describe_process(int(pid))
     return {"gpus": entries}
 
 
@@ -169,10 +168,3 @@ def _explain_silence(ended: Ended, stopped: bool) -> str:
     if ended.exit_code is None:
         return f"CUDA did not answer in {ended.seconds:.1f} s"
     return f"the process that copies ended: {ended.last_words}"
-
-
-def _name_process(entry: dict[str, Any]) -> None:
-    pid = entry.pop("pid", None)
-    process = read_process(int(pid)) if pid else None
-    if pid:
-        entry["process"] = process.told() if process is not None else {"pid": pid}

@@ -10,13 +10,14 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from distconsole_agent.node_folder.folders import SHARED_MEMORY
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.network.own_network import listeners
 from distconsole_agent.supervisor.proctree import ENV_RUN_DIR, MAX_ENVIRON_BYTES
+from distconsole_agent.system.kernel_files import entries_of
 from distconsole_agent.system.procfs import (
     Process,
     all_processes,
@@ -29,6 +30,7 @@ from distconsole_agent.system.procfs import (
 
 MAX_PROCESSES = 200
 MAX_PORTS = 64
+MAX_THREADS = 1024
 PATIENCE_SECONDS = 1.0
 POLL_SECONDS = 0.1
 SHARE = 0.5
@@ -202,21 +204,15 @@ def _dead(process: Process, every: dict[int, Process]) -> dict[str, Any]:
     return {
         **process.told(),
         "state": "Z",
-        "threads": sum(state not in "ZX" for state in _thread_states(process.pid)),
+        "threads": _count_living_threads(process.pid),
         "parent": parent.told() if parent is not None else None,
     }
 
 
-def _thread_states(pid: int) -> Iterator[str]:
-    try:
-        threads = os.listdir(f"/proc/{pid}/task")
-    except OSError:
-        return
-    for thread in threads[:1024]:
-        text = read_head(f"/proc/{pid}/task/{thread}/stat", 512)
-        fields = text[text.rfind(b")") + 2 :].split()
-        if fields:
-            yield fields[0].decode("ascii", "replace")
+def _count_living_threads(pid: int) -> int:
+    folder = f"/proc/{pid}/task"
+    threads = (read_process(int(name), folder) for name in entries_of(folder)[:MAX_THREADS])
+    return sum(thread is not None and thread.state not in "ZX" for thread in threads)
 
 
 def _stuck(sleepers: list[Process], patience: float) -> list[dict[str, Any]]:
@@ -264,13 +260,13 @@ def look_at_shared_memory(_args: dict[str, Any], seconds: float) -> dict[str, An
     ``used`` of an entry is null where that cannot be known: another user's processes may have it.
     """
     return {
-        **entries_of(SHARED_MEMORY, time.time(), time.monotonic() + SHARE * seconds),
+        **find_entries(SHARED_MEMORY, time.time(), time.monotonic() + SHARE * seconds),
         "uid": os.getuid(),
         "all_processes_seen": sees_all_processes(),
     }
 
 
-def entries_of(folder: str, now: float, due: float) -> dict[str, Any]:
+def find_entries(folder: str, now: float, due: float) -> dict[str, Any]:
     """Return the entries of ``folder`` that bear the name of an engine; ``due`` ends the search for users."""
     found: list[dict[str, Any]] = []
     try:

@@ -142,14 +142,8 @@ def _limit(number: int) -> list[int | None]:
 
 
 def _distribution() -> str:
-    fields = {}
-    try:
-        with open("/etc/os-release", encoding="utf-8", errors="replace") as file:
-            for line in file:
-                name, _, value = line.strip().partition("=")
-                fields[name] = value.strip('"')
-    except OSError:
-        return ""
+    lines = (line.partition("=") for line in text_of("/etc/os-release").splitlines())
+    fields = {name: value.strip('"') for name, _, value in lines}
     return fields.get("PRETTY_NAME", fields.get("ID", ""))[:128]
 
 

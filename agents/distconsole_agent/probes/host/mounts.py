@@ -6,6 +6,8 @@ import os
 import re
 from typing import Any, NamedTuple
 
+from distconsole_agent.system.procfs import read_head
+
 MAX_TABLE_BYTES = 1 << 20
 MAX_NETWORK_MOUNTS = 32
 
@@ -41,13 +43,8 @@ class Mount(NamedTuple):
 
 def read_mounts(path: str = "/proc/self/mountinfo") -> list[Mount]:
     """Return all mounts in their order; a later one at the same place hides the one before."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            lines = file.read(MAX_TABLE_BYTES).splitlines()
-    except OSError:
-        return []
     found = []
-    for line in lines:
+    for line in read_head(path, MAX_TABLE_BYTES).decode("utf-8", "replace").splitlines():
         head, separator, tail = line.partition(" - ")
         fields, rest = head.split(), tail.split(" ")
         if separator and len(fields) >= 6 and len(rest) >= 2:

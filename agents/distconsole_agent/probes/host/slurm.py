@@ -58,7 +58,8 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
             for name in _names(args)
         },
     }
-    told = _at_once(asked, seconds, environment)
+    ended = look_at_once(lambda argv: _run(argv, seconds * 0.8, environment), list(asked.values()))
+    told = dict(zip(asked, ended))
     controllers = _CONTROLLER.findall(told["ping"].out)
     node = next((told[key] for key in told if key.startswith("node ") and _ok(told[key])), None)
     munge = told["munge"]
@@ -154,9 +155,7 @@ def _decode(credential: str, seconds: float) -> Ended:
     try:
         os.write(descriptor, credential.encode("ascii", "replace"))
         argv = ("unmunge", f"--input=/dev/fd/{descriptor}")
-        return run_program(argv, seconds, env=_environment(), pass_fds=(descriptor,))
-    except OSError as error:
-        return Ended(127, "", error.strerror or str(error), 0.0)
+        return _run(argv, seconds, _environment(), (descriptor,))
     finally:
         os.close(descriptor)
 
@@ -180,16 +179,14 @@ def _environment() -> dict[str, str]:
     return environment
 
 
-def _at_once(
-    asked: Mapping[str, tuple[str, ...]], seconds: float, environment: Mapping[str, str]
-) -> dict[str, Ended]:
-    ended = look_at_once(lambda argv: _run(argv, seconds * 0.8, environment), list(asked.values()))
-    return dict(zip(asked, ended))
-
-
-def _run(argv: tuple[str, ...], seconds: float, environment: Mapping[str, str]) -> Ended:
+def _run(
+    argv: tuple[str, ...],
+    seconds: float,
+    environment: Mapping[str, str],
+    descriptors: tuple[int, ...] = (),
+) -> Ended:
     try:
-        return run_program(argv, seconds, env=environment)
+        return run_program(argv, seconds, env=environment, pass_fds=descriptors)
     except OSError as error:
         return Ended(127, "", f"{argv[0]}: {error.strerror or error}", 0.0)
 

@@ -15,12 +15,12 @@ from typing import Any
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.arguments import bad_arguments
 from distconsole_agent.probes.at_once import look_at_once
+from distconsole_agent.probes.collectives.values import MARK
 from distconsole_agent.probes.environment import session_environment
 from distconsole_agent.probes.programs import Ended, run_program
 from distconsole_agent.probes.scripts import worker_script
 from distconsole_agent.probes.software.engines import after_setup
 
-MARK = "distconsole-rank "
 CONNECT_SECONDS = 3
 TRY_SECONDS = 8.0
 AT_ONCE = 8

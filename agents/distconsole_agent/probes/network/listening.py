@@ -20,6 +20,7 @@ from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.arguments import ProbeError, probe_failure
 from distconsole_agent.probes.network import handshake
 from distconsole_agent.system import tcp
+from distconsole_agent.system.kernel_files import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -104,11 +105,10 @@ def _spread(address: str, count: int) -> list[socket.socket]:
 
 def _ephemeral_range() -> tuple[int, int]:
     try:
-        with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
-            low, high = file.read().split()
-    except (OSError, ValueError):
+        low, high = map(int, text_of("/proc/sys/net/ipv4/ip_local_port_range").split())
+    except ValueError:
         return 32768, 60999
-    return int(low), int(high)
+    return low, high
 
 
 def _open_or_none(address: str, port: int) -> socket.socket | None:

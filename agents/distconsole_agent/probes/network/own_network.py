@@ -17,9 +17,9 @@ from distconsole_agent.system.addresses import local_addresses
 from distconsole_agent.system.kernel_files import entries_of, first_line_of, number_of
 from distconsole_agent.system.procfs import (
     all_processes,
+    describe_process,
     open_files,
     read_head,
-    read_process,
     sees_all_processes,
 )
 
@@ -185,8 +185,7 @@ def _holder(port: int) -> dict[str, Any] | None:
     if found is None:
         return None
     pid = _owner(found.open_file)
-    process = None if pid is None else read_process(pid)
-    known = {"pid": pid} if process is None else process.told()
+    known = {"pid": None} if pid is None else describe_process(pid)
     return {**known, "uid": found.uid}
 
 

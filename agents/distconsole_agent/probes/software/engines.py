@@ -157,10 +157,7 @@ def look_before_build(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     facts, _ = ask_python("inspect_build", {"modules": modules}, args, seconds)
     torch = python_env.look(args, seconds)["torch"]
     facts["torch"] = torch if torch.get("version") else None
-    try:
-        facts["mpi"] = look({name: args.get(name) for name in ("setup", "container")}, seconds)
-    except OSError:
-        facts["mpi"] = {"present": False}
+    facts["mpi"] = _mpi_or_none(args, seconds) or {"present": False}
     return facts
 
 

@@ -127,17 +127,9 @@ def fabric(handle: Any) -> dict[str, int | None]:
     return {"fabric_state": int(info.state), "fabric_status": int(info.status)}
 
 
-def health_or_nothing(index: int) -> dict[str, Any]:
-    """The health of a GPU; of one that cannot be opened ``broken`` tells."""
-    try:
-        return health(index)
-    except pynvml.NVMLError:
-        return {"index": index}
-
-
 def twice(indexes: list[int]) -> list[dict[str, Any]]:
     """The health of GPUs, with the reasons for slow clocks that are still there a moment later."""
-    found = [health_or_nothing(index) for index in indexes]
+    found = [or_error(health, index) for index in indexes]
     held = [each for each in found if (each.get("clock_reasons") or 0) & SLOW]
     if held:
         time.sleep(SECOND_LOOK_SECONDS)
@@ -147,10 +139,10 @@ def twice(indexes: list[int]) -> list[dict[str, Any]]:
     return found
 
 
-def gpu_or_error(index: int) -> dict[str, Any]:
-    """One that fell off the bus is an error of its own and hides no other."""
+def or_error(look: Callable[[int], dict[str, Any]], index: int) -> dict[str, Any]:
+    """A GPU as ``look`` sees it; one that fell off the bus is an error of its own and hides no other."""
     try:
-        return gpu(index)
+        return look(index)
     except pynvml.NVMLError as error:
         return {"index": index, "error": str(error)}
 
@@ -167,7 +159,7 @@ def facts(deep: bool) -> dict[str, Any]:
     gpus: list[dict[str, Any]] = []
     broken: list[dict[str, Any]] = []
     for index in range(min(count, 64)):
-        found = gpu_or_error(index)
+        found = or_error(gpu, index)
         (broken if "error" in found else gpus).append(found)
     return {
         "present": True,

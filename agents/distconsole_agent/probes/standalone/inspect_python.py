@@ -9,7 +9,7 @@ import json
 import os
 import sys
 
-from distconsole_agent.probes.standalone.reporting import FACTS, begin, leave, say
+from distconsole_agent.probes.standalone.reporting import FACTS, begin, find_mapped, leave, say
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -246,7 +246,6 @@ def load_torch_libraries() -> None:
 def load_facts(path: str) -> dict[str, Any]:
     """Ask the library itself, all symbols resolved: a build for another torch fails right here."""
     import ctypes
-    import re
 
     load_torch_libraries()
     try:
@@ -258,12 +257,7 @@ def load_facts(path: str) -> dict[str, Any]:
         function = getattr(library, "horovod_" + name + "_built", None)
         if function is not None:
             built[name] = bool(function())
-    mapped = set()
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        for line in maps:
-            if re.search(r"/lib(mpi|nccl|cudart)[-.]", line):
-                mapped.add(line.split(None, 5)[5].strip())
-    return {"built": built, "load_error": "", "mapped": sorted(mapped)[:16]}
+    return {"built": built, "load_error": "", "mapped": find_mapped(r"/lib(mpi|nccl|cudart)[-.]")}
 
 
 def env_facts() -> dict[str, Any]:

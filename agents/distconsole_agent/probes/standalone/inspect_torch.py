@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from typing import Any
 
-from distconsole_agent.probes.standalone.reporting import FACTS, begin, leave, say
-
-
-def find_libraries(pattern: str) -> list[str]:
-    found = set()
-    with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-        for line in maps:
-            if re.search(pattern, line):
-                found.add(line.split(None, 5)[5].strip())
-    return sorted(found)[:16]
+from distconsole_agent.probes.standalone.reporting import FACTS, begin, find_mapped, leave, say
 
 
 def facts() -> dict[str, Any]:
@@ -42,7 +32,7 @@ def facts() -> dict[str, Any]:
         "version": str(torch.__version__),
         "architectures": str(flags() or "").split() if flags is not None else [],
         "nccl": version,
-        "nccl_mapped": find_libraries(r"/lib[nr]ccl\.so"),
+        "nccl_mapped": find_mapped(r"/lib[nr]ccl\.so"),
     }
 
 

@@ -202,7 +202,7 @@ def test_shared_memory_that_nobody_has_is_told_from_what_is_mapped(tmp_path: Pat
     with (tmp_path / "nccl-mapped").open("r+b") as file:
         mapped = mmap.mmap(file.fileno(), 8192)
     try:
-        facts = leftovers.entries_of(str(tmp_path), later, time.monotonic() + 20)
+        facts = leftovers.find_entries(str(tmp_path), later, time.monotonic() + 20)
     finally:
         mapped.close()
     assert {entry["name"]: entry["used"] for entry in facts["entries"]} == {
@@ -213,12 +213,12 @@ def test_shared_memory_that_nobody_has_is_told_from_what_is_mapped(tmp_path: Pat
         f"torch_{os.getpid()}_1_1": True,
     }
     assert all(entry["bytes"] >= 8192 for entry in facts["entries"])
-    assert leftovers.entries_of(str(tmp_path), time.time(), 0.0)["entries"] == []
+    assert leftovers.find_entries(str(tmp_path), time.time(), 0.0)["entries"] == []
 
 
 def test_where_the_time_is_up_nobody_is_called_dead(tmp_path: Path) -> None:
     (tmp_path / "nccl-stale").touch()
-    facts = leftovers.entries_of(str(tmp_path), time.time() + 3600, time.monotonic() - 1)
+    facts = leftovers.find_entries(str(tmp_path), time.time() + 3600, time.monotonic() - 1)
     assert [entry["used"] for entry in facts["entries"]] == [None]
 
 
