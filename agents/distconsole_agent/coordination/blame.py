@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from distconsole_agent.contract.runspec import NodeSpec
 
@@ -138,7 +138,7 @@ def determine_verdict(evidence: Evidence, nodes: Sequence[NodeSpec]) -> Verdict:
     failure = first_failure(evidence)
     if failure is not None and not _precedes_all(evidence, stop):
         lost = evidence.lost or _lost_shortly_before(evidence, failure)
-        if lost and is_consequence(failure):
+        if lost and _follows_from_others(failure):
             return _node_lost(evidence, lost, nodes)
         described = _describe(failure, nodes[failure.node].host)
         if _DISAGREEMENT.search(failure.error):
@@ -160,7 +160,7 @@ def first_failure(evidence: Evidence) -> Failure | None:
     causes = (
         failure
         for failure in in_order
-        if not is_consequence(failure)
+        if not _follows_from_others(failure)
         and not _DISAGREEMENT.search(failure.error)
         and _correct_time(evidence, failure) <= latest
     )
@@ -168,25 +168,19 @@ def first_failure(evidence: Evidence) -> Failure | None:
     return next(causes, next(disagreements, in_order[0]))
 
 
-class Words(Protocol):
-    """The error and the traceback that a process ended with."""
-
-    @property
-    def error(self) -> str: ...
-
-    @property
-    def traceback(self) -> str: ...
+def is_consequence(error: str, traceback: str) -> bool:
+    """Return whether what a process ended with reads like another rank's end seen from outside."""
+    return _CONSEQUENCE.search(f"{error}\n{traceback}") is not None
 
 
-def is_consequence(failure: Words) -> bool:
-    """Return whether the failure reads like another rank's end seen from outside.
+def _follows_from_others(failure: Failure) -> bool:
+    """Return whether a failure reads like a consequence.
 
     What stands in the log of a rank that a signal killed is older than that, and may be of a round before.
     Only an abort says why.
     """
-    killed = isinstance(failure, Failure) and failure.signal not in (None, ABORTED)
-    words = failure.error if killed else f"{failure.error}\n{failure.traceback}"
-    return _CONSEQUENCE.search(words) is not None
+    killed = failure.signal not in (None, ABORTED)
+    return is_consequence(failure.error, "" if killed else failure.traceback)
 
 
 def _precedes_all(evidence: Evidence, stop: Stop | None) -> bool:

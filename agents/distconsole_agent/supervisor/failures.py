@@ -51,7 +51,7 @@ _BROUGHT = re.compile(
 )
 """torch/_utils.py and torch/multiprocessing/spawn.py, the same since torch 1.5."""
 _FRAME = re.compile(r'^  File "([^"\n]{1,4096})", line (\d{1,9})', re.MULTILINE)
-LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "<")
+_LIBRARIES = ("/site-packages/", "/dist-packages/", "/lib/python", "<")
 
 
 class Raised(NamedTuple):
@@ -231,8 +231,13 @@ def headline(error: str, traceback: str) -> str:
     if said is None:
         return error
     where = brought[1] or f"in spawned process {brought[2]}"
-    places = _FRAME.findall("\n".join(lines[:said]))
-    own = [place for place in places if not any(part in place[0] for part in LIBRARIES)]
-    for file, line in (own or places)[-1:]:
+    frames = "\n".join(lines[:said])
+    for file, line in (own_frames(frames) or _FRAME.findall(frames))[-1:]:
         where = f"{where}, {os.path.basename(file)}:{line}"
     return "\n".join((f"{lines[said]} ({where})", *lines[said + 1 :])).strip()
+
+
+def own_frames(traceback: str) -> list[tuple[str, str]]:
+    """Return file and line of each frame of a traceback that is in the job's own code."""
+    frames: list[tuple[str, str]] = _FRAME.findall(traceback)
+    return [frame for frame in frames if not any(part in frame[0] for part in _LIBRARIES)]

@@ -1,30 +1,48 @@
 """Whether a rank that ended failed by itself, and with what.
 
-A script's own spawner speaks of "process N"; rings' headers tell which rank that is.
+A script's own spawner speaks of "process N"; rings' headers tell which rank that is. Where no hook ran, torch's
+message and the error files of the children tell which of them failed first.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import pickletools
 import re
 import signal
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
+from itertools import islice
 
 from distconsole_agent.contract.runspec import TORCHRUN, RunSpec
-from distconsole_agent.coordination.blame import Failure, is_consequence
+from distconsole_agent.coordination.blame import (
+    MAX_ERROR_CHARS,
+    MAX_TRACEBACK_CHARS,
+    Failure,
+    is_consequence,
+)
 from distconsole_agent.supervisor.failures import (
+    HEAD,
+    MAX_ERROR_FILE_BYTES,
+    MAX_ERROR_FILES,
+    TAIL_BYTES,
     EngineSaid,
     Raised,
     describe_exit,
+    headline,
+    own_frames,
     read_engine_summary,
     read_last_lines,
     read_raised,
     read_tail,
+    told_in,
 )
 from distconsole_agent.supervisor.killing import Kills, Known, examine_kill
 from distconsole_agent.supervisor.processes import Exit, RankProcess
-from distconsole_agent.supervisor.unwatched import read_unwatched
 from distconsole_agent.system import steady
+from distconsole_agent.system.kernel_files import end_of
 
 CHILD_SECONDS = 60.0
 """A child's exception explains its rank's end only if it is not older: the rank lived on after an
@@ -47,6 +65,17 @@ _ENDED = re.compile(r"\bprocess \d{1,6} terminated with (?:exit code (\d{1,3})|s
 
 _TAKEN_DOWN = re.compile(r"\bprocess \d{1,6} terminated with signal SIG(?:TERM|ABRT)$")
 """Signals by which a child ends because another one failed, not by itself."""
+
+NOTE_PREFIX, NOTE_SUFFIX = "pytorch-errorfile-", ".pickle"
+"""``torch.multiprocessing.spawn`` has each child write what it raised into such a file, which stays, and tells of one
+child alone, which may be a victim of another."""
+
+TEMPORARY_FOLDERS = ("TMPDIR", "TEMP", "TMP")
+MAX_LISTED = 100_000
+NAMELESS = "(in a spawned process)"
+"""Said of a child's exception: which of the ranks it was is not known."""
+
+_SPAWNER = re.compile(r"^torch\.multiprocessing\.spawn\.Process\w{1,20}Exception: ", re.MULTILINE)
 
 
 def find_failure(
@@ -135,7 +164,7 @@ def _engine_said(rank: RankProcess, raised: Raised | None) -> EngineSaid | None:
     said = read_engine_summary(rank.command.stderr_path, rank.stderr_from)
     if raised is not None and not rank.is_of(raised.pid, raised.rank) and raised.rank >= 0:
         silent = said and said[0].exit_code not in (RAISED_EXIT_CODE, 128 + signal.SIGTERM)
-        if silent and is_consequence(raised):
+        if silent and _reads_like_consequence(raised):
             return said[0]
         return next((each for each in said if each.rank == raised.rank), None)
     return said[0] if said else None
@@ -188,7 +217,7 @@ def _find_exception(spec: RunSpec, rank: RankProcess, errors_dir: str) -> Raised
         or any(rank.is_of(each.pid, each.rank) for each in noted)
     ):
         log, env = rank.command.stderr_path, rank.command.env
-        noted += read_unwatched(log, rank.stderr_from, rank.inner, rank.ended.t_ns, env)
+        noted += _read_unwatched(log, rank.stderr_from, rank.inner, rank.ended.t_ns, env)
     explaining: list[Raised] = []
     for raised in sorted(noted, key=lambda raised: raised.t_ns):
         if not rank.started_ns <= raised.t_ns <= rank.ended.t_ns:
@@ -197,13 +226,18 @@ def _find_exception(spec: RunSpec, rank: RankProcess, errors_dir: str) -> Raised
             explaining.append(raised)
             if _TERMINATED.search(raised.error) is None:
                 break
-            if not (is_consequence(raised) or _TAKEN_DOWN.search(raised.error)):
+            follows = _TAKEN_DOWN.search(raised.error) or _reads_like_consequence(raised)
+            if not follows:
                 return raised
-            return next((each for each in explaining if not is_consequence(each)), raised)
+            return next((each for each in explaining if not _reads_like_consequence(each)), raised)
         inherited = len(spec.ranks) == 1 or raised.rank == rank.spec.rank
         if inherited and raised.t_ns >= oldest_ns:
             explaining.append(raised)
     return next(iter(explaining), None)
+
+
+def _reads_like_consequence(raised: Raised) -> bool:
+    return is_consequence(raised.error, raised.traceback)
 
 
 def _global_rank(
@@ -251,3 +285,65 @@ def find_child_rank(error: str, parent_pid: int, rings: str) -> int:
     in_order = [ranks[pid] for pid in sorted(ranks)]
     index = int(named[1])
     return in_order[index] if index < len(in_order) else -1
+
+
+def _read_unwatched(
+    log: str, since: int, pid: int, ended_ns: int, env: Mapping[str, str]
+) -> list[Raised]:
+    """Return what the children of the spawner ``pid`` raised, the earliest first, and what it said at its end itself.
+
+    Nothing if it is no spawner. Times are steady; whose rank it was is not known.
+
+    Args:
+        ended_ns: When it ended, in steady time.
+        log: Its standard error, of which bytes from ``since`` on are its own.
+        env: Its environment, which says where its files are.
+    """
+    text = end_of(log, TAIL_BYTES, since)
+    found = list(_SPAWNER.finditer(text))
+    if not found:
+        return []
+    start = found[-1].start()
+    inner = text.rfind(HEAD, start)
+    end = text.find("\n" if inner < 0 else "\n\n", max(inner, start))
+    error = text[start : end if end >= 0 else len(text)]
+    traceback = text[max(0, text.rfind(HEAD, 0, start)) : start] + error
+    said = headline(error, traceback)[:MAX_ERROR_CHARS]
+    own = Raised(pid, -1, ended_ns, said, traceback[-MAX_TRACEBACK_CHARS:])
+    folder = next(
+        (env[name] for name in TEMPORARY_FOLDERS if env.get(name)), tempfile.gettempdir()
+    )
+    return [*sorted(_read_children(folder, _scripts(traceback)), key=lambda each: each.t_ns), own]
+
+
+def _read_children(folder: str, scripts: set[str]) -> Iterator[Raised]:
+    """Yield what is noted in ``folder`` of exceptions in ``scripts``: other jobs note theirs there, too."""
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        named = (
+            entry
+            for entry in islice(entries, MAX_LISTED)
+            if entry.name.startswith(NOTE_PREFIX) and entry.name.endswith(NOTE_SUFFIX)
+        )
+        for entry in islice(named, MAX_ERROR_FILES):
+            with contextlib.suppress(OSError, ValueError):
+                t_ns, text = _read_note(entry.path)
+                if scripts & _scripts(text):
+                    error, traceback = told_in(text)
+                    yield Raised(0, -1, t_ns, f"{error} {NAMELESS}", traceback)
+
+
+def _read_note(path: str) -> tuple[int, str]:
+    """Return when a file was written, in steady time, and the text that it holds. Raises OSError, ValueError."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(os.open(path, flags), "rb", buffering=0) as file:
+        about = os.fstat(file.fileno())
+        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid():
+            raise ValueError(path)
+        data = file.read(MAX_ERROR_FILE_BYTES) or b""
+    # What is in it is only looked at: to load a pickle is to run it.
+    words = (arg for _, arg, _ in pickletools.genops(data) if isinstance(arg, str))
+    return steady.of_wall(about.st_mtime_ns), next(words, "")
+
+
+def _scripts(text: str) -> set[str]:
+    return {file for file, _line in own_frames(text)}
