@@ -21,7 +21,7 @@ from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName, count_text
 from distconsole.model.outcome import Failed, Ok, Outcome, failed
 from distconsole.model.requests import Where
-from distconsole.rpc.fanout import fan_out, iter_outcomes
+from distconsole.rpc.fanout import iter_outcomes
 from distconsole.ssh.asking import PERSON
 from distconsole.ssh.transport import Connection, Transport
 
@@ -182,7 +182,11 @@ class Session:
     def _find_link(self, host: Host) -> NodeLink:
         with self._lock:
             begun = self._begun.pop(host.name, None)
-        return self._make_link(host) if begun is None else begun.result()
+        if begun is None:
+            return self._make_link(host)
+        link = begun.result()
+        link.connect()  # it may have been lost since
+        return link
 
     def _reach_and_link(self, host: Host) -> NodeLink:
         """As ``_make_link``; the host is reached while the code for what comes then is still imported."""
@@ -288,13 +292,13 @@ def _allow_descriptors(hosts: int) -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def on_every(
+def each_outcome(
     session: Session,
     hosts: Sequence[HostName],
     act: Callable[[NodeLink], T],
     seconds: float | None = None,
-) -> list[Outcome[T]]:
-    """Return what ``act`` gave on each host, in order; a link that is down is connected first.
+) -> Iterator[Outcome[T]]:
+    """Yield what ``act`` gave on each host, as it comes; a link that is down is connected first.
 
     ``act`` is done on a thread of its own for each host, and raises ``NodeError`` where the node
     cannot; ``seconds`` is each node's deadline, and None leaves it to ``act``.
@@ -302,11 +306,20 @@ def on_every(
     wanted = [host for name in hosts if (host := session.cluster.host(name)) is not None]
 
     def act_on(host: Host) -> T:
-        link = session.link(host.name)
-        link.connect()
-        return act(link)
+        return act(session.link(host.name))
 
-    return fan_out(wanted, act_on, seconds=seconds, linked=session.has_link)
+    return iter_outcomes(wanted, act_on, seconds=seconds, linked=session.has_link)
+
+
+def on_every(
+    session: Session,
+    hosts: Sequence[HostName],
+    act: Callable[[NodeLink], T],
+    seconds: float | None = None,
+) -> list[Outcome[T]]:
+    """Return what ``each_outcome`` yields, in the order of ``hosts``."""
+    done = {outcome.host: outcome for outcome in each_outcome(session, hosts, act, seconds)}
+    return [done[name] for name in hosts if name in done]
 
 
 def require_all(outcomes: Sequence[Outcome[T]], doing: str) -> list[T]:
@@ -318,11 +331,7 @@ def require_all(outcomes: Sequence[Outcome[T]], doing: str) -> list[T]:
 
 
 def _name_failures(failures: Sequence[Failed]) -> str:
-    # Some errors name their host already; once is enough.
-    named = [
-        f"{each.host}: {each.error.message.removeprefix(f'{each.host}: ')}"
-        for each in failures[:NAMED_FAILURES]
-    ]
+    named = [each.text for each in failures[:NAMED_FAILURES]]
     more = len(failures) - len(named)
     return "; ".join(named) + (f"; and {count_text(more, 'more host')}" if more else "")
 

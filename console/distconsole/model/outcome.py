@@ -27,6 +27,16 @@ class Failed:
     host: HostName
     error: NodeError
 
+    @property
+    def reason(self) -> str:
+        """Why, without the host's name, with which some errors begin."""
+        return self.error.message.removeprefix(f"{self.host}: ")
+
+    @property
+    def text(self) -> str:
+        """``gpu1: nothing answers there``: both, each once."""
+        return f"{self.host}: {self.reason}"
+
 
 Outcome: TypeAlias = Ok[T] | Failed
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 from distconsole.errors import ConsoleError, RunNotFoundError
 from distconsole.model.events import Event, Narration
@@ -69,14 +70,11 @@ def follow_run(
         yield from ask_late(record, where, sessions, store)
     else:
         try:
-            with sessions(where_of(record, where)) as session:
-                known = record or ask_record(session, run, where, store)
+            with open_run(record, run, where, sessions, store) as (session, known, hosts):
                 until: dict[HostName, Place] | None = None
                 if control is None:
-                    until, lacking = journal_places(session, known)
+                    until, lacking = journal_places(session, known, hosts)
                     yield from lacking
-                else:
-                    hosts_of_run(session, known.hosts)
                 if until != {}:
                     plan = stored_plan(known)
                     if plan is not None:
@@ -93,19 +91,12 @@ def follow_run(
 
 
 def journal_places(
-    session: Session, record: RunRecord
+    session: Session, record: RunRecord, hosts: Sequence[HostName]
 ) -> tuple[dict[HostName, Place], list[Narration]]:
-    """Return how far the journal is of each host of the run that answers, and what is to be said of the others.
-
-    Raises UsageError if the run is on other hosts than the session's.
-    """
-    hosts = hosts_of_run(session, record.hosts)
+    """Return how far the run's journal is on each of its ``hosts`` that answers, and what is to be said of the others."""
     runs, silent = ask_runs(session, hosts)
     places = next((each.places for each in runs if each.run == record.run), {})
-    lacking = [
-        _say_lacking(f"{each.host}: {each.error.message.removeprefix(f'{each.host}: ')}")
-        for each in silent
-    ]
+    lacking = [_say_lacking(each.text) for each in silent]
     away = {each.host for each in silent}
     forgotten = ", ".join(host for host in hosts if host not in places and host not in away)
     if forgotten:
@@ -156,10 +147,20 @@ def find_record(
         return run_file.record()
 
 
-def ask_record(session: Session, wanted: str, where: Where, store: RunStore) -> RunRecord:
-    """Return what the session's hosts know of a run; raises RunNotFoundError if none of them knows it."""
-    runs, _ = ask_runs(session)
-    return record_of(find_known(runs, wanted, store.words()), lasting(where, session.cluster))
+@contextmanager
+def open_run(
+    record: RunRecord | None, wanted: str, where: Where, sessions: SessionSource, store: RunStore
+) -> Iterator[tuple[Session, RunRecord, list[HostName]]]:
+    """Give a session on the hosts of a run, what is known of it (``record``, else what they say), and the hosts.
+
+    Raises RunNotFoundError if none of them knows it; UsageError if it is on other hosts than those named.
+    """
+    with sessions(where_of(record, where)) as session:
+        if record is None:
+            runs, _ = ask_runs(session)
+            known = find_known(runs, wanted, store.words())
+            record = record_of(known, lasting(where, session.cluster))
+        yield session, record, hosts_of_run(session, record.hosts)
 
 
 def where_of(record: RunRecord | None, asked: Where) -> Where:

@@ -10,7 +10,6 @@ from queue import Empty
 from msgspec import UNSET, structs
 
 from distconsole.model.events import Event, HostStatus, Narration
-from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, count_text
 from distconsole.model.requests import Watch
 from distconsole.model.run_events import (
@@ -27,7 +26,7 @@ from distconsole.model.run_events import (
     RunEvents,
 )
 from distconsole.operations.control import Control
-from distconsole.operations.jobs import HOST_SECONDS, choose, survey_hosts
+from distconsole.operations.jobs import HOST_SECONDS, find_jobs
 from distconsole.operations.sessions import SessionSource
 from distconsole.operations.top import Ended, LoadWatch, raise_end
 from distconsole.rpc.frames import LogPart, Survey
@@ -52,26 +51,20 @@ def watch(request: Watch, sessions: SessionSource, control: Control) -> Iterator
     Raises as ``jobs.why_found``.
     """
     with sessions(request.where) as session:
-        hosts = [host.name for host in session.cluster.hosts]
-        yield Narration(
-            text=f"asking {count_text(len(hosts), 'host')} for training that runs there"
-        )
-        surveys, away = survey_hosts(session, {"calls": False, "logs": {}})
-        for host, why in away.items():
-            yield Narration(text=f"{host}: {why}", severity=Severity.WARN)
-        found = join_surveys({str(host): survey for host, survey in surveys.items()})
-        followed = Followed(found[choose(request, found, surveys, hosts)])
-        for number, other in enumerate(found, 1):
+        jobs = yield from find_jobs(request, session, calls=False, logs={})
+        followed = Followed(jobs.chosen)
+        for number, other in enumerate(jobs.found, 1):
             if other.key != followed.key:
                 ranks = count_text(len(other.living), "rank")
                 yield Narration(
                     text=f"also there: {other.name}, {ranks}; --job {number} follows it"
                 )
         yield followed.plan()
-        for host, survey in surveys.items():
+        for host, survey in jobs.surveys.items():
             yield from followed.take(host, survey)
-        after = {host: _offsets(survey) for host, survey in surveys.items()}
-        watching = JobWatch(session, hosts, {str(host): each for host, each in after.items()})
+        after = {host: _offsets(survey) for host, survey in jobs.surveys.items()}
+        hosts = [host.name for host in session.cluster.hosts]
+        watching = JobWatch(session, hosts, after)
         try:
             while control.asked is None and not followed.over:
                 news = watching.next()

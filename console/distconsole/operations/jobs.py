@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from distconsole.errors import RunNotFoundError, UnreachableError, UsageError
@@ -13,11 +14,11 @@ from distconsole.model.names import HostName, count_text, join_some
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Chosen, Why
 from distconsole.operations.sessions import SessionSource
-from distconsole.rpc.fanout import iter_outcomes
 from distconsole.rpc.frames import Survey
+from distconsole.rpc.link import NodeLink
 from distconsole.rpc.wire import decode_as
 from distconsole.runs.diagnosis.found import Found, join_surveys, judge_found
-from distconsole.session import CONNECT_SECONDS, Session
+from distconsole.session import CONNECT_SECONDS, Session, each_outcome
 
 CALL_SECONDS = 1.5
 """Each rank's deadline, on its node."""
@@ -32,62 +33,62 @@ def why_found(request: Why, sessions: SessionSource) -> Iterator[Event]:
     chosen one.
     """
     with sessions(request.where) as session:
-        hosts = [host.name for host in session.cluster.hosts]
-        yield Narration(
-            text=f"asking {count_text(len(hosts), 'host')} for training that runs there"
-        )
-        surveys, away = survey_hosts(session, {"seconds": CALL_SECONDS})
-    for host, error in away.items():
-        yield Narration(text=f"{host}: {error}", severity=Severity.WARN)
-    found = join_surveys({str(host): survey for host, survey in surveys.items()})
-    at = choose(request, found, surveys, hosts)
+        jobs = yield from find_jobs(request, session, seconds=CALL_SECONDS)
     yield Diagnosed(
         t=time.time(),
-        run=found[at].part.run or found[at].name,
+        run=jobs.chosen.part.run or jobs.chosen.name,
         live=True,
-        diagnosis=judge_found(found[at], {str(host): why for host, why in away.items()}),
-        calls={host: tuple(calls) for host, calls in found[at].calls.items()},
-        job=at + 1,
-        jobs=tuple(job.told(number) for number, job in enumerate(found, 1)),
+        diagnosis=judge_found(jobs.chosen, jobs.away),
+        calls={host: tuple(calls) for host, calls in jobs.chosen.calls.items()},
+        job=jobs.found.index(jobs.chosen) + 1,
+        jobs=tuple(job.told(number) for number, job in enumerate(jobs.found, 1)),
     )
 
 
-def survey_hosts(
-    session: Session, arguments: dict[str, Any]
-) -> tuple[dict[HostName, Survey], dict[HostName, str]]:
-    """Return what each host tells, and of the others why not. Raises UnreachableError if none answers."""
+@dataclass(frozen=True, slots=True)
+class FoundJobs:
+    """The jobs of hosts, the one that is meant, and by host what it tells or why it does not."""
 
-    def ask(name: HostName) -> Survey:
-        link = session.link(name)
-        link.connect()
+    found: Sequence[Found]
+    chosen: Found
+    surveys: dict[str, Survey]
+    away: dict[str, str]
+
+
+def find_jobs(
+    request: Chosen, session: Session, **arguments: Any
+) -> Generator[Narration, None, FoundJobs]:
+    """Ask all hosts (``survey`` with these arguments) and say which do not answer; raises as ``why_found``."""
+    hosts = [host.name for host in session.cluster.hosts]
+    yield Narration(text=f"asking {count_text(len(hosts), 'host')} for training that runs there")
+
+    def ask(link: NodeLink) -> Survey:
         return decode_as(link.request("survey", HOST_SECONDS, **arguments), Survey)
 
-    surveys: dict[HostName, Survey] = {}
-    away: dict[HostName, str] = {}
-    first: Failed | None = None
-    for outcome in iter_outcomes(
-        session.cluster.hosts,
-        lambda host: ask(host.name),
-        seconds=CONNECT_SECONDS,
-        linked=session.has_link,
-    ):
+    told: dict[HostName, Survey] = {}
+    failures: list[Failed] = []
+    for outcome in each_outcome(session, hosts, ask, CONNECT_SECONDS):
         if isinstance(outcome, Failed):
-            first = first or outcome
-            away[outcome.host] = outcome.error.message.removeprefix(f"{outcome.host}: ")
+            failures.append(outcome)
         else:
-            surveys[outcome.host] = outcome.value
-    if first is not None and not surveys:
-        raise UnreachableError(f"no host can be asked: {first.error.message}", first.error.hint)
+            told[outcome.host] = outcome.value
+    if failures and not told:
+        first = failures[0].error
+        raise UnreachableError(f"no host can be asked: {first.message}", first.hint)
+    for failure in failures:
+        yield Narration(text=failure.text, severity=Severity.WARN)
     # In the order of the hosts, whoever answered first.
-    return {
-        host.name: surveys[host.name] for host in session.cluster.hosts if host.name in surveys
-    }, away
+    surveys = {str(host): told[host] for host in hosts if host in told}
+    found = join_surveys(surveys)
+    chosen = choose(request, found, surveys, hosts)
+    away = {str(failure.host): failure.reason for failure in failures}
+    return FoundJobs(found, chosen, surveys, away)
 
 
 def choose(
-    request: Chosen, found: Sequence[Found], surveys: dict[HostName, Survey], hosts: Sequence[str]
-) -> int:
-    """Return the place of the job that is asked for. Raises RunNotFoundError without any, UsageError if it is none of them."""
+    request: Chosen, found: Sequence[Found], surveys: dict[str, Survey], hosts: Sequence[str]
+) -> Found:
+    """Return the job that is asked for. Raises RunNotFoundError without any, UsageError if it is none of them."""
     user = next((survey.user for survey in surveys.values()), "")
     if not found:
         raise RunNotFoundError(
@@ -95,10 +96,10 @@ def choose(
             "ranks are known by RANK, OMPI_COMM_WORLD_RANK, HOROVOD_RANK, SLURM_PROCID, --rank or mp.spawn; "
             "distconsole top shows every process on the GPUs",
         )
-    for at, job in enumerate(found):
+    for number, job in enumerate(found, 1):
         pids = {call.pid for call in job.living}
-        if request.pid in pids or request.job == at + 1:
-            return at
+        if request.pid in pids or request.job == number:
+            return job
     if request.pid is not None:
         raise UsageError(
             f"process {request.pid} is no rank of the jobs found there",
@@ -109,4 +110,4 @@ def choose(
             f"there is no job {request.job}: {count_text(len(found), 'job')} found",
             "why --hosts lists them",
         )
-    return 0
+    return found[0]

@@ -11,9 +11,9 @@ from distconsole.model.findings import Severity
 from distconsole.model.outcome import failed, succeeded
 from distconsole.model.requests import Stop
 from distconsole.model.run_events import LinkChanged, RunEnded, RunFinding
-from distconsole.operations.attach import ask_record, find_record, where_of
+from distconsole.operations.attach import find_record, open_run
 from distconsole.operations.control import Control, StopReason
-from distconsole.operations.sessions import SessionSource, hosts_of_run
+from distconsole.operations.sessions import SessionSource
 from distconsole.operations.watching import WIRE_REASONS, watch_run
 from distconsole.runs.store.planned import stored_end
 from distconsole.runs.store.store import RunStore
@@ -32,15 +32,12 @@ def stop(
     if record is not None and end is not None:
         yield Narration(text=f"{record.run} is over: {end.state}, exit code {end.exit_code}")
         return
-    with sessions(where_of(record, request.where)) as session:
-        record = record or ask_record(session, request.run, request.where, store)
-        hosts = hosts_of_run(session, record.hosts)
+    opened = open_run(record, request.run, request.where, sessions, store)
+    with opened as (session, record, hosts):
         reason = WIRE_REASONS[StopReason.STOP]
         told = execute.stop(session, hosts, record.run, reason, request.grace_seconds)
         for failure in failed(told):
-            yield Narration(
-                text=f"{failure.host}: {failure.error.message}", severity=Severity.WARN
-            )
+            yield Narration(text=failure.text, severity=Severity.WARN)
         if not succeeded(told):
             raise UnreachableError(
                 f"no host of {record.run} could be told to stop",

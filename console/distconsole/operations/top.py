@@ -110,7 +110,6 @@ class LoadWatch:
 
     def _read(self, host: HostName) -> None:
         link = self._session.link(host)
-        link.connect()
         self._offer(host, HostStatus(host=host, reachable=True))
         with link.stream("watch", interval=self._interval_seconds) as stream:
             # ``close`` ends it, so that none of a thousand threads has to poll.

@@ -16,21 +16,19 @@ from distconsole.config.paths import expand_home
 from distconsole.errors import AgentError, ConnectError, UnavailableError, UsageError
 from distconsole.formats.merged_trace import Merged, RankTrace, TraceError, merge
 from distconsole.formats.outlets import NewFile, writable
-from distconsole.model.cluster import Host
 from distconsole.model.events import Event, Narration, TextMade
 from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, count_text
-from distconsole.model.outcome import Failed, Ok
+from distconsole.model.outcome import Failed
 from distconsole.model.requests import Trace
-from distconsole.operations.attach import ask_record, find_record, where_of
-from distconsole.operations.sessions import SessionSource, hosts_of_run
-from distconsole.rpc.fanout import iter_outcomes
+from distconsole.operations.attach import find_record, open_run
+from distconsole.operations.sessions import SessionSource
 from distconsole.rpc.frames import TraceItem, TracePiece
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.wire import decode_as
 from distconsole.runs.store.planned import stored_end
 from distconsole.runs.store.store import RunStore
-from distconsole.session import Session
+from distconsole.session import Session, each_outcome
 
 AHEAD_SECONDS = 0.5
 """From now to the moment at which all ranks begin: every host has been asked by then."""
@@ -61,12 +59,11 @@ def trace(request: Trace, sessions: SessionSource, store: RunStore) -> Iterator[
             f"{record.run} is over ({end.state}): only ranks that make steps can be traced",
             f"distconsole rerun {record.run}, and trace it while it goes on",
         )
+    opened = open_run(record, request.run, request.where, sessions, store)
     with (
-        sessions(where_of(record, request.where)) as session,
+        opened as (session, record, hosts),
         tempfile.TemporaryDirectory(prefix="distconsole-trace-") as folder,
     ):
-        record = record or ask_record(session, request.run, request.where, store)
-        hosts = hosts_of_run(session, record.hosts)
         output = expand_home(request.output or f"{record.run}-trace.json.gz")
         yield Narration(
             text=f"tracing {record.run} for {request.seconds:g} s on {', '.join(hosts)}"
@@ -92,25 +89,21 @@ def _ask_all(
     """Ask all hosts at once; yield what became of each rank, and hosts that cannot tell."""
     start_at = time.time() + AHEAD_SECONDS
 
-    def ask(host: Host) -> list[_Part]:
-        link = session.link(host.name)
-        link.connect()
-        return list(_ask(link, host.name, request, run, start_at, folder))
+    def ask(link: NodeLink) -> list[_Part]:
+        return list(_ask(link, request, run, start_at, folder))
 
-    wanted = [host for host in session.cluster.hosts if host.name in hosts]
-    for outcome in iter_outcomes(wanted, ask, linked=session.has_link):
-        match outcome:
-            case Ok(_, parts):
-                yield from parts
-            case Failed(host, error):
-                text = f"{host}: {error.message.removeprefix(f'{host}: ')}"
-                yield Narration(text=text, severity=Severity.WARN)
+    for outcome in each_outcome(session, hosts, ask):
+        if isinstance(outcome, Failed):
+            yield Narration(text=outcome.text, severity=Severity.WARN)
+        else:
+            yield from outcome.value
 
 
 def _ask(
-    link: NodeLink, host: HostName, request: Trace, run: str, start_at: float, folder: Path
+    link: NodeLink, request: Trace, run: str, start_at: float, folder: Path
 ) -> Iterator[_Part]:
     """Yield what becomes of each rank of a host, its trace taken; raises NodeError."""
+    host = link.host.name
     offset = link.clock_offset()
     most = request.max_mib << 20
     deadline = start_at + request.seconds + request.wait_seconds + GRACE_SECONDS

@@ -19,10 +19,10 @@ from distconsole.model.outcome import Failed
 from distconsole.model.requests import Why
 from distconsole.model.run_events import LogLine, RankCalled, RunEvent, RunEvents, Window
 from distconsole.model.time_text import ms_text
-from distconsole.operations.attach import ask_record, find_record, follow_run, where_of
-from distconsole.operations.jobs import why_found
-from distconsole.operations.sessions import SessionSource, hosts_of_run
-from distconsole.rpc.fanout import iter_outcomes
+from distconsole.operations.attach import find_record, follow_run, open_run
+from distconsole.operations.jobs import CALL_SECONDS, why_found
+from distconsole.operations.sessions import SessionSource
+from distconsole.rpc.link import NodeLink
 from distconsole.rpc.roll_calls import read_calls
 from distconsole.runs.diagnosis.judge import judge
 from distconsole.runs.diagnosis.roll import Roll
@@ -31,10 +31,8 @@ from distconsole.runs.store.run_file import KIND_BYTES, PRINTED, RunRecord
 from distconsole.runs.store.store import RunStore
 from distconsole.runs.summary import decode_entry
 from distconsole.runs.timeline import RunTimeline
-from distconsole.session import Session
+from distconsole.session import Session, each_outcome
 
-CALL_SECONDS = 1.5
-"""Each rank's deadline, on its node."""
 HOST_SECONDS = 10.0
 """Each host's, with the way to it; all are asked at once."""
 SAME_CALL_SECONDS = 30.0
@@ -89,9 +87,9 @@ def why(request: Why, sessions: SessionSource, store: RunStore) -> Iterator[Even
         return
     record = find_record(request.run, request.where, sessions, store)
     if record is None or not record.end:
-        with sessions(where_of(record, request.where)) as session:
-            known = record or ask_record(session, request.run, request.where, store)
-            asked = _Asked(known, hosts_of_run(session, known.hosts))
+        opened = open_run(record, request.run, request.where, sessions, store)
+        with opened as (session, known, hosts):
+            asked = _Asked(known, hosts)
             yield from asked.ask(session)
         if asked.calls or len(asked.away) == len(asked.hosts):
             lately = _lately(store, known) if record is not None else Lately()
@@ -113,27 +111,19 @@ class _Asked:
     def ask(self, session: Session) -> Iterator[Narration]:
         """Ask all at once; a host without answer costs its deadline and delays no other."""
         yield Narration(text=f"asking {count_text(len(self.hosts), 'host')} where the ranks are")
-        wanted = [host for name in self.hosts if (host := session.cluster.host(name)) is not None]
-        run = str(self.record.run)
+        wanted = {"run": str(self.record.run), "seconds": CALL_SECONDS}
 
-        def call(name: HostName) -> list[Call]:
-            link = session.link(name)
-            link.connect()
-            return read_calls(
-                link.request("roll_call", HOST_SECONDS, run=run, seconds=CALL_SECONDS)
-            )
+        def call(link: NodeLink) -> list[Call]:
+            return read_calls(link.request("roll_call", HOST_SECONDS, **wanted))
 
-        for outcome in iter_outcomes(
-            wanted, lambda host: call(host.name), seconds=HOST_SECONDS, linked=session.has_link
-        ):
+        for outcome in each_outcome(session, self.hosts, call, HOST_SECONDS):
             if not isinstance(outcome, Failed):
                 if outcome.value:
                     self.calls[outcome.host] = outcome.value
                 continue
-            why = outcome.error.message.removeprefix(f"{outcome.host}: ")
             unable = isinstance(outcome.error, RequestError) and outcome.error.code != ""
-            (self.unable if unable else self.away)[outcome.host] = why
-            yield Narration(text=f"{outcome.host}: {why}", severity=Severity.WARN)
+            (self.unable if unable else self.away)[outcome.host] = outcome.reason
+            yield Narration(text=outcome.text, severity=Severity.WARN)
 
     def diagnosed(self, lately: Lately) -> Diagnosed:
         """Return what the answers come to."""

@@ -63,9 +63,8 @@ class BackAgain:
         yield self
 
     def link(self, host: HostName) -> Any:
-        def connect() -> None:
-            if self.away:
-                raise LinkLostError(f"{host}: nothing answers")
+        if self.away:
+            raise LinkLostError(f"{host}: nothing answers")
 
         def stream(op: str, *, run: str, after: int, journal: str) -> Any:
             assert (op, run) == ("follow", RUN)
@@ -73,9 +72,7 @@ class BackAgain:
             rest = [each for each in self.told if each["seq"] > after]
             return PlayedJournal([{"entries": rest, "journal": "B"}])
 
-        return SimpleNamespace(
-            connect=connect, stream=stream, clock_offset=lambda _: SimpleNamespace(seconds=0.0)
-        )
+        return SimpleNamespace(stream=stream, clock_offset=lambda _: SimpleNamespace(seconds=0.0))
 
 
 @pytest.fixture

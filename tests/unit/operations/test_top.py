@@ -57,9 +57,6 @@ class Ends:
     def link(self, _name: str) -> Ends:
         return self
 
-    def connect(self) -> None:
-        return
-
     @contextmanager
     def stream(self, _op: str, **_arguments: object) -> Iterator[Ends]:
         self.asked += 1

@@ -33,6 +33,8 @@ class Nodes:
         self.killed = threading.Event()
 
     def link(self, name: str) -> Node:
+        if name == "b":
+            assert self.let_go.wait(20)
         return Node(self, name)
 
     def has_link(self, host: Host) -> bool:
@@ -43,10 +45,6 @@ class Node:
     def __init__(self, nodes: Nodes, name: str) -> None:
         self._nodes = nodes
         self._name = name
-
-    def connect(self) -> None:
-        if self._name == "b":
-            assert self._nodes.let_go.wait(20)
 
     def request(self, _op: str, _timeout: float, **arguments: Any) -> dict[str, Any]:
         grace = arguments.get("grace")

@@ -111,13 +111,12 @@ def connect_hosts(
         return cluster
     fewest, total = wanted[0], len(cluster.hosts)
     outcomes = on_every(session, [host.name for host in cluster.hosts], lambda _link: None)
-    lacking = {each.host: each.error for each in failed(outcomes)}
+    lacking = {each.host: each.reason for each in failed(outcomes)}
     if total - len(lacking) < fewest:
         what = f"{len(lacking)} of {total} hosts cannot be reached"
         require_all(outcomes, f"{what}, and --nnodes {request.nnodes} needs {fewest}")
-    for name, error in lacking.items():
-        said = error.message.removeprefix(f"{name}: ")
-        yield Narration(text=f"{name} is left out: {said}", severity=Severity.WARN)
+    for name, reason in lacking.items():
+        yield Narration(text=f"{name} is left out: {reason}", severity=Severity.WARN)
     return replace(cluster, hosts=tuple(h for h in cluster.hosts if h.name not in lacking))
 
 

@@ -103,7 +103,7 @@ def _ask_hosts(
 
 def _say_silent(silent: Sequence[Failed], so: str) -> Iterator[Narration]:
     for failure in silent:
-        text = f"{failure.host}: {failure.error.message}; {so}"
+        text = f"{failure.text}; {so}"
         yield Narration(text=text, severity=Severity.WARN)
 
 

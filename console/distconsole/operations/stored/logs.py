@@ -19,13 +19,7 @@ from distconsole.model.findings import Severity
 from distconsole.model.requests import Logs
 from distconsole.model.run_events import LogLine, RunEvent, RunRestarted
 from distconsole.model.time_text import parse_since
-from distconsole.operations.attach import (
-    ask_record,
-    find_record,
-    follow_run,
-    journal_places,
-    where_of,
-)
+from distconsole.operations.attach import find_record, follow_run, journal_places, open_run
 from distconsole.operations.control import Control
 from distconsole.operations.sessions import SessionSource
 from distconsole.operations.watching import watch_run
@@ -53,9 +47,9 @@ def logs(
         past = end_transient(select_lines(so_far, _line_filter(request, ended or time.time())))
         yield from _say_if_none(fold(_tail(past, request.tail)), request, record)
         return
-    with sessions(where_of(record, request.where)) as session:
-        record = record or ask_record(session, request.run, request.where, store)
-        until, lacking = journal_places(session, record)
+    opened = open_run(record, request.run, request.where, sessions, store)
+    with opened as (session, record, hosts):
+        until, lacking = journal_places(session, record, hosts)
         yield from lacking
         wanted = _line_filter(request, time.time())
         skipped = Skipped()
