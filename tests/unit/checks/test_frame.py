@@ -10,7 +10,7 @@ import pytest
 from distconsole.checks.engine.catalogue import (
     CATALOGUE,
     at_level,
-    explain,
+    explain_check,
     needs_of,
     select_rules,
 )
@@ -31,6 +31,7 @@ from distconsole.checks.gather.collective import Sweep, work_for
 from distconsole.checks.gather.timings import bus_factor, message_bytes
 from distconsole.errors import UsageError
 from distconsole.model.cluster import Cluster, Host
+from distconsole.model.events import TextMade
 from distconsole.model.names import HostName
 from distconsole.model.reports import (
     CheckOutcome,
@@ -39,7 +40,7 @@ from distconsole.model.reports import (
     HostReport,
     NetworkReport,
 )
-from distconsole.model.requests import Level
+from distconsole.model.requests import Explain, Level
 
 GROUPS = {
     *("ssh", "os", "python", "torch", "gpu", "mpi", "horovod", "slurm", "net", "coll", "clock"),
@@ -158,6 +159,12 @@ def test_quick_launches_nothing() -> None:
 def test_what_a_check_leans_on_is_gathered_too() -> None:
     rules = select_rules(only=("coll",))
     assert {ReachFacts, NetFacts} <= needs_of(rules)
+
+
+def explain(check: str) -> str:
+    (told,) = explain_check(Explain(check))
+    assert isinstance(told, TextMade)
+    return told.text
 
 
 def test_explain_tells_a_check_and_names_near_ones() -> None:

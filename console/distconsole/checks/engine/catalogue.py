@@ -33,8 +33,6 @@ CATALOGUE: tuple[Rule, ...] = tuple(
 )
 """The rules of these modules, and their tuples of rules, as they stand there."""
 
-_ORDER = (Level.QUICK, Level.STANDARD, Level.FULL)
-
 
 def find_rule(check: str) -> Rule | None:
     """Return the check with this id, or None."""
@@ -43,7 +41,8 @@ def find_rule(check: str) -> Rule | None:
 
 def at_level(rule: Rule, level: Level) -> bool:
     """Whether ``rule`` runs at ``level``."""
-    return _ORDER.index(rule.level) <= _ORDER.index(level)
+    order = list(Level)
+    return order.index(rule.level) <= order.index(level)
 
 
 def select_rules(only: Iterable[str] = (), skip: Iterable[str] = ()) -> tuple[Rule, ...]:
@@ -58,12 +57,7 @@ def select_rules(only: Iterable[str] = (), skip: Iterable[str] = ()) -> tuple[Ru
     for flag, words in (("--only", only), ("--skip", skip)):
         for word in words:
             if not any(_means(word, rule) for rule in CATALOGUE):
-                groups = sorted({rule.group for rule in CATALOGUE})
-                near = nearest(word, sorted({*groups, *(rule.id for rule in CATALOGUE)}))
-                raise UsageError(
-                    f"{flag} {word}: no check begins with that",
-                    f"did you mean {near}?" if near else f"the groups are: {', '.join(groups)}",
-                )
+                raise UsageError(f"{flag} {word}: no check begins with that", _suggest(word))
     return tuple(
         rule
         for rule in CATALOGUE
@@ -74,6 +68,12 @@ def select_rules(only: Iterable[str] = (), skip: Iterable[str] = ()) -> tuple[Ru
 
 def _means(word: str, rule: Rule) -> bool:
     return word == rule.group or rule.id.startswith(word)
+
+
+def _suggest(word: str) -> str:
+    groups = sorted({rule.group for rule in CATALOGUE})
+    near = nearest(word, sorted({*groups, *(rule.id for rule in CATALOGUE)}))
+    return f"did you mean {near}?" if near else f"the groups are: {', '.join(groups)}"
 
 
 def drop_expectations(
@@ -95,35 +95,24 @@ def needs_of(rules: Iterable[Rule]) -> frozenset[type[Facts]]:
     return frozenset(needed.union(*(kind.leans_on for kind in needed)))
 
 
-def explain(check: str) -> str:
-    """Return what a check, a group's or those of a name's beginning catch; raises UsageError for none."""
+def explain_check(request: Explain) -> Iterator[Event]:
+    """Tell what a check, a group's or those of a name's beginning catch; raises UsageError for none."""
+    check = request.check
     rule = find_rule(check)
     if rule is None:
         some = [each for each in CATALOGUE if check and _means(check, each)]
-        if some:
-            width = max(len(each.id) for each in some)
-            return "\n".join(f"{each.id:<{width}}  {each.catches}" for each in some)
-        near = nearest(check, [each.id for each in CATALOGUE])
-        raise UsageError(
-            f"there is no check {check}",
-            f"did you mean {near}?"
-            if near
-            else f"groups are: {', '.join(dict.fromkeys(each.group for each in CATALOGUE))}",
-        )
-    needs = ", ".join(kind.group for kind in rule.needs)
-    return "\n".join(
-        [
+        if not some:
+            raise UsageError(f"there is no check {check}", _suggest(check))
+        width = max(len(each.id) for each in some)
+        lines = [f"{each.id:<{width}}  {each.catches}" for each in some]
+    else:
+        lines = [
             f"{rule.id}   group {rule.group}, from --level {rule.level.value} on",
             f"  catches: {rule.catches}",
             f"  hint:    {rule.hint}",
-            f"  reads:   {needs}",
+            f"  reads:   {', '.join(kind.group for kind in rule.needs)}",
         ]
-    )
-
-
-def explain_check(request: Explain) -> Iterator[Event]:
-    """Answer ``check --explain ID``; raises UsageError if there is no such check."""
-    yield TextMade(text=explain(request.check))
+    yield TextMade(text="\n".join(lines))
 
 
 def catalogue_tables() -> str:

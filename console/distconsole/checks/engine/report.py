@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from pathlib import Path
-from xml.sax.saxutils import escape, quoteattr
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from distconsole.checks.engine.catalogue import select_rules
 from distconsole.checks.engine.results import warn
@@ -257,37 +257,39 @@ def junit(report: CheckReport) -> str:
     A check that could not be made is skipped there; that the whole is incomplete is an error.
     """
     outcomes = Counter(cell for cells in report.cells.values() for cell in cells.values())
-    skipped = sum(outcomes[name] for name in ("skipped", "could_not_run", "timed_out"))
     failed, incomplete = (
         report.outcome is each for each in (CheckOutcome.FAILED, CheckOutcome.INCOMPLETE)
     )
-    lines = [
-        '<?xml version="1.0" encoding="UTF-8"?>',
-        f'<testsuite name="distconsole check" tests="{outcomes.total() + 1}" '
-        f'failures="{outcomes["fail"] + failed}" errors="{int(incomplete)}" '
-        f'skipped="{skipped}" time="{report.seconds}">',
-    ]
+    suite = Element(
+        "testsuite",
+        name="distconsole check",
+        tests=str(outcomes.total() + 1),
+        failures=str(outcomes["fail"] + failed),
+        errors=str(int(incomplete)),
+        skipped=str(sum(outcomes[name] for name in ("skipped", "could_not_run", "timed_out"))),
+        time=str(report.seconds),
+    )
     for host, cells in report.cells.items():
         for check, outcome in cells.items():
             why = report.why.get(host, {}).get(check, "")
-            lines.append(f"  <testcase classname={quoteattr(host)} name={quoteattr(check)}>")
+            case = SubElement(suite, "testcase", classname=host, name=check)
             if outcome == "fail":
-                lines.append(f"    <failure message={quoteattr(why)}/>")
+                SubElement(case, "failure", message=why)
             elif outcome == "warn":
-                lines.append(f"    <system-out>{escape(why)}</system-out>")
+                SubElement(case, "system-out").text = why
             elif outcome != "pass":
-                lines.append(f"    <skipped message={quoteattr(f'{outcome}: {why}')}/>")
-            lines.append("  </testcase>")
-    return "\n".join([*lines, *_outcome_case(report), "</testsuite>", ""])
+                SubElement(case, "skipped", message=f"{outcome}: {why}")
+    _add_outcome(suite, report)
+    indent(suite)
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{tostring(suite, "unicode")}\n'
 
 
-def _outcome_case(report: CheckReport) -> Iterator[str]:
-    """Yield the test case of the whole: also what is wrong and no host's check stands in it."""
-    yield '  <testcase classname="distconsole check" name="outcome">'
+def _add_outcome(suite: Element, report: CheckReport) -> None:
+    """Add the test case of the whole: also what is wrong and no host's check stands in it."""
+    case = SubElement(suite, "testcase", classname="distconsole check", name="outcome")
     if report.outcome is not CheckOutcome.HEALTHY:
         tag = "failure" if report.outcome is CheckOutcome.FAILED else "error"
         bad = (Severity.WARN, Severity.FAIL)
         told = [found.summary for found in report.findings if found.severity in bad]
-        why = "; ".join([report.outcome.value, *["cancelled"][: report.cancelled], *told])
-        yield f"    <{tag} message={quoteattr(why)}/>"
-    yield "  </testcase>"
+        cancelled = ["cancelled"] if report.cancelled else []
+        SubElement(case, tag, message="; ".join([report.outcome.value, *cancelled, *told]))

@@ -14,7 +14,7 @@ from distconsole.checks.facts.network import NetFacts, ReachFacts, matrix_of
 from distconsole.checks.facts.node import Facts, OsFacts, SshFacts
 from distconsole.checks.gather.addresses import endpoints
 from distconsole.checks.gather.attribution import blame
-from distconsole.checks.gather.context import BUDGET_OVER, CheckContext
+from distconsole.checks.gather.context import CheckContext
 from distconsole.model.cluster import Host
 from distconsole.model.requests import CollectiveName, Level
 
@@ -112,11 +112,8 @@ def job_seconds(
 ) -> float:
     """Return the seconds of a job, the first of ``jobs`` still to come; 0, with the reason noted, if too few."""
     left = context.left(math.inf)
-    seconds = min(JOB_SECONDS[context.request.level], most, left / max(1, jobs))
-    if seconds >= LEAST_SECONDS:
-        return seconds
-    context.mark_missing((kind,), Outcome.TIMED_OUT, BUDGET_OVER)
-    return 0.0
+    wanted = min(JOB_SECONDS[context.request.level], most, left / max(1, jobs))
+    return context.time_for(kind, wanted, LEAST_SECONDS)
 
 
 def able(

@@ -11,6 +11,7 @@ from distconsole.checks.facts.node import Facts, LifeFacts, SshFacts
 from distconsole.checks.gather.context import CheckContext
 from distconsole.errors import AgentEndedError, ConsoleError, NodeError
 from distconsole.model import outcome as fan
+from distconsole.model.names import HostName
 from distconsole.model.requests import Level
 from distconsole.rpc.link import NodeLink
 from distconsole.session import Session
@@ -110,15 +111,13 @@ ANSWER_SECONDS = 4.0
 
 def is_lost(context: CheckContext, name: str) -> bool:
     """Tell whether a host that left something unanswered answers nothing any more."""
-    known = next((each for each in context.links if each == name), None)
-    if known is None or known in context.lost:
-        return known is not None
-    try:
-        context.links[known].request("ping", ANSWER_SECONDS)
-    except NodeError as error:
-        context.lost[known] = error
-        return True
-    return False
+    host = HostName(name)
+    if host in context.links and host not in context.lost:
+        try:
+            context.links[host].request("ping", ANSWER_SECONDS)
+        except NodeError as error:
+            context.lost[host] = error
+    return host in context.lost
 
 
 def find_dead_links(context: CheckContext, names: Iterable[str]) -> list[str]:
