@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping
-from functools import cache
+from collections.abc import Mapping
 from statistics import median
 
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule
-from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.evidence import View, once_a_view
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.node import Filesystem, OsFacts
 from distconsole.checks.fixes.cures import in_setup
@@ -259,27 +257,20 @@ def _memory(host: HostView) -> RuleResults:
     yield from _group(facts, total)
 
 
-def _usual_memory(view: View) -> Callable[[int], float]:
-    """Return how much memory is free on most hosts about as large as one; 0 with too few to tell."""
+@once_a_view
+def _usual_memory(view: View) -> Mapping[int, float]:
+    """Return by size of memory how much is free on most hosts about as large; 0 with too few to tell."""
     memories = [each.memory for each in view.of(OsFacts).values()]
-    sizes = sorted((each.get("total") or 0, each.get("available") or 0) for each in memories)
-
-    @cache
-    def usual_of(first: int, end: int) -> float:
-        return median(free for _, free in sizes[first:end]) if end - first > 2 else 0
-
-    def usual(total: int) -> float:
-        def more(size: tuple[int, int]) -> int:
-            return size[0] - total
-
-        first = bisect_right(sizes, -0.1 * total, key=more)
-        return usual_of(first, bisect_left(sizes, 0.1 * total, key=more))
-
+    sizes = [(each.get("total") or 0, each.get("available") or 0) for each in memories]
+    usual: dict[int, float] = {}
+    for total in {total for total, _ in sizes}:
+        free = [available for size, available in sizes if abs(size - total) < 0.1 * total]
+        usual[total] = median(free) if len(free) > 2 else 0
     return usual
 
 
 def _free(host: HostView, total: int, available: int) -> RuleResults:
-    usual = host.view.once(_usual_memory)(total)
+    usual = _usual_memory(host.view)[total]
     if available < LOW_SHARE * total or available < PEER_SHARE * usual:
         yield warn(
             f"{size(available)} of {size(total)} of memory are free on {HERE}",
