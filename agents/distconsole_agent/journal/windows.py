@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import struct
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ from distconsole_agent.contract.protocol import (
     MAX_POINTS,
 )
 from distconsole_agent.journal.rings import CHECKED_SUFFIX, RING_SUFFIX, Record
+from distconsole_agent.system.kernel_files import read_foreign
 from distconsole_training.records import (
     BATCH,
     DETAIL,
@@ -106,11 +106,11 @@ class StepMemory:
         return sorted(self.step_seconds)[len(self.step_seconds) // 2]
 
 
-def cut(records: Sequence[Record], seconds: float = WINDOW_SECONDS) -> list[Sequence[Record]]:
-    """Return ``records`` in pieces of about ``seconds``, by their own times."""
-    if not records or records[-1][2] - records[0][2] < 1.5e9 * seconds:
-        return [records] if records else []
-    length_ns = int(seconds * 1e9)
+def cut(records: Sequence[Record]) -> list[Sequence[Record]]:
+    """Return ``records`` in pieces of about ``WINDOW_SECONDS``, by their own times."""
+    length_ns = int(WINDOW_SECONDS * 1e9)
+    if records and records[-1][2] - records[0][2] < 1.5 * length_ns:
+        return [records]
     pieces: list[Sequence[Record]] = []
     end = len(records)
     while end and len(pieces) < MAX_WINDOWS_AT_ONCE - 1:
@@ -213,12 +213,9 @@ def _waits(records: Sequence[Record], steps: Sequence[Record]) -> dict[str, Any]
     for part in range(5):
         all_steps = _drop_nan([step[7 + part] for step in steps])
         own = _drop_nan([step[part] - wait[part] for step, wait in looked])
-        known = own and len(looked) < len(steps)
-        seconds = (
-            sum(all_steps) / len(all_steps) - sum(own) / len(own)
-            if known
-            else sum(wait[part] for _, wait in looked) / len(looked)
-        )
+        seconds = _mean([wait[part] for _, wait in looked])
+        if own and len(looked) < len(steps):
+            seconds = _mean(all_steps) - _mean(own)
         waited.append(_ms(max(0.0, seconds)))
     return {"waited_ms": waited}
 
@@ -292,31 +289,23 @@ def _body(
     }
 
 
-def thin(points: list[Point], most: int = MAX_POINTS) -> list[Point]:
-    """Return at most ``most`` points: those at steps divisible by a power of two, and the last.
+def thin(points: list[Point]) -> list[Point]:
+    """Return at most ``MAX_POINTS``: those at steps divisible by a power of two, and the last.
 
     Every rank keeps the same steps that way, so that values can be reduced at equal steps. The
     first value that is not finite is kept besides: there may be only one.
     """
-    if len(points) <= most:
-        return points
-    kept = _thin_out(points, most)
+    kept, power = points, 1
+    while len(kept) > MAX_POINTS:
+        power *= 2
+        kept = [point for point in points[:-1] if point[0] % power == 0] + points[-1:]
+        if power > MAX_STEP:
+            # Many values of one step: no power of two tells them apart.
+            kept = points[-MAX_POINTS:]
     odd = next((point for point in points if not isfinite(point[1])), None)
     if odd is None or any(point is odd for point in kept):
         return kept
     return sorted([*kept, odd], key=_step_of)
-
-
-def _thin_out(points: list[Point], most: int) -> list[Point]:
-    power = 1
-    kept = points
-    while len(kept) > most:
-        power *= 2
-        kept = [point for point in points[:-1] if point[0] % power == 0] + points[-1:]
-        if power > 1 << 62:
-            # Many values of one step: no power of two tells them apart.
-            return points[-most:]
-    return kept
 
 
 def p95(values: Sequence[float]) -> float:
@@ -333,9 +322,13 @@ def _drop_nan(values: Sequence[float]) -> list[float]:
     return [value for value in values if value == value]
 
 
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)
+
+
 def _mean_ms(values: Sequence[float]) -> float | None:
     known = _drop_nan(values)
-    return _ms(sum(known) / len(known)) if known else None
+    return _ms(_mean(known)) if known else None
 
 
 def _step_of(point: Point) -> int:
@@ -372,9 +365,9 @@ class Checks:
         return {
             "rank": rank,
             "step": step_of(step),
-            "parameters": _hex(record[7]) if flags & HAS_PARAMETERS else None,
-            "state": _hex(record[8]) if flags & HAS_STATE else None,
-            "batch": _hex(record[9]) if flags & HAS_BATCH else None,
+            "parameters": f"{record[7]:016x}" if flags & HAS_PARAMETERS else None,
+            "state": f"{record[8]:016x}" if flags & HAS_STATE else None,
+            "batch": f"{record[9]:016x}" if flags & HAS_BATCH else None,
             "layout": layout,
             "wrapped": bool(flags & WRAPPED),
             "same_epoch": bool(flags & SAME_EPOCH),
@@ -396,21 +389,11 @@ class Checks:
         if layout == self._named:
             return None
         try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-        except OSError:
-            return None
-        try:
-            said = json.loads(os.read(fd, MAX_CHECKED_BYTES))
+            said = json.loads(read_foreign(self._path, MAX_CHECKED_BYTES))
             names = [str(each)[:MAX_CHECKED_NAME] for each in said["names"][:MAX_CHECKED]]
             if said["layout"] != layout:
                 return None
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
-        finally:
-            os.close(fd)
         self._named = layout
         return names
-
-
-def _hex(word: int) -> str:
-    return f"{word:016x}"

@@ -15,7 +15,7 @@ import signal
 from typing import Any, NamedTuple
 
 from distconsole_agent.coordination.blame import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS
-from distconsole_agent.system.kernel_files import end_of
+from distconsole_agent.system.kernel_files import end_of, read_foreign
 
 MAX_ERROR_FILE_BYTES = 64 * 1024
 """As ``records.MAX_ERROR_BYTES``; a longer file is not the hook's."""
@@ -175,10 +175,8 @@ def describe_exit(exit_code: int, number: int | None, out_of_memory: bool | None
 
 
 def _read_one(path: str, pid: int) -> Raised | None:
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        with open(os.open(path, flags), "rb", buffering=0) as file:
-            text = file.read(MAX_ERROR_FILE_BYTES + 1) or b""
+        text = read_foreign(path, MAX_ERROR_FILE_BYTES + 1)
         raw = json.loads(text) if len(text) <= MAX_ERROR_FILE_BYTES else None
     except (OSError, ValueError, RecursionError):
         return None

@@ -334,12 +334,14 @@ def _read_children(folder: str, scripts: set[str]) -> Iterator[Raised]:
 
 def _read_note(path: str) -> tuple[int, str]:
     """Return when a file was written, in steady time, and the text that it holds. Raises OSError, ValueError."""
-    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with open(os.open(path, flags), "rb", buffering=0) as file:
-        about = os.fstat(file.fileno())
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        about = os.fstat(fd)
         if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid():
             raise ValueError(path)
-        data = file.read(MAX_ERROR_FILE_BYTES) or b""
+        data = os.read(fd, MAX_ERROR_FILE_BYTES)
+    finally:
+        os.close(fd)
     # What is in it is only looked at: to load a pickle is to run it.
     words = (arg for _, arg, _ in pickletools.genops(data) if isinstance(arg, str))
     return steady.of_wall(about.st_mtime_ns), next(words, "")

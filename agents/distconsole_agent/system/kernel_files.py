@@ -1,4 +1,4 @@
-"""What the kernel says: small files of /proc and /sys as text and numbers, this boot, its time."""
+"""Small files: those of /proc and /sys as text and numbers, the end of a log, what a job has written; this boot, its time."""
 
 from __future__ import annotations
 
@@ -25,6 +25,18 @@ def end_of(path: str, max_bytes: int, since: int = 0) -> str:
             return file.read(max_bytes).decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+def read_foreign(path: str, size: int) -> bytes:
+    """Return the beginning of a file that a job may have put there: no link is followed, no pipe waited for.
+
+    Raises OSError when it cannot be read.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        return os.read(fd, size)
+    finally:
+        os.close(fd)
 
 
 def first_line_of(path: str | os.PathLike[str]) -> str | None:

@@ -66,6 +66,13 @@ def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
     assert read_raised(str(tmp_path / "missing")) == []
 
 
+def test_a_folder_in_place_of_a_file_keeps_no_descriptor(tmp_path: Path) -> None:
+    (tmp_path / "7.json").mkdir()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    assert read_raised(str(tmp_path)) == []
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
 def test_long_texts_are_cut(tmp_path: Path) -> None:
     note(tmp_path, 7, message="m" * 20_000, traceback="t" * 20_000 + "end", rank="x")
     (raised,) = read_raised(str(tmp_path))

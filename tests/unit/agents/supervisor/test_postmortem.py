@@ -104,6 +104,13 @@ def test_a_child_that_was_taken_down_is_not_blamed_for_the_one_that_raised(tmp_p
     assert (found.exit_code, found.error) == (1, SAID)
 
 
+def test_folders_in_place_of_notes_keep_no_descriptor(tmp_path: Path) -> None:
+    (tmp_path / "pytorch-errorfile-x.pickle").mkdir()
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    failure(tmp_path, RAISED + VICTIM)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
 class Harmful:
     def __reduce__(self) -> object:
         return os.mkdir, ("loaded",)
