@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median_low
 from typing import ClassVar
 
 from distconsole.config.paths import expand_home
@@ -24,10 +23,10 @@ from distconsole.errors import (
 from distconsole.model.cluster import EMBEDDED, Cluster
 from distconsole.model.events import Narration
 from distconsole.model.findings import Severity
-from distconsole.model.names import HostName
+from distconsole.model.names import HostName, count_text
 from distconsole.model.outcome import failed
 from distconsole.model.requests import Where
-from distconsole.runs.pace import LATE_START, LATE_START_SECONDS
+from distconsole.runs.pace import find_late
 from distconsole.session import Session, on_every, require_all
 
 _NOT_REACHED = (
@@ -74,12 +73,10 @@ def say_late(session: Session, cluster: Cluster) -> list[str]:
     """Return once which hosts of ``cluster`` took much longer to be reached than the others: all waited for them."""
     known = [host.name for host in cluster.hosts if host.name in session.reached_in]
     took = {name: session.reached_in.pop(name) for name in known}
-    usual = median_low(took.values()) if took else 0.0
-    late = [name for name in took if took[name] >= max(LATE_START_SECONDS, LATE_START * usual)]
+    late, usual = find_late(took)
     return [
         f"{name} took {took[name]:.1f} s to log in and start its agent, the others {usual:.1f} s"
         for name in late
-        if 2 * len(late) <= len(took)
     ]
 
 
@@ -90,8 +87,7 @@ def connect_all(session: Session, cluster: Cluster | None = None) -> None:
     failures = failed(outcomes)
     reached = any(not isinstance(each.error, _NOT_REACHED) for each in failures)
     what = "used" if reached else "reached"
-    noun = "host" if len(hosts) == 1 else "hosts"
-    require_all(outcomes, f"{len(failures)} of {len(hosts)} {noun} cannot be {what}")
+    require_all(outcomes, f"{len(failures)} of {count_text(len(hosts), 'host')} cannot be {what}")
 
 
 def hosts_of_run(session: Session, hosts: Sequence[str]) -> list[HostName]:

@@ -26,7 +26,7 @@ from distconsole.runs.detectors.slowness import (
 )
 from distconsole.runs.detectors.stragglers import costs_text, who_text
 from distconsole.runs.diagnosis.stacks import own_place, place_text
-from distconsole.runs.pace import LATE_START, LATE_START_SECONDS
+from distconsole.runs.pace import is_late, phase_seconds
 from distconsole.runs.present import (
     Present,
     Sight,
@@ -285,7 +285,7 @@ def _slowest_start(timeline: RunTimeline, now: float) -> str:
     else:
         words = f"rank {first.rank} on {first.host}{_and_more(len(last) - 1)} {one}"
     took = _others_took(first, living)
-    late = took is not None and seconds >= max(LATE_START_SECONDS, LATE_START * took)
+    late = took is not None and is_late(seconds, took)
     if seconds < LONG_START_SECONDS and not late:
         return f", {words}"
     others = f", the others took {span_text(took)}" if late and took is not None else ""
@@ -308,12 +308,7 @@ def _others_took(first: RankView, living: list[RankView]) -> float | None:
         return median(whole) if len(whole) >= len(living) / 2 else None
     place = PHASE_ORDER.index(first.phase) + 1
     done = PHASE_ORDER[place] if place < len(PHASE_ORDER) else ""
-    times = [
-        view.phases[done]
-        - max((s for s in view.phases.values() if s < view.phases[done]), default=0.0)
-        for view in living
-        if done in view.phases
-    ]
+    times = [phase_seconds(view.phases, done) for view in living if done in view.phases]
     return median(times) if len(times) >= len(living) / 2 else None
 
 
@@ -322,16 +317,11 @@ def _end_line(end: RunEnded) -> str:
         return f"not started: {end.error}"
     line = f"{end.state} after {end.seconds:.1f} s, exit code {end.exit_code}"
     if end.restarts:
-        line += f", {restarts_text(end.restarts)}"
+        line += f", {count_text(end.restarts, 'restart')}"
     first = end.first_failure
     if first is not UNSET and first:
         line += f"; {first.blame}"
     return line
-
-
-def restarts_text(count: int) -> str:
-    """Return ``1 restart`` or ``3 restarts``."""
-    return "1 restart" if count == 1 else f"{count} restarts"
 
 
 def trend_of(series: Series) -> str:

@@ -7,6 +7,12 @@ knows each step; its state ``stalled`` is shown as it is told.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from statistics import median_low
+from typing import TypeVar
+
+T = TypeVar("T")
+
 FRESH_SECONDS, FRESH_STEPS = 5.0, 2.0
 """A figure is of now for so many seconds, or so many steps of who told it, where these are longer.
 
@@ -64,3 +70,21 @@ def fresh_seconds(step_ms: float | None = None) -> float:
 def is_fresh(t: float | None, now: float, step_ms: float | None = None) -> bool:
     """Whether what was told at ``t`` is of ``now`` (UNIX seconds)."""
     return t is not None and now - t <= fresh_seconds(step_ms)
+
+
+def is_late(seconds: float, usual_seconds: float) -> bool:
+    """Whether a part of a start took so much longer than is usual that all have waited for it."""
+    return seconds >= max(LATE_START_SECONDS, LATE_START * usual_seconds)
+
+
+def find_late(took: Mapping[T, float]) -> tuple[list[T], float]:
+    """Return who took much longer than most for a part of a start, and what is usual (seconds); nobody if most did."""
+    usual = median_low(took.values()) if took else 0.0
+    late = [each for each, seconds in took.items() if is_late(seconds, usual)]
+    return late if 2 * len(late) <= len(took) else [], usual
+
+
+def phase_seconds(reached: Mapping[str, float], phase: str) -> float:
+    """Return what the part of a start took that ends with ``phase``, from when each phase was ``reached``."""
+    before = (seconds for seconds in reached.values() if seconds < reached[phase])
+    return reached[phase] - max(before, default=0.0)

@@ -29,7 +29,7 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.model.time_text import duration_text
-from distconsole.runs.health import health_line, restarts_text
+from distconsole.runs.health import health_line
 from distconsole.runs.pace import FRESH_SECONDS
 from distconsole.runs.present import done_text, unit_of
 from distconsole.runs.timeline import RunTimeline
@@ -197,7 +197,7 @@ def _end_text(end: RunEnded, done: str) -> str:
     if done:
         parts.append(done)
     if end.restarts:
-        parts.append(restarts_text(end.restarts))
+        parts.append(count_text(end.restarts, "restart"))
     if end.state is not EndState.SUCCEEDED:
         parts.append(f"exit code {end.exit_code}")
     return ", ".join(parts)

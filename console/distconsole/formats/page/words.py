@@ -13,7 +13,7 @@ from distconsole.model.run_events import EndState, RankState, RunFinding
 from distconsole.model.time_text import duration_text
 from distconsole.runs.detectors.conclusions import FIRST_FAILURE, NODE_LOST
 from distconsole.runs.detectors.stragglers import past_text
-from distconsole.runs.health import health_line, restarts_text
+from distconsole.runs.health import health_line
 from distconsole.runs.report_data import ReportData
 from distconsole.runs.timeline import RunTimeline
 
@@ -52,7 +52,7 @@ def verdict_of(data: ReportData, now: float) -> Verdict:
         return Verdict("open", "Without an end so far", says, "", "", figures)
     tone = "good" if end.state is EndState.SUCCEEDED else "bad"
     says = f"After {duration_text(end.seconds)}, with exit code {end.exit_code}"
-    says += f" and {restarts_text(end.restarts)}." if end.restarts else "."
+    says += f" and {count_text(end.restarts, 'restart')}." if end.restarts else "."
     if first is not None:
         says = f"{_sentence(_capital(first.blame[:400]))} {says}"
     if end.state is EndState.SUCCEEDED and (slow := _slow_text(timeline)):

@@ -13,16 +13,9 @@ from distconsole.runs.conditions.summary_fields import summary_fields
 
 def condition_fields(verb: str) -> Mapping[str, str]:
     """Return the fields of ``verb``'s conditions, each with what it is; nothing for a verb without."""
-    match verb:
-        case "show":
-            return _about(RANK_FIELDS)
-        case "top":
-            return _about(LOAD_FIELDS)
-        case "runs":
-            return _about(summary_fields())
-        case _:
-            return {}
-
-
-def _about(fields: Fields[Any]) -> Mapping[str, str]:
-    return {each.name: each.about for each in fields}
+    fields: dict[str, Fields[Any]] = {
+        "show": RANK_FIELDS,
+        "top": LOAD_FIELDS,
+        "runs": summary_fields(),
+    }
+    return {each.name: each.about for each in fields.get(verb, ())}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from math import inf, isnan, nan
-from statistics import median, median_low
+from statistics import median
 
 import msgspec
 
@@ -21,11 +21,11 @@ from distconsole.rpc.frames import PhaseEntry
 from distconsole.runs.detectors.ranks import Ranks, ranks_text
 from distconsole.runs.detectors.slow_causes import Cause, Load
 from distconsole.runs.pace import (
-    LATE_START,
-    LATE_START_SECONDS,
     PERSISTENT_SECONDS,
     UNUSUAL_SHARE,
     WARM_UP_WINDOWS,
+    find_late,
+    phase_seconds,
 )
 
 DRIFT = "run.drift"
@@ -140,15 +140,12 @@ class AllRanksWatch:
     def _late_starts(self, phases: dict[int, dict[str, float]], t: float) -> Iterator[RunFinding]:
         for name, words in OWN_PHASES.items():
             took = {
-                rank: _took(reached, name) for rank, reached in phases.items() if name in reached
+                rank: phase_seconds(reached, name)
+                for rank, reached in sorted(phases.items())
+                if name in reached
             }
-            usual = median_low(took.values()) if took else 0.0
-            late = [
-                rank
-                for rank in sorted(took)
-                if took[rank] >= max(LATE_START_SECONDS, LATE_START * usual)
-            ]
-            if 0 < 2 * len(late) <= len(took):
+            late, usual = find_late(took)
+            if late:
                 text = f"{ranks_text(late)} took {took[late[0]]:.1f} s to {words}, the others {usual:.1f} s: all waited for that"
                 hint = "look at the file system of Python and the script there, and at what runs beside it: distconsole check"
                 yield self._ranks.finding(t, START, text, late, severity=Severity.INFO, hint=hint)
@@ -218,11 +215,6 @@ class AllRanksWatch:
         if own is None or earlier.own_ms is None:
             return False
         return own - earlier.own_ms <= OWN_SHARE * (step_ms - earlier.step_ms)
-
-
-def _took(reached: dict[str, float], phase: str) -> float:
-    """Return the seconds since the phase before."""
-    return reached[phase] - max((s for s in reached.values() if s < reached[phase]), default=0.0)
 
 
 def _data_share(window: Window) -> float:

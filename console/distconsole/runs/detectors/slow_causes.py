@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from math import nan
+from operator import attrgetter
 from statistics import median
 from typing import Any, NamedTuple, TypeAlias
 
@@ -67,16 +68,7 @@ class Sign(NamedTuple):
     """``{host}`` is the slow rank's."""
 
 
-def _gpu(seen: Seen) -> GpuSample | None:
-    return seen.gpu
-
-
-def _window(seen: Seen) -> Window | None:
-    return seen.window
-
-
-def _node(seen: Seen) -> NodeSample | None:
-    return seen.node
+_gpu, _window, _node = attrgetter("gpu"), attrgetter("window"), attrgetter("node")
 
 
 def _workers(seen: Seen) -> tuple[int, float, float] | None:

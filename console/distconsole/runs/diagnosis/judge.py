@@ -16,9 +16,14 @@ from distconsole.model.names import count_text
 from distconsole.model.time_text import ms_text, span_text
 from distconsole.runs.diagnosis.blaming import HARD, blame, cause_is, make_diagnosis
 from distconsole.runs.diagnosis.causes import Cause, cause_of
-from distconsole.runs.diagnosis.groups import group_stacks
 from distconsole.runs.diagnosis.roll import Roll
-from distconsole.runs.diagnosis.stacks import Does, own_place, place_text, what_it_does
+from distconsole.runs.diagnosis.stacks import (
+    Does,
+    group_stacks,
+    own_place,
+    place_text,
+    what_it_does,
+)
 from distconsole.runs.diagnosis.waiting import WaitGraph, differing
 from distconsole.runs.diagnosis.words import (
     group_text,
@@ -241,9 +246,7 @@ def _hard(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
     hard = [rank for rank in sorted(roll.world) if cause_is(rank, roll, HARD)]
     gone = [rank for rank in sorted(roll.world) if cause_is(rank, roll, (Kind.NOT_STARTED,))]
     culprits = hard or gone or sorted(roll.unheard)
-    return (
-        blame(culprits, roll, graph) if culprits and len(culprits) < len(roll.world) + 1 else None
-    )
+    return blame(culprits, roll, graph) if culprits else None
 
 
 def _by_stacks(roll: Roll, graph: WaitGraph) -> Diagnosis | None:

@@ -1,4 +1,4 @@
-"""What a Python stack says of a rank: its own code's line, and what it does there."""
+"""What a Python stack says of a rank: its own code's line, and what it does there; equal stacks of many as one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import lru_cache
 from pathlib import PurePosixPath
 
 from distconsole.model.diagnosis.calls import Call, Place
+from distconsole.model.diagnosis.diagnosis import StackGroup
 
 LIBRARY = re.compile(
     r"/(site|dist)-packages/|/lib(64)?/python\d[\d.]*/|/distconsole_training/|^<|^$|\.so$"
@@ -135,6 +136,31 @@ def operation_of(frames: Sequence[Place]) -> str:
 def waits_for_lock(frames: Sequence[Place]) -> bool:
     """Whether the innermost frames are a lock's, a condition's, a queue's or a thread's join."""
     return bool(frames) and LOCKS.search(frames[0].file) is not None
+
+
+def group_stacks(calls: Iterable[Call]) -> tuple[StackGroup, ...]:
+    """Return the ranks that live and have a stack, by equal functions and files; lines are those of the first rank."""
+    alike: dict[tuple[tuple[str, str], ...], list[Call]] = {}
+    for call in sorted(calls, key=lambda each: each.rank):
+        if call.alive and call.frames:
+            alike.setdefault(_alike(call.frames), []).append(call)
+    groups = [
+        StackGroup(
+            ranks=tuple(call.rank for call in members),
+            does=what_it_does(members[0]).value,
+            place=own_place(members[0].frames),
+            frames=members[0].frames,
+        )
+        for members in alike.values()
+    ]
+    return tuple(sorted(groups, key=lambda group: (-len(group.ranks), group.ranks)))
+
+
+def _alike(frames: tuple[Place, ...]) -> tuple[tuple[str, str], ...]:
+    """Return functions and files; of the script's own innermost frame also the line, in which two branches differ."""
+    own = own_place(frames)
+    line = "" if own is None else str(own.line)
+    return (("", line), *((frame.function, frame.file) for frame in frames))
 
 
 def _is_collective(frame: Place) -> bool:
