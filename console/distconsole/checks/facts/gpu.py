@@ -12,12 +12,6 @@ AMD = "AMD"
 """A vendor; the other one is NVIDIA."""
 
 
-class GpuProcess(Who, frozen=True, kw_only=True):
-    """A process that computes on a GPU, with the bytes that it holds there."""
-
-    mem_used: int | None = None
-
-
 class Gpu(Facts, frozen=True, kw_only=True):
     """One GPU as NVML tells it; None where the driver has no answer.
 
@@ -37,7 +31,7 @@ class Gpu(Facts, frozen=True, kw_only=True):
     instances: tuple[int, ...] = ()
     compute_mode: int | None = None
     persistence: int | None = None
-    processes: tuple[GpuProcess, ...] = ()
+    processes: tuple[Who, ...] = ()
 
 
 class GpuHealth(Facts, frozen=True, kw_only=True):

@@ -26,7 +26,6 @@ class Took(Facts, frozen=True, kw_only=True):
 
     Attributes:
         pairs: Rank, rank, way, channels; Open MPI's and UCX's ways have no channels.
-        rails: The numbers of the network devices that its channels use.
         gids: Number of the device, index, whether the address is link-local.
         set: The variables of NCCL that it found.
         without_gdr: Devices, and GPUs, for which GPUDirect RDMA is off.
@@ -35,16 +34,11 @@ class Took(Facts, frozen=True, kw_only=True):
     """
 
     engine: str
-    version: str = ""
     network: str = ""
-    bootstrap: str = ""
-    channels: int = 0
     devices: tuple[str, ...] = ()
     interfaces: tuple[str, ...] = ()
-    rails: tuple[int, ...] = ()
     pairs: tuple[tuple[int, int, str, int], ...] = ()
     set: dict[str, str] = msgspec.field(default_factory=dict)
-    rings: tuple[str, ...] = ()
     gids: tuple[tuple[int, int, bool], ...] = ()
     without_gdr: tuple[str, ...] = ()
     trouble: tuple[str, ...] = ()
@@ -99,7 +93,6 @@ class MpiSshFacts(Facts, frozen=True, kw_only=True):
 
 
 class Controller(Facts, frozen=True, kw_only=True):
-    role: str
     host: str
     up: bool = False
 

@@ -48,7 +48,6 @@ class NetInterface(Facts, frozen=True, kw_only=True):
     mtu: int | None = None
     state: str | None = None
     speed_mbit: int | None = None
-    hardware: bool = False
 
 
 class NetFacts(Facts, frozen=True, kw_only=True):
@@ -116,7 +115,6 @@ class Stream(Facts, frozen=True, kw_only=True):
     gbit_s: float | None
     samples: int = 1
     retransmits: int = 0
-    error: str = ""
 
 
 class BandwidthFacts(Facts, frozen=True, kw_only=True):

@@ -32,10 +32,8 @@ class SshFacts(Facts, frozen=True, kw_only=True):
     error_kind: str = ""
     error: str = ""
     hint: str = ""
-    user: str = ""
     hostname: str = ""
     boot_id: str = ""
-    agent_python: str = ""
     reached_at: str = ""
 
 
@@ -110,7 +108,6 @@ class OsFacts(Facts, frozen=True, kw_only=True):
     network_mounts: tuple[Mount, ...] = ()
     kernel: str = ""
     architecture: str = ""
-    distribution: str = ""
     libc: str = ""
     uid: int = -1
     user: str = ""
@@ -138,7 +135,6 @@ class ShellFacts(Facts, frozen=True, kw_only=True):
 
     group: ClassVar[str] = "shell"
     shell: str = ""
-    path: str = ""
     noninteractive: dict[str, str | None] | None = None
     login: dict[str, str | None] | None = None
 
@@ -146,12 +142,11 @@ class ShellFacts(Facts, frozen=True, kw_only=True):
 class ContainerFacts(Facts, frozen=True, kw_only=True):
     """What the ranks run in: ``trouble`` where it cannot be entered, else what a process inside finds.
 
-    ``kind`` is ``running``, ``image`` or ``command``; ``lacks`` are folders of the node that it does not have;
-    ``python`` is the interpreter's path in there, empty where there is none.
+    ``lacks`` are folders of the node that it does not have; ``python`` is the interpreter's path in there, empty
+    where there is none.
     """
 
     group: ClassVar[str] = "container"
-    kind: str = ""
     network: str = ""
     shares_memory: bool = True
     lacks: tuple[str, ...] = ()
@@ -166,7 +161,6 @@ class PythonFacts(Facts, frozen=True, kw_only=True):
     executable: str = ""
     prefix: str = ""
     packages: dict[str, str] = {}
-    seconds: float = 0.0
 
 
 class TorchFacts(Facts, frozen=True, kw_only=True):
@@ -179,7 +173,6 @@ class TorchFacts(Facts, frozen=True, kw_only=True):
     hip: str | None = None
     git: str = ""
     debug: bool = False
-    folder: str = ""
     nccl: str | None = None
     plugins: tuple[str, ...] = ()
     nccl_library: str | None = None
@@ -199,7 +192,6 @@ class HorovodFacts(Facts, frozen=True, kw_only=True):
     built: dict[str, bool] | None = None
     load_error: str = ""
     mapped: tuple[str, ...] = ()
-    error: str = ""
 
 
 class MpiFacts(Facts, frozen=True, kw_only=True):
@@ -232,12 +224,11 @@ class TrainingProcess(Who, frozen=True, kw_only=True):
 
 
 class ProcFacts(Facts, frozen=True, kw_only=True):
-    """What trains, or holds what training needs; ``dropped`` processes are not told."""
+    """What trains, or holds what training needs."""
 
     group: ClassVar[str] = "proc"
     uid: int
     processes: tuple[TrainingProcess, ...] = ()
-    dropped: int = 0
 
 
 class ImportFacts(Facts, frozen=True, kw_only=True):
@@ -249,7 +240,6 @@ class ImportFacts(Facts, frozen=True, kw_only=True):
     error: str = ""
     seconds: float = 0.0
     late: bool = False
-    version: str = ""
     architectures: tuple[str, ...] = ()
     nccl: str | None = None
     nccl_mapped: tuple[str, ...] = ()
@@ -280,7 +270,6 @@ class KernelFacts(Facts, frozen=True, kw_only=True):
     group: ClassVar[str] = "kernel"
     source: str
     events: tuple[KernelEvent, ...] = ()
-    error: str = ""
 
 
 class ShmEntry(Facts, frozen=True, kw_only=True):
@@ -291,7 +280,6 @@ class ShmEntry(Facts, frozen=True, kw_only=True):
     pid: int | None = None
     bytes: int = 0
     uid: int = -1
-    folder: bool = False
     age_seconds: float = 0.0
     used: bool | None = None
 
@@ -304,7 +292,6 @@ class ShmFacts(Facts, frozen=True, kw_only=True):
     entries: tuple[ShmEntry, ...] = ()
     dropped: int = 0
     all_processes_seen: bool = True
-    error: str = ""
 
 
 F = TypeVar("F", bound=Facts)

@@ -19,7 +19,6 @@ class Found(Facts, frozen=True, kw_only=True):
 
     kind: str = ""
     size: int = 0
-    modified: float = 0.0
     inode: int = 0
     real: str = ""
     readable: bool = False
@@ -36,7 +35,6 @@ class ScriptFile(Found, frozen=True, kw_only=True):
     """The script: ``kind`` is file, folder, other, or module for one that is installed there."""
 
     path: str = ""
-    sha256: str = ""
     binary: bool = False
     too_large: bool = False
     shell: bool = False
@@ -70,7 +68,6 @@ class CodeFacts(Facts, frozen=True, kw_only=True):
     problem: Problem = Problem()
     cut: bool = False
     own_path: bool = False
-    error: str = ""
 
 
 class Module(Facts, frozen=True, kw_only=True):
@@ -85,13 +82,11 @@ class Module(Facts, frozen=True, kw_only=True):
 class Git(Facts, frozen=True, kw_only=True):
     head: str = ""
     dirty: bool | None = None
-    error: str = ""
 
 
 class Interpreter(Facts, frozen=True, kw_only=True):
     """The interpreter of the ranks; ``error`` is why it cannot be started."""
 
-    executable: str = ""
     version: str = ""
     error: str = ""
 

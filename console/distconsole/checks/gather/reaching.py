@@ -87,13 +87,7 @@ def _add_reach(
     context.links[evidence.name] = link
     hello = link.hello
     evidence.add_facts(
-        SshFacts(
-            user=hello.user,
-            hostname=hello.hostname,
-            boot_id=hello.boot_id or "",
-            agent_python=hello.python,
-            reached_at=link.address,
-        ),
+        SshFacts(hostname=hello.hostname, boot_id=hello.boot_id or "", reached_at=link.address),
         {
             "user": hello.user,
             "hostname": hello.hostname,
