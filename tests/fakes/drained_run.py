@@ -93,7 +93,10 @@ class Run:
         return ring
 
     def entries(self, kind: str = "") -> list[dict[str, Any]]:
-        reader, texts = Reader(self.journal.folder, 0), LogTexts(str(self.folder / "logs"))
+        reader, texts = (
+            Reader(self.journal.folder, 0),
+            LogTexts(str(self.folder / "logs"), lambda _entry: False),
+        )
         try:
             lines = [texts.fill(e) if b'"kind":"log"' in e else e for e in reader.read_all()]
         finally:

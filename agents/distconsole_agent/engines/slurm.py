@@ -30,7 +30,7 @@ from distconsole_agent.engines.slurm_words import (
 )
 from distconsole_agent.node_folder.folders import default_node_dir, own_folder
 from distconsole_agent.probes.programs import run_program
-from distconsole_agent.server.shim_calls import ask_shim, poll_status
+from distconsole_agent.server.shim_calls import ask_shim, poll_shim
 
 if TYPE_CHECKING:
     from distconsole_agent.node_folder.runs import Runs
@@ -208,14 +208,13 @@ def tell_holder(job: str, words: list[str]) -> None:
 
 
 def await_shim(run: str, runs: Runs) -> dict[str, Any]:
-    """Return the ``status`` of this node's shim once srun has started it, or raise Refusal."""
+    """Return what ``prepare`` answers of this node's shim once srun has started it, or raise Refusal."""
     folder = runs.folder(run)
     ended = os.path.join(folder, STEP_ENDED)
-    status = poll_status(folder, SHIM_SECONDS, lambda: os.path.exists(ended))
-    if status is not None:
-        runs.adopt(run, status.get("pid"))
-        known = {key: status.get(key) for key in ("coordinator", "master_port")}
-        return {**known, "shim_pid": status.get("pid")}
+    prepared = poll_shim(folder, SHIM_SECONDS, lambda: os.path.exists(ended))
+    if prepared is not None:
+        runs.adopt(run, prepared["shim_pid"])
+        return prepared
     said = read_complaint(folder)
     own_tmp = "has the job a /tmp of its own (job_container/tmpfs)? Then it needs node_dir in the configuration"
     raise Refusal(

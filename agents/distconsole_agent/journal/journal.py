@@ -97,9 +97,8 @@ class Journal:
         if self.writable:
             return True
         if self._lock_fd < 0:
-            self._lock_fd = os.open(
-                os.path.join(self.folder, "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-            )
+            path = os.path.join(self.folder, "lock")
+            self._lock_fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -300,14 +299,12 @@ class Journal:
         if keep_room(self._fd, upto + KEPT_BYTES):
             self._room = upto + KEPT_BYTES
         elif self._room and upto > self._room - (0 if last else KEPT_BYTES // 2):
-            raise OSError(
-                errno.ENOSPC, os.strerror(errno.ENOSPC), plain_path(self.folder, self._number)
-            )
+            path = plain_path(self.folder, self._number)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
 
     def _compress_later(self, number: int) -> None:
         """Replace a segment by its compressed form; one that cannot be stays as it is."""
-        packed = gzip_path(self.folder, number)
-        job = partial(compress, plain_path(self.folder, number), packed)
+        job = partial(compress, plain_path(self.folder, number), gzip_path(self.folder, number))
         self._upkeep.add(f"compress {number}", job)
 
 
@@ -371,9 +368,8 @@ class Upkeep:
             if self._turn is not turn:
                 return
             self._works = True
-        with contextlib.suppress(
-            MemoryError
-        ):  # for a moment, perhaps: who waits has it tried again
+        # Short of memory for a moment, perhaps: who waits has it tried again.
+        with contextlib.suppress(MemoryError):
             try:
                 while (taken := self._take()) is not None:
                     self._do(*taken)

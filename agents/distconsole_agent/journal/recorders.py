@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -138,11 +139,8 @@ class Recorders:
             path = os.path.join(self._folder, name)
             try:
                 recorder = Recorder(path, self._enclosed)
-            except FileNotFoundError:
-                continue
-            except ValueError:
-                # Perhaps its process is still writing the header.
-                continue
+            except (FileNotFoundError, ValueError):
+                continue  # it is gone, or its process is still writing the header
             except OSError as error:
                 self.unread[name] = error.strerror or str(error)
                 continue
@@ -210,9 +208,7 @@ class Recorders:
 
     def _check_processes(self, heard: list[Recorder]) -> None:
         """Ask which processes have ended, where it matters: the shim tells of those it started."""
-        claims: dict[int, int] = {}
-        for recorder in heard:
-            claims[recorder.rank] = claims.get(recorder.rank, 0) + 1
+        claims = Counter(recorder.rank for recorder in heard)
         for recorder in heard:
             if claims[recorder.rank] > 1 or not self._ranks.engine_ranks:
                 recorder.check_process()
@@ -303,12 +299,8 @@ class Recorders:
             recorder.active = True
             self._active[recorder.rank] = recorder
         header = recorder.ring.header
-        entries += self._ranks.found(
-            recorder.rank,
-            header.local_rank,
-            header.pid,
-            self._time(recorder, header.started_monotonic_ns),
-        )
+        began = self._time(recorder, header.started_monotonic_ns)
+        entries += self._ranks.found(recorder.rank, header.local_rank, header.pid, began)
         return entries + self._read(recorder)
 
     def _replaces(self, recorder: Recorder, current: Recorder) -> bool:

@@ -72,7 +72,7 @@ class Runs:
         boottime: Callable[[], float] = boottime,
     ) -> None:
         self._folders = folders
-        self._program = program
+        self.program = program
         self._lock = threading.Lock()
         self._active: dict[str, ActiveRun] = {}
         self._preparing: set[str] = set()
@@ -159,10 +159,6 @@ class Runs:
             if isinstance(error, OSError):
                 raise storage(f"{folder}: {error.strerror}", "make room on that node") from None
             raise
-
-    @property
-    def program(self) -> Program:
-        return self._program
 
     def start_detached(self, run: str, argv: list[str], environment: dict[str, str]) -> None:
         """Start a program of this run that outlives us; raises Refusal (``start_failed``)."""
@@ -316,8 +312,8 @@ class Runs:
         if spec.get("code"):
             self.code.place(spec["run"], folder, spec["code"])
         spec["rings"] = self._make_rings(folder, spec, environment)
-        spec["hook"] = unpack_hook(self._folders, self._program) if spec.get("watch") else None
-        spec["agent_argv"] = [*self._program.argv, "agent", "--node-dir", self._folders.node_dir]
+        spec["hook"] = unpack_hook(self._folders, self.program) if spec.get("watch") else None
+        spec["agent_argv"] = [*self.program.argv, "agent", "--node-dir", self._folders.node_dir]
         spec["visible_devices"] = chosen_devices(environment)
         notify = spec.pop("notify", None)
         if notify is not None:
@@ -326,12 +322,12 @@ class Runs:
         write_private(path, spec, sync=False)
         if spec.get("below_slurm") is True:  # srun starts it, and not this agent
             sync_paths(path, folder)
-            argv = shim_words(self._program, folder)
+            argv = shim_words(self.program, folder)
             return {"coordinator": None, "master_port": None, "shim_pid": 0, "shim_argv": argv}
-        shim = start_shim(self._program, folder, environment)
+        shim = start_shim(self.program, folder, environment)
         try:
             sync_paths(path, folder)  # a shim takes longer to start than most disks to keep a file
-            status = await_shim(folder, shim)
+            prepared = await_shim(folder, shim)
             self._attend(ActiveRun(folder, spec, self._forget_active))
         except BaseException:
             shim.kill()
@@ -339,11 +335,7 @@ class Runs:
             raise
         with self._lock:
             self._shims[spec["run"]] = shim
-        return {
-            "coordinator": status.get("coordinator"),
-            "master_port": status.get("master_port"),
-            "shim_pid": status.get("pid"),
-        }
+        return prepared
 
     def _make_rings(self, folder: str, spec: dict[str, Any], environment: dict[str, str]) -> str:
         """Make the rings' folder and return it; a container that is entered may not have the node's memory."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from distconsole_agent import __version__
 from distconsole_agent.contract.limits import (
@@ -17,12 +18,14 @@ from distconsole_agent.contract.limits import (
     MAX_PROBE_SECONDS,
     PROBE_SECONDS,
 )
-from distconsole_agent.contract.protocol import (
-    MAX_ENTRIES_PER_ITEM,
-    PROTOCOL_VERSION,
-    ErrorCode,
+from distconsole_agent.contract.protocol import MAX_ENTRIES_PER_ITEM, PROTOCOL_VERSION, ErrorCode
+from distconsole_agent.contract.refusal import (
+    Refusal,
+    bad_request,
+    read_call_seconds,
+    read_number,
+    read_text,
 )
-from distconsole_agent.contract.refusal import Refusal, bad_request, read_number, read_text
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.lines import body_of
 from distconsole_agent.journal.reader import Reader
@@ -30,12 +33,19 @@ from distconsole_agent.node_folder.folders import hash_file, this_program
 from distconsole_agent.node_folder.run_files import check_run_id, read_end
 from distconsole_agent.node_folder.runs import Runs
 from distconsole_agent.server.connection import Asked
-from distconsole_agent.server.roll import answer_roll_call, call_before_stop
 from distconsole_agent.server.shim_calls import inherit_environment
 from distconsole_agent.system.addresses import local_addresses
 from distconsole_agent.system.kernel_files import boot_id
 from distconsole_agent.system.procfs import user_name
 from distconsole_agent.telemetry.sampling import Telemetry, memory_total, watch
+
+if TYPE_CHECKING:
+    from distconsole_agent.journal.roll_calls import RollCalls
+
+OTHER_VERSION = "use the console and the agent of one version"
+
+ATTEND_SECONDS = 1.0
+"""How long an agent that has just started may take until it attends to a run."""
 
 _LOG = b'"kind":"log"'
 _KIND_WITHIN = 96
@@ -63,7 +73,7 @@ class Answers:
             "runs": lambda _request, _asker: {"runs": runs.describe_all()},
             "forget": lambda request, _asker: {"forgotten": runs.forget(request.get("run"))},
             "slurm": self._slurm,
-            "roll_call": lambda request, _asker: answer_roll_call(runs, request),
+            "roll_call": lambda request, _asker: _answer_roll_call(runs, request),
             "survey": self._survey,
             "sync": self._sync,
             "sync_take": self._sync_take,
@@ -76,11 +86,8 @@ class Answers:
         op = request.get("op")
         do = self._ops.get(op) if isinstance(op, str) else None
         if do is None:
-            raise Refusal(
-                ErrorCode.UNKNOWN_OP,
-                f"this agent ({__version__}) does not know {str(op)[:40]!r}",
-                "use the console and the agent of one version",
-            )
+            what = f"this agent ({__version__}) does not know {str(op)[:40]!r}"
+            raise Refusal(ErrorCode.UNKNOWN_OP, what, OTHER_VERSION)
         return do(request, asker)
 
     def _hello(self, request: Request, _asker: Asked) -> Result:
@@ -88,7 +95,7 @@ class Answers:
         if wanted != PROTOCOL_VERSION:
             raise bad_request(
                 f"this agent speaks protocol {PROTOCOL_VERSION}, not {str(wanted)[:20]}",
-                "use the console and the agent of one version",
+                OTHER_VERSION,
             )
         system = os.uname()
         return {
@@ -122,10 +129,9 @@ class Answers:
     def _probe(self, request: Request, asker: Asked) -> Result:
         from distconsole_agent import probes
 
-        group, args = request.get("group"), request.get("args")
-        if not isinstance(group, str) or not isinstance(args or {}, dict):
+        group, args = request.get("group"), request.get("args") or {}
+        if not isinstance(group, str) or not isinstance(args, dict):
             raise bad_request("group is a name and args an object")
-        args = args or {}
         seconds = read_number(args.get("timeout", PROBE_SECONDS), "timeout")
         seconds = min(max(seconds, 0.1), MAX_PROBE_SECONDS)
         try:
@@ -155,7 +161,7 @@ class Answers:
         ask: Request = {"op": "stop", "reason": reason}
         if request.get("grace") is not None:
             ask["grace"] = read_number(request["grace"], "grace")
-        call_before_stop(self._runs, request)
+        _call_before_stop(self._runs, request)
         return {"stopping": self._end(request, ask)}
 
     def _end(self, request: Request, ask: Request) -> bool:
@@ -213,6 +219,47 @@ class Answers:
         """Return the ranks to find on the GPUs; none where two runs would use the same numbers."""
         active = self._runs.active
         return active[0].rank_processes() if len(active) == 1 else []
+
+
+def _answer_roll_call(runs: Runs, request: dict[str, Any]) -> dict[str, Any]:
+    """Return where the ranks of a run on this node are; of one that is over there are none.
+
+    Raises Refusal: ``bad_request``, ``no_such_run``, or ``timed_out`` where another agent attends to it.
+    """
+    seconds = read_call_seconds(request)
+    roll = _roll_of(runs, request.get("run"))
+    calls = [] if roll is None else roll.call(seconds, "asked")
+    return {"ranks": calls, "time_ns": time.time_ns(), "host": os.uname().nodename}
+
+
+def _call_before_stop(runs: Runs, request: dict[str, Any]) -> None:
+    """Keep where the ranks are that stand still; a stop at once (``grace`` 0) does not wait for it."""
+    if request.get("grace") == 0:
+        return
+    with contextlib.suppress(Refusal):
+        roll = _roll_of(runs, request.get("run"))
+        if roll is not None:
+            roll.call_before_stop()
+
+
+def _roll_of(runs: Runs, run: object) -> RollCalls | None:
+    """Return who calls the ranks of a run; None where it is over."""
+    if read_end(runs.folder(run)) is not None:
+        return None
+    runs.pick_up()
+    until = time.monotonic() + ATTEND_SECONDS
+    while time.monotonic() < until:
+        active = next((each for each in runs.active if each.run == run), None)
+        if active is None or active.journal.ended:
+            return None
+        if active.roll is not None:
+            return active.roll
+        time.sleep(0.02)
+    raise Refusal(
+        ErrorCode.TIMED_OUT,
+        f"an agent of another version attends to the run {run} on this node",
+        "use the console that started it",
+    )
 
 
 def _begin_at(journal: Journal, known: object, after: int) -> int:
@@ -306,9 +353,7 @@ def _send_in_items(lines: list[bytes], texts: LogTexts, asker: Asked, journal_id
 class LogTexts:
     """Fills the text into log entries, unless it ``is_late`` and more is to come."""
 
-    def __init__(
-        self, folder: str, is_late: Callable[[dict[str, Any]], bool] = lambda _entry: False
-    ) -> None:
+    def __init__(self, folder: str, is_late: Callable[[dict[str, Any]], bool]) -> None:
         self._folder = folder
         self._is_late = is_late
         self._fds: dict[str, int] = {}

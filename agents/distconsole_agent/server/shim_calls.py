@@ -53,21 +53,23 @@ def start_shim(
 
 
 def await_shim(folder: str, shim: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """Return the ``status`` of a new shim, or raise Refusal with its last words."""
-    status = poll_status(folder, SHIM_START_SECONDS, lambda: shim.poll() is not None)
-    if status is not None:
-        return status
+    """Return what ``prepare`` answers of a new shim, or raise Refusal with its last words."""
+    prepared = poll_shim(folder, SHIM_START_SECONDS, lambda: shim.poll() is not None)
+    if prepared is not None:
+        return prepared
     words = last_line(os.path.join(folder, "shim.log")) or "it said nothing"
     how = f"code {shim.returncode}" if shim.poll() is not None else "no answer"
     raise Refusal(ErrorCode.START_FAILED, f"the run's supervisor did not start ({how}): {words}")
 
 
-def poll_status(folder: str, seconds: float, is_over: Callable[[], bool]) -> dict[str, Any] | None:
-    """Return the ``status`` of the shim of the run in ``folder``; None if it is over, or not in time."""
+def poll_shim(folder: str, seconds: float, is_over: Callable[[], bool]) -> dict[str, Any] | None:
+    """Return what ``prepare`` answers of the shim of the run in ``folder``; None if it is over, or not in time."""
     deadline, pause = time.monotonic() + seconds, 0.002
     while time.monotonic() < deadline and not is_over():
         with contextlib.suppress(OSError):
-            return ask_shim(os.path.join(folder, "shim.sock"), {"op": "status"}, seconds)
+            status = ask_shim(os.path.join(folder, "shim.sock"), {"op": "status"}, seconds)
+            known = {key: status.get(key) for key in ("coordinator", "master_port")}
+            return {**known, "shim_pid": status.get("pid")}
         time.sleep(pause)
         pause = min(pause * 1.1, 0.1)
     return None
