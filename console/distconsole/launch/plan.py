@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
@@ -251,7 +251,7 @@ def _assemble(
         log_bytes=request.log_limit,
         slurm_job=job.slurm_job,
         slurm_held=held,
-        slurm_containers=tuple(split_container_words(words_of(request.slurm or ""))[1]),
+        slurm_containers=tuple(split_container_words(words_of(request.slurm))[1]),
         notes=notes,
     )
 
@@ -267,15 +267,19 @@ def _plan_nodes(
     job: Job, launcher: LauncherName, *, elastic: bool
 ) -> tuple[tuple[NodePlan, ...], bool]:
     """Return the nodes' plans, and whether the processes are the ranks themselves."""
+
+    def on_each(plan_node: Callable[[Job, PlacedNode], NodePlan]) -> tuple[NodePlan, ...]:
+        return tuple(plan_node(job, node) for node in job.nodes)
+
     match launcher:
         case LauncherName.SLURM if not job.one_a_node:
-            return torch.plan_nodes(job), True
+            return on_each(torch.plan_node), True
         case LauncherName.TORCH:
-            return torch.plan_nodes(job), True
+            return on_each(torch.plan_node), True
         case LauncherName.TORCHRUN:
-            return torch.plan_torchruns(job), False
+            return on_each(torch.plan_torchrun), False
         case LauncherName.SINGLE | LauncherName.SLURM:
-            return single.plan_nodes(job), not job.traits.spawns
+            return on_each(single.plan_node), not job.traits.spawns
         case LauncherName.HOROVOD:
             plan = horovod.plan_elastic_nodes if elastic else horovod.plan_nodes
             return plan(job), True

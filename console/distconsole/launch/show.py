@@ -255,7 +255,7 @@ def _sbatch_options(what: _Source) -> list[str]:
         options += [f"--nodes={len(plan.nodes)}", f"--ntasks-per-node={counts.pop()}"]
         if request.where.hosts is not None:
             options.append(f"--nodelist={','.join(node.host for node in plan.nodes)}")
-    words = words_of(request.slurm or "")
+    words = words_of(request.slurm)
     options += _lines_of_options(words)
     if plan is None and not any(word.startswith(_TASKS) for word in words):
         options.append(f"--ntasks-per-node={_ranks_a_node(what, words)}")

@@ -75,6 +75,7 @@ SCRIPTS = [
     ("run program", "program is a program and no Python script", "a script that starts it"),
     ("run ''", "SCRIPT is empty", "a variable that is not set?"),
     ("run train.py --nproc 2", "--nproc stands behind the script", "put it before the script"),
+    ("run --slurm -N2 train.py --nproc 2", "--nproc stands behind the script", "put it before"),
     ("run --workdir /no/such train.py", "the folder /no/such of --workdir does not exist", "one"),
     ("run --emit sbatch -o /no/such/x train.py", "cannot be written: No such file", "name a file"),
     ("check -- torchrun", "torchrun without a script", "such as: torchrun train.py"),

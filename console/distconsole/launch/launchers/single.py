@@ -9,18 +9,14 @@ from distconsole.model.job import NodePlan, RankPlacement
 from distconsole.model.names import Rank
 
 
-def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
-    """Return what each node starts.
+def plan_node(job: Job, node: PlacedNode) -> NodePlan:
+    """Return what one node starts.
 
     ``RANK`` and ``WORLD_SIZE`` are left out on purpose: libraries that find them join a process
     group that nobody opens. A script gets its place by ``NODE_RANK``, ``NNODES``, ``MASTER_ADDR``
     and ``MASTER_PORT``, or by ``{node_rank}``, ``{nnodes}``, ``{master_addr}`` and
     ``{master_port}`` in its arguments; with ``--pass-args init-method`` its arguments say so.
     """
-    return tuple(_plan_node(job, node) for node in job.nodes)
-
-
-def _plan_node(job: Job, node: PlacedNode) -> NodePlan:
     place = {
         "NODE_RANK": str(node.index),
         "NNODES": str(len(job.nodes)),

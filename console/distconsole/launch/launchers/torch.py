@@ -79,16 +79,12 @@ first node's torchrun to begin, which imports torch before it does; between two 
 node, which is gone after three that are missing."""
 
 
-def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
-    """Return what each node starts of a job without torchrun: one process a rank, ranks in the order of hosts.
+def plan_node(job: Job, node: PlacedNode) -> NodePlan:
+    """Return what one node starts of a job without torchrun: one process a rank, ranks in the order of hosts.
 
     The variables are those of torch's ``env://`` initialisation and of torchrun, so that scripts and
     frameworks (Lightning) written for either find what they read.
     """
-    return tuple(_plan_node(job, node) for node in job.nodes)
-
-
-def _plan_node(job: Job, node: PlacedNode) -> NodePlan:
     env = {
         "MASTER_ADDR": job.master.endpoint.address,
         "MASTER_PORT": PORT,
@@ -129,17 +125,13 @@ def _plan_rank(job: Job, node: PlacedNode, local_rank: int) -> RankPlacement:
     )
 
 
-def plan_torchruns(job: Job) -> tuple[NodePlan, ...]:
-    """Return what each node starts: one torchrun.
+def plan_torchrun(job: Job, node: PlacedNode) -> NodePlan:
+    """Return what one node starts: one torchrun.
 
     With static rendezvous, so that the ranks are known beforehand and follow the order of hosts;
     where the job may lose nodes, with the dynamic one, whose every round has ranks of its own, and which
     restarts them by itself.
     """
-    return tuple(_plan_torchrun(job, node) for node in job.nodes)
-
-
-def _plan_torchrun(job: Job, node: PlacedNode) -> NodePlan:
     own_store = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"} if job.min_nodes is not None else {}
     cleared = (*RANK_NAMES, "GROUP_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", *PET_NAMES)
     engine = RankPlacement(

@@ -41,10 +41,10 @@ class Options:
     requeue: bool = False
 
 
-def words_of(options: str) -> list[str]:
-    """Return the words of ``--slurm``; raises UsageError if the quotes do not fit."""
+def words_of(options: str | None) -> list[str]:
+    """Return the words of ``--slurm``, none where it is not given; raises UsageError if the quotes do not fit."""
     try:
-        return shlex.split(options)
+        return shlex.split(options or "")
     except ValueError as error:
         raise UsageError(f"--slurm {options!r}: {error}", "close the quotes") from None
 
@@ -68,7 +68,7 @@ def split_container_words(words: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def submit_command(
-    options: str, name: str, hosts: Sequence[str] = (), exclude: Sequence[str] = ()
+    options: str | None, name: str, hosts: Sequence[str] = (), exclude: Sequence[str] = ()
 ) -> list[str]:
     """Return the sbatch that submits a job with ``--slurm OPTIONS``, on exactly ``hosts`` if there are any.
 

@@ -12,27 +12,19 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from distconsole.launch.addresses import NodeFacts
 from distconsole.launch.choose import command_lines
-from distconsole.launch.job import new_run_id
 from distconsole.launch.plan import LaunchHosts
 from distconsole.launch.show import SHOWN_RUN_DIR, dry_run_text, plan_event
 from distconsole.launch.slurm.srun import Allocation, JobState, fit_hosts, step_command
-from distconsole.launch.slurm.submit import (
-    UNUSED_SECONDS,
-    Options,
-    read_options,
-    submit_command,
-    words_of,
-)
+from distconsole.launch.slurm.submit import UNUSED_SECONDS, Options, read_options, words_of
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import Event, TextMade
 from distconsole.model.job import LaunchPlan
 from distconsole.model.names import HostName
 from distconsole.model.requests import Run
-from distconsole.operations.launch.code_sync import refuse_our_flags
 from distconsole.operations.launch.planner import plan_launch, read_launch
 from distconsole.operations.sessions import narrate
-from distconsole.operations.slurm.job import parse_hosts, refuse_before_submitting
+from distconsole.operations.slurm.job import prepare_submission
 
 SHOWN_JOB, SHOWN_NODE, SHOWN_NIC, SHOWN_PYTHON = "JOB", "NODE", "NIC", "python3"
 SHOWN_NETWORK = ipaddress.ip_network("198.18.0.0/15")
@@ -44,12 +36,8 @@ def show_submission(request: Run, exclude: Sequence[str]) -> Iterator[Event]:
 
     Raises ConsoleError as submitting it would, as far as that can be seen from here.
     """
-    refuse_before_submitting(request)
-    refuse_our_flags(request)
-    named = parse_hosts(request.where)
-    run = new_run_id(request.script, request.name)
-    submit = submit_command(request.slurm or "", run, list(named), exclude)
-    options = read_options(words_of(request.slurm or ""))
+    run, named, submit = prepare_submission(request, exclude)
+    options = read_options(words_of(request.slurm))
     plan = plan_launch(read_launch(request), _expect_hosts(request, options, named, run))
     yield plan_event(plan, time.time())
     yield from narrate(plan.notes)

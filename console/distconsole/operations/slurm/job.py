@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from distconsole.config.hostfile import read_list
 from distconsole.config.ranges import RangeError
 from distconsole.errors import ConsoleError, PlanError, UnavailableError, UsageError
 from distconsole.launch.addresses import NodeFacts
+from distconsole.launch.job import new_run_id
 from distconsole.launch.slurm.srun import Allocation, JobState, fit_hosts, read_job
-from distconsole.launch.slurm.submit import read_options, words_of
+from distconsole.launch.slurm.submit import read_options, submit_command, words_of
 from distconsole.model.cluster import Cluster
-from distconsole.model.names import HostName
+from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Run, Where
+from distconsole.operations.launch.code_sync import refuse_our_flags
 from distconsole.rpc.link import NodeLink
 from distconsole.session import Session
 
@@ -48,22 +50,34 @@ def fit_to_job(
     return fit_hosts(cluster, facts, state, request)
 
 
-def refuse_before_submitting(request: Run) -> None:
-    """Refuse what a submitted job cannot be asked for; raises UsageError, naming the options."""
+def prepare_submission(
+    request: Run, exclude: Sequence[str]
+) -> tuple[RunId, dict[str, int | None], list[str]]:
+    """Return the run's id, the hosts of ``--hosts`` with their slots, and the sbatch that submits its job.
+
+    Raises UsageError, naming the options, for what a submitted job cannot be asked for.
+    """
+    _refuse_before_submitting(request)
+    refuse_our_flags(request)
+    named = _parse_hosts(request.where)
+    run = new_run_id(request.script, request.name)
+    return run, named, submit_command(request.slurm, run, list(named), exclude)
+
+
+def _refuse_before_submitting(request: Run) -> None:
     if request.where.hostfile is not None or request.where.cluster is not None:
         raise UsageError(
             "--slurm chooses its nodes itself, or takes those of --hosts",
             "leave --hostfile and --cluster out",
         )
-    if request.detach and read_options(words_of(request.slurm or "")).requeue:
+    if request.detach and read_options(words_of(request.slurm)).requeue:
         raise UsageError(
             "--slurm with --requeue needs the console when Slurm starts the job again, and --detach leaves",
             "leave one of them out; --emit sbatch writes a job that needs no console",
         )
 
 
-def parse_hosts(where: Where) -> dict[str, int | None]:
-    """Return the hosts of ``--hosts`` and their slots, in order; raises UsageError."""
+def _parse_hosts(where: Where) -> dict[str, int | None]:
     if where.hosts is None:
         return {}
     try:

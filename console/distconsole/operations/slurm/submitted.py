@@ -22,7 +22,7 @@ from distconsole.launch.slurm.srun import (
     Allocation,
     JobState,
 )
-from distconsole.launch.slurm.submit import UNUSED_SECONDS, read_options, submit_command, words_of
+from distconsole.launch.slurm.submit import UNUSED_SECONDS, read_options, words_of
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import Event, Narration
 from distconsole.model.findings import Severity
@@ -31,12 +31,7 @@ from distconsole.model.requests import Run
 from distconsole.model.run_events import EndState, PlanMade, RunEnded, RunEvent
 from distconsole.operations.control import Control, end_before_start
 from distconsole.operations.sessions import SessionSource
-from distconsole.operations.slurm.job import (
-    ask_slurm,
-    ask_state,
-    parse_hosts,
-    refuse_before_submitting,
-)
+from distconsole.operations.slurm.job import ask_slurm, ask_state, prepare_submission
 from distconsole.rpc.link import NodeLink
 from distconsole.session import Session
 
@@ -71,10 +66,7 @@ def submit_and_run(
 
     Raises ConsoleError if it cannot be submitted, does not come to run, or as ``run_on_nodes``.
     """
-    refuse_before_submitting(request)
-    named = parse_hosts(request.where)
-    run = new_run_id(request.script, request.name)
-    submit = submit_command(request.slurm or "", run, list(named), exclude)
+    run, named, submit = prepare_submission(request, exclude)
     with _login(request, sessions, list(named)) as link:
         job = str(ask_slurm(link, do="submit", argv=submit).get("job"))
         if not job.isdigit():
@@ -286,8 +278,8 @@ class SubmittedRun:
         return None
 
     def _may_be_requeued(self) -> bool:
-        options = words_of(self.request.slurm or "")
-        return self.control.asked is None and read_options(options).requeue
+        options = read_options(words_of(self.request.slurm))
+        return self.control.asked is None and options.requeue
 
     def _wait_for_requeue(self, restarts: int) -> bool:
         """Wait until the job has ended, or will be started again; return which."""
