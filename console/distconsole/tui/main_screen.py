@@ -30,7 +30,7 @@ from distconsole.tui.prompt.question import Question
 from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.session import ConsoleSession
 from distconsole.tui.theme.appearance import Appearance
-from distconsole.tui.view_switcher import ViewSwitcher
+from distconsole.tui.view_switcher import Finder, ViewSwitcher
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Line, Words
 from distconsole.tui.widgets.messages import Messages
@@ -38,7 +38,6 @@ from distconsole.tui.widgets.offer_list import OfferList
 
 if TYPE_CHECKING:
     from distconsole.runs.conditions.load_fields import LoadRow
-    from distconsole.tui.finding import Finder
     from distconsole.tui.launch_form.form import LaunchForm
     from distconsole.tui.prompt.completer import LineCompleter
     from distconsole.tui.tasks import RequestTask
@@ -83,6 +82,7 @@ class ConsoleScreen(KeyScreen):
         # Looked up by name ten times a second they would cost more than all else between two pictures.
         self._demo, self._time = Line(id="demo"), TimeBar(id="time")
         self._said = Messages(id="said")
+        self._finder = Finder()
         self._around: tuple[object, ...] = ()
         self._drawn_for = Size(0, 0)
         self._early = []
@@ -116,12 +116,6 @@ class ConsoleScreen(KeyScreen):
         from distconsole.tui.watches import Watches
 
         return Watches(self._load_rows, self.session.clocks.monotonic)
-
-    @cached_property
-    def _finder(self) -> Finder:
-        from distconsole.tui.finding import Finder
-
-        return Finder()
 
     @property
     def form(self) -> LaunchForm:
@@ -159,7 +153,7 @@ class ConsoleScreen(KeyScreen):
         self.back_to_view()
         self.let_keys_in()
         self.dispatcher.prompt_verbs.begin(self._startup)
-        self.spare_collector()
+        self.app.spare_collector()
 
     @property
     def view(self) -> str:
@@ -344,13 +338,13 @@ class ConsoleScreen(KeyScreen):
         if said:
             self.app.bell()
         while self.session.rings:
-            self.to_terminal(self.session.rings.popleft())
+            self.app.to_terminal(self.session.rings.popleft())
 
     def _load_rows(self, task: RequestTask) -> list[LoadRow]:
-        from distconsole.tui.views.cluster.rows import load_rows_of
+        from distconsole.tui.views.cluster.rows import host_rows, load_rows
 
         now, me = self.session.clocks.monotonic(), self.views.cluster.me
-        return load_rows_of(task.load, self.session.hosts, now, me)
+        return load_rows(host_rows(task.load, self.session.hosts, now), me)
 
     def _tell(self) -> None:
         """Show what was said, and what goes on."""

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Coroutine, Iterator, Sequence
 from functools import lru_cache
-from typing import ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 from rich.cells import cell_len
 from rich.color import ColorSystem
@@ -29,8 +29,8 @@ from textual.screen import Screen
 from textual.strip import Strip
 
 from distconsole.tui.terminal.input_priority import InputPriority
-from distconsole.tui.terminal.plain import PlainCharacters
 from distconsole.tui.terminal.sanitize import Sanitizer
+from distconsole.tui.theme.glyphs import PlainCharacters
 
 Result = TypeVar("Result")
 
@@ -53,22 +53,15 @@ WIDE_FROM = "\U0001f000"
 class PunctualScreen(Screen[object]):
     """A screen that draws the answer to a key at once; of very many keys those that half of the time is enough for."""
 
+    app: LowOverheadApp[Any]
     _rests_until = 0.0
 
     async def _on_idle(self, event: events.Idle) -> None:
-        app, began = self.app, time.monotonic()
-        if isinstance(app, LowOverheadApp) and app.hurries and began >= self._rests_until:
+        began = time.monotonic()
+        if self.app.hurries and began >= self._rests_until:
             self._on_timer_update()
             now = time.monotonic()
             self._rests_until = now + (now - began)
-
-    def to_terminal(self, sequence: str) -> None:
-        if isinstance(self.app, LowOverheadApp):
-            self.app.to_terminal(sequence)
-
-    def spare_collector(self) -> None:
-        if isinstance(self.app, LowOverheadApp):
-            self.app.spare_collector()
 
 
 class LowOverheadApp(App[Result]):

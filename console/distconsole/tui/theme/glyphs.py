@@ -1,9 +1,18 @@
-"""The characters that pictures are drawn with, as data: those of Unicode, and those that the Linux console's font has."""
+"""The characters that pictures are drawn with: those of Unicode, those that the Linux console's font has, and ASCII.
+
+What a terminal has not gets its likeness on every line that is drawn, whoever wrote it.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import lru_cache
+
+from rich.cells import cell_len
+from rich.segment import Segment
+from textual.color import Color
+from textual.filter import LineFilter
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,8 @@ LINUX_CHARACTERS = str.maketrans(_LINUX)
 ASCII_CHARACTERS = str.maketrans(
     _ASCII | {sign: _ASCII.get(plain, plain) for sign, plain in _LINUX.items()}
 )
+DOTS = range(0x2800, 0x2900)
+"""The braille patterns."""
 ASCII_TERMINALS = ("vt100", "vt102", "vt220", "dumb")
 
 
@@ -69,3 +80,32 @@ def is_ascii() -> bool:
     if not os.environ.get("LC_ALL") and os.environ.get("LC_CTYPE") == "C.UTF-8":
         chosen = os.environ.get("LANG") or chosen  # Python has put it there where LANG is C
     return chosen in ("C", "POSIX")
+
+
+class PlainCharacters(LineFilter):
+    """Draws with what the Linux console has, or with ASCII, where there is no more; each cell stays a cell."""
+
+    def __init__(self) -> None:
+        found = glyphs()
+        super().__init__(found is not UNICODE)
+        self._glyphs = found
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """Return ``segments`` with characters that the terminal has."""
+        return [
+            segment if segment.text.isascii() else _plain_segment(segment, self._glyphs)
+            for segment in segments
+        ]
+
+
+def _plain_segment(segment: Segment, shown: Glyphs) -> Segment:
+    return Segment(plain_text(segment.text, shown), segment.style, segment.control)
+
+
+@lru_cache(maxsize=4096)
+def plain_text(text: str, shown: Glyphs) -> str:
+    """Return ``text`` in characters of ``shown``; in ASCII what has no likeness is a question mark."""
+    if shown is not ASCII:
+        return text.translate(LINUX_CHARACTERS | dict.fromkeys(DOTS, "·"))
+    known = text.translate(ASCII_CHARACTERS | dict.fromkeys(DOTS, "."))
+    return "".join(each if each.isascii() else "?" * cell_len(each) for each in known)

@@ -33,10 +33,14 @@ Row = TypeVar("Row")
 class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
     """Rows under a fixed heading, with a cursor that stays on its row when the order changes."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {"table--heading", "table--empty"}
+    CURSOR = "table--cursor"
+    COMPONENT_CLASSES: ClassVar[set[str]] = {"table--heading", "table--cursor", "table--empty"}
     DEFAULT_CSS = """
     LineTable { height: auto; min-height: 2; background: $background; scrollbar-size-vertical: 1; overflow-x: hidden; }
     LineTable > .table--heading { color: $text-muted; text-style: bold; }
+    LineTable > .table--cursor { background: $boost; }
+    LineTable:focus > .table--cursor { background: $primary 25%; }
+    LineTable:focus:light > .table--cursor { background: $primary 18%; }
     LineTable > .table--empty { color: $text-muted; text-style: italic; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [

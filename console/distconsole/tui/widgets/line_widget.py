@@ -30,10 +30,11 @@ class LineWidget(Widget):
     @property
     def cells(self) -> int:
         """Its width in cells, which Textual looks up in the whole layout: once for all lines of a drawing."""
-        return self.measure() if self._cells_wide is None else self._cells_wide
+        return self._measure() if self._cells_wide is None else self._cells_wide
 
-    def measure(self) -> int:
-        return self.content_size.width
+    def _measure(self) -> int:
+        """Return its width, less a scrollbar that it has."""
+        return self.scrollable_content_region.width
 
     @property
     def rich_style(self) -> Style:
@@ -84,7 +85,7 @@ class LineWidget(Widget):
 
     def _remake(self) -> Sequence[Strip]:
         self._made_for = self.content_size
-        self._cells_wide = self.measure()
+        self._cells_wide = self._measure()
         try:
             self._lines = self.make_lines()
         finally:

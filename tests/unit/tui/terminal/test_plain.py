@@ -9,8 +9,7 @@ import pytest
 
 import distconsole.tui
 from distconsole.tui.terminal.low_overhead import WIDE_FROM
-from distconsole.tui.terminal.plain import plain_text
-from distconsole.tui.theme.glyphs import ASCII, LINUX_CONSOLE, UNICODE, Glyphs, glyphs
+from distconsole.tui.theme.glyphs import ASCII, LINUX_CONSOLE, UNICODE, Glyphs, glyphs, plain_text
 
 LINUX_FONT = {*bytes(range(128, 256)).decode("cp437"), *"•◆►▶◄◀▲▼↑↓→←↔"}
 """Code page 437, and what its table in the kernel has in the places of control characters."""

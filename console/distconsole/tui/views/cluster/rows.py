@@ -236,14 +236,8 @@ def host_rows(load: LoadModel, names: tuple[str, ...], now: float) -> list[HostR
     ]
 
 
-def load_rows_of(
-    load: LoadModel, names: tuple[str, ...], now: float, me: tuple[str, ...]
-) -> list[LoadRow]:
-    """Return what conditions are asked of, for the hosts called ``names`` and all others known."""
-    return load_rows(host_rows(load, names, now), me)
-
-
 def load_rows(rows: list[HostRow], me: tuple[str, ...]) -> list[LoadRow]:
+    """Return what conditions are asked of."""
     found: list[LoadRow] = []
     for row in rows:
         connected = row.node is not None and not row.stale
