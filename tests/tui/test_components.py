@@ -15,8 +15,7 @@ from distconsole.tui.widgets.bars import level_bar, parts_bar, spark_text
 from distconsole.tui.widgets.curves import Curve, PlotData
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.panel import RULED_TO, Panel
-from distconsole.tui.widgets.plot import Plot
-from distconsole.tui.widgets.plots import Plots, spread
+from distconsole.tui.widgets.plots import Plot, Plots, spread
 from distconsole.tui.widgets.tiles import TileData, Tiles
 
 XS = [float(second) for second in range(60)]

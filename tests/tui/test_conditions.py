@@ -13,7 +13,7 @@ from distconsole.model import requests as ask
 from distconsole.model.events import Event
 from distconsole.model.run_events import GpuSample
 from distconsole.tui.prompt.input import Prompt
-from distconsole.tui.views.cluster.cells import HostCells
+from distconsole.tui.views.cluster.view import HostCells
 from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
 from fakes.stage import ATTACH, LARGE, SMALL, on_screen, screen_text, settled, staged, typed

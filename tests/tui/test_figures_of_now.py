@@ -23,8 +23,7 @@ from distconsole.model.run_events import (
 from distconsole.model.time_text import clock_text
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.views.run import RunView
-from distconsole.tui.widgets.plot import Plot
-from distconsole.tui.widgets.plots import PlotPanel
+from distconsole.tui.widgets.plots import Plot, PlotPanel
 from distconsole.tui.widgets.tiles import Tile
 from fakes import scenes
 from fakes.stage import ATTACH, LARGE, on_screen, screen_text, staged, typed

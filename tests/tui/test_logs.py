@@ -16,7 +16,7 @@ from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.log_sides import Counted
 from distconsole.tui.widgets.log_tail import LogTail
-from distconsole.tui.widgets.plot import Plot
+from distconsole.tui.widgets.plots import Plot
 from fakes import scenes
 from fakes.stage import ATTACH, LARGE, SMALL, on_screen, read, screen_text, settled, staged, typed
 

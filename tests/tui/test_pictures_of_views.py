@@ -21,7 +21,7 @@ from distconsole.model.events import CheckEnded, Event, FindingMade
 from distconsole.model.run_events import GpuSample
 from distconsole.runs.store.store import RunStore
 from distconsole.tui.app import ConsoleApp
-from distconsole.tui.widgets.plot import Plot
+from distconsole.tui.widgets.plots import Plot
 from fakes import scenes
 from fakes.album import ALL, TINY, Page, pictures
 from fakes.journals import Journal

@@ -1,15 +1,22 @@
-"""Lines typed before, in memory and in a file; secrets are masked in the file."""
+"""Lines typed before, in memory and in a file, where secrets are masked; and what stands grey behind the cursor."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from textual.suggester import Suggester
+
+from distconsole.config.paths import replace_file
 from distconsole.config.shortcuts import MAX_LINE_CHARS
 from distconsole.grammar.secrets import mask_secrets
 from distconsole.tui.terminal.sanitize import one_line
+
+if TYPE_CHECKING:
+    from distconsole.tui.prompt.completer import LineCompleter
 
 MAX_HISTORY = 1000
 
@@ -89,10 +96,7 @@ class History:
         kept = data.decode("utf-8", errors="replace").split("\n")
         lines = newest_once(one_line(line).strip() for line in kept if len(line) <= MAX_LINE_CHARS)
         if len(kept) > 2 * MAX_HISTORY or size > MAX_READ_BYTES:
-            aside = path.with_name(f"{path.name}.{os.getpid()}")
-            aside.touch(mode=0o600)
-            aside.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-            aside.replace(path)
+            replace_file(path, "".join(f"{line}\n" for line in lines).encode())
         return lines
 
     def _append(self, path: Path, line: str) -> None:
@@ -110,3 +114,20 @@ def newest_once(lines: Iterable[str]) -> list[str]:
     """Return ``lines`` without empty ones, each where it stands last, at most ``MAX_HISTORY``."""
     last = dict.fromkeys(line for line in reversed(list(lines)) if line)
     return list(reversed(list(last)[:MAX_HISTORY]))
+
+
+class Ghost(Suggester):
+    """Shows the newest line of the history, else the first completion, behind the cursor."""
+
+    def __init__(self, history: History, completer: Callable[[], LineCompleter]) -> None:
+        super().__init__(use_cache=False, case_sensitive=True)
+        self._history = history
+        self._completer = completer
+
+    async def get_suggestion(self, value: str) -> str | None:
+        if not value.strip():
+            return None
+        place = self._history.before(value, len(self._history.lines))
+        if place is not None:
+            return self._history.lines[place]
+        return next((found.line for found in self._completer().glance(value)), None)

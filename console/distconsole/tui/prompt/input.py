@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -14,10 +15,9 @@ from textual.widgets import Input
 from distconsole.config.shortcuts import MAX_LINE_CHARS
 from distconsole.grammar import Completion
 from distconsole.model.names import count_text
-from distconsole.tui.prompt.history import History
-from distconsole.tui.prompt.walk import Ghost, Walk, common_beginning
+from distconsole.tui.prompt.history import Ghost, History
 from distconsole.tui.terminal.sanitize import one_line
-from distconsole.tui.widgets.offer_list import Offer, OfferList
+from distconsole.tui.widgets.offer_list import Offer, OfferList, Walk
 
 if TYPE_CHECKING:
     from distconsole.tui.prompt.completer import LineCompleter
@@ -182,7 +182,8 @@ class Prompt(Input):
         if not found:
             self._note_waiting()
             return
-        common = common_beginning([completion.line for completion in found])
+        lines = [completion.line for completion in found]
+        common = os.path.commonprefix(lines)  # noqa: RUF071 - letters are compared
         if len(found) == 1 and not found[0].goes_on and not after.startswith(" "):
             common += " "
         if len(common) > len(before):

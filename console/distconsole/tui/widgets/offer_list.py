@@ -1,4 +1,4 @@
-"""A list of ways to go on under the view: completions, or lines of the history."""
+"""A list of ways to go on under the view, completions or lines of the history, and a walk through it."""
 
 from __future__ import annotations
 
@@ -28,6 +28,32 @@ class Offer(NamedTuple):
     help: str = ""
     found: tuple[str, ...] = ()
     ends: bool = False
+
+
+@dataclass(slots=True)
+class Walk:
+    """A walk through a list; ``searching`` where it is what was found, and the line what is looked for."""
+
+    typed: str
+    cursor: int
+    offers: Sequence[Offer]
+    searching: bool = False
+    at: int | None = None
+
+    @property
+    def note(self) -> str:
+        """What stands below the list."""
+        place = f"{self.at + 1} of " if self.at is not None else ""
+        what, way = ("history: ", "^R older") if self.searching else ("", "Tab, arrows choose")
+        return f"{what}{place}{len(self.offers)}  ·  {way}  ·  Enter takes  ·  Esc back"
+
+    def place_after(self, by: int, *, around: bool) -> int:
+        """Return the place that is ``by`` further; beyond an end it is that end, or, ``around``, the other."""
+        last = len(self.offers) - 1
+        at = by if self.at is None else self.at + by
+        if self.at is None or (around and not 0 <= at <= last):
+            at = 0 if by > 0 else last
+        return max(0, min(last, at))
 
 
 class OfferList(Static):

@@ -1,19 +1,41 @@
-"""Plots in their panels, side by side; in two rows where nothing else needs the lines."""
+"""Plots: a curve with the ranks' band behind it, or several with their letters, over round axes and a grid.
+
+The upper rows hold the curves; below them lie the axis, which is the least value, and its labels.
+Curves are drawn in braille dots, 4 x 2 a cell, or in half blocks where a terminal has no braille. Plots stand in
+their panels, side by side; in two rows where nothing else needs the lines.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import zip_longest
-from math import ceil
+import math
+from collections.abc import Callable, Collection, Sequence
+from itertools import groupby, zip_longest
+from operator import itemgetter
 from typing import TypeVar
 
+from rich.segment import Segment
+from rich.style import Style
 from textual.containers import Horizontal
 from textual.content import Content
+from textual.strip import Strip
 
+from distconsole.formats.figures import nice_ticks, round_seconds, short_time, tick_text
+from distconsole.runs.present import reading_text
+from distconsole.runs.series import usual_range
+from distconsole.tui.theme.glyphs import Glyphs, glyphs
 from distconsole.tui.theme.themes import ROLES
-from distconsole.tui.widgets.curves import PlotData
+from distconsole.tui.widgets.curves import (
+    Curve,
+    PlotData,
+    Scale,
+    broken_columns,
+    columns_of,
+    round_up,
+    smoothed,
+    value_scale,
+)
+from distconsole.tui.widgets.line_widget import LineWidget
 from distconsole.tui.widgets.panel import Panel
-from distconsole.tui.widgets.plot import Plot
 
 Shown = TypeVar("Shown")
 MOST_ROWS = 10
@@ -24,6 +46,250 @@ GOOD_CELLS = 50
 """Cells of a plot where there are more than two."""
 SAID_STYLES = {name: f"${variable}" for name, (variable, _) in ROLES.items()}
 """Meanings of words in a border, which Textual draws."""
+
+BRAILLE = 0x2800
+DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+"""Bit of the dot at (row, column) in a braille cell of 4 x 2 (Unicode 15, block U+2800)."""
+UPPER, LOWER = 0x1B, 0xE4
+"""The bits of both halves of a cell."""
+
+AXIS_ROWS = 2
+DASH_DOTS = 8
+"""Columns of dots of a dash and the gap after it."""
+ON_AXIS = 0.1
+"""A value less than this part of a row above the foot lies on the axis."""
+BROKEN, MARKED, ABOVE, BELOW, SHADE = "!", "✗", "▲", "▼", "░"
+"""Marks instead of dots: no number, something bad, what lies beyond the scale; and the band."""
+CURVE, BAND, GRID, LABEL = "curve", "band", "frame", "faint"
+
+
+class Plot(LineWidget):
+    """Curves over their axes; nothing is drawn again until a column of dots is full."""
+
+    DEFAULT_CSS = "Plot { height: 1fr; min-height: 3; }"
+
+    data: PlotData | None = None
+    beyond = ""
+    """How far values lie beyond the scale."""
+    x_dot = 0.0
+    """What a column of dots stands for, in x, as it was drawn last."""
+    _scale = Scale(0.0, 1.0, 2)
+    _first = _end = 0.0
+    _labels = _columns = 0
+    _axis_end = 0
+    _cells: list[list[tuple[int | str, str]]]
+    _axis: dict[int, str]
+    _glyphs: Glyphs
+
+    def show(self, data: PlotData | None) -> None:
+        before, self.data = self.data, data
+        if (
+            data is None
+            or before is None
+            or data.curves is not before.curves
+            or data.until != before.until
+        ):
+            self.redraw()
+
+    def x_at(self, cell: int) -> float | None:
+        """Return the x that ``cell`` of a line stands for; None where the axis is not."""
+        column = cell - self._labels - 2
+        return self._first + 2 * column * self.x_dot if 0 <= column <= self._axis_end else None
+
+    def make_lines(self) -> list[Strip]:
+        rows = max(0, self.content_size.height - AXIS_ROWS)
+        self._cells, self._axis, self._glyphs = [], {}, glyphs()
+        self.beyond, self.x_dot = "", 0.0
+        if self.data is not None and rows:
+            self._draw(self.data, rows)
+        return super().make_lines()
+
+    def make_line(self, y: int) -> Strip:
+        up = self.content_size.height - AXIS_ROWS - y
+        if self.data is None or not self._cells:
+            return self.join([])
+        if up < 0:
+            return self.join([Segment(self._x_labels(self.data), self._style(LABEL))])
+        label = ""
+        if up % self._scale.tick_rows == 0:
+            label = tick_text(float(f"{self._scale.foot + up * self._scale.a_row:.6g}"))
+        foot = "┼" if up == 0 else "┤"
+        segments = [Segment(f"{label:>{self._labels}} {foot}", self._style(LABEL))]
+        cells = self._axis_cells() if up == 0 else self._cells[y]
+        sign_of = _braille_sign if self._glyphs.braille else _half_sign
+        for style, alike in groupby(cells, itemgetter(1)):
+            signs = [sign if isinstance(sign, str) else sign_of(sign) for sign, _ in alike]
+            segments.append(Segment("".join(signs), self._style(style)))
+        return self.join(segments)
+
+    def _style(self, name: str) -> Style:
+        return self.rich_style + self.app.console.get_style(name, default="")
+
+    def _draw(self, data: PlotData, rows: int) -> None:
+        """Turn the curves into cells: dots, or a sign, and their style."""
+        curves = [curve for curve in data.curves if curve.xs]
+        if curves:
+            self._take_scale(data, curves, rows)
+        self._labels = max(
+            len(tick_text(float(f"{self._scale.foot + up * self._scale.a_row:.6g}")))
+            for up in range(0, rows + 1, self._scale.tick_rows)
+        )
+        self._columns = max(0, self.cells - self._labels - 2)
+        self._cells = [[(0, "")] * self._columns for _ in range(rows)]
+        if not curves:
+            self._mark({0} if any(c.broken for c in data.curves) else (), rows - 1, BROKEN, "bad")
+            return
+        for y in range(rows):
+            if (rows - y) % self._scale.tick_rows == 0:
+                self._cells[y] = [(self._glyphs.grid, GRID)] * self._columns
+        oldest = min(curve.xs[0] for curve in curves)
+        self._first = oldest if data.since is None else data.since
+        ends = [max(curve.xs[-1], *curve.broken[-1:], self._first) for curve in curves]
+        self._end = max(self._first if data.until is None else data.until, *ends)
+        span = self._end - self._first
+        span = round_up(span) if data.since is None else span
+        scale = (self._columns * 2 - 1) / span if span > 0 else 0.0
+        self.x_dot = 1 / scale if scale > 0 else 0.0
+        self._axis_end = int((self._end - self._first) * scale) // 2
+        for curve in curves:
+            self._draw_curve(curve, scale, rows, smooth=data.smooth)
+        marked = {int((x - self._first) * scale) // 2 for x in data.marks}
+        self._mark(marked, rows - 1, MARKED, "bad")
+
+    def _take_scale(self, data: PlotData, curves: Sequence[Curve], rows: int) -> None:
+        ranges = [usual_range(curve.lows, curve.highs) for curve in curves]
+        low, high = min(low for low, _ in ranges), max(high for _, high in ranges)
+        lowest = min(min(curve.lows) for curve in curves)
+        highest = max(max(curve.highs) for curve in curves)
+        reach = high if data.reach is None else max(high, data.reach)
+        self._scale = value_scale(low, reach, rows, zero=data.zero)
+        above = [f"{ABOVE} {reading_text(highest)}"] if highest > high else []
+        below = [f"{BELOW} {reading_text(lowest)}"] if lowest < low else []
+        self.beyond = " ".join([*above, *below])
+
+    def _draw_curve(self, curve: Curve, scale: float, rows: int, *, smooth: bool) -> None:
+        points = columns_of(curve, scale, self._first)
+        top = self._scale.foot + self._scale.a_row * (rows + 0.5)
+        row = column = 0
+        above, below = set(), set()
+        means = smoothed([mean for _, mean, _, _ in points], self._columns * 2 if smooth else 0)
+        before: tuple[int, int] | None = None
+        for x, _, lowest, highest in points:
+            if highest > lowest:
+                self._shade(x // 2, self._dot(highest, rows), self._dot(lowest, rows))
+        for (x, _, lowest, highest), mean in zip(points, means, strict=True):
+            dot, column = self._dot(mean, rows), x // 2
+            joined = before is not None and x - before[0] <= 1
+            last = before[1] if joined and before is not None else dot
+            # A line has no holes where it is steep.
+            if not curve.dashed or x % DASH_DOTS < DASH_DOTS // 2:
+                top_dot = min(dot, last + 1 if last < dot else dot)
+                self._dots(x, top_dot, max(dot, last - 1), curve.style)
+            before = x, dot
+            row = min(rows - 1, dot // 4)
+            above |= {column} if highest > top else set()
+            below |= {column} if lowest < self._scale.foot - self._scale.a_row / 2 else set()
+        marked = "bad" if curve.style == CURVE else curve.style
+        self._mark(above, 0, ABOVE, "warn")
+        self._mark(below, rows - 1, BELOW, "warn")
+        broken = {each // 2 for each in broken_columns(curve, scale, self._first)}
+        self._mark(broken, rows - 1, BROKEN, marked)
+        if curve.letter:
+            while column > 0 and self._cells[row][column][1] not in ("", curve.style, BAND, GRID):
+                column -= 1  # where curves end at one place their letters stand side by side
+            self._mark({column}, row, curve.letter, curve.style)
+
+    def _dot(self, value: float, rows: int) -> int:
+        """Return the row of dots of ``value``, from the top; ``4 * rows`` is on the axis."""
+        up = self._scale.rows_up(value)
+        if up < ON_AXIS:
+            return rows * 4
+        return min(rows * 4 - 1, max(0, rows * 4 + 1 - math.floor(4 * up)))
+
+    def _mark(self, cells: Collection[int], row: int, sign: str, style: str) -> None:
+        for cell in cells:
+            if cell < len(self._cells[row]):
+                self._cells[row][cell] = (sign, style)
+
+    def _shade(self, column: int, top: int, bottom: int) -> None:
+        if column >= self._columns:
+            return
+        blank = (0, self._glyphs.grid)
+        for row in range(top // 4, min(bottom // 4, len(self._cells) - 1) + 1):
+            if self._cells[row][column][0] in blank:
+                self._cells[row][column] = (SHADE, BAND)
+
+    def _dots(self, x: int, top: int, bottom: int, style: str) -> None:
+        column = x // 2
+        if column >= self._columns:
+            return
+        for dot in range(top, bottom + 1):
+            if dot >= 4 * len(self._cells):
+                self._axis[column] = style
+                continue
+            row = dot // 4
+            bits, _ = self._cells[row][column]
+            old = bits if isinstance(bits, int) else 0
+            self._cells[row][column] = (old | DOTS[dot % 4][x % 2], style)
+
+    def _axis_cells(self) -> list[tuple[int | str, str]]:
+        """Return the axis up to where it ends, with its ticks and with what lies on it."""
+        places = self._x_ticks()
+        cells: list[tuple[int | str, str]] = []
+        for column in range(self._columns):
+            if column in self._axis:
+                cells.append((self._glyphs.zero, self._axis[column]))
+            elif column > self._axis_end:
+                cells.append((" ", LABEL))
+            else:
+                cells.append(("┬" if column in places else "─", LABEL))
+        return cells
+
+    def _x_ticks(self) -> dict[int, str]:
+        """Return the columns of round places on the axis, with what stands below them."""
+        data = self.data
+        if data is None or not self.x_dot:
+            return {}
+        span = self._end - self._first
+        if data.x_label:
+            places = nice_ticks(self._first, self._end, max(2, self._columns // 9))
+            texts = [tick_text(place) if place == int(place) else "" for place in places]
+        else:
+            places = round_seconds(span)
+            texts = [short_time(place) for place in places]
+            if data.since is None:
+                places = [place if self._first == 0 else self._first + place for place in places]
+            else:
+                texts = [*(f"-{text}" for text in texts[:0:-1]), "now"]
+                places = [self._end - place for place in reversed(places)]
+        found = {
+            round((place - self._first) / self.x_dot) // 2: text
+            for place, text in zip(places, texts, strict=True)
+            if 0 <= place - self._first <= span and text
+        }
+        return {column: text for column, text in found.items() if column < self._columns}
+
+    def _x_labels(self, data: PlotData) -> str:
+        """Return the labels of the ticks, each below its own; one for which there is no room is left out."""
+        line = ""
+        for column, text in self._x_ticks().items():
+            begin = max(0, self._labels + 2 + column - len(text) // 2)
+            begin = min(begin, self.cells - len(text))
+            if not line or begin > len(line):
+                line = line.ljust(begin) + text
+        room = self.cells - len(line) - 2
+        return f"{line}  {data.x_label}" if data.x_label and room >= len(data.x_label) else line
+
+
+def _braille_sign(bits: int) -> str:
+    return chr(BRAILLE + bits) if bits else " "
+
+
+def _half_sign(bits: int) -> str:
+    """Return the halves of a cell that have dots."""
+    if not bits:
+        return " "
+    return "█" if bits & UPPER and bits & LOWER else "▀" if bits & UPPER else "▄"
 
 
 def spread(spare: int, frame: int, known: int, height: int) -> tuple[int, int]:
@@ -97,7 +363,7 @@ class Plots(Horizontal):
 
     def show(self, plots: Sequence[PlotData]) -> None:
         self.styles.layout = "grid" if self.rows > 1 else "horizontal"
-        columns = max(1, ceil(len(plots) / self.rows))
+        columns = max(1, math.ceil(len(plots) / self.rows))
         self.styles.grid_size_columns = columns
         for panel, data in zip_longest(self._panels, plots):
             panel.display = data is not None
