@@ -230,13 +230,6 @@ def part_keys(part: type[Widget]) -> list[tuple[str, str]]:
     ]
 
 
-def place_of(key: Key) -> str:
-    if not (key.inside or key.only):
-        return "anywhere"
-    views = "any view" if key.views == VIEWS else ", ".join(key.views)
-    return f"inside {views}" if key.inside else views
-
-
 def _key_text(key: str) -> str:
     key = key.strip()
     if key in NAMES or key in CHARACTERS:

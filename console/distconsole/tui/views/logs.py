@@ -25,7 +25,7 @@ from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.logs import Reading, missing_text, rate_plot, reading_verdict
 from distconsole.tui.widgets.line_table import NONE_MATCH
 from distconsole.tui.widgets.lines import Verdict, Words
-from distconsole.tui.widgets.log_line import LineStyle, bars_text, colours_on
+from distconsole.tui.widgets.log_line import LineStyle, bars_text, rank_colours
 from distconsole.tui.widgets.log_sides import LogSides
 from distconsole.tui.widgets.log_tail import LogTail
 from distconsole.tui.widgets.panel import Panel
@@ -332,8 +332,7 @@ class LogsView(Vertical):
             progress = [event for line, event in lines if fits(line)]
         bars = self.query_one("#log-bars", Words)
         room = max(1, min(8, self.size.height // 4))
-        colours = colours_on(dark=self.app.current_theme.dark, plain=self.app.native_ansi_color)
-        style = LineStyle(self.tail.cells, colours=colours)
+        style = LineStyle(self.tail.cells, colours=rank_colours(self.app))
         texts = bars_text(progress, room, world, style)
         bars.show(Text("\n", no_wrap=True, overflow="ellipsis").join(texts))
         bars.display = bool(texts)

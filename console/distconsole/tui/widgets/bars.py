@@ -12,13 +12,13 @@ from textual.content import Content
 from distconsole.tui.theme.glyphs import glyphs
 
 
-def level_bar(percent: float | None, width: int, style: str = "curve") -> Text:
+def level_bar(percent: float | None, width: int) -> Text:
     """Return a bar filled to ``percent``, to half a cell; nothing if unknown. Bars of two rows do not touch."""
     if percent is None or math.isnan(percent):
         return Text(" " * width)
     halves = round(max(0.0, min(1.0, percent / 100)) * width * 2)
     filled = "━" * (halves // 2) + "╸" * (halves % 2)
-    return Text.assemble((filled, style), ("─" * (width - len(filled)), "frame"))
+    return Text.assemble((filled, "curve"), ("─" * (width - len(filled)), "frame"))
 
 
 HEADROOM = 1.3

@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
+from typing import Any
 
 from rich.cells import chop_cells
 from rich.text import Text
+from textual.app import App
 
 from distconsole.model.names import ranks_text
 from distconsole.model.run_events import LogLine
@@ -83,11 +85,11 @@ def line_texts(
     return [(head if at == 0 else blank.copy()).append_text(part) for at, part in enumerate(parts)]
 
 
-def colours_on(*, dark: bool, plain: bool) -> tuple[str, ...]:
+def rank_colours(app: App[Any]) -> tuple[str, ...]:
     """Return the ranks' colours on a dark or a light background, or of the terminal's own."""
-    if plain:
+    if app.native_ansi_color:
         return COLOURS_OF_TERMINAL
-    return COLOURS_ON_DARK if dark else COLOURS_ON_LIGHT
+    return COLOURS_ON_DARK if app.current_theme.dark else COLOURS_ON_LIGHT
 
 
 def rank_text(rank: int, colours: Sequence[str]) -> Text:

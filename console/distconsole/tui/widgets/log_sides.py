@@ -18,7 +18,7 @@ from distconsole.runs.logs.filter import LogFilter
 from distconsole.runs.logs.levels import LEVEL_WORDS, Level
 from distconsole.text.tables import Column
 from distconsole.tui.widgets.line_table import LineTable
-from distconsole.tui.widgets.log_line import ABOVE, MARKS, colours_on, rank_text
+from distconsole.tui.widgets.log_line import ABOVE, MARKS, rank_colours, rank_text
 from distconsole.tui.widgets.panel import Panel
 
 BY_RANK = re.compile(rf"{RANKS_PATTERN.pattern}|host:.+")
@@ -87,8 +87,8 @@ class LogSides(Vertical):
         """Show who of ``world`` ranks printed how much, those with errors first, and what of it ``wanted`` lets through."""
         counts, ranks = book.counts, self.query_one("#log-ranks", LineTable)
         erring = [bool(each[Level.ERROR]) for each in counts.by_speaker]
-        look = (self.app.current_theme.dark, self.app.native_ansi_color)
-        key = (id(book), world, len(erring), sum(erring), wanted.text, look)
+        colours = rank_colours(self.app)
+        key = (id(book), world, len(erring), sum(erring), wanted.text, colours)
         if key == self._listed:
             ranks.redraw()
         else:
@@ -101,7 +101,7 @@ class LogSides(Vertical):
             every = Counted(
                 Text("all"), counts.by_level, "", shown=not (wanted.spans or wanted.host)
             )
-            ranks.show([every, *(self._row(who, count, wanted) for who, count, _ in spoke)])
+            ranks.show([every, *(_row(who, count, wanted, colours) for who, count, _ in spoke)])
         self._show_levels(counts.by_level, wanted)
 
     def _show_levels(self, by_level: Sequence[int], wanted: LogFilter) -> None:
@@ -115,15 +115,6 @@ class LogSides(Vertical):
         rows.append(Counted(Text("· other"), rest, "", not wanted.level))
         self.query_one("#log-levels", LineTable).show(rows)
 
-    def _row(self, speaker: Speaker, counts: Sequence[int], wanted: LogFilter) -> Counted:
-        shown = wanted.lets(speaker)
-        if speaker.rank is None:
-            name = Text(f"{ABOVE} {speaker.host}", "faint")
-            return Counted(name, counts, f"host:{speaker.host}", shown)
-        dark, plain = self.app.current_theme.dark, self.app.native_ansi_color
-        name = rank_text(speaker.rank, colours_on(dark=dark, plain=plain))
-        return Counted(name, counts, str(speaker.rank), shown)
-
     @on(LineTable.Chosen)
     def choose(self, event: LineTable.Chosen) -> None:
         event.stop()
@@ -131,6 +122,16 @@ class LogSides(Vertical):
         if row is not None:
             kind = BY_RANK if event.table.id == "log-ranks" else BY_LEVEL
             self.post_message(self.Chosen(kind, row.word))
+
+
+def _row(
+    speaker: Speaker, counts: Sequence[int], wanted: LogFilter, colours: Sequence[str]
+) -> Counted:
+    shown = wanted.lets(speaker)
+    if speaker.rank is None:
+        name = Text(f"{ABOVE} {speaker.host}", "faint")
+        return Counted(name, counts, f"host:{speaker.host}", shown)
+    return Counted(rank_text(speaker.rank, colours), counts, str(speaker.rank), shown)
 
 
 def lines_text(count: int) -> str:

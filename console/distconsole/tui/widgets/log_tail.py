@@ -20,7 +20,7 @@ from distconsole.runs.logs.fold import Row
 from distconsole.runs.logs.last import LastLine
 from distconsole.runs.logs.rows import LogRows, rows_of
 from distconsole.tui.widgets.line_widget import LineWidget
-from distconsole.tui.widgets.log_line import LineStyle, colours_on, line_texts
+from distconsole.tui.widgets.log_line import LineStyle, line_texts, rank_colours
 
 SHIFT_CELLS = 20
 """How far one press of Left or Right moves long lines."""
@@ -84,9 +84,6 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
     def count(self) -> int:
         count = len(self.rows) if self.rows is not None else 0
         return count if self.limit is None else min(count, self.limit)
-
-    def measure(self) -> int:
-        return self.scrollable_content_region.width
 
     @property
     def top(self) -> int:
@@ -275,7 +272,7 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
             width=self.cells,
             shift=self.shift,
             times=self.times,
-            colours=colours_on(dark=self.app.current_theme.dark, plain=self.app.native_ansi_color),
+            colours=rank_colours(self.app),
             height=max(1, self.size.height // 2) if self.wraps else 1,
             found=self.found,
         )

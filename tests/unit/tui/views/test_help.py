@@ -14,9 +14,16 @@ from distconsole.config.schema import Config
 from distconsole.tui.prompt.keymap import Keymap
 from distconsole.tui.prompt.keys import KEYS, REPLAY_KEYS, VIEWS, Key
 from distconsole.tui.prompt.shortcuts import Shortcuts
-from distconsole.tui.views.help import PARTS_WITH_KEYS, help_page, part_keys, place_of
+from distconsole.tui.views.help import PARTS_WITH_KEYS, help_page, part_keys
 
 PAGE = (Path(__file__).parents[4] / "docs/reference/keys.md").read_text()
+
+
+def place_of(key: Key) -> str:
+    if not (key.inside or key.only):
+        return "anywhere"
+    views = "any view" if key.views == VIEWS else ", ".join(key.views)
+    return f"inside {views}" if key.inside else views
 
 
 def keys_table(keys: tuple[Key, ...]) -> list[str]:
