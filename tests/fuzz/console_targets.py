@@ -162,9 +162,7 @@ def pasted(data: bytes) -> list[str]:
 
 def prompt(data: bytes) -> Iterator[str]:
     line = text_of(data)
-    for each in complete_line(
-        line, Vocabulary(), sandbox(), lambda _folder: [("a b", False), ("c", True)]
-    ):
+    for each in complete_line(line, Vocabulary(), lambda _folder: [("a b", False), ("c", True)]):
         yield from ((each.help, each.shown) if line.isprintable() else ())
     read_draft(line)
     parse_line(line)

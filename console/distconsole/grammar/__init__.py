@@ -4,7 +4,8 @@
 an unfinished line may go on. click lives here and nowhere else.
 """
 
-from distconsole.grammar.completion.complete import Completion, Vocabulary, complete_line
+from distconsole.grammar.completion.complete import Completion, complete_line
+from distconsole.grammar.values import Vocabulary
 from distconsole.grammar.verbs import (
     VERBS,
     completion_script,

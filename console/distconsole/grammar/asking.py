@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
 from distconsole import __version__
@@ -122,6 +123,11 @@ class Verb(click.Command):
         others = frozenset[str]().union(*(each.also for each in options))
         found = super().shell_complete(ctx, incomplete)
         return [each for each in found if each.value not in others]
+
+
+def is_typed(context: click.Context, name: str) -> bool:
+    """Whether an option was given on the line itself: a default may be the configuration's."""
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 DIVIDED = "distconsole.divided"

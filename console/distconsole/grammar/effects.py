@@ -10,9 +10,9 @@ from dataclasses import fields, replace
 from typing import Any, NamedTuple
 
 import click
-from click.core import ParameterSource
 
 from distconsole.errors import UsageError
+from distconsole.grammar.asking import is_typed
 from distconsole.model import requests as ask
 from distconsole.model.options import options_of
 from distconsole.model.verbs import Opens, verb_of
@@ -121,7 +121,7 @@ def refuse_idle_options(request: ask.Request, context: click.Context) -> None:
     """Raise UsageError if an option was typed that has no effect in ``request``; the configuration may have it."""
     params = {param.name: param for param in context.command.params}
     for name, says in _idle_options(request):
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+        if is_typed(context, name):
             flag = max(params[name].opts, key=len)
             error = UsageError(f"{flag} {says}", f"see '{context.command_path} --help'")
             error.option = name

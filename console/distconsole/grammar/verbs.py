@@ -22,6 +22,7 @@ from distconsole.grammar.asking import (
     ask_for_version,
     dash_words,
     help_option,
+    is_typed,
 )
 from distconsole.grammar.effects import refuse_idle_options
 from distconsole.grammar.help import write_end, write_options, write_verbs
@@ -98,10 +99,6 @@ def _verb(
     )
 
 
-def _is_typed(context: click.Context, name: str) -> bool:
-    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-
-
 def _check(context: click.Context, given: Given) -> ask.Request:
     if check := given.pop("explain"):
         return ask.Explain(check=check)
@@ -173,7 +170,7 @@ def _bench(context: click.Context, given: Given) -> ask.Request:
     what = given.pop("what")
     params = params_of(BENCHES[what])
     for name in [each for each in given if each not in params]:
-        if _is_typed(context, name):
+        if is_typed(context, name):
             raise click.UsageError(f"bench {what} has no --{name.removesuffix('_seconds')}")
         del given[name]
     return _request(BENCHES[what], context, given)
@@ -405,6 +402,6 @@ def completion_script(shell: str) -> str:
     return made(root, {}, PROGRAM, "_DISTCONSOLE_COMPLETE").source()
 
 
-def shell_complete(vocabulary: Vocabulary | None = None) -> None:
+def shell_complete(vocabulary: Vocabulary) -> None:
     """Answer a shell's completion request (``_DISTCONSOLE_COMPLETE`` is set) and exit."""
-    root.main(prog_name=PROGRAM, obj=vocabulary or Vocabulary())
+    root.main(prog_name=PROGRAM, obj=vocabulary)

@@ -22,16 +22,6 @@ from distconsole.grammar.values import Vocabulary
 from distconsole.grammar.verbs import root
 from distconsole.grammar.words import OpenLine, open_line, quote_unfinished, quote_word
 
-__all__ = [
-    "Completion",
-    "Listing",
-    "Vocabulary",
-    "complete_line",
-    "going_on",
-    "path_names",
-    "read_folder",
-]
-
 MAX_COMPLETIONS = 500
 
 Listing = Callable[[Path], Iterable[tuple[str, bool]]]
@@ -50,10 +40,7 @@ class Completion:
 
 
 def complete_line(
-    line: str,
-    vocabulary: Vocabulary,
-    folder: Path | None = None,
-    listing: Listing | None = None,
+    line: str, vocabulary: Vocabulary, listing: Listing | None = None
 ) -> list[Completion]:
     """Return the completions of ``line``'s last word, at most ``MAX_COMPLETIONS``."""
     typed = open_line(line)
@@ -66,7 +53,7 @@ def complete_line(
     if unfinished.startswith("-") and "=" in unfinished:
         flag, equals, unfinished = unfinished.partition("=")
     engine = ShellComplete(root, {"obj": vocabulary}, PROGRAM, "_DISTCONSOLE_COMPLETE")
-    names = path_names(unfinished, folder or Path.cwd(), listing or read_folder)
+    names = path_names(unfinished, Path.cwd(), listing or read_folder)
     found: list[Completion] = []
     for item in engine.get_completions([*words, flag] if flag else words, unfinished):
         if item.type in ("file", "dir"):

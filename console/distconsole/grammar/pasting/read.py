@@ -26,6 +26,7 @@ from distconsole.grammar.pasting.starters import (
     split_options,
     split_words,
     starter_of,
+    tables,
 )
 from distconsole.model import requests as ask
 
@@ -44,59 +45,8 @@ WRAPPERS = {
 """Programs before a command that change nothing here, and why."""
 WRAPPED_VALUES = {"stdbuf": ("-i", "-o", "-e"), "time": ("-o", "-f")}
 """Their options behind which a value may stand as a word of its own."""
-PYTHONS = "--python PATH of its python, or --setup CMD, and the command below it"
 OTHER_STARTERS = {
-    **dict.fromkeys(
-        ("conda", "mamba", "micromamba", "uv", "poetry", "pipenv", "hatch", "pdm", "source"),
-        PYTHONS,
-    ),
-    "axolotl": "accelerate launch -m axolotl.cli.train CONFIG",
-    "llamafactory-cli": "torchrun --nproc_per_node N src/train.py CONFIG",
-    "fairseq-train": "python -m fairseq_cli.train ARGUMENTS",
-    "fairseq-hydra-train": "python -m fairseq_cli.hydra_train ARGUMENTS",
-    "tune": "torchrun --nproc_per_node N of the recipe's own file (tune cp RECIPE FILE)",
-    **dict.fromkeys(("composer", "colossalai"), "torchrun --nproc_per_node N SCRIPT"),
-    "ray": "give the script's own command, where it does not need Ray",
-    **dict.fromkeys(
-        ("ssh", "sudo", "tmux"),
-        "hosts and user are told by --hosts USER@HOST; give the command below it",
-    ),
-    **dict.fromkeys(
-        (
-            "aprun",
-            "ibrun",
-            "flux",
-            "jsrun",
-            "mpirun_rsh",
-            "qsub",
-            "bsub",
-            "kubectl",
-            "sky",
-            "modal",
-        ),
-        "inside of its job, --hosts with the job's hosts, and the command below it",
-    ),
-    **dict.fromkeys(
-        ("sbatch", "salloc"), '--slurm "OPTIONS", and the command that it would start'
-    ),
-    **dict.fromkeys(
-        (
-            "docker",
-            "podman",
-            "singularity",
-            "apptainer",
-            "enroot",
-            "make",
-            "timeout",
-            "numactl",
-            "taskset",
-            "xvfb-run",
-            "nice",
-            "ionice",
-            "zsh",
-        ),
-        "give the command below it",
-    ),
+    name: cure for cure, names in tables()["others"].items() for name in names.split()
 }
 """Programs whose command is not seen through, and what to do instead."""
 MISSPELT = 0.8

@@ -15,13 +15,11 @@ from typing import Any
 import click
 
 from distconsole.errors import UsageError
-from distconsole.grammar.asking import DIVIDED
+from distconsole.grammar.asking import DIVIDED, is_typed
 from distconsole.grammar.options import LAUNCH_OPTIONS, NAMES_OF_HOSTS
 from distconsole.grammar.pasting.meanings import Pasted
 from distconsole.grammar.pasting.read import read_command
 from distconsole.model import requests as ask
-
-_GIVEN = click.core.ParameterSource.COMMANDLINE
 
 
 def take_target(
@@ -35,7 +33,7 @@ def take_target(
     """
     words: tuple[str, ...] = given.pop("command")
     values = {name: given.pop(name) for name in LAUNCH_OPTIONS}
-    said = {name: values[name] for name in values if context.get_parameter_source(name) is _GIVEN}
+    said = {name: values[name] for name in values if is_typed(context, name)}
     given["nproc"] = None if values["nproc"] in (None, "gpu") else int(values["nproc"])
     if not words:
         alone = next((name for name in said if name != "nproc"), None)
@@ -76,7 +74,7 @@ def take_command(context: click.Context, given: dict[str, Any], words: Sequence[
     pasted = read_command(words)
     if pasted.ours:
         raise UsageError("distconsole run stands in place of the script", "leave it out")
-    said = {name for name in given if context.get_parameter_source(name) is _GIVEN}
+    said = {name for name in given if is_typed(context, name)}
     before = context.find_root().params
     said |= {name for name in (*NAMES_OF_HOSTS, "python") if before.get(name) is not None}
     values = _values(pasted)

@@ -179,8 +179,11 @@ def test_launch_options_without_a_launch_are_refused(line: str, words: str) -> N
         parse_line(line)
 
 
-def test_the_prompt_completes_files_behind_check_as_behind_run(tmp_path: Path) -> None:
+def test_the_prompt_completes_files_behind_check_as_behind_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
     for verb in ("run", "check", "check --level quick"):
-        found = complete_line(f"{verb} tr", Vocabulary(), tmp_path)
+        found = complete_line(f"{verb} tr", Vocabulary())
         assert [each.line for each in found] == [f"{verb} train.py"]
