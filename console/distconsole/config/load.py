@@ -186,12 +186,13 @@ class _Reader:
             elif not isinstance(value, dict):
                 cure = NAMED if name == "hosts" else ""
                 raise self._error((), name, f"'{name}' must be a table: [{name}]", cure)
+        hosts, host_expect = self._hosts(table.get("hosts", {}))
         return Config(
             cluster=top.get("cluster"),
             ssh_config=top.get("ssh_config"),
             theme=top.get("theme"),
             shared=_settings(top),
-            hosts=self._hosts(table.get("hosts", {})),
+            hosts=hosts,
             clusters={
                 name: self._cluster(name, value)
                 for name, value in table.get("clusters", {}).items()
@@ -206,7 +207,7 @@ class _Reader:
             keys=tuple(self._key_settings(table.get("keys", {}))),
             aliases=self._aliases(table.get("aliases", {})),
             expect=self._expect((EXPECT,), table.get(EXPECT, {})),
-            host_expect=self._host_expect(table.get("hosts", {})),
+            host_expect=host_expect,
             notify=self._notify(table.get(NOTIFY, {})),
         )
 
@@ -247,39 +248,27 @@ class _Reader:
             for name, value in table.items()
         }
 
-    def _hosts(self, table: Mapping[str, Any]) -> dict[str, HostSettings]:
+    def _hosts(
+        self, table: Mapping[str, Any]
+    ) -> tuple[dict[str, HostSettings], dict[str, Expectation]]:
+        """Return by host what is set for it, and what is expected of it."""
         hosts: dict[str, HostSettings] = {}
+        expected: dict[str, Expectation] = {}
         for name, value in table.items():
-            settings = _settings(self._table(("hosts", name), _without_expect(value), HOST_KEYS))
-            for each in self._named(name):
-                hosts[each] = settings.over(hosts.get(each, HostSettings()))
-        return hosts
-
-    def _named(self, name: str) -> list[str]:
-        try:
-            return expand(name)
-        except RangeError as error:
-            raise self._error(("hosts",), name, str(error)) from None
-
-    def _host_expect(self, table: Mapping[str, Any]) -> dict[str, Expectation]:
-        hosts: dict[str, Expectation] = {}
-        for name, value in table.items():
+            settings = _settings(self._table(("hosts", name), value, HOST_KEYS, EXPECT))
             own = self._expect(("hosts", name, EXPECT), value.get(EXPECT, {}))
-            for each in self._named(name) if EXPECT in value else ():
-                hosts[each] = own.over(hosts.get(each, NOTHING_EXPECTED))
-        return hosts
+            try:
+                names = expand(name)
+            except RangeError as error:
+                raise self._error(("hosts",), name, str(error)) from None
+            for each in names:
+                hosts[each] = settings.over(hosts.get(each, HostSettings()))
+                if EXPECT in value:
+                    expected[each] = own.over(expected.get(each, NOTHING_EXPECTED))
+        return hosts, expected
 
-    def _expect(self, where: tuple[str, ...], value: object) -> Expectation:
-        if value == {}:
-            return NOTHING_EXPECTED
-        if not isinstance(value, dict):
-            raise self._error(where[:-1], where[-1], f"'{where[-1]}' must be a table")
-        tables = (PACKAGES, COLLECTIVES)
-        for name in value:
-            self._known(where, name, {**EXPECT_KEYS, **dict.fromkeys(tables)})
-        values = self._table(
-            where, {name: each for name, each in value.items() if name not in tables}, EXPECT_KEYS
-        )
+    def _expect(self, where: tuple[str, ...], value: Any) -> Expectation:
+        values = self._table(where, value, EXPECT_KEYS, PACKAGES, COLLECTIVES)
         packages, listed = value.get(PACKAGES, {}), value.get(COLLECTIVES, [])
         if not isinstance(packages, dict):
             raise self._error(where, PACKAGES, f"'{PACKAGES}' must be a table")
@@ -301,9 +290,9 @@ class _Reader:
             values["bytes"] = int(values["bytes"])
         return CollectiveExpectation(**values)
 
-    def _cluster(self, name: str, value: object) -> ClusterSettings:
+    def _cluster(self, name: str, value: Any) -> ClusterSettings:
         where = ("clusters", name)
-        values = self._table(where, _without_expect(value), CLUSTER_KEYS)
+        values = self._table(where, value, CLUSTER_KEYS, EXPECT)
         if ("hosts" in values) == ("hostfile" in values):
             message = f"cluster '{name}' needs one of 'hosts' and 'hostfile'"
             cure = "leave one out" if "hosts" in values else 'such as: hosts = ["gpu[01-08]"]'
@@ -313,9 +302,7 @@ class _Reader:
             hostfile=values.get("hostfile"),
             ssh_config=values.get("ssh_config"),
             shared=_settings(values),
-            expect=self._expect(
-                (*where, EXPECT), value.get(EXPECT, {}) if isinstance(value, dict) else {}
-            ),
+            expect=self._expect((*where, EXPECT), value.get(EXPECT, {})),
         )
 
     def _verb(self, verb: str, value: object, keys: Mapping[str, Option]) -> dict[str, Any]:
@@ -326,14 +313,16 @@ class _Reader:
         }
 
     def _table(
-        self, where: tuple[str, ...], value: object, keys: Mapping[str, Option]
+        self, where: tuple[str, ...], value: object, keys: Mapping[str, Option], *tables: str
     ) -> dict[str, Any]:
+        """Return the values of a table by key, but for the ``tables`` in it."""
         if not isinstance(value, dict):
             raise self._error(where[:-1], where[-1], f"'{where[-1]}' must be a table")
         values = {}
         for name, inner in value.items():
-            canonical = self._known(where, name, keys)
-            values[canonical] = self._value(where, name, inner, keys[canonical])
+            if name not in tables:
+                canonical = self._known(where, name, {**keys, **dict.fromkeys(tables)})
+                values[canonical] = self._value(where, name, inner, keys[canonical])
         return values
 
     def _known(self, where: tuple[str, ...], name: str, keys: Mapping[str, Any]) -> str:
@@ -373,12 +362,6 @@ class _Reader:
 
 def _is_verb(name: str, value: object) -> bool:
     return name in VERB_KEYS and isinstance(value, dict)
-
-
-def _without_expect(value: object) -> object:
-    if not isinstance(value, dict):
-        return value
-    return {name: inner for name, inner in value.items() if name != EXPECT}
 
 
 def _settings(values: Mapping[str, Any]) -> HostSettings:
