@@ -1,7 +1,7 @@
 """What NCCL (or RCCL) says with NCCL_DEBUG=INFO of the ways that it took, as data: pure, bounded.
 
 The formats are those of NVIDIA/nccl 2.18 to 2.28: src/init.cc, src/transport/{p2p,shm,net,net_ib,net_socket}.cc,
-src/graph/{paths,rings,topo}.cc. RCCL says the same, and ends the lines of channels with its communicator.
+src/graph/{paths,topo}.cc. RCCL says the same, and ends the lines of channels with its communicator.
 """
 
 from __future__ import annotations
@@ -18,21 +18,17 @@ MAX_PAIRS, MAX_DEVICES, MAX_TOLD = 512, 64, 8
 MAX_TEXT = 200
 
 DEBUG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET"}
-"""What makes it say all that is read here; rings and channels are of INIT, queue pairs and GPUDirect of NET."""
+"""What makes it say all that is read here; channels are of INIT, queue pairs and GPUDirect of NET."""
 
 _SAID = re.compile(r"NCCL (INFO|WARN) (.*)")
 _VERSION = re.compile(r"(?:NCCL|RCCL) version\s*:?\s*([\d.]+[\w.+-]*)")
-_NETWORK = re.compile(r"(?:Using network|Assigned NET plugin) (.+?)(?: to comm)?$")
 _DEVICE = re.compile(r"(?:\]|\{|,) ?([\w.-]+):(\d+)/(IB|RoCE)")
 _INTERFACE = re.compile(r"\[\d+\]([\w.@-]+):[^\s<]+<")
-_BOOTSTRAP = re.compile(r"Bootstrap ?: Using (?:\[0\])?([\w.@-]+):")
 _CHANNEL = re.compile(
     r"Channel (\d{1,4})(?:/\d+)? : (\d{1,7})\[\w+\] -> (\d{1,7})\[\w+\](?: \[(?:send|receive)\])? via (.+)"
 )
-_NET = re.compile(r"NET/(.+?)/(\d+)(?:\(\d+\))?(/GDRDMA)?(?:\(PCI\))?(?:/Shared)?$")
-_RING = re.compile(r"Channel \d+/\d+ :((?: +\d+)+) *$")
+_NET = re.compile(r"NET/(.+?)/\d+(?:\(\d+\))?(/GDRDMA)?(?:\(PCI\))?(?:/Shared)?$")
 _CHANNELS = re.compile(r"(\d+) coll channels")
-_COMMUNICATOR = re.compile(r"comm 0x\w+ rank (\d+) nranks (\d+) .*Init COMPLETE")
 _NO_GDR = re.compile(r"GPU Direct RDMA Disabled for (HCA \d+ '[^']*'|GPU .*)")
 _GID = re.compile(r"Dev (\d+) Port \d+ .*GID (-?\d+) \(([0-9A-Fa-f]+)/[0-9A-Fa-f]+\)")
 _SET = re.compile(r"(NCCL_\w+) set by environment to (\S+?)\.?$")
@@ -52,9 +48,8 @@ class NcclWords:
         self._devices: dict[str, None] = {}
         self._interfaces: dict[str, None] = {}
         self._ways: dict[tuple[int, int, str], set[int]] = {}
-        self._rails: set[int] = set()
         self._lists: dict[str, dict[Any, None]] = {
-            name: {} for name in ("rings", "gids", "without_gdr", "trouble", "sizes")
+            name: {} for name in ("gids", "without_gdr", "trouble")
         }
         self._set: dict[str, str] = {}
 
@@ -70,8 +65,7 @@ class NcclWords:
     def facts(self) -> dict[str, Any] | None:
         """Return what was said; None if nothing of NCCL's was.
 
-        ``pairs`` holds ``[rank, rank, way, channels]`` in the communicators' own numbers, ``sizes`` the
-        communicators' sizes, ``rails`` the numbers of the network devices that channels use, ``gids``
+        ``pairs`` holds ``[rank, rank, way, channels]`` in the communicators' own numbers, ``gids``
         ``[device, index, whether link-local]``, ``set`` the variables that it found.
         """
         self.take("\n")
@@ -83,7 +77,6 @@ class NcclWords:
             **self._told,
             "devices": list(self._devices),
             "interfaces": list(self._interfaces),
-            "rails": sorted(self._rails),
             "pairs": [[*key, len(found)] for key, found in sorted(self._ways.items())],
             "set": self._set,
             **lists,
@@ -112,28 +105,17 @@ class NcclWords:
         way = channel[4].partition(" comm ")[0].strip()
         net = _NET.match(way)
         if net is not None:
-            way = f"NET/{net[1]}{net[3] or ''}"
-            if len(self._rails) < MAX_DEVICES:
-                self._rails.add(int(net[2]))
+            way = f"NET/{net[1]}{net[2] or ''}"
         key = (source, target, way[:40])
         if key in self._ways or len(self._ways) < MAX_PAIRS:
             self._ways.setdefault(key, set()).add(number)
 
     def _read_rest(self, words: str) -> None:
-        if words.startswith(("NET/", "Using network", "Assigned NET")):
+        if words.startswith("NET/"):
             self._read_network(words)
-        found = _BOOTSTRAP.match(words)
-        if found:
-            self._told.setdefault("bootstrap", found[1][:40])
         found = _CHANNELS.match(words)
         if found:
             self._told.setdefault("channels", min(int(found[1]), 4096))
-        found = _RING.match(words)
-        if found:
-            self._list("rings", " ".join(found[1].split())[:MAX_TEXT])
-        found = _COMMUNICATOR.search(words)
-        if found:
-            self._list("sizes", min(int(found[2]), 1 << 24))
         found = _NO_GDR.search(words)
         if found:
             self._list("without_gdr", found[1][:MAX_TEXT])
@@ -142,9 +124,6 @@ class NcclWords:
             self._set[found[1][:60]] = found[2][:MAX_TEXT]
 
     def _read_network(self, words: str) -> None:
-        found = _NETWORK.match(words)
-        if found:
-            self._told["network"] = found[1][:40]
         if ": Using" in words and not words.startswith("NET/Socket"):
             for name, port, kind in _DEVICE.findall(words)[:MAX_DEVICES]:
                 self._devices[f"{name}:{port}/{kind}"[:60]] = None

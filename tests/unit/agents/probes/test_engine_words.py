@@ -78,16 +78,11 @@ def told(text: str) -> dict[str, Any]:
 
 def test_roce_of_2_18_has_its_devices_addresses_and_channels() -> None:
     facts = told(ROCE_2_18)
-    assert (facts["version"], facts["network"], facts["bootstrap"]) == (
-        "2.18.5+cuda12.0",
-        "IB",
-        "ens1",
-    )
+    assert facts["version"] == "2.18.5+cuda12.0"
     assert facts["devices"] == ["mlx5_4:1/RoCE", "mlx5_5:1/RoCE"]
     assert facts["pairs"] == [[0, 1, "NET/IB/GDRDMA", 1], [1, 0, "NET/IB", 1]]
     assert facts["gids"] == [(0, 3, False), (1, 1, True)]
-    assert (facts["rails"], facts["channels"], facts["sizes"]) == ([0, 1], 2, [2])
-    assert facts["rings"] == ["0 1"]
+    assert facts["channels"] == 2
     assert facts["without_gdr"] == ["HCA 0 'mlx5_4'"]
     assert facts["set"] == {"NCCL_IB_GID_INDEX": "3"}
 
@@ -100,12 +95,11 @@ def test_infiniband_of_2_21_has_merged_devices_and_ways_within_the_host() -> Non
         [1, 2, "SHM/direct/direct", 1],
         [1, 3, "NET/IB/GDRDMA", 1],
     ]
-    assert facts["rails"] == [2]
 
 
 def test_sockets_of_2_28_have_interfaces_and_what_was_warned_of() -> None:
     facts = told(SOCKETS_2_28)
-    assert (facts["network"], facts["no_device"]) == ("Socket", True)
+    assert facts["no_device"]
     assert facts["interfaces"] == ["eth0", "eth1"]
     assert facts["pairs"] == [[0, 1, "NET/Socket", 1]]
     assert facts["set"] == {"NCCL_IB_DISABLE": "1"}
@@ -179,7 +173,6 @@ def test_a_flood_is_bounded() -> None:
     )
     facts = told(flood + "x" * MAX_BYTES)
     assert len(facts["pairs"]) == MAX_PAIRS
-    assert len(facts["rails"]) == 64
 
 
 def test_what_nccl_writes_by_its_file_is_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
