@@ -21,6 +21,7 @@ from distconsole_agent.journal.roll_calls import RollCalls
 from distconsole_agent.journal.source_collector import SourceCollector
 from distconsole_agent.node_folder.folders import remove_tree, write_private
 from distconsole_agent.supervisor.notes import record_damage
+from distconsole_agent.system.kernel_files import text_of
 from distconsole_agent.system.own_log import complain
 
 SYNC_SECONDS = 30.0
@@ -89,7 +90,8 @@ class ActiveRun:
         if self.journal.ended:
             return str(last_entry(self.journal).get("state"))
         if collector is None:
-            started = '"event":"started"' in _head(os.path.join(self.folder, "shim.jsonl"))
+            told = text_of(os.path.join(self.folder, "shim.jsonl"))
+            started = '"event":"started"' in told.replace(" ", "")
         else:
             started = collector.ranks.first_started_ns > 0
         return "running" if started else "prepared"
@@ -210,11 +212,3 @@ def last_entry(journal: Journal) -> dict[str, Any]:
     finally:
         reader.close()
     return dict(json.loads(body_of(lines[-1]))) if lines else {}
-
-
-def _head(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(65536).replace(" ", "")
-    except OSError:
-        return ""

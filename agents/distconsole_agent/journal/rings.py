@@ -10,12 +10,13 @@ import contextlib
 import errno
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from distconsole_agent.contract.limits import MAX_RING_CAPACITY, READ_BYTES
+from distconsole_agent.contract.limits import MAX_RING_CAPACITY, MAX_RINGS, READ_BYTES
 from distconsole_agent.supervisor.proctree import host_pid
 from distconsole_agent.system.descriptors import is_scarce
+from distconsole_agent.system.kernel_files import entries_of
 from distconsole_training import records
 from distconsole_training.records import (
     CHECKED_SUFFIX,
@@ -36,6 +37,7 @@ __all__ = [
     "WANTED_SUFFIX",
     "Header",
     "Ring",
+    "read_headers",
     "training_folder",
 ]
 
@@ -91,6 +93,19 @@ class Header(NamedTuple):
     def finished(self) -> bool:
         """Whether the process went through its exit handlers."""
         return bool(self.flags & records.HEADER_FINISHED)
+
+
+def read_headers(folder: str, enclosed: str | None = None) -> Iterator[tuple[str, Header]]:
+    """Yield path and header of each ring in ``folder`` that can be read; ``enclosed`` as for ``Ring``."""
+    names = [name for name in entries_of(folder) if name.endswith(RING_SUFFIX)]
+    for name in names[:MAX_RINGS]:
+        path = os.path.join(folder, name)
+        try:
+            ring = Ring(path, enclosed=enclosed)
+        except (OSError, ValueError):
+            continue
+        ring.close()
+        yield path, ring.header
 
 
 class Ring:

@@ -12,14 +12,12 @@ import zlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from distconsole_agent.contract.limits import MAX_RINGS
 from distconsole_agent.contract.refusal import bad_request, read_number, storage
 from distconsole_agent.journal.rings import (
     OFFSET_WANTED,
-    RING_SUFFIX,
     TOLD_SUFFIX,
     WANTED_SUFFIX,
-    Ring,
+    read_headers,
 )
 from distconsole_agent.node_folder.folders import own_folder, write_private
 from distconsole_agent.node_folder.run_files import read_spec
@@ -103,20 +101,10 @@ def _number(request: dict[str, Any], key: str, least: float, most: float) -> flo
 def _training_ranks(folder: str, enclosed: str | None) -> dict[int, tuple[str, int]]:
     """Return ring and process of each rank that has a living process which trains: the newest one."""
     found: dict[int, tuple[int, str, int]] = {}
-    with contextlib.suppress(FileNotFoundError):
-        for name in sorted(os.listdir(folder))[:MAX_RINGS]:
-            path = os.path.join(folder, name)
-            try:
-                ring = Ring(path, enclosed=enclosed) if name.endswith(RING_SUFFIX) else None
-            except (OSError, ValueError):
-                continue
-            if ring is None:
-                continue
-            ring.close()
-            header = ring.header
-            known = found.get(header.rank, (0, "", 0))
-            if header.rank >= 0 and not header.finished and _lives(header.pid):
-                found[header.rank] = max(known, (header.started_time_ns, path, header.pid))
+    for path, header in read_headers(folder, enclosed):
+        known = found.get(header.rank, (0, "", 0))
+        if header.rank >= 0 and not header.finished and _lives(header.pid):
+            found[header.rank] = max(known, (header.started_time_ns, path, header.pid))
     return {rank: (path, pid) for rank, (_, path, pid) in found.items()}
 
 

@@ -51,8 +51,6 @@ older one, so it had dealt with it. (torchrun gives its other workers 30 s befor
 RAISED_EXIT_CODE = 1
 """What Python exits with after an uncaught exception."""
 
-MAX_RINGS = 4096
-
 _TERMINATED = re.compile(
     r"\b(?:in spawned process (?=\d)|process (?=\d{1,6} terminated with))(\d{1,6})", re.IGNORECASE
 )
@@ -272,16 +270,10 @@ def find_child_rank(error: str, parent_pid: int, rings: str) -> int:
     if named is None:
         return -1
     # Late: a shim needs to know nothing of rings otherwise.
-    from distconsole_agent.journal.rings import Ring
+    from distconsole_agent.journal.rings import read_headers
 
-    ranks: dict[int, int] = {}
-    with contextlib.suppress(OSError):
-        for name in sorted(os.listdir(rings))[:MAX_RINGS]:
-            with contextlib.suppress(OSError, ValueError):
-                ring = Ring(os.path.join(rings, name))
-                ring.close()
-                if ring.header.parent_pid == parent_pid:
-                    ranks[ring.header.pid] = ring.header.rank
+    headers = [header for _, header in read_headers(rings) if header.parent_pid == parent_pid]
+    ranks = {header.pid: header.rank for header in headers}
     in_order = [ranks[pid] for pid in sorted(ranks)]
     index = int(named[1])
     return in_order[index] if index < len(in_order) else -1

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from distconsole_agent.system.kernel_files import first_line_of, number_of, text_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _NO_LIMIT = 2**60
 """Version 1 writes a number near 2**63 where there is no limit."""
@@ -45,9 +42,7 @@ class MemoryGroup(NamedTuple):
         return None if usage is None else max(0, usage - inactive)
 
 
-def memory_group(
-    proc_root: Path | str = "/proc", sys_root: Path | str = "/sys"
-) -> MemoryGroup | None:
+def memory_group(proc_root: str, sys_root: str) -> MemoryGroup | None:
     """Return the group with the lowest memory limit, or None without any limit."""
     best: MemoryGroup | None = None
     for groups in _hierarchies("memory", proc_root, sys_root):
@@ -58,7 +53,7 @@ def memory_group(
     return best
 
 
-def memory_kills(proc_root: Path | str = "/proc", sys_root: Path | str = "/sys") -> int | None:
+def memory_kills(proc_root: str, sys_root: str) -> int | None:
     """Return how often the kernel has killed for memory in this process's own group; None if unknown."""
     for groups in _hierarchies("memory", proc_root, sys_root):
         own = next((group for group in groups if os.path.isdir(group.folder)), groups[-1])
@@ -101,9 +96,7 @@ def _groups(controller: str, root: str) -> list[Group]:
     return [group for groups in every for group in groups]
 
 
-def _hierarchies(
-    controller: str, proc_root: Path | str, sys_root: Path | str
-) -> Iterator[list[Group]]:
+def _hierarchies(controller: str, proc_root: str, sys_root: str) -> Iterator[list[Group]]:
     """Yield, of each hierarchy that may have a controller, this process's group and those above it.
 
     Inside a container the path may be the host's, and the mount already the container's own group.

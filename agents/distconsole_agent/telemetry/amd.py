@@ -19,6 +19,7 @@ from distconsole_agent.telemetry.device import (
     EACH_SECONDS,
     SLOW_SECONDS,
     WARM_SECONDS,
+    Questions,
     UnitReading,
 )
 from distconsole_agent.telemetry.mapping import GpuUnit
@@ -30,6 +31,7 @@ from distconsole_agent.telemetry.nvml import (
     NvmlMissingError,
     RefusedError,
     UnsupportedError,
+    error_of,
 )
 from distconsole_agent.telemetry.rates import Rate
 
@@ -41,11 +43,13 @@ BUFFER_BYTES = 1 << 14
 
 _OK = 0
 _INIT_GPUS = 2
-_GONE_DRIVER = frozenset(
-    {4, 5, 18, 32, 34, 51}
-)  # no module, no symbol, not initialised, no driver
-_GONE_GPU = frozenset({31})  # not found
-_NEVER = frozenset({1, 2, 3, 10, 14, 20, 52, 55})  # argument, support, permission, files
+_MEANINGS = (
+    # No module, no symbol, not initialised, no driver.
+    (frozenset({4, 5, 18, 32, 34, 51}), DriverGoneError),
+    (frozenset({31}), GpuGoneError),  # not found
+    # Argument, support, permission, files.
+    (frozenset({1, 2, 3, 10, 14, 20, 52, 55}), UnsupportedError),
+)
 _VRAM, _EDGE, _HOTSPOT, _CURRENT = 0, 0, 1, 0
 _GFX_CLOCK, _MEMORY_CLOCK = 0, 4
 _UNKNOWN = frozenset({0xFFFF, 0xFFFFFFFF, 0xFFFFFFFFFFFFFFFF})
@@ -92,7 +96,7 @@ class Amd:
         except AttributeError:
             raise UnsupportedError(f"libamd_smi has no amdsmi_{function}") from None
         if status != _OK:
-            raise _meaning(function, status)
+            raise error_of(status, _MEANINGS, f"amdsmi_{function}: error")
 
     def count(self) -> int:
         return len(self._handles)
@@ -147,29 +151,25 @@ class AmdDevice:
     def __init__(self, amd: Amd, index: int) -> None:
         self._amd = amd
         self._handle = amd.handle(index)
-        self._never: set[str] = set()
+        self._questions = Questions()
         self._values: dict[str, Any] = {}
         self._energy = Rate(1e-6)
         self._processes: list[tuple[int, int | None]] = []
-        self._read_at: dict[float, float] = {}
-        uuid = self._ask("uuid", partial(amd.uuid, self._handle))
-        name = self._ask("name", self._name)
-        place = self._ask("bdf", partial(amd.number, "get_gpu_device_bdf", self._handle))
+        ask = self._questions.ask
+        uuid = ask("uuid", partial(amd.uuid, self._handle))
+        name = ask("name", self._name)
+        place = ask("bdf", partial(amd.number, "get_gpu_device_bdf", self._handle))
         self._place = _Place(place)
         self.unit = GpuUnit(key=uuid or f"gpu{index}", index=index, uuid=uuid, model=name)
         self.readings: tuple[UnitReading, ...] = (UnitReading(self.unit, {}, (), None),)
 
     def read(self, now: float, with_processes: bool) -> None:
         """Ask the driver for what is due at ``now`` and replace ``readings``."""
-        for pace, values in _VALUES.items():
-            if now - self._read_at.get(pace, float("-inf")) < pace - 0.1:
-                continue
-            self._read_at[pace] = now
-            if pace == SLOW_SECONDS:
-                self._never.clear()
-            for value, read in values.items():
-                self._values[value] = self._ask(value, partial(read, self))
-        watts = self._energy.update(self._ask("energy", self._used_energy), now)
+        ask = self._questions.ask
+        for pace in self._questions.take_due(now):
+            for value, read in _VALUES[pace].items():
+                self._values[value] = ask(value, partial(read, self))
+        watts = self._energy.update(ask("energy", self._used_energy), now)
         self._values["power_w"] = None if watts is None else round(watts, 1)
         if with_processes:
             self._processes = self._place.processes()
@@ -210,18 +210,6 @@ class AmdDevice:
         text = self._amd.structure("get_gpu_asic_info", self._handle)
         return text.split(b"\0")[0][:80].decode("ascii", "replace") or None
 
-    def _ask(self, what: str, read: Callable[[], Any]) -> Any:
-        """Return what ``read`` gives; None if unsupported, never asked again for a minute."""
-        if what in self._never:
-            return None
-        try:
-            return read()
-        except UnsupportedError:
-            self._never.add(what)
-        except RefusedError:
-            pass
-        return None
-
 
 _VALUES: dict[float, dict[str, Callable[[AmdDevice], Any]]] = {
     SLOW_SECONDS: {
@@ -236,7 +224,7 @@ _VALUES: dict[float, dict[str, Callable[[AmdDevice], Any]]] = {
         "mem_used": lambda device: device.memory("usage"),
     },
 }
-"""What is read at each pace; what is slow first, as it asks again for what was refused."""
+"""What is read at each pace."""
 
 
 class _Place:
@@ -290,14 +278,3 @@ def _load() -> ctypes.CDLL:
         with contextlib.suppress(OSError):
             return ctypes.CDLL(folder + LIBRARY)
     raise NvmlMissingError(f"no {LIBRARY}")
-
-
-def _meaning(function: str, status: int) -> NvmlError:
-    for codes, kind in (
-        (_GONE_DRIVER, DriverGoneError),
-        (_GONE_GPU, GpuGoneError),
-        (_NEVER, UnsupportedError),
-    ):
-        if status in codes:
-            return kind(f"amdsmi_{function}: error {status}")
-    return RefusedError(f"amdsmi_{function}: error {status}")

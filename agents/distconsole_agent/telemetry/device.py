@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
+from functools import partial
+from math import inf
 from typing import Any, NamedTuple
 
 from distconsole_agent.contract.protocol import XID_SECONDS
@@ -34,6 +36,37 @@ THROTTLE_REASONS = (
     (0x0400, "reliability"),
 )
 """``nvmlClocksEventReason*`` but idle, and clocks that somebody set: these are no throttling."""
+
+
+class Questions:
+    """What is asked of a driver about one GPU: at its pace, and not again what it never has."""
+
+    def __init__(self) -> None:
+        self._never: set[object] = set()
+        self._asked_at: dict[float, float] = {}
+
+    def take_due(self, now: float) -> list[float]:
+        """Return the paces whose values are to be read at ``now``, once."""
+        paces = (EACH_SECONDS, WARM_SECONDS, SLOW_SECONDS)
+        # A little early counts: samples a second apart never fall on the exact second.
+        due = [pace for pace in paces if now - self._asked_at.get(pace, -inf) >= pace - 0.1]
+        self._asked_at.update(dict.fromkeys(due, now))
+        if SLOW_SECONDS in due:
+            # What was refused for good may be there after a change of mode.
+            self._never.clear()
+        return due
+
+    def ask(self, what: object, read: Callable[[], Any]) -> Any:
+        """Return what ``read`` gives; None if it is refused, or was unsupported since the slowest pace was due."""
+        if what in self._never:
+            return None
+        try:
+            return read()
+        except UnsupportedError:
+            self._never.add(what)
+        except RefusedError:
+            pass
+        return None
 
 
 def throttle_words(reasons: int) -> list[str]:
@@ -97,7 +130,7 @@ class Device:
     def __init__(self, nvml: Nvml, index: int) -> None:
         self._nvml = nvml
         self._handle = nvml.call("nvmlDeviceGetHandleByIndex", index)
-        self._never: set[tuple[Any, ...]] = set()
+        self._questions = Questions()
         self._absent: set[int] = set()
         uuid = self._ask("nvmlDeviceGetUUID", self._handle)
         model = self._ask("nvmlDeviceGetName", self._handle)
@@ -105,20 +138,16 @@ class Device:
         self._units = [(self._whole, self._handle)]
         self._rates = {each.name: Rate(each.unit, each.may_wrap) for each in COUNTERS}
         self._values: dict[str, Any] = {}
-        self._xid_at = float("-inf")
+        self._xid_at = -inf
         self._ask(nvml.watch_xids, self._handle)
         self._processes: dict[str, list[tuple[int, int | None]]] = {}
-        self._read_at: dict[float, float] = {}
         self.readings: tuple[UnitReading, ...] = (UnitReading(self._whole, {}, (), None),)
 
     def read(self, now: float, with_processes: bool) -> None:
         """Ask the driver for what is due at ``now`` and replace ``readings``."""
         self._take_xid(now)
-        due = [pace for pace in (EACH_SECONDS, WARM_SECONDS, SLOW_SECONDS) if self._due(pace, now)]
-        self._read_at.update(dict.fromkeys(due, now))
+        due = self._questions.take_due(now)
         if SLOW_SECONDS in due:
-            # What was refused for good may be there after a change of mode.
-            self._never.clear()
             self._absent.clear()
             self._find_units()
         for value in VALUES:
@@ -148,10 +177,6 @@ class Device:
         elif now - self._xid_at < XID_SECONDS:
             xid = self._values["xid"]
         self._values["xid"] = xid
-
-    def _due(self, pace: float, now: float) -> bool:
-        # A little early counts: samples a second apart never fall on the exact second.
-        return now - self._read_at.get(pace, float("-inf")) >= pace - 0.1
 
     def _find_units(self) -> None:
         """Find the instances; a GPU without any is a unit itself."""
@@ -204,19 +229,13 @@ class Device:
         return unit, handle
 
     def _ask(self, function: str | Callable[[Any], Any], handle: Any, *arguments: int) -> Any:
-        """Return what a function of pynvml, or of ``Nvml``, gives; None if unsupported, never asked again."""
-        asked = (function, id(handle), *arguments)
-        if asked in self._never:
-            return None
-        try:
-            if isinstance(function, str):
-                return self._nvml.call(function, handle, *arguments)
-            return function(handle)
-        except UnsupportedError:
-            self._never.add(asked)
-        except RefusedError:
-            pass
-        return None
+        """Return what a function of pynvml, or of ``Nvml``, gives; None where there is nothing."""
+        what = (function, id(handle), *arguments)
+        if isinstance(function, str):
+            return self._questions.ask(
+                what, partial(self._nvml.call, function, handle, *arguments)
+            )
+        return self._questions.ask(what, partial(function, handle))
 
 
 def profile(name: str | None) -> str:

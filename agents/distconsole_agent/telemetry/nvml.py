@@ -14,8 +14,6 @@ MAX_PROCESSES = 256
 
 _OK = 0
 _WIDE_TYPES = (2, 3)  # unsigned long, unsigned long long
-_GONE_DRIVER = frozenset({1, 9, 12, 18})  # uninitialized, not loaded, no library, mismatch
-_GONE_GPU = frozenset({15, 16, 28})  # lost, reset required, not found
 _NEVER = frozenset({2, 3, 4, 13, 25, 26})  # argument, support, permission, function, version, old
 _XID_EVENTS = 0x8
 MAX_EVENTS = 64
@@ -53,6 +51,24 @@ class RefusedError(NvmlError):
     """There is no value this time."""
 
 
+Meanings = Sequence[tuple[frozenset[int], type[NvmlError]]]
+"""What a driver's codes mean; any other is a ``RefusedError``."""
+
+_MEANINGS: Meanings = (
+    (
+        frozenset({1, 9, 12, 18}),
+        DriverGoneError,
+    ),  # uninitialized, not loaded, no library, mismatch
+    (frozenset({15, 16, 28}), GpuGoneError),  # lost, reset required, not found
+    (_NEVER, UnsupportedError),
+)
+
+
+def error_of(status: int, meanings: Meanings, text: str) -> NvmlError:
+    kind = next((kind for codes, kind in meanings if status in codes), RefusedError)
+    return kind(f"{text} {status}")
+
+
 class Nvml:
     """NVML, initialised. Every method may raise an ``NvmlError``."""
 
@@ -88,7 +104,7 @@ class Nvml:
         try:
             return getattr(self._api, function)(*arguments)
         except self._api.NVMLError as error:
-            raise _meaning(error.value) from None
+            raise error_of(error.value, _MEANINGS, "NVML error") from None
         except AttributeError:
             raise UnsupportedError(f"pynvml has no {function}") from None
         except UnicodeDecodeError:
@@ -114,7 +130,7 @@ class Nvml:
         function = self.call("_nvmlGetFunctionPointer", "nvmlDeviceGetFieldValues")
         status = function(handle, len(wanted), values)
         if status != _OK:
-            raise _meaning(status)
+            raise error_of(status, _MEANINGS, "NVML error")
         found: dict[int, int | None] = {}
         for value, (field, _) in zip(values, wanted):
             if value.nvmlReturn == _OK and value.valueType in _WIDE_TYPES:
@@ -196,14 +212,3 @@ def _return_freed_memory() -> None:
     """Give the system back the 12 MB that compiling pynvml took, which glibc would keep."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def _meaning(status: int) -> NvmlError:
-    for codes, kind in (
-        (_GONE_DRIVER, DriverGoneError),
-        (_GONE_GPU, GpuGoneError),
-        (_NEVER, UnsupportedError),
-    ):
-        if status in codes:
-            return kind(f"NVML error {status}")
-    return RefusedError(f"NVML error {status}")

@@ -20,20 +20,13 @@ from distconsole_agent.contract.limits import MAX_WATCH_SECONDS, MIN_WATCH_SECON
 from distconsole_agent.contract.protocol import NODE_FIELDS
 from distconsole_agent.contract.refusal import read_number
 from distconsole_agent.system.cgroup import MemoryGroup, memory_group
-from distconsole_agent.system.kernel_files import (
-    entries_of,
-    first_line_of,
-    number_of,
-    text_of,
-)
+from distconsole_agent.system.kernel_files import entries_of, first_line_of, number_of, text_of
 from distconsole_agent.system.procfs import read_head
 from distconsole_agent.system.steady import to_next_second
 from distconsole_agent.system.threads import BEGIN_SECONDS, begin_thread
 from distconsole_agent.telemetry.rates import Rate
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from distconsole_agent.telemetry.gpu import GpuSampler
 
 SURVEY_SECONDS = 60.0
@@ -71,8 +64,8 @@ class HostSampler:
     def __init__(
         self,
         clock: Callable[[], float] = time.monotonic,
-        proc_root: Path | str = "/proc",
-        sys_root: Path | str = "/sys",
+        proc_root: str = "/proc",
+        sys_root: str = "/sys",
     ) -> None:
         self._clock = clock
         self._proc_root = proc_root
@@ -236,7 +229,7 @@ class RdmaPort(NamedTuple):
     infiniband: bool
 
 
-def network_interfaces(names: list[str], sys_root: Path | str = "/sys") -> frozenset[str]:
+def network_interfaces(names: list[str], sys_root: str) -> frozenset[str]:
     """Return those of ``names`` whose bytes to add up.
 
     With hardware in sight (a ``device`` link) that is the hardware; in a container or a namespace,
@@ -249,7 +242,7 @@ def network_interfaces(names: list[str], sys_root: Path | str = "/sys") -> froze
     return frozenset(name for name in names if _is_lowest(f"{folder}/{name}"))
 
 
-def without_infiniband(names: frozenset[str], sys_root: Path | str = "/sys") -> frozenset[str]:
+def without_infiniband(names: frozenset[str], sys_root: str) -> frozenset[str]:
     """Leave out IP over InfiniBand: the counters of the port below contain its bytes."""
     folder = f"{sys_root}/class/net"
     return frozenset(
@@ -257,7 +250,7 @@ def without_infiniband(names: frozenset[str], sys_root: Path | str = "/sys") -> 
     )
 
 
-def rdma_ports(sys_root: Path | str = "/sys") -> tuple[RdmaPort, ...]:
+def rdma_ports(sys_root: str) -> tuple[RdmaPort, ...]:
     """Return all RDMA adapters' ports, whose traffic no interface counts (sysfs-class-infiniband of Linux's ABI)."""
     folder, ports = f"{sys_root}/class/infiniband", []
     for adapter in entries_of(folder):
@@ -271,7 +264,7 @@ def rdma_ports(sys_root: Path | str = "/sys") -> tuple[RdmaPort, ...]:
     return tuple(ports)
 
 
-def whole_disks(names: list[str], sys_root: Path | str = "/sys") -> frozenset[str]:
+def whole_disks(names: list[str], sys_root: str) -> frozenset[str]:
     """Return those of ``names`` that are disks: no partition, no volume stacked on others."""
     folder = f"{sys_root}/block"
     disks = {name for name in names if os.path.exists(f"{folder}/{name}")}
@@ -331,11 +324,7 @@ class Telemetry:
 class Sampling:
     """Gives every active run a sample a second, from one thread that ends when there is none."""
 
-    def __init__(
-        self,
-        telemetry: Telemetry,
-        targets: Callable[[], list[Target]],
-    ) -> None:
+    def __init__(self, telemetry: Telemetry, targets: Callable[[], list[Target]]) -> None:
         self._telemetry = telemetry
         self._targets = targets
         self._lock = threading.Lock()
