@@ -72,25 +72,15 @@ def health(index: int) -> dict[str, Any]:
     """How one GPU is: clocks held back, memory errors, the ways to it; null without an answer."""
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     rows = ask(pynvml.nvmlDeviceGetRemappedRows, handle)
-    reasons = clock_reasons(handle)
-    volatile = pynvml.NVML_VOLATILE_ECC
+    uncorrected = pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+    of_sram = uncorrected, pynvml.NVML_AGGREGATE_ECC, pynvml.NVML_MEMORY_LOCATION_SRAM
+    since_reset = uncorrected, pynvml.NVML_VOLATILE_ECC
     return {
         "index": index,
-        "clock_reasons": reasons,
+        "clock_reasons": clock_reasons(handle),
         "temperature_c": ask(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
-        "uncorrected": ask(
-            pynvml.nvmlDeviceGetTotalEccErrors,
-            handle,
-            pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-            volatile,
-        ),
-        "sram_uncorrected": ask(
-            pynvml.nvmlDeviceGetMemoryErrorCounter,
-            handle,
-            pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
-            pynvml.NVML_AGGREGATE_ECC,
-            pynvml.NVML_MEMORY_LOCATION_SRAM,
-        ),
+        "uncorrected": ask(pynvml.nvmlDeviceGetTotalEccErrors, handle, *since_reset),
+        "sram_uncorrected": ask(pynvml.nvmlDeviceGetMemoryErrorCounter, handle, *of_sram),
         "power_limit_mw": ask(pynvml.nvmlDeviceGetEnforcedPowerLimit, handle),
         "power_default_mw": ask(pynvml.nvmlDeviceGetPowerManagementDefaultLimit, handle),
         "remap_pending": bool(rows[2]) if rows else None,

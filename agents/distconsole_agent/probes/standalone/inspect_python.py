@@ -17,21 +17,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 PREFIXES = (
-    *(
-        "NCCL_",
-        "GLOO_",
-        "TORCH_",
-        "PYTORCH_",
-        "CUDA_",
-        "HIP_",
-        "ROCR_",
-        "HSA_",
-        "RCCL_",
-        "NVIDIA_",
-        "OMP_",
-        "MKL_",
-        "HOROVOD_",
-    ),
+    *("NCCL_", "GLOO_", "TORCH_", "PYTORCH_", "CUDA_", "HIP_", "ROCR_", "HSA_", "RCCL_"),
+    *("NVIDIA_", "OMP_", "MKL_", "HOROVOD_"),
     *("OMPI_", "PMIX_", "PRTE_", "FI_", "UCX_", "MASTER_", "RANK", "WORLD_SIZE", "LOCAL_RANK"),
     *("LD_LIBRARY_PATH", "LD_PRELOAD", "PYTHON", "SLURM_", "PMI_", "TP_"),
 )

@@ -19,7 +19,7 @@ from distconsole.model.names import HostName
 from distconsole.model.requests import Check
 from distconsole.rpc.fanout import iter_outcomes
 from distconsole.rpc.link import NodeLink
-from distconsole.session import Session
+from distconsole.session import ANSWER_SECONDS, Session, probe
 
 F = TypeVar("F", bound=Facts)
 
@@ -28,9 +28,6 @@ MASTER_PORT = 29500
 
 RENDEZVOUS_PORTS = (MASTER_PORT, 29400)
 """And that of torchrun's own rendezvous, c10d."""
-
-ANSWER_SECONDS = 2.0
-"""What an answer may take beyond the probe's own deadline."""
 
 BUDGET_OVER = "the budget was over"
 NOTHING_WRITTEN = "nothing is written without a script, or --level full"
@@ -99,14 +96,7 @@ class CheckContext:
         self, host: Host, group: str, seconds: float, args: Mapping[str, Any]
     ) -> dict[str, Any]:
         """Return the facts of one probe; raises NodeError if the host does not answer, or cannot."""
-        answer = self.links[host.name].request(
-            "probe",
-            timeout=seconds + ANSWER_SECONDS,
-            group=group,
-            args={**args, "timeout": seconds},
-        )
-        facts = answer.get("facts")
-        return facts if isinstance(facts, dict) else {}
+        return probe(self.links[host.name], group, seconds, args)
 
     def ask_facts(
         self,

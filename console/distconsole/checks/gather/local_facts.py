@@ -61,17 +61,8 @@ MANY_HOSTS, FEW_PINGS = 32, 3
 
 PYTHON_KINDS: tuple[type[Facts], ...] = (PythonFacts, TorchFacts, HorovodFacts, EnvFacts)
 KINDS: tuple[type[Facts], ...] = (
-    *(
-        OsFacts,
-        ShellFacts,
-        ContainerFacts,
-        MpiFacts,
-        GpuFacts,
-        PortFacts,
-        ProcFacts,
-        ImportFacts,
-        KernelFacts,
-    ),
+    *(OsFacts, ShellFacts, ContainerFacts, MpiFacts, GpuFacts),
+    *(PortFacts, ProcFacts, ImportFacts, KernelFacts),
     *(FabricFacts, ShmFacts, SlurmFacts, NetFacts, ScriptFacts, FolderFacts, BetweenFacts),
 )
 """What a probe of the same name as the group finds; the former are from one probe, ``python_env``."""

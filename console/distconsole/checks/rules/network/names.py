@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distconsole.checks.engine.results import NotApplicable, RuleResults, fail, info, warn
-from distconsole.checks.engine.rule import hint, rule
+from distconsole.checks.engine.rule import HostView, hint, host_rule, rule
 from distconsole.checks.facts.evidence import Outcome, View, once_a_view
 from distconsole.checks.facts.network import EnvFacts, NameFacts, NetFacts
 from distconsole.checks.facts.node import OsFacts, ResolvedAddress, SshFacts
@@ -42,37 +42,38 @@ def _hostname_unique(view: View) -> RuleResults:
 
 
 @hint("Put the host's real address into /etc/hosts, or set GLOO_SOCKET_IFNAME.")
-@rule("os.hostname_bindable", "os", Level.QUICK, OsFacts, NetFacts, SshFacts, EnvFacts)
-def _hostname_bindable(view: View) -> RuleResults:
+@host_rule("os.hostname_bindable", "os", Level.QUICK, OsFacts, NetFacts, SshFacts, EnvFacts)
+def _hostname_bindable(host: HostView) -> RuleResults:
     """Debian's `127.0.1.1 HOSTNAME` in /etc/hosts: Gloo advertises loopback, one rank gets `Connection refused` at once and the others hang for five times the timeout."""
     # Gloo and Open MPI advertise what a host's own name resolves to (aws-do-eks#69).
-    chosen, env = endpoints(view), view.of(EnvFacts)
-    for name, facts in view.of(OsFacts).items():
-        found = facts.resolution.addresses
-        wrong = [entry for entry in found if _trap(entry)]
-        if found and not wrong:
-            continue
-        endpoint, summary = chosen.get(name), f"the host's own name {facts.hostname} "
-        what = "loopback" if wrong and wrong[0].bindable else "not an address of this host"
-        summary += f"resolves to {wrong[0].address}, {what}" if wrong else "does not resolve on it"
-        address = endpoint.address if endpoint else "ADDRESS"
-        shown = [e.address if e.bindable else f"{e.address} (bind: {e.error})" for e in found]
-        seen = ", ".join(shown) or facts.resolution.error or "no address"
-        if one_machine(view) or GLOO in env[name].variables:
-            yield info(f"{name}: {summary}", (name,), seen=seen)
-            continue
-        gets_by = _gets_by(view, name)
-        nic = endpoint.interface if endpoint else None
-        ours = by_run(view, (GLOO,), f"sets {GLOO} on every host by itself")
-        cure = Cure(hosts={name: HostCure(env={GLOO: nic})}, by_run=ours) if nic else None
-        hint = _name_hint(facts.hostname, address, wrong)
-        yield (warn if gets_by else fail)(
-            summary + (f"; {GETS_BY}" if gets_by else ""),
-            (name,),
-            seen=f"getaddrinfo({facts.hostname!r}) on {name}: {seen}",
-            expected=f"{address}, or another address that the other hosts can reach",
-            **offer(cure, hint, "until then, for jobs started by hand"),
-        )
+    facts, view, name = host.of(OsFacts), host.view, str(host)
+    found = facts.resolution.addresses
+    wrong = [entry for entry in found if _trap(entry)]
+    if found and not wrong:
+        return
+    endpoint, summary = endpoints(view).get(name), f"the host's own name {facts.hostname} "
+    what = "loopback" if wrong and wrong[0].bindable else "not an address of this host"
+    summary += f"resolves to {wrong[0].address}, {what}" if wrong else "does not resolve on it"
+    address = endpoint.address if endpoint else "ADDRESS"
+    shown = [e.address if e.bindable else f"{e.address} (bind: {e.error})" for e in found]
+    seen = ", ".join(shown) or facts.resolution.error or "no address"
+    if one_machine(view) or GLOO in host.of(EnvFacts).variables:
+        yield info(f"{name}: {summary}", seen=seen)
+        return
+    gets_by = _gets_by(view, name)
+    nic = endpoint.interface if endpoint else None
+    ours = by_run(view, (GLOO,), f"sets {GLOO} on every host by itself")
+    cure = Cure(hosts={name: HostCure(env={GLOO: nic})}, by_run=ours) if nic else None
+    yield (warn if gets_by else fail)(
+        summary + (f"; {GETS_BY}" if gets_by else ""),
+        seen=f"getaddrinfo({facts.hostname!r}) on {name}: {seen}",
+        expected=f"{address}, or another address that the other hosts can reach",
+        **offer(
+            cure,
+            _name_hint(facts.hostname, address, wrong),
+            "until then, for jobs started by hand",
+        ),
+    )
 
 
 def _gets_by(view: View, name: str) -> bool:

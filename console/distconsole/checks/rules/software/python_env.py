@@ -32,13 +32,10 @@ from distconsole.model.requests import Level
 OWN_RULES = ("torch", "horovod", "nvidia-nccl", "distconsole")
 """Packages, by the beginning of their names, that other checks compare."""
 
-PERSONAL = frozenset(
-    {
-        *("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"),
-        *("CUDA_VISIBLE_DEVICES", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "RANK"),
-        *("LOCAL_RANK", "LD_LIBRARY_PATH"),
-    }
-)
+PERSONAL = {
+    *("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES"),
+    *("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "RANK", "LOCAL_RANK", "LD_LIBRARY_PATH"),
+}
 """Variables that may differ between hosts for good reasons."""
 PERSONAL_PREFIXES = ("SLURM_", "PMI_", "PMIX_", "OMPI_COMM_", "OMPI_MCA_orte_", "OMPI_MCA_ess_")
 
@@ -46,12 +43,10 @@ GLOO_NAMES = ("GLOO_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 NCCL_NAME = "NCCL_SOCKET_IFNAME"
 OMPI_NAMES = ("OMPI_MCA_btl_tcp_if_include", "OMPI_MCA_oob_tcp_if_include")
 
-SET_BY_RUN = frozenset(
-    {
-        *("GLOO_SOCKET_IFNAME", NCCL_NAME, *OMPI_NAMES),
-        *("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "OMP_NUM_THREADS"),
-    }
-)
+SET_BY_RUN = {
+    *("GLOO_SOCKET_IFNAME", NCCL_NAME, *OMPI_NAMES),
+    *("MASTER_ADDR", "MASTER_PORT", "RANK", "LOCAL_RANK", "WORLD_SIZE", "OMP_NUM_THREADS"),
+}
 """Variables that a launcher of ours sets whatever the host says."""
 NOT_SET = "not set"
 
@@ -65,20 +60,12 @@ KNOWN = (
     *("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "NCCL_DEBUG", "NCCL_IB_DISABLE", "NCCL_IB_HCA"),
     *("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE", "NCCL_NET", "NCCL_NET_PLUGIN", "MASTER_ADDR"),
     *("NCCL_IB_GID_INDEX", "NCCL_DEBUG_SUBSYS", "NCCL_CROSS_NIC", "NCCL_ALGO", "NCCL_PROTO"),
-    *(
-        "HIP_VISIBLE_DEVICES",
-        "ROCR_VISIBLE_DEVICES",
-        "HSA_OVERRIDE_GFX_VERSION",
-        "NCCL_DEBUG_FILE",
-    ),
+    "NCCL_DEBUG_FILE",
+    *("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HSA_OVERRIDE_GFX_VERSION"),
     *("MASTER_PORT", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "CUDA_VISIBLE_DEVICES"),
     *("CUDA_DEVICE_ORDER", "CUDA_LAUNCH_BLOCKING", "TORCH_DISTRIBUTED_DEBUG", "CUDA_HOME"),
-    *(
-        "HOROVOD_CPU_OPERATIONS",
-        "HOROVOD_GPU_OPERATIONS",
-        "HOROVOD_CACHE_CAPACITY",
-        "HOROVOD_FUSION_THRESHOLD",
-    ),
+    *("HOROVOD_CPU_OPERATIONS", "HOROVOD_GPU_OPERATIONS"),
+    *("HOROVOD_CACHE_CAPACITY", "HOROVOD_FUSION_THRESHOLD"),
 )
 
 
@@ -260,27 +247,24 @@ def _known_like(variable: str) -> str | None:
 
 
 @hint("Set it per host, or leave it out: the launcher sets it from the address that it chose.")
-@rule("env.iface_exists", "python", Level.QUICK, EnvFacts, NetFacts, SshFacts)
-def _iface(view: View) -> RuleResults:
+@host_rule("env.iface_exists", "python", Level.QUICK, EnvFacts, NetFacts, SshFacts)
+def _iface(host: HostView) -> RuleResults:
     """`Unable to find address for: ens9`: a variable names an interface that a host lacks."""
-    nets, chosen = view.of(NetFacts), endpoints(view)
-    for name, facts in view.of(EnvFacts).items():
-        up = {address.iface for address in nets[name].addresses if address.up}
-        for variable in (*GLOO_NAMES, NCCL_NAME, *OMPI_NAMES):
-            value = facts.variables.get(variable, "")
-            named = _interfaces_in(variable, value)
-            missing = [word for word in named if not _exists(variable, word, up)]
-            if missing:
-                right = _right_value(variable, chosen.get(name))
-                change = HostCure(env={variable: right}) if right else HostCure(unset=(variable,))
-                cure = Cure(hosts={name: change}, by_run=_done_by_run(view, variable))
-                yield fail(
-                    f"{variable} names {missing[0]}, which {name} does not have",
-                    (name,),
-                    seen=f"{variable}={value}; interfaces with an address: {', '.join(sorted(up))}",
-                    expected="an interface that is up and has an address",
-                    **offer(cure),
-                )
+    up = {address.iface for address in host.of(NetFacts).addresses if address.up}
+    for variable in (*GLOO_NAMES, NCCL_NAME, *OMPI_NAMES):
+        value = host.of(EnvFacts).variables.get(variable, "")
+        named = _interfaces_in(variable, value)
+        missing = [word for word in named if not _exists(variable, word, up)]
+        if missing:
+            right = _right_value(variable, endpoints(host.view).get(str(host)))
+            change = HostCure(env={variable: right}) if right else HostCure(unset=(variable,))
+            cure = Cure(hosts={str(host): change}, by_run=_done_by_run(host.view, variable))
+            yield fail(
+                f"{variable} names {missing[0]}, which {host} does not have",
+                seen=f"{variable}={value}; interfaces with an address: {', '.join(sorted(up))}",
+                expected="an interface that is up and has an address",
+                **offer(cure),
+            )
 
 
 def _right_value(variable: str, chosen: Endpoint | None) -> str | None:
