@@ -17,13 +17,7 @@ from typing import Any, Callable, NamedTuple
 
 MARK = "distconsole-rank "
 PERIOD = 4099
-MANTISSA_BITS = {
-    "float16": 11,
-    "bfloat16": 8,
-    "float32": 24,
-    "float64": 53,
-    "int64": 53,
-}
+MANTISSA_BITS = {"float16": 11, "bfloat16": 8, "float32": 24, "float64": 53, "int64": 53}
 ITEM_BYTES = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8, "int64": 8}
 SPLIT_OPS = ("all_gather", "reduce_scatter", "all_to_all")
 """Operations whose larger buffer holds a part for, or of, every rank; ``elements`` is of one part."""

@@ -46,11 +46,7 @@ MAX_BYTES = 256 << 20
 _HARMLESS = ("EACCES", "EPERM", "ENOENT")
 
 LOGIND_SECONDS = 1.0
-LOGIND = (
-    "org.freedesktop.login1",
-    "/org/freedesktop/login1",
-    "org.freedesktop.login1.Manager",
-)
+LOGIND = ("org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager")
 LOGIND_PROPERTIES = ("KillUserProcesses", "KillOnlyUsers", "KillExcludeUsers")
 
 MAX_CPUS = 1024

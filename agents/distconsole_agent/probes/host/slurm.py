@@ -23,11 +23,7 @@ CONFIGURATIONS = (
 
 SBIN = ("/usr/sbin", "/sbin", "/usr/local/sbin")
 MAX_CREDENTIALS = 64
-LIMITS = {
-    "memlock": "Max locked memory",
-    "nofile": "Max open files",
-    "nproc": "Max processes",
-}
+LIMITS = {"memlock": "Max locked memory", "nofile": "Max open files", "nproc": "Max processes"}
 _CONTROLLER = re.compile(r"^Slurmctld\((\S+)\) at (\S+) is (UP|DOWN)", re.MULTILINE)
 _PAIR = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z:/]*)=(\S*)")
 

@@ -105,10 +105,7 @@ def look_before_run(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         raise bad_arguments("engines is a list of horovod and mpi")
     facts: dict[str, Any] = dict.fromkeys(("horovod", "mpi", "own_addresses"))
     engines: dict[str, Callable[[], dict[str, Any]]] = {
-        "horovod": lambda: {
-            "horovod": _horovod(args, seconds),
-            "own_addresses": _own_addresses(),
-        },
+        "horovod": lambda: {"horovod": _horovod(args, seconds), "own_addresses": _own_addresses()},
         "mpi": lambda: {"mpi": _mpi_or_none(args, seconds)},
     }
     for found in look_at_once(lambda name: engines[name](), sorted(set(asked))):

@@ -182,11 +182,7 @@ ENGINES = (TORCH, HOROVOD, HOROVOD_BY_MPI, MPI)
 
 
 def run_engine(
-    context: CheckContext,
-    engine: Engine,
-    start: StartJob,
-    sweep: Sweep | None,
-    jobs: int,
+    context: CheckContext, engine: Engine, start: StartJob, sweep: Sweep | None, jobs: int
 ) -> Iterator[str]:
     """Run the job by ``engine``, the first of ``jobs``; yields each host when it is over."""
     hosts = _participants(context, engine)

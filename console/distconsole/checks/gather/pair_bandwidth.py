@@ -163,11 +163,7 @@ def _progress(context: CheckContext, stream: Stream, number: int, rounds: int) -
         source=stream.source, target=stream.target, rtt_us=None, gbit_s=stream.gbit_s
     )
     return PairProgress(
-        stage="bandwidth",
-        hosts=tuple(context.hosts),
-        pairs=(report,),
-        round=number,
-        rounds=rounds,
+        stage="bandwidth", hosts=tuple(context.hosts), pairs=(report,), round=number, rounds=rounds
     )
 
 

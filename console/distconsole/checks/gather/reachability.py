@@ -128,10 +128,7 @@ def _other_networks(
 
 
 def _try_rounds(
-    context: CheckContext,
-    hosts: list[Host],
-    rounds: Iterable[dict[str, Endpoint]],
-    timeout: float,
+    context: CheckContext, hosts: list[Host], rounds: Iterable[dict[str, Endpoint]], timeout: float
 ) -> Generator[Told, None, dict[str, tuple[Edge, ...]]]:
     """Let all ``hosts`` try one port of each round's endpoints; return the connections of each host."""
     edges: dict[str, tuple[Edge, ...]] = {}

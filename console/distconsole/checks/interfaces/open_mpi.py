@@ -21,10 +21,7 @@ DAEMON_INCLUDE, DAEMON_EXCLUDE = "oob_tcp_if_include", "oob_tcp_if_exclude"
 PRRTE_INCLUDE, PRRTE_EXCLUDE = "prte_if_include", "prte_if_exclude"
 DEFAULT_EXCLUDED = "127.0.0.1/8,sppp"
 PRIVATE = tuple(
-    map(
-        ipaddress.ip_network,
-        ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"),
-    )
+    map(ipaddress.ip_network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "169.254.0.0/16"))
 )
 """``opal_net_private_ipv4``."""
 

@@ -18,13 +18,7 @@ from distconsole.checks.engine.results import (
 from distconsole.checks.engine.rule import HostView, hint, host_rule, rule, unless_alone
 from distconsole.checks.facts.evidence import View, once_a_view
 from distconsole.checks.facts.network import EnvFacts, NetFacts, PortFacts, ReachFacts, matrix_of
-from distconsole.checks.facts.node import (
-    HorovodFacts,
-    MpiFacts,
-    OsFacts,
-    SshFacts,
-    TorchFacts,
-)
+from distconsole.checks.facts.node import HorovodFacts, MpiFacts, OsFacts, SshFacts, TorchFacts
 from distconsole.checks.fixes.cures import BTL, OMPI, by_run, lines_to_type, offer, on_network
 from distconsole.checks.gather.addresses import endpoints, machines, shared_networks
 from distconsole.checks.gather.attribution import blame

@@ -23,13 +23,7 @@ from distconsole.checks.fixes.closed_ways import (
     through_ports,
 )
 from distconsole.checks.fixes.cures import offer
-from distconsole.checks.gather.attribution import (
-    BlamedHost,
-    Direction,
-    Pair,
-    blame,
-    cover,
-)
+from distconsole.checks.gather.attribution import BlamedHost, Direction, Pair, blame, cover
 from distconsole.checks.rules.wording import MAX_LISTED, by_key, list_some, name_hosts, numbers
 from distconsole.model.findings import Finding
 from distconsole.model.requests import Level

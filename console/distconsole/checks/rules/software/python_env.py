@@ -18,13 +18,7 @@ from distconsole.checks.rules.script.launches import (
     differ_in_packages,
     packages_of_script,
 )
-from distconsole.checks.rules.wording import (
-    Dissent,
-    by_key,
-    differ,
-    dissent,
-    names_that_differ,
-)
+from distconsole.checks.rules.wording import Dissent, by_key, differ, dissent, names_that_differ
 from distconsole.config.spelling import nearest
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level

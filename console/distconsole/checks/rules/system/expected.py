@@ -88,10 +88,7 @@ def _version_miss(what: str, there: str | None, wanted: str | None) -> list[Miss
 
 
 def _least(
-    what: str,
-    there: float | None,
-    wanted: float | None,
-    show: Callable[[int], str] = size,
+    what: str, there: float | None, wanted: float | None, show: Callable[[int], str] = size
 ) -> list[Miss]:
     """``there`` is infinite where there is no limit, None where it is not known."""
     if wanted is None or (there is not None and there >= wanted):
