@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from textual.message import Message
-from textual.widget import Widget
 
+from distconsole.tui.prompt.input import Prompt
+from distconsole.tui.prompt.question import Question
 from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.session import ConsoleSession
+from distconsole.tui.view_switcher import ViewSwitcher
 from distconsole.tui.watches import Watches
-
-AnyWidget = TypeVar("AnyWidget", bound=Widget)
+from distconsole.tui.widgets.messages import Messages
 
 
 class Console(Protocol):
@@ -20,6 +21,10 @@ class Console(Protocol):
 
     session: ConsoleSession
     shortcuts: Shortcuts
+    prompt: Prompt
+    question: Question
+    messages: Messages
+    views: ViewSwitcher
 
     @property
     def watches(self) -> Watches:
@@ -47,9 +52,6 @@ class Console(Protocol):
 
     def redraw(self) -> None:
         """Draw at once, whatever was drawn before."""
-
-    def query_one(self, selector: type[AnyWidget], /) -> AnyWidget:
-        """Return the only widget of a kind."""
 
     def post_message(self, message: Message, /) -> bool:
         """Send a message to the screen, from any thread."""

@@ -81,7 +81,7 @@ class ConsoleScreen(KeyScreen):
         self._title_line = Words(id="title")
         # Looked up by name ten times a second they would cost more than all else between two pictures.
         self._demo, self._time = Line(id="demo"), TimeBar(id="time")
-        self._said = Messages(id="said")
+        self.messages = Messages(id="said")
         self._finder = Finder()
         self._around: tuple[object, ...] = ()
         self._drawn_for = Size(0, 0)
@@ -93,7 +93,7 @@ class ConsoleScreen(KeyScreen):
         yield self._title_line
         yield from (self._demo, self.views, self._time)
         with Vertical(id="bottom"):
-            yield from (self._said, self._offers, self.question)
+            yield from (self.messages, self._offers, self.question)
             yield Horizontal(Words(SIGN, id="prompt-sign"), self.prompt, id="prompt-line")
             yield Words(id="keys")
 
@@ -355,7 +355,7 @@ class ConsoleScreen(KeyScreen):
         room = 2 if size.height < SHORT_LINES else 3
         now = self.dispatcher.prompt_verbs.now_text(size.width - 2)
         said = session.transcript.newest() if self.view != "transcript" else []
-        self._said.add(said, now, room, session.clocks.monotonic())
+        self.messages.add(said, now, room, session.clocks.monotonic())
 
     def _draw_around(self) -> None:
         session, size, view = self.session, self.app.size, self.view

@@ -25,13 +25,9 @@ from distconsole.tui.confirmations import assess, overwriting
 from distconsole.tui.console import Console
 from distconsole.tui.jobs import SHORT_SECONDS, Ending, Job, foremost, jobs_of, spinner
 from distconsole.tui.later import run_in_thread
-from distconsole.tui.prompt.input import Prompt
-from distconsole.tui.prompt.question import Asked, Danger, Question, ask_from_thread
+from distconsole.tui.prompt.question import Asked, Danger, ask_from_thread
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.terminal.sanitize import one_line
-from distconsole.tui.views.jobs import JobsView
-from distconsole.tui.views.transcript import TranscriptView
-from distconsole.tui.widgets.messages import Messages
 
 MIN_LINE_CELLS = 24
 """How it was asked for is never shorter than this."""
@@ -60,15 +56,15 @@ class PromptVerbs:
             case ["save", *rest] if len(set(rest) - {"--yes", "-y"}) <= 1:
                 self._save([word for word in rest if word not in ("--yes", "-y")], rest)
             case ["clear"]:
-                self._console.query_one(Messages).forget()
-                self._console.query_one(TranscriptView).forget()
+                self._console.messages.forget()
+                self._console.views.transcript.forget()
                 self._console.session.transcript.forget()
             case ["screenshot"]:
                 self._screenshot()
             case ["screenshot", path]:
                 self.ask_about_files([path], partial(self._screenshot, path))
             case ["yes" | "no" as answer]:
-                if not self._console.query_one(Question).answer(answer == "yes"):
+                if not self._console.question.answer(answer == "yes"):
                     self._say("nothing was asked")
             case _:
                 return False
@@ -133,7 +129,7 @@ class PromptVerbs:
         self._console.session.transcript.error(error)
         meant = mend_line(line, f"{error.message} {error.hint}")
         if meant is not None:
-            self._console.query_one(Prompt).mean(meant)
+            self._console.prompt.mean(meant)
 
     def interrupt(self) -> bool:
         """Do what Ctrl-C means: end the foremost, if there is one; return whether there was."""
@@ -158,7 +154,7 @@ class PromptVerbs:
         details += [f"[{job.number}] {job.line} is ended" for job in self.jobs if job not in runs]
         if details:
             danger = Danger("Leave distconsole?", tuple(dict.fromkeys(details)), "leave")
-            console.query_one(Question).ask(Asked(danger, self._leave_if))
+            console.question.ask(Asked(danger, self._leave_if))
         else:
             console.leave()
 
@@ -191,13 +187,13 @@ class PromptVerbs:
         console = self._console
         self._tell_ends()
         if console.view == "jobs":
-            console.query_one(JobsView).draw(self.jobs, console.session.clocks.monotonic())
+            console.views.jobs.draw(self.jobs, console.session.clocks.monotonic())
         for task in console.session.tasks:
             if task.error is None or task.number <= self._looked:
                 continue
             self._looked = task.number
             meant = mend_line(task.line, f"{task.error.message} {task.error.hint}")
-            prompt = console.query_one(Prompt)
+            prompt = console.prompt
             if meant is not None and not prompt.value:
                 prompt.mean(meant)
 
@@ -231,13 +227,13 @@ class PromptVerbs:
             else:
                 self._say(f"nothing was done ({danger.question})")
 
-        self._console.query_one(Question).ask(Asked(danger, answered))
+        self._console.question.ask(Asked(danger, answered))
 
     def _confirm(self, task: RequestTask, question: str) -> bool:
         """Ask for a verb that goes on in a thread."""
         words = f"[{task.number}] {task.line.split()[0]}: {question}"
         return ask_from_thread(
-            self._console.query_one(Question).post_message,
+            self._console.question.post_message,
             words,
             lambda: task.control.asked is None and self._console.is_running,
         )
@@ -262,7 +258,7 @@ class PromptVerbs:
         elif job.ending is Ending.NOT:
             run = job.task.run.run
             self._say(f"[{which}] is a run that goes on: 'stop {run}' ends it")
-            self._console.query_one(Prompt).mean(f"stop {run}")
+            self._console.prompt.mean(f"stop {run}")
         else:
             self._cancel(job)
 

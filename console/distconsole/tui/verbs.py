@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
 
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError
@@ -14,21 +13,13 @@ from distconsole.grammar.secrets import mask_secrets
 from distconsole.model import requests as ask
 from distconsole.operations.control import Wish
 from distconsole.tui.console import Console
-from distconsole.tui.launch_form.form import LaunchForm
-from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt.keys import PROMPT_VERBS, SCREEN_VERBS, SORTS, TABS, VIEWS, Key
 from distconsole.tui.prompt_verbs import PromptVerbs
 from distconsole.tui.replaying import travel
 from distconsole.tui.session import screen_words
 from distconsole.tui.tasks import RequestTask
-from distconsole.tui.views.check import CheckView, Page
-from distconsole.tui.views.cluster.view import ClusterView
-from distconsole.tui.views.compare import CompareView
-from distconsole.tui.views.jobs import JobsView
-from distconsole.tui.views.logs import LogsView
+from distconsole.tui.views.check import Page
 from distconsole.tui.views.row_order import OrderedView
-from distconsole.tui.views.run import RunView
-from distconsole.tui.views.runs import RunsView
 from distconsole.tui.widgets.messages import SHOWN_SECONDS
 
 RUN_LINES = ("run", "logs")
@@ -107,15 +98,15 @@ class CommandDispatcher:
         if line is None:
             self._say(f"{key.shown} ({key.label}): nothing here to do that to")
         elif not line:
-            console.query_one(Prompt).open()
+            console.prompt.open()
         elif key.asks:
-            console.query_one(Prompt).offer(line)
+            console.prompt.offer(line)
         else:
             line = self._once_more(line)
             shows = line in ("help", "quit", *(tab.line for tab in TABS))
             quiet = key.inside or shows or line.startswith("launch")
             if quiet:  # unless the line itself has more to tell
-                console.query_one(Prompt).tell(f"{key.shown}: {line}")
+                console.prompt.tell(f"{key.shown}: {line}")
             self.run_command(line, quiet=quiet)
 
     def open_run(self, run: str, *, over: bool) -> None:
@@ -149,7 +140,7 @@ class CommandDispatcher:
             console.session.first = console.session.first or task
         if isinstance(request, ask.Runs) and request.only is not None:
             with contextlib.suppress(ConsoleError):  # the verb itself says what is wrong with it
-                console.query_one(RunsView).filter(request.only)
+                console.views.runs.filter(request.only)
         if task.view:
             console.show_view(task.view)
 
@@ -163,9 +154,9 @@ class CommandDispatcher:
             case ["view", name] if console.session.choose_run(name) is not None:
                 console.show_view("run")
             case ["sort"]:
-                self._say(f"ranks by {console.query_one(RunView).sort('')}")
+                self._say(f"ranks by {console.views.run.sort('')}")
             case ["sort", order] if order in SORTS:
-                console.query_one(RunView).sort(order)
+                console.views.run.sort(order)
             case ["heat", *names]:
                 self._heat(" ".join(names))
             case ["plots", *names]:
@@ -175,13 +166,13 @@ class CommandDispatcher:
             case ["repeat", check]:
                 self._repeat(check)
             case ["launch", *rest]:
-                return console.query_one(LaunchForm).run_verb(rest)
+                return console.views.form.run_verb(rest)
             case ["theme", *names] if len(names) < 2:
                 self._say(console.choose_theme("".join(names)))
             case ["mark", run]:
-                console.query_one(RunsView).mark(run)
+                console.views.runs.mark(run)
             case ["axis", *names]:
-                self._say(console.query_one(CompareView).turn(" ".join(names)))
+                self._say(console.views.compare.turn(" ".join(names)))
             case ["at" | "play" | "pause", *_]:
                 travel(console.session.shown_run(), words)
             case ["filter" | "find" | "lines" as verb, *rest]:
@@ -201,9 +192,9 @@ class CommandDispatcher:
         """Swap curves and error, or choose which curves are shown."""
         console = self._console
         if console.view == "compare":
-            console.query_one(CompareView).choose(names or ["next"])
+            console.views.compare.choose(names or ["next"])
             return
-        told = console.query_one(RunView).choose_plots(names)
+        told = console.views.run.choose_plots(names)
         if told:
             self._say(told)
         if names:
@@ -218,8 +209,8 @@ class CommandDispatcher:
         return verb in ("watch", "unwatch", "group") or self._console.view in by_view.get(verb, ())
 
     def _ask_condition(self, verb: str, rest: str) -> None:
-        console, cluster = self._console, self._console.query_one(ClusterView)
-        ordered = self._ordered_view()
+        console, views = self._console, self._console.views
+        ordered = views.shown if isinstance(views.shown, OrderedView) else views.cluster
         match verb, rest.split():
             case "watch", []:
                 self._say(console.watches.listed())
@@ -228,41 +219,31 @@ class CommandDispatcher:
             case "unwatch", _:
                 self._say(console.watches.remove(rest))
             case "filter", _ if console.view == "run":
-                console.query_one(RunView).filter(rest)
+                console.views.run.filter(rest)
             case "filter", _:
                 ordered.filter(rest)
             case "group", _ if console.view == "runs":
                 ordered.group(rest)
             case "group", _:
-                cluster.group(rest)
+                views.cluster.group(rest)
                 console.show_view("cluster")
             case _, [name, ("up" | "down") as way]:
                 ordered.sort(name, downwards=way == "down")
             case _:
                 ordered.sort(rest)
 
-    def _ordered_view(self) -> OrderedView[Any]:
-        console = self._console
-        match console.view:
-            case "runs":
-                return console.query_one(RunsView)
-            case "check":
-                return console.query_one(CheckView)
-            case _:
-                return console.query_one(ClusterView)
-
     def _heat(self, what: str) -> None:
         console = self._console
-        view, task = console.query_one(RunView), console.session.shown_run()
+        view, task = console.views.run, console.session.shown_run()
         known = task.history.known if task is not None else []
         console.show_view("run")
         self._say(view.turn_heat(what, known))
 
     def _open(self, what: str) -> None:
         if what == "open" and self._console.view == "cluster":
-            self._console.query_one(ClusterView).open()
+            self._console.views.cluster.open()
             return
-        view = self._console.query_one(CheckView)
+        view = self._console.views.check
         if what == "open":
             view.open()
         else:
@@ -278,7 +259,7 @@ class CommandDispatcher:
         self._console.show_view("check")
 
     def _do_lines(self, verb: str, words: list[str]) -> None:
-        console, logs = self._console, self._console.query_one(LogsView)
+        console, logs = self._console, self._console.views.logs
         if console.view not in RUN_LINES and verb == "find":
             console.find(" ".join(words))
             return
@@ -309,18 +290,18 @@ class CommandDispatcher:
         elif verb == "find" and space:
             self._find_typed(words)
         elif console.view == "run":
-            console.query_one(RunView).mark_lines(None)
+            console.views.run.mark_lines(None)
 
     def _find_typed(self, words: str) -> None:
         """Look for lines of the run; where the ranks are shown, mark those of the tail and say how many there are."""
-        console, logs = self._console, self._console.query_one(LogsView)
+        console, logs = self._console, self._console.views.logs
         task = console.session.shown_run()
         if console.view == "run" and task is not None:
             logs.draw(task)
         logs.find(words, done=False)
         if console.view == "run":
-            console.query_one(RunView).mark_lines(logs.tail.found)
-            console.query_one(Prompt).note(logs.found_words)
+            console.views.run.mark_lines(logs.tail.found)
+            console.prompt.note(logs.found_words)
 
     def _filled(self, line: str) -> str | None:
         """Put what is on the screen into the places of ``line``; None if it is not there."""
@@ -328,12 +309,12 @@ class CommandDispatcher:
         if line == "why {run}" and console.session.found_job() is not None:
             return "why"
         values = {
-            "job": console.query_one(JobsView).job_under_cursor(),
+            "job": console.views.jobs.job_under_cursor(),
             "run": self._run_for(line),
-            "check": console.query_one(CheckView).check_under_cursor(),
-            "host": console.query_one(ClusterView).host_under_cursor(),
-            "rank": console.query_one(RunView).rank_under_cursor(),
-            "runs": console.query_one(RunsView).to_compare(),
+            "check": console.views.check.check_under_cursor(),
+            "host": console.views.cluster.host_under_cursor(),
+            "rank": console.views.run.rank_under_cursor(),
+            "runs": console.views.runs.to_compare(),
         }
         for name, value in values.items():
             if f"{{{name}}}" in line:
@@ -355,7 +336,7 @@ class CommandDispatcher:
         if line.startswith("stop"):
             return self._console.session.shown_run_name()
         if self._console.view == "runs":
-            return self._console.query_one(RunsView).run_under_cursor()
+            return self._console.views.runs.run_under_cursor()
         task = self._console.session.shown_run()
         return task.run.run if task is not None and not task.run.is_found else ""
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from distconsole.tui.views.check import CheckView
     from distconsole.tui.views.compare import CompareView
     from distconsole.tui.views.help import HelpView
+    from distconsole.tui.views.jobs import JobsView
     from distconsole.tui.views.logs import LogsView
     from distconsole.tui.views.run import RunView
     from distconsole.tui.views.runs import RunsView
@@ -46,6 +47,7 @@ class ViewSwitcher(ContentSwitcher):
     compare: CompareView
     transcript: TranscriptView
     help: HelpView
+    jobs: JobsView
     _drawn_at = 0.0
     _rest_until = 0.0
     _jumps = 0
@@ -85,9 +87,10 @@ class ViewSwitcher(ContentSwitcher):
         self.runs = RunsView(id="runs")
         self.compare = CompareView(id="compare")
         self.transcript = TranscriptView(id="transcript")
+        self.jobs = JobsView(id="jobs")
         self.help = HelpView(self._shortcuts, id="help")
         others: list[Widget] = [self.check, self.form, self.run, self.logs, self.runs]
-        others += [self.compare, self.transcript, JobsView(id="jobs"), self.help]
+        others += [self.compare, self.transcript, self.jobs, self.help]
         for view in others:
             view.display = False
         await self.mount_all(others)
