@@ -11,6 +11,7 @@ import errno
 import hashlib
 import importlib.machinery
 import importlib.util
+import itertools
 import os
 import re
 import stat
@@ -44,19 +45,16 @@ def describe(path: str) -> dict[str, Any]:
         found = os.stat(path)
     except OSError as error:
         return why(error)
-    kind = "file"
-    if stat.S_ISDIR(found.st_mode):
-        kind = "folder"
-    elif not stat.S_ISREG(found.st_mode):
-        kind = "other"
+    regular, folder = stat.S_ISREG(found.st_mode), stat.S_ISDIR(found.st_mode)
+    enter = os.X_OK if folder else 0
     return {
-        "kind": kind,
+        "kind": "file" if regular else "folder" if folder else "other",
         "size": found.st_size,
         "modified": found.st_mtime,
         "inode": found.st_ino,
         "real": os.path.realpath(path),
-        "readable": os.access(path, os.R_OK | (os.X_OK if kind == "folder" else 0)),
-        "writable": os.access(path, os.W_OK | (os.X_OK if kind == "folder" else 0)),
+        "readable": os.access(path, os.R_OK | enter),
+        "writable": os.access(path, os.W_OK | enter),
         "error": "",
     }
 
@@ -77,16 +75,11 @@ def argument(path: str) -> dict[str, Any]:
 
 def entries_of(path: str) -> Any:
     """How many entries a folder has, at most so many; None where it cannot be read."""
-    count = 0
     try:
         with os.scandir(path) as found:
-            for _ in found:
-                count += 1
-                if count >= MAX_ENTRIES:
-                    break
+            return sum(1 for _ in itertools.islice(found, MAX_ENTRIES))
     except OSError:
         return None
-    return count
 
 
 def content(path: str, table: Table) -> bytes:
@@ -169,19 +162,14 @@ class Walk:
 
     def find_targets(self, path: str, level: int, module: str, names: list[str]) -> list[Any]:
         """Return files of ours that an import leads to, and the first name of one that is not ours."""
+        place, first = self.root, module.partition(".")[0]
         if level:
-            base = os.path.dirname(path)
-            for _ in range(level - 1):
-                base = os.path.dirname(base)
-            if base != self.root and not base.startswith(self.root + "/"):
+            place = os.path.normpath(os.path.join(path, *[".."] * level))
+            if place != self.root and not place.startswith(self.root + "/"):
                 return []
-        else:
-            base = self.root
-            first = module.partition(".")[0]
-            if not self.is_ours(first):
-                return [("", first)]
+        elif not self.is_ours(first):
+            return [("", first)]
         found = []
-        place = base
         for part in module.split(".") if module else []:
             place = os.path.join(place, part)
             found += self.files_at(place)
@@ -206,14 +194,9 @@ class Walk:
 
 def problem(error: Exception, name: str) -> dict[str, Any]:
     if isinstance(error, SyntaxError):
-        text = (error.text or "").strip()[:200]
-        return {
-            "file": name,
-            "line": error.lineno or 0,
-            "what": str(error.msg)[:200],
-            "text": text,
-        }
-    return {"file": name, "line": 0, "what": (type(error).__name__ + ": " + str(error))[:200]}
+        what, text = str(error.msg)[:200], (error.text or "").strip()[:200]
+        return {"file": name, "line": error.lineno or 0, "what": what, "text": text}
+    return {"file": name, "line": 0, "what": f"{type(error).__name__}: {error}"[:200]}
 
 
 class Imports(ast.NodeVisitor):
@@ -242,9 +225,12 @@ class Imports(ast.NodeVisitor):
 
     def visit_lightly(self, nodes: Any) -> None:
         self.light += 1
+        self.visit_all(nodes)
+        self.light -= 1
+
+    def visit_all(self, nodes: Any) -> None:
         for node in nodes:
             self.visit(node)
-        self.light -= 1
 
     def visit(self, node: ast.AST) -> None:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
@@ -259,13 +245,12 @@ class Imports(ast.NodeVisitor):
             self.visit_lightly([*node.body, *node.orelse])
 
     def visit_Try(self, node: ast.Try) -> None:
-        if any(catches(handler) for handler in node.handlers):
-            self.visit_lightly([*node.body, *node.handlers])
+        guarded = [*node.body, *node.handlers]
+        if any(map(catches, node.handlers)):
+            self.visit_lightly(guarded)
         else:
-            for each in (*node.body, *node.handlers):
-                self.visit(each)
-        for other in (*node.orelse, *node.finalbody):
-            self.visit(other)
+            self.visit_all(guarded)
+        self.visit_all([*node.orelse, *node.finalbody])
 
 
 def catches(handler: ast.ExceptHandler) -> bool:
@@ -336,8 +321,8 @@ def owners_of(modules: set[str]) -> dict[str, Any]:
 def tops_of(package: Any, name: str, modules: set[str]) -> list[str]:
     """The top-level names of a distribution that does not list them: by its name, else its files."""
     plain = re.sub(r"[-.]+", "_", name).lower()
-    if plain in {module.lower() for module in modules}:
-        return [module for module in modules if module.lower() == plain]
+    if named := [module for module in modules if module.lower() == plain]:
+        return named
     record = package.read_text("RECORD") or ""
     if len(record) > 1 << 20:
         return []
@@ -348,8 +333,7 @@ def tops_of(package: Any, name: str, modules: set[str]) -> list[str]:
 def script(job: dict[str, Any]) -> None:
     """The script or module, its local code, and what it imports."""
     table = job.get("sources")
-    path = job["path"]
-    root = job["root"]
+    path, root = job["path"], job["root"]
     if job["module"]:
         place = os.path.join(root, *path.split("."))
         found = (place + ".py", os.path.join(place, "__main__.py"))
@@ -360,17 +344,15 @@ def script(job: dict[str, Any]) -> None:
             return
     facts = {"kind": "file", "error": "", "readable": True} if table else describe(path)
     if facts.get("kind") == "folder" and is_file(os.path.join(path, "__main__.py"), table):
-        path = root = os.path.join(path, "__main__.py")
-        root = os.path.dirname(path)
+        root, path = path, os.path.join(path, "__main__.py")
         facts = describe(path)
-    facts["path"] = path
-    if facts["error"] or facts.get("kind") != "file":
-        say("script", facts)
-        return
-    try:
-        source = content(path, table)
-    except OSError as error:
-        facts.update(readable=False, **why(error))
+    facts["path"], source = path, None
+    if facts.get("kind") == "file":
+        try:
+            source = content(path, table)
+        except OSError as error:
+            facts.update(readable=False, **why(error))
+    if source is None:
         say("script", facts)
         return
     facts.update(
@@ -415,10 +397,9 @@ def git_state(folder: str) -> dict[str, Any]:
                 stderr=subprocess.DEVNULL,
                 timeout=GIT_SECONDS,
                 env=env,
+                check=True,
             )
         except (OSError, subprocess.SubprocessError):
-            return {"head": said[0] if said else "", "dirty": None}
-        if done.returncode:
             return {"head": said[0] if said else "", "dirty": None}
         said.append(done.stdout.decode("utf-8", "replace").strip())
     return {"head": said[0][:64], "dirty": bool(said[1])}
