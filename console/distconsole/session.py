@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from copy import copy
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from distconsole.config.hosts import resolve_cluster
 from distconsole.config.load import load_config
@@ -36,6 +36,9 @@ CONNECT_SECONDS = 120.0
 
 OWN_DESCRIPTORS, HOST_DESCRIPTORS = 256, 8
 """What the program has open for itself, and for a host: sockets and pipes of SSH, and those of a login."""
+
+ANSWER_SECONDS = 2.0
+"""What the answer of a probe takes beside its own time."""
 
 NAMED_FAILURES = 8
 """Hosts that an error names one by one."""
@@ -320,6 +323,14 @@ def on_every(
     """Return what ``each_outcome`` yields, in the order of ``hosts``."""
     done = {outcome.host: outcome for outcome in each_outcome(session, hosts, act, seconds)}
     return [done[name] for name in hosts if name in done]
+
+
+def probe(link: NodeLink, group: str, seconds: float, args: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a node finds out of ``group`` within ``seconds``; nothing where that means nothing; raises NodeError."""
+    given = {**args, "timeout": seconds}
+    answer = link.request("probe", timeout=seconds + ANSWER_SECONDS, group=group, args=given)
+    facts = answer.get("facts")
+    return facts if isinstance(facts, dict) else {}
 
 
 def require_all(outcomes: Sequence[Outcome[T]], doing: str) -> list[T]:

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 from distconsole.errors import ConsoleError, RunNotFoundError
 from distconsole.model.events import Event, Narration
-from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, join_some
 from distconsole.model.requests import Attach, Where
 from distconsole.operations.control import Control
@@ -17,6 +16,7 @@ from distconsole.operations.sessions import (
     hosts_of,
     hosts_of_run,
     lasting,
+    warn,
 )
 from distconsole.operations.stored.remote_runs import ask_runs, find_known, record_of
 from distconsole.operations.watching import journal_opener, watch_run
@@ -105,7 +105,7 @@ def journal_places(
 
 
 def _say_lacking(why: str) -> Narration:
-    return Narration(text=f"{why}; only what is stored here is shown", severity=Severity.WARN)
+    return warn(f"{why}; only what is stored here is shown")
 
 
 def ask_late(
@@ -128,7 +128,7 @@ def ask_late(
     for reason, silent in of_reason.items():
         has = "has" if len(silent) == 1 else "have"
         text = f"{join_some(silent)} {has} not told the end of this run: {reason}"
-        yield Narration(text=f"{text}; what is stored here is shown", severity=Severity.WARN)
+        yield warn(f"{text}; what is stored here is shown")
 
 
 def find_record(

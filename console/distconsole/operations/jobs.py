@@ -9,11 +9,10 @@ from typing import Any
 
 from distconsole.errors import RunNotFoundError, UnreachableError, UsageError
 from distconsole.model.events import Diagnosed, Event, Narration
-from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, count_text, join_some
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Chosen, Why
-from distconsole.operations.sessions import SessionSource
+from distconsole.operations.sessions import SessionSource, warn
 from distconsole.rpc.frames import Survey
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.wire import decode_as
@@ -76,7 +75,7 @@ def find_jobs(
         first = failures[0].error
         raise UnreachableError(f"no host can be asked: {first.message}", first.hint)
     for failure in failures:
-        yield Narration(text=failure.text, severity=Severity.WARN)
+        yield warn(failure.text)
     # In the order of the hosts, whoever answered first.
     surveys = {str(host): told[host] for host in hosts if host in told}
     found = join_surveys(surveys)

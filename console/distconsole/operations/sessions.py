@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from queue import SimpleQueue
 from typing import ClassVar
 
 from distconsole.config.paths import expand_home
@@ -137,7 +138,18 @@ def hosts_of(run: str, kept: Where, asked: Where) -> Where:
     )
 
 
-def narrate(texts: Sequence[str], severity: Severity = Severity.INFO) -> Iterator[Narration]:
+def narrate(texts: Sequence[str]) -> Iterator[Narration]:
     """Yield lines for the person at the terminal."""
     for text in texts:
-        yield Narration(text=text, severity=severity)
+        yield Narration(text=text)
+
+
+def warn(text: str) -> Narration:
+    """Return a line for the person at the terminal that is a warning."""
+    return Narration(text=text, severity=Severity.WARN)
+
+
+def drain(said: SimpleQueue[Narration]) -> Iterator[Narration]:
+    """Yield what other threads have put there to be said."""
+    while not said.empty():
+        yield said.get()

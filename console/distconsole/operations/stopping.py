@@ -7,13 +7,12 @@ from collections.abc import Iterator
 from distconsole.errors import UnreachableError
 from distconsole.launch import execute
 from distconsole.model.events import Event, Narration
-from distconsole.model.findings import Severity
 from distconsole.model.outcome import failed, succeeded
 from distconsole.model.requests import Stop
 from distconsole.model.run_events import LinkChanged, RunEnded, RunFinding
 from distconsole.operations.attach import find_record, open_run
 from distconsole.operations.control import Control, StopReason
-from distconsole.operations.sessions import SessionSource
+from distconsole.operations.sessions import SessionSource, warn
 from distconsole.operations.watching import WIRE_REASONS, watch_run
 from distconsole.runs.store.planned import stored_end
 from distconsole.runs.store.store import RunStore
@@ -37,7 +36,7 @@ def stop(
         reason = WIRE_REASONS[StopReason.STOP]
         told = execute.stop(session, hosts, record.run, reason, request.grace_seconds)
         for failure in failed(told):
-            yield Narration(text=failure.text, severity=Severity.WARN)
+            yield warn(failure.text)
         if not succeeded(told):
             raise UnreachableError(
                 f"no host of {record.run} could be told to stop",

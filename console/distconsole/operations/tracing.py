@@ -17,12 +17,11 @@ from distconsole.errors import AgentError, ConnectError, UnavailableError, Usage
 from distconsole.formats.merged_trace import Merged, RankTrace, TraceError, merge
 from distconsole.formats.outlets import NewFile, writable
 from distconsole.model.events import Event, Narration, TextMade
-from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, count_text
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Trace
 from distconsole.operations.attach import find_record, open_run
-from distconsole.operations.sessions import SessionSource
+from distconsole.operations.sessions import SessionSource, warn
 from distconsole.rpc.frames import TraceItem, TracePiece
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.wire import decode_as
@@ -94,7 +93,7 @@ def _ask_all(
 
     for outcome in each_outcome(session, hosts, ask):
         if isinstance(outcome, Failed):
-            yield Narration(text=outcome.text, severity=Severity.WARN)
+            yield warn(outcome.text)
         else:
             yield from outcome.value
 
@@ -154,7 +153,7 @@ def _take(link: NodeLink, run: str, item: TraceItem, path: Path) -> None:
 def _told(part: _Part) -> Narration:
     told, rank = part.item.told, f"rank {part.item.rank} on {part.host}"
     if told.error:
-        return Narration(text=f"{rank}: {told.error}", severity=Severity.WARN)
+        return warn(f"{rank}: {told.error}")
     steps = count_text(told.last_step - told.first_step + 1, "step")
     seconds, paused = (
         (told.ended_ns - told.began_ns) / 1e9,

@@ -13,7 +13,6 @@ from distconsole.errors import ConsoleError, RequestError
 from distconsole.model.diagnosis.calls import Call
 from distconsole.model.diagnosis.diagnosis import Diagnosis, Kind, Sure
 from distconsole.model.events import Diagnosed, Event, Narration
-from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, RunId, count_text
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Why
@@ -21,7 +20,7 @@ from distconsole.model.run_events import LogLine, RankCalled, RunEvent, RunEvent
 from distconsole.model.time_text import ms_text
 from distconsole.operations.attach import find_record, follow_run, open_run
 from distconsole.operations.jobs import CALL_SECONDS, why_found
-from distconsole.operations.sessions import SessionSource
+from distconsole.operations.sessions import SessionSource, warn
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.roll_calls import read_calls
 from distconsole.runs.diagnosis.judge import judge
@@ -123,7 +122,7 @@ class _Asked:
                 continue
             unable = isinstance(outcome.error, RequestError) and outcome.error.code != ""
             (self.unable if unable else self.away)[outcome.host] = outcome.reason
-            yield Narration(text=outcome.text, severity=Severity.WARN)
+            yield warn(outcome.text)
 
     def diagnosed(self, lately: Lately) -> Diagnosed:
         """Return what the answers come to."""

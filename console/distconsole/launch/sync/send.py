@@ -20,7 +20,7 @@ from distconsole.errors import AgentError, PlanError
 from distconsole.launch.job import RUN_DIR
 from distconsole.launch.sync.code import Code, collect, project_root
 from distconsole.launch.sync.kept_code import KeptCode
-from distconsole.model.names import HostName
+from distconsole.model.names import HostName, count_text
 from distconsole.model.requests import Run
 from distconsole.rpc.frames import Synced
 from distconsole.rpc.link import NodeLink
@@ -51,8 +51,8 @@ class Project:
 
     @property
     def description(self) -> str:
-        files, size = len(self.code.files), size_text(self.code.size)
-        return f"{files:,} {'file' if files == 1 else 'files'} ({size}) of {self.code.root}"
+        files = count_text(len(self.code.files), "file")
+        return f"{files} ({size_text(self.code.size)}) of {self.code.root}"
 
 
 def gather(request: Run, folder: Path, kept: KeptCode) -> Code:

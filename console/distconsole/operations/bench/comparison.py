@@ -26,7 +26,6 @@ from distconsole.model.events import (
     Narration,
     Spread,
 )
-from distconsole.model.findings import Severity
 from distconsole.model.job import ScriptTraits
 from distconsole.model.names import HostName
 from distconsole.model.requests import Bench, LauncherName, Run, StrategyName
@@ -53,7 +52,7 @@ from distconsole.operations.bench.strategies import (
 from distconsole.operations.control import Control, Wish
 from distconsole.operations.launch import launching
 from distconsole.operations.launch.planner import ask_engines, collect_facts
-from distconsole.operations.sessions import SessionSource, connect_all, lend
+from distconsole.operations.sessions import SessionSource, connect_all, lend, warn
 from distconsole.runs.store.store import RunStore
 from distconsole.session import Session
 
@@ -186,7 +185,7 @@ class _Comparison:
                     yield structs.replace(progress, step=figures.step)
                 if isinstance(event, LinkChanged) and not event.connected:
                     text = f"{event.host}: connection lost ({event.reason}); the run goes on"
-                    yield Narration(text=text, severity=Severity.WARN)
+                    yield warn(text)
         except ConsoleError as error:
             return BenchRun(
                 t=time.time(),

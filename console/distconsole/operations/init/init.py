@@ -21,14 +21,13 @@ from distconsole.config.writing import bare_key
 from distconsole.errors import ConfigError, UnknownHostKeyError, UnreachableError, UsageError
 from distconsole.model.cluster import Cluster
 from distconsole.model.events import CheckEnded, Event, HostStatus, Narration, TextMade
-from distconsole.model.findings import Severity
 from distconsole.model.names import HostName, join_some
 from distconsole.model.outcome import failed, succeeded
 from distconsole.model.requests import Check, Init, Where
 from distconsole.operations import check
 from distconsole.operations.control import Control
 from distconsole.operations.init.pythons import Looked, look, rank_pythons
-from distconsole.operations.sessions import narrate
+from distconsole.operations.sessions import narrate, warn
 from distconsole.rpc.fanout import fan_out
 from distconsole.session import CONNECT_SECONDS, open_session
 from distconsole.ssh.authentication import add_line
@@ -141,7 +140,7 @@ def leave_out_twins(request: Init, found: Found, control: Control) -> Iterator[E
                 del found[name]
         else:
             text = f"{words}: ranks of both would share its processors and GPUs"
-            yield Narration(text=text, severity=Severity.WARN)
+            yield warn(text)
 
 
 def _ask_trust(
@@ -186,7 +185,7 @@ def _ask_python(
     named = yield from _look_at(replace(cluster, hosts=tuple(hosts_left)), control)
     having = {name: looked for name, looked in named.items() if looked.pythons}
     if not having:
-        yield Narration(text=f"{said} is no Python 3.9 or newer there", severity=Severity.WARN)
+        yield warn(f"{said} is no Python 3.9 or newer there")
         return (yield from _ask_python(request, cluster, found, control))
     found |= having
     return next(path for looked in having.values() for path in looked.pythons)

@@ -32,7 +32,7 @@ from distconsole.launch.sync.send import (
 from distconsole.model.cluster import Cluster
 from distconsole.model.events import Narration
 from distconsole.model.job import LaunchPlan, ScriptTraits
-from distconsole.model.names import RunId
+from distconsole.model.names import RunId, count_text
 from distconsole.model.requests import Run
 from distconsole.operations.control import Control
 from distconsole.session import Session
@@ -102,7 +102,7 @@ def bring_code(
     project.kept.note(plan.run, project.code)
     new = f"{contents:,} new ({size_text(size)})"
     yield Narration(
-        text=f"code: {project.description} to {len(hosts)} {'host' if len(hosts) == 1 else 'hosts'} in "
+        text=f"code: {project.description} to {count_text(len(hosts), 'host')} in "
         f"{time.monotonic() - began:.2f} s, {new if contents else 'none of them new'}; "
         f"each has its own copy in runs/{plan.run}/code of its node folder"
     )

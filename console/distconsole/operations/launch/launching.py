@@ -55,7 +55,7 @@ from distconsole.operations.watching import watch_run
 from distconsole.runs.store.earlier import find_earlier
 from distconsole.runs.store.run_file import RunRecord
 from distconsole.runs.store.store import RunStore
-from distconsole.session import Session, on_every
+from distconsole.session import Session, on_every, probe
 
 SCRIPT_SECONDS = 3.0
 """A filesystem that does not say by then whether the script is there leaves it open."""
@@ -268,20 +268,11 @@ def _plan(launch: PreparedLaunch, session: Session, hosts: LaunchHosts) -> Itera
 def _seek_script(plan: LaunchPlan, session: Session) -> Iterator[ScriptSought]:
     """Ask every host at once for the script that it must have."""
     for script in plan.needs:
-        outcomes = on_every(
-            session,
-            [node.host for node in plan.nodes],
-            lambda link, script=script: link.request(  # type: ignore[misc]
-                "probe",
-                2 * SCRIPT_SECONDS,
-                group="script.there",
-                args={"path": script, "timeout": SCRIPT_SECONDS},
-            ).get("facts"),
-        )
+        ask = partial(probe, group="script.there", seconds=SCRIPT_SECONDS, args={"path": script})
         missing, names = [], set[str]()
-        for outcome in outcomes:
-            facts = outcome.value if isinstance(outcome, Ok) else None
-            if isinstance(facts, dict) and facts.get("there") is False:
+        for outcome in on_every(session, [node.host for node in plan.nodes], ask):
+            facts = outcome.value if isinstance(outcome, Ok) else {}
+            if facts.get("there") is False:
                 missing.append(outcome.host)
                 told = facts.get("names") or ()
                 names.update(each for each in told if isinstance(each, str))

@@ -26,8 +26,7 @@ from distconsole.launch.slurm.srun import Allocation, below_slurm, inside
 from distconsole.launch.sync.send import Project
 from distconsole.model.addresses import Interface
 from distconsole.model.cluster import Cluster, Host
-from distconsole.model.events import Event, Narration
-from distconsole.model.findings import Severity
+from distconsole.model.events import Event
 from distconsole.model.job import LaunchPlan
 from distconsole.model.names import HostName, RunId, count_text, join_some
 from distconsole.model.outcome import failed
@@ -40,15 +39,14 @@ from distconsole.operations.launch.code_sync import (
     refuse_other_file,
     refuse_our_flags,
 )
-from distconsole.operations.sessions import connect_all
+from distconsole.operations.sessions import connect_all, warn
 from distconsole.operations.slurm.job import fit_to_job
 from distconsole.rpc.link import NodeLink
-from distconsole.session import Session, on_every, require_all
+from distconsole.session import Session, on_every, probe, require_all
 
 PROBE_SECONDS = 30.0
 """A Python on a cold network disk takes its time."""
 
-ANSWER_SECONDS = 2.0
 VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 
 
@@ -116,7 +114,7 @@ def connect_hosts(
         what = f"{len(lacking)} of {total} hosts cannot be reached"
         require_all(outcomes, f"{what}, and --nnodes {request.nnodes} needs {fewest}")
     for name, reason in lacking.items():
-        yield Narration(text=f"{name} is left out: {reason}", severity=Severity.WARN)
+        yield warn(f"{name} is left out: {reason}")
     return replace(cluster, hosts=tuple(h for h in cluster.hosts if h.name not in lacking))
 
 
@@ -206,19 +204,13 @@ def ask_for(
 
     def ask(link: NodeLink) -> Engines:
         host = link.host
-        answer = link.request(
-            "probe",
-            seconds + ANSWER_SECONDS,
-            group="engines",
-            args={
-                "engines": list(engines),
-                "python": pythons[host.name],
-                "setup": host.setup,
-                "container": host.container,
-                "timeout": seconds,
-            },
-        )
-        return engines_of(answer.get("facts") or {}, engines)
+        args = {
+            "engines": list(engines),
+            "python": pythons[host.name],
+            "setup": host.setup,
+            "container": host.container,
+        }
+        return engines_of(probe(link, "engines", seconds, args), engines)
 
     found = require_all(
         on_every(session, list(hosts.facts), ask), "the engines cannot be looked at"
@@ -287,7 +279,7 @@ def refuse_other_number(session: Session, cluster: Cluster, request: Run) -> Non
     most = wanted[1]
     if most != named:
         raise PlanError(
-            f"--nnodes {request.nnodes} means {most} {'host' if most == 1 else 'hosts'}, "
+            f"--nnodes {request.nnodes} means {count_text(most, 'host')}, "
             f"and there {'is' if named == 1 else 'are'} {named}",
             f"name {most} with --hosts, or leave --nnodes out",
         )

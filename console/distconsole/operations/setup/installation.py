@@ -32,7 +32,7 @@ from distconsole.model.run_events import EndState, LogLine, RunEnded
 from distconsole.operations import check
 from distconsole.operations.control import Control
 from distconsole.operations.launch import launching
-from distconsole.operations.sessions import SessionSource, connect_all, lend
+from distconsole.operations.sessions import SessionSource, connect_all, lend, warn
 from distconsole.operations.setup.node_programs import build_horovod
 from distconsole.operations.setup.plan import (
     HOROVOD_VERSION,
@@ -44,7 +44,7 @@ from distconsole.operations.setup.plan import (
 from distconsole.rpc.link import NodeLink
 from distconsole.rpc.wire import decode_as
 from distconsole.runs.store.store import RunStore
-from distconsole.session import Session, on_every, require_all
+from distconsole.session import Session, on_every, probe, require_all
 
 PROBE_SECONDS = 30.0
 DOWNLOAD_SECONDS = 120.0
@@ -89,7 +89,10 @@ def look(session: Session, hosts: Sequence[HostName], rebuild: bool = False) -> 
         shell = {"python": link.python, "setup": host.setup}
         engines = {"engines": ["horovod"], **shell}
         wanted = {"modules": dict(build_horovod.NEEDS), **shell}
-        return _probe(link, "build", wanted), _probe(link, "engines", engines)
+        return (
+            probe(link, "build", PROBE_SECONDS, wanted),
+            probe(link, "engines", PROBE_SECONDS, engines),
+        )
 
     found = require_all(on_every(session, hosts, ask), "the hosts cannot be looked at")
     answers = dict(zip(hosts, found, strict=True))
@@ -97,12 +100,6 @@ def look(session: Session, hosts: Sequence[HostName], rebuild: bool = False) -> 
     engines = {host: engines_of(told, ("horovod",)) for host, (_, told) in answers.items()}
     there = {host: each.horovod for host, each in engines.items()}
     return plan_setup(facts, {} if rebuild else there)
-
-
-def _probe(link: NodeLink, group: str, args: dict[str, Any]) -> dict[str, Any]:
-    args = {**args, "timeout": PROBE_SECONDS}
-    facts = link.request("probe", PROBE_SECONDS + 2, group=group, args=args).get("facts")
-    return facts if isinstance(facts, dict) else {}
 
 
 def _tell_plan(plan: SetupPlan) -> Iterator[Narration]:
@@ -114,7 +111,7 @@ def _tell_plan(plan: SetupPlan) -> Iterator[Narration]:
             f"{build.host} (about {build.minutes} min) and installed on {', '.join(build.hosts)}"
         )
         for lacking in build.without:
-            yield Narration(text=f"{build.host}: {lacking}", severity=Severity.WARN)
+            yield warn(f"{build.host}: {lacking}")
     for host, (why, _) in plan.cannot.items():
         yield Narration(text=f"{host}: {why}", severity=Severity.FAIL)
 
@@ -220,7 +217,8 @@ def fetch(link: NodeLink, wheel: str, size: int, sha256: str) -> bytes:
     """Return a wheel built on a node; raises NodeError, or ConsoleError if it is not what was built."""
     data = bytearray()
     while len(data) < min(size, MAX_WHEEL_BYTES):
-        answer = _probe(link, "build.wheel", {"wheel": wheel, "offset": len(data)})
+        wanted = {"wheel": wheel, "offset": len(data)}
+        answer = probe(link, "build.wheel", PROBE_SECONDS, wanted)
         piece = base64.b64decode(answer.get("data", ""))
         if not piece:
             break

@@ -30,7 +30,7 @@ from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Run
 from distconsole.model.run_events import EndState, PlanMade, RunEnded, RunEvent
 from distconsole.operations.control import Control, end_before_start
-from distconsole.operations.sessions import SessionSource
+from distconsole.operations.sessions import SessionSource, warn
 from distconsole.operations.slurm.job import ask_slurm, ask_state, prepare_submission
 from distconsole.rpc.link import NodeLink
 from distconsole.session import Session
@@ -83,7 +83,7 @@ def submit_and_run(
             submitted.give_back()
             raise
         if kept := submitted.give_back():
-            yield Narration(text=kept, severity=Severity.WARN)
+            yield warn(kept)
 
 
 @contextmanager
@@ -196,7 +196,7 @@ class SubmittedRun:
                 raise
             yield Narration(text=f"not started again: {error.message}", severity=Severity.FAIL)
         if over.yes:
-            yield Narration(text=UNSEEN.format(job=self.job), severity=Severity.WARN)
+            yield warn(UNSEEN.format(job=self.job))
         self.used = self.used or self.request.detach
         return ended
 
@@ -210,7 +210,7 @@ class SubmittedRun:
         self.run = new_run_id(self.request.script, self.request.name)
         since = f"with the checkpoint {path}" if path else "with no checkpoint that is known"
         said = f"Slurm requeued job {self.job}: start {self.number + 1} follows, {since}"
-        yield Narration(text=said, severity=Severity.WARN)
+        yield warn(said)
 
     def give_back(self) -> str:
         """Cancel a job in which nothing was started; return why it could not be cancelled, or nothing."""

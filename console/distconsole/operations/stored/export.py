@@ -21,12 +21,11 @@ from distconsole.formats.outlets import (
 )
 from distconsole.formats.tables import CsvLines, JsonLines, Lines, make_table
 from distconsole.model.events import Event, Narration, TextMade
-from distconsole.model.findings import Severity
 from distconsole.model.requests import Export, ExportFormat, ExportTable, ReportPage
 from distconsole.model.run_events import RunEvent
 from distconsole.operations.attach import follow_run
 from distconsole.operations.control import Control
-from distconsole.operations.sessions import SessionSource
+from distconsole.operations.sessions import SessionSource, drain, warn
 from distconsole.runs.report_data import ReportData
 from distconsole.runs.store.store import RunStore
 
@@ -118,7 +117,7 @@ def _extra(request: Export, path: Path | None, said: SimpleQueue[Narration]) -> 
         return outlet
 
     def say(text: str) -> None:
-        said.put(Narration(text=text, severity=Severity.WARN))
+        said.put(warn(text))
 
     return BesideOutlet(outlet, say)
 
@@ -169,12 +168,7 @@ def _close(outlet: Outlet) -> Narration:
     try:
         return Narration(text=outlet.close())
     except ConsoleError as error:
-        return Narration(text=error.message, severity=Severity.WARN)
-
-
-def drain(said: SimpleQueue[Narration]) -> Iterator[Narration]:
-    while not said.empty():
-        yield said.get()
+        return warn(error.message)
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from distconsole.config.paths import runs_dir
 from distconsole.errors import ConsoleError
 from distconsole.model.decoding import threadsafe
 from distconsole.model.events import Event, LaunchKept, Narration, RankListed, RunListed, RunShown
-from distconsole.model.findings import Severity
 from distconsole.model.names import RunId, count_text, join_some
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Launches, Replay, Run, Runs, Show, Where
@@ -23,7 +22,7 @@ from distconsole.model.run_summary import RunSummary
 from distconsole.model.time_text import age_text
 from distconsole.operations.attach import ask_late, find_record, follow_run, where_of
 from distconsole.operations.judging import Judge
-from distconsole.operations.sessions import SessionSource, at_hand, lend
+from distconsole.operations.sessions import SessionSource, at_hand, lend, warn
 from distconsole.operations.stored.remote_runs import (
     KnownRun,
     ask_runs,
@@ -89,10 +88,9 @@ def _ask_hosts(
     yield from _say_silent(silent, "its runs are not listed")
     for each in known:
         for host, trouble in each.troubles:
-            yield Narration(
-                text=f"{host}: what it has of {each.run} cannot be read: {trouble}; "
-                "it stays until you remove it",
-                severity=Severity.WARN,
+            yield warn(
+                f"{host}: what it has of {each.run} cannot be read: {trouble}; "
+                "it stays until you remove it"
             )
         stored = summaries.get(each.run)
         updated = _update(stored, each)
@@ -104,7 +102,7 @@ def _ask_hosts(
 def _say_silent(silent: Sequence[Failed], so: str) -> Iterator[Narration]:
     for failure in silent:
         text = f"{failure.text}; {so}"
-        yield Narration(text=text, severity=Severity.WARN)
+        yield warn(text)
 
 
 def show(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
@@ -150,9 +148,7 @@ def _fetch_news(
             known, _ = ask_runs(session, record.hosts)
             return next((each.state for each in known if each.run == record.run), "")
     except ConsoleError as error:
-        yield Narration(
-            text=f"{error.message}; only what is stored here is shown", severity=Severity.WARN
-        )
+        yield warn(f"{error.message}; only what is stored here is shown")
         return ""
 
 
@@ -257,7 +253,7 @@ def _say_unreadable(store: RunStore, summaries: Mapping[RunId, RunSummary]) -> I
     broken = [run for run in stamps_in(store.folder) if run not in summaries]
     if broken:
         text = f"{join_some(broken, MAX_NAMED)} cannot be read and {'is' if len(broken) == 1 else 'are'} not listed"
-        yield Narration(text=f"{store.folder}: {text}", severity=Severity.WARN)
+        yield warn(f"{store.folder}: {text}")
 
 
 def _say_unknown(

@@ -53,8 +53,5 @@ def _choices(verb: str, known: list[tuple[float, str, RunId]], store: RunStore) 
                     continue
         ago = age_text(max(0.0, time.time() - started))
         lines.append(f"distconsole {verb} {run}  (started {ago} ago)")
-    none = f"{'every run' if known else 'none'} that was started from here is over"
-    return (
-        "\n".join(lines[:MAX_LISTED])
-        or f"{none if known else 'there is none yet'}; distconsole runs lists all"
-    )
+    none = "every run that was started from here is over" if known else "there is none yet"
+    return "\n".join(lines[:MAX_LISTED]) or f"{none}; distconsole runs lists all"

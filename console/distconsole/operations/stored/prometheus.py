@@ -20,13 +20,12 @@ from distconsole.errors import ConfigError
 from distconsole.formats.gauges import CONTENT_TYPE, Page, hosts_page, run_page
 from distconsole.formats.outlets import write_whole
 from distconsole.model.events import Event, HostStatus, Narration, TextMade
-from distconsole.model.findings import Severity
 from distconsole.model.names import count_text
 from distconsole.model.requests import Export, Top
 from distconsole.model.run_events import GpuKey, GpuSample, LogLine, NodeSample, RunEvent
 from distconsole.operations.attach import follow_run
 from distconsole.operations.control import Control
-from distconsole.operations.sessions import SessionSource
+from distconsole.operations.sessions import SessionSource, drain, warn
 from distconsole.operations.top import top
 from distconsole.runs.pace import is_fresh
 from distconsole.runs.store.store import RunStore
@@ -63,13 +62,13 @@ def expose(
             return gauges.page().text()
 
     with _publish(request, text) as said:
-        yield from _drain(said)
+        yield from drain(said)
         for event in events:
             with lock:
                 taken = gauges.take(event)
             if not taken:
                 yield event
-            yield from _drain(said)
+            yield from drain(said)
         if request.listen is not None and control.asked is None:
             yield Narration(text="the run has ended; its last figures stay until Ctrl-C")
             while control.asked is None:
@@ -140,11 +139,6 @@ class HostGauges:
         return hosts_page(self._hosts.values(), nodes, gpus)
 
 
-def _drain(said: SimpleQueue[Narration]) -> Iterator[Narration]:
-    while not said.empty():
-        yield said.get()
-
-
 @contextmanager
 def _publish(request: Export, text: Callable[[], str]) -> Iterator[SimpleQueue[Narration]]:
     """Answer, or write the file anew, while the body runs; give what is to be said of that."""
@@ -183,7 +177,7 @@ def _rewrite(
         except ConfigError as error:
             if not refused:
                 words = f"{error.message}; it is tried again"
-                said.put(Narration(text=words, severity=Severity.WARN))
+                said.put(warn(words))
             refused = True
             continue
         if refused:
