@@ -15,13 +15,7 @@ from textual.geometry import Size
 
 from distconsole.model import requests as ask
 from distconsole.model.verbs import verb_of
-from distconsole.tui.chrome import (
-    Mode,
-    TimeBar,
-    keys_content,
-    small_content,
-    title_content,
-)
+from distconsole.tui.chrome import Mode, TimeBar, keys_content, small_content, title_content
 from distconsole.tui.keyboard import KeyScreen
 from distconsole.tui.later import CallOnUiThread, RunLine
 from distconsole.tui.prompt.history import History

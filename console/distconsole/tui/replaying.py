@@ -40,11 +40,7 @@ MOMENTS = {
     "step": "step 1200: when some rank had first done it",
 }
 """Words that ``at`` takes, besides times."""
-WAYS = {
-    "toggle": "go on or stand",
-    "faster": "the next speed",
-    "slower": "the speed before",
-}
+WAYS = {"toggle": "go on or stand", "faster": "the next speed", "slower": "the speed before"}
 """Words that ``play`` takes, besides a speed."""
 
 

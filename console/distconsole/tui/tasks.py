@@ -25,14 +25,7 @@ from distconsole.model.events import (
     RunListed,
     RunsCompared,
 )
-from distconsole.model.run_events import (
-    LogLine,
-    RunEnded,
-    RunEvent,
-    RunEvents,
-    RunFinding,
-    Window,
-)
+from distconsole.model.run_events import LogLine, RunEnded, RunEvent, RunEvents, RunFinding, Window
 from distconsole.model.run_summary import RunSummary
 from distconsole.model.verbs import Interrupt, RunRole, verb_of
 from distconsole.operations import Control, SessionSource, interrupt, perform

@@ -11,12 +11,7 @@ from distconsole.config.ranges import RangeError
 from distconsole.config.shortcuts import MAX_LINE_CHARS
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, NodeError, UnreachableError
-from distconsole.grammar.drafts import (
-    SCRIPT,
-    Draft,
-    fields_by_name,
-    read_draft,
-)
+from distconsole.grammar.drafts import SCRIPT, Draft, fields_by_name, read_draft
 from distconsole.grammar.options import NAMES_OF_HOSTS
 from distconsole.model.cluster import Host
 from distconsole.tui.launch_form.plan_preview import PlanPreview

@@ -72,10 +72,7 @@ class Prompt(Input):
         id: str | None = None,  # noqa: A002
     ) -> None:
         super().__init__(
-            placeholder=WAY_HERE,
-            suggester=Ghost(history, completer),
-            select_on_focus=False,
-            id=id,
+            placeholder=WAY_HERE, suggester=Ghost(history, completer), select_on_focus=False, id=id
         )
         # A blink is two drawings a second for as long as the console stands there.
         self.set_reactive(Input.cursor_blink, False)

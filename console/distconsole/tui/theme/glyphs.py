@@ -93,13 +93,9 @@ class PlainCharacters(LineFilter):
     def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
         """Return ``segments`` with characters that the terminal has."""
         return [
-            segment if segment.text.isascii() else _plain_segment(segment, self._glyphs)
-            for segment in segments
+            Segment(text if text.isascii() else plain_text(text, self._glyphs), style, control)
+            for text, style, control in segments
         ]
-
-
-def _plain_segment(segment: Segment, shown: Glyphs) -> Segment:
-    return Segment(plain_text(segment.text, shown), segment.style, segment.control)
 
 
 @lru_cache(maxsize=4096)

@@ -25,11 +25,7 @@ from distconsole.text.check import (
 )
 from distconsole.text.choices import REASON, RED, panel_lines
 from distconsole.tui.prompt.completion_index import checks_by_id
-from distconsole.tui.view_models.check import (
-    OUTCOME_MARKS,
-    SEVERITY_MARKS,
-    CheckModel,
-)
+from distconsole.tui.view_models.check import OUTCOME_MARKS, SEVERITY_MARKS, CheckModel
 from distconsole.tui.view_models.pairs import LOOKS, Pair, Pairs
 from distconsole.tui.views.check_rows import BAR_CELLS, MADE, GridRow
 from distconsole.tui.widgets.bars import level_bar

@@ -35,10 +35,7 @@ PLOT_CELLS = 40
 WORSE_SHARE = 0.03
 """A figure is marked if it is worse than the first run's by more."""
 NAME_CELLS = 26
-COLOURS = (
-    *("curve", "optimizer", "data", "forward", "backward"),
-    *("strong", "note", "faint"),
-)
+COLOURS = ("curve", "optimizer", "data", "forward", "backward", "strong", "note", "faint")
 """By letter; the letter stands at the end of each curve, for who sees no colours."""
 VALUE_CELLS, MOST_VALUE_CELLS = 10, 24
 CHANGE_CELLS, BAR_CELLS = 8, 21

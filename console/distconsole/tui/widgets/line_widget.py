@@ -63,11 +63,7 @@ class LineWidget(Widget):
             self.refresh(*changed)
 
     def refresh(
-        self,
-        *regions: Region,
-        repaint: bool = True,
-        layout: bool = False,
-        recompose: bool = False,
+        self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False
     ) -> Self:
         """Draw again: ``regions``, else everything, which is then made anew."""
         if not regions:

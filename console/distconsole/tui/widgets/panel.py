@@ -105,11 +105,7 @@ class Panel(Vertical):
             self._drawn = None
 
     def refresh(
-        self,
-        *regions: Region,
-        repaint: bool = True,
-        layout: bool = False,
-        recompose: bool = False,
+        self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False
     ) -> Self:
         if self._drawn is not None:
             regions = (self._drawn,)
