@@ -148,12 +148,14 @@ def host_text(host: NamedHost) -> str:
 
 
 def _port(text: str) -> int:
-    if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= 65535:
-        raise RangeError(f"'{text}' is not a port")
-    return int(text)
+    return _number(text, 65535, "a port")
 
 
 def _slots(text: str) -> int:
-    if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= MAX_SLOTS:
-        raise RangeError(f"'{text}' is not a number of slots (1 to {MAX_SLOTS})")
+    return _number(text, MAX_SLOTS, f"a number of slots (1 to {MAX_SLOTS})")
+
+
+def _number(text: str, most: int, what: str) -> int:
+    if not _NUMBER.fullmatch(text) or not 1 <= int(text) <= most:
+        raise RangeError(f"'{text}' is not {what}")
     return int(text)

@@ -13,18 +13,14 @@ import pwd
 import shlex
 import stat
 from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
 from distconsole.config.notify import NOTIFY_KEYS
 from distconsole.config.paths import config_dir, expand_home, replace_file
-from distconsole.config.schema import (
-    CLUSTER_KEYS,
-    HOST_KEYS,
-    TOP_KEYS,
-    TRUSTED_TABLES,
-    VERB_KEYS,
-)
+from distconsole.config.schema import CLUSTER_KEYS, HOST_KEYS, TOP_KEYS, TRUSTED_TABLES, VERB_KEYS
 from distconsole.config.ssh_names import own_ssh_config
 from distconsole.errors import ConfigError
 from distconsole.model.options import Option, Trust
@@ -70,7 +66,7 @@ def digest(path: Path, text: str, table: Mapping[str, Any]) -> str:
     """
     whole = hashlib.sha256(text.encode())
     for keys, needs in keys_to_trust(table):
-        named = _value(table, keys)
+        named: Any = reduce(getitem, keys, table)
         if needs is not Trust.CONTENT or not isinstance(named, str):
             continue
         place = path.parent / expand_home(named)
@@ -132,13 +128,6 @@ def _trust_of_table(
         key = keys.get(name.replace("-", "_"))
         if key is not None:
             yield (*where, name), key.trust
-
-
-def _value(table: Mapping[str, Any], path: KeyPath) -> Any:
-    found: Any = table
-    for name in path:
-        found = found[name]
-    return found
 
 
 def _digest_of(place: Path) -> bytes:

@@ -43,18 +43,13 @@ def _panel_of(choices: Sequence[ChoiceReport], most: int) -> list[str]:
     shown = kinds[:most]
     rest = sum(len(hosts) for _, hosts in kinds[most:])
     others = (f"{rest} others",) if rest else ()
-    heading = ("", *(_hosts_text(hosts) for _, hosts in shown), *others)
+    named = (join_some(hosts, MAX_NAMED if len(hosts) <= MAX_NAMED else 1) for _, hosts in shown)
+    heading = ("", *named, *others)
     lines = [
         (SHORT.get(engine, engine), *(cells[row] for cells, _ in shown), *("" for _ in others))
         for row, engine in enumerate(engines)
     ]
     return [f"  {line}" for line in table(heading, lines)]
-
-
-def _hosts_text(hosts: Sequence[str]) -> str:
-    if len(hosts) <= MAX_NAMED:
-        return ", ".join(hosts)
-    return join_some(hosts, 1)
 
 
 def _cell(run: Sequence[ChoiceReport], hand: Sequence[ChoiceReport]) -> str:

@@ -47,13 +47,7 @@ from distconsole.text.bench import (
 from distconsole.text.check import show_progress, show_report, show_rounds, show_way_to_details
 from distconsole.text.compare import show_comparison
 from distconsole.text.demo import demo_lines
-from distconsole.text.lists import (
-    RUN_COLUMNS,
-    count_matches,
-    show_load,
-    show_ranks,
-    show_summary,
-)
+from distconsole.text.lists import RUN_COLUMNS, count_matches, show_load, show_ranks, show_summary
 from distconsole.text.output import Output
 from distconsole.text.run import RunText
 from distconsole.text.tables import show_columns

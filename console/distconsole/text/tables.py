@@ -64,10 +64,7 @@ def table(
 
 
 def show_table(
-    output: Output,
-    header: Sequence[str],
-    rows: Sequence[Sequence[str]],
-    right: Sequence[int] = (),
+    output: Output, header: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[int] = ()
 ) -> None:
     for line in table(header, rows, right):
         output.data(line)

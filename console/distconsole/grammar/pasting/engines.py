@@ -55,7 +55,9 @@ def finish_accelerate(found: Pasted, given: list[Given]) -> Pasted:
     if ("ACCELERATE_USE_CPU", "True") in found.env:
         for name, value in OF_CPU.items():
             found = found.setting(name, value).telling("(on the CPU)", f"--env {name}={value}")
-    found = replace(found, env=tuple(_as_accelerate_says(*pair) for pair in found.env))
+    capital = "ACCELERATE_DYNAMO_BACKEND"
+    env = ((name, value.upper() if name == capital else value) for name, value in found.env)
+    found = replace(found, env=tuple(env))
     names = {name for name, _ in found.env}
     for name, value in accelerate.always.items():
         if name not in names and not (by_deepspeed and name.startswith("ACCELERATE_DYNAMO_")):
@@ -65,10 +67,6 @@ def finish_accelerate(found: Pasted, given: list[Given]) -> Pasted:
         rows = ((typed, OF_HOSTS if told == "--nnodes 1" else told) for typed, told in found.rows)
         found = replace(found, nnodes="", rows=tuple(rows))
     return found if found.ranks else replace(found, per_host="gpu")
-
-
-def _as_accelerate_says(name: str, value: str) -> tuple[str, str]:
-    return (name, value.upper() if name == "ACCELERATE_DYNAMO_BACKEND" else value)
 
 
 def _only_one_kind(found: Pasted, typed: Collection[str]) -> Pasted:

@@ -12,10 +12,16 @@ from dataclasses import replace
 
 from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
+from distconsole.grammar.pasting.around import (
+    BEFORE,
+    BY_ITSELF,
+    NOT_HELD_BACK,
+    take_before,
+    take_options,
+    take_out,
+)
 from distconsole.grammar.pasting.engines import finish_accelerate, finish_deepspeed, finish_fabric
 from distconsole.grammar.pasting.meanings import Pasted, apply, export, whole_number
-from distconsole.grammar.pasting.python import NOT_HELD_BACK, take_options
-from distconsole.grammar.pasting.shell import BEFORE, BY_ITSELF, take_before, take_out
 from distconsole.grammar.pasting.starters import (
     STARTERS,
     TAKES,
@@ -85,11 +91,7 @@ LAUNCHERS = {
     "srun": ask.LauncherName.SLURM,
 }
 """By table; those of the others are torch's."""
-FINISH = {
-    "accelerate": finish_accelerate,
-    "deepspeed": finish_deepspeed,
-    "fabric": finish_fabric,
-}
+FINISH = {"accelerate": finish_accelerate, "deepspeed": finish_deepspeed, "fabric": finish_fabric}
 PORT_OF_TORCHRUN, PORT_OF_C10D = 29500, 29400
 KNOWN_STARTERS = "python, torchrun, accelerate, deepspeed, fabric, horovodrun, mpirun, mpiexec, srun and distconsole run"
 
