@@ -1,12 +1,17 @@
-"""A run as curves over its steps: what TensorBoard, Weights & Biases and MLflow are given, under the same names."""
+"""A run as curves over its steps: what TensorBoard, Weights & Biases and MLflow are given, under the same names.
+
+``Tracker`` is what the services have in common: values in batches, settings, findings and the end.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from msgspec import UNSET
 
+from distconsole.formats.settings import settings_of
+from distconsole.model.names import count_text
 from distconsole.model.run_events import (
     GpuSample,
     Metric,
@@ -21,6 +26,12 @@ from distconsole.runs.timeline import RunTimeline
 
 MAX_RANKS = 256
 """Ranks with curves of their own; more make any page of them unusable."""
+BATCH = 500
+"""Values that a service is sent together, at least."""
+PROJECT = "distconsole"
+"""Where runs go unless the service's own variable names another project or experiment."""
+MAX_FINDINGS = 20
+MAX_NOTE_CHARS = 5000
 
 
 class Point(NamedTuple):
@@ -91,3 +102,78 @@ def finding_text(event: RunFinding) -> str:
 
 def end_text(event: RunEnded) -> str:
     return f"{event.state}, exit code {event.exit_code}, {event.seconds:.1f} s"
+
+
+class Value(NamedTuple):
+    """A value of a curve, under its name in the service; ``t`` in UNIX seconds."""
+
+    name: str
+    value: float
+    step: int
+    t: float
+
+
+class Tracker:
+    """One run, as a service of curves is told of it; a subclass says it in the service's own words.
+
+    Its ``take``, ``flush`` and ``close`` raise ConsoleError where the service refuses.
+    """
+
+    place = ""
+    """Where it can be seen, in words; known once it has begun."""
+
+    def __init__(self) -> None:
+        self._curves = Curves()
+        self._values: list[Value] = []
+        self._findings: list[str] = []
+        self._end: RunEnded | None = None
+        self._begun = False
+        self._sent = 0
+
+    def begin(self, event: RunEvents, name: str, settings: dict[str, str]) -> None:
+        """Make the run in the service, of which ``event`` is the first."""
+        raise NotImplementedError
+
+    def send(self, values: Sequence[Value]) -> None:
+        raise NotImplementedError
+
+    def end(self, end: RunEnded | None, note: str) -> None:
+        """Say how it ended, None where it goes on; ``note`` is what is worth telling, in Markdown."""
+        raise NotImplementedError
+
+    def take(self, event: RunEvents) -> None:
+        if not self._begun:
+            plan = event if isinstance(event, PlanMade) else None
+            self.begin(event, plan.name if plan else "", dict(settings_of(plan)) if plan else {})
+            self._begun = True
+        for point in self._curves.of(event):
+            self._values.append(Value(_name(point), point.value, point.step, event.t))
+        if isinstance(event, RunFinding):
+            self._findings.append(finding_text(event))
+        elif isinstance(event, RunEnded):
+            self._end = event
+        if len(self._values) >= BATCH:
+            self.flush()
+
+    def flush(self) -> None:
+        values, self._values = self._values, []
+        if values:
+            self.send(values)
+            self._sent += len(values)
+
+    def close(self) -> str:
+        self.flush()
+        words = [end_text(self._end)] if self._end is not None else []
+        more = len(self._findings) - MAX_FINDINGS
+        words += [*self._findings[:MAX_FINDINGS], *([f"and {more} more"] if more > 0 else [])]
+        if self._begun:
+            self.end(self._end, "\n\n".join(words)[:MAX_NOTE_CHARS])
+        return f"{count_text(self._sent, 'value')} written to {self.place}"
+
+    def abandon(self) -> None:
+        """What the service has, it keeps."""
+
+
+def _name(point: Point) -> str:
+    band = point.place in ("lowest", "highest")
+    return f"{point.tag}_{point.place}" if band else point.tag

@@ -18,7 +18,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from distconsole.errors import UnavailableError
-from distconsole.formats.trackers import PROJECT, Tracker, Value
+from distconsole.formats.curves import PROJECT, Tracker, Value
 from distconsole.model.run_events import EndState, RunEnded, RunEvents
 
 MAX_VALUE_CHARS = 500

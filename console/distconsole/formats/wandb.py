@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import wandb
 
 from distconsole.errors import UnavailableError
-from distconsole.formats.trackers import PROJECT, Tracker, Value
+from distconsole.formats.curves import PROJECT, Tracker, Value
 from distconsole.model.run_events import RunEnded, RunEvents
 
 STEP = "step"

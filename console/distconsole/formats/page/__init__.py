@@ -31,9 +31,6 @@ from distconsole.runs.report_data import LineEnds, ReportData
 from distconsole.runs.timeline import PHASE_ORDER, RunTimeline
 from distconsole.ssh.plain import plain_lines
 
-__all__ = ["page_of"]
-
-
 MAX_PLOTS = 12
 MAX_FINDINGS = 60
 MAX_RANKS_OF_LINES = 6
@@ -165,13 +162,7 @@ def _plots(data: ReportData, started: float) -> Iterator[Plot | None]:
         unit="ms",
         **time_axis,
     )
-    yield plot(
-        "GPU use",
-        timeline.gpu_use.series,
-        note="mean of the GPUs",
-        unit="%",
-        **time_axis,
-    )
+    yield plot("GPU use", timeline.gpu_use.series, note="mean of the GPUs", unit="%", **time_axis)
 
 
 def _worst_first(timeline: RunTimeline) -> list[RankView]:
