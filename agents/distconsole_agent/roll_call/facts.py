@@ -295,7 +295,8 @@ def _wait_on(pid: int, fd: int | None) -> Facts | None:
     """Return what stands behind a descriptor that a thread reads or writes."""
     path = _path_of(pid, fd)
     if path.startswith("socket:["):
-        return {"kind": "socket", "what": peer_of(pid, path[8:-1])}
+        peer = next((peer for _, peer in connections_of(pid, {path[8:-1]})), "")
+        return {"kind": "socket", "what": peer}
     if path.startswith("pipe:["):
         return {"kind": "pipe", "what": path}
     if path.startswith(_TERMINALS):
@@ -303,11 +304,6 @@ def _wait_on(pid: int, fd: int | None) -> Facts | None:
     if path.startswith("/"):
         return {"kind": "file", "what": path}
     return None
-
-
-def peer_of(pid: int, inode: str) -> str:
-    """Return the address at the other end of a TCP socket of ``pid``; empty where it is none."""
-    return next((peer for _, peer in connections_of(pid, {inode})), "")
 
 
 def connections_of(pid: int, inodes: Container[str]) -> Iterator[tuple[str, str]]:

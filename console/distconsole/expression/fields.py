@@ -39,10 +39,6 @@ class Field(Generic[Row]):
     def measure(self) -> Measure:
         return UNITS[self.unit].measure
 
-    @property
-    def bare_unit(self) -> str:
-        return self.bare or self.unit
-
 
 class Fields(Generic[Row]):
     """The fields of one kind of row (``of``: ``ranks``); names behind ``open_prefix.`` are any, by ``open_get``."""

@@ -75,7 +75,7 @@ def field_part(field: Field[Any]) -> Part:
         value = get(row)
         return _finite(value * factor) if isinstance(value, int | float) else None
 
-    bare = UNITS[field.bare_unit].factor
+    bare = UNITS[field.bare or field.unit].factor
     return Part(number, Kind.NUMBER, field.measure, bare, field=field)
 
 

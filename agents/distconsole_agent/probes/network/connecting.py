@@ -14,6 +14,7 @@ from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.arguments import bad_arguments, probe_failure
 from distconsole_agent.probes.at_once import look_at_once
 from distconsole_agent.probes.network import handshake
+from distconsole_agent.system.sha256 import equal_digests
 
 MAX_TARGETS = 20_000
 MAX_AT_ONCE = 200
@@ -169,7 +170,7 @@ def _prove(sock: socket.socket, key: bytes, port: int, ends: float) -> str:
     sock.sendall(nonce + handshake.proof(key, b"connector", greeting, nonce, port))
     answer = _receive(sock, handshake.ANSWER_BYTES, ends)
     expected = handshake.proof(key, b"listener", greeting, nonce, port)
-    if not handshake.matches(answer[: handshake.PROOF_BYTES], expected):
+    if not equal_digests(answer[: handshake.PROOF_BYTES], expected):
         raise ConversationError("wrong_answer")
     return handshake.unpack_seen(answer[handshake.PROOF_BYTES :])
 

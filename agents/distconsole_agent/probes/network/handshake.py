@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 
-from distconsole_agent.system.sha256 import DIGEST_BYTES, equal_digests, hmac_sha256
+from distconsole_agent.system.sha256 import DIGEST_BYTES, hmac_sha256
 
 HELLO = b"distconsole-probe 1\n"
 NONCE_BYTES = 16
@@ -39,10 +39,6 @@ def proof(secret: bytes, role: bytes, greeting: bytes, nonce: bytes, port: int) 
     """Return the proof of ``role`` (``connector`` or ``listener``)."""
     message = b"\0".join((role, greeting, nonce, str(port).encode()))
     return hmac_sha256(secret, message)
-
-
-def matches(given: bytes, expected: bytes) -> bool:
-    return equal_digests(given, expected)
 
 
 def pack_seen(address: str) -> bytes:

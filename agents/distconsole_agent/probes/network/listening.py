@@ -21,6 +21,7 @@ from distconsole_agent.probes.arguments import ProbeError, probe_failure
 from distconsole_agent.probes.network import handshake
 from distconsole_agent.system import tcp
 from distconsole_agent.system.kernel_files import text_of
+from distconsole_agent.system.sha256 import equal_digests
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -135,7 +136,7 @@ class _Guest:
             claim += yield
         nonce, given = claim[: handshake.NONCE_BYTES], claim[handshake.NONCE_BYTES :]
         expected = handshake.proof(key, b"connector", greeting, nonce, port)
-        if not handshake.matches(given, expected):
+        if not equal_digests(given, expected):
             return
         answer = handshake.proof(key, b"listener", greeting, nonce, port)
         self.sock.send(answer + handshake.pack_seen(peer))

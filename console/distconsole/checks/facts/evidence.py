@@ -139,13 +139,14 @@ class View:
             self._made[key] = replace(self, hosts=tuple(hosts))
         return cast("View", self._made[key])
 
-    def once(self, make: Callable[[View], T]) -> T:
-        """Return what ``make`` makes of this view, made for the first who asks; leave it as it is."""
-        if make not in self._made:
-            self._made[make] = make(self)
-        return cast("T", self._made[make])
-
 
 def once_a_view(make: Callable[[View], T]) -> Callable[[View], T]:
-    """Make a function of a view that works out its value once for each view."""
-    return wraps(make)(lambda view: view.once(make))
+    """Make a function of a view that works out its value for the first who asks; they leave it as it is."""
+
+    @wraps(make)
+    def made(view: View) -> T:
+        if make not in view._made:
+            view._made[make] = make(view)
+        return cast("T", view._made[make])
+
+    return made

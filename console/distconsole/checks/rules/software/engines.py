@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule, only_where, rule
-from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.evidence import View, once_a_view
 from distconsole.checks.facts.gpu import AMD, GpuFacts
 from distconsole.checks.facts.node import HorovodFacts, MpiFacts, PythonFacts, TorchFacts
 from distconsole.checks.fixes.cures import in_setup, library_first, prefix_of
@@ -198,7 +198,7 @@ def _horovod_torch(host: HostView) -> RuleResults:
             hint=_setup(str(host)),
         )
     elif built and _release(built) != _release(torch.version):
-        if _release(built) in host.view.once(_torch_releases):
+        if _release(built) in _torch_releases(host.view):
             yield NotApplicable("built against another host's torch: this one's differs")
             return
         yield warn(
@@ -211,6 +211,7 @@ def _release(version: str) -> str:
     return version.partition("+")[0]
 
 
+@once_a_view
 def _torch_releases(view: View) -> set[str]:
     return {_release(each.version) for each in view.of(TorchFacts).values()}
 

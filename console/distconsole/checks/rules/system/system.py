@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule, rule
-from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.evidence import View, once_a_view
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.network import NetFacts, PortFacts
 from distconsole.checks.facts.node import (
@@ -141,7 +141,7 @@ def _parse_ranges(text: str) -> list[tuple[int, int]]:
 def _backlog(host: HostView) -> RuleResults:
     """Connections reset at the start of large jobs: more ranks than may wait in the queue."""
     # All ranks connect to the store of the first host at once; the kernel cuts its queue.
-    ranks = host.view.once(_count_ranks)
+    ranks = _count_ranks(host.view)
     queue = _numbers(host.of(OsFacts).sysctl.get("somaxconn"))
     if not queue:
         yield NotApplicable("the kernel does not say how many connections may wait")
@@ -154,6 +154,7 @@ def _backlog(host: HostView) -> RuleResults:
         )
 
 
+@once_a_view
 def _count_ranks(view: View) -> int:
     gpus, of_all = view.of(GpuFacts), view.ranks_per_host
     counts = {name: found.count for name, found in gpus.items()}
@@ -266,7 +267,7 @@ def _leftovers(host: HostView) -> RuleResults:
             )
     old = [each for each in foreign if (each.age_seconds or 0) > YOUNG_SECONDS]
     daemons = [each for each in old if each.role == "daemon" and each.uid == facts.uid]
-    if daemons and not host.view.once(_any_launcher):
+    if daemons and not _any_launcher(host.view):
         yield warn(
             f"{who(daemons[0])} is on {host}, and no mpirun on any of these hosts",
             seen=_list_processes(daemons),
@@ -275,6 +276,7 @@ def _leftovers(host: HostView) -> RuleResults:
         )
 
 
+@once_a_view
 def _any_launcher(view: View) -> bool:
     every = view.of(ProcFacts).values()
     return any(each.role == "launcher" for facts in every for each in facts.processes)
