@@ -5,8 +5,10 @@ Every check starts it on every host, so what it seldom needs it imports where it
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import re
 import sys
 
 from distconsole_agent.probes.standalone.reporting import FACTS, begin, find_mapped, leave, say
@@ -50,10 +52,7 @@ def python_facts() -> dict[str, Any]:
 
 def normalize(name: str) -> str:
     """A package's name as all of its spellings are compared (PEP 503)."""
-    name = name.lower().replace("_", "-").replace(".", "-")
-    while "--" in name:
-        name = name.replace("--", "-")
-    return name
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def distributions(folder: str) -> Iterator[tuple[str, str]]:
@@ -91,16 +90,11 @@ def read_distributions(folder: str) -> Iterator[tuple[str, str]]:
 
 def package_folder(name: str) -> str | None:
     """Where a package lies, or None; it is not imported."""
-    for finder in sys.meta_path:
-        # As importlib.util does, which is slow to import itself.
-        find_spec = getattr(finder, "find_spec", None)
-        try:
-            spec = None if find_spec is None else find_spec(name, None)
-        except (ImportError, ValueError):
-            return None
-        if spec is not None:
-            return next(iter(spec.submodule_search_locations or ()), None)
-    return None
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        return None
+    return next(iter(spec.submodule_search_locations or ()), None) if spec is not None else None
 
 
 def torch_facts(packages: dict[str, str]) -> dict[str, Any]:

@@ -7,8 +7,10 @@ The text of this module stands in place of its import (``scripts.script_source``
 from __future__ import annotations
 
 import _socket
+import errno
 import json
 import os
+import re
 import signal
 import sys
 import threading
@@ -103,15 +105,11 @@ def resolve(name: str) -> dict[str, Any]:
 
 def find_mapped(pattern: str) -> list[str]:
     """The files that this process has mapped and that a pattern is found in."""
-    import re
-
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         found = {line.split(None, 5)[5].strip() for line in maps if re.search(pattern, line)}
     return sorted(found)[:16]
 
 
 def why(error: OSError) -> dict[str, Any]:
-    import errno
-
     code = errno.errorcode.get(error.errno or 0, "")
     return {"error": error.strerror or str(error), "code": code}

@@ -37,7 +37,7 @@ def lay_out(files: dict[str, str], root: Path) -> str:
 
 
 def test_a_machine_answers_every_fact_that_the_console_asks_of_it() -> None:
-    assert machine.look({}, 30.0).keys() == set(OsFacts.__struct_fields__)
+    assert machine.look({}, 30.0).keys() >= set(OsFacts.__struct_fields__)
 
 
 @pytest.mark.parametrize("case", cases("control_group"), ids=lambda case: str(case["name"]))
