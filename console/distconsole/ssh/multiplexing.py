@@ -7,7 +7,6 @@ only by words.
 from __future__ import annotations
 
 import os
-import selectors
 import socket
 import struct
 import threading
@@ -17,7 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 
 from distconsole.errors import LinkLostError
-from distconsole.ssh.transport import PipeChannel
+from distconsole.ssh.transport import PipeChannel, readable
 
 VERSION = 4
 HELLO, NEW_SESSION, ALIVE_CHECK, TERMINATE = 0x1, 0x10000002, 0x10000004, 0x10000005
@@ -127,16 +126,10 @@ class ControlSocket:
     @property
     def ended(self) -> bool:
         """Whether the master has ended, as far as is known; only where no answer is awaited."""
-        with selectors.DefaultSelector() as selector:
-            try:
-                selector.register(self._socket, selectors.EVENT_READ)
-            except (ValueError, OSError):
-                return True
-            if not selector.select(0):
-                return False
         try:
-            return not self._socket.recv(1, socket.MSG_PEEK)
-        except OSError:
+            told = readable([self._socket.fileno()], 0.0)
+            return bool(told) and not self._socket.recv(1, socket.MSG_PEEK)
+        except (ValueError, OSError):
             return True
 
     def close(self) -> None:

@@ -69,7 +69,7 @@ class ParamikoTransport:
     def _stream(self, options: SshOptions, hops: Hops) -> WatchedStream:
         if hops:
             jump = self._jumps.reach(hops)
-            return WatchedStream(jump.open_tcp(options.hostname, options.port, options))
+            return WatchedStream(jump.open_tcp(options))
         if options.proxy_command is not None:
             return WatchedStream(*open_proxy_command(options))
         return WatchedStream(open_tcp(options))
@@ -113,16 +113,17 @@ class SshConnection:
             ) from None
         return SshChannel(channel, self.peer)
 
-    def open_tcp(self, hostname: str, port: int, options: SshOptions) -> paramiko.Channel:
+    def open_tcp(self, options: SshOptions) -> paramiko.Channel:
         """Return a connection from this host to another, for a ProxyJump; raises ConnectError."""
+        there, seconds = (options.hostname, options.port), options.connect_seconds
         try:
             return self._transport.open_channel(
-                "direct-tcpip", (hostname, port), ("127.0.0.1", 0), timeout=options.connect_seconds
+                "direct-tcpip", there, ("127.0.0.1", 0), timeout=seconds
             )
         except WRITING_ERRORS as error:
             reason = error.text if isinstance(error, paramiko.ChannelException) else str(error)
             raise ConnectError(
-                f"the jump host {self.peer} cannot reach {hostname} port {port}: {reason}",
+                f"the jump host {self.peer} cannot reach {options.hostname} port {options.port}: {reason}",
                 "is the host up, and does the jump host allow forwarding (AllowTcpForwarding)?",
             ) from None
 

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import IO, Protocol
 
@@ -177,11 +177,10 @@ class PipeChannel:
                 if left <= 0:
                     raise TimeoutError
                 # Short waits, so that a close from another thread is seen.
-                errors = [] if self._stderr_ended else [self._errors]
-                ready = _ready([self._stdout, *errors], selectors.EVENT_READ, min(left, 0.2))
-                if self._errors in ready:
+                ready = readable(self.waits_on, min(left, 0.2))
+                if self._errors.fileno() in ready:
                     self._take_stderr()
-                if self._stdout in ready:
+                if self._stdout.fileno() in ready:
                     return os.read(self._stdout.fileno(), max_bytes)
         raise LinkLostError("the channel is closed")
 
@@ -198,7 +197,7 @@ class PipeChannel:
                     if time.monotonic() >= deadline:
                         raise TimeoutError from None
                     left = deadline - time.monotonic()
-                    _ready([self._stdin], selectors.EVENT_WRITE, min(left, 0.2))
+                    _ready([self._stdin.fileno()], selectors.EVENT_WRITE, min(left, 0.2))
                 except OSError:
                     raise LinkLostError("the command has ended") from None
 
@@ -255,16 +254,13 @@ class LocalChannel(PipeChannel):
             self.process.wait()
 
 
-def readable(descriptors: list[int], seconds: float) -> list[int]:
+def readable(descriptors: Iterable[int], seconds: float) -> list[int]:
     """Return which of ``descriptors`` can be read within ``seconds``; ``select.select`` takes none above 1023."""
+    return _ready(descriptors, selectors.EVENT_READ, seconds)
+
+
+def _ready(descriptors: Iterable[int], event: int, seconds: float) -> list[int]:
     with selectors.DefaultSelector() as selector:
         for descriptor in descriptors:
-            selector.register(descriptor, selectors.EVENT_READ)
+            selector.register(descriptor, event)
         return [key.fd for key, _ in selector.select(max(0.0, seconds))]
-
-
-def _ready(pipes: list[IO[bytes]], event: int, seconds: float) -> list[IO[bytes]]:
-    with selectors.DefaultSelector() as selector:
-        for pipe in pipes:
-            selector.register(pipe, event, pipe)
-        return [key.data for key, _ in selector.select(max(0.0, seconds))]

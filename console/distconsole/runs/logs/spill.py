@@ -7,8 +7,8 @@ import tempfile
 import threading
 import zlib
 from array import array
-from collections import OrderedDict
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -85,10 +85,15 @@ class SpilledList(Generic[T]):
         self._kept: tuple[int, list[T]] = (0, [])
         """How many items were spilled, and those after them: one value, so that both are of one moment."""
         self._weight, self._max_weight, self._held_weight = weight, max_weight, 0
-        self._encode, self._decode = encode, decode
-        self._blocks: OrderedDict[int, list[T]] = OrderedDict()
+        self._encode = encode
         self._reading = threading.RLock()
-        self._file = BlobFile(folder)
+        self._file = file = BlobFile(folder)
+
+        @lru_cache(CACHED_BLOCKS)
+        def read_block(number: int) -> list[T]:
+            return decode(zlib.decompress(file.read(number)))
+
+        self._read_block = read_block
 
     def __len__(self) -> int:
         spilled, tail = self._kept
@@ -125,7 +130,7 @@ class SpilledList(Generic[T]):
             if start < self.first:
                 return self.slice(self.first, stop)
             base = start - start % BLOCK
-            return self._block(start // BLOCK)[start - base : max(0, stop - base)]
+            return self._read_block(start // BLOCK)[start - base : max(0, stop - base)]
 
     def _spill(self) -> None:
         """Put the oldest items on the disk; until they are there, they are read from memory."""
@@ -144,13 +149,4 @@ class SpilledList(Generic[T]):
     def _drop(self, before: int) -> None:
         with self._reading:
             self.first = before
-            self._blocks.clear()
-
-    def _block(self, number: int) -> list[T]:
-        found = self._blocks.get(number)
-        if found is None:
-            found = self._blocks[number] = self._decode(zlib.decompress(self._file.read(number)))
-            if len(self._blocks) > CACHED_BLOCKS:
-                self._blocks.popitem(last=False)
-        self._blocks.move_to_end(number)
-        return found
+            self._read_block.cache_clear()
