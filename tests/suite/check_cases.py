@@ -31,6 +31,11 @@ IDENTITY = (
 )
 """The fields that a difference picks an item of a list by."""
 
+PARTS = {
+    *("rule", "case", "hosts", "kind", "facts", "launch", "expected", "node_dirs"),
+    *("finds", "cells"),
+}
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -60,18 +65,22 @@ def load(path: Path) -> Any:
 
 def load_cases(folder: Path = CASES) -> list[dict[str, Any]]:
     """Return all cases as they are written, in the order of the files; ``expand`` has their facts."""
-    return [
+    cases = [
         case
         for path in sorted(folder.glob("*.yaml"))
         if path.name != "healthy.yaml"
         for case in load(path)
     ]
+    for case in cases:
+        unknown = case.keys() - PARTS
+        assert not unknown, f"{case['case']}: a case has no {', '.join(unknown)}"
+    return cases
 
 
 def findings_of(case: dict[str, Any]) -> list[Claim]:
     """Return the findings that a case expects."""
     claims = []
-    for found in case["finds"]:
+    for found in case.get("finds", []):
         says = found.get("says", [])
         severity = next(each for each in found if each not in ("says", "hint"))
         hosts = list(hosts_of(found[severity]))
