@@ -51,21 +51,13 @@ def listen(args: dict[str, Any], _seconds: float) -> dict[str, Any]:
     asked = asked[:MAX_EPHEMERAL]
     spread = read.whole(args, "ephemeral", 0, 0, MAX_EPHEMERAL)
     token = os.urandom(8).hex()
-    listeners: list[socket.socket] = []
-    report = []
-    for port in asked:
-        entry: dict[str, Any] = {"asked": port, "port": None, "error": ""}
-        try:
-            listener = tcp.listen(address, BACKLOG, port)
-        except OSError as error:
-            entry["error"] = error.strerror or str(error)
-        else:
-            listeners.append(listener)
-            entry["port"] = listener.getsockname()[1]
-        report.append(entry)
-    for listener in _spread(address, spread):
-        listeners.append(listener)
-        report.append({"asked": 0, "port": listener.getsockname()[1], "error": ""})
+    opened = [(port, *_try_to_listen(address, port)) for port in asked]
+    opened += [(0, listener, "") for listener in _spread(address, spread)]
+    report = [
+        {"asked": port, "port": listener and listener.getsockname()[1], "error": error}
+        for port, listener, error in opened
+    ]
+    listeners = [listener for _, listener, _ in opened if listener is not None]
     if not listeners:
         raise probe_failure(
             f"{address}: {report[0]['error'] if report else 'no port was asked for'}"
@@ -98,7 +90,8 @@ def _spread(address: str, count: int) -> list[socket.socket]:
     for index in range(count):
         first = low + index * width
         tries = [first + int.from_bytes(os.urandom(4), "big") % width for _ in range(TRIES)]
-        listener = next(filter(None, (_open_or_none(address, port) for port in (*tries, 0))), None)
+        tried = (_try_to_listen(address, port)[0] for port in (*tries, 0))
+        listener = next(filter(None, tried), None)
         if listener is not None:
             found.append(listener)
     return found
@@ -112,11 +105,12 @@ def _ephemeral_range() -> tuple[int, int]:
     return low, high
 
 
-def _open_or_none(address: str, port: int) -> socket.socket | None:
+def _try_to_listen(address: str, port: int) -> tuple[socket.socket | None, str]:
+    """Return a listener, or why there is none."""
     try:
-        return tcp.listen(address, BACKLOG, port)
-    except OSError:
-        return None
+        return tcp.listen(address, BACKLOG, port), ""
+    except OSError as error:
+        return None, error.strerror or str(error)
 
 
 class _Guest:
