@@ -221,6 +221,17 @@ async def test_enter_on_a_pair_shows_both_ways_and_the_findings_about_them() -> 
         assert app.focused is matrix(app)
 
 
+async def test_beside_the_pairs_a_finding_under_the_cursor_opens_as_such() -> None:
+    app, stage = staged_pairs(dead=1)
+    async with on_screen(app, stage, LARGE) as pilot:
+        await checked(app, stage, pilot, "pairs")
+        app.query_one("#findings").focus()
+        await pilot.press("enter")
+        await settled(app, stage, pilot)
+        words = str(app.query_one("#page-words").render())
+        assert words.startswith("✗ FAIL  no TCP connection between node16 and its peers")
+
+
 @pytest.mark.parametrize("by", ["keys", "mouse", "prompt"])
 async def test_a_finding_opens_in_full_and_closes(by: str) -> None:
     app, stage = staged_pairs(dead=1)

@@ -314,16 +314,20 @@ class CheckView(OrderedView[CheckRow]):
         row = grid.row_under_cursor() if grid.has_focus else findings.row_under_cursor()
         return "" if row is None or (isinstance(row, GridRow) and row.checks) else str(row.check)
 
+    @on(LineTable.Chosen)
+    @on(PairMatrix.Chosen)
     def open(self) -> None:
         """Show everything about what is pointed at, or leave the page that does; fold or unfold a group of checks."""
         matrix, grid = self.query_one(PairMatrix), self.query_one("#grid", LineTable)
-        finding: Finding | None = self.query_one("#findings", LineTable).row_under_cursor()
+        findings = self.query_one("#findings", LineTable)
+        finding: Finding | None = findings.row_under_cursor()
+        listed = grid.has_focus or findings.has_focus
         if self.page is Page.FINDING:
             self.leave_page()
-        elif (matrix.has_focus or self.page is Page.PAIRS) and matrix.pair is not None:
+        elif (matrix.has_focus or (self.page is Page.PAIRS and not listed)) and matrix.pair:
             self._open(matrix.pair, " - ".join(matrix.pair))
         elif grid.has_focus:
-            self.show_check(LineTable.Chosen(grid))
+            self._open_check(grid.row_under_cursor())
         elif finding is not None:
             self._open(finding, title_of(finding))
 
@@ -332,15 +336,7 @@ class CheckView(OrderedView[CheckRow]):
         self._explain()
         self._share_lines()
 
-    @on(LineTable.Chosen, "#findings")
-    def show_finding(self, event: LineTable.Chosen) -> None:
-        finding = event.table.row_under_cursor()
-        if finding is not None:
-            self._open(finding, title_of(finding))
-
-    @on(LineTable.Chosen, "#grid")
-    def show_check(self, event: LineTable.Chosen) -> None:
-        row: GridRow | None = event.table.row_under_cursor()
+    def _open_check(self, row: GridRow | None) -> None:
         if row is None:
             return
         if row.checks:
@@ -362,10 +358,6 @@ class CheckView(OrderedView[CheckRow]):
         panel.entitle(
             "Way between hosts" if panel.framed else told.plain, pairs_count(self._pairs)
         )
-
-    @on(PairMatrix.Chosen)
-    def _show_pair(self, event: PairMatrix.Chosen) -> None:
-        self._open(event.pair, " - ".join(event.pair))
 
     def _open(self, what: Finding | GridRow | Pair, title: str) -> None:
         self._opened = what

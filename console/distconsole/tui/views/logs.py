@@ -176,7 +176,6 @@ class LogsView(Vertical):
             self._begin_again(keep_place=False)
         if task.jumps != self._jumps:
             self._jumps, self.tail.follows = task.jumps, True
-        self.tail.space_pages = not isinstance(task, ReplayTask)
         with task.lock:
             progress = list(task.run.progress.values())
             world, until = task.run.world, task.run.until(task.unix())

@@ -44,7 +44,7 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
         Binding("down,j", "line(1)", "Down", show=False),
         Binding("pageup", "page(-1)", "Page up", show=False),
         Binding("pagedown", "page(1)", "Page down", show=False),
-        Binding("space", "page_by_space", "Page down", show=False),
+        Binding("space", "page(1)", "Page down", show=False),
         Binding("end,G", "follow", "Follow", show=False),
         Binding("home,g", "first", "First", show=False),
         Binding("left", "shift(-1)", "Left", show=False),
@@ -64,7 +64,6 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
     follows = True
     limit: int | None = None
     """Rows from there on are not shown yet: they are of later than the time that is looked at."""
-    space_pages = True
     cursor = 0
     """The row that the reader is at."""
     _places: Sequence[tuple[int, int]] = ()
@@ -145,15 +144,6 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
         self.cursor = max(0, min(self.cursor + step, self.count - 1))
         self.follows = count > 0 and top >= last
         self._settle(top)
-
-    def action_page_by_space(self) -> None:
-        self.action_page(1)
-
-    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Leave the space bar to others where it means something else."""
-        if action == "page_by_space" and not self.space_pages:
-            return False
-        return super().check_action(action, parameters)
 
     def action_first(self) -> None:
         self._read_at(0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.style import Style
@@ -55,11 +54,8 @@ class PairMatrix(LineWidget, can_focus=True):
     class Moved(Message):
         """The cursor is on another pair."""
 
-    @dataclass
     class Chosen(Message):
         """Enter or a double click on a cell."""
-
-        pair: Pair
 
     pairs = Pairs()
     cursor = (0, 0)
@@ -196,7 +192,7 @@ class PairMatrix(LineWidget, can_focus=True):
 
     def action_choose(self) -> None:
         if self.pair is not None:
-            self.post_message(self.Chosen(self.pair))
+            self.post_message(self.Chosen())
 
     def on_click(self, event: events.Click) -> None:
         place = event.get_content_offset(self)
