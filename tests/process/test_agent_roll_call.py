@@ -6,8 +6,8 @@ import os
 import signal
 from typing import Any
 
+from distconsole.model.diagnosis.calls import Call
 from distconsole.rpc import wire
-from distconsole_agent.contract import protocol
 from fakes.agents import Bridge, launch, spec_of
 from fakes.shims import wait_until
 
@@ -40,7 +40,7 @@ def test_a_rank_is_described_by_what_its_process_waits_for(bridge: Bridge) -> No
         if len(up) == len(scripts) and ended:
             break
     found = call(bridge, "wait-run")
-    assert {key for each in found.values() for key in each} <= set(protocol.CALL_FIELDS)
+    assert {key for each in found.values() for key in each} <= set(Call.__struct_fields__)
     assert waits(found[0]) == "pipe"
     assert (found[1]["state"], waits(found[1])) == ("R", None)
     assert found[1]["main_cpu_s"] > 0

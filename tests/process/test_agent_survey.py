@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from distconsole.rpc.frames import Survey
-from distconsole_agent.contract import protocol
+from distconsole.model.diagnosis.calls import Call
+from distconsole.rpc.frames import JobPart, Survey
 from fakes import nvml as fake_nvml
 from fakes.agents import AgentNode, Bridge
 from fakes.shims import wait_until
@@ -75,9 +75,9 @@ def test_ranks_that_nobody_prepared_are_found_asked_and_sent_no_signal(
         told = survey(bridge, logs={})
         found = of(told)
         assert (found["launcher"], found["script"], found["size"]) == ("by hand", "by_hand.py", 2)
-        assert set(found) == set(protocol.JOB_FIELDS)
+        assert set(found) == set(JobPart.__struct_fields__)
         first, second = found["ranks"]
-        assert {key for call in found["ranks"] for key in call} <= set(protocol.CALL_FIELDS)
+        assert {key for call in found["ranks"] for key in call} <= set(Call.__struct_fields__)
         assert [first["pid"], second["pid"]] == [rank.pid for rank in ranks]
         assert (first["state"], second["waits_for"]["kind"]) == ("S", "stopped")
         assert first["silent_s"] is None or first["silent_s"] > 0

@@ -47,10 +47,10 @@ sync       run, manifest (none: the one sent before)    result ``missing: [sha25
                                                         with nothing missing the code stands ready
 sync_take  run, pieces: [[sha256, bytes in all,         result ``taken: bytes``
            offset, bytes], ...], data
-roll_call  run, seconds: each rank's deadline (1.5)     result ``ranks: [...]`` (``CALL_FIELDS``),
+roll_call  run, seconds: each rank's deadline (1.5)     result ``ranks: [CALL, ...]`` (below),
                                                         ``time_ns, host``; what was found is also
                                                         in the run's journal, while it goes on
-survey     seconds, calls (true: ask the ranks),        result ``jobs: [...]`` (``JOB_FIELDS``) of this user
+survey     seconds, calls (true: ask the ranks),        result ``jobs: [JOB, ...]`` (below) of this user
            logs: {path: offset} (null: none)            that anything has started, ``logs: [{key, path, inode,
                                                         stream, ranks, next, output}], ras: [str], user, time_ns,
                                                         host``
@@ -99,7 +99,7 @@ gap on each node and run, ``t`` is UNIX seconds on the node's clock. Kinds:
              and after so many seconds the ranks will be started anew, for the ``restart``-th time.
 ``attempt``  ``restart, of, checkpoint``: on every node: all that follows is of this attempt. The
              ranks count their steps from 0 again.
-``roll_call``  ``rank, why: "asked" | "stalled" | "stop", call`` (``CALL_FIELDS``): where a rank is. All
+``roll_call``  ``rank, why: "asked" | "stalled" | "stop", call: CALL``: where a rank is. All
              ranks of the node are called together; they are when a rank has stalled, when the set
              of those that have changes, before a stop while one has, and when a console asks.
 ``end``      ``state, exit_code, seconds``: the last entry; nothing of the run is left here.
@@ -109,6 +109,33 @@ first version. A node that loses its power may lose the end of its journal, and 
 what is lost to other entries. Who asks for what follows entry 100 of a writer of whose entries only
 63 are left is sent ``{"entries": [], "after": 63}`` and then what follows entry 63. A request
 without ``journal`` is refused instead.
+
+A CALL says where a rank is. Only ``rank``, ``pid`` and ``alive`` are always there; what is not known is left out or
+null. ``local_rank``; ``t`` is UNIX seconds; ``ended`` ``{"exit_code" | "signal", "t"}`` or null; ``raised`` the
+uncaught exception that the hook has noted of it, ``Type: message``, empty without one; ``stage`` ``not_started,
+starting, stepping, between`` or ``ended``; ``step`` the last finished one (-1: none), ``silent_s`` since when and
+``usual_s`` what one takes; ``way`` is that by which the stacks were got: ``server`` (torch's worker server),
+``signal`` (faulthandler), ``py-spy`` or ``proc`` (/proc alone, which knows no stack of Python); ``refused``
+``[{"way", "why"}]``. ``threads``: ``[{"name", "tid", "main", "frames": [{"function", "file", "line"}]}]``, innermost
+frame first, without values; ``native``: functions of the kernel or of C that the main thread is in. ``state`` is that
+of the main thread (proc(5)), ``wchan`` where it sleeps in the kernel, ``syscall`` ``{"name", "fd"}``; ``waits_for``
+``{"kind", "what"}``, of a ``file, socket, pipe, lock, child, terminal, debugger, disk``, or ``stopped``; ``tracer`` a
+debugger's pid. ``cpu_s`` and ``main_cpu_s`` are seconds used within ``over_s``, ``major_faults_s`` page faults a
+second that needed a disk; ``swap_bytes``, ``rss_bytes``. ``children``: ``[{"pid", "state", "name", "cpu_s",
+"ended"}]``; ``gpu`` ``{"index", "util", "power_w", "power_usual_w"}``. ``collectives``: of each process group the
+last one by torch's flight recorder, ``{"group", "name", "ranks", "seq", "op", "backend", "state", "done_seq", "p2p",
+"input_sizes", "input_dtypes", "output_sizes", "output_dtypes", "created_ns", "age_s", "recent": [{"seq", "op", "p2p",
+"state", "input_sizes", "input_dtypes"}]}``, newest first. ``horovod``: ``{"stalled": [name], "missing": {name:
+[rank]}}``, in its own words. ``note`` says what is lacking.
+
+A JOB is the part of a job on one node, found in /proc. Parts of one ``key`` are of one job, unless ``here``: then it
+means this node alone. ``launcher`` and ``script``; ``endpoint`` is where its ranks meet, ``ident`` what its launcher
+calls it, ``run`` its id where it is ours; ``size`` of its world, 0 where not known; ``age_s``; ``gone``: ranks that
+were started here and of which no process is left. ``spawned``: ranks are counted from 0 on each node, first on the
+one that ``leads``. ``ranks``: a CALL each, whose ``silent_s`` is for how long its main thread has not run; its
+``stage`` is ``stepping`` where its place changed between two looks, else left out. ``output`` of ``logs``: whole
+lines of a regular file that ranks print into, from byte ``logs[path]`` or its last 16 KiB, at most ``MAX_LOG_TEXT``;
+``next`` is where to go on. ``ras``: what NCCL's RAS finds wrong.
 
 ``manifest`` and ``data`` are ``base64(zlib(bytes))``; the manifest's bytes are those of ``{"files":
 [[path, mode, bytes, sha256], ...], "links": [[path, target], ...], "folders": [path, ...]}``, and
@@ -218,82 +245,6 @@ how old the values are when the driver stopped answering; null where the driver 
 most, generation, the highest]``; ``xid``: the number of an error that the driver has told of it within ``XID_SECONDS``."""
 
 XID_SECONDS = 10.0
-
-CALL_FIELDS = (
-    "rank",
-    "local_rank",
-    "pid",
-    "t",
-    "alive",
-    "ended",
-    "raised",
-    "stage",
-    "step",
-    "silent_s",
-    "usual_s",
-    "way",
-    "refused",
-    "threads",
-    "native",
-    "state",
-    "wchan",
-    "syscall",
-    "waits_for",
-    "tracer",
-    "cpu_s",
-    "main_cpu_s",
-    "over_s",
-    "children",
-    "swap_bytes",
-    "rss_bytes",
-    "major_faults_s",
-    "gpu",
-    "collectives",
-    "horovod",
-    "note",
-)
-"""Where a rank is. Only ``rank``, ``pid`` and ``alive`` are always there; what is not known is left out or null.
-
-``t`` is UNIX seconds; ``ended`` ``{"exit_code" | "signal", "t"}`` or null; ``raised`` the uncaught exception that the
-hook has noted of it, ``Type: message``, empty without one; ``stage`` one of ``STAGES``; ``step`` the
-last finished one (-1: none), ``silent_s`` since when and ``usual_s`` what one takes; ``way`` one of ``WAYS``, by which the stacks were got;
-``refused`` ``[{"way", "why"}]``. ``threads``: ``[{"name", "tid", "main", "frames": [{"function", "file", "line"}]}]``,
-innermost frame first, without values; ``native``: functions of the kernel or of C that the main thread is in.
-``state`` is that of the main thread (proc(5)), ``wchan`` where it sleeps in the kernel, ``syscall`` ``{"name", "fd"}``;
-``waits_for`` ``{"kind", "what"}``, a kind of ``WAITS``; ``tracer`` a debugger's pid. ``cpu_s`` and ``main_cpu_s`` are
-seconds used within ``over_s``. ``children``: ``[{"pid", "state", "name", "cpu_s", "ended"}]``; ``gpu`` ``{"index",
-"util", "power_w", "power_usual_w"}``. ``collectives``: of each process group the last one by torch's flight recorder,
-``{"group", "name", "ranks", "seq", "op", "backend", "state", "done_seq", "p2p", "input_sizes", "input_dtypes",
-"output_sizes", "output_dtypes", "created_ns", "age_s", "recent": [{"seq", "op", "p2p", "state", "input_sizes",
-"input_dtypes"}]}``, newest first. ``horovod``: ``{"stalled": [name], "missing": {name: [rank]}}``, in its own words.
-``note`` says what is lacking."""
-
-JOB_FIELDS = (
-    *("key", "launcher", "script", "endpoint", "ident", "here", "spawned", "leads", "run", "size"),
-    *("age_s", "gone", "ranks"),
-)
-"""The part of a job on one node, found in /proc. Parts of one ``key`` are of one job, unless ``here``: then it means this
-node alone. ``endpoint`` is where its ranks meet, ``ident`` what its launcher calls it, ``run`` its id where it is ours;
-``size`` of its world, 0 where not known; ``gone``: ranks that were started here and of which no process is left.
-``spawned``: ranks are counted from 0 on each node, first on the one that ``leads``. ``ranks``: a CALL each, whose
-``silent_s`` is for how long its main thread has not run; its ``stage`` is ``stepping`` where its place changed between two
-looks, else left out. ``output`` of ``logs``: whole lines of a regular file that ranks print into, from byte ``logs[path]``
-or its last 16 KiB, at most ``MAX_LOG_TEXT``; ``next`` is where to go on. ``ras``: what NCCL's RAS finds wrong."""
-
-STAGES = ("not_started", "starting", "stepping", "between", "ended")
-WAYS = ("server", "signal", "py-spy", "proc")
-"""Torch's worker server, faulthandler by a signal, py-spy, and /proc alone, which knows no stack of Python."""
-WAITS = (
-    "file",
-    "socket",
-    "pipe",
-    "lock",
-    "child",
-    "terminal",
-    "debugger",
-    "stopped",
-    "disk",
-)
 
 MAX_CALL_BYTES = 64 * 1024
 """One rank's CALL as JSON; frames are left out first."""

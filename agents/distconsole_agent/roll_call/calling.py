@@ -71,7 +71,7 @@ SPAN_RANKS = 64
 
 
 def call_ranks(seats: Sequence[Seat], rings: str, seconds: float) -> list[Call]:
-    """Return one CALL (``protocol.CALL_FIELDS``) for each seat, in their order.
+    """Return one CALL (``protocol``) for each seat, in their order.
 
     Args:
         rings: The folder where ranks leave their sockets.
