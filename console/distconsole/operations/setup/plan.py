@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from distconsole.checks.facts.node import MpiFacts
 from distconsole.launch.engines import HorovodBuild
 from distconsole.model.names import HostName
 
@@ -25,14 +26,6 @@ class Torch(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     cuda: str | None = None
     hip: str | None = None
-
-
-class Mpi(msgspec.Struct, frozen=True, kw_only=True):
-    """The mpirun on a host's PATH."""
-
-    present: bool = False
-    family: str = ""
-    version: str = ""
 
 
 class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +53,7 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
     torch: Torch | None = None
     tools: dict[str, str | None] = {}
     cpus: int = 1
-    mpi: Mpi = Mpi()
+    mpi: MpiFacts = MpiFacts(present=False)
     nccl: bool = False
     missing: tuple[str, ...] = ()
 

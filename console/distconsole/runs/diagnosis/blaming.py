@@ -1,21 +1,23 @@
-"""From culprits to a diagnosis: those with the hardest cause are named, the others are evidence."""
+"""From culprits to a diagnosis: those with the hardest cause are named, the others are evidence; and its sentence.
+
+It says who waits in what, who is not there, and what it does instead.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from math import prod
 
 from msgspec import structs
 
-from distconsole.model.diagnosis.diagnosis import CALM, Diagnosis, Kind
+from distconsole.model.diagnosis.calls import Call, Operation
+from distconsole.model.diagnosis.diagnosis import CALM, Diagnosis, Kind, Waiting
+from distconsole.model.names import ranks_text as spans_text
+from distconsole.model.time_text import span_text
 from distconsole.runs.diagnosis.causes import Cause, cause_of
 from distconsole.runs.diagnosis.roll import Roll
-from distconsole.runs.diagnosis.waiting import WaitGraph
-from distconsole.runs.diagnosis.words import (
-    culprit_text,
-    silent_of,
-    waiting_text,
-    what_most_wait_in,
-)
+from distconsole.runs.diagnosis.stacks import line_text, operation_of, own_place
+from distconsole.runs.diagnosis.waiting import DEFAULT_GROUPS, WaitGraph
 
 HARD = (
     *(Kind.OUT_OF_MEMORY, Kind.KILLED, Kind.FAILED, Kind.STOPPED, Kind.DEBUGGER, Kind.INPUT),
@@ -27,6 +29,23 @@ PASSING = (Kind.DATA_WORKER, Kind.DISK, Kind.SWAP, Kind.CROSSED)
 NOT_LONG = "it is not long yet: a run counts as stalled after 30 s, later where its steps or its pauses are longer"
 MOST_LINES = 8
 """Of evidence."""
+
+ITEM_BYTES = {
+    **dict.fromkeys(("double", "long", "int64", "float64", "complexfloat"), 8),
+    **dict.fromkeys(("float", "int", "int32", "float32"), 4),
+    **dict.fromkeys(("half", "bfloat16", "short", "float16", "int16"), 2),
+    **dict.fromkeys(("char", "byte", "bool", "int8", "uint8"), 1),
+}
+NAMES = {
+    "float": "float32",
+    "double": "float64",
+    "half": "float16",
+    "long": "int64",
+    "int": "int32",
+}
+UNITS = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
+MAX_SPANS = 6
+"""Ranks, and spans of them, that a sentence names."""
 
 
 def cause_is(rank: int, roll: Roll, kinds: Sequence[Kind]) -> bool:
@@ -111,3 +130,158 @@ def make_diagnosis(
         waiting=waiting,
         evidence=evidence,
     )
+
+
+def ranks_text(ranks: Sequence[int]) -> str:
+    """Return ``rank 3``, ``ranks 0-3,7`` or, of many without order, ``ranks 0,2,4 and 7 more``."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    spans = spans_text(ranks).split(",")
+    if len(spans) <= MAX_SPANS:
+        return f"ranks {','.join(spans)}"
+    named = sum(_size(span) for span in spans[:MAX_SPANS])
+    return f"ranks {','.join(spans[:MAX_SPANS])} and {len(ranks) - named:,} more"
+
+
+def _size(span: str) -> int:
+    first, _, last = span.partition("-")
+    return int(last or first) - int(first) + 1
+
+
+def group_text(name: str) -> str:
+    """Return how a process group is called: ``default_pg`` or ``group tp0``."""
+    if name in DEFAULT_GROUPS:
+        return "default_pg"
+    return f"group {name}" if name else "a group without a name"
+
+
+def payload_text(operation: Operation) -> str:
+    """Return ``4 MiB float32``; nothing where it is not known."""
+    if not operation.input_sizes or not operation.input_dtypes:
+        return ""
+    types = [each.lower() for each in operation.input_dtypes]
+    types += types[-1:] * (len(operation.input_sizes) - len(types))
+    sizes = zip(operation.input_sizes, types, strict=False)
+    total = sum(prod(size) * ITEM_BYTES.get(kind, 0) for size, kind in sizes)
+    return f"{size_text(total)} {NAMES.get(types[0], types[0])}"
+
+
+def size_text(size: int) -> str:
+    """Return bytes as ``4 MiB``, ``1.5 GiB`` or ``32 B``."""
+    for unit, name in UNITS:
+        if size >= unit:
+            number = f"{size / unit:.1f}".removesuffix(".0")
+            return f"{number} {name}"
+    return f"{size} B"
+
+
+def what_most_wait_in(graph: WaitGraph) -> Waiting | None:
+    """Return what most ranks wait in; None where nobody waits."""
+    wait, ranks = graph.most
+    if not ranks:
+        return None
+    first = min(ranks)
+    by_place: dict[object, list[int]] = {}
+    for rank in sorted(ranks):
+        by_place.setdefault(own_place(graph.calls[rank].frames), []).append(rank)
+    commonest = max(by_place.values(), key=len)
+    place = own_place(graph.calls[commonest[0]].frames)
+    if wait is None:
+        op = operation_of(graph.calls[first].frames)
+        return Waiting(operation=op, ranks=tuple(sorted(ranks)), place=place)
+    in_it = [rank for rank in sorted(ranks) if rank in graph.waits]
+    operation = graph.operation_at(in_it[0], wait.group, wait.seq)
+    collective = graph.last[wait.group][in_it[0]]
+    return Waiting(
+        operation=f"{(operation or collective).op or wait.op} #{wait.seq}",
+        ranks=tuple(sorted(ranks)),
+        place=place,
+        seq=wait.seq,
+        group=collective.name or collective.group,
+        payload="" if operation is None else payload_text(operation),
+    )
+
+
+def waiting_text(waiting: Waiting, world: int) -> str:
+    """Return ``3 of 4 ranks wait in all_reduce #2507 (4 MiB float32, default_pg) at train.py:88``."""
+    group = [group_text(waiting.group)] if waiting.seq is not None else []
+    about = ", ".join(each for each in (waiting.payload, *group) if each)
+    text = count_of(waiting.ranks, world) + f" in {waiting.operation}"
+    text += f" ({about})" if about else ""
+    return text + ("" if waiting.place is None else f" at {line_text(waiting.place)}")
+
+
+def count_of(ranks: Sequence[int], world: int) -> str:
+    """Return ``3 of 4 ranks wait``, or ``rank 0 waits``."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]} waits"
+    return (
+        f"{len(ranks):,} of {world:,} ranks wait"
+        if len(ranks) < world
+        else f"all {world:,} ranks wait"
+    )
+
+
+def who_text(ranks: Sequence[int], roll: Roll) -> str:
+    """Return ``Rank 1 on node2``."""
+    hosts = list(dict.fromkeys(roll.host(rank) for rank in ranks))
+    on = f" on {hosts[0]}" if len(hosts) == 1 and hosts[0] else ""
+    if len(hosts) > 1:
+        on = f" on {len(hosts)} hosts"
+    text = ranks_text(ranks) + on
+    return text[0].upper() + text[1:]
+
+
+def culprit_text(
+    ranks: Sequence[int], cause: Cause, roll: Roll, *, there: bool, timed: bool = True
+) -> str:
+    """Return ``Rank 1 on node2 is not there: it is in load_image at data.py:31, for 41 s, state D (disk)``."""
+    one = len(ranks) == 1
+    it = "it" if one else "they"
+    does = cause.does if one else plural(cause.does)
+    missing = " is not there" if one else " are not there"
+    parts = [
+        f"{it} {does}" if not there else does,
+        *(_since(ranks, roll) if timed else ()),
+        *cause.details,
+    ]
+    return who_text(ranks, roll) + ("" if there else f"{missing}:") + " " + ", ".join(parts)
+
+
+def _since(ranks: Sequence[int], roll: Roll) -> list[str]:
+    seconds = silent_of(ranks, roll)
+    lives = any(rank in roll.calls and roll.calls[rank].alive for rank in ranks)
+    return [f"for {span_text(seconds)}"] if seconds is not None and lives and seconds >= 1 else []
+
+
+def silent_of(ranks: Iterable[int], roll: Roll) -> float | None:
+    """Return for how long the first of ``ranks`` of which it is known has made no step."""
+    known = (roll.calls[rank].silent_s for rank in ranks if rank in roll.calls)
+    return next((each for each in known if each is not None), None)
+
+
+def plural(does: str) -> str:
+    """Return the words about several ranks: ``are in load_image`` for ``is in load_image``."""
+    word, _, rest = does.partition(" ")
+    several = {"is": "are", "has": "have", "was": "were"}
+    return f"{several.get(word) or word.removesuffix('s')} {rest}".rstrip()
+
+
+def operation_words(call: Call) -> str:
+    """Return where a rank is: its operation, else its own line."""
+    op = operation_of(call.frames)
+    place = own_place(call.frames)
+    where = "" if place is None else f" at {line_text(place)}"
+    return f"{op}{where}" if op else where.strip() or "a place that is not known"
+
+
+def kernel_words(call: Call) -> str:
+    """Return what the kernel says of a rank's main thread: ``state S in futex, waits for lock, no CPU``."""
+    place = call.syscall.name if call.syscall is not None else call.wchan
+    parts = [f"state {call.state or 'unknown'}{f' in {place}' if place else ''}"]
+    if call.waits_for is not None:
+        parts.append(f"waits for {call.waits_for.kind} {call.waits_for.what}".rstrip())
+    if call.main_cpu_s is not None and call.over_s:
+        share = round(10 * min(1.0, call.main_cpu_s / call.over_s)) * 10
+        parts.append(f"{share} % CPU" if share else "no CPU")
+    return ", ".join(parts)

@@ -10,11 +10,25 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec import structs
 
-from distconsole.model.diagnosis.calls import Call
+from distconsole.model.diagnosis.calls import Call, Operation
 from distconsole.model.diagnosis.diagnosis import CALM, Diagnosis, Kind, Sure
 from distconsole.model.names import count_text
 from distconsole.model.time_text import ms_text, span_text
-from distconsole.runs.diagnosis.blaming import HARD, blame, cause_is, make_diagnosis
+from distconsole.runs.diagnosis.blaming import (
+    HARD,
+    blame,
+    cause_is,
+    group_text,
+    kernel_words,
+    make_diagnosis,
+    operation_words,
+    payload_text,
+    ranks_text,
+    silent_of,
+    waiting_text,
+    what_most_wait_in,
+    who_text,
+)
 from distconsole.runs.diagnosis.causes import Cause, cause_of
 from distconsole.runs.diagnosis.roll import Roll
 from distconsole.runs.diagnosis.stacks import (
@@ -25,17 +39,6 @@ from distconsole.runs.diagnosis.stacks import (
     what_it_does,
 )
 from distconsole.runs.diagnosis.waiting import WaitGraph, differing
-from distconsole.runs.diagnosis.words import (
-    group_text,
-    kernel_words,
-    operation_words,
-    payload_text,
-    ranks_text,
-    silent_of,
-    waiting_text,
-    what_most_wait_in,
-    who_text,
-)
 
 JudgeRule = Callable[[Roll, WaitGraph], Diagnosis | None]
 ORDER_HINT = "every rank of a group must enter the same collectives, with equal shapes and types, in the same order"
@@ -204,11 +207,10 @@ def _called(ranks: Sequence[int], roll: Roll) -> str:
     return f"{ranks_text(ranks)}{on} {'calls' if len(ranks) == 1 else 'call'}"
 
 
-def _operation_text(operation: object) -> str:
-    op, payload = getattr(operation, "op", ""), payload_text(operation)  # type: ignore[arg-type]
-    shapes = getattr(operation, "input_sizes", ())
+def _operation_text(operation: Operation) -> str:
+    payload, shapes = payload_text(operation), operation.input_sizes
     shape = f" of shape {list(shapes[0])}" if shapes and shapes[0] else ""
-    return f"{op}{shape}" + (f" ({payload})" if payload else "")
+    return f"{operation.op}{shape}" + (f" ({payload})" if payload else "")
 
 
 def _meeting(roll: Roll, graph: WaitGraph) -> Diagnosis | None:
