@@ -26,7 +26,7 @@ from distconsole.tui.views.run import RunView
 from distconsole.tui.widgets.plots import Plot, PlotPanel
 from distconsole.tui.widgets.tiles import Tile
 from fakes import scenes
-from fakes.stage import ATTACH, LARGE, on_screen, screen_text, staged, typed
+from fakes.stage import ATTACH, LARGE, on_screen, screen_text, settled, staged, typed
 
 CUT = scenes.START + 30.0
 
@@ -97,6 +97,30 @@ async def test_in_a_stall_the_screen_has_no_figure_of_before_as_if_it_were_of_no
         assert "0.483  30 s ago" in text
         assert titles(app)[:3] == ["loss 0.483 30 s ago", "samples/s 0", "step time –"]
         assert ends(app) == [60.0, 60.0], "the axes of time end now"
+
+
+async def test_while_more_is_to_be_read_the_run_is_shown_as_it_was_and_no_host_is_called_silent() -> (
+    None
+):
+    def read_so_far() -> Iterator[Event]:
+        yield from until(CUT)
+        yield from beats(0, 30)
+
+    app, stage = staged({ask.Attach: read_so_far}, request=ATTACH)
+    async with on_screen(app, stage, LARGE) as pilot:
+        assert "SILENT  the newest word of the hosts is 30 s old" in screen_text(app)
+        (control,) = (each for each in stage.controls if each.timeline is not None)
+        control.behind = True
+        app.screen.redraw()
+        await settled(app, stage, pilot)
+        text = screen_text(app)
+        assert "HEALTHY, 30 s ago  4 ranks, more is still to be read" in text
+        assert tiles(app)["samples/s"] == "1,714"
+        assert "no word" not in text
+        control.behind = False
+        app.screen.redraw()
+        await settled(app, stage, pilot)
+        assert "SILENT  the newest word of the hosts is 30 s old" in screen_text(app)
 
 
 async def test_behind_a_cut_nothing_is_known() -> None:

@@ -81,6 +81,7 @@ class Control:
         ask: Asks for a line of text, in a shell alone; None where that cannot be.
         began: When the person began to wait, in monotonic seconds; as a rule when this was made.
         timeline: The fold of the run's events, where the front end keeps one: it has each before it asks for the next.
+        behind: Whether more of the run has come already than the operation has told.
     """
 
     def __init__(self, began: float | None = None) -> None:
@@ -88,6 +89,7 @@ class Control:
         self.ask: Callable[[str], str] | None = None
         self.began = time.monotonic() if began is None else began
         self.timeline: RunTimeline | None = None
+        self.behind = False
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
         self._asked: Command | None = None
 

@@ -114,10 +114,13 @@ def watch_run(
     def is_over() -> bool:
         return over() or (demo is not None and not demo.exists())
 
+    def note(behind: bool) -> None:
+        control.behind = behind
+
     try:
         limit = store_limit(record)
         for event in follow(
-            store, record, opener, lambda: carrier.left, until, is_over, limit, whole=whole
+            store, record, opener, lambda: carrier.left, until, is_over, limit, note, whole=whole
         ):
             if folded is None and not isinstance(event, LogLine):
                 timeline.apply(event)

@@ -25,13 +25,22 @@ from distconsole.model.events import (
     RunListed,
     RunsCompared,
 )
-from distconsole.model.run_events import LogLine, RunEnded, RunEvent, RunEvents, RunFinding, Window
+from distconsole.model.run_events import (
+    LogLine,
+    NodeSample,
+    RunEnded,
+    RunEvent,
+    RunEvents,
+    RunFinding,
+    Window,
+)
 from distconsole.model.run_summary import RunSummary
 from distconsole.model.verbs import Interrupt, RunRole, verb_of
 from distconsole.operations import Control, SessionSource, interrupt, perform
 from distconsole.operations.last_resort import LeftBehind
 from distconsole.operations.notifying import Notifier
 from distconsole.runs.logs.buffer import LogBuffer
+from distconsole.runs.pace import FRESH_SECONDS
 from distconsole.runs.present import done_text
 from distconsole.runs.rank_history import RankHistory
 from distconsole.runs.timeline import RunTimeline
@@ -63,6 +72,8 @@ class RequestTask:
     """Whether its run's end was seen, or said where it was not."""
     followed = False
     """Whether the screen has gone on from a demo's check to its run."""
+    _told_to = 0.0
+    """The newest time of which ranks and hosts have told, UNIX seconds."""
     demo_step: DemoStep | None = None
     demo_end: DemoEnded | None = None
     jumps = 0
@@ -159,7 +170,18 @@ class RequestTask:
 
     def unix(self) -> float:
         """Return the time from which the ages of what a run told are counted, UNIX seconds."""
-        return self._clocks.unix()
+        return self._clocks.unix() - self.late_seconds
+
+    @property
+    def late_seconds(self) -> float:
+        """How long ago the run was as it is shown, where more of it waits to be folded; 0 where it is of now.
+
+        A host is not silent whose words only wait here.
+        """
+        if not (self.control.behind and self.goes_on and self._told_to):
+            return 0.0
+        late = self._clocks.unix() - self._told_to
+        return late if late > FRESH_SECONDS else 0.0
 
     def load_clock(self) -> float:
         """Return the time from which the ages of hosts' samples (``load.seen_at``) are counted."""
@@ -195,6 +217,8 @@ class RequestTask:
     def _fold_run(self, event: RunEvents) -> None:
         self.run.apply(event)
         self.history.apply(event)
+        if isinstance(event, Window | NodeSample):
+            self._told_to = max(self._told_to, event.t)
         if isinstance(event, Window):
             return
         self.left_behind.see(event)

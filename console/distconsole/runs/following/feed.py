@@ -209,6 +209,11 @@ class JournalFeed:
             reader.done and not reader.waiting for reader in self._readers.values()
         )
 
+    @property
+    def has_more(self) -> bool:
+        """Whether something has come that is not given out; lines do not count, as records pass them."""
+        return bool(self._heard or self._news) or self._find_first() is not None
+
     def given_out(self) -> dict[HostName, Place]:
         """Return how far the journals are read of which nothing waits, also what said nothing new."""
         readers = [reader for reader in self._readers.values() if not reader.waiting]

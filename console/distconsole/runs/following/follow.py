@@ -66,6 +66,7 @@ def follow(
     until: Mapping[HostName, Place] | None = None,
     over: Callable[[], bool] = lambda: False,
     limit_bytes: int | None = None,
+    note: Callable[[bool], None] = lambda _: None,
     *,
     whole: bool = False,
 ) -> Iterator[RunEvents]:
@@ -79,6 +80,7 @@ def follow(
         until: Host to the place in its journal up to which to read; None reads to the end.
         over: Asked while no host answers: whether the run has ended, as somebody else knows.
         limit_bytes: What may be stored of it; then what ranks print is not, and all else is.
+        note: Called with whether more of it has come already than was yielded.
         whole: Every printed line is yielded, each in its place, as it is to ``until``. Else records pass
             lines that the consumer has not taken, and some may be left out, which is said.
     """
@@ -87,6 +89,7 @@ def follow(
     with store.create(record) as run_file:
         # Not what the file has by now: somebody else who follows the run may have written on.
         places, stored = run_file.places(), {HostName(host): 0 for host in record.hosts}
+        note(True)
         lines = None if whole or until is not None else WaitingLines()
         is_long = not record.end and run_file.path.stat().st_size > MOST_BYTES
         yield from replay(run_file, reducer, last=stored, lines=lines if is_long else None)
@@ -105,6 +108,7 @@ def follow(
                     if event is not None:
                         yield event
                         continue
+                    note(feed.has_more)
                     yield from keeping.findings(record.run)
                     if left() or (until is not None and _has_reached(seen, until)):
                         break

@@ -54,9 +54,14 @@ def verdict_of(task: RequestTask, now: float, figures: Present) -> tuple[str, st
     health = health_of(timeline, now, figures)
     going, ended, tone = MARKS[health.tone]
     ranks = count_text(timeline.world, "rank")
-    sentence = f"{health.word.upper()}  {health.sentence or ranks}"
+    late = task.late_seconds
+    word = f"{health.word.upper()}, {span_text(late)} ago" if late else health.word.upper()
+    sentence = f"{word}  {health.sentence or ranks}"
     if timeline.restart is not None and timeline.end is None:
         sentence += f", restart {timeline.restart.restart} of {timeline.restart.of}"
+    if late:
+        tone = "note" if tone == "good" else tone
+        sentence += ", more is still to be read"
     return tone, going if timeline.end is None else ended, sentence, about_text(timeline, now)
 
 

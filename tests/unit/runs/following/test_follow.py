@@ -276,6 +276,18 @@ def test_clock_offsets_are_added_to_times() -> None:
     assert given[0].times[0] == pytest.approx(at - 7.0 + 0.001)
 
 
+def test_it_is_noted_whether_more_has_come_than_was_yielded(tmp_path: Path) -> None:
+    nodes = FakeNodes(a=[[item(1, 2), item(3), item(4)]])
+    notes: list[bool] = []
+    following = follow(
+        RunStore(tmp_path), record("a"), nodes, left=lambda: notes[-1:] == [False], note=notes.append
+    )  # fmt: skip
+    assert lines(list(following)) == ["1", "2", "3", "4"]
+    assert notes[0]
+    assert notes[-1] is False
+    assert notes.count(False) == 1, "there was more until all was read"
+
+
 def test_leaving_ends_the_reading(tmp_path: Path) -> None:
     nodes = FakeNodes(a=[[item(1)]])
     left = threading.Event()
