@@ -16,18 +16,6 @@ if TYPE_CHECKING:
         def value(self) -> Any:
             """Return it, once it has arrived; None if it was lost on the way."""
 
-    class Waits(Protocol):
-        """What is known of the thread's waits for other ranks."""
-
-        def covers(self, began: int) -> bool:
-            """Whether all waits since ``began`` were noted."""
-
-        def between(self, began: int, ended: int) -> int:
-            """Return how much of the time between two moments was waited."""
-
-        def step_ended(self, ended: int) -> None:
-            """Drop what was over then, and decide whether the next step is looked at."""
-
     Value = Union[float, Late, None]
     Seen = tuple[Value, Optional[float]]
     """A loss, unscaled where a GradScaler scaled it, and the number that it was divided by last:

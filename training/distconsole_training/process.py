@@ -36,12 +36,8 @@ _MAX_MESSAGE = 4096
 _MAX_STEP = (1 << 62) - 1
 
 _noted_by: list[int] = []
-
-
-class _Reader:
-    """Holds the reader of device scalars, made when the first tensor is reported."""
-
-    scalars: Any = None
+_readers: list[Any] = []
+"""Holds the reader of device scalars, once a tensor was reported."""
 
 
 class Process:
@@ -274,11 +270,11 @@ def _number(value: Any) -> Any:
     if torch is not None and isinstance(value, torch.Tensor):
         if value.numel() != 1:
             return None
-        if _Reader.scalars is None:
+        if not _readers:
             from distconsole_training.torch_hook.torch_loss import ScalarReader
 
-            _Reader.scalars = ScalarReader(torch)
-        return _Reader.scalars.read(value.detach())
+            _readers.append(ScalarReader(torch))
+        return _readers[0].read(value.detach())
     if isinstance(value, (str, bytes)) or not hasattr(value, "__float__"):
         return None
     return float(value)

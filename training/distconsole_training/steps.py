@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any, Optional
 
-    from distconsole_training.loss import Seen, Value, Waits
+    from distconsole_training.loss import Seen, Value
+    from distconsole_training.torch_hook.waits import Waits
 
     Emit = Callable[[int, int, int, float, float, float, float, float, Value], None]
     """Takes a finished step: when it ended, flags, samples (0 where unknown), seconds of all, data,
