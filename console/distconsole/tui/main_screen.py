@@ -343,9 +343,7 @@ class ConsoleScreen(KeyScreen):
     def _tell(self) -> None:
         """Show what was said, and what goes on."""
         session, size = self.session, self.app.size
-        lines = session.transcript.drain()
-        if lines:
-            self.views.transcript.add(lines)
+        self.views.transcript.draw()
         room = 2 if size.height < SHORT_LINES else 3
         now = self.dispatcher.prompt_verbs.now_text(size.width - 2)
         said = session.transcript.newest() if self.view != "transcript" else []

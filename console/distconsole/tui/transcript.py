@@ -6,6 +6,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Iterable
+from itertools import islice
 
 from distconsole.errors import ConsoleError
 from distconsole.text.output import Paint
@@ -73,10 +74,11 @@ class Transcript(Voice):
     def __init__(self) -> None:
         super().__init__(self)
         self._lock = threading.Lock()
-        self._fresh: deque[str] = deque(maxlen=MAX_SHOWN_LINES)
         self._newest: deque[str] = deque(maxlen=MAX_NEWEST)
         self._kept: deque[str] = deque(maxlen=MAX_KEPT_LINES)
         self._speaker: Voice = self
+        self.said = 0
+        """How many lines were added so far."""
 
     def voice(self, title: str) -> Voice:
         """Return the voice of a verb, which speaks next."""
@@ -94,8 +96,11 @@ class Transcript(Voice):
                 self._speaker = voice
             self._put(lines, shown=shown)
 
-    def drain(self) -> list[str]:
-        return self._take(self._fresh)
+    def since(self, place: int) -> tuple[list[str], int]:
+        """Return the lines that are kept from the ``place`` on, at most ``MAX_SHOWN_LINES``, and the place of the next."""
+        with self._lock:
+            count = min(self.said - place, MAX_SHOWN_LINES)
+            return [*islice(reversed(self._kept), count)][::-1], self.said
 
     def show(self, line: str) -> None:
         with self._lock:
@@ -103,13 +108,10 @@ class Transcript(Voice):
 
     def newest(self) -> list[str]:
         """Return the messages, of a line or more, that came since the last call and are shown below every view."""
-        return self._take(self._newest)
-
-    def _take(self, queue: deque[str]) -> list[str]:
         with self._lock:
-            lines = list(queue)
-            queue.clear()
-        return lines
+            messages = list(self._newest)
+            self._newest.clear()
+        return messages
 
     def text(self) -> str:
         with self._lock:
@@ -119,12 +121,11 @@ class Transcript(Voice):
     def forget(self) -> None:
         with self._lock:
             self._kept.clear()
-            self._fresh.clear()
             self._newest.clear()
 
     def _put(self, lines: Iterable[str], *, shown: bool) -> None:
         lines = list(lines)
         if shown:
             self._newest.append("\n".join(lines))
-        self._fresh.extend(lines)
         self._kept.extend(lines)
+        self.said += len(lines)

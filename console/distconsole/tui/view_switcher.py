@@ -86,7 +86,7 @@ class ViewSwitcher(ContentSwitcher):
         self.logs = LogsView(id="logs")
         self.runs = RunsView(id="runs")
         self.compare = CompareView(id="compare")
-        self.transcript = TranscriptView(id="transcript")
+        self.transcript = TranscriptView(self._session.transcript, id="transcript")
         self.jobs = JobsView(id="jobs")
         self.help = HelpView(self._shortcuts, id="help")
         others: list[Widget] = [self.check, self.form, self.run, self.logs, self.runs]
