@@ -193,26 +193,16 @@ class RunTimeline:
         return sum(view.samples_run for view in self.ranks.values()) / longest
 
     @property
-    def fastest(self) -> RankView | None:
-        """The rank with the smallest mean step time of the run."""
-        return next(iter(self._measured), None)
-
-    @property
-    def slowest(self) -> RankView | None:
-        """The rank with the largest mean step time of the run."""
-        return next(reversed(self._measured), None)
+    def step_times(self) -> list[float]:
+        """Each rank's mean step time of the run in milliseconds, where it is known, the shortest first."""
+        times = (view.step_ms_run for view in self.ranks.values())
+        return sorted(each for each in times if each is not None)
 
     @property
     def spread(self) -> float | None:
         """Slowest rank's mean step time over the fastest's; 1.0 is even; None where unknown."""
-        times = [view.step_ms_run or 0.0 for view in self._measured]
+        times = self.step_times
         return times[-1] / times[0] if times and times[0] else None
-
-    @property
-    def _measured(self) -> list[RankView]:
-        """Ranks whose step time is known, the fastest first."""
-        known = [view for view in self.ranks.values() if view.step_ms_run is not None]
-        return sorted(known, key=lambda view: (view.step_ms_run, view.rank))
 
     @property
     def lost_hosts(self) -> list[str]:

@@ -153,13 +153,12 @@ def test_the_spread_is_over_the_whole_run_and_weighted_by_steps() -> None:
     )
     assert timeline.ranks[0].step_ms_run == pytest.approx(17.5)
     assert timeline.spread == pytest.approx(2.0)
-    assert timeline.fastest is timeline.ranks[0]
-    assert timeline.slowest is timeline.ranks[1]
+    assert timeline.step_times == [timeline.ranks[0].step_ms_run, timeline.ranks[1].step_ms_run]
 
 
 def test_nothing_known_is_none_and_not_zero() -> None:
     timeline = folded(plan(), window(0, step_ms_mean=None, samples_s=None))
-    assert (timeline.spread, timeline.slowest) == (None, None)
+    assert (timeline.spread, timeline.step_times) == (None, [])
     assert present(timeline, T).samples_s is present(timeline, T).step_ms is None
 
 

@@ -116,7 +116,7 @@ def _content(data: ReportData, now: float) -> dict[str, Any]:
         "metric_count": len(metrics),
         "heat": heat,
         "columns": COLUMNS,
-        "ranks": [_rank(view, data) for view in _worst_first(timeline)],
+        "ranks": list(_ranks(timeline)),
         "phases": _phases(timeline),
         "settings": settings_of(plan) if plan is not None else [],
         "environment": environment_of(plan) if plan is not None else [],
@@ -179,11 +179,17 @@ def _state(view: RankView, timeline: RunTimeline) -> tuple[str, str]:
     return "failed first" if first else view.state.value, view.state.value
 
 
-def _rank(view: RankView, data: ReportData) -> list[tuple[str, str]]:
-    """Return a rank's cells: what is shown, and what is sorted by."""
-    fastest = data.timeline.fastest
-    base = fastest.step_ms_run if fastest is not None else None
-    ratio = view.step_ms_run / base if view.step_ms_run is not None and base else None
+def _ranks(timeline: RunTimeline) -> Iterator[list[tuple[str, str]]]:
+    """Yield each rank's cells: what is shown, and what is sorted by."""
+    fastest_ms = next(iter(timeline.step_times), None)
+    for view in _worst_first(timeline):
+        yield _rank(view, timeline, fastest_ms)
+
+
+def _rank(
+    view: RankView, timeline: RunTimeline, fastest_ms: float | None
+) -> list[tuple[str, str]]:
+    ratio = view.step_ms_run / fastest_ms if view.step_ms_run and fastest_ms else None
     memory = bytes_text(view.gpu_mem_used)
     if memory and view.gpu_mem_total:
         memory += f" of {bytes_text(view.gpu_mem_total)}"
@@ -192,7 +198,7 @@ def _rank(view: RankView, data: ReportData) -> list[tuple[str, str]]:
         _sort_cell(view.rank),
         (view.host, view.host),
         _sort_cell(view.gpu),
-        _state(view, data.timeline),
+        _state(view, timeline),
         _sort_cell(view.exit_code),
         _sort_cell(view.steps or None, f"{view.steps:,}"),
         _sort_cell(view.step_ms_run),

@@ -121,8 +121,7 @@ def _figures(data: ReportData, now: float) -> tuple[tuple[str, str], ...]:
 
 
 def _mean_step(timeline: RunTimeline) -> str:
-    ranks = timeline.ranks.values()
-    known = [view.step_ms_run for view in ranks if view.step_ms_run is not None]
+    known = timeline.step_times
     return number_text(sum(known) / len(known), " ms") if known else ""
 
 
