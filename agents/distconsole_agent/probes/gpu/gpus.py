@@ -31,7 +31,7 @@ KFD = "/dev/kfd"
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Return the facts of group ``gpu``; ``present`` is false on a node without a GPU's driver.
 
-    On a node with both, ``gpus`` are NVIDIA's, and ``also`` says that AMD's are there.
+    On a node with both, ``gpus`` are NVIDIA's, and ``kfd`` says that AMD's are there.
 
     Args:
         args: ``health``: also how each GPU is.
