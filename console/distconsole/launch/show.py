@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import posixpath
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from distconsole.errors import PlanError, UnavailableError
@@ -19,7 +19,7 @@ from distconsole.launch.launchers.single import fill_place
 from distconsole.launch.plan import PreparedLaunch
 from distconsole.launch.slurm.submit import read_options, words_of
 from distconsole.model.cluster import path_word
-from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement
+from distconsole.model.job import LaunchPlan, NodePlan, RankPlacement, ScriptTraits
 from distconsole.model.names import count_text
 from distconsole.model.requests import Command, EmitKind, LauncherName, PassArgs, Run
 from distconsole.model.run_events import PlanMade, PlannedHost
@@ -33,7 +33,6 @@ SHOWN_RUN_DIR = "distconsole-run"
 
 SHOWN_AGENT = "distconsole-agent"
 """Stands there for our own program on a node."""
-
 
 FIRST_PORT, PORTS = 15000, 15000
 """A job's rendezvous port is taken from here by its number, below the ports that kernels lend."""
@@ -64,13 +63,9 @@ torchrun says it all, but for a store of each round's own: with one for all, ran
 in it the addresses of ranks that are gone.
 """
 
-
 NODE_NAMES = {
     EmitKind.SBATCH: {"NODE_RANK": "$SLURM_NODEID", "NNODES": "$SLURM_NNODES"},
-    EmitKind.MPIRUN: {
-        "NODE_RANK": "$OMPI_COMM_WORLD_RANK",
-        "NNODES": "$OMPI_COMM_WORLD_SIZE",
-    },
+    EmitKind.MPIRUN: {"NODE_RANK": "$OMPI_COMM_WORLD_RANK", "NNODES": "$OMPI_COMM_WORLD_SIZE"},
 }
 """The same for one process a node, which spawns its ranks."""
 
@@ -174,17 +169,12 @@ def _fill_names(text: str) -> str:
 class _Source:
     """What a file is written from; without a plan for a job whose nodes Slurm chooses."""
 
-    launch: PreparedLaunch
+    request: Run
+    env: Mapping[str, str]
+    traits: ScriptTraits
+    choice: Choice
     folder: str
     plan: LaunchPlan | None
-
-    @property
-    def request(self) -> Run:
-        return self.launch.request
-
-    @property
-    def choice(self) -> Choice:
-        return self.launch.choice
 
     @property
     def one_a_node(self) -> bool:
@@ -203,7 +193,7 @@ def emit(kind: EmitKind, launch: PreparedLaunch, folder: str, plan: LaunchPlan |
     Raises UnavailableError if that starter cannot start the script; PlanError if it cannot place
     the ranks so.
     """
-    what = _Source(launch, folder, plan)
+    what = _Source(launch.request, launch.env, launch.traits, launch.choice, folder, plan)
     container = launch.request.where.container or (plan and plan.nodes[0].container)
     if container:
         raise UnavailableError(
@@ -320,7 +310,7 @@ def _mpirun(what: _Source) -> str:
     hosts = ",".join(f"{node.host}:{n}" for node, n in zip(plan.nodes, counts, strict=True))
     nics = {node.nic for node in plan.nodes}
     nic = nics.pop() if len(nics) == 1 else None
-    named = ["MASTER_ADDR", "MASTER_PORT", *OUTPUT_ENV, *what.launch.env]
+    named = ["MASTER_ADDR", "MASTER_PORT", *OUTPUT_ENV, *what.env]
     interface = ""
     if nic is not None:
         interface = f"    --mca oob_tcp_if_include {nic} --mca btl_tcp_if_include {nic} \\\n"
@@ -353,14 +343,13 @@ def _require_plan(what: _Source, kind: EmitKind) -> LaunchPlan:
 
 
 def _title(what: _Source) -> str:
-    request = what.request
-    words = shlex.join((request.script, *request.arguments)).replace("\n", " ")
+    words = shlex.join((what.request.script, *what.request.arguments)).replace("\n", " ")
     return f"Written by distconsole run --emit for: {words}"
 
 
 def _exports(what: _Source) -> str:
     lines = []
-    for name, value in {**OUTPUT_ENV, **what.launch.env}.items():
+    for name, value in {**OUTPUT_ENV, **what.env}.items():
         if value and may_be_secret(name):
             lines.append(f': "${{{name}:?is not written here: set it before}}"\nexport {name}')
         else:
@@ -371,9 +360,7 @@ def _exports(what: _Source) -> str:
 def _rank_script(what: _Source, kind: EmitKind) -> str:
     """Return the shell text that keeps what every rank runs in ``rank_script``."""
     names = (NODE_NAMES if what.one_a_node else TORCH_NAMES).get(kind, {})
-    sets = [
-        f'export {name}="{value}"' for name, value in names.items() if name not in what.launch.env
-    ]
+    sets = [f'export {name}="{value}"' for name, value in names.items() if name not in what.env]
     setup = what.request.where.setup if what.plan is None else what.plan.nodes[0].setup
     start = [f"cd {shlex.quote(what.folder)} || exit", *filter(None, [setup])]
     text = "\n".join([*sets, *start, f"exec {_command(what)}"])
@@ -406,5 +393,5 @@ def _extra_words(what: _Source) -> list[str]:
     }
     kind = what.choice.pass_args
     joint = "=" if kind is PassArgs.TORCH_LAUNCH else " "
-    pairs = option_pairs(kind, what.launch.traits, what.request.arguments, values)
+    pairs = option_pairs(kind, what.traits, what.request.arguments, values)
     return [f'{option}{joint}"{value}"' for option, value in pairs]
