@@ -30,8 +30,8 @@ def main() -> None:
         if "_DISTCONSOLE_COMPLETE" in os.environ:
             from dataclasses import replace  # noqa: PLC0415
 
-            from distconsole.grammar import shell_complete  # noqa: PLC0415
             from distconsole.grammar.completion.complete import shell_vocabulary  # noqa: PLC0415
+            from distconsole.grammar.verbs import shell_complete  # noqa: PLC0415
 
             shell_complete(replace(shell_vocabulary(), fields=_condition_fields))
         code = run(sys.argv[1:])
@@ -69,7 +69,7 @@ def run(words: list[str]) -> int:
     """
     from distconsole.config.load import load_config  # noqa: PLC0415
     from distconsole.errors import ConfigError, ConsoleError  # noqa: PLC0415
-    from distconsole.grammar import parse_args, parse_untrusted  # noqa: PLC0415
+    from distconsole.grammar.verbs import parse_args, parse_untrusted  # noqa: PLC0415
 
     try:
         try:
@@ -103,7 +103,7 @@ def run(words: list[str]) -> int:
 
 def _without_alias(words: list[str], config: Config) -> list[str]:
     """Return ``words`` without an alias in front; raises ConsoleError if that means nothing."""
-    from distconsole.grammar import VERBS  # noqa: PLC0415
+    from distconsole.grammar.verbs import VERBS  # noqa: PLC0415
 
     first = next((word for word in words if not word.startswith("-")), None)
     if first is None or first in VERBS:

@@ -25,9 +25,11 @@ from distconsole.config.ranges import RangeError
 from distconsole.errors import ConfigError, ConsoleError, LinkLostError, NodeError, PlanError
 from distconsole.expression import ExpressionError, parse_condition
 from distconsole.formats.merged_trace import RankTrace, TraceError, merge
-from distconsole.grammar import Vocabulary, complete_line, parse_line
+from distconsole.grammar.completion.complete import complete_line
 from distconsole.grammar.drafts import read_draft
 from distconsole.grammar.pasting.read import read_command
+from distconsole.grammar.values import Vocabulary
+from distconsole.grammar.verbs import parse_line
 from distconsole.grammar.words import words_of
 from distconsole.launch.script import traits_of
 from distconsole.launch.slurm.srun import read_job

@@ -16,8 +16,7 @@ from distconsole.checks.engine.rule import Verdicts, judge
 from distconsole.checks.facts.evidence import HostEvidence, View
 from distconsole.checks.facts.node import convert
 from distconsole.errors import ConsoleError, NodeError
-from distconsole.grammar import parse_args
-from distconsole.grammar.verbs import root
+from distconsole.grammar.verbs import parse_args, root
 from distconsole.model.cluster import Host
 from distconsole.model.diagnosis.calls import Call
 from distconsole.model.names import HostName

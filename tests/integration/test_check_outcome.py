@@ -22,7 +22,7 @@ from distconsole.cli.main import exit_code_of, perform_headless
 from distconsole.cli.streams import Streams
 from distconsole.config.schema import Config
 from distconsole.errors import Terminated
-from distconsole.grammar import parse_line
+from distconsole.grammar.verbs import parse_line
 from distconsole.model.events import CheckEnded, CheckJudged, CheckProgress, Event
 from distconsole.model.expectation import Expectation
 from distconsole.model.findings import Severity

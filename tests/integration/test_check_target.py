@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from distconsole.checks.engine.run import run_check
-from distconsole.grammar import parse_line
+from distconsole.grammar.verbs import parse_line
 from distconsole.model.events import CheckEnded
 from distconsole.model.findings import Finding, Severity
 from distconsole.model.reports import CheckReport

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from distconsole.grammar import parse_args
+from distconsole.grammar.verbs import parse_args
 from distconsole.model.requests import Run
 from distconsole.model.run_events import EndState
 from distconsole.session import open_session

@@ -16,8 +16,8 @@ from textual.pilot import Pilot
 from textual.widgets import Button, Checkbox, Input, Select
 
 from distconsole.errors import ConsoleError, PlanError, UnreachableError
-from distconsole.grammar import parse_line
 from distconsole.grammar.drafts import draft_of, launch_fields
+from distconsole.grammar.verbs import parse_line
 from distconsole.model import requests as ask
 from distconsole.model.events import Event, LaunchKept, ScriptSought
 from distconsole.model.options import Heading, heading_of

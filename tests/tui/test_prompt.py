@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from textual.events import Key
 
-from distconsole.grammar import Vocabulary
+from distconsole.grammar.values import Vocabulary
 from distconsole.model import requests as ask
 from distconsole.operations.control import Command, StopReason, Wish
 from distconsole.tui.chrome import Mode

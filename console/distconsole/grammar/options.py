@@ -17,19 +17,8 @@ NAMES_OF_HOSTS = ("hosts", "hostfile", "cluster")
 """Options of which one excludes the others."""
 OPENING_OPTIONS = tuple(options_of(ask.Opening))
 LAUNCH_OPTIONS = (
-    *(
-        "launcher",
-        "nproc",
-        "ranks",
-        "nnodes",
-        "module",
-        "env",
-        "env_file",
-        "workdir",
-        "sync",
-        "pass_args",
-    ),
-    "nic",
+    *("launcher", "nproc", "ranks", "nnodes", "module", "env", "env_file"),
+    *("workdir", "sync", "pass_args", "nic"),
 )
 """Of ``run``, those that say what a launch is."""
 METAVARS = {Kind.COUNT: "N", Kind.POSITIVE: "N", Kind.FOLDER: "DIR", Kind.NPROC: "N|gpu"}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from distconsole.config.paths import config_dir, data_dir, replace_file
 from distconsole.errors import ConsoleError, UsageError
-from distconsole.grammar import completion_script
+from distconsole.grammar.verbs import completion_script
 from distconsole.model.events import Event, TextMade
 from distconsole.model.requests import COMPLETING_SHELLS, InstallCompletion
 

@@ -358,27 +358,14 @@ class ConsoleScreen(KeyScreen):
         stoppable, found = bool(session.shown_run_name()), session.found_job() is not None
         heat = view == "run" and self.views.run.shows_heat
         page = view == "cluster" and bool(self.views.cluster.about)
-        seen = (
-            view,
-            mode,
-            size,
-            going,
-            len(hosts),
-            told,
-            past,
-            stoppable,
-            found,
-            heat,
-            page,
-            *self._trail,
-        )
+        about = {"replayed": past, "goes_on": stoppable, "found": found, "heat": heat}
+        about["outermost"] = not (self._trail or page)
+        seen = (view, mode, size, going, len(hosts), told, *about.values())
         if seen == self._around:
             return
         self._around = seen
         lost = sum(1 for host in hosts if task is not None and task.load.lost_because(host))
         keymap = self.shortcuts.keymap
         self._title_line.show(title_content(keymap, view, len(hosts), lost, going, size.width))
-        about = {"replayed": past, "goes_on": stoppable, "found": found, "heat": heat}
-        about["outermost"] = not (self._trail or page)
         keys = keys_content(keymap, view, mode, width=size.width, **about)
         self.query_one("#keys", Words).show(small_content(size) or keys)

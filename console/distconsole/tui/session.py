@@ -19,7 +19,9 @@ from distconsole.config.load import load_config
 from distconsole.config.ranges import RangeError
 from distconsole.config.schema import Config
 from distconsole.errors import ConsoleError, UntrustedError
-from distconsole.grammar import Vocabulary, line_words, parse_line, parse_untrusted
+from distconsole.grammar.values import Vocabulary
+from distconsole.grammar.verbs import parse_line, parse_untrusted
+from distconsole.grammar.words import line_words
 from distconsole.model import requests as ask
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import Event

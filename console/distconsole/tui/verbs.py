@@ -7,9 +7,9 @@ import contextlib
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError
 from distconsole.expression import ExpressionError
-from distconsole.grammar import VERBS
 from distconsole.grammar.mistakes import OTHER_WORDS
 from distconsole.grammar.secrets import mask_secrets
+from distconsole.grammar.verbs import VERBS
 from distconsole.model import requests as ask
 from distconsole.operations.control import Wish
 from distconsole.tui.console import Console

@@ -12,7 +12,7 @@ from distconsole.config.hosts import resolve_cluster
 from distconsole.config.ranges import MAX_HOSTS, RangeError, expand
 from distconsole.config.schema import ClusterSettings, Config, HostSettings
 from distconsole.errors import ConfigError, UsageError
-from distconsole.grammar import parse_args
+from distconsole.grammar.verbs import parse_args
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.requests import Check, Where

@@ -9,7 +9,6 @@ from dataclasses import fields, replace
 import pytest
 
 from distconsole.errors import UsageError
-from distconsole.grammar import parse_line
 from distconsole.grammar.drafts import (
     ARGUMENTS,
     NO,
@@ -21,7 +20,7 @@ from distconsole.grammar.drafts import (
     launch_fields,
     read_draft,
 )
-from distconsole.grammar.verbs import root
+from distconsole.grammar.verbs import parse_line, root
 from distconsole.model import requests as ask
 from fakes.any_launch import any_request
 

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from distconsole.errors import UsageError
-from distconsole.grammar import VERBS, Vocabulary, complete_line, parse_args, parse_line
+from distconsole.grammar.completion.complete import complete_line
+from distconsole.grammar.values import Vocabulary
+from distconsole.grammar.verbs import VERBS, parse_args, parse_line
 from distconsole.model import requests as ask
 
 CASES = [

@@ -8,8 +8,9 @@ import shlex
 import click
 import pytest
 
-from distconsole.grammar import VERBS, Vocabulary, complete_line, parse_args
-from distconsole.grammar.verbs import VERB_COMMANDS, root
+from distconsole.grammar.completion.complete import complete_line
+from distconsole.grammar.values import Vocabulary
+from distconsole.grammar.verbs import VERB_COMMANDS, VERBS, parse_args, root
 from distconsole.model import requests as ask
 from distconsole.model.options import HEADINGS, Heading, options_of
 from distconsole.model.verbs import VERBS as TABLE

@@ -9,8 +9,10 @@ import pytest
 
 from distconsole.config.spelling import mend_line
 from distconsole.errors import UsageError
-from distconsole.grammar import Vocabulary, complete_line, parse_line
+from distconsole.grammar.completion.complete import complete_line
 from distconsole.grammar.secrets import MASK, mask_secrets
+from distconsole.grammar.values import Vocabulary
+from distconsole.grammar.verbs import parse_line
 from distconsole.grammar.words import open_line, quote_word, words_of
 
 KNOWN = Vocabulary(

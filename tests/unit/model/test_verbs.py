@@ -8,8 +8,7 @@ import sys
 
 import pytest
 
-from distconsole.grammar import parse_line
-from distconsole.grammar.verbs import VERB_COMMANDS
+from distconsole.grammar.verbs import VERB_COMMANDS, parse_line
 from distconsole.model import requests as ask
 from distconsole.model.verbs import VERBS, Opens, RunRole, verb_of
 from distconsole.operations.perform import operation_of

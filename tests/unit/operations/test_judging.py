@@ -14,7 +14,7 @@ from distconsole.cli.main import perform_headless
 from distconsole.cli.streams import Streams
 from distconsole.config.paths import runs_dir
 from distconsole.errors import UsageError
-from distconsole.grammar import parse_line
+from distconsole.grammar.verbs import parse_line
 from distconsole.model import requests as ask
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName, RunId

@@ -10,8 +10,13 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from distconsole.grammar import Completion, complete_line
-from distconsole.grammar.completion.complete import Listing, going_on, read_folder
+from distconsole.grammar.completion.complete import (
+    Completion,
+    Listing,
+    complete_line,
+    going_on,
+    read_folder,
+)
 from distconsole.grammar.secrets import mask_secrets
 from distconsole.grammar.words import open_line
 from distconsole.runs.compare.statistics import AXES

@@ -11,8 +11,8 @@ from itertools import islice
 
 from distconsole.config.paths import runs_dir
 from distconsole.errors import ConsoleError
-from distconsole.grammar import Vocabulary
 from distconsole.grammar.completion.complete import configured_names
+from distconsole.grammar.values import Vocabulary
 from distconsole.model.names import RunId
 from distconsole.model.time_text import duration_text
 from distconsole.runs.store.catalogue import stamps_in

@@ -11,8 +11,8 @@ from textual.keys import _character_to_key
 from distconsole.config.shortcuts import Alias, KeySetting
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConfigError, UsageError
-from distconsole.grammar import VERBS, parse_line
 from distconsole.grammar.aliases import expand_alias
+from distconsole.grammar.verbs import VERBS, parse_line
 from distconsole.grammar.words import open_line
 from distconsole.tui.prompt.keys import (
     CHARACTERS,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from distconsole.grammar import VERBS
+from distconsole.grammar.verbs import VERBS
 
 VIEWS = (
     *("cluster", "check", "launch", "run", "logs", "runs"),

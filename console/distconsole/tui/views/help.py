@@ -12,8 +12,8 @@ from textual.binding import Binding
 from textual.containers import VerticalScroll
 from textual.widget import Widget
 
-from distconsole.grammar import VERBS
 from distconsole.grammar.secrets import mask_secrets
+from distconsole.grammar.verbs import VERBS
 from distconsole.tui.login import LoginScreen
 from distconsole.tui.prompt.keys import CHARACTERS, SCREEN_VERBS, VIEWS, Key
 from distconsole.tui.prompt.question import Question

@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 
 from distconsole.errors import UsageError
-from distconsole.grammar import complete_line, parse_args, parse_line
+from distconsole.grammar.completion.complete import complete_line
 from distconsole.grammar.pasting.meanings import Pasted
 from distconsole.grammar.pasting.read import read_command, starts_ranks
 from distconsole.grammar.pasting.starters import STARTERS, starter_of
 from distconsole.grammar.values import Vocabulary
+from distconsole.grammar.verbs import parse_args, parse_line
 from distconsole.model import requests as ask
 
 CASES: list[dict[str, Any]] = json.loads(

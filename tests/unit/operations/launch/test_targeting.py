@@ -11,7 +11,7 @@ import pytest
 
 from distconsole.checks.engine.target import Launch
 from distconsole.errors import ConfigError, UsageError
-from distconsole.grammar import parse_line
+from distconsole.grammar.verbs import parse_line
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.names import HostName
 from distconsole.model.requests import Check
