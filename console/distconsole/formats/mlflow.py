@@ -24,11 +24,7 @@ from distconsole.model.run_events import EndState, RunEnded, RunEvents
 MAX_VALUE_CHARS = 500
 PATIENCE = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "10", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
 """Instead of two minutes and seven tries, unless they are set."""
-STATES = {
-    EndState.SUCCEEDED: "FINISHED",
-    EndState.FAILED: "FAILED",
-    EndState.STOPPED: "KILLED",
-}
+STATES = {EndState.SUCCEEDED: "FINISHED", EndState.FAILED: "FAILED", EndState.STOPPED: "KILLED"}
 
 _UNNAMEABLE = re.compile(r"[^\w./: -]|(?<=/)/+|^/+|\.\.+")
 

@@ -57,10 +57,7 @@ NAMES = {"distconsole_rank_step": "distconsole.rank.last_step"}
 ATTRIBUTES = {"host": "host.name"}
 """A label -> its name there, where the conventions have one."""
 SCOPE = InstrumentationScope("distconsole", version("distconsole"))
-SEVERITIES = {
-    Severity.FAIL: SeverityNumber.ERROR,
-    Severity.WARN: SeverityNumber.WARN,
-}
+SEVERITIES = {Severity.FAIL: SeverityNumber.ERROR, Severity.WARN: SeverityNumber.WARN}
 
 
 class OtlpRun:

@@ -149,10 +149,7 @@ def _prepare(
         session,
         hosts,
         lambda link: link.request(
-            "prepare",
-            PREPARE_SECONDS,
-            run=plan.run,
-            spec=spec_of(link.host.name),
+            "prepare", PREPARE_SECONDS, run=plan.run, spec=spec_of(link.host.name)
         ),
     )
     _refuse_without_script(plan, outcomes)
@@ -203,9 +200,7 @@ def _begin_step(
 
     def ask(hosts: Sequence[HostName], **what: object) -> list[dict[str, Any]]:
         outcomes = on_every(
-            session,
-            hosts,
-            lambda link: link.request("slurm", SLURM_SECONDS, run=plan.run, **what),
+            session, hosts, lambda link: link.request("slurm", SLURM_SECONDS, run=plan.run, **what)
         )
         return require_all(outcomes, "the run cannot be started below Slurm")
 

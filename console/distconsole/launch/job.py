@@ -209,10 +209,7 @@ def extra_arguments(job: Job, rank: int, world_size: int, local_rank: int = 0) -
 
 
 def option_pairs(
-    pass_args: PassArgs | None,
-    traits: ScriptTraits,
-    given: Sequence[str],
-    values: dict[str, str],
+    pass_args: PassArgs | None, traits: ScriptTraits, given: Sequence[str], values: dict[str, str]
 ) -> list[tuple[str, str]]:
     """Return option and value of each argument to add, the option as the script declares it.
 

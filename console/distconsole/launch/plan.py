@@ -141,11 +141,7 @@ def _refuse_engines(launch: PreparedLaunch, nodes: tuple[PlacedNode, ...]) -> No
 
 
 def _count_slots(
-    request: Run,
-    hosts: tuple[Host, ...],
-    facts: Mapping[HostName, NodeFacts],
-    *,
-    in_job: bool,
+    request: Run, hosts: tuple[Host, ...], facts: Mapping[HostName, NodeFacts], *, in_job: bool
 ) -> tuple[list[int], list[str]]:
     """Return the ranks of each host, and notes for a person."""
     nproc = None if request.nproc in (None, "gpu") else _parse_nproc(str(request.nproc))

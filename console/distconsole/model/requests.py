@@ -7,13 +7,7 @@ from enum import StrEnum
 
 from distconsole.model.cluster import TransportName
 from distconsole.model.names import RankSpans
-from distconsole.model.options import (
-    Kind,
-    act,
-    needs_trust,
-    needs_trusted_file,
-    plain,
-)
+from distconsole.model.options import Kind, act, needs_trust, needs_trusted_file, plain
 
 
 class Request:
@@ -328,9 +322,7 @@ class Run(OnHosts, Printed, Noticed, Request):
     )
     sync: bool | None = plain(None, "Bring the code to the nodes first.  [default: no-sync]")
     pass_args: PassArgs | None = plain(
-        None,
-        "Add --local_rank, or --init_method --rank --world_size, to the arguments.",
-        PassArgs,
+        None, "Add --local_rank, or --init_method --rank --world_size, to the arguments.", PassArgs
     )
     nic: str | None = plain(
         None,
@@ -500,8 +492,7 @@ class Check(OnHosts, Printed, Request):
     junit: str | None = needs_trust(None, "Also write a JUnit report.", Kind.FILE)
     emit_hostfile: str | None = needs_trust(None, "Also write the hosts that passed.", Kind.FILE)
     prove: bool | None = plain(
-        None,
-        "Try cures: the smallest failing test without and with.  [default: from standard on]",
+        None, "Try cures: the smallest failing test without and with.  [default: from standard on]"
     )
     write_profile: str | None = act(
         None,
@@ -819,9 +810,7 @@ class Bench(OnHosts, Printed, PerHost, Request):
         most=50_000,
     )
     batch: int | None = plain(
-        None,
-        "Images that a rank reads at once.  [default: 128 on GPUs, else 32]",
-        Kind.POSITIVE,
+        None, "Images that a rank reads at once.  [default: 128 on GPUs, else 32]", Kind.POSITIVE
     )
     width: int | None = plain(
         None,

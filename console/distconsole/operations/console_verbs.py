@@ -19,10 +19,7 @@ def show_help(request: ShowHelp) -> Iterator[Event]:
 
 def open_console(_request: OpenConsole) -> Iterator[Event]:
     """Refuse: the console is no operation; raises UnavailableError always."""
-    raise UnavailableError(
-        "the console opens from a shell",
-        "there: distconsole, without a verb",
-    )
+    raise UnavailableError("the console opens from a shell", "there: distconsole, without a verb")
 
 
 def trust(request: Trust) -> Iterator[Event]:

@@ -106,8 +106,7 @@ def absolute(where: Where) -> Where:
     """Return ``where`` with its files named absolutely, so that it means the same elsewhere."""
     files = {"hostfile": where.hostfile, "ssh_config": where.ssh_config}
     return replace(
-        where,
-        **{name: path and str(expand_home(path).absolute()) for name, path in files.items()},
+        where, **{name: path and str(expand_home(path).absolute()) for name, path in files.items()}
     )
 
 

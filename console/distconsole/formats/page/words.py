@@ -17,11 +17,7 @@ from distconsole.runs.health import health_line
 from distconsole.runs.report_data import ReportData
 from distconsole.runs.timeline import RunTimeline
 
-HEADS = {
-    EndState.SUCCEEDED: "Succeeded",
-    EndState.FAILED: "Failed",
-    EndState.STOPPED: "Stopped",
-}
+HEADS = {EndState.SUCCEEDED: "Succeeded", EndState.FAILED: "Failed", EndState.STOPPED: "Stopped"}
 ORDER = (Severity.FAIL, Severity.WARN, Severity.INFO, Severity.OK)
 
 

@@ -13,12 +13,7 @@ from distconsole.config.paths import code_dir, expand_home
 from distconsole.config.spelling import nearest_script
 from distconsole.errors import PlanError, UsageError
 from distconsole.grammar.mistakes import hosts_meant
-from distconsole.launch.script import (
-    MAX_SOURCE_BYTES,
-    find_traits,
-    module_files,
-    traits_of,
-)
+from distconsole.launch.script import MAX_SOURCE_BYTES, find_traits, module_files, traits_of
 from distconsole.launch.sync.kept_code import KeptCode
 from distconsole.launch.sync.send import (
     Project,

@@ -264,10 +264,7 @@ def refuse_other_number(session: Session, cluster: Cluster, request: Run) -> Non
     if wanted is None:
         return
     if request.may_lose_hosts and request.emit is not None:
-        raise PlanError(
-            "--emit writes a job of a fixed number of hosts",
-            "leave --nnodes out",
-        )
+        raise PlanError("--emit writes a job of a fixed number of hosts", "leave --nnodes out")
     if request.may_lose_hosts and request.verify_sync:
         raise PlanError(
             "--verify-sync compares ranks at equal steps, and ranks that begin again after a host "

@@ -8,13 +8,7 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from distconsole.model.run_events import (
-    GpuSample,
-    Metric,
-    RunEvents,
-    RunRestarted,
-    Window,
-)
+from distconsole.model.run_events import GpuSample, Metric, RunEvents, RunRestarted, Window
 from distconsole.model.run_summary import RunSummary
 from distconsole.runs.pace import is_fresh
 from distconsole.runs.series import Measured, Series

@@ -7,10 +7,7 @@ import sys
 from importlib import util
 from pathlib import Path
 
-NEEDS = {
-    **{name: name for name in ("cloudpickle", "psutil", "packaging")},
-    "yaml": "pyyaml",
-}
+NEEDS = {**{name: name for name in ("cloudpickle", "psutil", "packaging")}, "yaml": "pyyaml"}
 """What Horovod imports when it runs, and what brings it."""
 
 PROOF = """\
