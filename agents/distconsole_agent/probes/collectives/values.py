@@ -144,35 +144,32 @@ def measure(engine: Any, values: Any, case: Case, number: int, case_seconds: flo
     parts = engine.world if case.op in ("reduce_scatter", "all_to_all") else 1
     given = values.buffer(values.of(case, engine.rank, 0, case.elements * parts, shift), engine)
     prepared = engine.prepare(case, given)
-    began = time.perf_counter()
     prepared.run()
     engine.synchronize()
-    once = time.perf_counter() - began
     right = compute_expected(values, case, engine.rank, engine.world, shift)
     wrong, verified = (0, 0) if right is None else values.compare(case, prepared.result(), right)
     if case.iterations == 0:
         return Timed(wrong, verified, None, 0)
     values.clear(given)
-    return Timed(wrong, verified, *repeat(engine, prepared, case, once, case_seconds))
+    return Timed(wrong, verified, *repeat(engine, prepared, case, case_seconds))
 
 
-def repeat(
-    engine: Any, prepared: Prepared, case: Case, once: float, case_seconds: float
-) -> tuple[float, int]:
+def repeat(engine: Any, prepared: Prepared, case: Case, case_seconds: float) -> tuple[float, int]:
     """Return the mean seconds of an operation, and over how many: as many on every rank."""
     iterations = case.iterations
     if iterations is None:
-        prepared.run()
-        engine.synchronize()
-        began = time.perf_counter()
-        prepared.run()
-        engine.synchronize()
-        once = time.perf_counter() - began
-        iterations = iterations_for(engine.greatest(once), case_seconds)
+        _time(engine, prepared, 1)
+        once = engine.greatest(_time(engine, prepared, 1))
+        iterations = iterations_for(once, case_seconds)
     engine.barrier()
     engine.synchronize()
+    return _time(engine, prepared, iterations), iterations
+
+
+def _time(engine: Any, prepared: Prepared, iterations: int) -> float:
+    """Return the mean seconds of an operation until all that was begun is done."""
     began = time.perf_counter()
     for _ in range(iterations):
         prepared.run()
     engine.synchronize()
-    return (time.perf_counter() - began) / iterations, iterations
+    return (time.perf_counter() - began) / iterations
