@@ -104,7 +104,7 @@ def _listen_to_signal() -> None:
 
         made = os.memfd_create("distconsole-stacks")
         # Opened once more to append: each answer begins where the agent has cut the file.
-        kept = os.open(f"/proc/self/fd/{made}", os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        kept = os.open(f"/proc/self/fd/{made}", os.O_WRONLY | os.O_APPEND)
         os.close(made)
         if not os.access(f"/proc/self/fd/{STACKS_FD}", os.F_OK):
             # Out of the way: the script's first file gets the number that it has without us.

@@ -172,9 +172,7 @@ def _note(error: BaseException, time_ns: int) -> None:
 
         identity = from_environment(os.environ)
     path = os.path.join(folder, f"{pid}.json")
-    descriptor = os.open(
-        path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
-    )
+    descriptor = os.open(path + ".new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         os.write(descriptor, _encode(pid, identity.rank, time_ns, error))
     finally:

@@ -160,7 +160,7 @@ def _attempt() -> int:
 def _map_file(path: str, size: int) -> mmap.mmap:
     """Return ``path`` with the suffix ``.new``, allocated in full and mapped; OSError without room."""
     aside = path + ".new"
-    descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         os.posix_fallocate(descriptor, 0, size)
         if sys.version_info >= (3, 13):

@@ -132,7 +132,7 @@ class MpiRanks:
             return
         path = os.path.join(self.places.run_dir, SCRATCH, f"{name}.end")
         with contextlib.suppress(OSError):  # mpirun may have ended it, or be gone
-            flags = os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+            flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW
             with open(os.open(path, flags), "wb", buffering=0) as pipe:
                 pipe.write(b"%d\n" % (exit_code & 0xFF))
 

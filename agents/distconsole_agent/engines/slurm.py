@@ -189,7 +189,7 @@ def tell_holder(job: str, words: list[str]) -> None:
         with contextlib.suppress(FileNotFoundError):
             own_folder(folder)
             try:
-                pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+                pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
             except OSError as error:
                 if error.errno not in (errno.ENXIO, errno.ENOENT):
                     raise storage(f"{path}: {error.strerror}") from None

@@ -215,7 +215,7 @@ class Journal:
         self._remove_after(state)
         if state.number and not state.packed:
             path = plain_path(self.folder, state.number)
-            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND)
             os.ftruncate(self._fd, state.size)
             self._size = state.size
         for number in segments(self.folder):
@@ -236,7 +236,7 @@ class Journal:
         """Begin a segment with everything that its marks would have to repeat."""
         full, size, finished = self._fd, self._size, self._number
         path = plain_path(self.folder, finished + 1)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
         room, self._room = self._room, 0
         self._fd, self._size = os.open(path, flags, 0o600), 0
         try:

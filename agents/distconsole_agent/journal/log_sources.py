@@ -55,7 +55,7 @@ class LogTail:
         self.flood_told = False
         self._measured: tuple[float, int] | None = None
         self._bytes_per_second = 0.0
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         self._seen = offset
         self._grew = 0.0
 

@@ -132,7 +132,8 @@ class Ring:
         self._names: list[str] = []
         self._enclosed = enclosed
         self._pids: dict[int, int] = {}
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        # A pipe of this name, which a job may make, is not waited for.
+        self._fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         if is_scarce(self._fd):
             self.close()
             raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), path)

@@ -63,7 +63,7 @@ class ShimLines:
     def _opened(self) -> bool:
         if self._fd < 0:
             try:
-                self._fd = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                self._fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW)
             except FileNotFoundError:
                 return False
         return True

@@ -124,7 +124,7 @@ def write_private(path: str, value: Any, *, sync: bool = True) -> None:
     """
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path + ".new")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     with open(os.open(path + ".new", flags, 0o600), "w", encoding="ascii") as file:
         json.dump(value, file)
         if sync:
@@ -139,7 +139,7 @@ def sync_paths(*paths: str) -> None:
     """Wait until the disk keeps files and folders, but those that are gone; raises OSError."""
     for path in paths:
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
         except FileNotFoundError:
             continue
         try:

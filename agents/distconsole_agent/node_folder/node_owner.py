@@ -92,4 +92,4 @@ def _take(held: int, part: str) -> None:
 
 
 def _open(part: str, flags: int) -> int:
-    return os.open(os.path.join(part, OWNER), flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    return os.open(os.path.join(part, OWNER), flags | os.O_NOFOLLOW, 0o600)

@@ -155,10 +155,10 @@ class CodeSync:
         import hashlib  # by OpenSSL, five times as fast as ``system.sha256``
 
         content, digest = self._content(file.sha256), hashlib.sha256()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
         try:
             where = content if file.size else os.devnull
-            source = os.open(where, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            source = os.open(where, os.O_RDONLY | os.O_NOFOLLOW)
         except FileNotFoundError:
             return False
         with open(source, "rb") as reader, open(os.open(path, flags, 0o600), "wb") as writer:

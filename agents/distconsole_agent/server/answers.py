@@ -394,7 +394,7 @@ class LogTexts:
                 path = os.path.join(self._folder, os.path.basename(name))
                 if len(self._fds) >= 64:
                     os.close(self._fds.pop(next(iter(self._fds))))
-                self._fds[name] = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+                self._fds[name] = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
             return os.pread(self._fds[name], length, offset).decode("utf-8", "replace")
         except OSError:
             return ""

@@ -77,12 +77,12 @@ def start_agent(folders: NodeFolders, program: Program) -> bool:
     from distconsole_agent.server.shim_calls import inherit_environment
 
     try:
-        lock = os.open(folders.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(folders.lock, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
         raise Refusal(ErrorCode.STORAGE, f"{folders.lock}: {error.strerror}") from None
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
         with open(os.open(folders.log, flags, 0o600), "ab") as log:
             started = subprocess.Popen(
                 [*program.argv, "agent", "--node-dir", folders.node_dir, "--lock-fd", str(lock)],

@@ -190,7 +190,7 @@ class Agent:
 
 def _take_lock(path: str) -> int | None:
     """Return the agent's lock, taken; None where another agent has it."""
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         with contextlib.suppress(BlockingIOError):

@@ -40,7 +40,7 @@ def start_shim(
 ) -> subprocess.Popen[bytes]:
     """Start the shim of the run in ``folder``, which outlives this process, or raise OSError."""
     path = os.path.join(folder, "shim.log")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     with open(os.open(path, flags, 0o600), "ab") as log:
         return UsersProgram(
             shim_words(program, folder),

@@ -124,7 +124,7 @@ def _check_room(folder: str, wanted: int) -> None:
 
 def _ask(rank: int, ring: str, pid: int, place: str, asked: dict[str, Any]) -> _Wanted:
     """Lay down what is wanted, then count the byte up that the rank looks at after each step."""
-    descriptor = os.open(ring, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = os.open(ring, os.O_RDWR | os.O_NOFOLLOW)
     try:
         count = (os.pread(descriptor, 1, OFFSET_WANTED)[0] + 1) % 256
         path = os.path.join(place, f"{rank}-{pid}-{count}.json")
@@ -176,8 +176,8 @@ def _pack(one: _Wanted, told: dict[str, Any], most: int) -> dict[str, Any]:
 
 def _compress(path: str, packed: str) -> int:
     packer = zlib.compressobj(1, zlib.DEFLATED, 31)
-    source = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    target = os.open(packed, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    target = os.open(packed, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(source, "rb") as raw, open(target, "wb") as file:
         while data := raw.read(PIECE_BYTES):
             file.write(packer.compress(data))
@@ -193,7 +193,7 @@ def take(request: dict[str, Any], folder: str) -> dict[str, Any]:
     path = os.path.join(folder, "traces", name)
     offset = int(_number(request, "offset", 0.0, float(1 << 40)))
     try:
-        with open(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW), "rb") as file:
+        with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
             size = os.fstat(file.fileno()).st_size
             file.seek(offset)
             data = file.read(PIECE_BYTES)

@@ -171,7 +171,7 @@ class Inside(NamedTuple):
 def write_script(folder: str, inside: Inside) -> str:
     """Write the script of a process for its owner alone, and return its path; raises OSError."""
     path = os.path.join(folder, f"{inside.name}.sh")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     with open(
         os.open(path, flags, 0o600), "w", encoding="utf-8", errors="surrogateescape"
     ) as file:

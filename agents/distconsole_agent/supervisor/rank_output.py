@@ -179,8 +179,8 @@ class Stream:
         self._pipe = pipe
         self.room = room
         # Open for writing, too: so it is never at its end, and no rank waits for a reader.
-        self.fd = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        self.fd = os.open(pipe, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW)
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         self._log = os.open(log, flags, 0o600)
         self._lock = threading.Lock()
         self._gap = _Gap()

@@ -36,7 +36,7 @@ ENDPOINT_FILE = "coordinator.json"
 def claim(run_dir: str) -> int:
     """Write and lock ``shim.pid``; return its descriptor. Raises OSError where it is locked."""
     path = os.path.join(run_dir, "shim.pid")
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     stat = read_stat(os.getpid())
     assert stat is not None
@@ -65,7 +65,7 @@ class RunLog:
         self._waiting: list[bytes] = []
         self._fd = os.open(
             os.path.join(run_dir, LOG_FILE),
-            os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
+            os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW,
             0o600,
         )
         self._size = os.fstat(self._fd).st_size

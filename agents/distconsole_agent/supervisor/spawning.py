@@ -259,7 +259,7 @@ class AgentWatch:
 def agent_lives(lock_path: str) -> bool:
     """Return whether somebody holds the agent's lock; a lock that cannot be asked counts as held."""
     try:
-        lock = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        lock = os.open(lock_path, os.O_RDWR | os.O_CREAT, 0o600)
     except OSError:
         return True
     try:

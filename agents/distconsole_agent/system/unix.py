@@ -78,7 +78,7 @@ class _Address:
         if len(os.fsencode(self._path)) <= MAX_PATH_BYTES:
             return self._path
         folder, name = os.path.split(self._path)
-        self._folder = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._folder = os.open(folder, os.O_PATH | os.O_DIRECTORY)
         return f"/proc/self/fd/{self._folder}/{name}"
 
     def __exit__(self, *_exc: object) -> None:

@@ -109,7 +109,7 @@ class _Trace:
         if _profiler_enabled():
             raise RuntimeError("the script has a profiler of its own at work")
         # By us, so that it is the user's alone, and what cannot be written is known before all.
-        os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
         self._profiler = profile()
         own = os.environ.get(ENV_LOG_LEVEL)
         os.environ[ENV_LOG_LEVEL] = own or SILENT
@@ -150,4 +150,4 @@ class _Trace:
 
 
 def _private(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_CLOEXEC, 0o600)
+    return os.open(path, flags, 0o600)

@@ -44,7 +44,7 @@ def start(torch: Any) -> None:
 
 def _start(kind: Any, level: ctypes.c_int, folder: str, name: str) -> None:
     path, told = f"{folder}/{name}", level.value
-    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         if len(os.fsencode(path)) > MAX_PATH_BYTES:
             path = f"/proc/self/fd/{held}/{name}"

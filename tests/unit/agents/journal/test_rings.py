@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 from collections.abc import Iterator
@@ -177,6 +178,12 @@ def test_a_link_is_not_followed(tmp_path: Path, writer: RingWriter) -> None:
     (tmp_path / "link.ring").symlink_to(writer.path)
     with pytest.raises(OSError, match="symbolic"):
         Ring(str(tmp_path / "link.ring"))
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.ring")
+    with pytest.raises(OSError, match="seek"):
+        Ring(str(tmp_path / "pipe.ring"))
 
 
 def test_a_ring_cut_short_under_us_yields_nothing(writer: RingWriter, ring: Ring) -> None:
