@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from distconsole.errors import ConsoleError, RunNotFoundError
 from distconsole.model.events import Event, Narration
 from distconsole.model.names import HostName, join_some
 from distconsole.model.requests import Attach, Where
+from distconsole.model.run_events import RunEvent, RunEvents
 from distconsole.operations.control import Control
 from distconsole.operations.sessions import (
     SessionSource,
@@ -88,6 +89,15 @@ def follow_run(
     if record is not None:
         with store.open(record.run) as run_file:
             yield from stored_events(run_file)
+
+
+def fold(events: Iterable[Event], take: Callable[[RunEvents], object]) -> Iterator[Event]:
+    """Have ``take`` take the events of a run, and yield the others."""
+    for event in events:
+        if isinstance(event, RunEvent):
+            take(event)
+        else:
+            yield event
 
 
 def journal_places(

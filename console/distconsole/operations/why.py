@@ -16,9 +16,9 @@ from distconsole.model.events import Diagnosed, Event, Narration
 from distconsole.model.names import HostName, RunId, count_text
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Why
-from distconsole.model.run_events import LogLine, RankCalled, RunEvent, RunEvents, Window
+from distconsole.model.run_events import LogLine, RankCalled, RunEvents, Window
 from distconsole.model.time_text import ms_text
-from distconsole.operations.attach import find_record, follow_run, open_run
+from distconsole.operations.attach import find_record, fold, follow_run, open_run
 from distconsole.operations.jobs import CALL_SECONDS, why_found
 from distconsole.operations.sessions import SessionSource, warn
 from distconsole.rpc.link import NodeLink
@@ -164,11 +164,7 @@ def _lately(store: RunStore, record: RunRecord) -> Lately:
 def _kept(request: Why, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
     """Judge the last roll call that was kept with a run."""
     lately = Lately()
-    for event in follow_run(request.run, request.where, sessions, store):
-        if isinstance(event, RunEvent):
-            lately.apply(event)
-        else:
-            yield event
+    yield from fold(follow_run(request.run, request.where, sessions, store), lately.apply)
     timeline = lately.timeline
     newest = max((called.t for called in timeline.calls.values()), default=None)
     if newest is None:

@@ -13,7 +13,6 @@ from distconsole.model.comparison import LETTERS
 from distconsole.model.decoding import threadsafe
 from distconsole.model.events import Event, Narration, RunsCompared
 from distconsole.model.requests import Compare
-from distconsole.model.run_events import RunEvent
 from distconsole.operations.watching import decode_request
 from distconsole.runs.compare.figures import compare, curves_of
 from distconsole.runs.compare.statistics import Compared, RunStatistics
@@ -49,8 +48,7 @@ def compare_runs(request: Compare, store: RunStore) -> Iterator[Event]:
 def _read(run_file: RunFile) -> Compared:
     statistics = RunStatistics()
     for event in stored_events(run_file):
-        if isinstance(event, RunEvent):
-            statistics.apply(event)
+        statistics.apply(event)
     statistics.close()
     record = run_file.record()
     settings = settings_of_run(

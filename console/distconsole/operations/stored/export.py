@@ -23,7 +23,7 @@ from distconsole.formats.tables import CsvLines, JsonLines, Lines, make_table
 from distconsole.model.events import Event, Narration, TextMade
 from distconsole.model.requests import Export, ExportFormat, ExportTable, ReportPage
 from distconsole.model.run_events import RunEvent
-from distconsole.operations.attach import follow_run
+from distconsole.operations.attach import fold, follow_run
 from distconsole.operations.control import Control
 from distconsole.operations.sessions import SessionSource, drain, warn
 from distconsole.runs.report_data import ReportData
@@ -199,11 +199,7 @@ def report(request: ReportPage, sessions: SessionSource, store: RunStore) -> Ite
     from distconsole.formats.page import page_of  # noqa: PLC0415
 
     data = ReportData()
-    for event in follow_run(request.run, request.where, sessions, store):
-        if isinstance(event, RunEvent):
-            data.apply(event)
-        else:
-            yield event
+    yield from fold(follow_run(request.run, request.where, sessions, store), data.apply)
     data.close()
     page = page_of(data, time.time())
     path = expand_home(request.output or f"{data.timeline.run}.html")

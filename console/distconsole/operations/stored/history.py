@@ -17,10 +17,9 @@ from distconsole.model.events import Event, LaunchKept, Narration, RankListed, R
 from distconsole.model.names import RunId, count_text, join_some
 from distconsole.model.outcome import Failed
 from distconsole.model.requests import Launches, Replay, Run, Runs, Show, Where
-from distconsole.model.run_events import RunEvent
 from distconsole.model.run_summary import RunSummary
 from distconsole.model.time_text import age_text
-from distconsole.operations.attach import ask_late, find_record, follow_run, where_of
+from distconsole.operations.attach import ask_late, find_record, fold, follow_run, where_of
 from distconsole.operations.judging import Judge
 from distconsole.operations.sessions import SessionSource, at_hand, lend, warn
 from distconsole.operations.stored.remote_runs import (
@@ -142,9 +141,7 @@ def _fetch_news(
     """Store what the hosts of a run without an end know of it up to now; return its state as they know it, or nothing."""
     try:
         with sessions(where_of(record, where)) as session:
-            for event in follow_run(record.run, where, lend(session), store):
-                if not isinstance(event, RunEvent):
-                    yield event
+            yield from fold(follow_run(record.run, where, lend(session), store), lambda _: None)
             known, _ = ask_runs(session, record.hosts)
             return next((each.state for each in known if each.run == record.run), "")
     except ConsoleError as error:
@@ -188,11 +185,7 @@ def launches(request: Launches, store: RunStore) -> Iterator[Event]:
 def _show_ranks(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Event]:
     judge = Judge(RANK_FIELDS, request.only, request.fail_if, always_some=True)
     timeline = RunTimeline()
-    for event in follow_run(request.run, request.where, sessions, store):
-        if isinstance(event, RunEvent):
-            timeline.apply(event)
-        else:
-            yield event
+    yield from fold(follow_run(request.run, request.where, sessions, store), timeline.apply)
     rows, verdict = judge.judge(ranks_of(timeline))
     named = judge.names or ("step", "step_ms", "samples_s")
     shown = tuple(dict.fromkeys(("rank", "host", "state", *named)))
