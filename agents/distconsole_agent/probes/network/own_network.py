@@ -195,16 +195,11 @@ def _owner(target: str) -> int | None:
 
 
 class Listener(NamedTuple):
-    """A socket that listens; ``inode`` names it among the open files of a process."""
+    """A socket that listens; ``open_file`` is what a descriptor of it leads to (proc(5), ``/proc/pid/fd``)."""
 
     port: int
     uid: int
-    inode: int
-
-    @property
-    def open_file(self) -> str:
-        """What a descriptor of it leads to (proc(5), ``/proc/pid/fd``)."""
-        return f"socket:[{self.inode}]"
+    open_file: str
 
 
 def listeners() -> Iterator[Listener]:
@@ -214,4 +209,4 @@ def listeners() -> Iterator[Listener]:
             fields = line.decode("ascii", "replace").split()
             if len(fields) > 9 and fields[3] == _LISTEN:
                 port = int(fields[1].rpartition(":")[2], 16)
-                yield Listener(port, int(fields[7]), int(fields[9]))
+                yield Listener(port, int(fields[7]), f"socket:[{fields[9]}]")

@@ -43,12 +43,6 @@ class Pick:
     address: str
     how: str
 
-    @property
-    def loopback(self) -> bool:
-        """Whether nobody else can mean this host by the address."""
-        ip = ip_of(self.address)
-        return ip is not None and ip.is_loopback
-
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -83,7 +77,8 @@ class Node:
     def owner(self, address: str) -> str:
         """Return the interface that has ``address``; ``lo`` has all of 127/8; else nothing."""
         found = next((each.iface for each in self.addresses if each.address == address), "")
-        if found or not Pick("", address, "").loopback:
+        ip = ip_of(address)
+        if found or ip is None or not ip.is_loopback:
             return found
         return next((each.iface for each in self.addresses if each.loopback), "lo")
 
