@@ -17,8 +17,8 @@ from distconsole.operations.control import Wish
 from distconsole.tui.confirmations import assess
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt_verbs import shorten
+from distconsole.tui.transcript import TranscriptView
 from distconsole.tui.views.runs import RunRow
-from distconsole.tui.views.transcript import TranscriptView
 from distconsole.tui.widgets.line_table import LineTable
 from fakes import scenes
 from fakes.stage import (

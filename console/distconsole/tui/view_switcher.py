@@ -19,16 +19,16 @@ from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Words
 
 if TYPE_CHECKING:
+    from distconsole.tui.jobs import JobsView
     from distconsole.tui.launch_form.form import LaunchForm
     from distconsole.tui.tasks import RequestTask
+    from distconsole.tui.transcript import TranscriptView
     from distconsole.tui.views.check import CheckView
     from distconsole.tui.views.compare import CompareView
     from distconsole.tui.views.help import HelpView
-    from distconsole.tui.views.jobs import JobsView
     from distconsole.tui.views.logs import LogsView
     from distconsole.tui.views.run import RunView
     from distconsole.tui.views.runs import RunsView
-    from distconsole.tui.views.transcript import TranscriptView
 
 AGE_SECONDS = 1.0
 """Ages and silences are drawn anew this often, even if nothing came."""
@@ -71,14 +71,14 @@ class ViewSwitcher(ContentSwitcher):
 
     async def furnish(self) -> None:
         """Bring all views."""
+        from distconsole.tui.jobs import JobsView
+        from distconsole.tui.transcript import TranscriptView
         from distconsole.tui.views.check import CheckView
         from distconsole.tui.views.compare import CompareView
         from distconsole.tui.views.help import HelpView
-        from distconsole.tui.views.jobs import JobsView
         from distconsole.tui.views.logs import LogsView
         from distconsole.tui.views.run import RunView
         from distconsole.tui.views.runs import RunsView
-        from distconsole.tui.views.transcript import TranscriptView
 
         self.check = CheckView(id="check")
         self.form = self._make_form()

@@ -34,9 +34,8 @@ from distconsole.tui.views.ranks import (
     ended_ranks,
     starting,
 )
-from distconsole.tui.views.run_curves import plots_of
 from distconsole.tui.views.run_heat import RunHeat
-from distconsole.tui.views.run_words import news_of, tiles_of, traceback_of, verdict_of
+from distconsole.tui.views.run_words import news_of, plots_of, tiles_of, traceback_of, verdict_of
 from distconsole.tui.widgets.bars import parts_legend
 from distconsole.tui.widgets.curves import PlotData
 from distconsole.tui.widgets.line_table import LineTable

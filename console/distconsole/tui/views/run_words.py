@@ -1,9 +1,10 @@
-"""What is said of a run: how it goes, what it is, its figures of now as tiles, what was found, how it failed."""
+"""What is said of a run: how it goes, what it is, its figures as tiles and curves, what was found, how it failed."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import PurePosixPath
 from statistics import median
 from textwrap import wrap
@@ -15,9 +16,10 @@ from distconsole.formats.figures import number_text
 from distconsole.model.findings import Severity
 from distconsole.model.names import count_text
 from distconsole.model.run_events import EndState, RunFinding
-from distconsole.model.time_text import duration_text, span_text
+from distconsole.model.time_text import duration_text, is_time, span_text
 from distconsole.runs.figures import more_is_better
 from distconsole.runs.health import Tone, health_of, seconds_left, trend_of
+from distconsole.runs.pace import is_fresh
 from distconsole.runs.present import (
     Present,
     age_text,
@@ -31,6 +33,8 @@ from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.check import SEVERITY_MARKS
 from distconsole.tui.views.ranks import waits_of
+from distconsole.tui.widgets.curves import Curve, PlotData
+from distconsole.tui.widgets.plots import Plots
 from distconsole.tui.widgets.tiles import SPARK_CELLS, TileData
 
 MARKS = {
@@ -233,3 +237,105 @@ def _waiting(timeline: RunTimeline, figures: Present) -> TileData | None:
 def recent_of(series: Series, until: float) -> Sequence[float | None]:
     """Return the means of ``series`` in the minute before ``until`` (UNIX seconds), a value a cell; None where there is none."""
     return series.means(until - MINUTE, MINUTE / SPARK_CELLS, SPARK_CELLS)
+
+
+STEP, SECONDS = "step", ""
+
+
+def plots_of(task: RequestTask, now: float, figures: Present, plots: Plots) -> list[PlotData]:
+    """Return what ``plots`` show at ``now`` (UNIX seconds): loss, throughput, step time and GPU use come first."""
+    timeline = task.run
+    loss = loss_name_of(timeline)
+    metrics = [(name, timeline.metrics[name], STEP) for name in sorted(timeline.metrics)]
+    wanted: list[tuple[str, Series, str]] = [
+        *(each for each in metrics if each[0] == loss),
+        ("samples/s", timeline.throughput, SECONDS),
+        ("step time", timeline.step_ms.series, SECONDS),
+        *(each for each in metrics if more_is_better(each[0])),
+        ("GPU %", timeline.gpu_use.series, SECONDS),
+        *(each for each in metrics if each[0] != loss and not more_is_better(each[0])),
+    ]
+    known = [each for each in wanted if len(each[1]) or each[1].broken]
+    shown = plots.pick(known, itemgetter(0))
+    return [
+        _plot(task, each, figures, now, plots.drawn(place, f"{task.number} {each[0]}"))
+        for place, each in enumerate(shown)
+    ]
+
+
+def _plot(
+    task: RequestTask,
+    shown: tuple[str, Series, str],
+    figures: Present,
+    now: float,
+    drawn: tuple[PlotData, float] | None,
+) -> PlotData:
+    """Return a curve and its figures of now.
+
+    Args:
+        drawn: What is drawn of it already, and the x that a column of dots stands for: the curve stays as
+            it is until that column is full.
+    """
+    timeline = task.run
+    title, series, x = shown
+    end, metric = timeline.end, x == STEP
+    start = 0.0 if metric else timeline.started or 0.0
+    if metric:
+        said, style = _metric_text(timeline, title, figures, now)
+    elif end is None:
+        said, style = _now_text(title, timeline, figures, now)
+    else:
+        said, style = ("" if series.last is None else f"last {reading_text(series.last)}"), "faint"
+    until = None if metric else timeline.until(now) - start
+    until = until if until is not None and is_time(until) else None
+    curves: tuple[Curve, ...] = ()
+    if drawn is not None and end is None:
+        before, x_dot = drawn
+        last = max(series.last_x or start, *series.broken[-1:], start) - start
+        if last - before.newest < x_dot and abs((until or 0.0) - (before.until or 0.0)) < x_dot:
+            curves, until = before.curves, before.until
+    return PlotData(
+        title,
+        curves or (_copy(series, start),),
+        ((said, style),) if said else (),
+        x,
+        until,
+        zero=not metric,
+        smooth=metric,
+        legend="" if metric else "run time",
+        key=f"{task.number} {title}",
+    )
+
+
+def _metric_text(
+    timeline: RunTimeline, name: str, figures: Present, now: float
+) -> tuple[str, str]:
+    newest = timeline.metric_last[name]
+    if timeline.end is not None:
+        return f"last {reading_text(newest.value)}", "faint"
+    age = age_text(newest.t, now, figures.step_ms)
+    return f"{reading_text(newest.value)}{age}", "faint" if age else ""
+
+
+def _now_text(title: str, timeline: RunTimeline, figures: Present, now: float) -> tuple[str, str]:
+    """What is measured now; the tiles have the same figures."""
+    match title:
+        case "samples/s":
+            return figures.rate_text.replace(" samples/s", ""), ""
+        case "step time":
+            return figures.step_text, ""
+        case _:
+            views = timeline.ranks.values()
+            used = [view.gpu_util for view in views if is_fresh(view.gpu_at, now)]
+            known = [util for util in used if util is not None]
+            return reading_text(sum(known) / len(known)) if known else "–", ""
+
+
+def _copy(series: Series, start: float) -> Curve:
+    """Return a copy of ``series``, counted from ``start``, that stays as it is while the run goes on."""
+    xs, broken = (
+        tuple(max(0.0, x - start) for x in points) if start else tuple(points)
+        for points in (series.xs, series.broken)
+    )
+    gaps = tuple((begin - start, end - start) for begin, end in series.gaps)
+    return Curve(xs, tuple(series.values), tuple(series.lows), tuple(series.highs), broken, gaps)

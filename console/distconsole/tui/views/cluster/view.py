@@ -23,11 +23,11 @@ from distconsole.model.time_text import clock_text, span_text
 from distconsole.runs.conditions.load_fields import LOAD_FIELDS, LoadRow
 from distconsole.runs.pace import FRESH_SECONDS
 from distconsole.tui.prompt.keymap import Keymap
-from distconsole.tui.views.cluster.curves import PLOTS, load_kinds, load_plots
 from distconsole.tui.views.cluster.host import PROCESS_COLUMNS, processes_on, words_on
 from distconsole.tui.views.cluster.rows import (
     GPU_COLUMNS,
     HOST_COLUMNS,
+    PLOTS,
     RARE,
     RECENT_TITLE,
     GpuRow,
@@ -36,6 +36,8 @@ from distconsole.tui.views.cluster.rows import (
     gpu_row,
     group_head,
     host_rows,
+    load_kinds,
+    load_plots,
     load_rows,
 )
 from distconsole.tui.views.row_order import OrderedView
