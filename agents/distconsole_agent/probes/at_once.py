@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Sequence
 from contextvars import copy_context
 from typing import Any, Callable
@@ -15,14 +14,12 @@ def look_at_once(
     """Return ``look`` of each thing in their order, ``most`` of them at a time; raises what one of them raised."""
     found: list[Any] = [None] * len(things)
     errors: list[BaseException] = []
-    waiting = deque(enumerate(things))
+    waiting = iter(enumerate(things))
 
     def work() -> None:
-        while waiting and not errors:
-            try:
-                place, thing = waiting.popleft()
-            except IndexError:
-                return  # another was faster
+        for place, thing in waiting:  # each is given to one thread
+            if errors:
+                return
             try:
                 found[place] = look(thing)
             except BaseException as error:  # noqa: BLE001 - raised below, in the thread that asks

@@ -56,12 +56,10 @@ def read_mpi_words(lines: Iterable[str], rank: int) -> dict[str, Any] | None:
             lanes.update(dict.fromkeys(" ".join(_LANES.findall(line)).split()))
     if not (pml or pairs or lanes):
         return None
-    others = {key: None for key in pairs if key[1] != rank}
-    engine = "UCX" if lanes else "Open MPI"
     return {
-        "engine": engine,
+        "engine": "UCX" if lanes else "Open MPI",
         "network": pml,
-        "pairs": [list(key) for key in others],
+        "pairs": [list(key) for key in pairs if key[1] != rank],
         "devices": list(lanes),
         "sockets": [list(pair) for pair in sockets],
     }
@@ -142,8 +140,8 @@ def _ways_without_pairs(view: View, ways: Sequence[RankWays]) -> Iterator[WayRep
     seen: dict[tuple[str, str, str], dict[str, None]] = {}
     for each in ways:
         if each.took.engine == "UCX":
-            via = dict.fromkeys(lane for lane in each.took.devices)
-            yield WayReport(engine="UCX", source=each.host, target="", via=tuple(via))
+            via = tuple(dict.fromkeys(each.took.devices))
+            yield WayReport(engine="UCX", source=each.host, target="", via=via)
         for here, there in each.took.sockets if each.took.engine == "Gloo" else ():
             _, nic = owners.get(here, ("", here))
             target, _ = owners.get(there, (each.host, "") if here == there else (there, ""))
