@@ -71,7 +71,7 @@ class Coordinator:
         self._restart = 0
         self._pause: Timer | None = None
         self._nodes = [
-            Member(node, self._conversation(index) if index else None)
+            Member(node, Conversation(loop, times, partial(self._heard, index)) if index else None)
             for index, node in enumerate(spec.nodes)
         ]
         self.whose = Whose(self._nodes)
@@ -163,9 +163,6 @@ class Coordinator:
     def _read(self, conversation: Conversation) -> None:
         conversation.read()
         self._part()
-
-    def _conversation(self, node: int) -> Conversation:
-        return Conversation(self._loop, self._times, partial(self._heard, node))
 
     # What the nodes say
 

@@ -154,8 +154,7 @@ def _has_inet_diag() -> bool:
 def _ask_kernel(family: int, ports: list[bytes], addresses: list[bytes]) -> Holder | None:
     """Ask by sock_diag(7). Raises OSError where the kernel cannot answer."""
     question = _QUESTION.pack(
-        *(family, _PROTOCOL, 0, 0, _ANY_STATE, *ports, *addresses),
-        *(0, _NO_COOKIE, _NO_COOKIE),
+        *(family, _PROTOCOL, 0, 0, _ANY_STATE, *ports, *addresses), *(0, _NO_COOKIE, _NO_COOKIE)
     )
     header = _HEADER.pack(_HEADER.size + len(question), _SOCK_DIAG_BY_FAMILY, _REQUEST, 0, 0)
     with socket.socket(socket.AF_NETLINK, socket.SOCK_DGRAM, _NETLINK_SOCK_DIAG) as kernel:

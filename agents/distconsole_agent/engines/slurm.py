@@ -59,13 +59,7 @@ the job ends: the agent has so long to write them, and the console then to take 
 SHIM_SECONDS = 60.0
 """How long srun may take until a shim answers."""
 
-KEPT = (
-    "SLURM_CONF",
-    "SLURM_JWT",
-    "SLURM_CLUSTER_NAME",
-    "SLURM_SUBMIT_DIR",
-    "SLURM_SUBMIT_HOST",
-)
+KEPT = ("SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTER_NAME", "SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST")
 """Variables of Slurm that are no options of srun."""
 
 

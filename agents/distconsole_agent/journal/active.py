@@ -41,10 +41,7 @@ class ActiveRun:
     """A run here; its thread calls ``over`` when the journal ends; ``kept``: the disk may keep how it ended."""
 
     def __init__(
-        self,
-        folder: str,
-        spec: dict[str, Any],
-        over: Callable[[ActiveRun], None],
+        self, folder: str, spec: dict[str, Any], over: Callable[[ActiveRun], None]
     ) -> None:
         self.folder = folder
         self.spec = spec

@@ -115,10 +115,7 @@ class Ring:
     """
 
     def __init__(
-        self,
-        path: str,
-        clock: Callable[[], float] = time.monotonic,
-        enclosed: str | None = None,
+        self, path: str, clock: Callable[[], float] = time.monotonic, enclosed: str | None = None
     ) -> None:
         """Open ``path``; ``clock`` gives monotonic seconds; raises OSError, or ValueError if it is no ring.
 

@@ -257,11 +257,7 @@ def _add_metric(
 
 
 def _body(
-    rank: int,
-    columns: list[Any],
-    points: dict[str, list[Point]],
-    memory: StepMemory,
-    dropped: int,
+    rank: int, columns: list[Any], points: dict[str, list[Point]], memory: StepMemory, dropped: int
 ) -> dict[str, Any]:
     flags, sizes, seconds, *parts = (
         (columns[i] for i in (4, 6, 7, 8, 9, 10, 11)) if columns else ([()] * 7)

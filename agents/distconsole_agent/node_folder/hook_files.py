@@ -7,7 +7,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from distconsole_agent.contract.limits import KEEP_LEFTOVER_SECONDS
 from distconsole_agent.node_folder.folders import NodeFolders, Program, remove_tree
@@ -125,16 +125,13 @@ def remove_leftovers(folders: NodeFolders, clock: Callable[[], float] = boottime
 
 def _hooks_in_use(folders: NodeFolders) -> set[str]:
     """Return the names of the hooks that ranks of runs which are not over have loaded."""
-    return {
-        os.path.basename(hook)
-        for run in os.listdir(folders.runs)
-        if not os.path.exists(os.path.join(folders.run(run), "ended.json"))
-        for hook in _hook_of(os.path.join(folders.run(run), "spec.json"))
-    }
-
-
-def _hook_of(path: str) -> Iterator[str]:
-    with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
-        spec = json.load(file)
-        if isinstance(spec, dict) and isinstance(spec.get("hook"), str):
-            yield spec["hook"]
+    found = set()
+    for folder in map(folders.run, os.listdir(folders.runs)):
+        if os.path.exists(os.path.join(folder, "ended.json")):
+            continue
+        path = os.path.join(folder, "spec.json")
+        with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
+            spec = json.load(file)
+            if isinstance(spec, dict) and isinstance(spec.get("hook"), str):
+                found.add(os.path.basename(spec["hook"]))
+    return found

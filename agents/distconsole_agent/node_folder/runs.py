@@ -66,10 +66,7 @@ FORGET_SECONDS = 3.0
 
 class Runs:
     def __init__(
-        self,
-        folders: NodeFolders,
-        program: Program,
-        boottime: Callable[[], float] = boottime,
+        self, folders: NodeFolders, program: Program, boottime: Callable[[], float] = boottime
     ) -> None:
         self._folders = folders
         self.program = program

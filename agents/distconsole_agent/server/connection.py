@@ -34,9 +34,7 @@ IMMEDIATE = ("ping",)
 RECEIVE_BYTES = 65536
 
 TOO_MANY_CONSOLES = Refusal(
-    ErrorCode.TOO_MANY,
-    "too many consoles are connected to this node",
-    "close some of them",
+    ErrorCode.TOO_MANY, "too many consoles are connected to this node", "close some of them"
 )
 NO_DESCRIPTORS = Refusal(
     ErrorCode.TOO_MANY,

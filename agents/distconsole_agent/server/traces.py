@@ -13,12 +13,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from distconsole_agent.contract.refusal import bad_request, read_number, storage
-from distconsole_agent.journal.rings import (
-    OFFSET_WANTED,
-    TOLD_SUFFIX,
-    WANTED_SUFFIX,
-    read_headers,
-)
+from distconsole_agent.journal.rings import OFFSET_WANTED, TOLD_SUFFIX, WANTED_SUFFIX, read_headers
 from distconsole_agent.node_folder.folders import own_folder, write_private
 from distconsole_agent.node_folder.run_files import read_spec
 from distconsole_agent.supervisor.proctree import read_stat

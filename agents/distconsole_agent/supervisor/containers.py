@@ -182,7 +182,8 @@ def write_script(folder: str, inside: Inside) -> str:
 def script_text(folder: str, inside: Inside) -> str:
     """Return POSIX shell that becomes the process of ``inside`` and says so before it does."""
     lines = [f"unset {name}" for name in inside.unset if _NAME.match(name)]
-    lines += [_export(*pair) for pair in inside.env.items() if _NAME.match(pair[0])]
+    exported = [(name, value) for name, value in inside.env.items() if _NAME.match(name)]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in exported]
     lines += [
         f': "${{USER:={shlex.quote(user_name())}}}" "${{LOGNAME:=$USER}}"; export USER LOGNAME'
     ]
@@ -210,10 +211,6 @@ def script_text(folder: str, inside: Inside) -> str:
 def _end_with(code: int, what: str) -> str:
     said = shlex.quote(f"distconsole: the container does not have {what}")
     return f"{{ echo {said} >&2; exit {code}; }}"
-
-
-def _export(name: str, value: str) -> str:
-    return f"export {name}={shlex.quote(value)}"
 
 
 def with_own_pythonpath(env: Mapping[str, str], hook: str | None) -> dict[str, str]:

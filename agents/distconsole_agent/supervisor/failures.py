@@ -157,11 +157,11 @@ def read_engine_summary(path: str, since: int = 0) -> list[EngineSaid]:
     root = text.find(SUMMARY_ROOT, begin)
     found = list(_SUMMARY_RANK.finditer(text, begin))
     found.sort(key=lambda match: not match.start() > root >= 0)
-    return [_read_summary(int(match[1]), int(match[2])) for match in found]
-
-
-def _read_summary(rank: int, code: int) -> EngineSaid:
-    return EngineSaid(rank, code, None) if code >= 0 else EngineSaid(rank, 128 - code, -code)
+    said = [(int(match[1]), int(match[2])) for match in found]
+    return [
+        EngineSaid(rank, code, None) if code >= 0 else EngineSaid(rank, 128 - code, -code)
+        for rank, code in said
+    ]
 
 
 def describe_exit(exit_code: int, number: int | None, out_of_memory: bool | None) -> str:

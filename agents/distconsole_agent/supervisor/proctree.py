@@ -16,6 +16,8 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from distconsole_agent.system.procfs import read_head
+
 ENV_RUN_DIR = "DISTCONSOLE_RUN_DIR"
 """The run's folder on this node. The run's id would not do: where several nodes of a run live on
 one machine (the demo), one node must not take another one's processes for its own."""
@@ -292,7 +294,7 @@ class _Reader(threading.Thread):
 
     def run(self) -> None:
         for path in self._paths:
-            text = _read_whole(path)
+            text = read_head(path, MAX_FILE_BYTES)
             if self._given_up:
                 return
             self.found.append((path, text))
@@ -303,11 +305,3 @@ class _Reader(threading.Thread):
             seen = len(self.found)
             self.join(PATIENCE_SECONDS)
         self._given_up = True
-
-
-def _read_whole(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read(MAX_FILE_BYTES)
-    except OSError:
-        return b""

@@ -8,10 +8,7 @@ import os
 import selectors
 import signal
 import time
-from typing import TYPE_CHECKING, Callable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
+from typing import Callable
 
 READ = selectors.EVENT_READ
 WRITE = selectors.EVENT_WRITE
@@ -110,14 +107,12 @@ class Loop:
 
     def _signalled(self, _events: int) -> None:
         assert self._wakeup is not None
+        numbers = b""
         with contextlib.suppress(BlockingIOError):
-            self._dispatch(dict.fromkeys(os.read(self._wakeup[0], 4096)))
-
-    def _dispatch(self, numbers: Iterable[int]) -> None:
-        for number in numbers:
-            callback = self._on_signal.get(number)
-            if callback is not None:
-                callback()
+            numbers = os.read(self._wakeup[0], 4096)
+        for number in dict.fromkeys(numbers):
+            if number in self._on_signal:
+                self._on_signal[number]()
 
 
 def _ignore(_number: int, _frame: object) -> None:

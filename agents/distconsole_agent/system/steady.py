@@ -36,9 +36,7 @@ class SteadyClock:
     """One process's, by ``wall_ns`` (UNIX), which may jump, and ``boot_ns``, which does not."""
 
     def __init__(
-        self,
-        wall_ns: Callable[[], int] = time.time_ns,
-        boot_ns: Callable[[], int] = _boottime_ns,
+        self, wall_ns: Callable[[], int] = time.time_ns, boot_ns: Callable[[], int] = _boottime_ns
     ) -> None:
         self._wall_ns = wall_ns
         self._boot_ns = boot_ns

@@ -169,7 +169,8 @@ class AmdDevice:
         for pace in self._questions.take_due(now):
             for value, read in _VALUES[pace].items():
                 self._values[value] = ask(value, partial(read, self))
-        watts = self._energy.update(ask("energy", self._used_energy), now)
+        used = ask("energy", partial(self._amd.energy_microjoules, self._handle))
+        watts = self._energy.update(used, now)
         self._values["power_w"] = None if watts is None else round(watts, 1)
         if with_processes:
             self._processes = self._place.processes()
@@ -202,9 +203,6 @@ class AmdDevice:
 
     def link(self) -> list[int] | None:
         return self._place.link()
-
-    def _used_energy(self) -> int:
-        return self._amd.energy_microjoules(self._handle)
 
     def _name(self) -> str | None:
         text = self._amd.structure("get_gpu_asic_info", self._handle)

@@ -144,10 +144,7 @@ class _Trace:
             "error": error,
         }
         path = self._path + TOLD_SUFFIX
-        with open(path + ".new", "w", encoding="ascii", opener=_private) as file:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        with open(os.open(path + ".new", flags, 0o600), "w", encoding="ascii") as file:
             json.dump(told, file)
         os.rename(path + ".new", path)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
