@@ -12,6 +12,7 @@ import msgspec
 from distconsole.checks.facts.evidence import View, once_a_view
 from distconsole.checks.facts.node import Facts, OsFacts, Who
 from distconsole.checks.gather.attribution import Pair
+from distconsole.checks.rules.wording import by_key
 from distconsole.model.addresses import Network, network_of
 from distconsole.model.reports import PairReport
 
@@ -184,10 +185,8 @@ class Matrix:
 @once_a_view
 def matrix_of(view: View) -> Matrix:
     """Sort the edges by pair; edges to hosts that could not listen were not tried."""
-    pairs: dict[Pair, list[Edge]] = {}
-    for found in view.of(ReachFacts).values():
-        for edge in found.edges:
-            pairs.setdefault((edge.source, edge.target), []).append(edge)
+    every = (edge for found in view.of(ReachFacts).values() for edge in found.edges)
+    pairs = by_key(((edge.source, edge.target), edge) for edge in every)
     told = {pair: [e for e in found if e.error != SILENT] for pair, found in pairs.items()}
     edges = {pair: tuple(found) for pair, found in told.items() if found}
     dead = {pair: found for pair, found in edges.items() if not any(edge.ok for edge in found)}
@@ -209,9 +208,7 @@ def pair_reports(
     edges: Iterable[Edge], rates: Mapping[Pair, float | None] | None = None
 ) -> Iterator[PairReport]:
     """Yield one report a pair, of the connections (``edges``) that were tried; ``rates`` are Gbit/s."""
-    by_pair: dict[Pair, list[Edge]] = {}
-    for edge in edges:
-        by_pair.setdefault((edge.source, edge.target), []).append(edge)
+    by_pair = by_key(((edge.source, edge.target), edge) for edge in edges)
     for (source, target), tried in by_pair.items():
         times = [edge.rtt_us for edge in tried if edge.rtt_us is not None]
         lost = [edge for edge in tried if not edge.ok]

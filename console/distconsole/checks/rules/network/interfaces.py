@@ -37,6 +37,7 @@ from distconsole.checks.interfaces.panel import (
 )
 from distconsole.checks.rules.wording import (
     MAX_LISTED,
+    by_key,
     differ,
     dissent,
     name_hosts,
@@ -162,9 +163,7 @@ def _nic_names(view: View) -> RuleResults:
 def _route(view: View) -> RuleResults:
     """Training traffic that leaves by the management interface or by a bridge."""
     chosen = endpoints(view)
-    at: dict[str, list[str]] = {}
-    for name, each in chosen.items():
-        at.setdefault(each.address, []).append(name)
+    at = by_key((each.address, name) for name, each in chosen.items())
     for name, facts in view.of(NetFacts).items():
         if name not in chosen:
             continue
