@@ -116,6 +116,7 @@ class Stream(Facts, frozen=True, kw_only=True):
     gbit_s: float | None
     samples: int = 1
     retransmits: int = 0
+    error: str = ""
 
 
 class BandwidthFacts(Facts, frozen=True, kw_only=True):

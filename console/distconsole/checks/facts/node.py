@@ -292,6 +292,7 @@ class ShmFacts(Facts, frozen=True, kw_only=True):
     entries: tuple[ShmEntry, ...] = ()
     dropped: int = 0
     all_processes_seen: bool = True
+    error: str = ""
 
 
 F = TypeVar("F", bound=Facts)

@@ -169,7 +169,8 @@ def _progress(context: CheckContext, stream: Stream, number: int, rounds: int) -
 
 def _read_stream(outcome: fan.Outcome[dict[str, Any]], target: str) -> Stream:
     if isinstance(outcome, fan.Failed):
-        return Stream(source=outcome.host, target=target, gbit_s=None)
+        why = outcome.error.message
+        return Stream(source=outcome.host, target=target, gbit_s=None, error=why)
     rate, again = outcome.value.get("gbit_s"), outcome.value.get("retransmits")
     return Stream(
         source=outcome.host,

@@ -14,7 +14,7 @@ from distconsole.checks.engine.rule import (
     rule,
     unless_alone,
 )
-from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.evidence import Outcome, View
 from distconsole.checks.facts.gpu import FabricFacts, GpuFacts, RdmaPort
 from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, Stream
 from distconsole.checks.gather.attribution import SLOW_SHARE, Pair, blame, usual
@@ -178,6 +178,10 @@ def _bandwidth(view: View) -> RuleResults:
     facts = view.of(BandwidthFacts).values()
     streams = {(each.source, each.target): each for found in facts for each in found.streams}
     rates = {pair: s.gbit_s for pair, s in streams.items() if s.gbit_s is not None}
+    for name, own in by_key((stream.source, stream) for stream in streams.values()).items():
+        if all(stream.gbit_s is None for stream in own):
+            why = f"nothing that it sent was measured: {own[0].error or 'too little arrived'}"
+            yield NotApplicable(why, (name,), Outcome.COULD_NOT_RUN)
     if len(rates) < 2:
         return
     beside = [s.gbit_s for found in facts for s in found.controls if s.gbit_s is not None]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule, rule
-from distconsole.checks.facts.evidence import View, once_a_view
+from distconsole.checks.facts.evidence import Outcome, View, once_a_view
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.network import NetFacts, PortFacts
 from distconsole.checks.facts.node import (
@@ -354,6 +354,8 @@ def _shm_stale(host: HostView) -> RuleResults:
     """Segments of NCCL, torch, Open MPI and others that crashed jobs left in /dev/shm."""
     found, system = host.of(ShmFacts), host.find(OsFacts)
     stale = [entry for entry in found.entries if entry.used is False]
+    if found.error:
+        yield NotApplicable(f"{SHM}: {found.error}", outcome=Outcome.COULD_NOT_RUN)
     if not stale:
         return
     total = sum(entry.bytes for entry in stale)
