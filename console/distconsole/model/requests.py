@@ -115,6 +115,11 @@ class CollectiveName(StrEnum):
     BARRIER = "barrier"
 
 
+NAMES = ("hosts", "hostfile", "cluster")
+WAYS = ("ssh_config", "transport", "python", "setup", "container")
+"""The fields of ``Where`` that say which hosts, and those that say how to reach them."""
+
+
 @dataclass(frozen=True)
 class Where:
     """Which hosts, as given on the command line; ``config.hosts`` turns it into a ``Cluster``."""
@@ -163,31 +168,19 @@ class Where:
     @property
     def names_hosts(self) -> bool:
         """Whether it says which hosts, and not only how to reach them."""
-        return any(name is not None for name in (self.hosts, self.hostfile, self.cluster))
+        return any(getattr(self, name) is not None for name in NAMES)
 
     def over(self, kept: Where) -> Where:
         """Return ``kept`` with what is said here put over it; hosts named here replace its hosts."""
-        names = self if self.names_hosts else kept
-        return Where(
-            hosts=names.hosts,
-            hostfile=names.hostfile,
-            cluster=names.cluster,
-            ssh_config=self.ssh_config or kept.ssh_config,
-            transport=self.transport or kept.transport,
-            python=self.python or kept.python,
-            setup=self.setup or kept.setup,
-            container=self.container or kept.container,
-        )
+        ways = {name: getattr(self, name) or getattr(kept, name) for name in WAYS}
+        return replace(self if self.names_hosts else kept, **ways)
 
     def beyond(self, kept: Where) -> Where:
         """Return the least that has to be said over ``kept`` to mean this."""
-        names = ("hosts", "hostfile", "cluster")
-        same = all(getattr(self, name) == getattr(kept, name) for name in names)
-        unsaid = {name: None for name in names if same}
-        for name in ("ssh_config", "transport", "python", "setup", "container"):
-            if getattr(self, name) == getattr(kept, name):
-                unsaid[name] = None
-        return replace(self, **unsaid)
+        same = all(getattr(self, name) == getattr(kept, name) for name in NAMES)
+        unsaid = [name for name in WAYS if getattr(self, name) == getattr(kept, name)]
+        unsaid += NAMES if same else ()
+        return replace(self, **dict.fromkeys(unsaid))
 
 
 def count_of_hosts(nnodes: str | None) -> tuple[int, int] | None:

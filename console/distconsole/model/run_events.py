@@ -195,6 +195,10 @@ class NodeSample(RunEvent, frozen=True, kw_only=True, tag="node"):
     cpu_model: str | None = None
 
 
+LogSource: TypeAlias = tuple[str, int | UnsetType, str]
+"""Host, rank where it is one, stream."""
+
+
 class LogLine(RunEvent, frozen=True, kw_only=True, tag="log"):
     """One line that a rank printed, without its end; ``transient`` if it ended in a bare return.
 
@@ -213,6 +217,11 @@ class LogLine(RunEvent, frozen=True, kw_only=True, tag="log"):
     styled: str | UnsetType = UNSET
     ranks: tuple[int, ...] | UnsetType = UNSET
     hosts: tuple[str, ...] | UnsetType = UNSET
+
+    @property
+    def source(self) -> LogSource:
+        """What printed it; of each, lines are in their order."""
+        return self.host, self.rank, self.stream
 
 
 class RunFinding(RunEvent, frozen=True, kw_only=True, tag="finding"):

@@ -77,6 +77,7 @@ class Control:
     ``Event.set`` and ``Condition.notify`` are not: that is why there is a queue here.
 
     Attributes:
+        asked: The last wish, or None.
         confirm: Asks the person a question, for yes or no; None where nobody can be asked.
         ask: Asks for a line of text, in a shell alone; None where that cannot be.
         began: When the person began to wait, in monotonic seconds; as a rule when this was made.
@@ -91,12 +92,7 @@ class Control:
         self.timeline: RunTimeline | None = None
         self.behind = False
         self._commands: SimpleQueue[Command | None] = SimpleQueue()
-        self._asked: Command | None = None
-
-    @property
-    def asked(self) -> Command | None:
-        """The last wish, or None."""
-        return self._asked
+        self.asked: Command | None = None
 
     def stop(
         self, reason: StopReason = StopReason.INTERRUPT, grace_seconds: float | None = None
@@ -121,5 +117,5 @@ class Control:
         self._commands.put(None)
 
     def _put(self, command: Command) -> None:
-        self._asked = command
+        self.asked = command
         self._commands.put(command)

@@ -11,7 +11,8 @@ from queue import Empty, SimpleQueue
 
 from distconsole.model.events import Event
 from distconsole.model.names import count_text, join_some
-from distconsole.model.run_events import PlanMade, RankChanged, RankState, RunEnded
+from distconsole.model.run_events import PlanMade, RankChanged, RunEnded
+from distconsole.runs.rank_view import LIVING
 
 SAY_SECONDS, END_SECONDS = 3.8, 0.6
 """After the first the program says what it leaves behind; after the second it is gone."""
@@ -19,7 +20,6 @@ SAY_SECONDS, END_SECONDS = 3.8, 0.6
 WRITE_SECONDS = 0.2
 STDERR = 2
 MAX_HOSTS_NAMED, MAX_RANKS_NAMED = 32, 8
-LIVING = (RankState.STARTING, RankState.RUNNING, RankState.STALLED)
 
 
 class LeftBehind:

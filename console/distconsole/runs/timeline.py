@@ -13,6 +13,7 @@ from distconsole.model.run_events import (
     GpuSample,
     LinkChanged,
     LogLine,
+    LogSource,
     Metric,
     NodeSample,
     PhaseReached,
@@ -84,8 +85,8 @@ class RunTimeline:
         self.links: dict[str, LinkChanged] = {}
         self.logs = LastLines(LAST_LINES)
         """The last lines, transient ones left out; a ``LogBuffer`` has them all."""
-        self.progress: dict[tuple[str, int | None, str], LogLine] = {}
-        """(host, rank, stream) -> the transient line (a progress bar) that stands there now."""
+        self.progress: dict[LogSource, LogLine] = {}
+        """The transient line (a progress bar) that stands there now."""
         self.findings: list[RunFinding] = []
         self.unsound: RunFinding | None = None
         """The first finding of this attempt that says that its ranks do not train one model as they should."""
@@ -374,11 +375,10 @@ class RunTimeline:
         view.gpu_mem_used, view.gpu_mem_total = event.mem_used, event.mem_total
 
     def _log(self, event: LogLine) -> None:
-        source = (event.host, None if event.rank is UNSET else event.rank, event.stream)
         if event.transient:
-            self.progress[source] = event
+            self.progress[event.source] = event
             return
-        self.progress.pop(source, None)
+        self.progress.pop(event.source, None)
         if event.rank == 0:
             self.eta.read(event.line, event.t)
         self.logs.append(event)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from msgspec import UNSET
 
 from distconsole.model.names import ranks_text
-from distconsole.model.run_events import LogLine
+from distconsole.model.run_events import LogLine, LogSource
 from distconsole.runs.logs.fold import NUMBER, PLACEHOLDER
 from distconsole.text.output import Output, Paint
 
@@ -93,8 +93,8 @@ class Bars:
     def __init__(self, output: Output, clock: Callable[[], float] = time.monotonic) -> None:
         self._output = output
         self._clock = clock
-        self._standing: dict[tuple[str, object, str], LogLine] = {}
-        self._changed: set[tuple[str, object, str]] = set()
+        self._standing: dict[LogSource, LogLine] = {}
+        self._changed: set[LogSource] = set()
         self._shown_at = float("-inf")
         self._said_at = clock()
         self._went_on_at = float("-inf")
@@ -107,9 +107,8 @@ class Bars:
     def show(self, event: LogLine) -> None:
         """Take where a bar stands now, and show it where that is due."""
         now = self._clock()
-        source = _source(event)
-        self._standing[source] = event
-        self._changed.add(source)
+        self._standing[event.source] = event
+        self._changed.add(event.source)
         self._went_on_at = now
         if self._output.live:
             if now - self._shown_at >= STATUS_SECONDS:
@@ -126,9 +125,8 @@ class Bars:
 
     def end(self, event: LogLine) -> None:
         """Take that a whole line came in a bar's place."""
-        source = _source(event)
-        if self._standing.pop(source, None) is not None:
-            self._changed.discard(source)
+        if self._standing.pop(event.source, None) is not None:
+            self._changed.discard(event.source)
 
 
 def bar_text(bar: Bar) -> str:
@@ -150,7 +148,3 @@ def name_text(event: LogLine) -> str:
 
 def line_text(event: LogLine, paint: Paint) -> str:
     return event.styled if paint.enabled and event.styled is not UNSET else event.line
-
-
-def _source(event: LogLine) -> tuple[str, object, str]:
-    return event.host, event.rank, event.stream

@@ -184,8 +184,7 @@ class _Comparison:
                 if figures.step != before:
                     yield structs.replace(progress, step=figures.step)
                 if isinstance(event, LinkChanged) and not event.connected:
-                    text = f"{event.host}: connection lost ({event.reason}); the run goes on"
-                    yield warn(text)
+                    yield warn(f"{event.host}: connection lost ({event.reason}); the run goes on")
         except ConsoleError as error:
             return BenchRun(
                 t=time.time(),

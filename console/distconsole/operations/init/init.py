@@ -139,8 +139,7 @@ def leave_out_twins(request: Init, found: Found, control: Control) -> Iterator[E
             for name in others:
                 del found[name]
         else:
-            text = f"{words}: ranks of both would share its processors and GPUs"
-            yield warn(text)
+            yield warn(f"{words}: ranks of both would share its processors and GPUs")
 
 
 def _ask_trust(

@@ -100,7 +100,8 @@ class Targeting:
             run = self._as_run(run, traits, session.cluster)
             known = replace(known, request=run, traits=traits)
             known = replace(known, choice=choose_launcher(run, traits))
-            placed = self._with_slots(placed)
+            placed, notes = place_total(self.target.run, placed)
+            self.notes += notes
             plan = self._plan(session, placed, known)
         except NodeError:
             raise
@@ -127,12 +128,6 @@ class Targeting:
         self.notes.append("srun takes its hosts from Slurm: these are checked in their place")
         mpi = traits.mpi or traits.horovod
         return replace(run, launcher=LauncherName.MPI if mpi else LauncherName.TORCH)
-
-    def _with_slots(self, hosts: list[Host]) -> list[Host]:
-        """Divide the ranks of a pasted ``-np`` among the hosts."""
-        placed, notes = place_total(self.target.run, hosts)
-        self.notes += notes
-        return placed
 
     def _missing(self, session: Session, reached: Collection[str], run: Run) -> tuple[str, ...]:
         """Return the hosts that ``run`` would need and that were not reached."""

@@ -209,8 +209,7 @@ class SubmittedRun:
         path = self._learn_checkpoint()
         self.run = new_run_id(self.request.script, self.request.name)
         since = f"with the checkpoint {path}" if path else "with no checkpoint that is known"
-        said = f"Slurm requeued job {self.job}: start {self.number + 1} follows, {since}"
-        yield warn(said)
+        yield warn(f"Slurm requeued job {self.job}: start {self.number + 1} follows, {since}")
 
     def give_back(self) -> str:
         """Cancel a job in which nothing was started; return why it could not be cancelled, or nothing."""

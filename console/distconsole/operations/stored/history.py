@@ -100,8 +100,7 @@ def _ask_hosts(
 
 def _say_silent(silent: Sequence[Failed], so: str) -> Iterator[Narration]:
     for failure in silent:
-        text = f"{failure.text}; {so}"
-        yield warn(text)
+        yield warn(f"{failure.text}; {so}")
 
 
 def show(request: Show, sessions: SessionSource, store: RunStore) -> Iterator[Event]:

@@ -17,7 +17,7 @@ from msgspec import UNSET
 from distconsole.model.events import Event, Narration
 from distconsole.model.findings import Severity
 from distconsole.model.requests import Logs
-from distconsole.model.run_events import LogLine, RunEvent, RunRestarted
+from distconsole.model.run_events import LogLine, LogSource, RunEvent, RunRestarted
 from distconsole.model.time_text import parse_since
 from distconsole.operations.attach import find_record, follow_run, journal_places, open_run
 from distconsole.operations.control import Control
@@ -107,7 +107,7 @@ class Skipped:
     """Leaves out, of a run read for the second time, the lines that the first reading gave."""
 
     def __init__(self) -> None:
-        self._counts: Counter[tuple[object, ...]] = Counter()
+        self._counts: Counter[object] = Counter()
 
     def count(self, lines: Iterator[Told]) -> Iterator[Told]:
         """Yield ``lines`` and remember how many there were of each source."""
@@ -129,10 +129,8 @@ class Skipped:
                 yield line
 
 
-def _source(line: LogLine | Narration) -> tuple[object, ...]:
-    if isinstance(line, Narration):
-        return (line.text,)
-    return line.host, line.rank, line.stream
+def _source(line: LogLine | Narration) -> object:
+    return line.text if isinstance(line, Narration) else line.source
 
 
 def select_lines(events: Iterator[Event], wanted: LogFilter) -> Iterator[Told]:
@@ -153,14 +151,14 @@ def select_lines(events: Iterator[Event], wanted: LogFilter) -> Iterator[Told]:
 
 def end_transient(told: Iterator[Told]) -> Iterator[Told]:
     """Yield ``told`` with transient lines left out, but for where each that did not end stood at last."""
-    standing: dict[tuple[object, ...], LogLine] = {}
+    standing: dict[LogSource, LogLine] = {}
     for one in told:
         if not isinstance(one, LogLine):
             yield one
         elif one.transient:
-            standing[_source(one)] = one
+            standing[one.source] = one
         else:
-            standing.pop(_source(one), None)
+            standing.pop(one.source, None)
             yield one
     for line in standing.values():
         yield msgspec.structs.replace(line, transient=False)

@@ -176,8 +176,7 @@ def _rewrite(
             write_whole(path, text().encode())
         except ConfigError as error:
             if not refused:
-                words = f"{error.message}; it is tried again"
-                said.put(warn(words))
+                said.put(warn(f"{error.message}; it is tried again"))
             refused = True
             continue
         if refused:

@@ -45,11 +45,6 @@ class LoadRow:
             return None
         return tuple(each[2] for each in self.strangers if len(each) > 2)
 
-    @property
-    def throttled(self) -> bool | None:
-        """Whether the GPU is slowed down; None without one."""
-        return None if self.gpu is None else bool(self.gpu.throttle)
-
 
 def load_rows(
     hosts: Iterable[str],
@@ -118,7 +113,12 @@ LOAD_FIELDS: Fields[LoadRow] = Fields(
             unit="%",
         ),
         _gpu("throttle", "why the GPU is slowed down", TEXT),
-        Field("throttled", lambda row: row.throttled, "it is", FLAG),
+        Field(
+            "throttled",
+            lambda row: None if row.gpu is None else bool(row.gpu.throttle),
+            "it is",
+            FLAG,
+        ),
         _both_ways("pcie", "PCIe"),
         _both_ways("nvlink", "NVLink"),
         _gpu("rank", "the rank of ours that uses the GPU"),

@@ -29,11 +29,6 @@ class RankOfRun:
     """How slow it was then, if it was."""
 
     @property
-    def data_percent(self) -> float | None:
-        """The part of a step that it waits for data."""
-        return percent(self.view.data_ms, self.view.step_ms_mean)
-
-    @property
     def silent_seconds(self) -> float | None:
         """For how long it has said nothing, when the run's newest event came."""
         if self.view.last_seen is None or self.run.last_t is None:
@@ -139,7 +134,7 @@ RANK_FIELDS: Fields[RankOfRun] = Fields(
         *condition_fields(STEP_FIGURES, "view"),
         Field(
             "data.share",
-            lambda row: row.data_percent,
+            lambda row: percent(row.view.data_ms, row.view.step_ms_mean),
             "part of a step that is waiting for data",
             unit="%",
         ),

@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from distconsole.model.run_events import LogLine
+from distconsole.model.run_events import LogLine, LogSource
 from distconsole.runs.logs.fold import FOLD_SECONDS, repeats
 
 FRESH_SECONDS = 10.0
 """A line keeps its place for so long where another source prints more; then the newest come first again."""
 MOST_EQUAL = 16_384
 """What ranks say alike takes one row, and their lines together no more than these."""
-Source = tuple[str, object, str]
 
 
 @dataclass(slots=True)
@@ -32,7 +31,7 @@ class LastLines:
         self._most = most
         self._full = 2 * most
         self._kept: list[LastLine] = []
-        self._newest: dict[Source, LastLine] = {}
+        self._newest: dict[LogSource, LastLine] = {}
         """Of each source in ``_kept``."""
 
     def __len__(self) -> int:
@@ -46,7 +45,7 @@ class LastLines:
         return chosen(self._kept, min(rows, self._most))
 
     def append(self, line: LogLine) -> None:
-        source = _source(line)
+        source = line.source
         last = self._newest.get(source)
         if last is not None and last.line.line == line.line:
             foremost = last is self._kept[-1]
@@ -59,7 +58,7 @@ class LastLines:
             self._kept = chosen(self._kept, self._most)
             # As many again may come before it is chosen anew, however many share a row.
             self._full = 2 * max(self._most, len(self._kept))
-            self._newest = {_source(each.line): each for each in self._kept}
+            self._newest = {each.line.source: each for each in self._kept}
 
 
 def chosen(lines: Sequence[LastLine], rows: int) -> list[LastLine]:
@@ -70,14 +69,14 @@ def chosen(lines: Sequence[LastLine], rows: int) -> list[LastLine]:
     """
     if len(lines) <= rows:
         return list(lines)
-    turns = Counter[Source]()
+    turns = Counter[LogSource]()
     wishes: list[tuple[float, bool, int]] = []
     words: set[tuple[str, str]] = set()
     for age, each in enumerate(reversed(lines)):
         fresh = lines[-1].until - each.until <= FRESH_SECONDS
         if not fresh and len(words) >= rows:
             break
-        line, source = each.line, _source(each.line)
+        line, source = each.line, each.line.source
         words.add((line.stream, line.line))
         foremost = line.rank == 0 or line.stream == "err"
         wishes.append((turns[source], not foremost, age) if fresh else (len(lines), False, age))
@@ -96,7 +95,3 @@ def chosen(lines: Sequence[LastLine], rows: int) -> list[LastLine]:
             said[key] = line.t
         found.append(len(lines) - 1 - age)
     return [lines[at] for at in sorted(found)]
-
-
-def _source(line: LogLine) -> Source:
-    return line.host, line.rank, line.stream

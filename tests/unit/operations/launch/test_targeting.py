@@ -70,7 +70,7 @@ class FakeLink:
     def connect(self) -> None:
         """It is."""
 
-    def request(self, _op: str, _timeout: float, **_arguments: Any) -> dict[str, Any]:
+    def request(self, _op: str, **_arguments: Any) -> dict[str, Any]:
         """Say what the node has of Horovod and MPI."""
         return {
             "facts": {
