@@ -24,7 +24,7 @@ def test_the_page_has_every_field_as_the_program_has_it(fields: Fields[Any]) -> 
     table = [line for line in behind.partition("\n\n")[0].splitlines() if line]
     head = ["| field | is a | without a unit | what it is |", "|---|---|---|---|"]
     assert table == head + [
-        f"| `{each.name}` | {each.kind.value} | {each.bare_unit if each.unit else ''} | {each.about} |"
+        f"| `{each.name}` | {each.kind.value} | {each.bare or each.unit} | {each.about} |"
         for each in fields
     ]
 
