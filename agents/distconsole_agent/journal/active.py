@@ -127,7 +127,10 @@ class ActiveRun:
 
     def _tick_on(self, collector: SourceCollector) -> None:
         heard_at = time.monotonic()
-        to_say = [_loss_note(self.journal)] if self.journal.lost_bytes else []
+        to_say = []
+        if self.journal.lost_bytes:
+            note = record_damage(self.journal.lost_bytes, self.journal.last_seq)
+            to_say = [{"t": round(time.time(), 6), "kind": "note", **note}]
         while not collector.over and not self._leave.is_set():
             try:
                 if to_say:
@@ -185,11 +188,6 @@ class ActiveRun:
             why = self.journal.sync_failure or f"the disk takes longer than {SYNC_SECONDS:g} s"
             complain(f"run {self.run}: its record may not outlive a power cut: {why}")
         return kept
-
-
-def _loss_note(journal: Journal) -> dict[str, Any]:
-    note = record_damage(journal.lost_bytes, journal.last_seq)
-    return {"t": round(time.time(), 6), "kind": "note", **note}
 
 
 def write_summary(folder: str, journal: Journal) -> None:

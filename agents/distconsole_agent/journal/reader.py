@@ -231,15 +231,13 @@ class Reader:
         found = []
         for line in lines:
             if line.startswith(MARK):
-                self._take_signature(line)
+                # Only a mark that signs is worth being read.
+                if b'"journal":' in line and (mark := mark_of(line)) is not None:
+                    self.journal_id = (mark["journal"] or {"id": ""})["id"]
             elif (seq := seq_of(line)) > self.last:
                 self.last = seq
                 found.append(line)
         return found
-
-    def _take_signature(self, line: bytes) -> None:
-        if b'"journal":' in line and (mark := mark_of(line)) is not None:
-            self.journal_id = (mark["journal"] or {"id": ""})["id"]
 
     def _find(self) -> int:
         """Return the segment that holds the entry after ``last``; 0 when there is no segment."""

@@ -42,8 +42,11 @@ class ShimLines:
 
     def read(self) -> list[tuple[int, dict[str, Any]]]:
         """Return the new events, each with the offset behind it, and advance; other lines are skipped."""
-        if not self._opened():
-            return []
+        if self._fd < 0:
+            try:
+                self._fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW)
+            except FileNotFoundError:
+                return []
         size = os.fstat(self._fd).st_size
         events: list[tuple[int, dict[str, Any]]] = []
         while self.offset < size:
@@ -59,14 +62,6 @@ class ShimLines:
             if end == 0:
                 self.offset += len(data)
         return events
-
-    def _opened(self) -> bool:
-        if self._fd < 0:
-            try:
-                self._fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW)
-            except FileNotFoundError:
-                return False
-        return True
 
 
 class ShimEventReducer:

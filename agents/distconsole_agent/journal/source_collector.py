@@ -188,16 +188,11 @@ class SourceCollector:
     def _open_sources(self) -> None:
         mark = self._journal.mark
         self._recorders.scan(mark.get("rings", {}))
-        self._say_unread()
-        self._logs.open(mark.get("logs", {}))
-
-    def _say_unread(self) -> None:
-        """Tell of rings that cannot be opened, whenever they are more than ever."""
         unread = self._recorders.unread
-        if len(unread) <= self._unread_told:
-            return
-        self._unread_told = len(unread)
-        self._say(notes.rings_unread(len(unread), next(iter(unread.values()))))
+        if len(unread) > self._unread_told:  # told whenever they are more than ever
+            self._unread_told = len(unread)
+            self._say(notes.rings_unread(len(unread), next(iter(unread.values()))))
+        self._logs.open(mark.get("logs", {}))
 
     def _say(self, note: notes.Note) -> None:
         self._entries.append({"t": self._t(), "kind": "note", **note})

@@ -15,7 +15,7 @@ from distconsole_agent.system.kernel_files import end_of
 from distconsole_agent.system.room import keep_room
 
 if TYPE_CHECKING:
-    from distconsole_agent.coordination.blame import Failure, Verdict
+    from distconsole_agent.coordination.blame import Verdict
     from distconsole_agent.supervisor.processes import RankProcess
     from distconsole_agent.system.loop import Loop
 
@@ -94,9 +94,6 @@ class RunLog:
         assert ended is not None
         how = {"exit_code": ended.exit_code, "signal": ended.signal}
         self.write("exited", t_ns=ended.t_ns, **_identify(rank), **how)
-
-    def failed(self, failure: Failure) -> None:
-        self.write("failed", **failure.as_json())
 
     def write_verdict(self, verdict: Verdict) -> None:
         """Write ``verdict.json`` aside and rename it; then append the event."""

@@ -346,7 +346,7 @@ class Shim:
         failure = self._rounds.explained(failure)
         if self._start_refused:
             failure = failure._replace(final="it could not be started")
-        self._log.failed(failure)
+        self._log.write("failed", **failure.as_json())
         assert self._link is not None
         # First, for where nothing is left to end this node is at its end in the next line.
         self._link.failed(failure)

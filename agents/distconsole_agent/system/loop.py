@@ -80,7 +80,10 @@ class Loop:
 
     def run_once(self, longest_seconds: float) -> None:
         """Wait for something, at most so long, and run what is due."""
-        for key, events in self._selector.select(self._wait_seconds(longest_seconds)):
+        wait_seconds = longest_seconds
+        if self._timers:
+            wait_seconds = min(longest_seconds, max(0.0, self._timers[0][0] - self.clock()))
+        for key, events in self._selector.select(wait_seconds):
             # An earlier callback of this round may have closed this descriptor.
             if self._selector.get_map().get(key.fd) is key:
                 key.data(events)
@@ -99,11 +102,6 @@ class Loop:
                 os.close(fd)
             self._wakeup = None
         self._selector.close()
-
-    def _wait_seconds(self, longest_seconds: float) -> float:
-        if not self._timers:
-            return longest_seconds
-        return min(longest_seconds, max(0.0, self._timers[0][0] - self.clock()))
 
     def _signalled(self, _events: int) -> None:
         assert self._wakeup is not None

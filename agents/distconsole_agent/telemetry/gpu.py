@@ -169,7 +169,10 @@ class GpuReader:
         self._devices = [None] * count
         self._retry_gpu_at = {}
         if len(self.readings) != count:
-            self.readings = tuple(_unknown(index) for index in range(count))
+            units = [
+                GpuUnit(f"gpu{index}", index, uuid=None, model=None) for index in range(count)
+            ]
+            self.readings = tuple((UnitReading(unit, {}, (), None),) for unit in units)
 
     def _drop_driver(self, now: float) -> None:
         self.close()
@@ -218,11 +221,6 @@ def open_driver() -> Nvml | Amd:
 def open_device(driver: Nvml | Amd, index: int) -> Device | AmdDevice:
     """Open a GPU by its number; raises NvmlError."""
     return AmdDevice(driver, index) if isinstance(driver, Amd) else Device(driver, index)
-
-
-def _unknown(index: int) -> tuple[UnitReading, ...]:
-    unit = GpuUnit(key=f"gpu{index}", index=index, uuid=None, model=None)
-    return (UnitReading(unit, {}, (), None),)
 
 
 def _entry(
