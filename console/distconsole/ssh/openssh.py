@@ -21,8 +21,7 @@ from distconsole.model.cluster import Host
 from distconsole.ssh.asking import PERSON, Person
 from distconsole.ssh.jumps import Hops, Jumps
 from distconsole.ssh.multiplexing import ControlSocket, MultiplexedChannel, RefusedError
-from distconsole.ssh.openssh_login import Login, failure, reached_address
-from distconsole.ssh.private_folder import PrivateFolder
+from distconsole.ssh.openssh_login import Login, PrivateFolder, failure, reached_address
 from distconsole.ssh.ssh_config import SshConfig, SshOptions
 
 LINGER_SECONDS = 10

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from distconsole.ssh.private_folder import YOUNG_SECONDS, PrivateFolder
+from distconsole.ssh.openssh_login import YOUNG_SECONDS, PrivateFolder
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def make_old(folder: Path) -> None:
 
 def test_what_a_killed_program_left_is_taken_away_by_the_next(place: Path) -> None:
     program = (
-        "import os, signal; from distconsole.ssh.private_folder import PrivateFolder;"
+        "import os, signal; from distconsole.ssh.openssh_login import PrivateFolder;"
         "folder = PrivateFolder(); os.kill(os.getpid(), signal.SIGKILL)"
     )
     subprocess.run([sys.executable, "-c", program], check=False, timeout=30)
@@ -57,7 +57,7 @@ def test_what_is_used_or_young_or_somebody_else_s_stays(place: Path) -> None:
 @pytest.mark.skipif(os.getuid() != 0, reason="only root may mount")
 def test_where_no_program_may_run_another_place_is_taken(place: Path) -> None:
     program = (
-        "from distconsole.ssh.private_folder import PrivateFolder;"
+        "from distconsole.ssh.openssh_login import PrivateFolder;"
         "folder = PrivateFolder(); print(folder.path); folder.close()"
     )
     mount = 'mount -t tmpfs -o noexec none "$0"; exec "$@"'
