@@ -68,7 +68,7 @@ class ConsoleScreen(KeyScreen):
         self.choose_theme = appearance.choose
         self._startup = startup
         self.request = request
-        self._offers = OfferList(id="offered")
+        self._offers = OfferList(id="offered", markup=False)
         self.prompt = Prompt(History(history), lambda: self.completer, self._offers, id="prompt")
         self.question = Question(id="question")
         self.views = ViewSwitcher(session, shortcuts, self._make_form, id="views")
@@ -273,8 +273,8 @@ class ConsoleScreen(KeyScreen):
     def take_offer(self, event: OfferList.Chosen) -> None:
         self.prompt.choose(event.index)
 
-    @on(Prompt.Entered)
-    def run_typed(self, event: Prompt.Entered) -> None:
+    @on(Prompt.Submitted, "#prompt")
+    def run_typed(self, event: Prompt.Submitted) -> None:
         line = event.value.strip().lstrip(":").lstrip()
         if not (self.prompt.value or self.prompt.keys_to_come):
             self.focus_view()

@@ -34,12 +34,6 @@ class Prompt(Input):
     """
 
     @dataclass
-    class Entered(Message):
-        """A line is to be done; ``value`` as it was typed."""
-
-        value: str
-
-    @dataclass
     class Paged(Message):
         """The view above should go back (-1) or on (1) by a page."""
 
@@ -164,7 +158,7 @@ class Prompt(Input):
         line = self.value
         # At once: letters of the next line may come before this one is done.
         self.action_empty()
-        self.post_message(self.Entered(line))
+        self.post_message(self.Submitted(self, line))
 
     def action_complete(self) -> None:
         """Go on as far as all completions agree, and list them if there are several; then walk."""

@@ -117,6 +117,8 @@ class CheckView(OrderedView[CheckRow]):
     CheckView #pairs-line { padding: 0; color: $text-muted; }
     """
 
+    fields = CHECK_FIELDS
+    usual = "outcome"
     page = Page.FINDINGS
     _before = Page.FINDINGS
     _report: CheckReport | None = None
@@ -131,9 +133,6 @@ class CheckView(OrderedView[CheckRow]):
     _checks: Sequence[GridRow] = ()
     _turned: frozenset[str] = frozenset()
     """Groups that were folded, where there is room for their checks, or unfolded."""
-
-    def __init__(self, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(CHECK_FIELDS, id)
 
     def compose(self) -> ComposeResult:
         yield Verdict("no check yet: type 'check', or press F7", id="check-line")
@@ -174,10 +173,6 @@ class CheckView(OrderedView[CheckRow]):
         self._take(replace(self.order, condition=check_condition(text) if text else None))
         self.page = Page.FINDINGS
         self._lay_out()
-
-    def sort(self, name: str, *, downwards: bool | None = None) -> None:
-        """Order findings and checks by a field; by outcome they are by themselves, the worst first."""
-        super().sort("" if name == "outcome" else name, downwards=downwards)
 
     def turn_to(self, page: Page, focus: Widget | None = None) -> None:
         """Show ``page``, or the findings again if it is shown, and put the cursor there, or into ``focus``."""

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
-from textual import on
 from textual.containers import Vertical
 
 from distconsole.config.spelling import nearest
 from distconsole.errors import UsageError
 from distconsole.expression import Condition, Field, Fields, Kind, Value, parse_condition
-from distconsole.tui.later import RunLine
 from distconsole.tui.widgets.line_table import LineTable
 
 Row = TypeVar("Row")
@@ -69,19 +67,20 @@ class RowOrder(Generic[Row]):
 class OrderedView(Vertical, Generic[Row]):
     """A view whose rows are filtered, sorted and grouped by ``fields``; each raises ``UsageError`` for what is none."""
 
-    def __init__(self, fields: Fields[Row], id: str | None = None) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self._fields = fields
-        self.order: RowOrder[Row] = RowOrder()
+    fields: ClassVar[Fields[Any]]
+    usual = ""
+    """The field by which the rows are in order by themselves."""
+    order: RowOrder[Row] = RowOrder()
 
     def filter(self, text: str) -> None:
         self._take(
-            replace(self.order, condition=parse_condition(text, self._fields) if text else None)
+            replace(self.order, condition=parse_condition(text, self.fields) if text else None)
         )
 
     def sort(self, name: str, *, downwards: bool | None = None) -> None:
         """Order the rows by the field called ``name``, figures downwards; the same once more turns the order round."""
-        by = find_field(name, self._fields) if name else None
+        name = "" if name == self.usual else name
+        by = find_field(name, self.fields) if name else None
         if downwards is None and self.order.is_by(name):
             downwards = not self.order.downwards
         down = by is not None and (by.kind is not Kind.TEXT if downwards is None else downwards)
@@ -90,7 +89,7 @@ class OrderedView(Vertical, Generic[Row]):
     def group(self, name: str) -> None:
         """Put rows together that have the same in the field called ``name``; ``none`` ends that."""
         none = name in ("", "none")
-        self._take(replace(self.order, group=None if none else find_field(name, self._fields)))
+        self._take(replace(self.order, group=None if none else find_field(name, self.fields)))
 
     def _take(self, order: RowOrder[Row]) -> None:
         self.order = order
@@ -99,10 +98,6 @@ class OrderedView(Vertical, Generic[Row]):
             table.filtered = order.condition is not None
             table.sorted_by = order.by.name if order.by is not None else ""
             table.to_top()
-
-    @on(LineTable.SortAsked)
-    def sort_rows(self, event: LineTable.SortAsked) -> None:
-        self.post_message(RunLine(f"sort {event.order}"))
 
 
 def find_field(name: str, fields: Fields[Row]) -> Field[Row]:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from rich.text import Text
-from textual import on
 from textual.app import ComposeResult
 from textual.containers import Horizontal, Vertical, VerticalScroll
 
@@ -18,7 +17,6 @@ from distconsole.runs.conditions.rank_fields import RANK_FIELDS, RankOfRun, rank
 from distconsole.runs.logs.last import LastLine
 from distconsole.runs.present import present
 from distconsole.runs.timeline import LAST_LINES, RunTimeline
-from distconsole.tui.later import RunLine
 from distconsole.tui.prompt.keymap import Keymap
 from distconsole.tui.prompt.keys import SORTS
 from distconsole.tui.tasks import RequestTask
@@ -176,10 +174,6 @@ class RunView(Vertical):
     def mark_lines(self, pattern: re.Pattern[str] | None) -> None:
         """Mark what fits ``pattern`` in the log's tail; None marks nothing."""
         self.query_one("#tail", LogTail).found = pattern
-
-    @on(LineTable.SortAsked)
-    def sort_rows(self, event: LineTable.SortAsked) -> None:
-        self.post_message(RunLine(f"sort {event.order}"))
 
     def draw(self, task: RequestTask, now: float) -> None:
         """Show the run of ``task`` at ``now`` (UNIX seconds)."""

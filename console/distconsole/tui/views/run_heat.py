@@ -57,7 +57,7 @@ class RunHeat(HeatMap):
         """Show the run of ``task`` at ``now`` (UNIX seconds); its panel says what is shown and ``also`` this."""
         if task is not self._shown_task:
             self._shown_task = task
-            self.zooms.clear()
+            self.zooms = ()
         self._now = now
         with task.lock:
             history, key = task.history, self.quantity

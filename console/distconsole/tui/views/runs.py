@@ -123,13 +123,14 @@ class RunsView(OrderedView[RunSummary]):
         run: str
         over: bool
 
+    fields = RUN_FIELDS
     _drawn: object = None
     _runs: Sequence[RunSummary] = ()
     _reading = False
     """Whether a run's course is being read."""
 
     def __init__(self, id: str) -> None:  # noqa: A002
-        super().__init__(RUN_FIELDS, id)
+        super().__init__(id=id)
         self._courses: dict[Hashable, PlotData | None] = {}
         """By run, as it was when its course was read, the plot of that."""
         self.marked: list[str] = []

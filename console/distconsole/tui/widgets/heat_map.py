@@ -60,6 +60,7 @@ class HeatMap(LineWidget, can_focus=True):
     ]
 
     heat: Heat | None = None
+    zooms: Sequence[tuple[int, ...]] = ()
     _troubles: Sequence[tuple[str, str]] = ()
     _slow: Mapping[int, str] = MappingProxyType({})
     _row = 0
@@ -67,12 +68,8 @@ class HeatMap(LineWidget, can_focus=True):
     """The number of the cell under the cursor; None for the newest."""
     _next = -1
     _moved = False
-
-    def __init__(self, id: str) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self.zooms: list[tuple[int, ...]] = []
-        self._away: dict[int, Strip] = {}
-        """Lines without the cursor, which a key moves on a few of them."""
+    _away: dict[int, Strip]
+    """Lines without the cursor, which a key moves on a few of them."""
 
     @property
     def shaped(self) -> bool:
@@ -125,7 +122,7 @@ class HeatMap(LineWidget, can_focus=True):
         """
         self.heat = heat
         self._troubles, self._slow = troubles, slow
-        self._away.clear()
+        self._away = {}
         if heat is not None:
             if not self._moved:
                 self._row = self._row_of(heat, heat.worst[0]) if heat.worst else 0
@@ -138,12 +135,12 @@ class HeatMap(LineWidget, can_focus=True):
 
     def _remake(self) -> Sequence[Strip]:
         if self._made_for != self.content_size:
-            self._away.clear()
+            self._away = {}
         return super()._remake()
 
     def notify_style_update(self) -> None:
         super().notify_style_update()
-        self._away.clear()
+        self._away = {}
 
     def make_line(self, y: int) -> Strip:
         heat, last = self.heat, self.content_size.height - 1
@@ -361,12 +358,12 @@ class HeatMap(LineWidget, can_focus=True):
 
     def action_zoom(self) -> None:
         if self.heat is not None and not self.heat.by_quantity and len(self.heat.rows) > 1:
-            self.zooms.append(self.heat.rows[self._row].ranks)
+            self.zooms = (*self.zooms, self.heat.rows[self._row].ranks)
             self._begin_zoom()
 
     def action_out(self) -> None:
         if self.zooms:
-            self.zooms.pop()
+            self.zooms = self.zooms[:-1]
             self._begin_zoom()
 
     def _begin_zoom(self) -> None:

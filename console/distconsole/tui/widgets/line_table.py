@@ -20,6 +20,7 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from distconsole.text.tables import Column, shorten_middle
+from distconsole.tui.later import RunLine
 from distconsole.tui.widgets.line_widget import LineWidget
 
 NONE_MATCH = "nothing matches the filter; 'filter' alone shows all"
@@ -78,12 +79,6 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
 
     class Moved(About):
         """The cursor is on another row."""
-
-    @dataclass
-    class SortAsked(About):
-        """A heading was clicked."""
-
-        order: str
 
     def __init__(
         self,
@@ -294,5 +289,5 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
             end += room + 1
             if x < end:
                 if column.sort:
-                    self.post_message(self.SortAsked(self, column.sort))
+                    self.post_message(RunLine(f"sort {column.sort}"))
                 return

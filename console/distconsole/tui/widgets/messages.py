@@ -25,13 +25,12 @@ class _Message:
 class Messages(Words):
     """A message is gone after ten seconds; one that had to give way before is counted until then."""
 
-    def __init__(self, id: str) -> None:  # noqa: A002
-        super().__init__(id=id)
-        self._messages: list[_Message] = []
+    _messages: Sequence[_Message] = ()
 
     def add(self, said: Sequence[str], now: str, room: int, t: float) -> None:
         """Add what was ``said`` at ``t`` seconds; show in ``room`` lines the newest, and what goes on ``now``."""
-        self._messages += [_read(words, t) for words in said if words.strip()]
+        new = [_read(words, t) for words in said if words.strip()]
+        self._messages = [*self._messages, *new]
         if not (self._messages or now):
             self.show("")
             return
@@ -47,7 +46,7 @@ class Messages(Words):
         self.show(Text("\n").join(shown))
 
     def forget(self) -> None:
-        self._messages.clear()
+        self._messages = ()
         self.show("")
 
     @property

@@ -74,9 +74,6 @@ class OfferList(Static):
 
         index: int
 
-    def __init__(self, id: str) -> None:  # noqa: A002
-        super().__init__(id=id, markup=False)
-
     @property
     def rows(self) -> int:
         return max(LEAST_ROWS, min(MOST_ROWS, self.app.size.height // LINES_A_ROW - 1))

@@ -145,11 +145,13 @@ class ClusterView(OrderedView[LoadRow]):
     ClusterView #said-panel { width: 3fr; height: 100%; }
     """
 
+    fields = LOAD_FIELDS
+    usual = "host"
     about = ""
     """The host whose page is shown."""
 
     def __init__(self, keymap: Keymap, id: str | None = None) -> None:  # noqa: A002
-        super().__init__(LOAD_FIELDS, id)
+        super().__init__(id=id)
         self.me: tuple[str, ...] = ()
         """Names of the operator; other users of a GPU are marked."""
         self._keymap = keymap
@@ -168,9 +170,6 @@ class ClusterView(OrderedView[LoadRow]):
         yield Plots(PLOTS, PLOT_CELLS, id="load-plots")
         with Panel("GPUs", id="gpus-panel"):
             yield LineTable(GPU_COLUMNS, same=gpu_key, id="gpus")
-
-    def sort(self, name: str, *, downwards: bool | None = None) -> None:
-        super().sort("" if name == "host" else name, downwards=downwards)
 
     def host_under_cursor(self) -> str:
         row: HostRow | None = self.query_one("#hosts", LineTable).row_under_cursor()
