@@ -27,9 +27,6 @@ LOG_NAME = re.compile(r"^(?:rank-(\d{1,9})|engine)\.(out|err)$")
 
 RATE_SECONDS = 1.0
 
-CUT_SEARCH_BYTES = 4096
-"""How far before the end of a full slice a line's end is looked for."""
-
 
 class Slice(NamedTuple):
     """Bytes of a log that become one entry."""
@@ -116,28 +113,27 @@ class LogTail:
         flush = final or now - self._grew >= PARTIAL_LINE_SECONDS
         found: list[Slice] = []
         while self.offset < size and len(found) < LOG_SLICES_PER_TICK and cost > 0:
-            length = self._cut(size, flush=flush, final=final)
+            data = os.pread(self._fd, min(size - self.offset, LOG_SLICE_BYTES), self.offset)
+            length = _cut(data, flush=flush, final=final)
             if length == 0:
                 break
-            lines = os.pread(self._fd, length, self.offset).count(b"\n")
+            lines = data.count(b"\n", 0, length)
             found.append(Slice(self.offset, length, length + LOG_LINE_COST * lines))
             self.offset += length
             cost -= found[-1].cost
         return found
 
-    def _cut(self, size: int, *, flush: bool, final: bool) -> int:
-        """Return how many bytes the next slice has; 0 when it has to wait for the line's end."""
-        full = size - self.offset >= LOG_SLICE_BYTES
-        length = min(size - self.offset, LOG_SLICE_BYTES)
-        searched = min(length, CUT_SEARCH_BYTES) if full else length
-        end = os.pread(self._fd, searched, self.offset + length - searched)
-        # A return at the very end may be the first half of "\r\n".
-        cut = max(end.rfind(b"\n"), end.rfind(b"\r", 0, len(end) - 1))
-        if cut >= 0 and (full or not flush):
-            return length - len(end) + cut + 1
-        if not (full or flush):
-            return 0
-        return length if final and not full else length - _count_broken_bytes(end)
+
+def _cut(data: bytes, *, flush: bool, final: bool) -> int:
+    """Return how many bytes of what comes next are a slice; 0 when it has to wait for the line's end."""
+    full = len(data) == LOG_SLICE_BYTES
+    # A return at the very end may be the first half of "\r\n".
+    end = max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1))
+    if end >= 0 and (full or not flush):
+        return end + 1
+    if not (full or flush):
+        return 0
+    return len(data) if final and not full else len(data) - _count_broken_bytes(data)
 
 
 def _count_broken_bytes(data: bytes) -> int:

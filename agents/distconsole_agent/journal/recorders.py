@@ -325,9 +325,9 @@ class Recorders:
             entries += self._ranks.trains(recorder.rank, self._time(recorder, records[-1][2]))
         memory = self._memory.setdefault(recorder.rank, StepMemory())
         pid, waits = ring.header.pid, recorder.waits.look(ring.header.pid)
-        pieces = cut(records) or [()]
+        pieces, names = cut(records) or [()], ring.names()
         for piece in pieces:
-            body = window(recorder.rank, piece, ring.names(), recorder.offset, memory, dropped)
+            body = window(recorder.rank, piece, names, recorder.offset, memory, dropped)
             dropped = 0
             if body is not None:
                 t = self._time(recorder, piece[-1][2] if piece else None)

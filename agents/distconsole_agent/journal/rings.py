@@ -126,7 +126,6 @@ class Ring:
         self.lost = 0
         self._clock = clock
         self._late = (-1, 0.0)
-        self._names: list[str] = []
         self._enclosed = enclosed
         self._pids: dict[int, int] = {}
         # A pipe of this name, which a job may make, is not waited for.
@@ -157,18 +156,11 @@ class Ring:
         return max(0, self.header.written - self.index)
 
     def names(self) -> list[str]:
-        used = min(max(0, self.header.names_used), records.MAX_NAMES)
-        if len(self._names) < used:
-            have = len(self._names)
-            table = os.pread(
-                self._fd,
-                (used - have) * records.NAME_BYTES,
-                records.NAMES_OFFSET + have * records.NAME_BYTES,
-            )
-            for start in range(0, len(table) - records.NAME_BYTES + 1, records.NAME_BYTES):
-                raw = table[start : start + records.NAME_BYTES].split(b"\0", 1)[0]
-                self._names.append(raw.decode("utf-8", "replace"))
-        return self._names
+        used, size = min(max(0, self.header.names_used), records.MAX_NAMES), records.NAME_BYTES
+        table = os.pread(self._fd, used * size, records.NAMES_OFFSET)
+        starts = range(0, len(table) - size + 1, size)
+        raw = [table[start : start + size].split(b"\0", 1)[0] for start in starts]
+        return [name.decode("utf-8", "replace") for name in raw]
 
     def read(self, *, final: bool = False) -> list[Record]:
         """Return at most ``READ_BYTES`` of new records and advance; ``final``: its process has ended."""
@@ -210,10 +202,6 @@ class Ring:
 
     def _accept(self, taken: list[Record], safe_from: int, *, final: bool) -> list[Record]:
         """Advance over ``taken`` and return what was neither overwritten nor half written."""
-        whole = range(self.index + 1, self.index + 1 + len(taken))
-        if self.index >= safe_from and [record[0] for record in taken] == list(whole):
-            self.index += len(taken)
-            return taken
         announced = self.header.written
         good: list[Record] = []
         for record in taken:
