@@ -12,7 +12,6 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
-from textual.message import Message
 from textual.widget import Widget
 
 from distconsole.model import requests as ask
@@ -76,9 +75,6 @@ class FindingPage(VerticalScroll, can_focus=True):
         Binding("escape,enter,backspace,q", "leave", "Back", show=False)
     ]
 
-    class Left(Message):
-        """The page was read."""
-
     def compose(self) -> ComposeResult:
         yield Words("◂ back: Escape, Enter, or click here", id="page-back")
         yield Words(id="page-words")
@@ -90,7 +86,7 @@ class FindingPage(VerticalScroll, can_focus=True):
             self.scroll_home(animate=False)
 
     def action_leave(self) -> None:
-        self.post_message(self.Left())
+        self.post_message(RunLine("back"))
 
     def on_click(self, event: events.Click) -> None:
         if event.widget is self.query_one("#page-back"):
@@ -362,7 +358,6 @@ class CheckView(OrderedView[CheckRow]):
         page = self.query_one(FindingPage)
         page.show(self._page_words())
 
-    @on(FindingPage.Left)
     def leave_page(self) -> None:
         self.turn_to(self._before, self._opener)
 
