@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,7 +44,8 @@ class Page:
     infinite is told as such, for that is what its loss is.
     """
 
-    _families: dict[str, tuple[str, dict[Labels, float]]] = field(default_factory=dict)
+    families: dict[str, tuple[str, dict[Labels, float]]] = field(default_factory=dict)
+    """Name -> its help, and the values by their labels."""
     _count: int = 0
 
     def put(self, name: str, meaning: str, value: float | None, /, **labels: object) -> None:
@@ -52,7 +53,7 @@ class Page:
         if value is None:
             return
         assert _NAME.fullmatch(name), name
-        _, values = self._families.setdefault(name, (meaning, {}))
+        _, values = self.families.setdefault(name, (meaning, {}))
         key = tuple((label, str(told)) for label, told in labels.items() if told != "")
         if key not in values:
             if self._count >= MAX_LABELLED:
@@ -60,15 +61,10 @@ class Page:
             self._count += 1
         values[key] = float(value)
 
-    def families(self) -> Iterator[tuple[str, str, Mapping[Labels, float]]]:
-        """Yield each family's name, its help, and its values by their labels."""
-        for name, (meaning, values) in self._families.items():
-            yield name, meaning, values
-
     def text(self) -> str:
         """Return the page; it ends with a line end, as the format wants."""
         lines: list[str] = []
-        for name, meaning, values in self.families():
+        for name, (meaning, values) in self.families.items():
             lines.append(f"# HELP {name} {_escape_help(meaning)}")
             lines.append(f"# TYPE {name} gauge")
             told = values.items()

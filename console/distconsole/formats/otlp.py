@@ -148,7 +148,7 @@ def _resource(timeline: RunTimeline) -> Resource:
 
 def _gauges(page: Page, t_ns: int) -> list[Metric]:
     found = []
-    for gauge, meaning, values in page.families():
+    for gauge, (meaning, values) in page.families.items():
         name, unit = otel_name(gauge)
         points = [
             NumberDataPoint(_attributes(labels), 0, t_ns, value)

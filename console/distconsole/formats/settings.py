@@ -156,9 +156,10 @@ def _plan_settings(plan: PlanMade) -> dict[str, str]:
 
 
 def _request_settings(request: Run) -> dict[str, str]:
-    arguments = _mask_arguments(arguments_of(request.arguments))
+    arguments = mask_env(arguments_of(request.arguments))
     found = {
-        f"arg {name}" if name.startswith("-") else name: value for name, value in arguments.items()
+        f"arg {name}" if name.startswith("-") else name: without_secrets(value)
+        for name, value in arguments.items()
     }
     for name in ASKED:
         value = getattr(request, name)
@@ -171,14 +172,6 @@ def _request_settings(request: Run) -> dict[str, str]:
     if request.where.container:
         found["container"] = without_secrets(request.where.container)
     return found
-
-
-def _mask_arguments(arguments: Mapping[str, str]) -> dict[str, str]:
-    """Return arguments without what their name, or they themselves, say is secret."""
-    return {
-        name: HIDDEN if may_be_secret(name) else without_secrets(value)
-        for name, value in arguments.items()
-    }
 
 
 def _host_settings(facts: Facts) -> dict[str, str]:

@@ -58,10 +58,6 @@ def parse_ranks(text: str) -> RankSpans:
     return tuple(spans)
 
 
-def in_spans(rank: int, spans: RankSpans) -> bool:
-    return any(first <= rank <= last for first, last in spans)
-
-
 def ranks_text(ranks: Sequence[int]) -> str:
     """Return ranks as ranges, such as ``0-3,7``."""
     spans: list[list[int]] = []

@@ -137,7 +137,7 @@ class Present:
         rate = "–" if self.samples_s is None else f"{self.samples_s:,.0f}"
         if self.samples_s is None or not self.unseen:
             return f"{rate} samples/s"
-        return f"{rate} samples/s of {self.seen:,} rank{'' if self.seen == 1 else 's'}"
+        return f"{rate} samples/s of {count_text(self.seen, 'rank')}"
 
     @property
     def step_text(self) -> str:

@@ -91,18 +91,15 @@ class SyncWatch:
             yield from self._judge(step, t)
 
     def _ready(self, t: float) -> Iterator[RunFinding]:
+        most = max(MIN_PENDING_STEPS, MAX_PENDING_CHECKS // max(1, len(self._alive)))
         for step in sorted(self._pending):
             awaited = bool(self._unheard) or any(
                 alive and self._last.get(rank, -1) < step for rank, alive in self._alive.items()
             )
             waits = t - self._since[step] <= MAX_WAIT_SECONDS
-            if awaited and waits and len(self._pending) <= self._max_pending_steps:
+            if awaited and waits and len(self._pending) <= most:
                 return
             yield from self._judge(step, t)
-
-    @property
-    def _max_pending_steps(self) -> int:
-        return max(MIN_PENDING_STEPS, MAX_PENDING_CHECKS // max(1, len(self._alive)))
 
     def _judge(self, step: int, t: float) -> Iterator[RunFinding]:
         checks = self._pending.pop(step)

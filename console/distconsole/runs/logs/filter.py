@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from distconsole.model.names import RANKS_PATTERN, RankSpans, in_spans, parse_ranks
+from distconsole.model.names import RANKS_PATTERN, RankSpans, parse_ranks
 from distconsole.model.time_text import parse_since
 from distconsole.runs.logs.buffer import BufferedLine, Speaker
 from distconsole.runs.logs.levels import LEVEL_WORDS, Level
@@ -43,7 +43,8 @@ class LogFilter:
 
     def lets(self, speaker: Speaker) -> bool:
         """Whether any line of ``speaker`` may fit."""
-        if self.spans and (speaker.rank is None or not in_spans(speaker.rank, self.spans)):
+        rank = speaker.rank
+        if self.spans and (rank is None or not any(a <= rank <= b for a, b in self.spans)):
             return False
         return not self.host or fnmatch.fnmatchcase(speaker.host, self.host)
 

@@ -150,7 +150,7 @@ def test_every_gauge_of_prometheus_has_one_name_for_a_collector(failed: RunStore
         for event in stored_events(run_file):
             if not isinstance(event, RunEnded):
                 timeline.apply(event)
-    names = [name for name, _, _ in run_page(timeline, timeline.last_t or 0.0).families()]
+    names = list(run_page(timeline, timeline.last_t or 0.0).families)
     assert len(names) > 25
     assert len({otel_name(name)[0] for name in names}) == len(names)
     assert otel_name("distconsole_node_network_receive_bytes_per_second") == (
