@@ -56,11 +56,6 @@ class ScalarReader:
         if self.functions_active():
             with self._no_functions():
                 return self._read_plain(tensor)
-        if tensor.is_cpu:
-            # Spelled out: this is every step of a training on the CPU.
-            value = tensor.item()
-            if type(value) is float:
-                return value
         return self._read_plain(tensor)
 
     def _read_plain(self, tensor: Any) -> Value:
