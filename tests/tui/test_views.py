@@ -20,7 +20,8 @@ from distconsole.tui.app import ConsoleApp
 from distconsole.tui.chrome import Mode
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.prompt.keys import VIEWS
-from distconsole.tui.views.ranks import RankRow, RankRows, mark_of
+from distconsole.tui.view_models.rank_rows import RankRow, RankRows
+from distconsole.tui.views.ranks import mark_of
 from distconsole.tui.views.run import RunView
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.log_tail import LogTail
@@ -250,7 +251,7 @@ def test_the_first_to_fail_comes_before_all_others() -> None:
         timeline.apply(event)  # type: ignore[arg-type]
     order = [
         (row.view.rank, row.trouble)
-        for row in RankRows(timeline, scenes.MINUTE_LATER).in_order("worst")
+        for row in RankRows(timeline, scenes.MINUTE_LATER, order="worst")
     ]
     assert order[0] == (2, 0)
     assert {trouble for _, trouble in order[1:]} == {2}

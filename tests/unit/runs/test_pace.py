@@ -16,7 +16,8 @@ from distconsole.runs.pace import TOGETHER_SECONDS
 from distconsole.runs.present import present, sights_of, slow_ranks, standing_ranks
 from distconsole.runs.series import Series
 from distconsole.runs.timeline import RunTimeline
-from distconsole.tui.views.ranks import RANK_COLUMNS, RankRows
+from distconsole.tui.view_models.rank_rows import RankRows
+from distconsole.tui.views.ranks import RANK_COLUMNS
 from distconsole.tui.views.run_heat import troubles_of
 from unit.runs.test_reduce import T0, Feed
 

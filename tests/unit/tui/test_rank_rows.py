@@ -16,7 +16,8 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.runs.timeline import RunTimeline
-from distconsole.tui.views.ranks import RANK_COLUMNS, STEP_TITLES, RankRows
+from distconsole.tui.view_models.rank_rows import RankRows
+from distconsole.tui.views.ranks import RANK_COLUMNS, STEP_TITLES
 from fakes import scenes
 
 T = scenes.START + 30

@@ -1,27 +1,20 @@
-"""The table of ranks: its columns, its marks and its orders."""
+"""The table of ranks: its columns and its marks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from math import inf
-from statistics import median
-from typing import NamedTuple, overload
+from collections.abc import Sequence
 
 from rich.text import Text
 
 from distconsole.formats.figures import number_text
 from distconsole.model.run_events import RankState
-from distconsole.model.time_text import is_time, ms_text, span_text
+from distconsole.model.time_text import ms_text, span_text
 from distconsole.runs.detectors.slowness import DATA, STEP
-from distconsole.runs.detectors.stragglers import cost_text
-from distconsole.runs.pace import is_fresh
-from distconsole.runs.present import Present, Sight, present, rate_of, slow_ranks, standing_ranks
-from distconsole.runs.rank_history import BROKEN, UNKNOWN, RankHistory
-from distconsole.runs.rank_view import RankView
+from distconsole.runs.present import Sight, rate_of
 from distconsole.runs.timeline import RunTimeline
 from distconsole.text.lists import share_text
 from distconsole.text.tables import Column
+from distconsole.tui.view_models.rank_rows import RankRow, RankRows
 from distconsole.tui.widgets.bars import (
     HEADROOM,
     PHASES,
@@ -40,9 +33,6 @@ STATE_STYLES = {
     RankState.STALLED: "warn",
 }
 
-TROUBLES = {RankState.FAILED: 1, RankState.KILLED: 2, RankState.STALLED: 3}
-"""States that are troubles by themselves, and how early they should be read."""
-
 MARKS = (
     *(("✗1", "bad"), ("✗", "bad"), ("■", "faint"), ("‖", "warn"), ("?", "warn"), ("▲", "warn")),
     ("", ""),
@@ -59,197 +49,6 @@ COSTS_TITLE = "costs"
 START_TITLE = "start: ░ python ▒ torch ▓ group █ first step"
 
 PHASE_WORDS = {phase.name: phase.reached for phase in PHASES}
-
-
-class RankRow(NamedTuple):
-    """One rank as the table shows it.
-
-    ``slow`` is the part of its steps in which it is slow; ``lost`` what its host is where nothing is known of it,
-    ``lost`` or, with a connection, ``no word``. ``elapsed`` counts seconds since its process was started, None where
-    it was not; ``longest`` is the most that any rank has taken to start. ``wait_ms`` is what it waits for others in each step;
-    ``median_ms`` and ``longest_ms`` are step times of all ranks; ``excess_ms`` is what it is slow by, ``slowest``
-    the only rank that is slow; ``costs`` its price, empty where nobody waits for it; ``recent`` returns a rank's step times of the last minute; ``ended_seconds`` is how long
-    after the first one it ended.
-    """
-
-    view: RankView
-    first: bool = False
-    slow: str = ""
-    sight: Sight = Sight.MEASURED
-    lost: str = ""
-    still_seconds: float | None = None
-    gpu_known: bool = True
-    elapsed: float | None = None
-    longest: float = 0.0
-    lost_seconds: float | None = None
-    wait_ms: float | None = None
-    median_ms: float = 0.0
-    longest_ms: float = 0.0
-    excess_ms: float = 0.0
-    slowest: int | None = None
-    recent: Callable[[int], Sequence[float | None]] | None = None
-    ended_seconds: float = 0.0
-    costs: str = ""
-
-    @property
-    def trouble(self) -> int:
-        """How early it should be read: 0 for the one that failed first, up to 6 for a healthy one."""
-        if self.first:
-            return 0
-        if self.view.state in TROUBLES:
-            return TROUBLES[self.view.state]
-        if self.lost and self.view.alive:
-            return 4
-        if self.still_seconds is not None:
-            return 3
-        return 5 if self.slow else 6
-
-
-class RankRows(Sequence[RankRow]):
-    """The ranks of a run at ``now`` (UNIX seconds), by number.
-
-    A row is made when it is asked for: of thousands of ranks a screen shows some fifty.
-
-    Attributes:
-        calm: Whether all ranks live, and none is on a host that is lost or silent.
-        hung: Whether some rank stands still.
-        priced: Whether a slow rank is said to cost something.
-    """
-
-    def __init__(
-        self,
-        timeline: RunTimeline,
-        now: float,
-        figures: Present | None = None,
-        history: RankHistory | None = None,
-    ) -> None:
-        self._timeline, self._now = timeline, now
-        self._numbers = sorted(timeline.ranks)
-        self._sights = sights = (figures or present(timeline, now)).sights
-        self._first = first_failure_rank(timeline)
-        self._slow = {each.rank: each for each in slow_ranks(timeline, sights)}
-        standing = standing_ranks(timeline, now, sights)
-        self._still = {view.rank: age for view, age in standing.items()}
-        views = timeline.ranks.items() if starting(timeline) else ()
-        self._starts = {n: _start_seconds(view, now) for n, view in views if view.started_at}
-        self._longest = max(self._starts.values(), default=0.0)
-        times = [v.step_ms_mean for v in timeline.ranks.values() if v.step_ms_mean is not None]
-        self._usual, self._highest = (median(times), max(times)) if times else (0.0, 0.0)
-        self._alone = next(iter(self._slow)) if len(self._slow) == 1 else None
-        at_work = [timeline.ranks[n] for n, sight in sights.items() if sight is Sight.MEASURED]
-        self._waits = waits_of(at_work)
-        until = timeline.until(now)
-        self._recent = None if history is None else partial(recent_steps, history, until=until)
-        unseen = [timeline.ranks[n] for n, sight in sights.items() if sight is Sight.UNSEEN]
-        self.calm = Sight.GONE not in sights.values() and not any(
-            _lost(timeline, view)[0] for view in unseen
-        )
-        self.hung = bool(self._still)
-        self.priced = any(each.cost_ms for each in self._slow.values())
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    @overload
-    def __getitem__(self, index: int) -> RankRow: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[RankRow]: ...
-
-    def __getitem__(self, index: int | slice) -> RankRow | list[RankRow]:
-        if isinstance(index, slice):
-            return [self._row(number) for number in self._numbers[index]]
-        return self._row(self._numbers[index])
-
-    def in_order(self, order: str) -> Sequence[RankRow]:
-        """Return the rows in ``order``, one of ``keys.SORTS``."""
-        return sorted(self, key=SORT_KEYS[order]) if order in SORT_KEYS else self
-
-    def _row(self, number: int) -> RankRow:
-        view, sight = self._timeline.ranks[number], self._sights[number]
-        lost, lost_at = _lost(self._timeline, view) if sight is Sight.UNSEEN else ("", None)
-        slow = self._slow.get(number)
-        return RankRow(
-            view,
-            number == self._first,
-            "" if slow is None else slow.part,
-            sight,
-            lost,
-            self._still.get(number),
-            sight in (Sight.MEASURED, Sight.IDLE) and is_fresh(view.gpu_at, self._now),
-            self._starts.get(number),
-            self._longest,
-            None if lost_at is None else self._now - lost_at,
-            self._waits.get(number),
-            self._usual,
-            self._highest,
-            0.0 if slow is None else slow.excess_ms,
-            self._alone,
-            self._recent,
-            costs="" if slow is None or not slow.cost_ms else cost_text(slow),
-        )
-
-
-def waits_of(views: Iterable[RankView]) -> dict[int, float]:
-    """Return rank -> milliseconds of each step in which it waits for others, beyond who waits least.
-
-    Where the ranks do not say how long they waited, it is their backward.
-    """
-    there = list(views)
-    said = all(view.waited_ms is not None for view in there)
-    times = {view.rank: view.waited_ms if said else view.backward_ms for view in there}
-    known = {rank: ms for rank, ms in times.items() if ms is not None}
-    least = min(known.values(), default=0.0)
-    return {rank: ms - least for rank, ms in known.items()}
-
-
-def recent_steps(history: RankHistory, rank: int, *, until: float) -> Sequence[float | None]:
-    """Return step times of ``rank`` in the minute before ``until`` (UNIX seconds), a second each; None where unknown."""
-    track = history.recent
-    if history.started is None or not is_time(until - history.started):
-        return ()
-    last = int((until - history.started) / track.seconds) - track.first
-    if not 0 <= last < track.columns + 60:
-        return ()
-    begin = max(0, last - 59)
-    row = track.row(STEP, rank, begin)[: last - begin + 1]
-    return [None if value in (UNKNOWN, BROKEN) else value for value in row] + [None] * (
-        last - begin + 1 - len(row)
-    )
-
-
-def _lost(timeline: RunTimeline, view: RankView) -> tuple[str, float | None]:
-    """Return what the host of a rank of which nothing is known is, and since when."""
-    link, node = timeline.links.get(view.host), timeline.nodes.get(view.host)
-    if link is not None and not link.connected:
-        return "lost", link.t
-    # A host that never tells of itself may be well: nothing is said then.
-    return ("no word", node.t) if node is not None else ("", None)
-
-
-def starting(timeline: RunTimeline) -> bool:
-    """Whether ranks are on the way to their first step, and none of this attempt has done one."""
-    early = timeline.end is None and not timeline.is_found
-    return early and all(v.step is None for v in timeline.ranks.values())
-
-
-def _start_seconds(view: RankView, now: float) -> float:
-    return view.phases.get("first_step", max(0.0, now - (view.started_at or now)))
-
-
-def first_failure_rank(timeline: RunTimeline) -> int | None:
-    found = (f for f in timeline.findings if f.check == "run.first_failure")
-    rank = getattr(next(found, None), "rank", None)
-    return rank if isinstance(rank, int) else None
-
-
-SORT_KEYS: dict[str, Callable[[RankRow], tuple[float, ...]]] = {
-    "worst": lambda row: (row.trouble, 0 if row.elapsed is None else len(row.view.phases)),
-    "ms": lambda row: (-(row.view.step_ms_mean or 0.0),),
-    "data": lambda row: (-(row.view.data_ms or 0.0) / (row.view.step_ms_mean or inf),),
-    "step": lambda row: (-1 if row.view.step is None else row.view.step,),
-}
-"""What rows are sorted by; in any other order they stay in that of ranks, in which equal ones always are."""
 
 
 def mark_of(row: RankRow) -> tuple[str, str]:

@@ -20,6 +20,7 @@ from distconsole.runs.timeline import LAST_LINES, RunTimeline
 from distconsole.tui.prompt.keymap import Keymap
 from distconsole.tui.prompt.keys import SORTS
 from distconsole.tui.tasks import RequestTask
+from distconsole.tui.view_models.rank_rows import RankRow, RankRows, starting
 from distconsole.tui.views.ranks import (
     COSTS_TITLE,
     ENDED_COLUMNS,
@@ -27,10 +28,7 @@ from distconsole.tui.views.ranks import (
     RANK_COLUMNS,
     START_TITLE,
     STEP_TITLES,
-    RankRow,
-    RankRows,
     ended_ranks,
-    starting,
 )
 from distconsole.tui.views.run_heat import RunHeat
 from distconsole.tui.views.run_words import news_of, plots_of, tiles_of, traceback_of, verdict_of
@@ -183,10 +181,9 @@ class RunView(Vertical):
             timeline = task.run
             figures = present(timeline, now)
             verdict, tiles = verdict_of(task, now, figures), tiles_of(timeline, now, figures)
-            ranks = RankRows(timeline, now, figures, task.history) if listed else None
+            ranks = RankRows(timeline, now, figures, task.history, self.order) if listed else None
             early = starting(timeline)
-            rows = [] if ranks is None else ranks.in_order(self.order)
-            shown, filtered = _match_ranks(timeline, rows, self.condition)
+            shown, filtered = _match_ranks(timeline, ranks or [], self.condition)
             gpus = any(view.gpu is not None for view in timeline.ranks.values())
             where = Counter(view.host for view in timeline.ranks.values())
             plots = [] if self.shows_heat else plots_of(task, now, figures, self.query_one(Plots))

@@ -32,7 +32,7 @@ from distconsole.runs.series import Series
 from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.check import SEVERITY_MARKS
-from distconsole.tui.views.ranks import waits_of
+from distconsole.tui.view_models.rank_rows import waits_of
 from distconsole.tui.widgets.curves import Curve, PlotData
 from distconsole.tui.widgets.plots import Plots
 from distconsole.tui.widgets.tiles import SPARK_CELLS, TileData
