@@ -7,6 +7,7 @@ touches it for ever, so what may hang is a part of its own.
 from __future__ import annotations
 
 import ast
+import contextlib
 import errno
 import hashlib
 import importlib.machinery
@@ -36,9 +37,6 @@ MAX_ENTRIES = 4096
 GIT_SECONDS = 1.0
 LIGHT = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
 
-Table = Any
-"""Sources by absolute path that lie on no disk here, or None."""
-
 
 def describe(path: str) -> dict[str, Any]:
     try:
@@ -63,7 +61,9 @@ def argument(path: str) -> dict[str, Any]:
     """A path among the script's arguments; of a missing one whether it could be made."""
     facts = describe(path)
     if facts.get("kind") == "folder":
-        facts["entries"] = entries_of(path)
+        # Where they cannot be read it has no such number.
+        with contextlib.suppress(OSError), os.scandir(path) as found:
+            facts["entries"] = sum(1 for _ in itertools.islice(found, MAX_ENTRIES))
     if facts["error"]:
         above = os.path.dirname(path)
         while above not in ("", "/") and not os.path.isdir(above):
@@ -73,16 +73,8 @@ def argument(path: str) -> dict[str, Any]:
     return facts
 
 
-def entries_of(path: str) -> Any:
-    """How many entries a folder has, at most so many; None where it cannot be read."""
-    try:
-        with os.scandir(path) as found:
-            return sum(1 for _ in itertools.islice(found, MAX_ENTRIES))
-    except OSError:
-        return None
-
-
-def content(path: str, table: Table) -> bytes:
+def content(path: str, table: Any) -> bytes:
+    """A source; ``table`` is None or holds, by absolute path, the sources, which lie on no disk here."""
     if table is not None:
         if path not in table:
             raise FileNotFoundError(errno.ENOENT, "No such file or directory")
@@ -91,11 +83,11 @@ def content(path: str, table: Table) -> bytes:
         return file.read(MAX_SOURCE_BYTES + 1)
 
 
-def is_file(path: str, table: Table) -> bool:
+def is_file(path: str, table: Any) -> bool:
     return path in table if table is not None else os.path.isfile(path)
 
 
-def is_folder(path: str, table: Table) -> bool:
+def is_folder(path: str, table: Any) -> bool:
     if table is not None:
         return any(name.startswith(path + "/") for name in table)
     return os.path.isdir(path)
@@ -104,7 +96,7 @@ def is_folder(path: str, table: Table) -> bool:
 class Walk:
     """What a script imports, from file to file, within ``root``, where its imports begin."""
 
-    def __init__(self, root: str, table: Table) -> None:
+    def __init__(self, root: str, table: Any) -> None:
         self.root, self.table = root, table
         self.files: dict[str, dict[str, Any]] = {}
         self.modules: dict[str, bool] = {}
@@ -130,14 +122,13 @@ class Walk:
                 self.files[name] = why(error)
                 continue
             self.bytes += len(source)
-            self.files[name] = self.identify(path, source)
+            self.files[name] = {
+                "sha256": hashlib.sha256(source).hexdigest(),
+                "size": len(source),
+                "modified": os.stat(path).st_mtime if self.table is None else 0.0,
+                "error": "",
+            }
             waiting += self.follow_imports(path, source, needed)
-
-    def identify(self, path: str, source: bytes) -> dict[str, Any]:
-        """Return what tells this file from another host's."""
-        modified = os.stat(path).st_mtime if self.table is None else 0.0
-        digest = hashlib.sha256(source).hexdigest()
-        return {"sha256": digest, "size": len(source), "modified": modified, "error": ""}
 
     def follow_imports(self, path: str, source: bytes, needed: bool) -> list[Any]:
         """Return the sources that a file imports, and whether each is needed; note the other modules."""
@@ -182,9 +173,10 @@ class Walk:
         if first in sys.builtin_module_names:
             return False
         place = os.path.join(self.root, first)
-        return bool(self.files_at(place)) or (
-            is_folder(place, self.table) and locate(first) is None
-        )
+        if self.files_at(place):
+            return True
+        # A folder without an __init__.py comes after all that has one, wherever that is.
+        return is_folder(place, self.table) and locate(first) in ("", place)
 
     def files_at(self, place: str) -> list[str]:
         inside = os.path.join(place, "__init__.py")
@@ -209,9 +201,7 @@ class Imports(ast.NodeVisitor):
 
     def visit_Attribute(self, node: ast.Attribute) -> None:
         # What a script adds to the places where modules are looked for, only running it would tell.
-        of_sys = (
-            node.attr == "path" and isinstance(node.value, ast.Name) and node.value.id == "sys"
-        )
+        of_sys = node.attr == "path" and ast.unparse(node.value) == "sys"
         self.own_path = self.own_path or of_sys or node.attr == "addsitedir"
         self.generic_visit(node)
 
@@ -259,16 +249,14 @@ def catches(handler: ast.ExceptHandler) -> bool:
     return any(isinstance(each, ast.Name) and each.id in LIGHT for each in ast.walk(handler.type))
 
 
-def locate(module: str) -> Any:
-    """Where a top-level module lies, None if nowhere; it is not imported."""
-    if module in sys.builtin_module_names:
-        return "built in"
+def locate(module: str) -> str:
+    """Where a top-level module lies, empty if nowhere; it is not imported."""
     try:
         spec = importlib.util.find_spec(module)
     except Exception:  # noqa: BLE001 - whatever a finder of somebody's does, it found nothing
-        return None
+        return ""
     if spec is None:
-        return None
+        return ""
     if spec.origin not in (None, "namespace"):
         return spec.origin
     return next(iter(spec.submodule_search_locations or ()), "namespace")
@@ -276,25 +264,21 @@ def locate(module: str) -> Any:
 
 def modules_of(walk: Walk) -> dict[str, Any]:
     """Where the interpreter finds each module that is not ours, and its version."""
-    owners = owners_of(set(walk.modules))
+    owners, library = owners_of(set(walk.modules)), os.path.dirname(os.__file__) + "/"
     found = {}
     for module, needed in sorted(walk.modules.items()):
         place = locate(module)
         package, version = owners.get(module, ("", ""))
-        if place is not None and not package and in_standard_library(place):
+        standard = place.startswith(library) and "-packages/" not in place
+        if not package and (standard or place in ("built-in", "frozen")):
             continue
         found[module] = {
             "needed": needed,
-            "found": place is not None,
+            "found": place != "",
             "package": package,
             "version": version,
         }
     return found
-
-
-def in_standard_library(place: str) -> bool:
-    library = os.path.dirname(os.__file__)
-    return (place.startswith(library + "/") and "-packages/" not in place) or place == "built in"
 
 
 def owners_of(modules: set[str]) -> dict[str, Any]:
@@ -339,7 +323,7 @@ def script(job: dict[str, Any]) -> None:
         found = (place + ".py", os.path.join(place, "__main__.py"))
         path = next((each for each in found if is_file(each, table)), "")
         if not path:
-            installed = locate(job["path"].partition(".")[0]) is not None
+            installed = locate(job["path"].partition(".")[0]) != ""
             say("script", {"kind": "module", "installed": installed, "error": ""})
             return
     facts = {"kind": "file", "error": "", "readable": True} if table else describe(path)
@@ -390,18 +374,16 @@ def git_state(folder: str) -> dict[str, Any]:
     said: list[str] = []
     for words in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no")):
         try:
-            done = subprocess.run(
+            told = subprocess.check_output(
                 ["git", *quiet, *words],
                 stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 timeout=GIT_SECONDS,
                 env=env,
-                check=True,
             )
         except (OSError, subprocess.SubprocessError):
             return {"head": said[0] if said else "", "dirty": None}
-        said.append(done.stdout.decode("utf-8", "replace").strip())
+        said.append(told.decode("utf-8", "replace").strip())
     return {"head": said[0][:64], "dirty": bool(said[1])}
 
 

@@ -82,7 +82,7 @@ def test_imports_are_told_with_whether_the_script_can_do_without(
 def test_the_local_code_is_followed_and_nothing_of_it_runs(tmp_path: Path) -> None:
     write(
         tmp_path,
-        train="import model\nfrom pkg.sub import thing\nimport json, msgspec, no_such_thing\n"
+        train="import model\nfrom pkg.sub import thing\nimport io, json, msgspec, no_such_thing, sys\n"
         f"open({str(tmp_path / 'ran')!r}, 'w')\n",
         model="from pkg import other\ntry:\n    import maybe_not\nexcept ImportError:\n    pass\n",
         pkg_in_init="",
@@ -106,6 +106,20 @@ def test_the_local_code_is_followed_and_nothing_of_it_runs(tmp_path: Path) -> No
     assert lacking == {"no_such_thing": True, "no_such_other": True, "maybe_not": False}
     assert not (tmp_path / "ran").exists()
     assert not list(tmp_path.rglob("__pycache__"))
+
+
+def test_a_folder_without_an_init_is_followed_unless_a_package_elsewhere_hides_it(
+    tmp_path: Path,
+) -> None:
+    write(
+        tmp_path,
+        train="from utils import helper\nimport msgspec.hidden\n",
+        utils_in_helper="import no_such_thing\n",
+        msgspec_in_hidden="",
+    )
+    facts = look(tmp_path)
+    assert set(facts["code"]["files"]) == {"train.py", "utils/helper.py"}
+    assert set(facts["modules"]) == {"msgspec", "no_such_thing"}
 
 
 @pytest.mark.parametrize(
