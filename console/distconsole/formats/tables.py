@@ -45,12 +45,19 @@ Rows = Callable[[Any], Iterator[Row]]
 
 
 class Table:
-    """One table: its columns, the kinds of events that make rows, and the rows of an event."""
+    """One table: its columns, the kinds of events that make rows, and the rows of an event: its fields of these names."""
 
     def __init__(
-        self, columns: tuple[str, ...], kinds: tuple[type[RunEvents], ...], rows: Rows
+        self,
+        columns: tuple[str, ...],
+        kinds: tuple[type[RunEvents], ...],
+        rows: Rows | None = None,
     ) -> None:
-        self.columns, self.kinds, self.rows = columns, kinds, rows
+        self.columns, self.kinds = columns, kinds
+        self.rows = rows or self._fields
+
+    def _fields(self, event: RunEvents) -> Iterator[Row]:
+        yield tuple(_cell(getattr(event, name)) for name in self.columns)
 
     def ending(self) -> Iterator[Row]:
         return iter(())
@@ -128,30 +135,9 @@ def make_table(name: ExportTable) -> Table:
     return RanksTable() if name is ExportTable.RANKS else _TABLES[name]
 
 
-def _metrics(event: Metric) -> Iterator[Row]:
-    yield (event.t, event.step, event.name, *_values(event, METRIC_NUMBERS))
-
-
-def _windows(event: Window) -> Iterator[Row]:
-    yield (event.t, event.host, event.rank, event.step, *_values(event, WINDOW_NUMBERS))
-
-
 def _rank_metrics(event: Window) -> Iterator[Row]:
     for name, value in event.metrics.items():
         yield event.t, event.host, event.rank, event.step, name, value
-
-
-def _gpus(event: GpuSample) -> Iterator[Row]:
-    place = (event.t, event.host, event.gpu, _cell(event.mig), _cell(event.rank))
-    yield (*place, event.name, event.uuid, *_values(event, GPU_NUMBERS))
-
-
-def _nodes(event: NodeSample) -> Iterator[Row]:
-    yield (event.t, event.host, *_values(event, NODE_NUMBERS))
-
-
-def _phases(event: PhaseReached) -> Iterator[Row]:
-    yield event.t, event.host, event.rank, event.phase, event.seconds
 
 
 def _findings(event: RunFinding) -> Iterator[Row]:
@@ -197,27 +183,21 @@ def _name_each(place: Row, event: RunEvents, names: tuple[str, ...]) -> Iterator
             yield (*place, name, value)
 
 
-def _values(event: RunEvents, names: tuple[str, ...]) -> Iterator[object]:
-    return (_cell(getattr(event, name)) for name in names)
-
-
 def _cell(value: object) -> object:
     return "" if value is None or value is UNSET else value
 
 
 _TABLES: dict[ExportTable, Table] = {
-    ExportTable.METRICS: Table(("t", "step", "name", *METRIC_NUMBERS), (Metric,), _metrics),
-    ExportTable.WINDOWS: Table(
-        ("t", "host", "rank", "step", *WINDOW_NUMBERS), (Window,), _windows
-    ),
+    ExportTable.METRICS: Table(("t", "step", "name", *METRIC_NUMBERS), (Metric,)),
+    ExportTable.WINDOWS: Table(("t", "host", "rank", "step", *WINDOW_NUMBERS), (Window,)),
     ExportTable.RANK_METRICS: Table(
         ("t", "host", "rank", "step", "name", "value"), (Window,), _rank_metrics
     ),
     ExportTable.GPUS: Table(
-        ("t", "host", "gpu", "mig", "rank", "name", "uuid", *GPU_NUMBERS), (GpuSample,), _gpus
+        ("t", "host", "gpu", "mig", "rank", "name", "uuid", *GPU_NUMBERS), (GpuSample,)
     ),
-    ExportTable.NODES: Table(("t", "host", *NODE_NUMBERS), (NodeSample,), _nodes),
-    ExportTable.PHASES: Table(("t", "host", "rank", "phase", "seconds"), (PhaseReached,), _phases),
+    ExportTable.NODES: Table(("t", "host", *NODE_NUMBERS), (NodeSample,)),
+    ExportTable.PHASES: Table(("t", "host", "rank", "phase", "seconds"), (PhaseReached,)),
     ExportTable.FINDINGS: Table(
         ("t", "severity", "check", "rank", "hosts", "summary", "seen", "expected", "hint"),
         (RunFinding,),
