@@ -178,11 +178,9 @@ def _note_spare_numbers(request: Run, hosts: Sequence[Host], traits: ScriptTrait
     named = ", ".join(more[:MAX_SLOTS_NAMED]) + ", …" * (len(more) > MAX_SLOTS_NAMED)
     unused = [f"--nproc {request.nproc} is"] if request.nproc is not None else []
     unused += [f"the slots of {named} are"] if more else []
-    instead = (
-        ", and the script itself says how many ranks it starts"
-        if traits.spawns
-        else "; --launcher torch starts that many ranks"
-    )
+    instead = "; --launcher torch starts that many ranks"
+    if traits.spawns:
+        instead = ", and the script itself says how many ranks it starts"
     return [f"{what} not used: one process a node was chosen{instead}" for what in unused]
 
 

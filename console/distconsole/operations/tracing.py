@@ -155,10 +155,8 @@ def _told(part: _Part) -> Narration:
     if told.error:
         return warn(f"{rank}: {told.error}")
     steps = count_text(told.last_step - told.first_step + 1, "step")
-    seconds, paused = (
-        (told.ended_ns - told.began_ns) / 1e9,
-        (told.written_ns - told.ended_ns) / 1e9,
-    )
+    seconds = (told.ended_ns - told.began_ns) / 1e9
+    paused = (told.written_ns - told.ended_ns) / 1e9
     return Narration(
         text=f"{rank}: {steps} in {seconds:.2f} s, {part.item.bytes / 2**20:,.1f} MiB; "
         f"it paused for {paused:.1f} s to write them"

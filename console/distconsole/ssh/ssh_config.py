@@ -282,6 +282,7 @@ class SshConfig:
             return tuple(paths(text) for text in named if text.lower() != "none")
 
         jump = values.get("proxyjump", "none")
+        hops = tuple(_expand(hop.strip(), tokens) for hop in jump.split(","))
         command = values.get("proxycommand", "none")
         return SshOptions(
             alias=reading.alias,
@@ -293,9 +294,7 @@ class SshConfig:
             certificate_files=tuple(paths(t) for t in reading.lists.get("certificatefile", [])),
             identities_only=values.get("identitiesonly", "no").lower() in ("yes", "true"),
             identity_agent=self._agent(values.get("identityagent"), paths),
-            proxy_jump=()
-            if jump.lower() == "none"
-            else tuple(_expand(hop.strip(), tokens) for hop in jump.split(",")),
+            proxy_jump=() if jump.lower() == "none" else hops,
             proxy_command=None if command.lower() == "none" else _expand(command, tokens),
             user_known_hosts=files("userknownhostsfile", "~/.ssh/known_hosts"),
             global_known_hosts=files("globalknownhostsfile", "/etc/ssh/ssh_known_hosts"),

@@ -215,11 +215,9 @@ def _refuse_large(walk: _Walk) -> None:
         return
     largest = sorted(sizes, key=lambda path: -sizes[path])[:NAMED]
     listed = ", ".join(f"{path} ({_megabytes(sizes[path])})" for path in largest)
-    limit = (
-        f"{_megabytes(total)} in all, more than {_megabytes(MAX_BYTES)}"
-        if total > MAX_BYTES
-        else f"files of more than {_megabytes(MAX_FILE_BYTES)}"
-    )
+    limit = f"files of more than {_megabytes(MAX_FILE_BYTES)}"
+    if total > MAX_BYTES:
+        limit = f"{_megabytes(total)} in all, more than {_megabytes(MAX_BYTES)}"
     raise PlanError(
         f"--sync brings code, not data, and {walk.root} has {limit}; the largest: {listed}",
         f"leave them out: echo '/{largest[0]}' >>{walk.root / OWN_IGNORE}",

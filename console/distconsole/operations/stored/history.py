@@ -258,12 +258,10 @@ def _say_unknown(
         with store.open(RunId(summary.run)) as run_file:
             record = run_file.record()
             seen = summary.last_seen or run_file.last_seen(record.hosts) or summary.started
-        ago, where = (
-            f"{age_text(max(0.0, now - seen))} ago",
-            _host_options(record.where, summary.hosts),
-        )
+        ago = age_text(max(0.0, now - seen))
+        where = _host_options(record.where, summary.hosts)
         yield Narration(
-            text=f"{summary.run} was running when last seen {ago} on {','.join(summary.hosts)}; "
+            text=f"{summary.run} was running when last seen {ago} ago on {','.join(summary.hosts)}; "
             f"distconsole runs {where} asks"
         )
     if len(unknown) > MAX_NAMED:

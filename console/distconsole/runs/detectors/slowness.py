@@ -26,14 +26,8 @@ Figure = Callable[[Window], float | None]
 Fresh = Mapping[int, Window]
 """Rank -> its window of now."""
 
-STEP, DATA, FORWARD, BACKWARD, OPTIMIZER, REST = (
-    "step",
-    "data",
-    "forward",
-    "backward",
-    "optimizer",
-    "rest",
-)
+STEP, REST = "step", "rest"
+DATA, FORWARD, BACKWARD, OPTIMIZER = "data", "forward", "backward", "optimizer"
 
 
 class Straggler(NamedTuple):

@@ -143,10 +143,8 @@ class SyncWatch:
         name = self._name(first.layout, first.bad_gradient or 0)
         on, ranks = f"on {ranks_text(sorted(bad))}", tuple(sorted(bad))
         if len(bad) == len(checks) > 1:
-            on, ranks = (
-                f"on all {len(bad)} ranks, which exchange it: any of them may have made it",
-                (),
-            )
+            on = f"on all {len(bad)} ranks, which exchange it: any of them may have made it"
+            ranks = ()
         yield from self._tell(
             "gradient",
             t,

@@ -215,11 +215,9 @@ def count_of(ranks: Sequence[int], world: int) -> str:
     """Return ``3 of 4 ranks wait``, or ``rank 0 waits``."""
     if len(ranks) == 1:
         return f"rank {ranks[0]} waits"
-    return (
-        f"{len(ranks):,} of {world:,} ranks wait"
-        if len(ranks) < world
-        else f"all {world:,} ranks wait"
-    )
+    if len(ranks) < world:
+        return f"{len(ranks):,} of {world:,} ranks wait"
+    return f"all {world:,} ranks wait"
 
 
 def who_text(ranks: Sequence[int], roll: Roll) -> str:

@@ -139,18 +139,14 @@ def _no_hang(found: Found, still: float, living: Sequence[Call]) -> Diagnosis:
     moved = sum(call.stage == "stepping" for call in living)
     text = f"no rank has rested for longer than {span_text(max(1.0, still))}"
     text += f"; {count_text(moved, 'rank')} of {len(living)} moved on meanwhile" if moved else ""
-    hint = (
-        ""
-        if moved
-        else "ranks that spin look as those that work: py-spy on the hosts tells them apart"
-    )
+    hint = "ranks that spin look as those that work: py-spy on the hosts tells them apart"
     refused = {f"{each.way}: {each.why}" for call in living for each in call.refused}
     return Diagnosis(
         kind=Kind.HEALTHY,
         sure=Sure.CERTAIN if moved else Sure.LIKELY,
         hang=False,
         summary=f"{text}: nothing says that it hangs",
-        hint=hint,
+        hint="" if moved else hint,
         evidence=_ras_text(found),
         lacks=() if moved else tuple(sorted(refused)),
     )
