@@ -25,8 +25,7 @@ from distconsole.model.run_events import PlanMade
 from distconsole.operations import Control
 from distconsole.tui.app import ConsoleApp
 from distconsole.tui.chrome import Mode
-from distconsole.tui.launch_form.model import MOST_LOOKS, QUIET_BEATS, LaunchFormModel
-from distconsole.tui.launch_form.plan_preview import PlanPreview
+from distconsole.tui.launch_form.model import MOST_LOOKS, QUIET_BEATS, LaunchFormModel, PlanPreview
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.views.launch import IN_SIGHT, HostTable, LaunchView, Section
 from distconsole.tui.views.launch_fields import FieldRow

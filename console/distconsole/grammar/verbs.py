@@ -23,9 +23,11 @@ from distconsole.grammar.asking import (
     dash_words,
     help_option,
     is_typed,
+    write_end,
+    write_options,
+    write_verbs,
 )
 from distconsole.grammar.effects import refuse_idle_options
-from distconsole.grammar.help import write_end, write_options, write_verbs
 from distconsole.grammar.mistakes import (
     hosts_meant,
     meant_verb,

@@ -46,12 +46,22 @@ from distconsole.text.bench import (
 )
 from distconsole.text.check import show_progress, show_report, show_rounds, show_way_to_details
 from distconsole.text.compare import show_comparison
-from distconsole.text.demo import demo_lines
 from distconsole.text.lists import RUN_COLUMNS, count_matches, show_load, show_ranks, show_summary
 from distconsole.text.output import Output
 from distconsole.text.run import RunText
 from distconsole.text.tables import show_columns
 from distconsole.text.why import show_diagnosis
+
+WITH_A_RUN = (
+    ("distconsole replay last", "see the run again, at any moment"),
+    ("distconsole report last -o demo.html", "the run as one page for a browser"),
+    ("distconsole check --hosts HOST1,HOST2", "check your own hosts"),
+)
+WITHOUT_A_RUN = (
+    ("distconsole demo", "the whole demo"),
+    ("distconsole check --hosts HOST1,HOST2", "check your own hosts"),
+    ("distconsole run train.py", "run your script, on this machine"),
+)
 
 
 class Show(Protocol):
@@ -215,6 +225,24 @@ def _show_host(output: Output, status: HostStatus) -> None:
     output.say(f"{output.paint_err.severity(Severity.FAIL)} {status.host}: {status.detail}")
     if status.hint:
         output.say(f"     {output.paint_err('hint:', 'cyan')} {status.hint}")
+
+
+def demo_lines(event: DemoStep | DemoEnded) -> list[str]:
+    """Return what to look at in this part; at the end what is left, and what to try next."""
+    if isinstance(event, DemoStep):
+        return [f"{event.number} of {event.of} \N{MIDDLE DOT} {event.title}: look at {event.look}"]
+    kept = f"; the run {event.run} is kept" if event.run else ""
+    tries = WITH_A_RUN if event.run else WITHOUT_A_RUN
+    width = max(len(command) for command, _ in tries)
+    torch = "distconsole demo --torch trains a real network"
+    if event.torch_lacks:
+        torch += f"; it needs {', '.join(event.torch_lacks)}: pip install 'distconsole[training]'"
+    return [
+        f"the demo is over: its nodes, their processes and their folder are gone{kept}",
+        "try next:",
+        *(f"    {command:<{width}}  {what}" for command, what in tries),
+        torch,
+    ]
 
 
 def _show_demo(output: Output, event: DemoStep | DemoEnded) -> None:

@@ -317,7 +317,7 @@ class ConsoleScreen(KeyScreen):
         line.display = task is not None and task.demo_step is not None
         if task is None or task.demo_step is None:
             return
-        from distconsole.text.demo import demo_lines
+        from distconsole.text.show import demo_lines
 
         line.show(DEMO_OVER if task.demo_end else demo_lines(task.demo_step)[0])
         if self.view == "check" and task.run.plan is not None and not task.followed:

@@ -35,7 +35,7 @@ from distconsole.tui.transcript import Transcript
 from distconsole.tui.view_models.hosts import Clocks
 
 if TYPE_CHECKING:
-    from distconsole.tui.launch_form.plan_preview import PlanPreview
+    from distconsole.tui.launch_form.model import PlanPreview
     from distconsole.tui.prompt.completion_index import CompletionIndex
     from distconsole.tui.tasks import Perform, RequestTask
     from distconsole.tui.view_models.check import CheckModel
@@ -113,7 +113,7 @@ class ConsoleSession:
 
     def demo_words(self) -> list[str]:
         """Return what is said of the demo that ended last, in lines."""
-        from distconsole.text.demo import demo_lines
+        from distconsole.text.show import demo_lines
 
         ends = [task.demo_end for task in self.tasks if task.demo_end is not None]
         return demo_lines(ends[-1]) if ends else []

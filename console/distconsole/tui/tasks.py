@@ -46,9 +46,8 @@ from distconsole.runs.rank_history import RankHistory
 from distconsole.runs.timeline import RunTimeline
 from distconsole.text.check import summary_text
 from distconsole.text.compare import comparison_lines
-from distconsole.text.demo import demo_lines
 from distconsole.text.run import NOTED, note_text
-from distconsole.text.show import Show, show_for
+from distconsole.text.show import Show, demo_lines, show_for
 from distconsole.tui.terminal.input_priority import InputPriority
 from distconsole.tui.transcript import Transcript, Voice
 from distconsole.tui.view_models.check import CheckModel

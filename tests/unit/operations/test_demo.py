@@ -10,7 +10,7 @@ from distconsole.errors import UnavailableError, UsageError
 from distconsole.model.events import DemoEnded, DemoStep
 from distconsole.model.requests import Demo
 from distconsole.operations import Control, demo, perform
-from distconsole.text.demo import demo_lines
+from distconsole.text.show import demo_lines
 from fakes.sessions import no_session
 
 

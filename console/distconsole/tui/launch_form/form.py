@@ -17,8 +17,7 @@ from distconsole.model.cluster import Host
 from distconsole.model.events import Event, LaunchKept
 from distconsole.operations import Control
 from distconsole.operations.sessions import lasting
-from distconsole.tui.launch_form.model import LaunchFormModel
-from distconsole.tui.launch_form.plan_preview import PlanPreview
+from distconsole.tui.launch_form.model import LaunchFormModel, PlanPreview
 from distconsole.tui.prompt.input import Prompt
 from distconsole.tui.session import ConsoleSession
 from distconsole.tui.tasks import RequestTask

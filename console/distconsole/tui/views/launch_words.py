@@ -15,8 +15,7 @@ from distconsole.model.names import count_text, join_some, ranks_text
 from distconsole.model.run_events import GpuSample, NodeSample, PlanMade
 from distconsole.model.time_text import date_text
 from distconsole.text.tables import Column
-from distconsole.tui.launch_form.model import LaunchFormModel, Trouble
-from distconsole.tui.launch_form.plan_preview import PlanPreview
+from distconsole.tui.launch_form.model import LaunchFormModel, PlanPreview, Trouble
 from distconsole.tui.terminal.sanitize import one_line
 from distconsole.tui.view_models.hosts import LoadModel
 from distconsole.tui.view_models.runs import state_text
