@@ -6,13 +6,41 @@ import getpass
 import socket
 import struct
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import paramiko
 import pytest
 
+from distconsole.model.cluster import Host
+from distconsole.model.names import HostName
 from distconsole.ssh.embedded import EmbeddedCluster
+from distconsole.ssh.transport import LocalTransport
 from fakes.sshd import wait_until
+
+
+def connected(cluster: EmbeddedCluster, stream: socket.socket | None = None) -> paramiko.Transport:
+    port = int(cluster.ssh_config.read_text().split("Port ")[1].split()[0])
+    transport = paramiko.Transport(stream or socket.create_connection(("127.0.0.1", port)))
+    key = paramiko.Ed25519Key.from_private_key_file(str(cluster.folder / "id_ed25519"))
+    transport.connect(username=getpass.getuser(), pkey=key)
+    return transport
+
+
+def test_who_has_no_home_is_logged_in_to_the_root_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "none"))
+    with (
+        EmbeddedCluster(1, folder=tmp_path / "e") as cluster,
+        closing(connected(cluster)) as login,
+    ):
+        channel = login.open_session()
+        channel.exec_command("pwd")
+        assert channel.makefile("r").read() == b"/\n"
+    with closing(LocalTransport().connect(Host(HostName("here")))) as connection:
+        pwd = connection.open("pwd", 5.0)
+        assert pwd.recv(100, 5.0) == b"/\n"
 
 
 def test_a_connection_that_breaks_while_a_command_writes_fails_no_thread_of_the_server(
@@ -32,11 +60,7 @@ def test_a_connection_that_breaks_while_a_command_writes_fails_no_thread_of_the_
             stream = socket.create_connection(("127.0.0.1", port))
             # Closed without a goodbye, so that the server's next write fails.
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            transport = paramiko.Transport(stream)
-            transport.connect(
-                username=getpass.getuser(),
-                pkey=paramiko.Ed25519Key.from_private_key_file(str(cluster.folder / "id_ed25519")),
-            )
+            transport = connected(cluster, stream)
             channel = transport.open_session()
             channel.exec_command("yes; yes >&2")
             channel.recv(100_000)

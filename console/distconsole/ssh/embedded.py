@@ -29,6 +29,7 @@ from distconsole.model.cluster import Cluster
 from distconsole.ssh.lean_paramiko import paramiko
 from distconsole.ssh.paramiko_transport import WRITING_ERRORS
 from distconsole.ssh.sockets import WatchedStream, end_process
+from distconsole.ssh.transport import login_folder
 
 MARK = "DISTCONSOLE_EMBEDDED"
 """In the environment of everything that a node starts; by it the node's processes are found."""
@@ -232,7 +233,7 @@ class _Login(paramiko.ServerInterface):
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=self._environment,
-                cwd=Path.home(),
+                cwd=login_folder(),
                 start_new_session=True,
                 bufsize=0,
             )

@@ -104,6 +104,12 @@ class Transport(Protocol):
         ...
 
 
+def login_folder() -> str:
+    """Return where a command of a login starts: as sshd(8) has it at home, or in ``/`` where that cannot be entered."""
+    home = os.path.expanduser("~")  # noqa: PTH111 - which raises nothing
+    return home if os.path.isdir(home) and os.access(home, os.X_OK) else "/"  # noqa: PTH112
+
+
 class LocalTransport:
     def connect(self, host: Host) -> LocalConnection:
         return LocalConnection()
@@ -128,7 +134,7 @@ class LocalConnection:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                cwd=os.path.expanduser("~"),  # noqa: PTH111 - where a login would start
+                cwd=login_folder(),
                 start_new_session=True,
                 bufsize=0,
             )
