@@ -232,16 +232,22 @@ def script_question(launch: Launch, shell: Mapping[str, Any]) -> dict[str, Any]:
 def targets(links: Mapping[HostName, NodeLink], host: Host) -> list[dict[str, Any]]:
     """Return the targets for the probe ``between`` on ``host``, one of ``links``; the first tries everybody."""
     names = list(links)
-    others = [name for name in names if name != host.name]
-    if len(names) > ALL_PAIRS and host.name != names[0]:
-        others = [names[(names.index(host.name) + 1) % len(names)]]
+    most = len(names) if host.name == names[0] else ALL_PAIRS
     found = []
-    for name in others[:MOST_TRIED]:
+    for name in _others(names, host.name, most)[:MOST_TRIED]:
         hello = links[name].hello
         addresses = [each.address for each in hello.addresses if not each.loopback][:1]
         known = dict.fromkeys((str(name), hello.hostname, *addresses))
         found.append({"name": str(name), "as": list(known)})
     return found
+
+
+def _others(names: list[HostName], name: HostName, most: int) -> list[HostName]:
+    """Return all names but ``name``; of more than ``most`` only the one that follows it."""
+    place = names.index(name)
+    if len(names) > most:
+        return [names[(place + 1) % len(names)]]
+    return [*names[:place], *names[place + 1 :]]
 
 
 def _learn_all(
@@ -317,7 +323,7 @@ def exchange_credentials(context: CheckContext) -> Iterator[str]:
     }
 
     def others(host: Host) -> dict[str, Any]:
-        sources = _credential_sources(host.name, [each.name for each in hosts])
+        sources = _others([each.name for each in hosts], host.name, DECODED_PAIRS)
         known = [name for name in sources if name in credentials]
         return {"credentials": [{"source": n, "credential": credentials[n]} for n in known]}
 
@@ -369,10 +375,3 @@ def _on_slurm(context: CheckContext, kind: type[Facts]) -> list[Host]:
         elif slurm is not None:
             evidence.mark_missing(kind, Outcome.SKIPPED, slurm.why)
     return found
-
-
-def _credential_sources(name: str, names: list[str]) -> list[str]:
-    """Return whose credentials a host decodes."""
-    if len(names) <= DECODED_PAIRS:
-        return [other for other in names if other != name]
-    return [names[(names.index(name) + 1) % len(names)]]

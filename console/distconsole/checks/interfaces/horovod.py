@@ -9,20 +9,24 @@ horovod/runner/gloo_run.py (the first of that *set*) of Horovod 0.28.1.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from distconsole.checks.interfaces.gloo import by_name, on_interface
 from distconsole.checks.interfaces.node import Node, Pick
 
 VARIABLE = "HOROVOD_GLOO_IFACE"
-PROCESS_SETS = "its own name, for process sets"
 
 
 def choose(node: Node) -> tuple[Pick, ...]:
     """Return what a rank listens on: the interface that it is told, and its own name."""
     wanted = node.variables.get(VARIABLE, "")
-    named = by_name(node)
-    own = Pick(named.interface, named.address, PROCESS_SETS if named.address else named.how)
+    own = _for_process_sets(node)
     return (on_interface(node, wanted, VARIABLE), own) if wanted else (own,)
+
+
+def _for_process_sets(node: Node) -> Pick:
+    named = by_name(node)
+    return replace(named, how="its own name, for process sets") if named.address else named
 
 
 def choose_by_probe(
@@ -39,10 +43,8 @@ def choose_by_probe(
         picks = [Pick(name, _address(node, name), f"{name} on all hosts") for name in common]
         if others:
             picks = [Pick(p.interface, p.address, f"{common[0]}{others}") for p in picks]
-        named = by_name(node)
-        own = Pick(named.interface, named.address, PROCESS_SETS if named.address else named.how)
         missing = Pick("", "", "no interface of one name by which all hosts reach the next")
-        found[node.name] = (*(picks or [missing]), own)
+        found[node.name] = (*(picks or [missing]), _for_process_sets(node))
     return found
 
 
