@@ -16,7 +16,7 @@ from distconsole.config.values import convert, size_of
 from distconsole.model.names import parse_ranks
 from distconsole.model.notices import Way
 from distconsole.model.options import Kind, Option
-from distconsole.model.requests import Service
+from distconsole.model.requests import SERVICES
 from distconsole.model.time_text import parse_since, span_seconds
 
 Name = TypeVar("Name", bound=StrEnum)
@@ -250,8 +250,8 @@ def _read_ways(text: str) -> str:
 def _read_services(text: str) -> str:
     words = list(dict.fromkeys(split_words(text)))
     for word in words:
-        if word not in list(Service):
-            raise ValueError(f"{word!r} is none of {', '.join(Service)}")
+        if word not in SERVICES:
+            raise ValueError(f"{word!r} is none of {', '.join(SERVICES)}")
     return ",".join(words)
 
 
@@ -335,9 +335,7 @@ TYPES: Mapping[Kind, click.ParamType] = {  # type: ignore[type-arg]
     ),
     Kind.NNODES: Value("N|MIN:MAX", _reader_of(Kind.NNODES)),
     Kind.WAYS: Value("WAY,…", _read_ways, lambda _: (*Way, "all", "none"), NOTHING, is_list=True),
-    Kind.SERVICES: Value(
-        "SERVICE,…", _read_services, lambda _: tuple(Service), NOTHING, is_list=True
-    ),
+    Kind.SERVICES: Value("SERVICE,…", _read_services, lambda _: SERVICES, NOTHING, is_list=True),
     Kind.LOOPBACK: Value("127.0.0.1:PORT", _read_loopback),
     Kind.SIZE: Value("SIZE", _read_limit),
     Kind.SIZES: Value("SIZE,…", _read_sizes, is_list=True),

@@ -60,12 +60,8 @@ class ExportFormat(StrEnum):
     OTLP = "otlp"
 
 
-class Service(StrEnum):
-    """Where a run can be shown while it goes on; each is an ``ExportFormat``, too."""
-
-    WANDB = "wandb"
-    MLFLOW = "mlflow"
-    OTLP = "otlp"
+SERVICES = (ExportFormat.WANDB, ExportFormat.MLFLOW, ExportFormat.OTLP)
+"""Where a run can be shown while it goes on."""
 
 
 class ExportTable(StrEnum):
