@@ -26,7 +26,6 @@ PREFIXES = (
 )
 SECRETS = ("SECRET", "TOKEN", "PASSWORD", "PASSWD", "CREDENTIAL")
 VERSION_NAMES = ("__version__", "cuda", "hip", "git_version", "debug")
-NCCL_FILES = ("/etc/nccl.conf", "~/.nccl.conf")
 MPI_FILES = ("/etc/openmpi/openmpi-mca-params.conf", "/etc/openmpi-mca-params.conf")
 USERS_MPI_FILE = "~/.openmpi/mca-params.conf"
 NAMED_BY = {"gloo": b"HOROVOD_GLOO_IFACE", "mpi": b"libmpi"}
@@ -247,7 +246,8 @@ def env_facts() -> dict[str, Any]:
     for name, value in os.environ.items():
         if name.startswith(PREFIXES) and not is_secret(name.upper()):
             variables[name] = value[:2048]
-    nccl = (*NCCL_FILES, os.environ.get("NCCL_CONF_FILE", ""))
+    # Which of them NCCL reads: initEnv in its param.cc.
+    nccl = ("/etc/nccl.conf", os.environ.get("NCCL_CONF_FILE") or "~/.nccl.conf")
     return {
         "variables": dict(sorted(variables.items())),
         "files": configuration(nccl),

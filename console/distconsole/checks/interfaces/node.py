@@ -113,7 +113,7 @@ def nodes_of(view: View) -> Mapping[str, Node]:
 
 
 def _add_nccl_files(facts: EnvFacts) -> dict[str, str]:
-    """Add what nccl.conf says; a variable wins over ~/.nccl.conf, and that over /etc/nccl.conf.
+    """Add what nccl.conf says; a variable wins over the user's file, and that over /etc/nccl.conf.
 
     param.cc of NCCL: ``initEnv`` reads the user's file first, and ``setenv`` keeps what is there.
     """

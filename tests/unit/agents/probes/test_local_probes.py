@@ -189,6 +189,21 @@ def test_probes_look_at_the_session_that_asks() -> None:
     assert probes.run("shell", {}, 10.0)["path"] == os.environ["PATH"]
 
 
+def test_the_file_of_nccl_that_a_variable_names_stands_in_place_of_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users, named = tmp_path / ".nccl.conf", tmp_path / "named.conf"
+    users.write_text("# all nodes\nNCCL_DEBUG=WARN\n")
+    named.write_text("NCCL_DEBUG=INFO\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for given, path, line in (("", "~/.nccl.conf", "WARN"), (str(named), str(named), "INFO")):
+        monkeypatch.setenv("NCCL_CONF_FILE", given)
+        files = probes.run("python_env", {}, 20.0)["env"]["files"]
+        assert {name: files[name] for name in files if not name.startswith("/etc/")} == {
+            path: [f"NCCL_DEBUG={line}"]
+        }
+
+
 def test_variables_that_look_like_secrets_stay_on_the_node(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
