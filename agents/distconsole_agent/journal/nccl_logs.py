@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from distconsole_agent.supervisor import notes
-from distconsole_agent.system.kernel_files import entries_of, first_line_of
+from distconsole_agent.system.kernel_files import entries_of, first_line_of, read_foreign
 
 if TYPE_CHECKING:
     from distconsole_agent.probes.collectives.engine_words import NcclWords
@@ -54,9 +54,7 @@ class NcclLogs:
 
         offset, words = self._read.get(name, (0, NcclWords()))
         try:
-            with open(os.path.join(self._folder, name), "rb") as file:
-                file.seek(offset)
-                text = file.read(MAX_READ)
+            text = read_foreign(os.path.join(self._folder, name), MAX_READ, offset)
         except OSError:
             return False
         words.take(text.decode("utf-8", "replace"))

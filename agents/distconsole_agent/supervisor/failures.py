@@ -93,8 +93,11 @@ def read_raised(folder: str, *, past: bool = False) -> list[Raised]:
     return sorted(found, key=lambda raised: raised.t_ns)
 
 
-def _read_each(folder: str) -> dict[str, Raised]:
-    """Return by path what is noted in ``folder``, and in those of containers in it, where pids are their own."""
+def _read_each(folder: str, *, enclosed: bool = False) -> dict[str, Raised]:
+    """Return by path what is noted in ``folder``, and in those of containers in it, where pids are their own.
+
+    ``enclosed``: it is one of these, and has none. A link, which a job can make, is no folder of a container.
+    """
     found: dict[str, Raised] = {}
     with contextlib.suppress(OSError):
         for name in sorted(os.listdir(folder))[:MAX_ERROR_FILES]:
@@ -103,8 +106,8 @@ def _read_each(folder: str) -> dict[str, Raised]:
                 raised = _read_one(path, int(stem))
                 if raised is not None:
                     found[path] = raised
-            elif "-" in name:
-                found.update(_read_each(path))
+            elif "-" in name and not enclosed and not os.path.islink(path):
+                found.update(_read_each(path, enclosed=True))
     return found
 
 

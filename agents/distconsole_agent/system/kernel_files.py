@@ -27,14 +27,14 @@ def end_of(path: str, max_bytes: int, since: int = 0) -> str:
         return ""
 
 
-def read_foreign(path: str, size: int) -> bytes:
-    """Return the beginning of a file that a job may have put there: no link is followed, no pipe waited for.
+def read_foreign(path: str, size: int, offset: int = 0) -> bytes:
+    """Return a part of a file that a job may have put there: no link is followed, no pipe waited for.
 
     Raises OSError when it cannot be read.
     """
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        return os.read(fd, size)
+        return os.pread(fd, size, offset)
     finally:
         os.close(fd)
 

@@ -66,6 +66,13 @@ def test_links_and_pipes_are_not_followed(tmp_path: Path) -> None:
     assert read_raised(str(tmp_path / "missing")) == []
 
 
+def test_a_link_to_the_folder_itself_leads_nowhere(tmp_path: Path) -> None:
+    note(tmp_path, 7, time_ns=1, type="ValueError", message="x")
+    for name in ("rank-0-1", "rank-1-2"):
+        (tmp_path / name).symlink_to(tmp_path)
+    assert [each.pid for each in read_raised(str(tmp_path))] == [7]
+
+
 def test_a_folder_in_place_of_a_file_keeps_no_descriptor(tmp_path: Path) -> None:
     (tmp_path / "7.json").mkdir()
     before = len(list(Path("/proc/self/fd").iterdir()))
