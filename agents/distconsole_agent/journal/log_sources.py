@@ -10,17 +10,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, NamedTuple
 
-from distconsole_agent.contract.limits import (
-    FLOOD_BYTES,
-    LAST_LOG_BYTES,
-    LOG_COST_AT_ONCE,
-    LOG_COST_PER_SECOND,
-    LOG_LINE_COST,
-    LOG_SLICE_BYTES,
-    LOG_SLICES_PER_TICK,
-    PARTIAL_LINE_SECONDS,
-    READ_BYTES,
-)
+from distconsole_agent.contract import limits
 from distconsole_agent.journal.rank_states import Entry
 
 LOG_NAME = re.compile(r"^(?:rank-(\d{1,9})|engine)\.(out|err)$")
@@ -67,7 +57,7 @@ class LogTail:
 
     def line_bytes(self) -> float:
         """Return how long lines are on average, by those that come next."""
-        data = os.pread(self._fd, LOG_SLICE_BYTES, self.offset)
+        data = os.pread(self._fd, limits.LOG_SLICE_BYTES, self.offset)
         return len(data) / max(1, data.count(b"\n"))
 
     def skip(self, most: int) -> tuple[int, int]:
@@ -75,13 +65,13 @@ class LogTail:
         start, stop = self.offset, self.offset + self.pending - most
         lines = 0
         while self.offset < stop:
-            data = os.pread(self._fd, min(READ_BYTES, stop - self.offset), self.offset)
+            data = os.pread(self._fd, min(limits.READ_BYTES, stop - self.offset), self.offset)
             if not data:
                 break
             lines += data.count(b"\n")
             self.offset += len(data)
         # From the last byte of that: it may be the line's end already.
-        rest = os.pread(self._fd, LOG_SLICE_BYTES, self.offset - 1).find(b"\n")
+        rest = os.pread(self._fd, limits.LOG_SLICE_BYTES, self.offset - 1).find(b"\n")
         if rest > 0:
             lines, self.offset = lines + 1, self.offset + rest
         return lines, self.offset - start
@@ -110,15 +100,15 @@ class LogTail:
             return []
         if size != self._seen:
             self._seen, self._grew = size, now
-        flush = final or now - self._grew >= PARTIAL_LINE_SECONDS
+        flush = final or now - self._grew >= limits.PARTIAL_LINE_SECONDS
         found: list[Slice] = []
-        while self.offset < size and len(found) < LOG_SLICES_PER_TICK and cost > 0:
-            data = os.pread(self._fd, min(size - self.offset, LOG_SLICE_BYTES), self.offset)
+        while self.offset < size and len(found) < limits.LOG_SLICES_PER_TICK and cost > 0:
+            data = os.pread(self._fd, min(size - self.offset, limits.LOG_SLICE_BYTES), self.offset)
             length = _cut(data, flush=flush, final=final)
             if length == 0:
                 break
             lines = data.count(b"\n", 0, length)
-            found.append(Slice(self.offset, length, length + LOG_LINE_COST * lines))
+            found.append(Slice(self.offset, length, length + limits.LOG_LINE_COST * lines))
             self.offset += length
             cost -= found[-1].cost
         return found
@@ -126,7 +116,7 @@ class LogTail:
 
 def _cut(data: bytes, *, flush: bool, final: bool) -> int:
     """Return how many bytes of what comes next are a slice; 0 when it has to wait for the line's end."""
-    full = len(data) == LOG_SLICE_BYTES
+    full = len(data) == limits.LOG_SLICE_BYTES
     # A return at the very end may be the first half of "\r\n".
     end = max(data.rfind(b"\n"), data.rfind(b"\r", 0, len(data) - 1))
     if end >= 0 and (full or not flush):
@@ -151,7 +141,7 @@ class LogSources:
     ) -> None:
         self._folder, self._host, self._number_of = folder, host, number_of
         self._logs: dict[str, LogTail] = {}
-        self._budget, self._filled_at = float(LOG_COST_AT_ONCE), 0.0
+        self._budget, self._filled_at = float(limits.LOG_COST_AT_ONCE), 0.0
 
     def close(self) -> None:
         for log in self._logs.values():
@@ -173,13 +163,15 @@ class LogSources:
     def take(self, now: float, t: float) -> list[Entry]:
         """Return entries for what was printed that fit into the journal, of who prints least first."""
         elapsed, self._filled_at = now - self._filled_at, now
-        self._budget = min(self._budget + elapsed * LOG_COST_PER_SECOND, LOG_COST_AT_ONCE)
+        self._budget = min(
+            self._budget + elapsed * limits.LOG_COST_PER_SECOND, limits.LOG_COST_AT_ONCE
+        )
         entries: list[Entry] = []
         for log in sorted(self._logs.values(), key=lambda each: each.pending):
             for piece in log.take(now, cost=self._budget):
                 self._budget -= piece.cost
                 entries.append(self._entry(log, piece, t))
-            if log.pending > FLOOD_BYTES and not log.flood_told:
+            if log.pending > limits.FLOOD_BYTES and not log.flood_told:
                 entries += self._name_flood(log, log.measure(now), t)
         return entries
 
@@ -194,9 +186,9 @@ class LogSources:
         for log in self._logs.values():
             if rank is not None and log.rank != rank:
                 continue
-            if over and log.pending > LAST_LOG_BYTES:
+            if over and log.pending > limits.LAST_LOG_BYTES:
                 entries.append(self._skip(log, t))
-            elif not over and log.pending > FLOOD_BYTES:
+            elif not over and log.pending > limits.FLOOD_BYTES:
                 continue
             pieces = log.take(now, final=final)
             entries += [self._entry(log, piece, t) for piece in pieces]
@@ -217,7 +209,7 @@ class LogSources:
 
     def _skip(self, log: LogTail, t: float) -> Entry:
         start = log.offset
-        lines, size = log.skip(LAST_LOG_BYTES)
+        lines, size = log.skip(limits.LAST_LOG_BYTES)
         summary = (
             f"{lines:,} lines ({size:,} bytes) of {self._who(log)} are not shown: it printed faster "
             "than they can be told"

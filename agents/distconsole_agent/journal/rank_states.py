@@ -5,12 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from distconsole_agent.contract.limits import (
-    RUNNING_SECONDS,
-    STALL_PAUSES,
-    STALL_SECONDS,
-    STALL_STEPS,
-)
+from distconsole_agent.contract import limits
 from distconsole_agent.journal.rings import Record
 from distconsole_training.records import ALONE, PHASES
 
@@ -218,7 +213,7 @@ class RankStates:
             rank
             for rank in self
             if rank.state == "starting"
-            and now_ns - rank.started_ns > RUNNING_SECONDS * 1e9
+            and now_ns - rank.started_ns > limits.RUNNING_SECONDS * 1e9
             and (rank.pid is not None or not self._watched)
         ]
         return [entry for rank in due for entry in self.trains(rank.rank, now_ns / 1e9)]
@@ -235,8 +230,8 @@ class RankStates:
         rank = self._ranks.get(number)
         if rank is None or rank.state != "running" or median_seconds is None:
             return []
-        usual = max(STALL_STEPS * median_seconds, STALL_PAUSES * longest_seconds)
-        if idle_seconds <= max(STALL_SECONDS, usual):
+        usual = max(limits.STALL_STEPS * median_seconds, limits.STALL_PAUSES * longest_seconds)
+        if idle_seconds <= max(limits.STALL_SECONDS, usual):
             return []
         return [self._change(rank, "stalled", t)]
 

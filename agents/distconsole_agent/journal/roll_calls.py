@@ -9,13 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from distconsole_agent.contract.limits import (
-    CALL_AGAIN_SECONDS,
-    CALL_SECONDS,
-    MEET_SECONDS,
-    PATIENT_CALL_SECONDS,
-    STALL_STEPS,
-)
+from distconsole_agent.contract import limits
 from distconsole_agent.journal.rank_states import ENDED, Entry, RankState, RankStates
 from distconsole_agent.journal.recorders import Recorders
 from distconsole_agent.roll_call.calling import Call, Seat, call_ranks
@@ -98,7 +92,7 @@ class RollCalls:
     def call_before_stop(self) -> None:
         """Keep where the ranks are before they are stopped, where one stands still."""
         if self._stuck():
-            self.call(CALL_SECONDS, "stop")
+            self.call(limits.CALL_SECONDS, "stop")
 
     def watch(self) -> None:
         """Have the ranks called in a thread where other ones than before stand still."""
@@ -109,9 +103,12 @@ class RollCalls:
         if stalled == self._stalled or now < self._next:
             return
         thread = threading.Thread(
-            target=self.call, args=(PATIENT_CALL_SECONDS, "stalled"), name="roll call", daemon=True
+            target=self.call,
+            args=(limits.PATIENT_CALL_SECONDS, "stalled"),
+            name="roll call",
+            daemon=True,
         )
-        self._next = now + CALL_AGAIN_SECONDS
+        self._next = now + limits.CALL_AGAIN_SECONDS
         try:
             thread.start()
         except RuntimeError:  # no thread is left: the next time again
@@ -121,7 +118,7 @@ class RollCalls:
     def _stuck(self) -> frozenset[int]:
         """Return the ranks that have stalled, or wait for others to meet them."""
         stalled = frozenset(rank.rank for rank in list(self._ranks) if rank.state == "stalled")
-        return stalled | self._recorders.meeting(int(self._monotonic() * 1e9), MEET_SECONDS)
+        return stalled | self._recorders.meeting(int(self._monotonic() * 1e9), limits.MEET_SECONDS)
 
     def take_sample(self, sample: dict[str, Any]) -> None:
         """Remember what the ranks' GPUs use."""
@@ -164,7 +161,7 @@ class RollCalls:
             return "ended"
         if step < 0:
             return "starting" if recorded or rank.state == "starting" else None
-        longest = max(BETWEEN_SECONDS, STALL_STEPS * (usual or 0.0))
+        longest = max(BETWEEN_SECONDS, limits.STALL_STEPS * (usual or 0.0))
         return "between" if silent is not None and silent > longest else "stepping"
 
     def _gpu(self, rank: int, silent: float | None) -> dict[str, Any] | None:

@@ -11,11 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from distconsole_agent.contract.limits import (
-    KEEP_RUN_SECONDS,
-    MAX_ACTIVE_RUNS,
-    SHIM_ANSWER_SECONDS,
-)
+from distconsole_agent.contract import limits
 from distconsole_agent.contract.protocol import ErrorCode
 from distconsole_agent.contract.refusal import Refusal, storage
 from distconsole_agent.journal.active import ActiveRun
@@ -122,10 +118,10 @@ class Runs:
         """
         check_run_id(run)
         spec = check_spec(run, raw_spec)
-        if len(self.active) >= MAX_ACTIVE_RUNS:
+        if len(self.active) >= limits.MAX_ACTIVE_RUNS:
             raise Refusal(
                 ErrorCode.TOO_MANY,
-                f"{MAX_ACTIVE_RUNS} runs go on on this node",
+                f"{limits.MAX_ACTIVE_RUNS} runs go on on this node",
                 "stop one of them: distconsole runs",
             )
         with self._lock:
@@ -190,11 +186,11 @@ class Runs:
         """
         folder = self.folder(run)
         try:
-            return ask_shim(os.path.join(folder, "shim.sock"), request, SHIM_ANSWER_SECONDS)
+            return ask_shim(os.path.join(folder, "shim.sock"), request, limits.SHIM_ANSWER_SECONDS)
         except (TimeoutError, socket.timeout):
             raise Refusal(
                 ErrorCode.TIMED_OUT,
-                f"the supervisor of {run} did not answer within {SHIM_ANSWER_SECONDS:.0f} s",
+                f"the supervisor of {run} did not answer within {limits.SHIM_ANSWER_SECONDS:.0f} s",
                 "try again, or: distconsole stop --grace 0",
             ) from None
         except OSError:
@@ -289,7 +285,7 @@ class Runs:
             return
         for run, seconds in ages.items():
             folder = self._folders.run(run)
-            if seconds > KEEP_RUN_SECONDS and not has_outputs(folder):
+            if seconds > limits.KEEP_RUN_SECONDS and not has_outputs(folder):
                 self._remove(folder)
 
     def _lingers(self, run: str, folder: str) -> bool:

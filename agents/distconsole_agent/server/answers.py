@@ -11,13 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from distconsole_agent import __version__
-from distconsole_agent.contract.limits import (
-    ITEM_BYTES,
-    LAST_UNCUT_BYTES,
-    LATE_SECONDS,
-    MAX_PROBE_SECONDS,
-    PROBE_SECONDS,
-)
+from distconsole_agent.contract import limits
 from distconsole_agent.contract.protocol import MAX_ENTRIES_PER_ITEM, PROTOCOL_VERSION, ErrorCode
 from distconsole_agent.contract.refusal import (
     Refusal,
@@ -132,8 +126,8 @@ class Answers:
         group, args = request.get("group"), request.get("args") or {}
         if not isinstance(group, str) or not isinstance(args, dict):
             raise bad_request("group is a name and args an object")
-        seconds = read_number(args.get("timeout", PROBE_SECONDS), "timeout")
-        seconds = min(max(seconds, 0.1), MAX_PROBE_SECONDS)
+        seconds = read_number(args.get("timeout", limits.PROBE_SECONDS), "timeout")
+        seconds = min(max(seconds, 0.1), limits.MAX_PROBE_SECONDS)
         try:
             facts = probes.run(group, args, seconds, inherit_environment(asker.environment))
         except probes.ProbeError as error:
@@ -302,7 +296,7 @@ def follow(
     def is_late(entry: dict[str, Any]) -> bool:
         # Who asks for what is past waits for it; and behind the end nothing can be late.
         live = entry["seq"] > past and not journal.ended
-        return live and wall() - entry["t"] > LATE_SECONDS
+        return live and wall() - entry["t"] > limits.LATE_SECONDS
 
     texts = LogTexts(os.path.join(folder, "logs"), is_late)
     told = ""
@@ -340,7 +334,7 @@ def _send_in_items(lines: list[bytes], texts: LogTexts, asker: Asked, journal_id
     size = 0
     for line in lines:
         entry = texts.fill(line) if _LOG in line[:_KIND_WITHIN] else body_of(line)
-        if item and (len(item) >= MAX_ENTRIES_PER_ITEM or size + len(entry) > ITEM_BYTES):
+        if item and (len(item) >= MAX_ENTRIES_PER_ITEM or size + len(entry) > limits.ITEM_BYTES):
             asker.send_entries(item, journal_id)
             if asker.cancelled.is_set():
                 return
@@ -385,7 +379,7 @@ class LogTexts:
 
     def _has_more(self, name: str, end: int) -> bool:
         size = os.fstat(self._fds[name]).st_size if name in self._fds else 0
-        return bool(size - end > LAST_UNCUT_BYTES)
+        return bool(size - end > limits.LAST_UNCUT_BYTES)
 
     def _read(self, name: str, offset: int, length: int) -> str:
         """Return what the log says there; empty where somebody has cut the file short."""

@@ -10,14 +10,7 @@ import socket
 import threading
 import time
 
-from distconsole_agent.contract.limits import (
-    COMPILE_AFTER_SECONDS,
-    FREED_MEMORY,
-    HOUSEKEEPING_SECONDS,
-    IDLE_SECONDS,
-    MAX_CONNECTIONS,
-    MAX_THREADS,
-)
+from distconsole_agent.contract import limits
 from distconsole_agent.contract.refusal import Refusal
 from distconsole_agent.node_folder.compiled import keep_compiled
 from distconsole_agent.node_folder.folders import NodeFolders, this_program
@@ -46,7 +39,7 @@ LOOK_SECONDS = 1.0
 def serve(node_dir: str, idle_seconds: float | None, lock_fd: int | None) -> int:
     """Be the agent of ``node_dir`` until told to leave or idle; return the exit code; ``lock_fd``: as taken."""
     raise_limit()
-    for name in FREED_MEMORY:
+    for name in limits.FREED_MEMORY:
         os.environ.pop(name, None)
     try:
         program = this_program()
@@ -60,7 +53,7 @@ def serve(node_dir: str, idle_seconds: float | None, lock_fd: int | None) -> int
         return 0
     os.set_inheritable(lock, False)
     os.chdir("/")
-    Agent(folders, IDLE_SECONDS if idle_seconds is None else idle_seconds).work()
+    Agent(folders, limits.IDLE_SECONDS if idle_seconds is None else idle_seconds).work()
     os.close(lock)
     os.close(held)
     return 0
@@ -77,7 +70,7 @@ class Agent:
             lambda: [(run.rank_processes(), run.give_sample) for run in self._runs.active],
         )
         self._answers = Answers(folders.node_dir, self._runs, telemetry)
-        self._threads = threading.BoundedSemaphore(MAX_THREADS)
+        self._threads = threading.BoundedSemaphore(limits.MAX_THREADS)
         self._connections: set[Connection] = set()
         self._lock = threading.Lock()
         self._leaving = threading.Event()
@@ -88,7 +81,7 @@ class Agent:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda _number, _frame: self._leaving.set())
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        listener = unix.listen(self._folders.socket, MAX_CONNECTIONS)
+        listener = unix.listen(self._folders.socket, limits.MAX_CONNECTIONS)
         self._runs.pick_up()
         try:
             while not self._leaving.is_set():
@@ -100,7 +93,7 @@ class Agent:
                 if not self._accept(listener, 0.0):
                     return
                 listener.close()
-                listener = unix.listen(self._folders.socket, MAX_CONNECTIONS)
+                listener = unix.listen(self._folders.socket, limits.MAX_CONNECTIONS)
         finally:
             listener.close()
             with contextlib.suppress(FileNotFoundError):
@@ -123,7 +116,7 @@ class Agent:
             if self._accept(listener, LOOK_SECONDS) or active or self._connections:
                 busy_at = now
             if now >= housekeep_at:
-                housekeep_at = now + HOUSEKEEPING_SECONDS
+                housekeep_at = now + limits.HOUSEKEEPING_SECONDS
                 self._housekeep()
             if now - busy_at >= self._idle_seconds:
                 return
@@ -153,7 +146,7 @@ class Agent:
         connection = Connection(sock, self._answers.answer, self._threads, self._connection_over)
         scarce = is_scarce(sock.fileno())
         with self._lock:
-            full = len(self._connections) >= MAX_CONNECTIONS
+            full = len(self._connections) >= limits.MAX_CONNECTIONS
             if not (full or scarce):
                 self._connections.add(connection)
         if scarce:
@@ -176,7 +169,7 @@ class Agent:
     def _compile(self) -> None:
         """Have the next programs start faster, once those who wait for this one have been served."""
         archive = this_program().archive
-        if archive is None or self._leaving.wait(COMPILE_AFTER_SECONDS):
+        if archive is None or self._leaving.wait(limits.COMPILE_AFTER_SECONDS):
             return
         try:
             keep_compiled(archive)

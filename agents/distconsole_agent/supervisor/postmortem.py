@@ -23,22 +23,7 @@ from distconsole_agent.coordination.blame import (
     Failure,
     is_consequence,
 )
-from distconsole_agent.supervisor.failures import (
-    HEAD,
-    MAX_ERROR_FILE_BYTES,
-    MAX_ERROR_FILES,
-    TAIL_BYTES,
-    EngineSaid,
-    Raised,
-    describe_exit,
-    headline,
-    own_frames,
-    read_engine_summary,
-    read_last_lines,
-    read_raised,
-    read_tail,
-    told_in,
-)
+from distconsole_agent.supervisor import failures
 from distconsole_agent.supervisor.killing import Kills, Known, examine_kill
 from distconsole_agent.supervisor.processes import Exit, RankProcess
 from distconsole_agent.system import steady
@@ -104,7 +89,7 @@ def _make_failure(
     spec: RunSpec,
     rank: RankProcess,
     ended: Exit,
-    raised: Raised | None,
+    raised: failures.Raised | None,
     stopped_ns: int | None,
     kills: Kills,
 ) -> Failure:
@@ -122,7 +107,7 @@ def _make_failure(
     known = Known(False, ())
     if number == signal.SIGKILL:
         known = examine_kill(kills, rank.peak_bytes)
-    words = describe_exit(exit_code, number, known.for_memory)
+    words = failures.describe_exit(exit_code, number, known.for_memory)
     if child is not None and raised is not None:
         error, traceback, t_ns = words, raised.traceback, raised.t_ns
     elif said is not None and raised is not None and rank.is_of(raised.pid, raised.rank):
@@ -145,7 +130,9 @@ def _make_failure(
     return Failure(node, culprit, rank.pid, t_ns, exit_code, number, error, traceback)
 
 
-def _add_rank(spec: RunSpec, rank: RankProcess, raised: Raised | None) -> Raised | None:
+def _add_rank(
+    spec: RunSpec, rank: RankProcess, raised: failures.Raised | None
+) -> failures.Raised | None:
     """Return ``raised`` with the rank that a script's own spawner blames."""
     if raised is None or raised.rank >= 0 or spec.engine_ranks or spec.rings is None:
         return raised
@@ -154,12 +141,12 @@ def _add_rank(spec: RunSpec, rank: RankProcess, raised: Raised | None) -> Raised
     return raised._replace(rank=number) if number >= 0 else raised
 
 
-def _engine_said(rank: RankProcess, raised: Raised | None) -> EngineSaid | None:
+def _engine_said(rank: RankProcess, raised: failures.Raised | None) -> failures.EngineSaid | None:
     """Return what the engine says of the rank that raised, else of the one that failed first.
 
     An exception that reads like a consequence does not go before the silent death that torchrun saw first.
     """
-    said = read_engine_summary(rank.command.stderr_path, rank.stderr_from)
+    said = failures.read_engine_summary(rank.command.stderr_path, rank.stderr_from)
     if raised is not None and not rank.is_of(raised.pid, raised.rank) and raised.rank >= 0:
         silent = said and said[0].exit_code not in (RAISED_EXIT_CODE, 128 + signal.SIGTERM)
         if silent and _reads_like_consequence(raised):
@@ -170,8 +157,8 @@ def _engine_said(rank: RankProcess, raised: Raised | None) -> EngineSaid | None:
 
 def _explain(
     rank: RankProcess,
-    said: EngineSaid | None,
-    raised: Raised | None,
+    said: failures.EngineSaid | None,
+    raised: failures.Raised | None,
     words: str,
     number: int | None,
 ) -> tuple[str, str, int]:
@@ -189,8 +176,8 @@ def _explain(
     # An abort says why on its way: C++ by what(), an interpreter by the exception that ended it.
     # Nothing else that a signal ends has a last word: a traceback there is of an exception that it survived.
     if number is not None and number != signal.SIGABRT:
-        return words, read_last_lines(path, since).traceback, rank.ended.t_ns
-    told = read_tail(path, since)
+        return words, failures.read_last_lines(path, since).traceback, rank.ended.t_ns
+    told = failures.read_tail(path, since)
     return _join_causes(told.error, words, number), told.traceback, rank.ended.t_ns
 
 
@@ -200,7 +187,7 @@ def _join_causes(error: str, words: str, number: int | None) -> str:
     return f"{error}, then {words}"
 
 
-def _find_exception(spec: RunSpec, rank: RankProcess, errors_dir: str) -> Raised | None:
+def _find_exception(spec: RunSpec, rank: RankProcess, errors_dir: str) -> failures.Raised | None:
     """Return the earliest exception of the rank or of a process below it that explains its end.
 
     That of a spawner, which names the child that it saw end first, goes before those of its children,
@@ -208,7 +195,9 @@ def _find_exception(spec: RunSpec, rank: RankProcess, errors_dir: str) -> Raised
     """
     assert rank.ended is not None
     oldest_ns = rank.ended.t_ns - int(CHILD_SECONDS * 1e9)
-    noted = [each._replace(t_ns=steady.of_wall(each.t_ns)) for each in read_raised(errors_dir)]
+    noted = [
+        each._replace(t_ns=steady.of_wall(each.t_ns)) for each in failures.read_raised(errors_dir)
+    ]
     if not (
         spec.engine_ranks
         or spec.launcher == TORCHRUN
@@ -216,7 +205,7 @@ def _find_exception(spec: RunSpec, rank: RankProcess, errors_dir: str) -> Raised
     ):
         log, env = rank.command.stderr_path, rank.command.env
         noted += _read_unwatched(log, rank.stderr_from, rank.inner, rank.ended.t_ns, env)
-    explaining: list[Raised] = []
+    explaining: list[failures.Raised] = []
     for raised in sorted(noted, key=lambda raised: raised.t_ns):
         if not rank.started_ns <= raised.t_ns <= rank.ended.t_ns:
             continue
@@ -234,12 +223,15 @@ def _find_exception(spec: RunSpec, rank: RankProcess, errors_dir: str) -> Raised
     return next(iter(explaining), None)
 
 
-def _reads_like_consequence(raised: Raised) -> bool:
+def _reads_like_consequence(raised: failures.Raised) -> bool:
     return is_consequence(raised.error, raised.traceback)
 
 
 def _global_rank(
-    spec: RunSpec, rank: RankProcess, raised: Raised | None, said: EngineSaid | None
+    spec: RunSpec,
+    rank: RankProcess,
+    raised: failures.Raised | None,
+    said: failures.EngineSaid | None,
 ) -> int:
     """Return whose failure it is; ranks that a script spawns may have any number."""
     if spec.engine_ranks:
@@ -253,15 +245,15 @@ def _global_rank(
     return ours[0] if ours else rank.spec.rank
 
 
-def read_spawned_end(raised: Raised) -> EngineSaid | None:
+def read_spawned_end(raised: failures.Raised) -> failures.EngineSaid | None:
     """Return how the child ended of which a spawner's exception tells, if it did not raise."""
     told = _ENDED.search(raised.error)
     if told is None:
         return None
     if told[1] is not None:
-        return EngineSaid(raised.rank, int(told[1]), None)
+        return failures.EngineSaid(raised.rank, int(told[1]), None)
     number = getattr(signal, told[2], None)
-    return None if number is None else EngineSaid(raised.rank, 128 + number, int(number))
+    return None if number is None else failures.EngineSaid(raised.rank, 128 + number, int(number))
 
 
 def find_child_rank(error: str, parent_pid: int, rings: str) -> int:
@@ -281,7 +273,7 @@ def find_child_rank(error: str, parent_pid: int, rings: str) -> int:
 
 def _read_unwatched(
     log: str, since: int, pid: int, ended_ns: int, env: Mapping[str, str]
-) -> list[Raised]:
+) -> list[failures.Raised]:
     """Return what the children of the spawner ``pid`` raised, the earliest first, and what it said at its end itself.
 
     Nothing if it is no spawner. Times are steady; whose rank it was is not known.
@@ -291,24 +283,24 @@ def _read_unwatched(
         log: Its standard error, of which bytes from ``since`` on are its own.
         env: Its environment, which says where its files are.
     """
-    text = end_of(log, TAIL_BYTES, since)
+    text = end_of(log, failures.TAIL_BYTES, since)
     found = list(_SPAWNER.finditer(text))
     if not found:
         return []
     start = found[-1].start()
-    inner = text.rfind(HEAD, start)
+    inner = text.rfind(failures.HEAD, start)
     end = text.find("\n" if inner < 0 else "\n\n", max(inner, start))
     error = text[start : end if end >= 0 else len(text)]
-    traceback = text[max(0, text.rfind(HEAD, 0, start)) : start] + error
-    said = headline(error, traceback)[:MAX_ERROR_CHARS]
-    own = Raised(pid, -1, ended_ns, said, traceback[-MAX_TRACEBACK_CHARS:])
+    traceback = text[max(0, text.rfind(failures.HEAD, 0, start)) : start] + error
+    said = failures.headline(error, traceback)[:MAX_ERROR_CHARS]
+    own = failures.Raised(pid, -1, ended_ns, said, traceback[-MAX_TRACEBACK_CHARS:])
     folder = next(
         (env[name] for name in TEMPORARY_FOLDERS if env.get(name)), tempfile.gettempdir()
     )
     return [*sorted(_read_children(folder, _scripts(traceback)), key=lambda each: each.t_ns), own]
 
 
-def _read_children(folder: str, scripts: set[str]) -> Iterator[Raised]:
+def _read_children(folder: str, scripts: set[str]) -> Iterator[failures.Raised]:
     """Yield what is noted in ``folder`` of exceptions in ``scripts``: other jobs note theirs there, too."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         named = (
@@ -316,12 +308,12 @@ def _read_children(folder: str, scripts: set[str]) -> Iterator[Raised]:
             for entry in islice(entries, MAX_LISTED)
             if entry.name.startswith(NOTE_PREFIX) and entry.name.endswith(NOTE_SUFFIX)
         )
-        for entry in islice(named, MAX_ERROR_FILES):
+        for entry in islice(named, failures.MAX_ERROR_FILES):
             with contextlib.suppress(OSError, ValueError):
                 t_ns, text = _read_note(entry.path)
                 if scripts & _scripts(text):
-                    error, traceback = told_in(text)
-                    yield Raised(0, -1, t_ns, f"{error} {NAMELESS}", traceback)
+                    error, traceback = failures.told_in(text)
+                    yield failures.Raised(0, -1, t_ns, f"{error} {NAMELESS}", traceback)
 
 
 def _read_note(path: str) -> tuple[int, str]:
@@ -331,7 +323,7 @@ def _read_note(path: str) -> tuple[int, str]:
         about = os.fstat(fd)
         if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid():
             raise ValueError(path)
-        data = os.read(fd, MAX_ERROR_FILE_BYTES)
+        data = os.read(fd, failures.MAX_ERROR_FILE_BYTES)
     finally:
         os.close(fd)
     # What is in it is only looked at: to load a pickle is to run it.
@@ -340,4 +332,4 @@ def _read_note(path: str) -> tuple[int, str]:
 
 
 def _scripts(text: str) -> set[str]:
-    return {file for file, _line in own_frames(text)}
+    return {file for file, _line in failures.own_frames(text)}

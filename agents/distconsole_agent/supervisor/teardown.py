@@ -13,19 +13,9 @@ from typing import Callable
 
 from distconsole_agent.contract.runspec import TORCHRUN, RunSpec
 from distconsole_agent.coordination.blame import NODE_LOST, Failure
+from distconsole_agent.supervisor import proctree
 from distconsole_agent.supervisor.containers import forget_scripts
 from distconsole_agent.supervisor.processes import Processes
-from distconsole_agent.supervisor.proctree import (
-    TIDY_SECONDS,
-    Stat,
-    descendants,
-    pids_of_run,
-    read_environ,
-    read_stat,
-    send,
-    send_group,
-    tidies_up,
-)
 from distconsole_agent.system import steady
 from distconsole_agent.system.loop import Loop, Timer
 
@@ -75,7 +65,7 @@ class Teardown:
         self._timer: Timer | None = None
         self._kill_at: float | None = None
         self._killing_since: float | None = None
-        self._strays: dict[int, Stat] = {}
+        self._strays: dict[int, proctree.Stat] = {}
         self._lingering: Timer | None = None
         self._waited = False
         self.spared: Callable[[], set[int]] = set
@@ -114,20 +104,20 @@ class Teardown:
 
     def _end_waiting(self) -> None:
         self._waited = True
-        self._on_late(sorted(descendants(os.getpid())))
+        self._on_late(sorted(proctree.descendants(os.getpid())))
 
     def terminate_late(self, pid: int) -> None:
         """Send SIGTERM to a rank that began after the others were sent it."""
-        stat = read_stat(pid)
+        stat = proctree.read_stat(pid)
         if stat is not None:
-            for each, of in {pid: stat, **descendants(pid)}.items():
+            for each, of in {pid: stat, **proctree.descendants(pid)}.items():
                 _terminate_one(each, of)
 
     def check(self) -> None:
         """Report it once nothing of the run is left."""
         if not self.begun or not self._ranks.childless:
             return
-        self._strays = pids_of_run(self._run_dir)
+        self._strays = proctree.pids_of_run(self._run_dir)
         if self._strays:
             self._schedule(LAST_LOOK_SECONDS)
             return
@@ -163,20 +153,24 @@ class Teardown:
         if not enclosed:
             return set()
         inside = [rank.pid for rank in enclosed if not rank.is_outside]
-        kept = {*inside, *(below for pid in inside for below in descendants(pid))}
-        return set(descendants(os.getpid())) - kept - set(pids_of_run(self._run_dir))
+        kept = {*inside, *(below for pid in inside for below in proctree.descendants(pid))}
+        return (
+            set(proctree.descendants(os.getpid()))
+            - kept
+            - set(proctree.pids_of_run(self._run_dir))
+        )
 
     def _terminate(self) -> None:
         """Each process gets one SIGTERM; a stopped one is continued, or it could not act on it."""
         spared = self.spared() | self._around_containers()
         groups = {rank.pid for rank in self._ranks.alive} - spared
         for pgid in groups:
-            if send_group(pgid, signal.SIGTERM):
-                send_group(pgid, signal.SIGCONT)
-            elif (forked := read_stat(pgid)) is not None:
+            if proctree.send_group(pgid, signal.SIGTERM):
+                proctree.send_group(pgid, signal.SIGCONT)
+            elif (forked := proctree.read_stat(pgid)) is not None:
                 # Just forked: its session, and so its group, is not made yet.
                 _terminate_one(pgid, forked)
-        for pid, stat in descendants(os.getpid()).items():
+        for pid, stat in proctree.descendants(os.getpid()).items():
             if stat.pgid not in groups and pid not in spared:
                 _terminate_one(pid, stat)
 
@@ -184,26 +178,26 @@ class Teardown:
         now = self._loop.clock()
         if self._killing_since is None:
             self._killing_since = now
-        patient = now - self._killing_since < TIDY_SECONDS
+        patient = now - self._killing_since < proctree.TIDY_SECONDS
         around = self._around_containers()
         if around:
             forget_scripts(self._run_dir)
-            self._strays = pids_of_run(self._run_dir)
-        left = {**descendants(os.getpid()), **self._strays}
+            self._strays = proctree.pids_of_run(self._run_dir)
+        left = {**proctree.descendants(os.getpid()), **self._strays}
         for pid, stat in left.items():
-            if not (patient and (pid in around or tidies_up(pid))):
-                send(pid, stat, signal.SIGKILL)
+            if not (patient and (pid in around or proctree.tidies_up(pid))):
+                proctree.send(pid, stat, signal.SIGKILL)
         if not patient:
             for rank in self._ranks.alive:
-                send_group(rank.pid, signal.SIGKILL)
+                proctree.send_group(rank.pid, signal.SIGKILL)
         if now - self._killing_since > UNKILLABLE_SECONDS and not self._told_of_unkillable:
             self._told_of_unkillable = True
-            self._on_unkillable([pid for pid in left if read_stat(pid) is not None])
+            self._on_unkillable([pid for pid in left if proctree.read_stat(pid) is not None])
 
 
-def _terminate_one(pid: int, stat: Stat) -> None:
-    send(pid, stat, signal.SIGTERM)
-    send(pid, stat, signal.SIGCONT)
+def _terminate_one(pid: int, stat: proctree.Stat) -> None:
+    proctree.send(pid, stat, signal.SIGTERM)
+    proctree.send(pid, stat, signal.SIGCONT)
 
 
 class Rounds:
@@ -237,15 +231,16 @@ class Rounds:
         return failure
 
 
-def ranks_over(root: int, nodes: int) -> dict[int, Stat]:
+def ranks_over(root: int, nodes: int) -> dict[int, proctree.Stat]:
     """Return the processes below ``root`` that are of a round over more than ``nodes`` nodes."""
     return {
         pid: stat
-        for pid, stat in descendants(root).items()
-        if (value := read_environ(pid).get(ROUND_NODES, b"")).isdigit() and int(value) > nodes
+        for pid, stat in proctree.descendants(root).items()
+        if (value := proctree.read_environ(pid).get(ROUND_NODES, b"")).isdigit()
+        and int(value) > nodes
     }
 
 
-def _kill(processes: dict[int, Stat]) -> None:
+def _kill(processes: dict[int, proctree.Stat]) -> None:
     for pid, stat in processes.items():
-        send(pid, stat, signal.SIGKILL)
+        proctree.send(pid, stat, signal.SIGKILL)
