@@ -98,7 +98,7 @@ async def test_the_demo_goes_from_its_check_to_its_run_by_itself() -> None:
         assert app.main.view == "check"
         assert "✓ HEALTHY  nothing wrong in 8 of 10 checks, 2 not done" in screen_text(app)
         assert "the demo is over" in screen_text(app)
-    words = "\n".join(app.session.demo_words())
+    words = "\n".join(app.session.farewell())
     assert "the run demo-7 is kept" in words
     assert "distconsole report last -o demo.html" in words
     assert "needs sklearn:" in words

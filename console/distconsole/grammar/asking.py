@@ -5,7 +5,7 @@ Verbs stand in groups, options under headings, then examples and exit codes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -32,24 +32,24 @@ class HelpRequested(Exception):  # noqa: N818 - control flow out of click's opti
     """Carries the help text out of click, which would print it."""
 
 
-def ask_for_help(context: click.Context, _option: click.Parameter, value: bool) -> None:
-    if value and not context.resilient_parsing:
-        raise HelpRequested(context.get_help())
-
-
-def ask_for_version(context: click.Context, _option: click.Parameter, value: bool) -> None:
-    if value and not context.resilient_parsing:
-        raise HelpRequested(f"{PROGRAM} {__version__}")
-
-
 def help_option() -> click.Option:
+    return _telling_option(["--help", "-h"], "Show this and stop.", click.Context.get_help)
+
+
+def version_option() -> click.Option:
+    text = f"{PROGRAM} {__version__}"
+    return _telling_option(["--version", "-V"], "Show the version and stop.", lambda _: text)
+
+
+def _telling_option(
+    flags: list[str], does: str, tell: Callable[[click.Context], str]
+) -> click.Option:
+    def ask(context: click.Context, _option: click.Parameter, value: bool) -> None:
+        if value and not context.resilient_parsing:
+            raise HelpRequested(tell(context))
+
     return click.Option(
-        ["--help", "-h"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=ask_for_help,
-        help="Show this and stop.",
+        flags, is_flag=True, is_eager=True, expose_value=False, callback=ask, help=does
     )
 
 

@@ -18,7 +18,7 @@ import click
 
 from distconsole.grammar.effects import without_idle_options
 from distconsole.grammar.mistakes import usage_error
-from distconsole.grammar.options import HOST_OPTIONS, NAMES_OF_HOSTS, metavar_of
+from distconsole.grammar.options import HOST_OPTIONS, metavar_of
 from distconsole.grammar.verbs import parse_line, root
 from distconsole.grammar.words import line_words
 from distconsole.model import requests as ask
@@ -114,8 +114,10 @@ class Draft:
     def giving(self, name: str, values: Sequence[str]) -> Draft:
         """Return it with exactly these ``values`` in the field called ``name``."""
         given = {each: before for each, before in self.given.items() if each != name}
-        if name in NAMES_OF_HOSTS and values:
-            given = {each: before for each, before in given.items() if each not in NAMES_OF_HOSTS}
+        if name in ask.NAMES_OF_HOSTS and values:
+            given = {
+                each: before for each, before in given.items() if each not in ask.NAMES_OF_HOSTS
+            }
         if values:
             given[name] = tuple(values)
         return replace(self, given=given)
@@ -177,9 +179,12 @@ def read_draft(line: str) -> Draft | None:
         raise usage_error(error) from None
     if "help" in own or behind:
         return None
-    if not any(name in own for name in NAMES_OF_HOSTS):
-        own = {**{name: before[name] for name in NAMES_OF_HOSTS if name in before}, **own}
-    own = {**{name: value for name, value in before.items() if name not in NAMES_OF_HOSTS}, **own}
+    if not any(name in own for name in ask.NAMES_OF_HOSTS):
+        own = {**{name: before[name] for name in ask.NAMES_OF_HOSTS if name in before}, **own}
+    own = {
+        **{name: value for name, value in before.items() if name not in ask.NAMES_OF_HOSTS},
+        **own,
+    }
     given = {name: _texts(value) for name, value in own.items() if name in fields_by_name()}
     given = {name: values for name, values in given.items() if values}
     after = 1 + len(given.get(ARGUMENTS, ()))

@@ -13,8 +13,6 @@ from distconsole.model import requests as ask
 from distconsole.model.options import Kind, Option, options_of
 
 HOST_OPTIONS = options_of(ask.Where)
-NAMES_OF_HOSTS = ("hosts", "hostfile", "cluster")
-"""Options of which one excludes the others."""
 OPENING_OPTIONS = tuple(options_of(ask.Opening))
 LAUNCH_OPTIONS = (
     *("launcher", "nproc", "ranks", "nnodes", "module", "env", "env_file"),
@@ -106,7 +104,7 @@ def where(context: click.Context, given: dict[str, Any]) -> ask.Where:
     before: dict[str, Any] = context.find_root().params
     found = own.over(ask.Where(**{name: before.get(name) for name in HOST_OPTIONS}))
     # An empty text was given too, most often by a variable that is not set: it names no host.
-    named = [f"--{name}" for name in NAMES_OF_HOSTS if getattr(found, name) is not None]
+    named = [f"--{name}" for name in ask.NAMES_OF_HOSTS if getattr(found, name) is not None]
     if len(named) > 1:
         raise click.UsageError(
             f"{' and '.join(named)} exclude each other: give one of them.", context

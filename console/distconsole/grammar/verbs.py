@@ -19,10 +19,10 @@ from distconsole.grammar.asking import (
     DividedVerb,
     HelpRequested,
     Verb,
-    ask_for_version,
     dash_words,
     help_option,
     is_typed,
+    version_option,
     write_end,
     write_options,
     write_verbs,
@@ -321,14 +321,7 @@ root = _Root(
     params=[
         *params_of(ask.Where).values(),
         *params_of(ask.Opening).values(),
-        click.Option(
-            ["--version", "-V"],
-            is_flag=True,
-            is_eager=True,
-            expose_value=False,
-            callback=ask_for_version,
-            help="Show the version and stop.",
-        ),
+        version_option(),
     ],
     help=inspect.getdoc(_open),
     subcommand_metavar="[VERB] [ARGS]...",
@@ -363,8 +356,6 @@ def parse_args(
         )
     except HelpRequested as asked:
         return ask.ShowHelp(str(asked))
-    except click.exceptions.NoArgsIsHelpError as error:
-        return ask.ShowHelp(error.format_message())
     except click.UsageError as error:
         raise usage_error(error) from None
     except click.ClickException as error:

@@ -143,7 +143,7 @@ class ConsoleApp(LowOverheadApp[int]):
             stay = (
                 f"{run} goes on without the console: distconsole attach {run}" for run in going
             )
-            for line in (*stay, *session.demo_words(), *session.farewell()):
+            for line in (*stay, *session.farewell()):
                 print(line, flush=True)  # noqa: T201
         return app.return_code or code
 

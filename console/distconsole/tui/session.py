@@ -6,7 +6,7 @@ import contextlib
 import os
 import shlex
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
@@ -17,16 +17,15 @@ from distconsole.config.hostfile import host_text, read_list
 from distconsole.config.hosts import resolve_cluster
 from distconsole.config.load import load_config
 from distconsole.config.ranges import RangeError
-from distconsole.config.schema import Config
+from distconsole.config.schema import HOST_KEYS, Config
 from distconsole.errors import ConsoleError, UntrustedError
 from distconsole.grammar.values import Vocabulary
 from distconsole.grammar.verbs import parse_line, parse_untrusted
 from distconsole.grammar.words import line_words
 from distconsole.model import requests as ask
-from distconsole.model.cluster import Cluster, Host
-from distconsole.model.events import Event
+from distconsole.model.cluster import Cluster
 from distconsole.model.verbs import RunRole, verb_of
-from distconsole.operations import Control, StopReason, perform
+from distconsole.operations import StopReason, perform
 from distconsole.operations.judging import my_names
 from distconsole.session import Session, open_session
 from distconsole.tui.prompt.keys import ALIASES, SCREEN_VERBS
@@ -72,7 +71,7 @@ class ConsoleSession:
         self, where: ask.Where, clocks: Clocks | None = None, perform: Perform = perform
     ) -> None:
         self.where = where
-        self._perform = perform
+        self.perform = perform
         self.clocks = clocks or Clocks()
         self.transcript = Transcript()
         self.input_priority = InputPriority()
@@ -111,13 +110,6 @@ class ConsoleSession:
         left = [task for task in going if task.verb.outlives]
         return list(dict.fromkeys(task.run.run for task in left if task.run.run))
 
-    def demo_words(self) -> list[str]:
-        """Return what is said of the demo that ended last, in lines."""
-        from distconsole.text.show import demo_lines
-
-        ends = [task.demo_end for task in self.tasks if task.demo_end is not None]
-        return demo_lines(ends[-1]) if ends else []
-
     def left_behind(self) -> list[str]:
         """Return what may go on when the program ends at once, in lines."""
         return [line for task in self.going for line in task.left_behind.words()]
@@ -131,10 +123,6 @@ class ConsoleSession:
         """The tasks of runs that were followed as they went, and whose plan is known."""
         runs = (task for task in self.tasks if task.is_run and task.run.run)
         return [task for task in runs if task.verb.role is not RunRole.REPLAYS]
-
-    def answer(self, request: ask.Request, control: Control) -> Iterator[Event]:
-        """Have ``request`` done for the screen alone, without a task."""
-        return self._perform(request, self, control)
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -224,7 +212,7 @@ class ConsoleSession:
             self.transcript,
             quiet=quiet,
             clocks=self.clocks,
-            perform=self._perform,
+            perform=self.perform,
             check=check,
             number=0 if quiet else next(self._numbers),
             input_priority=self.input_priority,
@@ -321,11 +309,13 @@ class ConsoleSession:
         return False
 
     def farewell(self) -> list[str]:
-        """Return what became of the runs that were followed to their end, in lines."""
+        """Return what is said of the demo that ended last, and of the runs that were followed to their end, in lines."""
         from distconsole.runs.present import done_text
         from distconsole.text.run import note_text
+        from distconsole.text.show import demo_lines
 
-        lines = []
+        demos = [task.demo_end for task in self.tasks if task.demo_end is not None]
+        lines = demo_lines(demos[-1]) if demos else []
         for task in self.live_runs:
             end = task.run.end
             if end is not None and task.demo_end is None:  # a demo has words of its own
@@ -378,24 +368,18 @@ def screen_words(line: str) -> list[str]:
     return words if words and words[0] in SCREEN_VERBS else []
 
 
-OF_HOST = (
-    *("user", "port", "python", "setup", "container", "address", "nic", "node_dir"),
-    "transport",
-)
+OF_HOST = tuple(name for name in HOST_KEYS if name != "slots")
 """What a host file or a cluster of the configuration says of a host, but how many ranks it has."""
 
 
 def reach_as_own(cluster: Cluster, own: Cluster) -> Cluster:
     """Return ``cluster`` with what only ``own`` says of a host of the same name."""
-
-    def filled(host: Host) -> Host:
-        known = own.host(host.name)
-        if known is None:
-            return host
+    hosts = []
+    for host in cluster.hosts:
+        known = own.host(host.name) or host
         said = {name: getattr(host, name) or getattr(known, name) for name in OF_HOST}
-        return replace(host, **said)
-
-    return replace(cluster, hosts=tuple(map(filled, cluster.hosts)))
+        hosts.append(replace(host, **said))
+    return replace(cluster, hosts=tuple(hosts))
 
 
 def list_as_reached(hosts: str, own: Cluster) -> str:

@@ -16,7 +16,7 @@ import click
 
 from distconsole.errors import UsageError
 from distconsole.grammar.asking import DIVIDED, is_typed
-from distconsole.grammar.options import LAUNCH_OPTIONS, NAMES_OF_HOSTS
+from distconsole.grammar.options import LAUNCH_OPTIONS
 from distconsole.grammar.pasting.meanings import Pasted
 from distconsole.grammar.pasting.read import read_command
 from distconsole.model import requests as ask
@@ -76,11 +76,11 @@ def take_command(context: click.Context, given: dict[str, Any], words: Sequence[
         raise UsageError("distconsole run stands in place of the script", "leave it out")
     said = {name for name in given if is_typed(context, name)}
     before = context.find_root().params
-    said |= {name for name in (*NAMES_OF_HOSTS, "python") if before.get(name) is not None}
+    said |= {name for name in (*ask.NAMES_OF_HOSTS, "python") if before.get(name) is not None}
     values = _values(pasted)
     if pasted.launcher is ask.LauncherName.SLURM:
         del values["launcher"]
-    if not said & {*NAMES_OF_HOSTS, "slurm"}:
+    if not said & {*ask.NAMES_OF_HOSTS, "slurm"}:
         values |= (
             {"hosts": pasted.hosts} if pasted.hosts else {"hostfile": pasted.hostfile or None}
         )

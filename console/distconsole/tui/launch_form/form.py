@@ -219,7 +219,7 @@ class LaunchForm(LaunchView):
 
         def foresee(request: ask.Foresee, control: Control) -> Iterator[Event]:
             run = replace(request.run, where=request.run.where.over(session.where))
-            return session.answer(replace(request, run=run), control)
+            return session.perform(replace(request, run=run), session, control)
 
         began = session.clocks.monotonic()
         look = PlanPreview(line, session.request, foresee, launchers=launchers, began=began)
