@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from contextvars import copy_context
 from typing import Any, Callable
 
@@ -14,16 +16,16 @@ def look_at_once(
     """Return ``look`` of each thing in their order, ``most`` of them at a time; raises what one of them raised."""
     found: list[Any] = [None] * len(things)
     errors: list[BaseException] = []
-    waiting = iter(enumerate(things))
+    waiting = deque(enumerate(things))
 
     def work() -> None:
-        for place, thing in waiting:  # each is given to one thread
-            if errors:
-                return
-            try:
-                found[place] = look(thing)
-            except BaseException as error:  # noqa: BLE001 - raised below, in the thread that asks
-                errors.append(error)
+        with suppress(IndexError):  # nothing waits any more
+            while not errors:
+                place, thing = waiting.popleft()
+                try:
+                    found[place] = look(thing)
+                except BaseException as error:  # noqa: BLE001 - raised below, in the thread that asks
+                    errors.append(error)
 
     count = min(len(things), most or len(things))
     threads = [

@@ -55,7 +55,7 @@ class Way(NamedTuple):
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Return the facts of group ``container``; where it cannot be entered, ``trouble`` and ``hint`` say why.
 
-    ``lacks`` are the folders of the node that a process inside does not have, or may not write.
+    ``lacks`` are the folders of the node that a process inside does not have.
 
     Args:
         args: ``container``, ``setup``; ``python``: the ranks' interpreter there; ``workdir``.
