@@ -14,7 +14,7 @@ from distconsole.grammar.drafts import (
     launch_fields,
 )
 from distconsole.grammar.effects import without_idle_options
-from distconsole.grammar.options import HOST_OPTIONS, NAMES_OF_HOSTS
+from distconsole.grammar.options import HOST_OPTIONS
 from distconsole.grammar.pasting.read import starts_ranks
 from distconsole.model import requests as ask
 from distconsole.model.cluster import TransportName
@@ -80,15 +80,15 @@ def any_request(dice: random.Random) -> ask.Run:
     scripts = iter(lambda: _word(dice), None)
     request = ask.Run(script=next(word for word in scripts if not starts_ranks((word,))))
     chosen = [each for each in launch_fields() if dice.random() < 0.3 and each.name != SCRIPT]
-    hosts = dice.choice(NAMES_OF_HOSTS)
+    hosts = dice.choice(ask.NAMES_OF_HOSTS)
     where: dict[str, Any] = {}
     for each in chosen:
         value = _any_value(each, dice)
-        if each.name in NAMES_OF_HOSTS and each.name != hosts:
+        if each.name in ask.NAMES_OF_HOSTS and each.name != hosts:
             continue
         if each.name in HOST_OPTIONS:
             # Not given and given empty is the same for those that name no host.
-            where[each.name] = value if each.name in NAMES_OF_HOSTS else value or None
+            where[each.name] = value if each.name in ask.NAMES_OF_HOSTS else value or None
         else:
             request = replace(request, **{each.name: value})
     if request.script.endswith(".py"):  # a file, which is no module

@@ -111,9 +111,9 @@ class CollectiveName(StrEnum):
     BARRIER = "barrier"
 
 
-NAMES = ("hosts", "hostfile", "cluster")
-WAYS = ("ssh_config", "transport", "python", "setup", "container")
-"""The fields of ``Where`` that say which hosts, and those that say how to reach them."""
+NAMES_OF_HOSTS = ("hosts", "hostfile", "cluster")
+WAYS_TO_HOSTS = ("ssh_config", "transport", "python", "setup", "container")
+"""The fields of ``Where`` that say which hosts, of which one excludes the others, and how to reach them."""
 
 
 @dataclass(frozen=True)
@@ -164,18 +164,18 @@ class Where:
     @property
     def names_hosts(self) -> bool:
         """Whether it says which hosts, and not only how to reach them."""
-        return any(getattr(self, name) is not None for name in NAMES)
+        return any(getattr(self, name) is not None for name in NAMES_OF_HOSTS)
 
     def over(self, kept: Where) -> Where:
         """Return ``kept`` with what is said here put over it; hosts named here replace its hosts."""
-        ways = {name: getattr(self, name) or getattr(kept, name) for name in WAYS}
+        ways = {name: getattr(self, name) or getattr(kept, name) for name in WAYS_TO_HOSTS}
         return replace(self if self.names_hosts else kept, **ways)
 
     def beyond(self, kept: Where) -> Where:
         """Return the least that has to be said over ``kept`` to mean this."""
-        same = all(getattr(self, name) == getattr(kept, name) for name in NAMES)
-        unsaid = [name for name in WAYS if getattr(self, name) == getattr(kept, name)]
-        unsaid += NAMES if same else ()
+        same = all(getattr(self, name) == getattr(kept, name) for name in NAMES_OF_HOSTS)
+        unsaid = [name for name in WAYS_TO_HOSTS if getattr(self, name) == getattr(kept, name)]
+        unsaid += NAMES_OF_HOSTS if same else ()
         return replace(self, **dict.fromkeys(unsaid))
 
 

@@ -13,7 +13,6 @@ from distconsole.config.shortcuts import MAX_LINE_CHARS
 from distconsole.config.spelling import nearest
 from distconsole.errors import ConsoleError, NodeError, UnreachableError, UsageError
 from distconsole.grammar.drafts import SCRIPT, Draft, fields_by_name, read_draft
-from distconsole.grammar.options import NAMES_OF_HOSTS
 from distconsole.model import requests as ask
 from distconsole.model.cluster import Host
 from distconsole.model.events import Event, LaunchersJudged, Narration, ScriptSought
@@ -213,7 +212,7 @@ class LaunchFormModel:
             for name, each in said.items()
         )
         draft = self.draft
-        for name in NAMES_OF_HOSTS:
+        for name in ask.NAMES_OF_HOSTS:
             draft = draft.giving(name, ())
         if set(names) != set(known) or not as_known or not names:
             text = ",".join(_host_words(name, said.get(name), known.get(name)) for name in names)
@@ -234,7 +233,7 @@ class LaunchFormModel:
                 return [host.name for host in read_list(self.draft.text("hosts"))]
             except RangeError:
                 return None
-        if any(name in self.draft.given for name in NAMES_OF_HOSTS):
+        if any(name in self.draft.given for name in ask.NAMES_OF_HOSTS):
             plan = self.latest.plan if self.latest is not None else None
             return None if plan is None else [host.host for host in plan.hosts]
         return [host.name for host in self._hosts()]
@@ -329,7 +328,7 @@ class LaunchFormModel:
     def _away(self) -> tuple[str, ...]:
         """Return the hosts of the launch that are known not to answer."""
         given = self.draft.given
-        if "hosts" not in given and any(name in given for name in NAMES_OF_HOSTS):
+        if "hosts" not in given and any(name in given for name in ask.NAMES_OF_HOSTS):
             return ()
         return tuple(name for name in self.chosen_hosts or () if self._lost(name) is not None)
 
