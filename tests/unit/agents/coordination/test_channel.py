@@ -81,7 +81,11 @@ def test_a_message_that_is_too_long_is_not_sent(sessions: tuple[Session, Session
 
 def test_the_longest_failure_fits_into_a_frame(sessions: tuple[Session, Session]) -> None:
     from distconsole_agent.coordination.blame import MAX_ERROR_CHARS, MAX_TRACEBACK_CHARS, Failure
-    from distconsole_agent.coordination.link import MAX_RANK, read_failure_message
+    from distconsole_agent.coordination.link import (
+        MAX_RANK,
+        MAX_WHY_CHARS,
+        read_failure_message,
+    )
 
     planless = spec(
         2, 0, engine_ranks=False
@@ -93,8 +97,9 @@ def test_the_longest_failure_fits_into_a_frame(sessions: tuple[Session, Session]
         2**63,
         255,
         64,
-        "\x00" * MAX_ERROR_CHARS,
-        "\x00" * MAX_TRACEBACK_CHARS,
+        "\U0001f600" * MAX_ERROR_CHARS,
+        "\U0001f600" * MAX_TRACEBACK_CHARS,
+        "\U0001f600" * MAX_WHY_CHARS,
     )
     left, right = sessions
     left.send({"op": "failed", **failure.as_json(), "n": 2**53})
