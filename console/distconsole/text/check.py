@@ -284,19 +284,10 @@ def _show_summary(output: Output, report: CheckReport, *, details: bool) -> None
             output.data(line)
 
 
-def passed_text(report: CheckReport) -> str:
-    """Return how many checks passed of how many there are, on all hosts together."""
-    counts = _count_cells(report)
-    return f"{counts['pass']:,} of {count_text(counts.total(), 'check')} passed"
-
-
-def _count_cells(report: CheckReport) -> Counter[str]:
-    return Counter(outcome for cells in report.cells.values() for outcome in cells.values())
-
-
 def made_text(report: CheckReport) -> str:
     """Return how many checks passed of how many there are, and what became of the others, worst first."""
-    counts, told = _count_cells(report), [passed_text(report)]
+    counts = Counter(outcome for cells in report.cells.values() for outcome in cells.values())
+    told = [f"{counts['pass']:,} of {count_text(counts.total(), 'check')} passed"]
     for outcome, words in OTHERWISE.items():
         told += [f"{counts[outcome]:,} {words}"] if counts[outcome] else []
     return ", ".join(told)

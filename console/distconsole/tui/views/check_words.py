@@ -10,7 +10,7 @@ from rich.text import Text
 
 from distconsole.model.check_outcome import UNKNOWN
 from distconsole.model.findings import Finding, Severity
-from distconsole.model.names import count_text
+from distconsole.model.names import count_text, join_some
 from distconsole.model.reports import CheckOutcome, CheckReport, ChoiceReport
 from distconsole.model.time_text import span_text
 from distconsole.text.check import OUTCOME_WORDS as WORDS
@@ -250,10 +250,7 @@ def choices_words(choices: Sequence[ChoiceReport], width: int, *, done: bool) ->
 
 
 def title_of(finding: Finding) -> str:
-    hosts = ", ".join(finding.hosts[:4]) + (
-        f" and {len(finding.hosts) - 4} more" if finding.hosts[4:] else ""
-    )
-    return f"{finding.check} · {hosts or 'all hosts'}"
+    return f"{finding.check} · {join_some(finding.hosts, 4) or 'all hosts'}"
 
 
 def line_count(words: Words) -> int:

@@ -15,7 +15,7 @@ from textual.widget import Widget
 from distconsole.grammar.secrets import mask_secrets
 from distconsole.grammar.verbs import VERBS
 from distconsole.tui.login import LoginScreen
-from distconsole.tui.prompt.keys import CHARACTERS, SCREEN_VERBS, VIEWS, Key
+from distconsole.tui.prompt.keys import SCREEN_VERBS, VIEWS, Key
 from distconsole.tui.prompt.question import Question
 from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.theme.glyphs import glyphs
@@ -57,7 +57,7 @@ PARTS_WITH_KEYS: tuple[tuple[str, type[Widget]], ...] = (
 Rows = list[tuple[Text, str]]
 """Keys or words with what they mean."""
 Sections = list[tuple[str, Rows]]
-NAMES = {"pageup": "Page Up", "pagedown": "Page Down", "ctrl+c": "^C"}
+NAMES = {"pageup": "Page Up", "pagedown": "Page Down"}
 
 
 KEY_CELLS = 13
@@ -231,7 +231,4 @@ def part_keys(part: type[Widget]) -> list[tuple[str, str]]:
 
 
 def _key_text(key: str) -> str:
-    key = key.strip()
-    if key in NAMES or key in CHARACTERS:
-        return NAMES.get(key) or CHARACTERS[key]
-    return key.capitalize() if len(key) > 1 else key
+    return NAMES.get(key.strip()) or Key(key.strip(), "", "").shown

@@ -161,13 +161,9 @@ def _where(row: LaunchKept) -> str:
     return f"{len(hosts)}: {names}" if len(hosts) > 1 else names
 
 
-def _start_text(row: LaunchKept) -> str:
-    return date_text(row.summary.started, "%m-%d %H:%M")
-
-
 LAUNCH_COLUMNS: list[Column[LaunchKept]] = [
     Column("ended", 11, lambda row: state_text(row.summary)),
-    Column("when", 11, _start_text, 1),
+    Column("when", 11, lambda row: date_text(row.summary.started, "%m-%d %H:%M"), 1),
     Column("name", 10, lambda row: one_line(row.summary.name), 4),
     Column("launcher", 8, lambda row: row.summary.launcher, 3),
     Column("ranks", 5, lambda row: str(row.summary.world_size), 2, True),

@@ -114,12 +114,12 @@ def _place(value: Value) -> tuple[float, str] | None:
     match value:
         case None:
             return None
-        case bool() | int() | float():
-            return float(value), ""
         case tuple():
             return 0.0, ",".join(value)
         case str():
             return 0.0, value
+        case _:
+            return float(value), ""
 
 
 def _group_name(value: Value) -> str:
