@@ -12,19 +12,39 @@ from distconsole_agent.telemetry.mapping import VISIBLE
 MAX_PROCESSES = 1024
 """Of one user that are looked into; the newest."""
 
+
+class Scheme(NamedTuple):
+    """The variables of one engine: rank, world size, and both on this host."""
+
+    rank: str
+    size: str
+    local: str
+    local_size: str
+    launcher: str
+
+
+SCHEMES = (
+    Scheme("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "by hand"),
+    *(
+        Scheme(f"{of}_RANK", f"{of}_SIZE", f"{of}_LOCAL_RANK", f"{of}_LOCAL_SIZE", launcher)
+        for of, launcher in (
+            ("HOROVOD", "horovodrun"),
+            ("OMPI_COMM_WORLD", "mpirun"),
+            ("MV2_COMM_WORLD", "mpirun"),
+        )
+    ),
+    Scheme("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "mpiexec"),
+    Scheme("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "", "srun"),
+)
+"""Nearest engine first, as ``journal.roll_calls`` has them."""
+
 KEPT = frozenset(
     (
-        *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
-        *("TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "TORCH_WORKER_SERVER_SOCKET"),
-        *VISIBLE,
-        *("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
-        *("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT"),
-        *("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
-        *("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE"),
-        *("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE", "MV2_COMM_WORLD_LOCAL_RANK"),
-        *("MV2_COMM_WORLD_LOCAL_SIZE", "PMI_RANK", "PMI_SIZE", "PMI_PORT", "MPI_LOCALRANKID"),
-        *("MPI_LOCALNRANKS", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_ID"),
-        *("SLURM_STEP_ID", "DISTCONSOLE_RUN_DIR"),
+        *(name for scheme in SCHEMES for name in scheme[:4] if name),
+        *("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE"),
+        *("HOROVOD_GLOO_RENDEZVOUS_ADDR", "HOROVOD_GLOO_RENDEZVOUS_PORT", "PMI_PORT"),
+        *("OMPI_MCA_ess_base_jobid", "PMIX_NAMESPACE", "SLURM_JOB_ID", "SLURM_STEP_ID"),
+        *("TORCH_WORKER_SERVER_SOCKET", "DISTCONSOLE_RUN_DIR", *VISIBLE),
     )
 )
 """An environment holds secrets: whatever is not named here is forgotten as it is read."""

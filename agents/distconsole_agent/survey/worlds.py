@@ -5,41 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
-from distconsole_agent.survey.processes import Seen, Tree, launcher_above
+from distconsole_agent.survey.processes import SCHEMES, Scheme, Seen, Tree, launcher_above
 
 MAX_RANK = 1_000_000
 LOOPBACK = ("localhost", "127.", "::1", "[::1]")
 END_OF_STEPS = 1 << 31
 """Slurm numbers its batch script and the like above it."""
-
-
-class Scheme(NamedTuple):
-    """The variables of one engine: rank, world size, and both on this host."""
-
-    rank: str
-    size: str
-    local: str
-    local_size: str
-    launcher: str
-
-
-SCHEMES = (
-    Scheme("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "by hand"),
-    Scheme(
-        "HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE", "horovodrun"
-    ),
-    *(
-        Scheme(
-            f"{name}_RANK", f"{name}_SIZE", f"{name}_LOCAL_RANK", f"{name}_LOCAL_SIZE", "mpirun"
-        )
-        for name in ("OMPI_COMM_WORLD", "MV2_COMM_WORLD")
-    ),
-    Scheme("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", "mpiexec"),
-    Scheme("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID", "", "srun"),
-)
-"""Nearest engine first, as ``journal.roll_calls`` has them."""
 
 _ARGUMENT = re.compile(r"--?(local[_-]rank|rank|world[_-]size)(?:=(\d+))?")
 _ENDPOINT = re.compile(r"tcp://([\w.\-\[\]:]+:\d+)")
@@ -134,10 +106,12 @@ def _number(text: str | None, most: int = MAX_RANK) -> int:
 
 def _by_variables(one: Seen) -> tuple[Job, Rank] | None:
     told = one.told
+    in_step = _number(told.get("SLURM_STEP_ID"), END_OF_STEPS) >= 0
     for scheme in SCHEMES:
         rank, size = _number(told.get(scheme.rank)), _number(told.get(scheme.size))
-        by_slurm = scheme.launcher == "srun"
-        if rank < 0 or (by_slurm and _number(told.get("SLURM_STEP_ID"), END_OF_STEPS) < 0):
+        if rank < 0 or (scheme.launcher == "srun" and not in_step):
+            continue
+        if scheme.rank == "PMI_RANK" and in_step and _is_slurms(told):
             continue
         endpoint, ident = _meeting_of(scheme, told)
         job = Job(
@@ -152,6 +126,12 @@ def _by_variables(one: Seen) -> tuple[Job, Rank] | None:
         )
         return job, Rank(rank, _number(told.get(scheme.local)), one)
     return None
+
+
+def _is_slurms(told: dict[str, str]) -> bool:
+    """Whether PMI's variables are of Slurm's own plugin (mpi/pmi2), and not of an mpiexec inside the step."""
+    pmi = told.get("PMI_RANK"), told.get("PMI_SIZE")
+    return pmi == (told.get("SLURM_PROCID"), told.get("SLURM_NTASKS"))
 
 
 def _meeting_of(scheme: Scheme, told: dict[str, str]) -> tuple[str, str]:

@@ -128,13 +128,23 @@ TREES = {
         ],
         ("horovodrun", "train.py", 2, {0: 11, 1: 12}, []),
     ),
-    "srun": (
+    "srun, without and with its plugin for PMI-2": (
         [
             P(10, 1, "slurmstepd: [12.0]", name="slurmstepd"),
             P(11, 10, "python3 train.py", slurm(2)),
             P(12, 10, "python3 -m pkg.train", slurm(3, step="")),
+            P(13, 10, "python3 train.py", {**slurm(3), "PMI_RANK": 3, "PMI_SIZE": 4}),
         ],
-        ("srun", "train.py", 4, {2: 11}, []),
+        ("srun", "train.py", 4, {2: 11, 3: 13}, []),
+    ),
+    "mpiexec inside a step of srun's": (
+        [
+            P(10, 1, "slurmstepd: [12.0]", name="slurmstepd"),
+            P(11, 10, "mpiexec -n 2 python3 train.py", slurm(0), "mpiexec"),
+            P(12, 11, "python3 train.py", {**slurm(0), "PMI_RANK": 0, "PMI_SIZE": 2}),
+            P(13, 11, "python3 train.py", {**slurm(0), "PMI_RANK": 1, "PMI_SIZE": 2}),
+        ],
+        ("mpirun", "train.py", 2, {0: 12, 1: 13}, []),
     ),
     "torchrun below srun": (
         [
