@@ -20,14 +20,7 @@ from typing import TYPE_CHECKING, Any, Callable
 from distconsole_agent.contract.protocol import ErrorCode
 from distconsole_agent.contract.refusal import Refusal, bad_request, read_text, storage
 from distconsole_agent.coordination.restarts import last_checkpoint
-from distconsole_agent.engines.slurm_words import (
-    STEP_ENDED,
-    STEP_LOG,
-    STEP_SCRIPT,
-    read_complaint,
-    read_exit_code,
-    read_srun_death,
-)
+from distconsole_agent.engines import slurm_words
 from distconsole_agent.node_folder.folders import default_node_dir, own_folder
 from distconsole_agent.probes.programs import run_program
 from distconsole_agent.server.shim_calls import ask_shim, poll_shim
@@ -125,7 +118,7 @@ def _begin_step(
     run, job = read_text(request, "run"), _job(request)
     folder, held = runs.folder(run), request.get("held") is True
     ended = [*runs.program.argv, "step-ended", "--run", folder]
-    path = os.path.join(folder, STEP_SCRIPT)
+    path = os.path.join(folder, slurm_words.STEP_SCRIPT)
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write(step_script(folder, _words(request, "argv"), ended))
@@ -146,7 +139,7 @@ def step_script(folder: str, srun: list[str], ended: list[str]) -> str:
     GPU a task). Slurm signals every process of a job, so srun has heard what is let be here. How srun
     ended is noted before Python has started: whoever misses a shim looks there.
     """
-    names = (STEP_LOG, STEP_ENDED, VERDICT)
+    names = (slurm_words.STEP_LOG, slurm_words.STEP_ENDED, VERDICT)
     log, note, verdict = (shlex.quote(os.path.join(folder, name)) for name in names)
     return f"""#!/bin/bash
 trap : TERM INT HUP USR1 USR2
@@ -204,12 +197,12 @@ def tell_holder(job: str, words: list[str]) -> None:
 def await_shim(run: str, runs: Runs) -> dict[str, Any]:
     """Return what ``prepare`` answers of this node's shim once srun has started it, or raise Refusal."""
     folder = runs.folder(run)
-    ended = os.path.join(folder, STEP_ENDED)
+    ended = os.path.join(folder, slurm_words.STEP_ENDED)
     prepared = poll_shim(folder, SHIM_SECONDS, lambda: os.path.exists(ended))
     if prepared is not None:
         runs.adopt(run, prepared["shim_pid"])
         return prepared
-    said = read_complaint(folder)
+    said = slurm_words.read_complaint(folder)
     own_tmp = "has the job a /tmp of its own (job_container/tmpfs)? Then it needs node_dir in the configuration"
     raise Refusal(
         ErrorCode.START_FAILED,
@@ -248,15 +241,17 @@ def attend_to_end(argv: list[str]) -> int:
         ended = os.path.join(run_dir, "ended.json")
         if _wait_until(lambda: os.path.exists(ended), END_SECONDS):
             time.sleep(LINGER_SECONDS)
-    return read_exit_code(os.path.join(run_dir, VERDICT), exit_code)
+    return slurm_words.read_exit_code(os.path.join(run_dir, VERDICT), exit_code)
 
 
 def _tell_shim(run_dir: str, exit_code: int) -> None:
-    death = read_srun_death(run_dir)
+    death = slurm_words.read_srun_death(run_dir)
     if death is not None:
         error = death.error
     else:
-        error = f"srun ended with code {exit_code}: {read_complaint(run_dir)}".rstrip(": ")
+        error = f"srun ended with code {exit_code}: {slurm_words.read_complaint(run_dir)}".rstrip(
+            ": "
+        )
     told = {"op": "fail", "error": error, "exit_code": exit_code or 1}
     with contextlib.suppress(OSError, Refusal):
         ask_shim(os.path.join(run_dir, "shim.sock"), told, 10.0)

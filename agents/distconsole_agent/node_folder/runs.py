@@ -17,6 +17,7 @@ from distconsole_agent.contract.refusal import Refusal, storage
 from distconsole_agent.journal.active import ActiveRun
 from distconsole_agent.journal.journal import Journal
 from distconsole_agent.journal.notices import FILE as NOTIFY_FILE
+from distconsole_agent.node_folder import run_files
 from distconsole_agent.node_folder.folders import (
     NodeFolders,
     Program,
@@ -30,18 +31,6 @@ from distconsole_agent.node_folder.folders import (
 from distconsole_agent.node_folder.hook_files import unpack_hook
 from distconsole_agent.node_folder.manifest import has_outputs
 from distconsole_agent.node_folder.proofs import Ages, is_unborn, may_live, remove_unborn
-from distconsole_agent.node_folder.run_files import (
-    UNREADABLE,
-    check_run_id,
-    check_spec,
-    describe,
-    find_end,
-    is_run_id,
-    read_end,
-    read_spec,
-    trouble_with,
-    visible_devices,
-)
 from distconsole_agent.node_folder.sync import CodeSync
 from distconsole_agent.server.shim_calls import (
     ask_shim,
@@ -88,10 +77,10 @@ class Runs:
             folder = self._folders.run(run)
             with self._lock:
                 known = run in {*self._active, *self._preparing, *self._unkept}
-            if known or read_end(folder) is not None:
+            if known or run_files.read_end(folder) is not None:
                 continue
             try:
-                spec = read_spec(folder)
+                spec = run_files.read_spec(folder)
             except FileNotFoundError:
                 self._drop_unborn(folder)
                 continue
@@ -116,8 +105,8 @@ class Runs:
         processes inherit, None for this process's own. Raises Refusal: ``bad_request``,
         ``run_exists``, ``too_many``, ``storage`` or ``start_failed``.
         """
-        check_run_id(run)
-        spec = check_spec(run, raw_spec)
+        run_files.check_run_id(run)
+        spec = run_files.check_spec(run, raw_spec)
         if len(self.active) >= limits.MAX_ACTIVE_RUNS:
             raise Refusal(
                 ErrorCode.TOO_MANY,
@@ -175,8 +164,10 @@ class Runs:
         with self._lock:
             if run in self._active:
                 return
-        spec = read_spec(folder)
-        spec["visible_devices"] = visible_devices(shim_pid) or spec.get("visible_devices")
+        spec = run_files.read_spec(folder)
+        spec["visible_devices"] = run_files.visible_devices(shim_pid) or spec.get(
+            "visible_devices"
+        )
         self._attend(ActiveRun(folder, spec, self._forget_active))
 
     def ask_shim(self, run: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -200,7 +191,7 @@ class Runs:
 
     def folder(self, run: object) -> str:
         """Return the folder of a run; raises Refusal: ``bad_request`` or ``no_such_run``."""
-        folder = self._folders.run(check_run_id(run))
+        folder = self._folders.run(run_files.check_run_id(run))
         if not os.path.isdir(folder):
             raise Refusal(
                 ErrorCode.NO_SUCH_RUN, f"there is no run {run} on this node", "distconsole runs"
@@ -213,7 +204,7 @@ class Runs:
         Raises Refusal: ``bad_request``, ``no_such_run``, or ``storage`` if nobody can write it on.
         """
         folder = self.folder(run)
-        if read_end(folder) is None:
+        if run_files.read_end(folder) is None:
             # Perhaps prepared by an agent of another version.
             self.pick_up()
         with self._lock:
@@ -222,9 +213,9 @@ class Runs:
             return active.journal, False
         journal = Journal(os.path.join(folder, "journal"))
         try:
-            end = find_end(folder)
-        except UNREADABLE as error:
-            why = trouble_with(folder, error)
+            end = run_files.find_end(folder)
+        except run_files.UNREADABLE as error:
+            why = run_files.trouble_with(folder, error)
             raise storage(why, f"what is left of the run on that node: {folder}") from None
         journal.last_seq, journal.ended = end["seq"], True
         return journal, True
@@ -238,7 +229,7 @@ class Runs:
                 active, preparing = self._active.get(run), run in self._preparing
             with contextlib.suppress(FileNotFoundError):
                 if not preparing:
-                    found.append(describe(self._folders.run(run), active))
+                    found.append(run_files.describe(self._folders.run(run), active))
         return sorted(found, key=lambda each: (each["created"], each["run"]))
 
     def forget(self, run: object) -> bool:
@@ -255,7 +246,7 @@ class Runs:
             active.leave()
             active = None
         lives = may_live(folder) if active is None else not active.journal.ended
-        if lives and read_end(folder) is None:
+        if lives and run_files.read_end(folder) is None:
             return False
         deadline = time.monotonic() + FORGET_SECONDS
         while time.monotonic() < deadline and self._lingers(str(run), folder):
@@ -273,7 +264,9 @@ class Runs:
         A run that wrote files into its code's folder stays: they may be its checkpoints.
         """
         # Whatever is over was so already when what is to go is listed.
-        over = {run for run in self._names() if read_end(self._folders.run(run)) is not None}
+        over = {
+            run for run in self._names() if run_files.read_end(self._folders.run(run)) is not None
+        }
         for run, path in ring_folders(self._folders.node_dir):
             if run in over or not os.path.lexists(self._folders.run(run)):
                 self._discard(path)
@@ -295,7 +288,9 @@ class Runs:
             return run in self._active or os.path.exists(os.path.join(folder, "shim.sock"))
 
     def _names(self) -> list[str]:
-        return [name for name in sorted(os.listdir(self._folders.runs)) if is_run_id(name)]
+        return [
+            name for name in sorted(os.listdir(self._folders.runs)) if run_files.is_run_id(name)
+        ]
 
     def _prepare_in(
         self, folder: str, spec: dict[str, Any], environment: dict[str, str]
@@ -369,7 +364,7 @@ class Runs:
 
     def _remove(self, folder: str) -> None:
         try:
-            spec = read_spec(folder)
+            spec = run_files.read_spec(folder)
         except (OSError, ValueError):
             spec = {}
         self._undo(folder, spec)

@@ -12,15 +12,7 @@ from typing import Callable, NamedTuple
 
 from distconsole_agent.contract.protocol import fill
 from distconsole_agent.contract.runspec import MPI, RankSpec, RunSpec
-from distconsole_agent.supervisor.containers import (
-    FOLDER,
-    VISIBLE,
-    Inside,
-    explain_end,
-    parse_container,
-    with_own_pythonpath,
-    write_script,
-)
+from distconsole_agent.supervisor import containers
 from distconsole_agent.supervisor.proctree import ENV_JOB, ENV_RUN_DIR, SLURM_JOB, host_pid
 from distconsole_agent.supervisor.rank_output import RankOutput
 from distconsole_agent.supervisor.spawning import Command, SpawnFailure, read_failure, spawn
@@ -129,8 +121,8 @@ class RankProcess:
         assert self.ended is not None
         told = read_tail(self.command.stderr_path, self.stderr_from)
         said = f"{told.traceback}\n{told.error}"
-        container = str(parse_container(container))
-        why = explain_end(container, run_dir, self.ended.exit_code, said)
+        container = str(containers.parse_container(container))
+        why = containers.explain_end(container, run_dir, self.ended.exit_code, said)
         self.spawn_failure = self.spawn_failure or SpawnFailure(self.ended.exit_code, *why)
         return why
 
@@ -306,19 +298,21 @@ def _enclose(
 
     The engine's program has this node's own environment: the plan's is for what runs inside.
     """
-    shown = {name: os.environ[name] for name in VISIBLE if name in os.environ}
+    shown = {name: os.environ[name] for name in containers.VISIBLE if name in os.environ}
     places = places._replace(errors=os.path.join(places.errors, script))
     os.makedirs(places.errors, mode=0o700, exist_ok=True)
-    inside = Inside(
+    inside = containers.Inside(
         name=script,
         argv=command.argv,
-        env=with_own_pythonpath(environment(spec, rank, port, places, shown), places.hook),
+        env=containers.with_own_pythonpath(
+            environment(spec, rank, port, places, shown), places.hook
+        ),
         unset=spec.unset,
         workdir=command.workdir,
         pipes=command.pipes or (command.stdout_path, command.stderr_path),
         first_on_path=places.hook,
     )
-    path = write_script(os.path.join(places.run_dir, FOLDER), inside)
+    path = containers.write_script(os.path.join(places.run_dir, containers.FOLDER), inside)
     outside = _inherited(spec, os.environ)
     return command._replace(argv=(*spec.enter, "sh", path), env=outside, workdir=places.run_dir)
 
