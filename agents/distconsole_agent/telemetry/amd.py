@@ -14,7 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from distconsole_agent.system.kernel_files import entries_of, first_line_of, number_of
+from distconsole_agent.system.kernel_files import entries_of, first_line_of, number_of, text_of
 from distconsole_agent.telemetry.device import (
     EACH_SECONDS,
     SLOW_SECONDS,
@@ -259,11 +259,9 @@ class _Place:
         nodes = f"{SYSFS}/class/kfd/kfd/topology/nodes"
         place = self._number
         for node in entries_of(nodes) if place is not None else ():
-            with contextlib.suppress(OSError, ValueError):
-                with open(
-                    f"{nodes}/{node}/properties", encoding="ascii", errors="replace"
-                ) as file:
-                    words = dict(line.split()[:2] for line in file.read(1 << 14).splitlines())
+            with contextlib.suppress(ValueError):
+                told = text_of(f"{nodes}/{node}/properties")
+                words = dict(line.split()[:2] for line in told.splitlines())
                 where = int(words.get("domain", 0)) << 16 | int(words.get("location_id", -1))
                 if where == place:
                     return number_of(f"{nodes}/{node}/gpu_id")
