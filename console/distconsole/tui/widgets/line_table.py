@@ -6,7 +6,6 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 from rich.text import Text
@@ -195,42 +194,24 @@ class LineTable(ScrollView, LineWidget, Generic[Row], can_focus=True):
                 cell: Text | str = self._title(column, room)
             else:
                 cell = column.cell(row) if column.fill is None else column.fill(row, room)
-                if column.middle and len(plain := str(cell)) > room:
-                    style_of = cell.style if isinstance(cell, Text) else ""
-                    cell = Text(shorten_middle(plain, room), style_of)
-            pieces += [*self._cell(cell, room, style, right=column.right), Segment(" ", style)]
+            text = Text(cell) if isinstance(cell, str) else cell
+            if column.middle and row is not None and len(text) > room:
+                text = Text(shorten_middle(text.plain, room), text.style)
+            pieces += [*self._cell(text, room, style, right=column.right), Segment(" ", style)]
         return self.join(pieces, style)
 
-    def _cell(self, cell: Text | str, room: int, style: Style, *, right: bool) -> list[Segment]:
-        """Return ``cell`` in ``room`` cells, as it was made before where it is the same: most of a row stays."""
-        said = (
-            (cell, "", ())
-            if isinstance(cell, str)
-            else (cell.plain, cell.style, tuple(cell.spans))
-        )
-        key = (said, room, style, right)
+    def _cell(self, text: Text, room: int, style: Style, *, right: bool) -> list[Segment]:
+        """Return ``text`` in ``room`` cells, as it was made before where it is the same: most of a row stays."""
+        key = (text.plain, text.style, tuple(text.spans), room, style, right)
         made = self._made.get(key)
         if made is None:
-            made = self._made[key] = self._make_cell(cell, room, style, right=right)
+            # Text.render leaves the text's own style out where it has no spans.
+            base = style + self.app.console.get_style(text.style, default="")
+            text = text.copy()
+            text.truncate(room, overflow="ellipsis")
+            text.align("right" if right else "left", room)
+            made = self._made[key] = self.segments(text, base)
         return made
-
-    def _make_cell(
-        self, cell: Text | str, room: int, style: Style, *, right: bool
-    ) -> list[Segment]:
-        """Return ``cell`` in ``room`` cells: most are short and of one colour, and need no more than blanks."""
-        console = self.app.console
-        plain, spans = (cell, ()) if isinstance(cell, str) else (cell.plain, cell.spans)
-        if not spans and plain.isprintable() and (width := cell_len(plain)) <= room:
-            base = style
-            if not isinstance(cell, str) and cell.style:
-                base = style + console.get_style(cell.style, default="")
-            blanks = " " * (room - width)
-            return [Segment(blanks + plain if right else plain + blanks, base)]
-        text = cell.copy() if isinstance(cell, Text) else Text(cell)
-        text.truncate(room, overflow="ellipsis")
-        text.align("right" if right else "left", room)
-        # Text.render leaves the text's own style out where it has no spans.
-        return self.segments(text, style + console.get_style(text.style, default=""))
 
     def watch_cursor(self, _before: int, _after: int) -> None:
         height = max(1, self.size.height - 1)
