@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import mmap
 import os
-import secrets
 import stat
 import time
 from typing import Any
@@ -23,7 +22,7 @@ PREFIX = ".distconsole-check-"
 
 def own_file(folder: str) -> int:
     """Make a file of ours and take its name away at once; return its descriptor."""
-    path = os.path.join(folder, PREFIX + secrets.token_hex(8))
+    path = os.path.join(folder, PREFIX + os.urandom(8).hex())
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         os.unlink(path)
@@ -70,7 +69,7 @@ def small_files(folder: str, count: int, seconds: float) -> dict[str, Any]:
     began = time.perf_counter()
     try:
         for _ in range(count):
-            path = os.path.join(folder, PREFIX + secrets.token_hex(8))
+            path = os.path.join(folder, PREFIX + os.urandom(8).hex())
             at = time.perf_counter()
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             try:
