@@ -16,7 +16,7 @@ def words(lines: list[LogLine], *, times: bool = False) -> str:
     line = rows.line_of(row)
     assert line is not None
     style = LineStyle(width=99, times=times)
-    return line_texts(row, line, rows.book.speakers, 8, style)[0].plain
+    return line_texts(row, line, rows.book, 8, style)[0].plain
 
 
 def said(ranks: range, times: int) -> list[LogLine]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -16,7 +15,7 @@ from textual.app import App
 from distconsole.model.names import ranks_text
 from distconsole.model.run_events import LogLine
 from distconsole.model.time_text import clock_text
-from distconsole.runs.logs.buffer import BufferedLine, Said, Speaker, said_by
+from distconsole.runs.logs.buffer import BufferedLine, LogBuffer, Said
 from distconsole.runs.logs.fold import Row
 from distconsole.runs.logs.levels import Level
 from distconsole.runs.logs.slices import CUT_MARK
@@ -60,7 +59,7 @@ class LineStyle:
 
 
 def line_texts(
-    row: Row, line: BufferedLine, speakers: Sequence[Speaker], world: int, style: LineStyle
+    row: Row, line: BufferedLine, book: LogBuffer, world: int, style: LineStyle
 ) -> list[Text]:
     """Return ``row`` as one line, or as several where it wraps."""
     head = Text(end="", no_wrap=True)
@@ -68,7 +67,7 @@ def line_texts(
     head.append(f"{mark} ", meaning)
     if style.times:
         head.append(f"{clock_text(row.t, tenths=True)} ", "faint")
-    head.append_text(_who(row, speakers, world, style))
+    head.append_text(_who(row, book, world, style))
     if row.repeated:
         until = f" until {clock_text(row.until, tenths=True)}" if style.times else ""
         head.append(f"\u00d7 {row.count:,}{until}  ", "strong")
@@ -109,15 +108,15 @@ def speakers_text(said: Said, count: int, world: int, cells: int) -> str:
     return f"{text[: max(0, cells - len(times) - 1)]}…{times}"
 
 
-def _who(row: Row, speakers: Sequence[Speaker], world: int, style: LineStyle) -> Text:
+def _who(row: Row, book: LogBuffer, world: int, style: LineStyle) -> Text:
     cells = style.who_cells
     text = Text(end="")
     if row.who.bit_count() > 1:
-        said = _who_said(row.who, _Same(speakers))
+        said = book.said_by(row.who)
         count = 0 if row.repeated else row.count
         text.append(speakers_text(said, count, world, cells - 1), "strong")
     else:
-        speaker = speakers[row.who.bit_length() - 1]
+        speaker = book.speakers[row.who.bit_length() - 1]
         if speaker.rank is None:
             text.append(f"{ABOVE} {speaker.host}", "faint")
         else:
@@ -125,24 +124,6 @@ def _who(row: Row, speakers: Sequence[Speaker], world: int, style: LineStyle) ->
             if cells > 10:
                 text.append(f" {speaker.host}", "faint")
     return _pad(text, cells)
-
-
-class _Same:
-    """A list as a key of a cache, told apart by its length: it only grows."""
-
-    def __init__(self, speakers: Sequence[Speaker]) -> None:
-        self.speakers = speakers
-
-    def __hash__(self) -> int:
-        return hash((id(self.speakers), len(self.speakers)))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.speakers is self.speakers
-
-
-@lru_cache(maxsize=256)
-def _who_said(who: int, speakers: _Same) -> Said:
-    return said_by(who, list(speakers.speakers))
 
 
 def _body(row: Row, line: BufferedLine, style: LineStyle) -> Text:

@@ -290,7 +290,7 @@ class LogTail(ScrollView, LineWidget, can_focus=True):
         if line is None:
             texts = [Text(" this line is no longer kept here", "faint", end="")]
         else:
-            texts = line_texts(row, line, rows.book.speakers, self.world, self._style())
+            texts = line_texts(row, line, rows.book, self.world, self._style())
         here = number == self.cursor and not self.follows
         style = self.cursor_row_style() if here else self.rich_style
         return [self.strip(text, style) for text in texts]
