@@ -46,7 +46,8 @@ class Interpreter(NamedTuple):
     enter: tuple[str, ...] = ()
 
 
-OWN = Interpreter()
+OWN = Interpreter(flags=("-I", "-S"))
+"""Ours, for a program that needs nothing that is installed: a home folder may hang."""
 
 
 def ranks_interpreter(args: dict[str, Any], env: Mapping[str, str] | None = None) -> Interpreter:

@@ -16,7 +16,7 @@ from distconsole_agent.probes.arguments import bad_arguments
 from distconsole_agent.probes.environment import home, session_environment
 from distconsole_agent.probes.host import mounts
 from distconsole_agent.probes.programs import run_program
-from distconsole_agent.probes.scripts import SHARE, Interpreter, ask_script
+from distconsole_agent.probes.scripts import SHARE, ask_script
 from distconsole_agent.system.cgroup import tightest_limits
 from distconsole_agent.system.descriptors import users_limits
 from distconsole_agent.system.kernel_files import entries_of, first_line_of, text_of
@@ -112,8 +112,7 @@ def _slow_parts(
 ) -> dict[str, Any]:
     """Return what the other process could find in time; what hung is ``{"error": ...}``."""
     job = {"hostname": hostname, "patience": patience, "folders": folders}
-    # It needs nothing that is installed.
-    answer = ask_script("slow_calls", job, seconds, Interpreter(flags=("-I", "-S")))
+    answer = ask_script("slow_calls", job, seconds)
     if answer.ended.exit_code is not None and not answer.ended.out:
         # It ended by itself: that is no filesystem that hangs.
         raise answer.failure("asking the filesystems")
