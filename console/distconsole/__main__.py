@@ -30,7 +30,7 @@ def main() -> None:
         if "_DISTCONSOLE_COMPLETE" in os.environ:
             from dataclasses import replace  # noqa: PLC0415
 
-            from distconsole.grammar.completion.complete import shell_vocabulary  # noqa: PLC0415
+            from distconsole.grammar.completion import shell_vocabulary  # noqa: PLC0415
             from distconsole.grammar.verbs import shell_complete  # noqa: PLC0415
 
             shell_complete(replace(shell_vocabulary(), fields=_condition_fields))

@@ -25,7 +25,7 @@ from distconsole.config.ranges import RangeError
 from distconsole.errors import ConfigError, ConsoleError, LinkLostError, NodeError, PlanError
 from distconsole.expression import ExpressionError, parse_condition
 from distconsole.formats.merged_trace import RankTrace, TraceError, merge
-from distconsole.grammar.completion.complete import complete_line
+from distconsole.grammar.completion import complete_line
 from distconsole.grammar.drafts import read_draft
 from distconsole.grammar.pasting.read import read_command
 from distconsole.grammar.values import Vocabulary

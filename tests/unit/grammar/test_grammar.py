@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from distconsole.errors import UsageError
-from distconsole.grammar.completion.complete import complete_line
+from distconsole.grammar.completion import complete_line
 from distconsole.grammar.values import Vocabulary
 from distconsole.grammar.verbs import VERBS, parse_args, parse_line
 from distconsole.model import requests as ask

@@ -8,7 +8,7 @@ import shlex
 import click
 import pytest
 
-from distconsole.grammar.completion.complete import complete_line
+from distconsole.grammar.completion import complete_line
 from distconsole.grammar.values import Vocabulary
 from distconsole.grammar.verbs import VERB_COMMANDS, VERBS, parse_args, root
 from distconsole.model import requests as ask

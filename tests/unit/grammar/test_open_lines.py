@@ -9,7 +9,7 @@ import pytest
 
 from distconsole.config.spelling import mend_line
 from distconsole.errors import UsageError
-from distconsole.grammar.completion.complete import complete_line
+from distconsole.grammar.completion import complete_line
 from distconsole.grammar.secrets import MASK, mask_secrets
 from distconsole.grammar.values import Vocabulary
 from distconsole.grammar.verbs import parse_line

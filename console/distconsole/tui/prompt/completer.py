@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
-from distconsole.grammar.completion.complete import (
+from distconsole.grammar.completion import (
     Completion,
     Listing,
     complete_line,

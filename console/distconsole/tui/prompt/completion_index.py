@@ -11,7 +11,7 @@ from itertools import islice
 
 from distconsole.config.paths import runs_dir
 from distconsole.errors import ConsoleError
-from distconsole.grammar.completion.complete import configured_names
+from distconsole.grammar.completion import configured_names
 from distconsole.grammar.values import Vocabulary
 from distconsole.model.names import RunId
 from distconsole.model.time_text import duration_text

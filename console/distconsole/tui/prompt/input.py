@@ -13,7 +13,7 @@ from textual.message import Message
 from textual.widgets import Input
 
 from distconsole.config.shortcuts import MAX_LINE_CHARS
-from distconsole.grammar.completion.complete import Completion
+from distconsole.grammar.completion import Completion
 from distconsole.model.names import count_text
 from distconsole.tui.prompt.history import Ghost, History
 from distconsole.tui.terminal.sanitize import one_line

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from distconsole.errors import UsageError
-from distconsole.grammar.completion.complete import complete_line
+from distconsole.grammar.completion import complete_line
 from distconsole.grammar.pasting.meanings import Pasted
 from distconsole.grammar.pasting.read import read_command, starts_ranks
 from distconsole.grammar.pasting.starters import STARTERS, starter_of

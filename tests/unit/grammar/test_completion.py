@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from distconsole.config.load import trust_as_it_is
-from distconsole.grammar.completion.complete import shell_vocabulary
+from distconsole.grammar.completion import shell_vocabulary
 from distconsole.tui.prompt.completion_index import CompletionIndex
 
 

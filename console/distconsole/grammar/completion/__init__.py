@@ -1,1 +1,0 @@
-"""How an unfinished line may go on."""
