@@ -9,7 +9,7 @@ import os
 import signal
 import socket as sockets
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -130,19 +130,15 @@ class Machine(Programs):
     def signal(self, number: int, text: str) -> list[Process]:
         """Send a signal to every process whose command line has ``text``; return those."""
         met = self.processes(text)
-        for process in met:
-            with suppress(ProcessLookupError):
-                os.kill(process.pid, number)
+        _signal_each(met, number)
         return met
 
     def freeze(self) -> None:
         """Stop every process at once, sshd included: the host answers pings, nothing else."""
-        for process in self._all_processes():
-            os.kill(process.pid, signal.SIGSTOP)
+        _signal_each(self._all_processes(), signal.SIGSTOP)
 
     def thaw(self) -> None:
-        for process in self._all_processes():
-            os.kill(process.pid, signal.SIGCONT)
+        _signal_each(self._all_processes(), signal.SIGCONT)
 
     def _all_processes(self) -> Iterator[Process]:
         home = Path(f"/proc/{self.pid}/ns/pid").readlink()
@@ -224,6 +220,12 @@ def answers(address: str, port: int = 22) -> bool:
             return connection.recv(4) == b"SSH-"
     except OSError:
         return False
+
+
+def _signal_each(processes: Iterable[Process], number: int) -> None:
+    for process in processes:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, number)
 
 
 def is_part_of_host(process: Process) -> bool:
