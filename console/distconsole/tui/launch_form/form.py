@@ -69,7 +69,7 @@ class LaunchForm(LaunchView):
         else:
             self._mirror_model()
         if not self.lists_last:
-            self.rows()[0].editor.focus()
+            self.rows[0].editor.focus()
         self.draw()
 
     def tick(self) -> None:

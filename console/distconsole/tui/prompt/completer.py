@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -18,6 +17,7 @@ from distconsole.grammar.completion import (
     read_folder,
 )
 from distconsole.grammar.secrets import mask_secrets
+from distconsole.grammar.values import UNFINISHED_NAME
 from distconsole.grammar.words import open_line
 from distconsole.runs.compare.statistics import AXES
 from distconsole.runs.conditions.check_fields import CHECK_FIELDS
@@ -41,7 +41,6 @@ FIELDS = {
 """What conditions may name, and what it is."""
 OF_RUNS = {each.name: each.about for each in RUN_FIELDS}
 LOADS = {each.name: each.about for each in LOAD_FIELDS}
-UNFINISHED_NAME = re.compile(r"[A-Za-z_][\w.]*$")
 
 Words = Mapping[str, str]
 """What may stand there -> what it means."""

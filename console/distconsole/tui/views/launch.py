@@ -180,7 +180,8 @@ class LaunchView(Container):
     """Whether there is anything to draw on."""
     _folded = False
     """Whether somebody chose which fields are shown."""
-    _rows: Sequence[FieldRow] = ()
+    rows: Sequence[FieldRow] = ()
+    """The fields, the script first."""
     _notices = ""
     """How one is told where the form says nothing."""
 
@@ -197,15 +198,15 @@ class LaunchView(Container):
         with suppress(ConsoleError):
             settings = notify_settings(load_config().notify)
             self._notices = ",".join(sorted(usual_ways(settings, on_screen=True))) or "none"
-        self._rows = [FieldRow(each) for each in fields]
-        for row in self._rows:
+        self.rows = [FieldRow(each) for each in fields]
+        for row in self.rows:
             row.set_class(row.field.name in WHOLE_LINE, "launch--line")
         hosts = HostTable(
             HOST_COLUMNS, same=lambda row: row.name, empty="no hosts", id="launch-hosts"
         )
         sections = [
             Section(heading, list(rows), hosts if heading is Heading.HOSTS else None)
-            for heading, rows in groupby(self._rows, lambda row: heading_of(row.field.name))
+            for heading, rows in groupby(self.rows, lambda row: heading_of(row.field.name))
         ]
         form = VerticalScroll(*sections, More(id="launch-more"), id="launch-form")
         form.can_focus = False
@@ -251,7 +252,7 @@ class LaunchView(Container):
         if shown:
             self.last.focus()
         elif self.last.has_focus:
-            self.rows()[0].editor.focus()
+            self.rows[0].editor.focus()
 
     @property
     def is_filled_in(self) -> bool:
@@ -262,10 +263,6 @@ class LaunchView(Container):
 
     def focus_hosts(self) -> None:
         self.query_one(HostTable).focus()
-
-    def rows(self) -> Sequence[FieldRow]:
-        """The fields, the script first."""
-        return self._rows
 
     def show(
         self,
@@ -281,7 +278,7 @@ class LaunchView(Container):
         trouble, latest = model.trouble, model.latest
         request = latest.request if latest is not None else None
         taken = taken_values(model) | {"notify": self._notices}
-        for row in self.rows():
+        for row in self.rows:
             row.show(model.draft.text(row.field.name))
             # An empty form is no mistake yet.
             wrong = trouble is not None and trouble.field == row.field.name and not model.blank
@@ -336,7 +333,7 @@ class LaunchView(Container):
 
     def _show_more(self, model: LaunchFormModel) -> None:
         form = self.query_one("#launch-form")
-        others = [row for row in self._rows if row.field.name not in IN_SIGHT]
+        others = [row for row in self.rows if row.field.name not in IN_SIGHT]
         if any(row.has_class("-wrong") for row in others):
             form.add_class("-unfolded")
         texts = [(row.field.label, model.draft.text(row.field.name)) for row in others]
