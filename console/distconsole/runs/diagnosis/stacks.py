@@ -78,8 +78,7 @@ def own_place(frames: Iterable[Place]) -> Place | None:
 
 def place_text(place: Place) -> str:
     """Return ``load_image at data.py:31``."""
-    name = PurePosixPath(place.file).name
-    line = f"{name}:{place.line}" if place.line else name
+    line = line_text(place)
     return f"at {line}" if place.function in ("", "<module>") else f"in {place.function} at {line}"
 
 
