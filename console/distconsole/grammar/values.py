@@ -236,23 +236,18 @@ def _reader_of(kind: Kind) -> Callable[[str], Any]:
     return read
 
 
-def _read_ways(text: str) -> str:
-    words = list(dict.fromkeys(split_words(text)))
-    known = [way.value for way in Way]
-    for word in words:
-        alone = word in ("all", "none") and words == [word]
-        if word not in known and not alone:
-            there = known if word in ("all", "none") else [*known, "all", "none"]
-            raise ValueError(f"{word!r} is none of {', '.join(there)}")
-    return ",".join(words) or "none"
+def _several(name: str, known: Sequence[str], alone: Sequence[str] = ()) -> Value:
+    """Return the type of words of ``known``, or one of ``alone`` by itself, of which the last stands for no word."""
 
+    def read(text: str) -> str:
+        words = list(dict.fromkeys(split_words(text)))
+        for word in words:
+            if word not in known and not (word in alone and words == [word]):
+                there = known if word in alone else (*known, *alone)
+                raise ValueError(f"{word!r} is none of {', '.join(there)}")
+        return ",".join(words or alone[-1:])
 
-def _read_services(text: str) -> str:
-    words = list(dict.fromkeys(split_words(text)))
-    for word in words:
-        if word not in SERVICES:
-            raise ValueError(f"{word!r} is none of {', '.join(SERVICES)}")
-    return ",".join(words)
+    return Value(name, read, lambda _: (*known, *alone), NOTHING, is_list=True)
 
 
 def _read_loopback(text: str) -> tuple[str, int]:
@@ -334,8 +329,8 @@ TYPES: Mapping[Kind, click.ParamType] = {  # type: ignore[type-arg]
         "N|gpu", _reader_of(Kind.NPROC), lambda _: ("gpu", "1", "2", "4", "8"), NOTHING
     ),
     Kind.NNODES: Value("N|MIN:MAX", _reader_of(Kind.NNODES)),
-    Kind.WAYS: Value("WAY,…", _read_ways, lambda _: (*Way, "all", "none"), NOTHING, is_list=True),
-    Kind.SERVICES: Value("SERVICE,…", _read_services, lambda _: SERVICES, NOTHING, is_list=True),
+    Kind.WAYS: _several("WAY,…", tuple(Way), ("all", "none")),
+    Kind.SERVICES: _several("SERVICE,…", SERVICES),
     Kind.LOOPBACK: Value("127.0.0.1:PORT", _read_loopback),
     Kind.SIZE: Value("SIZE", _read_limit),
     Kind.SIZES: Value("SIZE,…", _read_sizes, is_list=True),
