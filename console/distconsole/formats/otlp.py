@@ -18,15 +18,7 @@ from opentelemetry.exporter.otlp.proto.http._log_exporter import OTLPLogExporter
 from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 from opentelemetry.sdk._logs import ReadableLogRecord
 from opentelemetry.sdk._logs.export import LogRecordExportResult
-from opentelemetry.sdk.metrics.export import (
-    Gauge,
-    Metric,
-    MetricExportResult,
-    MetricsData,
-    NumberDataPoint,
-    ResourceMetrics,
-    ScopeMetrics,
-)
+from opentelemetry.sdk.metrics import export
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
@@ -111,9 +103,9 @@ class OtlpRun:
         self._told = t
         page = run_page(self._timeline, t)
         metrics = list(_gauges(page, int(t * 1e9)))
-        scope = ScopeMetrics(SCOPE, metrics, "")
-        data = MetricsData([ResourceMetrics(self._resource, [scope], "")])
-        if self._metrics.export(data) is not MetricExportResult.SUCCESS:
+        scope = export.ScopeMetrics(SCOPE, metrics, "")
+        data = export.MetricsData([export.ResourceMetrics(self._resource, [scope], "")])
+        if self._metrics.export(data) is not export.MetricExportResult.SUCCESS:
             raise _refusal()
         self._points += sum(len(metric.data.data_points) for metric in metrics)
 
@@ -146,15 +138,15 @@ def _resource(timeline: RunTimeline) -> Resource:
     )
 
 
-def _gauges(page: Page, t_ns: int) -> list[Metric]:
+def _gauges(page: Page, t_ns: int) -> list[export.Metric]:
     found = []
     for gauge, (meaning, values) in page.families.items():
         name, unit = otel_name(gauge)
         points = [
-            NumberDataPoint(_attributes(labels), 0, t_ns, value)
+            export.NumberDataPoint(_attributes(labels), 0, t_ns, value)
             for labels, value in values.items()
         ]
-        found.append(Metric(name, meaning, unit, Gauge(points)))
+        found.append(export.Metric(name, meaning, unit, export.Gauge(points)))
     return found
 
 

@@ -10,17 +10,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import ClassVar
 
+from distconsole import errors
 from distconsole.config.paths import expand_home
-from distconsole.errors import (
-    AuthError,
-    ChangedHostKeyError,
-    ConnectError,
-    LinkLostError,
-    ResolveError,
-    RunNotFoundError,
-    UnknownHostKeyError,
-    UsageError,
-)
 from distconsole.model.cluster import EMBEDDED, Cluster
 from distconsole.model.events import Narration
 from distconsole.model.findings import Severity
@@ -31,12 +22,12 @@ from distconsole.runs.pace import find_late
 from distconsole.session import Session, on_every, require_all
 
 _NOT_REACHED = (
-    ResolveError,
-    ConnectError,
-    AuthError,
-    UnknownHostKeyError,
-    ChangedHostKeyError,
-    LinkLostError,
+    errors.ResolveError,
+    errors.ConnectError,
+    errors.AuthError,
+    errors.UnknownHostKeyError,
+    errors.ChangedHostKeyError,
+    errors.LinkLostError,
 )
 
 
@@ -95,7 +86,7 @@ def hosts_of_run(session: Session, hosts: Sequence[str]) -> list[HostName]:
     """Return a run's hosts as the session knows them; raises UsageError if the session is on other hosts."""
     missing = [host for host in hosts if session.cluster.host(HostName(host)) is None]
     if missing:
-        raise UsageError(
+        raise errors.UsageError(
             f"the run is on {', '.join(missing)}, which are not among the hosts given",
             f"give --hosts {','.join(hosts)}",
         )
@@ -130,7 +121,7 @@ def hosts_of(run: str, kept: Where, asked: Where) -> Where:
         return asked.over(kept)
     if asked.names_hosts:
         return asked
-    raise RunNotFoundError(
+    raise errors.RunNotFoundError(
         f"{run} ran on the nodes of a demo, which have ended with it",
         f"distconsole demo starts new ones; distconsole replay {run} shows what is kept; "
         f"distconsole rerun {run} --hosts HOST1,HOST2 runs its script on other hosts",

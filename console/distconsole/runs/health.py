@@ -15,15 +15,7 @@ from msgspec import UNSET
 from distconsole.model.names import count_text
 from distconsole.model.run_events import EndState, RankState, RunEnded
 from distconsole.model.time_text import span_text, unusual_text
-from distconsole.runs.detectors.slowness import (
-    BACKWARD,
-    DATA,
-    FORWARD,
-    OPTIMIZER,
-    REST,
-    STEP,
-    Straggler,
-)
+from distconsole.runs.detectors import slowness
 from distconsole.runs.detectors.stragglers import costs_text, who_text
 from distconsole.runs.diagnosis.stacks import own_place, place_text
 from distconsole.runs.pace import is_late, phase_seconds
@@ -43,12 +35,12 @@ from distconsole.runs.series import Series
 from distconsole.runs.timeline import PHASE_ORDER, RunTimeline
 
 PARTS_IN_WORDS = {
-    STEP: "a step",
-    DATA: "for its data",
-    FORWARD: "for the forward part",
-    BACKWARD: "for the backward part",
-    OPTIMIZER: "for the optimizer",
-    REST: "a step outside data, forward, backward and optimizer",
+    slowness.STEP: "a step",
+    slowness.DATA: "for its data",
+    slowness.FORWARD: "for the forward part",
+    slowness.BACKWARD: "for the backward part",
+    slowness.OPTIMIZER: "for the optimizer",
+    slowness.REST: "a step outside data, forward, backward and optimizer",
 }
 
 LONG_START_SECONDS = 30.0
@@ -197,7 +189,7 @@ def _condition_of_steps(
     return Condition(Tone.GOOD, "healthy", "")
 
 
-def _slow(slow: Straggler, timeline: RunTimeline) -> str:
+def _slow(slow: slowness.Straggler, timeline: RunTimeline) -> str:
     how = unusual_text(slow.own_ms, PARTS_IN_WORDS[slow.part], slow.median_ms)
     who = who_text(slow, {slow.rank: timeline.ranks[slow.rank].host})
     text = f"{who} {'is' if slow.is_one else 'are'} slow, {how}"

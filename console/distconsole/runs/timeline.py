@@ -27,13 +27,7 @@ from distconsole.model.run_events import (
     Window,
 )
 from distconsole.model.time_text import is_time
-from distconsole.runs.detectors.conclusions import (
-    FIRST_FAILURE,
-    NODE_LOST,
-    RANK_LOST,
-    STALL,
-    is_unsound,
-)
+from distconsole.runs.detectors import conclusions
 from distconsole.runs.detectors.stragglers import StragglerWatch
 from distconsole.runs.figures import take_best
 from distconsole.runs.logs.last import LastLines
@@ -229,26 +223,26 @@ class RunTimeline:
 
     def is_told(self, finding: RunFinding) -> bool:
         """Whether it blames a host that is lost, of which another finding says so already."""
-        if finding.check != FIRST_FAILURE or finding.rank is not UNSET:
+        if finding.check != conclusions.FIRST_FAILURE or finding.rank is not UNSET:
             return False
-        lost = (each for each in self.findings if each.check == NODE_LOST)
+        lost = (each for each in self.findings if each.check == conclusions.NODE_LOST)
         return any((Severity.FAIL, finding.hosts) == (each.severity, each.hosts) for each in lost)
 
     def _finding(self, event: RunFinding) -> None:
-        if event.check == STALL:
+        if event.check == conclusions.STALL:
             self._replace_stall(event)
         if len(self.findings) < MAX_FINDINGS and not self.is_told(event):
             self.findings.append(event)
-        if self.unsound is None and is_unsound(event):
+        if self.unsound is None and conclusions.is_unsound(event):
             self.unsound = event
-        if event.check == RANK_LOST and event.rank is not UNSET:
+        if event.check == conclusions.RANK_LOST and event.rank is not UNSET:
             self.outlived.add(event.rank)
-        if event.check == NODE_LOST and event.severity is Severity.WARN:
+        if event.check == conclusions.NODE_LOST and event.severity is Severity.WARN:
             self.outlived_hosts.update(event.hosts)
 
     def _replace_stall(self, event: RunFinding) -> None:
         """What is found out later of the same stall takes the place of what was said of it at once."""
-        before = next((f for f in reversed(self.findings) if f.check == STALL), None)
+        before = next((f for f in reversed(self.findings) if f.check == conclusions.STALL), None)
         if event.kind is not UNSET:
             if before is not None and event.t - before.t < SAME_STALL_SECONDS:
                 self.findings.remove(before)

@@ -15,14 +15,9 @@ from markupsafe import Markup
 from msgspec import UNSET
 
 from distconsole.formats.figures import bytes_text, number_text
+from distconsole.formats.page import words
 from distconsole.formats.page.heat import heat_map
 from distconsole.formats.page.plots import Plot, plot
-from distconsole.formats.page.words import (
-    findings_of,
-    first_failed_rank,
-    interesting_ranks,
-    verdict_of,
-)
 from distconsole.formats.settings import environment_of, settings_of, without_secrets
 from distconsole.model.run_events import RankState
 from distconsole.model.time_text import duration_text, is_time, utc_text
@@ -97,7 +92,7 @@ def _content(data: ReportData, now: float) -> dict[str, Any]:
     started = timeline.started if timeline.started is not None else now
     plots = [each for each in _plots(data, started) if each is not None]
     heat = heat_map(data.heat, started)
-    findings = findings_of(timeline)
+    findings = words.findings_of(timeline)
     metrics = sorted(timeline.metric_last)
     return {
         "title": timeline.name,
@@ -105,7 +100,7 @@ def _content(data: ReportData, now: float) -> dict[str, Any]:
         "written": utc_text(now),
         "began": utc_text(started),
         "ended": utc_text(end.t) if end is not None else "",
-        "verdict": verdict_of(data, now),
+        "verdict": words.verdict_of(data, now),
         "findings": findings[:MAX_FINDINGS],
         "more_findings": max(0, len(findings) - MAX_FINDINGS),
         "plots": plots,
@@ -167,7 +162,7 @@ def _plots(data: ReportData, started: float) -> Iterator[Plot | None]:
 
 def _worst_first(timeline: RunTimeline) -> list[RankView]:
     """Return the ranks in order, that which failed first and those that failed or stand still before all others."""
-    bad, first = (RankState.FAILED, RankState.STALLED), first_failed_rank(timeline)
+    bad, first = (RankState.FAILED, RankState.STALLED), words.first_failed_rank(timeline)
     return sorted(
         timeline.ranks.values(),
         key=lambda view: (view.rank != first, view.state not in bad, view.rank),
@@ -175,7 +170,7 @@ def _worst_first(timeline: RunTimeline) -> list[RankView]:
 
 
 def _state(view: RankView, timeline: RunTimeline) -> tuple[str, str]:
-    first = view.rank == first_failed_rank(timeline)
+    first = view.rank == words.first_failed_rank(timeline)
     return "failed first" if first else view.state.value, view.state.value
 
 
@@ -271,7 +266,7 @@ def _hosts(timeline: RunTimeline) -> Iterator[tuple[str, ...]]:
 
 def _logs(data: ReportData) -> Iterator[dict[str, Any]]:
     by_rank = {rank: (host, ends) for (rank, host), ends in data.lines.items()}
-    for rank, why in interesting_ranks(data.timeline, MAX_RANKS_OF_LINES):
+    for rank, why in words.interesting_ranks(data.timeline, MAX_RANKS_OF_LINES):
         if rank in by_rank:
             host, ends = by_rank[rank]
             yield _log(f"Rank {rank} on {host}", why, ends, data)

@@ -38,17 +38,7 @@ from distconsole.model.run_events import (
     RunEnded,
     Window,
 )
-from distconsole.operations.bench.strategies import (
-    PLAIN,
-    RECIPE,
-    THREADS,
-    Strategy,
-    choose_strategies,
-    count_devices,
-    fill_sizes,
-    find_obstacle,
-    strategy_run,
-)
+from distconsole.operations.bench import strategies
 from distconsole.operations.control import Control, Wish
 from distconsole.operations.launch import launching
 from distconsole.operations.launch.planner import ask_engines, collect_facts
@@ -60,7 +50,10 @@ SPEED, LOSS, ACCURACY = "images_s", "test_loss", "test_accuracy"
 """What the recipe reports after each epoch."""
 
 HOROVOD_BY_MPI = PreparedLaunch(
-    Run(RECIPE, module=True), {}, ScriptTraits(horovod=True), Choice(LauncherName.MPI, "")
+    Run(strategies.RECIPE, module=True),
+    {},
+    ScriptTraits(horovod=True),
+    Choice(LauncherName.MPI, ""),
 )
 """Whose engines a host must have for Horovod below mpirun."""
 
@@ -72,7 +65,7 @@ def bench(
     with sessions(request.where) as session:
         connect_all(session)
         hosts = collect_facts(HOROVOD_BY_MPI, session, session.cluster)
-        request = fill_sizes(request, list(hosts.facts.values()))
+        request = strategies.fill_sizes(request, list(hosts.facts.values()))
         yield from _Comparison(request, session, control, store, hosts).run()
 
 
@@ -80,7 +73,7 @@ def bench(
 class Candidate:
     """A strategy that can run here: as which run, on how much, without which hosts."""
 
-    strategy: Strategy
+    strategy: strategies.Strategy
     run: Run
     launcher: str
     ranks: int
@@ -113,16 +106,18 @@ class _Comparison:
 
     def _find_candidates(self) -> Generator[Event, None, list[Candidate]]:
         """Plan every strategy as ``run --dry-run`` does; what is refused is left out, with the reason."""
-        plain, notes = self._plan(strategy_run(PLAIN, self.request, 1), ())
+        plain, notes = self._plan(strategies.strategy_run(strategies.PLAIN, self.request, 1), ())
         yield from notes
         facts = self.hosts.facts
         first, *others = facts
         found = []
-        for strategy in choose_strategies(self.request):
-            devices = count_devices(strategy, plain.world_size, facts[first])
-            run = strategy_run(strategy, self.request, devices, plain.hosts[0].env.get(THREADS))
+        for strategy in strategies.choose_strategies(self.request):
+            devices = strategies.count_devices(strategy, plain.world_size, facts[first])
+            run = strategies.strategy_run(
+                strategy, self.request, devices, plain.hosts[0].env.get(strategies.THREADS)
+            )
             exclude = tuple(others) if strategy.alone else ()
-            reason = find_obstacle(strategy, plain.world_size, facts)
+            reason = strategies.find_obstacle(strategy, plain.world_size, facts)
             try:
                 if not reason:
                     plan, _ = self._plan(run, exclude)
@@ -141,7 +136,7 @@ class _Comparison:
         plan = next(event for event in events if isinstance(event, PlanMade))
         return plan, [event for event in events if isinstance(event, Narration)]
 
-    def _refuse(self, strategy: Strategy, plan: PlanMade) -> None:
+    def _refuse(self, strategy: strategies.Strategy, plan: PlanMade) -> None:
         """Refuse what a plan cannot know of a script that it has not read."""
         if plan.launcher != LauncherName.MPI:
             return

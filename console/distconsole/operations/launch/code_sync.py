@@ -14,16 +14,8 @@ from distconsole.config.spelling import nearest_script
 from distconsole.errors import PlanError, UsageError
 from distconsole.grammar.mistakes import hosts_meant
 from distconsole.launch.script import MAX_SOURCE_BYTES, find_traits, module_files, traits_of
+from distconsole.launch.sync import send
 from distconsole.launch.sync.kept_code import KeptCode
-from distconsole.launch.sync.send import (
-    Project,
-    bring,
-    gather,
-    locate,
-    script_path,
-    size_text,
-    tree_of,
-)
 from distconsole.model.cluster import Cluster
 from distconsole.model.events import Narration
 from distconsole.model.job import LaunchPlan, ScriptTraits
@@ -42,7 +34,7 @@ OUR_FLAGS = frozenset(
 """Options of ``run`` that few scripts have too; ``--name``, ``--json`` and the like are left to scripts."""
 
 
-def collect_project(request: Run, again: RunId | None = None) -> Project | None:
+def collect_project(request: Run, again: RunId | None = None) -> send.Project | None:
     """Return the code to bring, as it is now or as the run ``again`` had it; None unless ``--sync`` asks for it.
 
     Raises PlanError if it cannot be read, or is too large; RunNotFoundError if that run's code is gone.
@@ -50,15 +42,15 @@ def collect_project(request: Run, again: RunId | None = None) -> Project | None:
     if not request.sync:
         return None
     kept, here = KeptCode(code_dir()), Path.cwd()
-    code = gather(request, here, kept) if again is None else kept.of_run(again)
-    return Project(code, kept, *locate(request, here, Path(code.root)))
+    code = send.gather(request, here, kept) if again is None else kept.of_run(again)
+    return send.Project(code, kept, *send.locate(request, here, Path(code.root)))
 
 
-def inspect_script(request: Run, project: Project | None) -> ScriptTraits:
+def inspect_script(request: Run, project: send.Project | None) -> ScriptTraits:
     """Return what the script says about itself, read from the code that will run."""
     if project is None:
         return find_traits(request)
-    path = script_path(request, Path.cwd())
+    path = send.script_path(request, Path.cwd())
     paths = module_files(request) if path is None else [path]
     for file in project.code.files:
         if Path(project.code.root, file.path) in [each.absolute() for each in paths]:
@@ -67,7 +59,7 @@ def inspect_script(request: Run, project: Project | None) -> ScriptTraits:
 
 
 def add_code(
-    plan: LaunchPlan, request: Run, project: Project | None, cluster: Cluster
+    plan: LaunchPlan, request: Run, project: send.Project | None, cluster: Cluster
 ) -> LaunchPlan:
     """Return ``plan`` with the code that its nodes get, or with the script that they must have.
 
@@ -75,14 +67,14 @@ def add_code(
     """
     if project is not None:
         notes = (*plan.notes, *filter(None, [project.note]))
-        shown = str(script_path(request, Path.cwd()) or request.script)
-        return replace(plan, script=shown, code=tree_of(project.code), notes=notes)
+        shown = str(send.script_path(request, Path.cwd()) or request.script)
+        return replace(plan, script=shown, code=send.tree_of(project.code), notes=notes)
     may_come = request.sync is None and any(host.setup for host in cluster.hosts)
     return plan if request.module or may_come else replace(plan, needs=(plan.script,))
 
 
 def bring_code(
-    plan: LaunchPlan, project: Project, session: Session, control: Control
+    plan: LaunchPlan, project: send.Project, session: Session, control: Control
 ) -> Iterator[Narration]:
     """Bring the code to the plan's hosts and say what was sent, unless stopped; raises UnreachableError."""
     hosts = [node.host for node in plan.nodes]
@@ -91,11 +83,11 @@ def bring_code(
         return control.asked is not None
 
     began = time.monotonic()
-    contents, size = bring(project.code, project.kept, plan.run, session, hosts, is_stopped)
+    contents, size = send.bring(project.code, project.kept, plan.run, session, hosts, is_stopped)
     if is_stopped():
         return
     project.kept.note(plan.run, project.code)
-    new = f"{contents:,} new ({size_text(size)})"
+    new = f"{contents:,} new ({send.size_text(size)})"
     yield Narration(
         text=f"code: {project.description} to {count_text(len(hosts), 'host')} in "
         f"{time.monotonic() - began:.2f} s, {new if contents else 'none of them new'}; "

@@ -30,16 +30,8 @@ from distconsole.model.outcome import Ok
 from distconsole.model.requests import ExportFormat, Foresee, LauncherName, Rerun, Run
 from distconsole.model.run_events import EndState, PlanMade, RunEnded
 from distconsole.operations.control import Control, end_before_start
+from distconsole.operations.launch import planner
 from distconsole.operations.launch.code_sync import bring_code
-from distconsole.operations.launch.planner import (
-    ask_engines,
-    ask_for,
-    plan_on_hosts,
-    plan_to_start,
-    prepare_launch,
-    reach_hosts,
-    read_launch,
-)
 from distconsole.operations.notifying import node_notice
 from distconsole.operations.sessions import (
     SessionSource,
@@ -103,7 +95,7 @@ def _run_somewhere(
     if request.slurm is None:
         yield from _run_on_hosts(request, sessions, control, store, exclude, again)
     elif request.emit is not None:
-        yield from _emit(read_launch(request), None)
+        yield from _emit(planner.read_launch(request), None)
     elif request.dry_run:
         yield from show_submission(request, exclude)
     else:
@@ -121,9 +113,9 @@ def _run_on_hosts(
     allocation: Allocation | None = None,
 ) -> Iterator[Event]:
     """As ``run``, on hosts that are there; ``allocation`` is the job that was submitted for them."""
-    launch = prepare_launch(request, again)
+    launch = planner.prepare_launch(request, again)
     with sessions(request.where) as session:
-        plan, allocation = yield from plan_on_hosts(launch, session, exclude, allocation)
+        plan, allocation = yield from planner.plan_on_hosts(launch, session, exclude, allocation)
         if request.emit is not None:
             yield from narrate(plan.notes)
             yield from _emit(launch, plan)
@@ -241,9 +233,9 @@ def foresee(request: Foresee, sessions: SessionSource, control: Control) -> Iter
     if run.slurm is not None:
         yield from show_submission(run, ())
         return
-    launch = prepare_launch(run)
+    launch = planner.prepare_launch(run)
     with sessions(run.where) as session:
-        hosts = yield from reach_hosts(launch, session)
+        hosts = yield from planner.reach_hosts(launch, session)
         if control.asked is not None:
             return
         refused: PlanError | None = None
@@ -258,7 +250,7 @@ def foresee(request: Foresee, sessions: SessionSource, control: Control) -> Iter
 
 
 def _plan(launch: PreparedLaunch, session: Session, hosts: LaunchHosts) -> Iterator[Event]:
-    plan = plan_to_start(launch, ask_engines(launch, hosts, session))
+    plan = planner.plan_to_start(launch, planner.ask_engines(launch, hosts, session))
     yield plan_event(plan, time.time())
     yield from narrate(plan.notes)
     yield from show_dry_run(launch, plan)
@@ -287,7 +279,7 @@ def _judge_launchers(
 ) -> Iterator[LaunchersJudged]:
     """Plan with every launcher, and say which refuse and why; what most of them say is no matter of theirs."""
     try:
-        hosts = ask_for(ENGINES, hosts, session)
+        hosts = planner.ask_for(ENGINES, hosts, session)
     except ConsoleError:
         return  # what a host does not say is no reason
     refused: dict[str, str] = {}
@@ -296,7 +288,7 @@ def _judge_launchers(
         other = replace(launch.request, launcher=name)
         try:
             choice = choose_launcher(other, launch.traits)
-            plan_to_start(replace(launch, request=other, choice=choice), hosts)
+            planner.plan_to_start(replace(launch, request=other, choice=choice), hosts)
         except PlanError as error:
             refused[name.value] = error.message
     said = Counter(refused.values())

@@ -12,13 +12,8 @@ from itertools import takewhile
 from pathlib import Path
 
 from distconsole.errors import PlanError, UsageError
+from distconsole.launch import choose
 from distconsole.launch.addresses import NodeFacts
-from distconsole.launch.choose import (
-    choose_launcher,
-    finish_choice,
-    list_engines,
-    settle_controller,
-)
 from distconsole.launch.engines import Engines, engines_of
 from distconsole.launch.job import new_run_id, user_env
 from distconsole.launch.plan import LaunchHosts, PreparedLaunch, make_plan
@@ -31,14 +26,7 @@ from distconsole.model.job import LaunchPlan
 from distconsole.model.names import HostName, RunId, count_text, join_some
 from distconsole.model.outcome import failed
 from distconsole.model.requests import Run, count_of_hosts
-from distconsole.operations.launch.code_sync import (
-    add_code,
-    collect_project,
-    inspect_script,
-    refuse_missing_script,
-    refuse_other_file,
-    refuse_our_flags,
-)
+from distconsole.operations.launch import code_sync
 from distconsole.operations.sessions import connect_all, warn
 from distconsole.operations.slurm.job import fit_to_job
 from distconsole.rpc.link import NodeLink
@@ -56,14 +44,14 @@ def prepare_launch(request: Run, again: RunId | None = None) -> PreparedLaunch:
     ``again`` is the run whose code is wanted, None for the code as it is now. Raises ConsoleError for an
     option of ours behind the script, code that cannot be brought, or a launcher that does not fit.
     """
-    refuse_our_flags(request)
-    return read_launch(request, collect_project(request, again))
+    code_sync.refuse_our_flags(request)
+    return read_launch(request, code_sync.collect_project(request, again))
 
 
 def read_launch(request: Run, project: Project | None = None) -> PreparedLaunch:
     """Return what the request and the script say of a launch; raises as ``prepare_launch``."""
-    env, traits = user_env(request), inspect_script(request, project)
-    return PreparedLaunch(request, env, traits, choose_launcher(request, traits), project)
+    env, traits = user_env(request), code_sync.inspect_script(request, project)
+    return PreparedLaunch(request, env, traits, choose.choose_launcher(request, traits), project)
 
 
 def plan_on_hosts(
@@ -85,9 +73,9 @@ def reach_hosts(
 ) -> Generator[Event, None, LaunchHosts]:
     """Connect to a launch's hosts; return those that take part, say which do not; raises as ``plan_on_hosts``."""
     cluster = exclude_hosts(session.cluster, exclude)
-    refuse_other_file(launch.request)
+    code_sync.refuse_other_file(launch.request)
     if launch.project is None:
-        refuse_missing_script(launch.request, cluster)
+        code_sync.refuse_missing_script(launch.request, cluster)
     cluster = yield from connect_hosts(session, cluster, launch.request)
     return collect_facts(
         launch, session, cluster, allocation or inside(os.environ, session.cluster)
@@ -188,9 +176,9 @@ def ask_engines(
 ) -> LaunchHosts:
     """Return ``hosts`` with their engines that the launch needs; raises UnreachableError."""
     while True:
-        choice = settle_controller(launch.choice, launch.env, hosts.engines)
+        choice = choose.settle_controller(launch.choice, launch.env, hosts.engines)
         known = next((each.asked for each in hosts.engines.values()), ())
-        needed = dict.fromkeys((*known, *list_engines(choice, launch.traits, launch.env)))
+        needed = dict.fromkeys((*known, *choose.list_engines(choice, launch.traits, launch.env)))
         if all(set(needed) <= set(each.asked) for each in hosts.engines.values()):
             return hosts
         hosts = ask_for(tuple(needed), hosts, session, seconds)
@@ -228,7 +216,7 @@ def plan_launch(
     job cannot be placed.
     """
     request, allocation = launch.request, hosts.allocation
-    choice = finish_choice(launch.choice, request, launch.env, hosts.engines)
+    choice = choose.finish_choice(launch.choice, request, launch.env, hosts.engines)
     run = allocation.run if allocation is not None else ""
     return make_plan(
         replace(launch, request=project.request if project else request, choice=choice),
@@ -246,7 +234,7 @@ def plan_to_start(launch: PreparedLaunch, hosts: LaunchHosts) -> LaunchPlan:
     request, project = launch.request, launch.project
     if project is not None and request.dry_run:
         return plan_launch(launch, hosts)
-    return add_code(plan_launch(launch, hosts, project), request, project, hosts.cluster)
+    return code_sync.add_code(plan_launch(launch, hosts, project), request, project, hosts.cluster)
 
 
 def exclude_hosts(cluster: Cluster, exclude: Sequence[str]) -> Cluster:

@@ -24,19 +24,7 @@ from distconsole.launch.sync.send import Project, script_path
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.job import LaunchPlan, NodePlan, ScriptTraits
 from distconsole.model.requests import Check, LauncherName, Run, Target, count_of_hosts
-from distconsole.operations.launch.code_sync import (
-    collect_project,
-    inspect_script,
-    refuse_our_flags,
-)
-from distconsole.operations.launch.planner import (
-    ask_engines,
-    collect_facts,
-    divide_ranks,
-    place_total,
-    plan_launch,
-    refuse_other_number,
-)
+from distconsole.operations.launch import code_sync, planner
 from distconsole.session import Session
 
 MAX_SOURCES, MAX_SOURCE_CHARS = 300, 512 * 1024
@@ -68,7 +56,7 @@ def make_planner(request: Check, target: Target) -> Targeting:
     """
     env = user_env(target.run)
     if not starter_of(target.run):
-        refuse_our_flags(target.run, "check")
+        code_sync.refuse_our_flags(target.run, "check")
     return Targeting(target, env, python_asked=request.where.python is not None)
 
 
@@ -95,12 +83,12 @@ class Targeting:
         refused = PlanError("")
         placed = [self._with_python(host) for host in hosts]
         try:
-            known = replace(known, project=collect_project(run))
-            traits = inspect_script(run, known.project)
+            known = replace(known, project=code_sync.collect_project(run))
+            traits = code_sync.inspect_script(run, known.project)
             run = self._as_run(run, traits, session.cluster)
             known = replace(known, request=run, traits=traits)
             known = replace(known, choice=choose_launcher(run, traits))
-            placed, notes = place_total(self.target.run, placed)
+            placed, notes = planner.place_total(self.target.run, placed)
             self.notes += notes
             plan = self._plan(session, placed, known)
         except NodeError:
@@ -135,17 +123,17 @@ class Targeting:
         if run.may_lose_hosts and wanted is not None and len(reached) >= wanted[0]:
             return ()
         total = run.ranks
-        counts = [1] * len(hosts) if total is None else divide_ranks(total, run, hosts)
+        counts = [1] * len(hosts) if total is None else planner.divide_ranks(total, run, hosts)
         pairs = zip(hosts, counts, strict=True)
         return tuple(host.name for host, count in pairs if count and host.name not in reached)
 
     def _plan(self, session: Session, hosts: Sequence[Host], known: PreparedLaunch) -> LaunchPlan:
         cluster = replace(session.cluster, hosts=tuple(hosts))
         if len(hosts) == len(session.cluster.hosts):
-            refuse_other_number(session, cluster, known.request)
-        facts = collect_facts(known, session, cluster, inside(os.environ, session.cluster))
-        return plan_launch(
-            known, ask_engines(known, facts, session, ENGINE_SECONDS), known.project
+            planner.refuse_other_number(session, cluster, known.request)
+        facts = planner.collect_facts(known, session, cluster, inside(os.environ, session.cluster))
+        return planner.plan_launch(
+            known, planner.ask_engines(known, facts, session, ENGINE_SECONDS), known.project
         )
 
     def _launch(

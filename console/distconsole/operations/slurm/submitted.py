@@ -15,13 +15,7 @@ from msgspec import UNSET
 from distconsole.config.load import load_config
 from distconsole.errors import ConsoleError, UnavailableError, UsageError
 from distconsole.launch.job import new_run_id
-from distconsole.launch.slurm.srun import (
-    ENDING_STATE,
-    RUNNING_STATE,
-    WAITING_STATES,
-    Allocation,
-    JobState,
-)
+from distconsole.launch.slurm import srun
 from distconsole.launch.slurm.submit import UNUSED_SECONDS, read_options, words_of
 from distconsole.model.cluster import Cluster, Host
 from distconsole.model.events import Event, Narration
@@ -170,7 +164,7 @@ class SubmittedRun:
             yield from self.prepare_next(ended, state)
 
     def start(
-        self, state: JobState, named: Mapping[str, int | None]
+        self, state: srun.JobState, named: Mapping[str, int | None]
     ) -> Generator[Event, None, RunEnded | None]:
         """Launch and follow on the job's nodes; return the end; raises ConsoleError if the first start fails."""
         ended: RunEnded | None = None
@@ -180,7 +174,7 @@ class SubmittedRun:
             if path is not None:
                 yield Narration(text=f"the checkpoint of the start before is {path}")
         over = AskRarely(partial(self._is_over, state.restarts))
-        allocation = Allocation(
+        allocation = srun.Allocation(
             self.job, held=True, run=self.run, asked=self.request, state=state, over=over
         )
         request = self._request_on(state, named)
@@ -200,7 +194,7 @@ class SubmittedRun:
         self.used = self.used or self.request.detach
         return ended
 
-    def prepare_next(self, ended: RunEnded, state: JobState) -> Iterator[Event]:
+    def prepare_next(self, ended: RunEnded, state: srun.JobState) -> Iterator[Event]:
         """Keep what the next start is told, and say that there will be one."""
         self.number += 1
         self.used = False
@@ -225,7 +219,7 @@ class SubmittedRun:
             )
         return ""
 
-    def _request_on(self, state: JobState, named: Mapping[str, int | None]) -> Run:
+    def _request_on(self, state: srun.JobState, named: Mapping[str, int | None]) -> Run:
         """Return the request for the job's nodes, with the slots that were given."""
         words = [f"{node}:{slots}" if (slots := named.get(node)) else node for node in state.nodes]
         where = replace(self.request.where, hosts=",".join(words), hostfile=None, cluster=None)
@@ -255,14 +249,14 @@ class SubmittedRun:
             return None
         return path if isinstance(path, str) else None
 
-    def _wait_for_nodes(self) -> Generator[Event, None, JobState | None]:
+    def _wait_for_nodes(self) -> Generator[Event, None, srun.JobState | None]:
         """Return the job's state once it runs, or None when the operator stopped waiting."""
         said, pause, job = "", FIRST_PAUSE_SECONDS, self.job
         while self.control.asked is None:
             state = ask_state(self.link, job)
-            if state.state == RUNNING_STATE and state.nodes:
+            if state.state == srun.RUNNING_STATE and state.nodes:
                 return state
-            if state.state not in (*WAITING_STATES, RUNNING_STATE):
+            if state.state not in (*srun.WAITING_STATES, srun.RUNNING_STATE):
                 raise UnavailableError(
                     f"Slurm job {job} ended before it started anything: {state.state}",
                     f"on {self.link.host.name}: scontrol show job {job}",
@@ -288,10 +282,10 @@ class SubmittedRun:
                 state = ask_state(self.link, self.job)
             except ConsoleError:
                 return False
-            again = state.state in WAITING_STATES or state.restarts > restarts
-            if again and state.state != ENDING_STATE:
+            again = state.state in srun.WAITING_STATES or state.restarts > restarts
+            if again and state.state != srun.ENDING_STATE:
                 return True
-            if state.state not in (RUNNING_STATE, ENDING_STATE):
+            if state.state not in (srun.RUNNING_STATE, srun.ENDING_STATE):
                 return False
             self._pause(ENDING_PAUSE_SECONDS)
         return False
@@ -302,8 +296,8 @@ class SubmittedRun:
             state = ask_state(self.link, self.job)
         except ConsoleError:
             return False
-        ended = state.state not in (RUNNING_STATE, ENDING_STATE)
-        return state.state != ENDING_STATE and (ended or state.restarts > restarts)
+        ended = state.state not in (srun.RUNNING_STATE, srun.ENDING_STATE)
+        return state.state != srun.ENDING_STATE and (ended or state.restarts > restarts)
 
     def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -18,15 +18,9 @@ from distconsole.model.names import count_text
 from distconsole.model.run_events import RunFinding, Window
 from distconsole.model.time_text import ms_text
 from distconsole.rpc.frames import PhaseEntry
+from distconsole.runs import pace
 from distconsole.runs.detectors.ranks import Ranks, ranks_text
 from distconsole.runs.detectors.slow_causes import Cause, Load
-from distconsole.runs.pace import (
-    PERSISTENT_SECONDS,
-    UNUSUAL_SHARE,
-    WARM_UP_WINDOWS,
-    find_late,
-    phase_seconds,
-)
 
 DRIFT = "run.drift"
 COUNTED_WINDOWS = 20
@@ -76,10 +70,10 @@ class FirstSteps:
         if (
             step_ms is not None
             and 0 < step_ms < inf
-            and self._windows[rank] < WARM_UP_WINDOWS + COUNTED_WINDOWS
+            and self._windows[rank] < pace.WARM_UP_WINDOWS + COUNTED_WINDOWS
         ):
             self._windows[rank] += 1
-            if self._windows[rank] > WARM_UP_WINDOWS:
+            if self._windows[rank] > pace.WARM_UP_WINDOWS:
                 self._times.append(step_ms)
                 self._owns.setdefault(rank, []).append(
                     nan if waited_ms is None else step_ms - waited_ms
@@ -140,11 +134,11 @@ class AllRanksWatch:
     def _late_starts(self, phases: dict[int, dict[str, float]], t: float) -> Iterator[RunFinding]:
         for name, words in OWN_PHASES.items():
             took = {
-                rank: phase_seconds(reached, name)
+                rank: pace.phase_seconds(reached, name)
                 for rank, reached in sorted(phases.items())
                 if name in reached
             }
-            late, usual = find_late(took)
+            late, usual = pace.find_late(took)
             if late:
                 text = f"{ranks_text(late)} took {took[late[0]]:.1f} s to {words}, the others {usual:.1f} s: all waited for that"
                 hint = "look at the file system of Python and the script there, and at what runs beside it: distconsole check"
@@ -158,7 +152,7 @@ class AllRanksWatch:
             (starved or set()).discard(rank)
             return
         self._waiting[rank] += 1
-        if self._waiting[rank] < PERSISTENT_SECONDS:
+        if self._waiting[rank] < pace.PERSISTENT_SECONDS:
             return
         starved.add(rank)
         if 2 * len(starved) <= len(self._newest):
@@ -184,7 +178,7 @@ class AllRanksWatch:
         if self._steps.are_all:
             self._earlier = None
             step_ms = self._steps.median_ms
-            if step_ms is not None and step_ms > (1 + UNUSUAL_SHARE) * earlier.slowest_ms:
+            if step_ms is not None and step_ms > (1 + pace.UNUSUAL_SHARE) * earlier.slowest_ms:
                 yield self._finding(earlier, step_ms, window.t)
 
     def _finding(self, earlier: Earlier, step_ms: float, t: float) -> RunFinding:

@@ -13,14 +13,7 @@ from statistics import median
 from typing import NamedTuple
 
 from distconsole.model.run_events import Window
-from distconsole.runs.pace import (
-    FINE_NOISE,
-    FINE_SHARE,
-    SLOW_MS,
-    SLOW_SHARE,
-    SLOW_SPREAD,
-    WAIT_SHARE,
-)
+from distconsole.runs import pace
 
 Figure = Callable[[Window], float | None]
 Fresh = Mapping[int, Window]
@@ -107,18 +100,18 @@ def _by_own_time(fresh: Fresh, noise_ms: float) -> dict[int, Straggler]:
     """Return whose steps without their waits are long, if the others wait as much longer."""
     own = {rank: own_ms(window) for rank, window in fresh.items()}
     usual_step = median(map(step_ms, fresh.values()))
-    fine = max(FINE_SHARE * usual_step, FINE_NOISE * noise_ms)
-    slow = _apart(own, min(fine, SLOW_SHARE * usual_step), len(own) // 2)
+    fine = max(pace.FINE_SHARE * usual_step, pace.FINE_NOISE * noise_ms)
+    slow = _apart(own, min(fine, pace.SLOW_SHARE * usual_step), len(own) // 2)
     others = [rank for rank in own if rank not in slow]
     usual = median(own[rank] for rank in others)
     wait = median(_waited(fresh[rank]) for rank in others)
-    if any(wait - _waited(fresh[r]) < WAIT_SHARE * (own[r] - usual) for r in slow):
+    if any(wait - _waited(fresh[r]) < pace.WAIT_SHARE * (own[r] - usual) for r in slow):
         return {}
     cost = max((own[rank] for rank in slow), default=0.0) - max(own[rank] for rank in others)
     found = {}
     for rank in slow:
         part, here, there = _longest_part(fresh, rank, others)
-        if here - there < WAIT_SHARE * (own[rank] - usual):
+        if here - there < pace.WAIT_SHARE * (own[rank] - usual):
             part, here, there = STEP, own[rank], usual
         found[rank] = Straggler(rank, part, here, there, usual_step, cost_ms=cost)
     return found
@@ -157,7 +150,7 @@ def _slow_in(fresh: Fresh, part: str, usual_step: float) -> dict[int, Straggler]
     values = {rank: value for rank, each in fresh.items() if (value := own_of(each)) is not None}
     # Nobody waits for another while it waits for data; else the many show what is usual.
     most = len(values) // 2 if part == DATA else (len(values) - 1) // 2
-    slow = _apart(values, SLOW_SHARE * usual_step, max(most, 1) if part == STEP else most)
+    slow = _apart(values, pace.SLOW_SHARE * usual_step, max(most, 1) if part == STEP else most)
     others = [rank for rank in values if rank not in slow]
     if not slow or not others:
         return {}
@@ -165,7 +158,7 @@ def _slow_in(fresh: Fresh, part: str, usual_step: float) -> dict[int, Straggler]
     least = min(values[rank] for rank in slow) - usual
     if part != STEP:
         # That nobody's own time stands out is known where the others' waits are seen.
-        if median(_waited(fresh[rank]) for rank in others) >= WAIT_SHARE * least:
+        if median(_waited(fresh[rank]) for rank in others) >= pace.WAIT_SHARE * least:
             return {}
         if part in _WAIT_IN and not all(
             _is_waited_for(fresh, rank, others, part, values[rank] - usual) for rank in slow
@@ -173,7 +166,7 @@ def _slow_in(fresh: Fresh, part: str, usual_step: float) -> dict[int, Straggler]
             return {}
     longer = min(step_ms(fresh[rank]) for rank in slow) - usual_step
     # Who makes longer steps than the others holds nobody up: it falls behind.
-    waited_for = part != STEP and longer < WAIT_SHARE * least
+    waited_for = part != STEP and longer < pace.WAIT_SHARE * least
     cost = max(values[r] for r in slow) - max(values[r] for r in others) if waited_for else 0.0
     return {
         rank: Straggler(rank, part, values[rank], usual, usual_step, cost_ms=cost) for rank in slow
@@ -183,9 +176,9 @@ def _slow_in(fresh: Fresh, part: str, usual_step: float) -> dict[int, Straggler]
 def _apart(values: Mapping[int, float], least_ms: float, most: int) -> list[int]:
     """Return the ranks, at most ``most``, that exceed all others clearly, by ``least_ms``; those above the widest gap."""
     ordered = sorted(values, key=values.__getitem__, reverse=True)
-    if len(ordered) < 2 or values[ordered[0]] - values[ordered[-1]] < SLOW_MS:
+    if len(ordered) < 2 or values[ordered[0]] - values[ordered[-1]] < pace.SLOW_MS:
         return []  # as most often: nobody exceeds the median by more
-    limit = max(SLOW_MS, least_ms)
+    limit = max(pace.SLOW_MS, least_ms)
     slow: list[int] = []
     widest = 0.0
     for count in range(1, most + 1):
@@ -197,7 +190,7 @@ def _apart(values: Mapping[int, float], least_ms: float, most: int) -> list[int]
         if least - usual < limit:
             break
         # Else the others differ as much among themselves.
-        if least - usual >= SLOW_SPREAD * (next_one - usual) and least - next_one > widest:
+        if least - usual >= pace.SLOW_SPREAD * (next_one - usual) and least - next_one > widest:
             slow, widest = ordered[:count], least - next_one
     return slow
 
@@ -261,4 +254,4 @@ def _is_waited_for(
     wait_of = _WAIT_IN[part]
     own = wait_of(fresh[rank])
     waits = [ms for other in others if (ms := wait_of(fresh[other])) is not None]
-    return own is not None and bool(waits) and median(waits) - own >= WAIT_SHARE * excess_ms
+    return own is not None and bool(waits) and median(waits) - own >= pace.WAIT_SHARE * excess_ms

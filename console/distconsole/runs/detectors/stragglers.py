@@ -15,6 +15,7 @@ from msgspec import UNSET
 from distconsole.model.names import join_some
 from distconsole.model.run_events import RunFinding, Window
 from distconsole.model.time_text import ms_text
+from distconsole.runs import pace
 from distconsole.runs.detectors.conclusions import STRAGGLER
 from distconsole.runs.detectors.ranks import MAX_RANKS_NAMED, Ranks, ranks_text
 from distconsole.runs.detectors.slow_causes import Cause
@@ -29,20 +30,6 @@ from distconsole.runs.detectors.slowness import (
     own_ms,
     standing_out,
     step_ms,
-)
-from distconsole.runs.pace import (
-    BEHIND_SHARE,
-    BEHIND_STEPS,
-    CLEAR_SHARE,
-    COMPARED_SECONDS,
-    COMPARED_STEPS,
-    KNOWN_WINDOWS,
-    LEAST_NOISE,
-    MOSTLY_SHARE,
-    OFTEN_SHARE,
-    PERSISTENT_SECONDS,
-    RECENT_WINDOWS,
-    WARM_UP_WINDOWS,
 )
 
 
@@ -63,7 +50,7 @@ class StragglerWatch:
         self._by_rank: tuple[dict[int, Any], ...] = (
             *(self.slow, self._recent, self._windows, self._streak, self._began),
         )
-        self._together: deque[frozenset[int]] = deque(maxlen=PERSISTENT_SECONDS)
+        self._together: deque[frozenset[int]] = deque(maxlen=pace.PERSISTENT_SECONDS)
         """Who stood out together in each of the last seconds."""
         self._second = 0
 
@@ -88,8 +75,8 @@ class StragglerWatch:
             return []
         rank, t = window.rank, window.t
         self._windows[rank] = self._windows.get(rank, 0) + 1
-        if self._windows[rank] > WARM_UP_WINDOWS:
-            self._recent.setdefault(rank, deque(maxlen=KNOWN_WINDOWS)).append(window)
+        if self._windows[rank] > pace.WARM_UP_WINDOWS:
+            self._recent.setdefault(rank, deque(maxlen=pace.KNOWN_WINDOWS)).append(window)
         if int(t) <= self._second:
             return []
         self._second = int(t)
@@ -132,7 +119,7 @@ class StragglerWatch:
         """Whether those who are slow now have been so for long enough, together."""
         others = [self._recent[rank] for rank in fresh if rank not in self._together[-1]]
         excess = {rank: _excess_ms(self._recent[rank], others) for rank in now_slow}
-        for_seconds = all(self._streak[rank] >= PERSISTENT_SECONDS for rank in now_slow)
+        for_seconds = all(self._streak[rank] >= pace.PERSISTENT_SECONDS for rank in now_slow)
         if for_seconds and mode(self._together) == self._together[-1]:
             # Where waits were not seen own times are not known.
             unseen = {r for r in now_slow if self._recent[r][-1].waited_ms is None}
@@ -160,7 +147,7 @@ class StragglerWatch:
 
 
 def _newest(known: Sequence[Window]) -> list[Window]:
-    return list(known)[-RECENT_WINDOWS:]
+    return list(known)[-pace.RECENT_WINDOWS :]
 
 
 def _usual(known: Sequence[Window]) -> Window:
@@ -189,23 +176,23 @@ def _is_clear(excess: Sequence[float], others: Sequence[Sequence[Window]]) -> bo
     Noise is what it exceeded them by before, and early in a run by how much they differ by
     themselves; the farthest is left out. A pause or a burst of another process fills fewer windows.
     """
-    now, noise = list(excess[:RECENT_WINDOWS]), list(excess[RECENT_WINDOWS:])
-    if len(noise) < LEAST_NOISE:
+    now, noise = list(excess[: pace.RECENT_WINDOWS]), list(excess[pace.RECENT_WINDOWS :])
+    if len(noise) < pace.LEAST_NOISE:
         owns = [list(map(own_ms, other)) for other in others]
         noise += [each - median(own) for own in owns for each in own]
-    if len(now) < RECENT_WINDOWS or len(noise) < LEAST_NOISE:
+    if len(now) < pace.RECENT_WINDOWS or len(noise) < pace.LEAST_NOISE:
         return False
     noise.sort()
-    return min(now) - noise[-2] >= CLEAR_SHARE * (median(now) - median(noise))
+    return min(now) - noise[-2] >= pace.CLEAR_SHARE * (median(now) - median(noise))
 
 
 def _is_mostly(excess: Sequence[float]) -> bool:
     """Whether a rank was slower than the others in most of its windows, and not by pauses now and then."""
-    half = median(excess[:RECENT_WINDOWS]) / 2
+    half = median(excess[: pace.RECENT_WINDOWS]) / 2
     slow = [each >= half for each in excess]
-    counting = slow[: PERSISTENT_SECONDS + RECENT_WINDOWS // 2]
-    mostly = sum(counting) >= MOSTLY_SHARE * len(counting)
-    return mostly or sum(slow) >= OFTEN_SHARE * KNOWN_WINDOWS
+    counting = slow[: pace.PERSISTENT_SECONDS + pace.RECENT_WINDOWS // 2]
+    mostly = sum(counting) >= pace.MOSTLY_SHARE * len(counting)
+    return mostly or sum(slow) >= pace.OFTEN_SHARE * pace.KNOWN_WINDOWS
 
 
 def _excess_ms(known: Sequence[Window], others: Sequence[Sequence[Window]]) -> list[float]:
@@ -240,7 +227,7 @@ _times_of = attrgetter(*_TIMES)
 
 
 def _compared_s(window: Window) -> float:
-    return max(COMPARED_SECONDS, COMPARED_STEPS * step_ms(window) / 1000)
+    return max(pace.COMPARED_SECONDS, pace.COMPARED_STEPS * step_ms(window) / 1000)
 
 
 def _lags(began: Mapping[int, Window], fresh: Mapping[int, Window], rank: int) -> bool:
@@ -263,7 +250,7 @@ def _lags(began: Mapping[int, Window], fresh: Mapping[int, Window], rank: int) -
         - (abs(here.t - first.t) + abs(there.t - last.t)) * 1000 / max(step_ms(there), 1e-3)
         for here, there in others
     ) - (last.step - first.step)
-    return behind >= max(BEHIND_STEPS, BEHIND_SHARE * most)
+    return behind >= max(pace.BEHIND_STEPS, pace.BEHIND_SHARE * most)
 
 
 _LOOK = (
