@@ -68,7 +68,13 @@ def run(words: list[str]) -> int:
     ``distconsole run`` must not pay for the screen.
     """
     from distconsole.config.load import load_config  # noqa: PLC0415
-    from distconsole.errors import ConfigError, ConsoleError  # noqa: PLC0415
+    from distconsole.errors import (  # noqa: PLC0415
+        MORE_THREADS,
+        OUT_OF_THREADS,
+        ConfigError,
+        ConsoleError,
+        is_out_of_threads,
+    )
     from distconsole.grammar.verbs import parse_args, parse_untrusted  # noqa: PLC0415
 
     try:
@@ -88,10 +94,14 @@ def run(words: list[str]) -> int:
         from distconsole.tui import open_screen  # noqa: PLC0415
 
         return open_screen(request, config)
-    except (ConsoleError, OSError) as error:
+    except (ConsoleError, OSError, RuntimeError) as error:
         from distconsole.cli.main import tell_error  # noqa: PLC0415
         from distconsole.cli.streams import Streams  # noqa: PLC0415
 
+        if isinstance(error, RuntimeError):
+            if not is_out_of_threads(error):
+                raise
+            error = ConsoleError(OUT_OF_THREADS, MORE_THREADS)
         if not isinstance(error, ConsoleError):
             if error.filename is None:
                 raise

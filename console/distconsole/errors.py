@@ -61,6 +61,17 @@ def _plain(text: str) -> str:
     return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
+OUT_OF_THREADS = "this machine starts no further thread for us"
+MORE_THREADS = (
+    "raise the limits of processes and memory (ulimit -u, ulimit -v), or ask fewer hosts at once"
+)
+
+
+def is_out_of_threads(error: RuntimeError) -> bool:
+    """Whether ``threading.Thread.start`` has raised it: login nodes limit processes and address space."""
+    return "start new thread" in str(error)
+
+
 class UsageError(ConsoleError):
     exit_code = 2
 

@@ -112,5 +112,31 @@ def test_a_bug_in_the_work_is_raised_here() -> None:
         fan_out(HOSTS[:2], work)
 
 
+def test_a_host_for_which_this_machine_starts_no_thread_fails_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Scarce(threading.Thread):
+        def start(self) -> None:
+            if self.name == "work:n1":
+                raise RuntimeError("can't start new thread")
+            super().start()
+
+    def work(host: Host) -> str:
+        if host.name == "n2":  # as paramiko does, which starts threads of its own
+            raise RuntimeError("can't start new thread")
+        return "done"
+
+    monkeypatch.setattr(fanout.threading, "Thread", Scarce)
+    outcomes = fan_out(HOSTS[:4], work)
+    assert [type(outcome) for outcome in outcomes] == [Ok, Failed, Failed, Ok]
+    for name, outcome in (("n1", outcomes[1]), ("n2", outcomes[2])):
+        assert isinstance(outcome, Failed)
+        assert (
+            outcome.error.message
+            == f"this machine starts no further thread for us, and {name} needs one"
+        )
+        assert "ulimit -u" in outcome.error.hint
+
+
 def test_no_hosts_are_no_outcomes() -> None:
     assert fan_out([], lambda host: 1) == []

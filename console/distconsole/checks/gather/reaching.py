@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from distconsole.checks.facts.evidence import LOST, HostEvidence, Outcome
 from distconsole.checks.facts.node import Facts, LifeFacts, SshFacts
 from distconsole.checks.gather.context import CheckContext
-from distconsole.errors import AgentEndedError, ConsoleError, NodeError
+from distconsole.errors import AgentEndedError, NodeError
 from distconsole.model import outcome as fan
 from distconsole.model.names import HostName
 from distconsole.model.requests import Level
@@ -71,7 +71,7 @@ def _collect(
     try:
         for outcome in session.connect_all():
             outcomes.put(outcome)
-    except ConsoleError as error:
+    except BaseException as error:  # noqa: BLE001 - raised where it is taken, else nobody would end the waiting
         outcomes.put(error)
     outcomes.put(None)
 
