@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from distconsole.config.ranges import RangeError, expand, split_list
-from distconsole.config.spelling import nearest
+from distconsole.config.spelling import suggest
 from distconsole.errors import ConfigError
 from distconsole.model.names import may_be_user
 
@@ -113,8 +113,7 @@ def _add_setting(host: NamedHost, key: str, value: str) -> NamedHost:
         case _ if key in _IGNORED:
             return host
         case _:
-            near = nearest(key, SETTINGS)
-            meant = f"did you mean {near}?" if near else f"known: {', '.join(SETTINGS)}"
+            meant = suggest(key, SETTINGS, f"known: {', '.join(SETTINGS)}")
             raise RangeError(f"unknown setting '{key}' ({meant})")
 
 

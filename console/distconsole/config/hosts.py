@@ -15,7 +15,7 @@ from distconsole.config.hostfile import NamedHost, read_hostfile, read_list
 from distconsole.config.paths import expand_home
 from distconsole.config.ranges import RangeError, expand, split_list
 from distconsole.config.schema import ClusterSettings, Config, HostSettings
-from distconsole.config.spelling import nearest
+from distconsole.config.spelling import suggest
 from distconsole.config.ssh_names import ssh_config_file, ssh_names
 from distconsole.errors import ConfigError, UsageError
 from distconsole.model.cluster import EMBEDDED, Cluster, Host
@@ -129,10 +129,9 @@ def _from_config(name: str, config: Config, what: str) -> _Found:
     cluster = config.clusters.get(name)
     files = ", ".join(str(file) for file in config.files) or "no distconsole.toml was found"
     if cluster is None:
-        near = nearest(name, config.clusters)
         known = ", ".join(sorted(config.clusters))
         known = f"known are: {known}" if known else "[clusters.NAME] with hosts = […] makes one"
-        hint = f"did you mean '{near}'?" if near else known
+        hint = suggest(name, config.clusters, known, quote="'")
         raise ConfigError(f"{what}: there is no [clusters.{name}] ({files})", hint)
     if cluster.hostfile is not None:
         return _Found(read_hostfile(cluster.hostfile), cluster, name)

@@ -25,7 +25,7 @@ from distconsole.config.schema import (
     HostSettings,
 )
 from distconsole.config.shortcuts import Alias, KeySetting
-from distconsole.config.spelling import nearest
+from distconsole.config.spelling import suggest
 from distconsole.config.trust import (
     command_for,
     digest,
@@ -330,8 +330,7 @@ class _Reader:
         if canonical in keys:
             return canonical
         table = f" in [{'.'.join(where)}]" if where else ""
-        near = nearest(canonical, keys)
-        hint = f"did you mean '{near}'?" if near else f"known are: {', '.join(sorted(keys))}"
+        hint = suggest(canonical, keys, f"known are: {', '.join(sorted(keys))}", quote="'")
         tables = [f"[{verb}]" for verb, of in VERB_KEYS.items() if not where and canonical in of]
         hint = f"it stands below {' or '.join(tables[:3])}" if tables else hint
         hint = NAMED if name in ("hosts", "hostfile", "cluster") and where else hint
@@ -342,8 +341,8 @@ class _Reader:
         is_choice = key.choices and key.kind is Kind.TEXT
         if found is None or (is_choice and found not in key.choices):
             wanted = f"one of {', '.join(key.choices)}" if is_choice else key.kind.value
-            near = nearest(str(value), key.choices)
-            hint = f"did you mean '{near}'?" if near else NAMED if name == "cluster" else ""
+            otherwise = NAMED if name == "cluster" else ""
+            hint = suggest(str(value), key.choices, otherwise, quote="'")
             shown = "what it is" if key.secret else repr(value)
             raise self._error(where, name, f"'{name}' must be {wanted}, not {shown}", hint)
         if key.kind in (Kind.FILE, Kind.PATH):

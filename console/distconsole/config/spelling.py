@@ -13,6 +13,12 @@ def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | Non
     return next(iter(difflib.get_close_matches(word, list(known), 1, likeness)), None)
 
 
+def suggest(word: str, known: Iterable[str], otherwise: str = "", *, quote: str = "") -> str:
+    """Return the question whether the one of ``known`` was meant that is most like ``word``, else ``otherwise``."""
+    near = nearest(word, known)
+    return f"did you mean {quote}{near}{quote}?" if near else otherwise
+
+
 def nearest_script(name: str, files: Iterable[str]) -> str:
     """Return the one of ``files`` that ``name`` means, or has in front of its arguments; empty if none does."""
     others = {each for each in files if each.isprintable()} - {name}

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from distconsole.config.spelling import nearest
+from distconsole.config.spelling import suggest
 from distconsole.errors import UsageError
 from distconsole.expression import parts
 from distconsole.expression.fields import Field, Fields, Kind, Value
@@ -246,8 +246,7 @@ class _Parser(Generic[Row]):
         found = self._fields.find(name)
         if found is None:
             names = self._fields.names
-            like = nearest(name, names)
-            advice = f"did you mean {like}?" if like else f"one of {', '.join(sorted(names))}"
+            advice = suggest(name, names, f"one of {', '.join(sorted(names))}")
             raise self._mistake(f"{self._fields.of} have no field '{name[:40]}'", at, advice)
         return found
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from distconsole.config.shortcuts import Alias
-from distconsole.config.spelling import nearest
+from distconsole.config.spelling import suggest
 from distconsole.errors import ConfigError, UsageError
 from distconsole.grammar.options import HOST_OPTIONS
 from distconsole.grammar.words import open_line, words_of
@@ -95,8 +95,7 @@ def trouble_with(name: str, line: str, verbs: Sequence[str]) -> UsageError | Non
     word = _first_word(line)
     if word in verbs or word.startswith("-"):
         return None
-    near = nearest(word, verbs) if word else None
     return UsageError(
         f"the alias '{name}' begins with '{word[:80]}', which is no verb",
-        f"did you mean {near}?" if near else "such as: check --level full",
+        suggest(word, verbs, "such as: check --level full"),
     )

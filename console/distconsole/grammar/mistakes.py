@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from distconsole.config.ranges import RangeError
-from distconsole.config.spelling import nearest
+from distconsole.config.spelling import nearest, suggest
 from distconsole.errors import UsageError
 from distconsole.grammar.asking import PROGRAM
 from distconsole.grammar.pasting.meanings import becomes
@@ -102,8 +102,7 @@ def _meant_choice(error: click.BadParameter) -> str:
     typed = re.match(r"'([^']*)'", error.message)
     if not isinstance(kind, click.Choice) or typed is None:
         return ""
-    near = nearest(typed[1], kind.choices)
-    return f"did you mean {near}?" if near else ""
+    return suggest(typed[1], kind.choices)
 
 
 def _meant_option(typed: str, context: click.Context | None) -> str:

@@ -12,7 +12,7 @@ from distconsole.checks.rules.script import launches, scripts
 from distconsole.checks.rules.software import engines, python_env, short_jobs
 from distconsole.checks.rules.system import expected, folders, kernel_log, limits, slurm, system
 from distconsole.checks.rules.wording import by_key
-from distconsole.config.spelling import nearest
+from distconsole.config.spelling import suggest
 from distconsole.errors import UsageError
 from distconsole.model.events import Event, TextMade
 from distconsole.model.expectation import Expectation
@@ -72,8 +72,8 @@ def _means(word: str, rule: Rule) -> bool:
 
 def _suggest(word: str) -> str:
     groups = sorted({rule.group for rule in CATALOGUE})
-    near = nearest(word, sorted({*groups, *(rule.id for rule in CATALOGUE)}))
-    return f"did you mean {near}?" if near else f"the groups are: {', '.join(groups)}"
+    known = sorted({*groups, *(rule.id for rule in CATALOGUE)})
+    return suggest(word, known, f"the groups are: {', '.join(groups)}")
 
 
 def drop_expectations(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from distconsole.config.hostfile import NamedHost, host_text, read_hostfile
 from distconsole.config.paths import expand_home
-from distconsole.config.spelling import nearest
+from distconsole.config.spelling import suggest
 from distconsole.errors import ConfigError, UsageError
 from distconsole.grammar.pasting.meanings import Pasted, apply, becomes, export
 from distconsole.grammar.pasting.starters import ON, Given, Starter, starter_of
@@ -110,10 +110,9 @@ def _read_config(found: Pasted, accelerate: Starter, path: Path, typed: set[str]
         if not said and (option is None or option.kind != ON):
             continue
         if option is None or name == "config_file":
-            near = nearest(name, accelerate.options)
             raise ConfigError(
                 f"{path}:{line}: accelerate's {name} is not known here",
-                f"did you mean {near}?" if near else "leave the key out",
+                suggest(name, accelerate.options, "leave the key out"),
             )
         fields += [name] if group == "deepspeed_config" else []
         precise = precise or (name == "mixed_precision" and name not in typed)
@@ -337,10 +336,10 @@ def _read_filter(option: str, text: str, known: set[str]) -> dict[str, list[int]
     for part in text.split("@") if text else []:
         match = re.fullmatch(r"([^:]+)(?::(\d+(?:,\d+)*))?", part)
         if match is None or match[1] not in known:
-            near = nearest(match[1], known) if match else None
+            there = f"the hosts are: {', '.join(sorted(known))}"
             raise UsageError(
                 f"deepspeed {option} {part}: no such host",
-                f"did you mean {near}?" if near else f"the hosts are: {', '.join(sorted(known))}",
+                suggest(match[1] if match else "", known, there),
             )
         wanted.setdefault(match[1], []).extend(
             sorted({int(each) for each in (match[2] or "").split(",") if each})

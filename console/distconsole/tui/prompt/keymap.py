@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from textual.keys import _character_to_key
 
 from distconsole.config.shortcuts import Alias, KeySetting
-from distconsole.config.spelling import nearest
+from distconsole.config.spelling import nearest, suggest
 from distconsole.errors import ConfigError, UsageError
 from distconsole.grammar.aliases import expand_alias
 from distconsole.grammar.verbs import VERBS, parse_line
@@ -89,8 +89,8 @@ def make_keymap(settings: Iterable[KeySetting], aliases: Mapping[str, Alias]) ->
     wanted: dict[tuple[str, str], KeySetting] = {}
     for setting in settings:
         if setting.view and setting.view not in VIEWS:
-            near = nearest(setting.view, VIEWS)
-            hint = f"did you mean '{near}'?" if near else f"known are: {', '.join(VIEWS)}"
+            known = f"known are: {', '.join(VIEWS)}"
+            hint = suggest(setting.view, VIEWS, known, quote="'")
             raise ConfigError(f"{setting.place}: there is no view '{setting.view}'", hint)
         _check_line(setting, aliases)
         wanted[setting.view, _key_name(setting)] = setting
@@ -178,10 +178,9 @@ def _check_line(setting: KeySetting, aliases: Mapping[str, Alias]) -> None:
     word = (open_line(f"{line} ").words or ("",))[0]
     known = (*PROMPT_VERBS, *aliases, "help")
     if word not in known:
-        near = nearest(word, known)
         raise ConfigError(
             f"{setting.place}: the line of '{setting.key}' begins with '{word[:80]}', which is no verb",
-            f"did you mean '{near}'?" if near else "'help' lists them",
+            suggest(word, known, "'help' lists them", quote="'"),
         )
     if setting.line.endswith(" ") or word in SCREEN_VERBS:
         return

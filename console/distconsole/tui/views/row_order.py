@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from textual.containers import Vertical
 
-from distconsole.config.spelling import nearest
+from distconsole.config.spelling import suggest
 from distconsole.errors import UsageError
 from distconsole.expression import Condition, Field, Fields, Kind, Value, parse_condition
 from distconsole.tui.widgets.line_table import LineTable
@@ -104,8 +104,7 @@ def find_field(name: str, fields: Fields[Row]) -> Field[Row]:
     """Return the field with this name; raises ``UsageError`` if there is none."""
     found = fields.find(name)
     if found is None:
-        like = nearest(name, fields.names)
-        advice = f"did you mean {like}?" if like else f"one of {', '.join(fields.names)}"
+        advice = suggest(name, fields.names, f"one of {', '.join(fields.names)}")
         raise UsageError(f"{fields.of} have no field '{name[:40]}'", advice)
     return found
 
