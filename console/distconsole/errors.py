@@ -119,6 +119,11 @@ class ConnectError(NodeError):
     kind = "connect"
 
 
+def thread_error(host: str) -> ConnectError:
+    """Return why a host is not reached for which this machine starts no thread."""
+    return ConnectError(f"{OUT_OF_THREADS}, and {host} needs one", MORE_THREADS)
+
+
 class UnknownHostKeyError(NodeError):
     """A key that a person may yet trust.
 

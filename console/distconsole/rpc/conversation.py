@@ -114,8 +114,9 @@ class Conversation:
         with self._reading:
             self._closed = True
         self._channel.close()
-        if self._ending is not None and self._ending is not threading.current_thread():
-            self._ending.join()
+        ending = self._ending
+        if ending is not None and ending.ident and ending is not threading.current_thread():
+            ending.join()
         self._finish(LinkLostError(f"the link to {self.name} was closed"))
 
     @property
@@ -179,7 +180,8 @@ class Conversation:
         self._outbox.append(line)
         if not self._sending.locked():
             name = f"post:{self.name}"
-            threading.Thread(target=self._flush_quietly, name=name, daemon=True).start()
+            with suppress(RuntimeError):  # without a thread it goes with the next line
+                threading.Thread(target=self._flush_quietly, name=name, daemon=True).start()
 
     def _flush_quietly(self) -> None:
         with suppress(LinkLostError):  # everybody is told by who ended it
@@ -249,7 +251,12 @@ class Conversation:
             self._ending = threading.Thread(
                 target=self._tell_end, args=(error,), name=f"end:{self.name}", daemon=True
             )
-            self._ending.start()
+            try:
+                self._ending.start()
+            except (
+                RuntimeError
+            ):  # this machine has no thread left: the reader tells it, and waits for once
+                self._tell_end(error)
 
     def _tell_end(self, error: NodeError | None) -> None:
         self._finish(error or self._why_ended())

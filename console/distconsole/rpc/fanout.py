@@ -9,13 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from distconsole.errors import (
-    MORE_THREADS,
-    OUT_OF_THREADS,
-    ConnectError,
-    NodeError,
-    is_out_of_threads,
-)
+from distconsole.errors import ConnectError, NodeError, thread_error
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
 from distconsole.model.outcome import Failed, Ok, Outcome
@@ -84,8 +78,8 @@ def iter_outcomes(
             thread = threading.Thread(target=_do, args=(host, work, ended), name=name, daemon=True)
             try:
                 thread.start()
-            except RuntimeError as error:
-                ended.put((host.name, _without_thread(host, error)))
+            except RuntimeError:
+                ended.put((host.name, Failed(host.name, thread_error(host.name))))
         oldest, began = next(iter(running.items()), (None, now))
         due = math.inf if seconds is None or oldest is None else began + seconds
         patience = min(due - now, YOUNG_SECONDS / 4 if waiting else math.inf)
@@ -117,20 +111,9 @@ def _do(
         outcome = Ok(host.name, work(host))
     except NodeError as error:
         outcome = Failed(host.name, error)
-    except RuntimeError as error:
-        outcome = _without_thread(host, error)
     except BaseException as error:  # noqa: BLE001 - handed to the caller, who raises it
         outcome = error
     ended.put((host.name, outcome))
-
-
-def _without_thread(host: Host, error: RuntimeError) -> Failed | RuntimeError:
-    """Return what becomes of a host for which this machine starts no thread; other errors are raised to the caller."""
-    if not is_out_of_threads(error):
-        return error
-    return Failed(
-        host.name, ConnectError(f"{OUT_OF_THREADS}, and {host.name} needs one", MORE_THREADS)
-    )
 
 
 GIVEN_UP_SECONDS = 15.0

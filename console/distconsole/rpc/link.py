@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from distconsole.errors import AgentError, LinkLostError
+from distconsole.errors import AgentError, LinkLostError, is_out_of_threads, thread_error
 from distconsole.model.cluster import Host
 from distconsole.rpc import wire
 from distconsole.rpc.bootstrap import open_bridge
@@ -93,6 +93,14 @@ class NodeLink:
 
         Raises NodeError: one of its kinds.
         """
+        try:
+            self._connect()
+        except RuntimeError as error:
+            if not is_out_of_threads(error):
+                raise
+            raise thread_error(self.name) from None
+
+    def _connect(self) -> None:
         with self._connecting:
             if self._closed.is_set():
                 raise self._closed_error()

@@ -397,6 +397,33 @@ def test_a_node_that_takes_nothing_holds_up_nobody_that_is_read(
         each.close()
 
 
+def test_where_no_thread_starts_everybody_is_told_all_the_same(
+    now: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Scarce(threading.Thread):
+        def start(self) -> None:
+            if self.name in ("post:n", "end:n"):
+                raise RuntimeError("can't start new thread")
+            super().start()
+
+    monkeypatch.setattr(talking.threading, "Thread", Scarce)
+    channel, other = ScriptedChannel(), ScriptedChannel()
+    silent = Conversation("n", channel, b"", clock=lambda: now[0])
+    heard = Conversation("m", other, b"")
+    now[0] += talking.PING_SECONDS
+    silent.look()  # asks it, and has no thread to do so
+    asked = in_thread(lambda: silent.ask("hello", 5.0, {}))
+    channel.next("hello")
+    channel.next("ping")  # which goes with what is said next
+    channel.cut()
+    assert isinstance(asked(), LinkLostError)
+    answered = in_thread(lambda: heard.ask("hello", 5.0, {}).body)
+    other.answer(other.next("hello")["id"], result={"cancelled": True})
+    assert answered() == {"cancelled": True}, "the reader goes on"
+    silent.close()
+    heard.close()
+
+
 def test_one_thread_reads_what_all_nodes_send() -> None:
     channels = [ScriptedChannel() for _ in range(20)]
     talks = [Conversation(f"n{place}", channel, b"") for place, channel in enumerate(channels)]

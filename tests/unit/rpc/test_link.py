@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from distconsole.errors import LinkLostError
+from distconsole.errors import ConnectError, LinkLostError
 from distconsole.model.cluster import Host
 from distconsole.model.names import HostName
 from distconsole.rpc.link import NodeLink
@@ -45,3 +45,15 @@ def test_a_node_that_answers_after_the_link_was_closed_is_left_at_once() -> None
     machine.answers.set()
     connecting.join()
     assert machine.done == ["closed"]
+
+
+def test_a_machine_that_starts_no_further_thread_is_told_with_the_limits_to_raise() -> None:
+    class FullMachine(SlowMachine):
+        def connect(self, host: Host) -> SlowMachine:
+            raise RuntimeError("can't start new thread")  # as paramiko does, which starts some
+
+    with pytest.raises(
+        ConnectError, match="no further thread for us, and node1 needs one"
+    ) as found:
+        NodeLink(Host(HostName("node1")), FullMachine()).connect()
+    assert "ulimit -u" in found.value.hint
