@@ -75,32 +75,21 @@ def run(
     hosts are those of a job that is submitted first. Raises ConsoleError if it cannot be placed, or a
     host it needs cannot be reached.
     """
-    events = _run_somewhere(request, sessions, control, store, exclude, again)
+    then = partial(_run_on_hosts, sessions=sessions, control=control, store=store, again=again)
+    if request.slurm is None:
+        events = then(request, exclude=exclude)
+    elif request.emit is not None:
+        events = _emit(planner.read_launch(request), None)
+    elif request.dry_run:
+        events = show_submission(request, exclude)
+    else:
+        events = submit_and_run(request, sessions, control, exclude, then)
     if request.export and not (request.dry_run or request.detach or request.emit):
         # An export takes its time to import, and most runs have none.
         from distconsole.operations.stored.export import export_along  # noqa: PLC0415
 
         events = export_along(events, map(ExportFormat, request.export.split(",")))
     yield from events
-
-
-def _run_somewhere(
-    request: Run,
-    sessions: SessionSource,
-    control: Control,
-    store: RunStore,
-    exclude: Sequence[str],
-    again: RunId | None,
-) -> Iterator[Event]:
-    if request.slurm is None:
-        yield from _run_on_hosts(request, sessions, control, store, exclude, again)
-    elif request.emit is not None:
-        yield from _emit(planner.read_launch(request), None)
-    elif request.dry_run:
-        yield from show_submission(request, exclude)
-    else:
-        then = partial(_run_on_hosts, sessions=sessions, control=control, store=store, again=again)
-        yield from submit_and_run(request, sessions, control, exclude, then)
 
 
 def _run_on_hosts(
