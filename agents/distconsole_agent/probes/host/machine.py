@@ -138,7 +138,7 @@ def _limit(number: int) -> list[int | None]:
 
 def _distribution() -> str:
     lines = (line.partition("=") for line in text_of("/etc/os-release").splitlines())
-    fields = {name: value.strip('"') for name, _, value in lines}
+    fields = {name.strip(): value.strip().strip('"') for name, _, value in lines}
     return fields.get("PRETTY_NAME", fields.get("ID", ""))[:128]
 
 

@@ -28,7 +28,6 @@ from distconsole_agent.supervisor.containers import (
 )
 from distconsole_agent.supervisor.proctree import kill_marked
 from distconsole_agent.supervisor.spawning import wrap_in_setup
-from distconsole_agent.system.kernel_files import text_of
 
 LOOK_SECONDS = 20.0
 
@@ -173,8 +172,11 @@ def user_inside(pid: int, proc: str = "/proc") -> str | None:
     """
     ids = []
     for name, own in (("uid_map", os.getuid()), ("gid_map", os.getgid())):
-        lines = text_of(f"{proc}/{pid}/{name}").splitlines() or [f"{own} {own} 1"]
-        rows = (tuple(map(int, line.split())) for line in lines)
+        try:
+            with open(f"{proc}/{pid}/{name}", encoding="ascii") as file:
+                rows = [tuple(map(int, line.split())) for line in file]
+        except (OSError, ValueError):
+            rows = [(own, own, 1)]
         inside = [first + own - here for first, here, size in rows if here <= own < here + size]
         ids += inside[:1] or ([0] if own == 0 else [])
     return f"{ids[0]}:{ids[1]}" if len(ids) == 2 else None

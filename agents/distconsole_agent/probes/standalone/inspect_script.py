@@ -97,7 +97,7 @@ class Walk:
     """What a script imports, from file to file, within ``root``, where its imports begin."""
 
     def __init__(self, root: str, table: Any) -> None:
-        self.root, self.table = root, table
+        self.root, self.table = os.path.normpath(root), table
         self.files: dict[str, dict[str, Any]] = {}
         self.modules: dict[str, bool] = {}
         self.problem: dict[str, Any] = {}

@@ -114,6 +114,8 @@ def test_a_user_is_known_inside_by_the_namespace_s_map(tmp_path: Path) -> None:
     assert user_inside(8, str(tmp_path)) == f"{uid}:{gid}"
     (tmp_path / "7" / "uid_map").write_text("0 100000 65536\n")
     assert user_inside(7, str(tmp_path)) == (None if uid else "0:5")
+    (tmp_path / "7" / "uid_map").write_text("")  # of a namespace that nobody has set up yet
+    assert user_inside(7, str(tmp_path)) == (None if uid else "0:5")
 
 
 def test_shared_memory_is_told_by_its_device(tmp_path: Path) -> None:

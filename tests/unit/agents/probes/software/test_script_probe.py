@@ -122,6 +122,18 @@ def test_a_folder_without_an_init_is_followed_unless_a_package_elsewhere_hides_i
     assert set(facts["modules"]) == {"msgspec", "no_such_thing"}
 
 
+@pytest.mark.parametrize("root", ["proj/.", "proj/pkg/..", "proj/"])
+def test_a_folder_that_is_written_in_another_way_is_the_same(tmp_path: Path, root: str) -> None:
+    package = tmp_path / "proj" / "pkg"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("from . import inner")
+    (package / "inner.py").write_text("")
+    script = tmp_path / "proj" / "train.py"
+    script.write_text("import pkg")
+    told = look(tmp_path, path=str(script), root=f"{tmp_path}/{root}")
+    assert set(told["code"]["files"]) == {"train.py", "pkg/__init__.py", "pkg/inner.py"}
+
+
 @pytest.mark.parametrize(
     ("text", "own"),
     [("import sys\nsys.path.insert(0, 'lib')\n", True), ("import os\nos.path.join('a')\n", False)],
