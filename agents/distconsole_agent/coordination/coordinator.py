@@ -275,6 +275,7 @@ class Coordinator:
 
     def _lose(self, index: int, why: str = "") -> None:
         self._nodes[index].lost = True
+        self.whose.lost(index)
         lost = blame.NodeLost(index, self._now_ns(), why)
         left = sum(not node.lost for node in self._nodes)
         if self._stop_grace is None and left >= self._spec.min_nodes:

@@ -11,6 +11,7 @@ from typing import Any, Callable, NamedTuple
 
 from distconsole_agent.contract.runspec import RunSpec
 from distconsole_agent.coordination.blame import Failure
+from distconsole_agent.system.kernel_files import read_foreign
 
 ENV_RESTART, ENV_CHECKPOINT = "DISTCONSOLE_RESTART", "DISTCONSOLE_CHECKPOINT"
 
@@ -99,8 +100,8 @@ class Restarts:
 def last_checkpoint(run_dir: str) -> str | None:
     """Return the path that the job has left in ``run_dir`` for whoever starts it anew."""
     try:
-        with open(os.path.join(run_dir, CHECKPOINT_FILE), "rb") as file:
-            path = os.fsdecode(file.read(MAX_PATH_BYTES).split(b"\n")[0])
+        told = read_foreign(os.path.join(run_dir, CHECKPOINT_FILE), MAX_PATH_BYTES)
     except OSError:
         return None
+    path = os.fsdecode(told.split(b"\n")[0])
     return path if os.path.isabs(path) and path.isprintable() and os.path.exists(path) else None

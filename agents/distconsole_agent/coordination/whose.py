@@ -85,14 +85,21 @@ class Whose:
 
     def heard(self, node: int, message: dict[str, Any]) -> None:
         """Take the answer of a node that was asked; one that says yes is enough."""
-        number = read_integer(message, "id")
+        self._take(read_integer(message, "id"), node, ours=message.get("ours") is True)
+
+    def lost(self, node: int) -> None:
+        """Take that a node will answer nothing any more."""
+        for number in list(self._asked):
+            self._take(number, node, ours=False)
+
+    def _take(self, number: int, node: int, *, ours: bool) -> None:
         asked, answer = self._asked.get(number, (set(), None))
         if answer is None or node not in asked:
             return
         asked.discard(node)
-        if message.get("ours") is True or not asked:
+        if ours or not asked:
             del self._asked[number]
-            answer(message.get("ours") is True)
+            answer(ours)
 
 
 def answer_of(message: dict[str, Any]) -> dict[str, Any]:

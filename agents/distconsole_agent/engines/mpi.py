@@ -28,6 +28,7 @@ from distconsole_agent.supervisor.proctree import descendants
 from distconsole_agent.supervisor.shim import Shim
 from distconsole_agent.supervisor.spawning import Command, login_shell
 from distconsole_agent.system import steady
+from distconsole_agent.system.kernel_files import read_foreign
 from distconsole_agent.system.line_pipe import LinePipe
 from distconsole_agent.system.loop import Loop, Timer
 
@@ -215,8 +216,7 @@ class MpiRanks:
         assert self.places is not None
         path = os.path.join(self.places.run_dir, SCRATCH, name)
         with contextlib.suppress(OSError):
-            with open(path, encoding="utf-8", errors="surrogateescape") as file:
-                command = file.read(MAX_COMMAND_BYTES + 1)
+            command = os.fsdecode(read_foreign(path, MAX_COMMAND_BYTES + 1))
             os.unlink(path)
             if len(command) <= MAX_COMMAND_BYTES:
                 self._on_remote(host, command, name)

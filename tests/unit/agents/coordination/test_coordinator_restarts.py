@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -193,6 +194,9 @@ def test_only_an_absolute_path_that_is_there_is_a_checkpoint(tmp_path: Any) -> N
     ):
         told.write_text(text)
         assert last_checkpoint(str(tmp_path)) == found
+    told.unlink()
+    os.mkfifo(told)
+    assert last_checkpoint(str(tmp_path)) is None, "nobody writes into it, and nobody waits"
 
 
 def test_hosts_that_lose_each_other_while_ranks_are_stopped_start_anew_together(
