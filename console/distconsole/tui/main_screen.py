@@ -111,10 +111,6 @@ class ConsoleScreen(KeyScreen):
 
         return Watches(self._load_rows, self.session.clocks.monotonic)
 
-    @property
-    def form(self) -> LaunchForm:
-        return self.views.form
-
     def _make_form(self) -> LaunchForm:
         from distconsole.tui.launch_form.form import LaunchForm
 
@@ -232,7 +228,7 @@ class ConsoleScreen(KeyScreen):
             self._look()
             self.dispatcher.prompt_verbs.look()
             self._tell()
-            self.form.tick()
+            self.views.form.tick()
         self._draw_around()
         self.views.draw()
 
@@ -265,7 +261,7 @@ class ConsoleScreen(KeyScreen):
                 self.prompt.give_up()
             self.focus_view()
         elif self.mode is Mode.FORM:
-            self.form.focus_hosts()
+            self.views.form.focus_hosts()
         elif not self.step_back():
             self.prompt.tell("nothing to go back to: q leaves distconsole")
 
@@ -287,7 +283,7 @@ class ConsoleScreen(KeyScreen):
     @on(Prompt.Changed, "#prompt")
     def follow_prompt(self, event: Prompt.Changed) -> None:
         """Have the form say what the prompt says; find what is searched while it is typed."""
-        self.form.follow_prompt()
+        self.views.form.follow_prompt()
         self.dispatcher.typing(event.value)
 
     @on(Prompt.Interrupted)
