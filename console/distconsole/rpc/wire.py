@@ -212,7 +212,7 @@ def decode_as(value: Any, kind: type[T], what: str = "answer") -> T:
     """Return a checked dictionary as ``kind`` (``Hello``, …); raises AgentError if it is none."""
     try:
         return msgspec.convert(value, threadsafe(kind))
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeError) as error:
         raise AgentError(f"the agent's {what} is not as agreed: {error}") from None
 
 
