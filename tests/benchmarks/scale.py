@@ -305,7 +305,7 @@ def watched(nodes: Nodes, seconds: float, keys: int) -> dict[str, Any]:
         found["items_s"] = (nodes.told()["items"] - told["items"]) / took
         found["left_out"] = nodes.told()["left_out"] - told["left_out"]
         found["rss_bytes"] = rss_bytes(console.pid)
-        behind = re.search(r"newest word of the hosts is (\d+) s old", console.glass.text)
+        behind = re.search(r"[A-Z], (\d+) s ago  ", console.glass.text)
         found["behind_seconds"] = int(behind[1]) if behind else 0
         if keys:
             found["keys"] = asdict(Tail.of(pressed(console, nodes.hosts * nodes.ranks, keys)))

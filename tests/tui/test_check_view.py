@@ -10,6 +10,7 @@ from functools import partial
 
 import msgspec
 import pytest
+from textual.events import Key
 from textual.pilot import Pilot
 
 from distconsole.checks.engine.results import fail
@@ -219,6 +220,18 @@ async def test_enter_on_a_pair_shows_both_ways_and_the_findings_about_them() -> 
         await settled(app, stage, pilot)
         assert app.query_one(CheckView).page is Page.PAIRS
         assert app.focused is matrix(app)
+
+
+async def test_two_escapes_at_once_on_a_page_leave_the_page_and_not_the_view() -> None:
+    app, stage = staged_pairs(dead=1)
+    async with on_screen(app, stage, SMALL) as pilot:
+        await checked(app, stage, pilot, "pairs")
+        await pilot.press("enter")
+        await settled(app, stage, pilot)
+        for _ in range(2):  # before the first one is answered
+            app.post_message(Key("escape", None))
+        await settled(app, stage, pilot)
+        assert (app.main.view, app.query_one(CheckView).page) == ("check", Page.PAIRS)
 
 
 async def test_beside_the_pairs_a_finding_under_the_cursor_opens_as_such() -> None:

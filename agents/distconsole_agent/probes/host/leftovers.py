@@ -271,6 +271,8 @@ def find_entries(folder: str, now: float, due: float) -> dict[str, Any]:
     found: list[dict[str, Any]] = []
     try:
         names = os.listdir(folder)
+    except FileNotFoundError:  # so nothing is left in it
+        names = []
     except OSError as error:
         return {"entries": [], "error": error.strerror or str(error), "dropped": 0}
     for name in sorted(names)[:MAX_ENTRIES]:

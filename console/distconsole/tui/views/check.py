@@ -12,6 +12,7 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.message import Message
 from textual.widget import Widget
 
 from distconsole.model import requests as ask
@@ -75,6 +76,9 @@ class FindingPage(VerticalScroll, can_focus=True):
         Binding("escape,enter,backspace,q", "leave", "Back", show=False)
     ]
 
+    class Left(Message):
+        """The page was read. Said twice, by keys that come together, it is the same as once."""
+
     def compose(self) -> ComposeResult:
         yield Words("◂ back: Escape, Enter, or click here", id="page-back")
         yield Words(id="page-words")
@@ -86,7 +90,7 @@ class FindingPage(VerticalScroll, can_focus=True):
             self.scroll_home(animate=False)
 
     def action_leave(self) -> None:
-        self.post_message(RunLine("back"))
+        self.post_message(self.Left())
 
     def on_click(self, event: events.Click) -> None:
         if event.widget is self.query_one("#page-back"):
@@ -358,8 +362,10 @@ class CheckView(OrderedView[CheckRow]):
         page = self.query_one(FindingPage)
         page.show(self._page_words())
 
+    @on(FindingPage.Left)
     def leave_page(self) -> None:
-        self.turn_to(self._before, self._opener)
+        if self.page is Page.FINDING:
+            self.turn_to(self._before, self._opener)
 
     def _explain(self) -> None:
         """Show what was seen and what to do of the finding under the cursor; of none, what the check does not say."""

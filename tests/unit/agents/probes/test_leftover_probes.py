@@ -214,6 +214,8 @@ def test_shared_memory_that_nobody_has_is_told_from_what_is_mapped(tmp_path: Pat
     }
     assert all(entry["bytes"] >= 8192 for entry in facts["entries"])
     assert leftovers.find_entries(str(tmp_path), time.time(), 0.0)["entries"] == []
+    gone = leftovers.find_entries(str(tmp_path / "gone"), time.time(), 0.0)
+    assert (gone["entries"], gone["error"]) == ([], ""), "nothing is left where there is no folder"
 
 
 def test_where_the_time_is_up_nobody_is_called_dead(tmp_path: Path) -> None:
