@@ -147,7 +147,9 @@ def toml(data: bytes) -> None:
 
 
 def script(data: bytes) -> list[str]:
-    if re.search(rb"(\w+\.){2000}", data):  # CPython's parser keeps a text of each beginning of such a name
+    if re.search(
+        rb"(\w+\.){2000}", data
+    ):  # CPython's parser keeps a text of each beginning of such a name
         return []
     text = text_of(data)
     traits = traits_of(text)

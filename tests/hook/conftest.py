@@ -141,8 +141,11 @@ class Runner:
         self.scripts.mkdir()
 
     def script(self, text: str, name: str = "train.py") -> Path:
-        path = self.scripts / name
-        path.write_text(textwrap.dedent(text))
+        path, aside = self.scripts / name, self.scripts / f".{name}"
+        aside.write_text(textwrap.dedent(text))
+        aside.replace(
+            path
+        )  # whole at any moment: one that was started before may just begin to read it
         return path
 
     def watched(self, text: str, *options: str, **more: Any) -> Outcome:

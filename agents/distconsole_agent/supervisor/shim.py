@@ -326,7 +326,10 @@ class Shim:
 
     def _exited(self, rank: RankProcess) -> None:
         self._log.exited(rank)
-        self._judge(rank, self._teardown.begun_ns)
+        # An engine of containers tells an end late: who was killed before the stop may end behind it.
+        killed = rank.script and rank.ended is not None and rank.ended.signal == signal.SIGKILL
+        by_others = killed and not self._teardown.kills
+        self._judge(rank, None if by_others else self._teardown.begun_ns)
 
     def _judge(self, rank: RankProcess, stopped_ns: int | None) -> None:
         """Report how a rank failed, if it did, as of the time when it ended."""

@@ -77,6 +77,11 @@ class Teardown:
         """Whether anything was sent yet."""
         return self._kill_at is not None
 
+    @property
+    def kills(self) -> bool:
+        """Whether SIGKILL was sent yet."""
+        return self._killing_since is not None
+
     def begin(self, grace_seconds: float) -> None:
         """Send SIGTERM once, and have SIGKILL follow; a later call can only shorten the grace."""
         kill_at = self._loop.clock() + grace_seconds
