@@ -103,15 +103,28 @@ def see_all(console: Console) -> None:
 def test_a_rank_that_is_killed_in_a_container_has_its_signal_as_exit_code(
     containers: Testbed, tmp_path: Path, container: str
 ) -> None:
-    with run(containers, tmp_path, "torch", container, "counts", bare=True) as console:
+    kill_one(containers, tmp_path, container)
+    assert not left(containers)
+
+
+def test_a_rank_that_is_killed_is_blamed_though_its_engine_tells_the_end_behind_the_stop(
+    containers: Testbed, tmp_path: Path
+) -> None:
+    engine = tmp_path / "late.sh"
+    engine.write_text('"$@"\ncode=$?\n[ $code -lt 128 ] || sleep 1\nexit $code\n')
+    kill_one(containers, tmp_path, f"sh {engine}")
+    assert not left(containers)
+
+
+def kill_one(bed: Testbed, folder: Path, container: str) -> None:
+    """Kill one rank from outside, and see it blamed."""
+    with run(bed, folder, "torch", container, "counts", bare=True) as console:
         see_all(console)
         told = [each["pid"] for each in console.of("rank") if each["rank"] == MARKED]
-        kill = ["sh", "-c", f"kill -9 {told[-1]}"]
-        assert containers.hosts[1].popen(kill).wait() == 0
+        assert bed.hosts[1].popen(["sh", "-c", f"kill -9 {told[-1]}"]).wait() == 0
         assert console.wait() == 137, console.stderr
     first = console.events[-1]["first_failure"]
     assert (first["rank"], first["error"]) == (MARKED, "killed by SIGKILL")
-    assert not left(containers)
 
 
 @pytest.mark.parametrize(
