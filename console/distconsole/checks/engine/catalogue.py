@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from distconsole.checks.engine.rule import Rule
+from distconsole.checks.facts.evidence import by_key
 from distconsole.checks.facts.node import Facts, SshFacts
 from distconsole.checks.rules.gpu import gpu_health, gpu_load, gpus
 from distconsole.checks.rules.network import interfaces, links, names, network, ssh, transports
 from distconsole.checks.rules.script import launches, scripts
 from distconsole.checks.rules.software import engines, python_env, short_jobs
 from distconsole.checks.rules.system import expected, folders, kernel_log, limits, slurm, system
-from distconsole.checks.rules.wording import by_key
 from distconsole.config.spelling import suggest
 from distconsole.errors import UsageError
 from distconsole.model.events import Event, TextMade

@@ -20,13 +20,14 @@ from distconsole.checks.facts.evidence import (
     UNREACHED,
     Outcome,
     View,
+    by_key,
 )
 from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, pair_reports
 from distconsole.checks.gather.context import CheckContext
 from distconsole.checks.gather.partners import ALL_PAIRS_HOSTS, partners
 from distconsole.checks.gather.timings import collectives_of, left_out_of, verified_of
 from distconsole.checks.gather.transports import ways_taken
-from distconsole.checks.rules.wording import MAX_LISTED, by_key
+from distconsole.checks.rules.wording import MAX_LISTED
 from distconsole.errors import ConfigError, Terminated
 from distconsole.model.check_outcome import INCOMPLETE, UNKNOWN, passed_hosts, with_outcome
 from distconsole.model.check_outcome import LOST as LOST_CHECK

@@ -17,9 +17,10 @@ from distconsole.checks.facts.evidence import (
     Missing,
     Outcome,
     View,
+    by_key,
 )
 from distconsole.checks.facts.node import Facts, SshFacts
-from distconsole.checks.rules.wording import by_key, list_some, name_hosts
+from distconsole.checks.rules.wording import list_some, name_hosts
 from distconsole.model.expectation import Expectation
 from distconsole.model.findings import Finding, Severity
 from distconsole.model.reports import ChoiceReport

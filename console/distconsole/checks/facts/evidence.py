@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import wraps
@@ -15,6 +15,7 @@ from distconsole.model.expectation import NOTHING_EXPECTED, Expectation
 from distconsole.model.names import HostName
 
 F = TypeVar("F", bound=Facts)
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
@@ -150,3 +151,11 @@ def once_a_view(make: Callable[[View], T]) -> Callable[[View], T]:
         return cast("T", view._made[make])
 
     return made
+
+
+def by_key(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    """Return the values of each key, in their order."""
+    found: dict[K, list[T]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
+    return found

@@ -9,10 +9,9 @@ from typing import ClassVar
 
 import msgspec
 
-from distconsole.checks.facts.evidence import View, once_a_view
+from distconsole.checks.facts.evidence import View, by_key, once_a_view
 from distconsole.checks.facts.node import Facts, OsFacts, Who
 from distconsole.checks.gather.attribution import Pair
-from distconsole.checks.rules.wording import by_key
 from distconsole.model.addresses import Network, network_of
 from distconsole.model.reports import PairReport
 

@@ -8,13 +8,13 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any
 
-from distconsole.checks.facts.evidence import View, once_a_view
+from distconsole.checks.facts.evidence import View, by_key, once_a_view
 from distconsole.checks.facts.network import Edge, Matrix, ReachFacts, matrix_of
 from distconsole.checks.facts.node import KernelFacts
 from distconsole.checks.fixes.cures import BTL, by_run, offer, on_network
 from distconsole.checks.gather.addresses import endpoints_in
 from distconsole.checks.gather.attribution import Pair
-from distconsole.checks.rules.wording import by_key, list_some
+from distconsole.checks.rules.wording import list_some
 from distconsole.model.findings import Cure, HostCure
 
 RECENT_SECONDS = 60.0

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from distconsole.checks.facts.evidence import View
-from distconsole.checks.rules.wording import by_key, name_hosts
+from distconsole.checks.facts.evidence import View, by_key
+from distconsole.checks.rules.wording import name_hosts
 from distconsole.config.writing import in_config
 from distconsole.model.findings import Cure, Finding, HostCure, Proof
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from distconsole.checks.facts.evidence import by_key
 from distconsole.checks.facts.jobs import RankReport
 from distconsole.checks.facts.network import ReachFacts, matrix_of
 from distconsole.checks.facts.node import OsFacts
@@ -31,7 +32,6 @@ from distconsole.checks.gather.collective import case
 from distconsole.checks.gather.context import MASTER_PORT, CheckContext
 from distconsole.checks.gather.engine_jobs import EngineJob, StartJob, env_of, python_of
 from distconsole.checks.rules.software.ranks import DONE, NOT_STARTED, last_stage, reason
-from distconsole.checks.rules.wording import by_key
 from distconsole.errors import ConsoleError
 from distconsole.model.cluster import Host
 from distconsole.model.findings import Cure, Finding, HostCure, Severity

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from distconsole.checks.engine.results import Grade
+from distconsole.checks.facts.evidence import by_key
 from distconsole.checks.facts.node import Who
 from distconsole.model.findings import Finding
 from distconsole.model.names import is_whole, join_some
@@ -62,7 +63,6 @@ def get_number(values: Mapping[str, str | None], name: str) -> int | None:
     return int(text) if is_whole(text) else None
 
 
-K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 V = TypeVar("V", bound=Hashable)
 
@@ -116,11 +116,3 @@ def differ(
     split = dissent(values)
     if split is not None:
         yield find(split.told(what), split.minority, **words)
-
-
-def by_key(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
-    """Return the values of each key, in their order."""
-    found: dict[K, list[T]] = {}
-    for key, value in pairs:
-        found.setdefault(key, []).append(value)
-    return found

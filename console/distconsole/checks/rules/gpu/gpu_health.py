@@ -6,10 +6,10 @@ from collections import defaultdict
 
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import HostView, Unless, hint, host_rule, judge_each, rule
-from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.evidence import View, by_key
 from distconsole.checks.facts.gpu import FabricFacts, GpuFacts, GpuLoadFacts, LoadedGpu
 from distconsole.checks.rules.gpu.gpus import NO_ANSWER, find_gpus, find_usual, unless_gpu
-from distconsole.checks.rules.wording import MAX_LISTED, by_key, differ, name_hosts
+from distconsole.checks.rules.wording import MAX_LISTED, differ, name_hosts
 from distconsole.model.requests import Level
 
 SLOWDOWNS = {

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule, judge_each, rule
-from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.evidence import View, by_key
 from distconsole.checks.facts.gpu import GpuFacts, GpuLoadFacts, LoadedGpu, NvLink
 from distconsole.checks.rules.gpu.gpus import find_gpus, find_usual, unless_gpu
-from distconsole.checks.rules.wording import by_key, numbers, who
+from distconsole.checks.rules.wording import numbers, who
 from distconsole.model.requests import Level
 
 SLOW_SHARE = 0.6

@@ -15,12 +15,12 @@ from distconsole.checks.engine.results import (
     warn,
 )
 from distconsole.checks.engine.rule import HostView, hint, host_rule, judge_each, only_where, rule
-from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.evidence import View, by_key
 from distconsole.checks.facts.gpu import AMD, GpuFacts
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import SshFacts
 from distconsole.checks.gather.addresses import machines
-from distconsole.checks.rules.wording import MIB, by_key, differ, name_hosts, numbers, size, who
+from distconsole.checks.rules.wording import MIB, differ, name_hosts, numbers, size, who
 from distconsole.model.names import join_some
 from distconsole.model.requests import Level
 

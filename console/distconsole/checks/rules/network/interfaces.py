@@ -16,7 +16,7 @@ from distconsole.checks.engine.results import (
     warn,
 )
 from distconsole.checks.engine.rule import HostView, hint, host_rule, rule, unless_alone
-from distconsole.checks.facts.evidence import View, once_a_view
+from distconsole.checks.facts.evidence import View, by_key, once_a_view
 from distconsole.checks.facts.network import EnvFacts, NetFacts, PortFacts, ReachFacts, matrix_of
 from distconsole.checks.facts.node import HorovodFacts, MpiFacts, OsFacts, SshFacts, TorchFacts
 from distconsole.checks.fixes.cures import BTL, OMPI, by_run, lines_to_type, offer, on_network
@@ -37,7 +37,6 @@ from distconsole.checks.interfaces.panel import (
 )
 from distconsole.checks.rules.wording import (
     MAX_LISTED,
-    by_key,
     differ,
     dissent,
     name_hosts,

@@ -14,11 +14,11 @@ from distconsole.checks.engine.rule import (
     rule,
     unless_alone,
 )
-from distconsole.checks.facts.evidence import Outcome, View
+from distconsole.checks.facts.evidence import Outcome, View, by_key
 from distconsole.checks.facts.gpu import FabricFacts, GpuFacts, RdmaPort
 from distconsole.checks.facts.network import BandwidthFacts, ReachFacts, Stream
 from distconsole.checks.gather.attribution import SLOW_SHARE, Pair, blame, usual
-from distconsole.checks.rules.wording import by_key, dissent, list_some, name_hosts, these_have
+from distconsole.checks.rules.wording import dissent, list_some, name_hosts, these_have
 from distconsole.model.names import count_text, join_some
 from distconsole.model.requests import Level
 

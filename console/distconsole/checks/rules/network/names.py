@@ -8,12 +8,12 @@ from typing import Any
 
 from distconsole.checks.engine.results import NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule, rule
-from distconsole.checks.facts.evidence import Outcome, View, once_a_view
+from distconsole.checks.facts.evidence import Outcome, View, by_key, once_a_view
 from distconsole.checks.facts.network import EnvFacts, NameFacts, NetFacts
 from distconsole.checks.facts.node import OsFacts, ResolvedAddress, SshFacts
 from distconsole.checks.fixes.cures import by_run, offer
 from distconsole.checks.gather.addresses import endpoints, machines, one_machine
-from distconsole.checks.rules.wording import MAX_LISTED, by_key, differ, list_some, name_hosts
+from distconsole.checks.rules.wording import MAX_LISTED, differ, list_some, name_hosts
 from distconsole.model.addresses import gloo_connects, ip_of
 from distconsole.model.findings import Cure, Finding, HostCure
 from distconsole.model.requests import Level

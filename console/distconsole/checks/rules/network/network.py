@@ -7,7 +7,7 @@ from itertools import chain
 
 from distconsole.checks.engine.results import NotApplicable, RuleResults, fail, warn
 from distconsole.checks.engine.rule import hint, rule, unless_alone
-from distconsole.checks.facts.evidence import Outcome, View
+from distconsole.checks.facts.evidence import Outcome, View, by_key
 from distconsole.checks.facts.network import SILENT, Edge, Matrix, ReachFacts, matrix_of
 from distconsole.checks.fixes.closed_ways import (
     MORE_NEIGHBOURS,
@@ -24,7 +24,7 @@ from distconsole.checks.fixes.closed_ways import (
 )
 from distconsole.checks.fixes.cures import offer
 from distconsole.checks.gather.attribution import BlamedHost, Direction, Pair, blame, cover
-from distconsole.checks.rules.wording import MAX_LISTED, by_key, list_some, name_hosts, numbers
+from distconsole.checks.rules.wording import MAX_LISTED, list_some, name_hosts, numbers
 from distconsole.model.findings import Finding
 from distconsole.model.requests import Level
 

@@ -15,12 +15,12 @@ from distconsole.checks.engine.results import (
     warn,
 )
 from distconsole.checks.engine.rule import HostView, hint, host_rule, rule
-from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.evidence import View, by_key
 from distconsole.checks.facts.network import BetweenFacts, Login, NetFacts
 from distconsole.checks.facts.node import ClockFacts, LifeFacts, ShellFacts, SshFacts
 from distconsole.checks.gather.addresses import machines
 from distconsole.checks.gather.attribution import Direction, Pair, blame
-from distconsole.checks.rules.wording import by_key, list_some, name_hosts
+from distconsole.checks.rules.wording import list_some, name_hosts
 from distconsole.model.check_outcome import LOST
 from distconsole.model.requests import Level
 

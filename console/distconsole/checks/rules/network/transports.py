@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, info, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule, only_where, rule
-from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.evidence import View, by_key
 from distconsole.checks.facts.gpu import FabricFacts, RdmaPort
 from distconsole.checks.facts.jobs import CollFacts, MpiCollFacts, Took
 from distconsole.checks.gather.transports import pairs_of, took_of
 from distconsole.checks.rules.network.links import ACTIVE
-from distconsole.checks.rules.wording import by_key, name_hosts
+from distconsole.checks.rules.wording import name_hosts
 from distconsole.model.findings import Cure
 from distconsole.model.names import join_some
 from distconsole.model.requests import Level

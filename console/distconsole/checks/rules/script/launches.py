@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule, judge_each, only_where, rule
 from distconsole.checks.engine.target import Launch
-from distconsole.checks.facts.evidence import UNREACHED, Outcome, View
+from distconsole.checks.facts.evidence import UNREACHED, Outcome, View, by_key
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import OsFacts, PythonFacts, SshFacts
 from distconsole.checks.facts.script import Found, Module, ScriptFacts
 from distconsole.checks.gather.addresses import machines
 from distconsole.checks.rules.system.folders import TOLD, lies_on_stuck
-from distconsole.checks.rules.wording import MAX_LISTED, by_key, dissent, list_some, name_hosts
+from distconsole.checks.rules.wording import MAX_LISTED, dissent, list_some, name_hosts
 from distconsole.model.findings import Finding
 from distconsole.model.names import count_text, join_some
 from distconsole.model.requests import Level

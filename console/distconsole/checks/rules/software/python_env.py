@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from distconsole.checks.engine.results import HERE, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule, rule
-from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.evidence import View, by_key
 from distconsole.checks.facts.network import EnvFacts, NetFacts
 from distconsole.checks.facts.node import ContainerFacts, PythonFacts, SshFacts
 from distconsole.checks.fixes.cures import add_to_hint, by_run, offer
@@ -18,7 +18,7 @@ from distconsole.checks.rules.script.launches import (
     differ_in_packages,
     packages_of_script,
 )
-from distconsole.checks.rules.wording import Dissent, by_key, differ, dissent, names_that_differ
+from distconsole.checks.rules.wording import Dissent, differ, dissent, names_that_differ
 from distconsole.config.spelling import nearest
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.requests import Level

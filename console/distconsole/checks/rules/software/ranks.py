@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distconsole.checks.engine.results import NotApplicable, RuleResults, fail, info, warn
-from distconsole.checks.facts.evidence import NO_GROUP, Outcome, View
+from distconsole.checks.facts.evidence import NO_GROUP, Outcome, View, by_key
 from distconsole.checks.facts.jobs import CollFacts, RankReport
 from distconsole.checks.fixes.cures import library_first, prefix_of
-from distconsole.checks.rules.wording import MAX_LISTED, by_key, name_hosts
+from distconsole.checks.rules.wording import MAX_LISTED, name_hosts
 from distconsole.model.findings import Cure, Finding, HostCure
 from distconsole.model.names import is_whole
 

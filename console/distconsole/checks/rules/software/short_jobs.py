@@ -9,7 +9,7 @@ from statistics import median
 
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, warn
 from distconsole.checks.engine.rule import HostView, Judge, Rule, hint, host_rule, judge_each, rule
-from distconsole.checks.facts.evidence import Outcome, View
+from distconsole.checks.facts.evidence import Outcome, View, by_key
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.jobs import (
     CollFacts,
@@ -32,7 +32,7 @@ from distconsole.checks.rules.software.ranks import (
     judge_values,
 )
 from distconsole.checks.rules.system.limits import find_lower_limits
-from distconsole.checks.rules.wording import by_key, differ, name_hosts
+from distconsole.checks.rules.wording import differ, name_hosts
 from distconsole.model.findings import Cure
 from distconsole.model.names import join_some
 from distconsole.model.requests import Level

@@ -9,13 +9,13 @@ from typing import NamedTuple
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule, rule
 from distconsole.checks.engine.target import Launch
-from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.evidence import View, by_key
 from distconsole.checks.facts.network import NetFacts
 from distconsole.checks.facts.node import Filesystem, OsFacts, SshFacts
 from distconsole.checks.facts.script import FolderFacts, SpeedFacts, Trial
 from distconsole.checks.gather.addresses import machines
 from distconsole.checks.gather.local_facts import NODE_FOLDERS
-from distconsole.checks.rules.wording import by_key, dissent, list_some, name_hosts
+from distconsole.checks.rules.wording import dissent, list_some, name_hosts
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.names import count_text
 from distconsole.model.requests import Level

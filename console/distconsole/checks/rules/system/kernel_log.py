@@ -13,10 +13,10 @@ from enum import StrEnum
 
 from distconsole.checks.engine.results import Grade, NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule, only_where, rule
-from distconsole.checks.facts.evidence import View
+from distconsole.checks.facts.evidence import View, by_key
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.node import KernelEvent, KernelFacts
-from distconsole.checks.rules.wording import MAX_LISTED, by_key, name_hosts
+from distconsole.checks.rules.wording import MAX_LISTED, name_hosts
 from distconsole.model.findings import Finding
 from distconsole.model.requests import Level
 from distconsole.model.time_text import age_text

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
 from distconsole.checks.engine.rule import HostView, hint, host_rule, rule
-from distconsole.checks.facts.evidence import Outcome, View, once_a_view
+from distconsole.checks.facts.evidence import Outcome, View, by_key, once_a_view
 from distconsole.checks.facts.gpu import GpuFacts
 from distconsole.checks.facts.network import NetFacts, PortFacts
 from distconsole.checks.facts.node import (
@@ -22,7 +22,6 @@ from distconsole.checks.facts.node import (
 )
 from distconsole.checks.rules.wording import (
     GIB,
-    by_key,
     differ,
     dissent,
     list_some,
