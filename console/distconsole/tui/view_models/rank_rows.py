@@ -84,6 +84,7 @@ class RankRows(Sequence[RankRow]):
         calm: Whether all ranks live, and none is on a host that is lost or silent.
         hung: Whether some rank stands still.
         priced: Whether a slow rank is said to cost something.
+        has_gpus: Whether a rank has a GPU.
     """
 
     def __init__(
@@ -116,6 +117,7 @@ class RankRows(Sequence[RankRow]):
         )
         self.hung = bool(self._still)
         self.priced = any(each.cost_ms for each in self._slow.values())
+        self.has_gpus = any(view.gpu is not None for view in timeline.ranks.values())
         self._numbers = self._in_order(order)
 
     def __len__(self) -> int:
