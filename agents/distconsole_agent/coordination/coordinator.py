@@ -239,7 +239,7 @@ class Coordinator:
             if node.conversation is not None and not node.conversation.linked and not node.ended
         ]
         if away and self._spec.max_restarts and not self._why_not_again(complete=True):
-            # Once it is back the ranks can start anew; until then it is given up as late as in a run (``_tick``).
+            # The ranks restart once these nodes are back. ``_tick`` gives up a node after --lost-after, as in a run.
             self._timers.append(self._loop.call_later(self._times.settle, self._settle))
             return
         for index in away:

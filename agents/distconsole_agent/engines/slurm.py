@@ -249,9 +249,8 @@ def _tell_shim(run_dir: str, exit_code: int) -> None:
     if death is not None:
         error = death.error
     else:
-        error = f"srun ended with code {exit_code}: {slurm_words.read_complaint(run_dir)}".rstrip(
-            ": "
-        )
+        complaint = slurm_words.read_complaint(run_dir)
+        error = f"srun ended with code {exit_code}: {complaint}".rstrip(": ")
     told = {"op": "fail", "error": error, "exit_code": exit_code or 1}
     with contextlib.suppress(OSError, Refusal):
         ask_shim(os.path.join(run_dir, "shim.sock"), told, 10.0)

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 OTHER_VERSION = "use the console and the agent of one version"
 
 ATTEND_SECONDS = 1.0
-"""How long an agent that has just started may take until it attends to a run."""
+"""How long a new agent may take until it can call the ranks of a run that goes on."""
 
 _LOG = b'"kind":"log"'
 _KIND_WITHIN = 96

@@ -79,7 +79,7 @@ class Teardown:
 
     @property
     def kills(self) -> bool:
-        """Whether SIGKILL was sent yet."""
+        """Whether it has begun to send SIGKILL."""
         return self._killing_since is not None
 
     def begin(self, grace_seconds: float) -> None:

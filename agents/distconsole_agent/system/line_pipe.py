@@ -28,7 +28,7 @@ class LinePipe:
         """Make the pipe, unless it is open already; raises OSError."""
         if self._fd < 0:
             os.mkfifo(path, 0o600)
-            # Open for writing too: a reader alone is told of an end whenever the last writer leaves.
+            # Open for writing, too: otherwise a read returns end of file whenever the last writer closes the pipe.
             self._fd = os.open(path, os.O_RDWR | os.O_NONBLOCK)
             self._loop.watch(self._fd, READ, lambda _events: self.read())
 

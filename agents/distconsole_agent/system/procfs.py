@@ -74,7 +74,7 @@ def read_process(pid: int, root: str = "/proc") -> Process | None:
 
 
 def describe_process(pid: int) -> dict[str, Any]:
-    """Return what is told of ``pid``; of one that is gone, or not to be seen, its number alone."""
+    """Return a process as a dictionary; only its ``pid`` where it has ended or may not be read."""
     process = read_process(pid)
     return {"pid": pid} if process is None else process.told()
 

@@ -222,7 +222,7 @@ _VALUES: dict[float, dict[str, Callable[[AmdDevice], Any]]] = {
         "mem_used": lambda device: device.memory("usage"),
     },
 }
-"""What is read at each pace."""
+"""By the pace in seconds: the values that are read then, and how."""
 
 
 class _Place:

@@ -55,10 +55,8 @@ Meanings = Sequence[tuple[frozenset[int], type[NvmlError]]]
 """What a driver's codes mean; any other is a ``RefusedError``."""
 
 _MEANINGS: Meanings = (
-    (
-        frozenset({1, 9, 12, 18}),
-        DriverGoneError,
-    ),  # uninitialized, not loaded, no library, mismatch
+    # Uninitialized, not loaded, no library, mismatch.
+    (frozenset({1, 9, 12, 18}), DriverGoneError),
     (frozenset({15, 16, 28}), GpuGoneError),  # lost, reset required, not found
     (_NEVER, UnsupportedError),
 )

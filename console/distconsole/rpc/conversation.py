@@ -253,9 +253,8 @@ class Conversation:
             )
             try:
                 self._ending.start()
-            except (
-                RuntimeError
-            ):  # this machine has no thread left: the reader tells it, and waits for once
+            except RuntimeError:
+                # This machine has no thread left: the reader tells it, and waits for once.
                 self._tell_end(error)
 
     def _tell_end(self, error: NodeError | None) -> None:

@@ -18,7 +18,7 @@ MAX_PAIRS, MAX_DEVICES, MAX_TOLD = 512, 64, 8
 MAX_TEXT = 200
 
 DEBUG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,ENV,NET"}
-"""What makes it say all that is read here; channels are of INIT, queue pairs and GPUDirect of NET."""
+"""Variables that make NCCL print what is parsed here: INIT prints channels, NET prints queue pairs and GPUDirect."""
 
 _SAID = re.compile(r"NCCL (INFO|WARN) (.*)")
 _VERSION = re.compile(r"(?:NCCL|RCCL) version\s*:?\s*([\d.]+[\w.+-]*)")
