@@ -65,6 +65,7 @@ class Campaign:
             "target": self.target.name,
             "tried": self.tried,
             "kept": self.kept,
+            "cpu_seconds": round(time.process_time(), 1),
             "failures": self.failures,
         }
         print(json.dumps(line), flush=True)

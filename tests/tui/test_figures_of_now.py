@@ -15,6 +15,7 @@ from distconsole.model.run_events import (
     EndState,
     LinkChanged,
     Metric,
+    NodeSample,
     RankState,
     RunEnded,
     RunFinding,
@@ -38,7 +39,7 @@ def until(t: float) -> Iterator[Event]:
             yield event
 
 
-def beats(first: int, last: int = 60) -> Iterator[Event]:
+def beats(first: int, last: int = 60) -> Iterator[NodeSample]:
     for second in range(first, last + 1):
         for host in ("node1", "node2"):
             yield replace(scenes.node(host, scenes.START + second), run=scenes.RUN)
@@ -121,6 +122,25 @@ async def test_while_more_is_to_be_read_the_run_is_shown_as_it_was_and_no_host_i
         app.screen.redraw()
         await settled(app, stage, pilot)
         assert "SILENT  the newest word of the hosts is 30 s old" in screen_text(app)
+
+
+async def test_a_console_that_is_a_little_behind_calls_no_host_silent_whose_newest_word_waits() -> (
+    None
+):
+    def read_so_far() -> Iterator[Event]:
+        yield from until(scenes.START + 56)
+        for beat in beats(0, 56):
+            if not (beat.host == "node2" and beat.t > scenes.START + 54):
+                yield beat
+
+    app, stage = staged({ask.Attach: read_so_far}, request=ATTACH)
+    async with on_screen(app, stage, LARGE) as pilot:
+        assert "SILENT  no word from node2 for 6 s" in screen_text(app)
+        (control,) = (each for each in stage.controls if each.timeline is not None)
+        control.behind = True
+        app.screen.redraw()
+        await settled(app, stage, pilot)
+        assert "HEALTHY  4 ranks" in screen_text(app)
 
 
 async def test_behind_a_cut_nothing_is_known() -> None:

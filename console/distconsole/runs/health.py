@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from math import sqrt
@@ -21,13 +20,10 @@ from distconsole.runs.diagnosis.stacks import own_place, place_text
 from distconsole.runs.pace import is_late, phase_seconds
 from distconsole.runs.present import (
     Present,
-    Sight,
     age_text,
     loss_name_of,
     present,
     reading_text,
-    slow_ranks,
-    standing_ranks,
     unit_of,
 )
 from distconsole.runs.rank_view import RankView
@@ -110,7 +106,6 @@ def health_of(timeline: RunTimeline, now: float, figures: Present | None = None)
         return Health(ENDED_TONES[end.state], word, line.removeprefix(word).lstrip(": "), line)
     parts = [count_text(timeline.world, "rank")]
     figures = figures or present(timeline, now)
-    sights = figures.sights
     if figures.samples_s is not None or any(view.windows for view in timeline.ranks.values()):
         parts.append(figures.rate_text)
     if any(view.step_ms_run is not None for view in timeline.ranks.values()):
@@ -119,7 +114,7 @@ def health_of(timeline: RunTimeline, now: float, figures: Present | None = None)
         parts.append(loss)
     if timeline.restart is not None:
         parts.append(f"restart {timeline.restart.restart} of {timeline.restart.of}")
-    tone, word, sentence = _condition(timeline, now, sights)
+    tone, word, sentence = _condition(timeline, now, figures)
     left = seconds_left(timeline, figures, now) if tone is Tone.GOOD else None
     if left is not None:
         parts.append(f"{span_text(left)} left")
@@ -145,15 +140,15 @@ def seconds_left(timeline: RunTimeline, figures: Present, now: float) -> float |
     return timeline.eta.seconds_left(now, timeline.steps, figures.step_ms, metrics)
 
 
-def _condition(timeline: RunTimeline, now: float, sights: Mapping[int, Sight]) -> Condition:
-    there = list(timeline.ranks.values())
+def _condition(timeline: RunTimeline, now: float, figures: Present) -> Condition:
+    gone = figures.gone
     if timeline.outlived_hosts:
         # Ranks are numbered anew without it, so the last numbers are nobody's.
-        there = [view for view in there if view.rank < timeline.world or view.alive]
-        if not any(view.alive for view in there):
+        gone = [view for view in gone if view.rank < timeline.world]
+        if not figures.living:
             lost = ", ".join(sorted(timeline.outlived_hosts))
             return Condition(Tone.WARN, "restarting", f"beginning again without {lost}")
-    failed = [v for v in there if v.state is RankState.FAILED and v.rank not in timeline.outlived]
+    failed = [v for v in gone if v.state is RankState.FAILED and v.rank not in timeline.outlived]
     if failed:
         return Condition(Tone.BAD, "failed", f"rank {min(view.rank for view in failed)} failed")
     if timeline.lost_hosts:
@@ -162,30 +157,25 @@ def _condition(timeline: RunTimeline, now: float, sights: Mapping[int, Sight]) -
         more = _and_more(len(lost_hosts) - 3)
         words = f"no connection to {', '.join(lost_hosts[:3])}{more} for {since}"
         return Condition(Tone.WARN, "lost", words)
-    if unheard := _unheard(timeline, there, now, sights):
+    if unheard := _unheard(timeline, figures, now):
         return Condition(Tone.WARN, "silent", unheard)
     if timeline.is_found:
         return Condition(Tone.NOTE, "running", "its steps are not seen: nobody prepared it")
     if all(view.step is None for view in timeline.ranks.values()):
         return Condition(Tone.NOTE, "starting", _slowest_start(timeline, now))
-    return _condition_of_steps(timeline, there, standing_ranks(timeline, now, sights), sights)
+    return _condition_of_steps(timeline, figures)
 
 
-def _condition_of_steps(
-    timeline: RunTimeline,
-    there: list[RankView],
-    standing: dict[RankView, float],
-    sights: Mapping[int, Sight],
-) -> Condition:
+def _condition_of_steps(timeline: RunTimeline, figures: Present) -> Condition:
     """Say how the ranks get on; one that has stalled comes before all, a pause after what spoils the result."""
-    if any(view.state is RankState.STALLED for view in standing):
-        return Condition(Tone.WARN, "hung", _hung(timeline, there, standing))
+    if any(view.state is RankState.STALLED for view in figures.standing):
+        return Condition(Tone.WARN, "hung", _hung(timeline, figures))
     if wrong := _wrong(timeline):
         return Condition(Tone.WARN, "wrong", wrong)
-    if standing:
-        return Condition(Tone.NOTE, "pausing", _standing(there, standing))
-    if slow := slow_ranks(timeline, sights):
-        return Condition(Tone.WARN, "slow", _slow(slow[0], timeline))
+    if figures.standing:
+        return Condition(Tone.NOTE, "pausing", _standing(figures))
+    if figures.slow:
+        return Condition(Tone.WARN, "slow", _slow(figures.slow[0], timeline))
     return Condition(Tone.GOOD, "healthy", "")
 
 
@@ -204,16 +194,14 @@ def _wrong(timeline: RunTimeline) -> str:
     return "" if timeline.unsound is None else timeline.unsound.summary.partition(";")[0]
 
 
-def _unheard(
-    timeline: RunTimeline, there: list[RankView], now: float, sights: Mapping[int, Sight]
-) -> str:
+def _unheard(timeline: RunTimeline, figures: Present, now: float) -> str:
     """Say of which hosts nothing is known now, though they have told of themselves or of steps."""
-    hosts = {view.host for view in there if view.alive}
+    if not figures.unseen:
+        return ""
+    hosts = {view.host for view in (*figures.at_work, *figures.idle, *figures.unseen)}
     told = {host: node.t for host, node in timeline.nodes.items()}
     unseen = {
-        view.host
-        for view in there
-        if sights[view.rank] is Sight.UNSEEN and (view.host in told or view.stepped_at is not None)
+        view.host for view in figures.unseen if view.host in told or view.stepped_at is not None
     }
     ages = {host: now - told.get(host, timeline.last_t or now) for host in sorted(unseen)}
     if not ages:
@@ -225,18 +213,19 @@ def _unheard(
     return f"no word from {oldest} for {span_text(ages[oldest])}{more}"
 
 
-def _hung(timeline: RunTimeline, there: list[RankView], standing: dict[RankView, float]) -> str:
+def _hung(timeline: RunTimeline, figures: Present) -> str:
     """Say who keeps the ranks, where the newest stall was judged, and for how long."""
-    found = timeline.stall
+    found, standing = timeline.stall, figures.standing
     last_step = max(view.stepped_at or 0.0 for view in standing)
     if found is None or found.t < last_step:
-        return _standing(there, standing)
+        return _standing(figures)
     return f"no step for {span_text(min(standing.values()))}: {found.summary}"
 
 
-def _standing(there: list[RankView], standing: dict[RankView, float]) -> str:
+def _standing(figures: Present) -> str:
     """Where one rank hangs all soon do: the one that is least far is to blame, if one is."""
-    count, living = len(standing), sum(view.alive for view in there)
+    standing = figures.standing
+    count, living = len(standing), figures.living
     first, farthest = next(iter(standing)), max(view.step or 0 for view in standing)
     behind = [view for view in standing if (view.step or 0) == (first.step or 0)]
     if count < living:

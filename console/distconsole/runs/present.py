@@ -6,7 +6,7 @@ A figure that is not of now is 0 where it is known that nothing is done, else un
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum, auto
 from typing import TYPE_CHECKING
@@ -36,18 +36,6 @@ class Sight(IntEnum):
     """Its process has ended, or the run has."""
 
 
-def sights_of(timeline: RunTimeline, now: float) -> dict[int, Sight]:
-    """Return what can be said of each rank at ``now`` (UNIX seconds)."""
-    if timeline.end is not None:
-        return dict.fromkeys(timeline.ranks, Sight.GONE)
-    hosts = {host: is_fresh(node.t, now) for host, node in timeline.nodes.items()}
-    hosts |= {host: False for host, link in timeline.links.items() if not link.connected}
-    return {
-        rank: _sight(timeline, view, now, heard=hosts.get(view.host))
-        for rank, view in timeline.ranks.items()
-    }
-
-
 def _sight(timeline: RunTimeline, view: RankView, now: float, *, heard: bool | None) -> Sight:
     """Return what can be said of a rank whose host is ``heard`` of; None where it tells nothing of itself."""
     if not view.alive:
@@ -64,26 +52,6 @@ def _sight(timeline: RunTimeline, view: RankView, now: float, *, heard: bool | N
     return Sight.MEASURED if of_now else Sight.IDLE
 
 
-def standing_ranks(
-    timeline: RunTimeline, now: float, sights: Mapping[int, Sight]
-) -> dict[RankView, float]:
-    """Return living ranks that made steps and have finished none for too long, with seconds, least far first."""
-    still = [
-        timeline.ranks[rank]
-        for rank, sight in sights.items()
-        if sight is Sight.IDLE and timeline.ranks[rank].stepped_at is not None
-    ]
-    still.sort(key=lambda view: (view.step or 0, view.stepped_at or 0.0, view.rank))
-    return {view: now - (view.stepped_at or now) for view in still}
-
-
-def slow_ranks(timeline: RunTimeline, sights: Mapping[int, Sight]) -> list[Straggler]:
-    """Return the ranks that are slow now, the worst first."""
-    slow = timeline.stragglers.slow.values()
-    there = [each for each in slow if sights.get(each.rank) is Sight.MEASURED]
-    return sorted(there, key=lambda each: (-each.excess_ms, each.rank))
-
-
 def done_text(timeline: RunTimeline) -> str:
     """Return how far a run is, such as ``1,200 steps``, or ``512 batches`` where it makes no steps; empty where unknown."""
     steps = timeline.steps
@@ -93,7 +61,7 @@ def done_text(timeline: RunTimeline) -> str:
 
 def unit_of(timeline: RunTimeline) -> str:
     """Return what ranks do one after the other: ``step``, or ``batch`` where one has made no step yet."""
-    return "batch" if any(view.batches for view in timeline.ranks.values()) else "step"
+    return "batch" if timeline.in_batches else "step"
 
 
 def loss_name_of(timeline: RunTimeline) -> str:
@@ -113,24 +81,74 @@ def rate_of(view: RankView, sight: Sight) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Waits:
+    """How long ranks wait for each other in each step, in milliseconds, beyond who waits least.
+
+    Where one of them does not say how long it waited, it is their backward.
+    """
+
+    said: bool
+    least_ms: float
+    total_ms: float | None
+    """Of all of them; None where nobody tells."""
+
+    def of(self, view: RankView) -> float | None:
+        """Return how long a rank waits that makes steps; None where that is unknown."""
+        waits = view.waited_ms if self.said else view.backward_ms
+        return None if waits is None else waits - self.least_ms
+
+
+def _waits_of(waited: Sequence[float | None], backward: Sequence[float | None]) -> Waits:
+    said = None not in waited
+    known = [ms for ms in (waited if said else backward) if ms is not None]
+    least = min(known, default=0.0)
+    return Waits(said, least, sum(ms - least for ms in known) if known else None)
+
+
+@dataclass(frozen=True, slots=True)
 class Present:
     """The figures of a run that are of now; rates and times are None where none is known.
 
     Attributes:
         samples_s: Samples a second of all ranks that are seen.
         step_ms: Mean step time of the ranks that make steps.
+        p95_ms: The longest 95th percentile of them; 0 where none is known.
+        waits: How long they wait for each other.
         sights: What can be said of each rank.
         at_work: The ranks that make steps.
-        seen: Ranks that live and whose hosts tell of themselves.
-        unseen: Ranks that should live and of which nothing is known.
+        idle: Those that live and make none, and whose hosts tell of themselves.
+        unseen: Those that should live and of which nothing is known.
+        gone: Those whose processes have ended.
+        standing: Ranks that made steps and have finished none for too long, with seconds, least far first.
+        slow: The ranks that are slow now, the worst first.
+        times: The last step time of each rank that told one, at work or not, in milliseconds.
+        hosts: Host -> its ranks.
+        states: State -> the ranks in it.
     """
 
     samples_s: float | None
     step_ms: float | None
+    p95_ms: float
+    waits: Waits
     sights: Mapping[int, Sight]
-    at_work: tuple[RankView, ...]
-    seen: int
-    unseen: int
+    at_work: Sequence[RankView]
+    idle: Sequence[RankView]
+    unseen: Sequence[RankView]
+    gone: Sequence[RankView]
+    standing: Mapping[RankView, float]
+    slow: Sequence[Straggler]
+    times: Sequence[float]
+    hosts: Counter[str]
+    states: Counter[RankState]
+
+    @property
+    def seen(self) -> int:
+        """Ranks that live and whose hosts tell of themselves."""
+        return len(self.at_work) + len(self.idle)
+
+    @property
+    def living(self) -> int:
+        return self.seen + len(self.unseen)
 
     @property
     def rate_text(self) -> str:
@@ -145,23 +163,63 @@ class Present:
 
 
 def present(timeline: RunTimeline, now: float) -> Present:
-    """Return the figures of ``timeline`` that are of ``now`` (UNIX seconds)."""
-    sights = sights_of(timeline, now)
-    views = timeline.ranks
-    at_work = tuple(views[rank] for rank, each in sights.items() if each is Sight.MEASURED)
-    count = Counter(sights.values())
-    idle, unseen = count[Sight.IDLE], count[Sight.UNSEEN]
-    times = [view.step_ms_mean for view in at_work if view.step_ms_mean is not None]
-    told = any(view.windows for view in views.values())
-    known = told and bool(at_work or idle or not unseen)
+    """Return the figures of ``timeline`` that are of ``now`` (UNIX seconds).
+
+    Of thousands of ranks each is looked at once: to read it again takes as long as all that is worked out.
+    """
+    hosts = {host: is_fresh(node.t, now) for host, node in timeline.nodes.items()}
+    hosts |= {host: False for host, link in timeline.links.items() if not link.connected}
+    over = timeline.end is not None
+    sights: dict[int, Sight] = {}
+    seen: dict[Sight, list[RankView]] = {each: [] for each in Sight}
+    steps, waited, backward = list[float | None](), list[float | None](), list[float | None]()
+    times, rates, p95_ms = list[float | None](), 0.0, 0.0
+    where, states = list[str](), list[RankState]()
+    for rank, view in timeline.ranks.items():
+        sight = Sight.GONE if over else _sight(timeline, view, now, heard=hosts.get(view.host))
+        sights[rank] = sight
+        seen[sight].append(view)
+        times.append(view.step_ms_mean)
+        where.append(view.host)
+        states.append(view.state)
+        if sight is Sight.MEASURED:
+            steps.append(view.step_ms_mean)
+            waited.append(view.waited_ms)
+            backward.append(view.backward_ms)
+            rates += view.samples_s or 0.0
+            p95_ms = max(p95_ms, view.step_ms_p95 or 0.0)
+    at_work, idle, unseen = seen[Sight.MEASURED], seen[Sight.IDLE], seen[Sight.UNSEEN]
+    of_now = [each for each in steps if each is not None]
+    known = any(view.windows for view in timeline.ranks.values())
+    known = known and bool(at_work or idle or not unseen)
     return Present(
-        samples_s=sum(view.samples_s or 0.0 for view in at_work) if known else None,
-        step_ms=sum(times) / len(times) if times else None,
+        samples_s=rates if known else None,
+        step_ms=sum(of_now) / len(of_now) if of_now else None,
+        p95_ms=p95_ms,
+        waits=_waits_of(waited, backward),
         sights=sights,
         at_work=at_work,
-        seen=len(at_work) + idle,
+        idle=idle,
         unseen=unseen,
+        gone=seen[Sight.GONE],
+        standing=_standing(idle, now),
+        slow=_slow(timeline, sights),
+        times=[each for each in times if each is not None],
+        hosts=Counter(where),
+        states=Counter(states),
     )
+
+
+def _standing(idle: Iterable[RankView], now: float) -> dict[RankView, float]:
+    still = [view for view in idle if view.stepped_at is not None]
+    still.sort(key=lambda view: (view.step or 0, view.stepped_at or 0.0, view.rank))
+    return {view: now - (view.stepped_at or now) for view in still}
+
+
+def _slow(timeline: RunTimeline, sights: Mapping[int, Sight]) -> list[Straggler]:
+    slow = timeline.stragglers.slow.values()
+    there = [each for each in slow if sights.get(each.rank) is Sight.MEASURED]
+    return sorted(there, key=lambda each: (-each.excess_ms, each.rank))
 
 
 def reading_text(value: float | None) -> str:

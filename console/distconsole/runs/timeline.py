@@ -57,8 +57,13 @@ class RunTimeline:
     """
 
     plan: PlanMade | None = None
+    restart: RunRestarted | None = None
+    end: RunEnded | None = None
     stall: RunFinding | None = None
     """The newest finding that says what keeps the ranks that have stalled."""
+    ranks_have_gpus = False
+    _farthest: int | None = None
+    """``steps``; None where it is to be looked for."""
 
     def __init__(self, stragglers: StragglerWatch | None = None) -> None:
         self.run = ""
@@ -90,10 +95,8 @@ class RunTimeline:
         """Of the same windows as the reducer's, so that who is slow now is who was found to be."""
         self._judges = stragglers is None
         self.eta = EtaEstimator()
-        self.restart: RunRestarted | None = None
         self.outlived_hosts: set[str] = set()
         """Hosts that the run has lost and goes on without."""
-        self.end: RunEnded | None = None
         self.started: float | None = None
         self.last_t: float | None = None
         self._rate_sum = 0.0
@@ -101,6 +104,8 @@ class RunTimeline:
         """Metrics that have had no point since the ranks were started anew."""
         self.outlived: set[int] = set()
         """Ranks that failed, and the run goes on without."""
+        self.in_batches: set[int] = set()
+        """Ranks whose steps are batches, as they have made no step yet."""
 
     def apply(self, event: RunEvents) -> None:  # noqa: C901  (one case a class, nothing nested)
         self.run = self.run or event.run
@@ -167,15 +172,17 @@ class RunTimeline:
     @property
     def steps(self) -> int | None:
         """The last step that some rank has done, or None."""
-        steps = [view.step for view in self.ranks.values() if view.step is not None]
-        return max(steps, default=None)
+        if self._farthest is None:
+            steps = (view.step for view in self.ranks.values())
+            self._farthest = max((each for each in steps if each is not None), default=None)
+        return self._farthest
 
     @property
     def world(self) -> int:
         """Ranks that the run has, without those of hosts, and those by themselves, that it outlived."""
         planned = self.plan.hosts if self.plan is not None else ()
         lost = sum(len(each.ranks) for each in planned if each.host in self.outlived_hosts)
-        gone = (view for view in self.ranks.values() if view.rank in self.outlived)
+        gone = (self.ranks[rank] for rank in self.outlived if rank in self.ranks)
         alone = sum(not view.alive and view.host not in self.outlived_hosts for view in gone)
         return len(self.ranks) - lost - alone
 
@@ -275,6 +282,7 @@ class RunTimeline:
         if self._judges:
             self.stragglers.begin_again()
         self._rate_sum, self.unsound = 0.0, None
+        self._farthest = None
         for view in self.ranks.values():
             view.begin_again()
 
@@ -288,9 +296,13 @@ class RunTimeline:
         view = self._view(event.rank, event.host)
         if view.batches and event.unit is UNSET and event.steps:
             view.begin_steps()
-        view.batches = event.unit is not UNSET or (view.batches and not event.steps)
+        batches = event.unit is not UNSET or (view.batches and not event.steps)
+        if batches is not view.batches:
+            view.batches = batches
+            (self.in_batches.add if batches else self.in_batches.discard)(view.rank)
         self._average_step(view, event)
-        view.step = event.step if event.step >= 0 else view.step
+        if event.step >= 0:
+            self._reach(view, event.step)
         if event.steps > 0:
             view.stepped_at = event.t
             if event.step_ms_mean is not None:
@@ -310,6 +322,12 @@ class RunTimeline:
         if self._judges:
             self.stragglers.add(event)
         self._add_rate(view, event)
+
+    def _reach(self, view: RankView, step: int) -> None:
+        if self._farthest is not None:
+            back = view.step is not None and step < view.step
+            self._farthest = None if back else max(self._farthest, step)
+        view.step = step
 
     def _add_rate(self, view: RankView, event: Window) -> None:
         """Keep the sum of the ranks' rates; count it anew once a second, without silent ranks."""
@@ -363,7 +381,7 @@ class RunTimeline:
             return
         if event.util is not None:
             self.gpu_use.put(event.t, event.util)
-        view = self._view(event.rank, event.host)
+        view, self.ranks_have_gpus = self._view(event.rank, event.host), True
         view.gpu, view.gpu_at = event.gpu, event.t
         view.gpu_util, view.temp_c, view.power_w = event.util, event.temp_c, event.power_w
         view.gpu_mem_used, view.gpu_mem_total = event.mem_used, event.mem_total

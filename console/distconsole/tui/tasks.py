@@ -168,19 +168,23 @@ class RequestTask:
         return self._left or (reports and self.control.asked is not None)
 
     def unix(self) -> float:
-        """Return the time from which the ages of what a run told are counted, UNIX seconds."""
-        return self._clocks.unix() - self.late_seconds
+        """Return the time from which the ages of what a run told are counted, UNIX seconds.
+
+        Where more of it waits to be folded, that is when its newest word was said: a host is not silent whose
+        words only wait here.
+        """
+        return self._clocks.unix() - self._behind_seconds()
 
     @property
     def late_seconds(self) -> float:
-        """How long ago the run was as it is shown, where more of it waits to be folded; 0 where it is of now.
+        """How long ago the run was as it is shown; 0 where it is of now."""
+        late = self._behind_seconds()
+        return late if late > FRESH_SECONDS else 0.0
 
-        A host is not silent whose words only wait here.
-        """
+    def _behind_seconds(self) -> float:
         if not (self.control.behind and self.goes_on and self._told_to):
             return 0.0
-        late = self._clocks.unix() - self._told_to
-        return late if late > FRESH_SECONDS else 0.0
+        return max(0.0, self._clocks.unix() - self._told_to)
 
     def load_clock(self) -> float:
         """Return the time from which the ages of hosts' samples (``load.seen_at``) are counted."""

@@ -13,7 +13,7 @@ from distconsole.model.run_events import RunFinding
 from distconsole.runs.conditions.rank_fields import RANK_FIELDS, ranks_of
 from distconsole.runs.health import Tone, health_line, health_of, trend_of
 from distconsole.runs.pace import TOGETHER_SECONDS
-from distconsole.runs.present import present, sights_of, slow_ranks, standing_ranks
+from distconsole.runs.present import present
 from distconsole.runs.series import Series
 from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.view_models.rank_rows import RankRows
@@ -67,9 +67,8 @@ class Watched:
 
     def troubles(self, t: float, mark: str) -> list[int]:
         """The ranks that the heat map lists with ``mark``."""
-        sights = sights_of(self.timeline, t)
-        still = standing_ranks(self.timeline, t, sights)
-        told = troubles_of(self.timeline, still, slow_ranks(self.timeline, sights))
+        figures = present(self.timeline, t)
+        told = troubles_of(self.timeline, figures.standing, figures.slow)
         return sorted(int(words.split()[0]) for each, words in told if each == mark)
 
     def matching(self, condition: str) -> list[int]:

@@ -8,7 +8,7 @@ from distconsole.expression.fields import Field, Fields, Kind, Value
 from distconsole.expression.units import Measure
 from distconsole.runs.detectors.slowness import Straggler
 from distconsole.runs.figures import RANK_GPU_FIGURES, STEP_FIGURES, condition_fields
-from distconsole.runs.present import present, rate_of, slow_ranks, standing_ranks
+from distconsole.runs.present import present, rate_of
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
 
@@ -57,16 +57,14 @@ def ranks_of(run: RunTimeline) -> list[RankOfRun]:
     """Return the ranks of ``run``, by number."""
     now = run.last_t or 0.0
     figures = present(run, now)
-    sights = figures.sights
-    still = standing_ranks(run, now, sights)
-    slow = {each.rank: each for each in slow_ranks(run, sights)}
+    slow = {each.rank: each for each in figures.slow}
     return [
         RankOfRun(
             view,
             run,
-            rate_of(view, sights[rank]),
+            rate_of(view, figures.sights[rank]),
             figures.samples_s,
-            view in still,
+            view in figures.standing,
             slow.get(rank),
         )
         for rank, view in sorted(run.ranks.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 from statistics import median
@@ -13,7 +13,7 @@ from distconsole.model.time_text import is_time
 from distconsole.runs.detectors.slowness import STEP
 from distconsole.runs.detectors.stragglers import cost_text
 from distconsole.runs.pace import is_fresh
-from distconsole.runs.present import Present, Sight, present, slow_ranks, standing_ranks
+from distconsole.runs.present import Present, Sight, present
 from distconsole.runs.rank_history import BROKEN, UNKNOWN, RankHistory
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
@@ -22,6 +22,7 @@ TROUBLES = {RankState.FAILED: 1, RankState.KILLED: 2, RankState.STALLED: 3}
 """States that are troubles by themselves, and how early they should be read."""
 HEALTHY = 6
 """How early a rank should be read of which nothing is to be said."""
+WELL = (HEALTHY, 0)
 
 SORT_KEYS: dict[str, Callable[[RankView], float]] = {
     "ms": lambda view: -(view.step_ms_mean or 0.0),
@@ -84,7 +85,6 @@ class RankRows(Sequence[RankRow]):
         calm: Whether all ranks live, and none is on a host that is lost or silent.
         hung: Whether some rank stands still.
         priced: Whether a slow rank is said to cost something.
-        has_gpus: Whether a rank has a GPU.
     """
 
     def __init__(
@@ -96,28 +96,22 @@ class RankRows(Sequence[RankRow]):
         order: str = "rank",
     ) -> None:
         self._timeline, self._now = timeline, now
-        self._sights = sights = (figures or present(timeline, now)).sights
+        self._figures = figures = figures or present(timeline, now)
         self._first = first_failure_rank(timeline)
-        self._slow = {each.rank: each for each in slow_ranks(timeline, sights)}
-        standing = standing_ranks(timeline, now, sights)
-        self._still = {view.rank: age for view, age in standing.items()}
+        self._slow = {each.rank: each for each in figures.slow}
         views = timeline.ranks.items() if starting(timeline) else ()
         self._starts = {n: _start_seconds(view, now) for n, view in views if view.started_at}
         self._longest = max(self._starts.values(), default=0.0)
-        times = [v.step_ms_mean for v in timeline.ranks.values() if v.step_ms_mean is not None]
-        self._usual, self._highest = (median(times), max(times)) if times else (0.0, 0.0)
+        self._usual, self._highest = 0.0, max(figures.times, default=0.0)
+        if figures.times:
+            self._usual = median(figures.times)
         self._alone = next(iter(self._slow)) if len(self._slow) == 1 else None
-        at_work = [timeline.ranks[n] for n, sight in sights.items() if sight is Sight.MEASURED]
-        self._waits = waits_of(at_work)
         until = timeline.until(now)
         self._recent = None if history is None else partial(recent_steps, history, until=until)
-        unseen = [timeline.ranks[n] for n, sight in sights.items() if sight is Sight.UNSEEN]
-        self.calm = Sight.GONE not in sights.values() and not any(
-            _lost(timeline, view)[0] for view in unseen
-        )
-        self.hung = bool(self._still)
-        self.priced = any(each.cost_ms for each in self._slow.values())
-        self.has_gpus = any(view.gpu is not None for view in timeline.ranks.values())
+        lost = any(_lost(timeline, view)[0] for view in figures.unseen)
+        self.calm = not figures.gone and not lost
+        self.hung = bool(figures.standing)
+        self.priced = any(each.cost_ms for each in figures.slow)
         self._numbers = self._in_order(order)
 
     def __len__(self) -> int:
@@ -138,26 +132,22 @@ class RankRows(Sequence[RankRow]):
         ranks = self._timeline.ranks
         numbers = sorted(ranks)
         if order == "worst":
-            return sorted(numbers, key=self._trouble_of)
+            sights = self._figures.sights.items()
+            odd = {number for number, sight in sights if sight is not Sight.MEASURED}
+            odd.update(number for number in (*self._slow, self._first) if number in ranks)
+            early = {number: self._early(number) for number in odd}  # nearly all are well
+            return sorted(numbers, key=lambda n: early.get(n, WELL)) if early else numbers
         if (key := SORT_KEYS.get(order)) is not None:
             numbers.sort(key=lambda number: key(ranks[number]))
         return numbers
 
-    def _trouble_of(self, number: int) -> tuple[int, int]:
+    def _early(self, number: int) -> tuple[int, int]:
         """Return how early a rank should be read: troubles first, then who is behind in a start."""
-        healthy = (
-            self._sights[number] is Sight.MEASURED
-            and self._timeline.ranks[number].state not in TROUBLES
-            and number not in self._slow
-            and number != self._first
-        )
-        if healthy:  # as nearly all are, and then no row need be made
-            return HEALTHY, 0
         row = self._row(number)
         return row.trouble, 0 if row.elapsed is None else len(row.view.phases)
 
     def _row(self, number: int) -> RankRow:
-        view, sight = self._timeline.ranks[number], self._sights[number]
+        view, sight = self._timeline.ranks[number], self._figures.sights[number]
         lost, lost_at = _lost(self._timeline, view) if sight is Sight.UNSEEN else ("", None)
         slow = self._slow.get(number)
         return RankRow(
@@ -166,12 +156,12 @@ class RankRows(Sequence[RankRow]):
             "" if slow is None else slow.part,
             sight,
             lost,
-            self._still.get(number),
+            self._figures.standing.get(view),
             sight in (Sight.MEASURED, Sight.IDLE) and is_fresh(view.gpu_at, self._now),
             self._starts.get(number),
             self._longest,
             None if lost_at is None else self._now - lost_at,
-            self._waits.get(number),
+            self._figures.waits.of(view) if sight is Sight.MEASURED else None,
             self._usual,
             self._highest,
             0.0 if slow is None else slow.excess_ms,
@@ -179,19 +169,6 @@ class RankRows(Sequence[RankRow]):
             self._recent,
             costs="" if slow is None or not slow.cost_ms else cost_text(slow),
         )
-
-
-def waits_of(views: Iterable[RankView]) -> dict[int, float]:
-    """Return rank -> milliseconds of each step in which it waits for others, beyond who waits least.
-
-    Where the ranks do not say how long they waited, it is their backward.
-    """
-    there = list(views)
-    said = all(view.waited_ms is not None for view in there)
-    times = {view.rank: view.waited_ms if said else view.backward_ms for view in there}
-    known = {rank: ms for rank, ms in times.items() if ms is not None}
-    least = min(known.values(), default=0.0)
-    return {rank: ms - least for rank, ms in known.items()}
 
 
 def recent_steps(history: RankHistory, rank: int, *, until: float) -> Sequence[float | None]:

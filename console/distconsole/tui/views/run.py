@@ -184,7 +184,6 @@ class RunView(Vertical):
             ranks = RankRows(timeline, now, figures, task.history, self.order) if listed else None
             early = starting(timeline)
             shown, filtered = _match_ranks(timeline, ranks or [], self.condition)
-            where = Counter(view.host for view in timeline.ranks.values())
             plots = [] if self.shows_heat else plots_of(task, now, figures, self.query_one(Plots))
             said = verdict[2][: max(0, self.size.width - VERDICT_EDGE)]
             news, (failed, traceback) = (
@@ -203,15 +202,15 @@ class RunView(Vertical):
         words.show(news)
         words.display = bool(news) and self.size.height > 2 * NEWS_LINES
         if self.shows_heat:
-            self.heat.draw(task, now, filtered)
+            self.heat.draw(task, now, filtered, figures)
             return
-        self._entitle(where, filtered, early=early)
+        self._entitle(figures.hosts, filtered, early=early)
         if ranks is not None:
-            self._draw_ranks(ranks, shown, early=early)
+            self._draw_ranks(ranks, shown, early=early, gpus=timeline.ranks_have_gpus)
         self._draw_middle(plots, failed, traceback, ended)
         self._fit(news)
         if self.query_one("#strip-panel").display:
-            self.query_one("#strip", RunHeat).draw(task, now)
+            self.query_one("#strip", RunHeat).draw(task, now, figures=figures)
         log.show_last(tail, len(timeline.ranks))
         said = f"the last {count_text(said_lines, 'line')}" if said_lines else ""
         self.query_one("#tail-panel", Panel).entitle(legend=said)
@@ -223,10 +222,12 @@ class RunView(Vertical):
         legend = "" if early else parts_legend()  # the heading has that of a start
         self.query_one("#ranks-panel", Panel).entitle(title, filtered, legend=legend)
 
-    def _draw_ranks(self, ranks: RankRows, shown: Sequence[RankRow], *, early: bool) -> None:
+    def _draw_ranks(
+        self, ranks: RankRows, shown: Sequence[RankRow], *, early: bool, gpus: bool
+    ) -> None:
         table: LineTable[RankRow] = self.query_one("#ranks", LineTable)
         hidden = (*STEP_TITLES, *(("state",) if ranks.calm else ()))
-        left_out = list(() if ranks.has_gpus else GPU_TITLES)
+        left_out = list(() if gpus else GPU_TITLES)
         left_out += hidden if early else (START_TITLE, "samples/s" if ranks.hung else "where")
         left_out += () if ranks.priced else (COSTS_TITLE,)
         table.leave_out(left_out)

@@ -9,7 +9,7 @@ from distconsole.model.names import count_text
 from distconsole.model.time_text import span_text
 from distconsole.runs.detectors.slowness import Straggler
 from distconsole.runs.detectors.stragglers import cost_text
-from distconsole.runs.present import Sight, sights_of, slow_ranks, standing_ranks
+from distconsole.runs.present import Present, present
 from distconsole.runs.rank_view import RankView
 from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.tasks import RequestTask
@@ -53,7 +53,9 @@ class RunHeat(HeatMap):
         self.quantity = what
         return ""
 
-    def draw(self, task: RequestTask, now: float, also: str = "") -> None:
+    def draw(
+        self, task: RequestTask, now: float, also: str = "", figures: Present | None = None
+    ) -> None:
         """Show the run of ``task`` at ``now`` (UNIX seconds); its panel says what is shown and ``also`` this."""
         if task is not self._shown_task:
             self._shown_task = task
@@ -64,10 +66,8 @@ class RunHeat(HeatMap):
             if key not in history.quantities:
                 key = f"metric {key}"
             going = task.run.end is None
-            sights = sights_of(task.run, now)
-            still = standing_ranks(task.run, now, sights)
-            slow = slow_ranks(task.run, sights)
-            stands = going and Sight.MEASURED not in sights.values()
+            figures = figures or present(task.run, now)
+            slow, stands = figures.slow, going and not figures.at_work
             heat = heat_of(
                 history,
                 key,
@@ -80,7 +80,9 @@ class RunHeat(HeatMap):
             )
             worst = () if heat is None else heat.worst
             listed = {each.rank for each in worst if each.quantity in PACE}
-            told = troubles_of(task.run, still, [s for s in slow if s.rank not in listed])
+            told = troubles_of(
+                task.run, figures.standing, [s for s in slow if s.rank not in listed]
+            )
             prices = {each.rank: cost_text(each) if each.cost_ms else "" for each in slow}
         self.show(heat, told, prices)
         title, parts = self.heading()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from operator import itemgetter
 from pathlib import PurePosixPath
@@ -32,7 +31,6 @@ from distconsole.runs.series import Series
 from distconsole.runs.timeline import RunTimeline
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.view_models.check import SEVERITY_MARKS
-from distconsole.tui.view_models.rank_rows import waits_of
 from distconsole.tui.widgets.curves import Curve, PlotData
 from distconsole.tui.widgets.plots import Plots
 from distconsole.tui.widgets.tiles import SPARK_CELLS, TileData
@@ -66,10 +64,15 @@ def verdict_of(task: RequestTask, now: float, figures: Present) -> tuple[str, st
     if late:
         tone = "note" if tone == "good" else tone
         sentence += ", more is still to be read"
-    return tone, going if timeline.end is None else ended, sentence, about_text(timeline, now)
+    return (
+        tone,
+        going if timeline.end is None else ended,
+        sentence,
+        about_text(timeline, now, figures),
+    )
 
 
-def about_text(timeline: RunTimeline, now: float) -> str:
+def about_text(timeline: RunTimeline, now: float, figures: Present) -> str:
     """Name, age, what the ranks are doing, where; the least needed last."""
     plan = timeline.plan
     if plan is None:
@@ -77,9 +80,9 @@ def about_text(timeline: RunTimeline, now: float) -> str:
     end = timeline.end
     seconds = end.seconds if end is not None else max(0.0, now - (timeline.started or now))
     parts = [timeline.name, duration_text(seconds)]
-    states = Counter(view.state for view in timeline.ranks.values())
-    if len(states) > 1:
-        parts.append(", ".join(f"{count} {state.value}" for state, count in states.most_common()))
+    if len(figures.states) > 1:
+        states = figures.states.most_common()
+        parts.append(", ".join(f"{count} {state.value}" for state, count in states))
     hosts = [host.host for host in plan.hosts]
     parts.append(", ".join(hosts) if len(hosts) <= 3 else f"{len(hosts)} hosts")
     return "  ".join([*parts, plan.launcher, PurePosixPath(plan.script).name])
@@ -191,8 +194,7 @@ def _rate(timeline: RunTimeline, figures: Present, until: float) -> TileData:
 
 
 def _step_time(timeline: RunTimeline, figures: Present, until: float) -> TileData:
-    p95 = max((view.step_ms_p95 or 0.0 for view in figures.at_work), default=0.0)
-    more = [(f"p95 {reading_text(p95)}" if p95 else "", "faint")]
+    more = [(f"p95 {reading_text(figures.p95_ms)}" if figures.p95_ms else "", "faint")]
     style = "strong" if figures.step_ms is not None else "faint"
     recent = recent_of(timeline.step_ms.series, until)
     return TileData("step time", figures.step_text, style, recent, more)
@@ -226,11 +228,10 @@ def _waiting(timeline: RunTimeline, figures: Present) -> TileData | None:
     """Return how much of the ranks' time is spent in waiting for each other; None where that is not measured."""
     if len(timeline.ranks) < 2 or not any(view.backward_ms for view in timeline.ranks.values()):
         return None
-    waits = waits_of(figures.at_work)
-    whole = sum(view.step_ms_mean or 0.0 for view in figures.at_work)
-    if not waits or not whole:
+    whole = (figures.step_ms or 0.0) * len(figures.at_work)
+    if figures.waits.total_ms is None or not whole:
         return TileData("waiting", "–", "faint")
-    share = sum(waits.values()) / whole
+    share = figures.waits.total_ms / whole
     return TileData("waiting", f"{share:.0%}".replace("%", " %"), more=[("of rank time", "faint")])
 
 
