@@ -379,7 +379,7 @@ def scale_rows(figures: Mapping[str, Any]) -> list[Row]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    numbers = {"hosts": 1024, "ranks": 8, "seconds": 30.0, "keys": 100, "rounds": 3}
+    numbers = {"hosts": 1024, "ranks": 8, "seconds": 30.0, "keys": 300, "rounds": 3}
     run_alone("scale", __doc__, measure, report, arguments, **numbers)
     return 0
 

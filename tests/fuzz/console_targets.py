@@ -147,10 +147,8 @@ def toml(data: bytes) -> None:
 
 
 def script(data: bytes) -> list[str]:
-    if re.search(
-        rb"(\w+\.){2000}", data
-    ):  # CPython's parser keeps a text of each beginning of such a name
-        return []
+    if re.search(rb"\b(\w+\.){2000}", data):
+        return []  # CPython's parser keeps a text of each beginning of such a name
     text = text_of(data)
     traits = traits_of(text)
     with suppress(SyntaxError, ValueError, RecursionError, MemoryError):

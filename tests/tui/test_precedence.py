@@ -5,15 +5,19 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from textual import events
 
 from distconsole.model.events import Event
+from distconsole.runs.present import Present, present
 from distconsole.tui.tasks import RequestTask
 from distconsole.tui.terminal.input_priority import LONGEST_SECONDS, InputPriority
 from distconsole.tui.transcript import Transcript
+from distconsole.tui.views import run
 from distconsole.tui.views.run import RunView
+from distconsole.tui.widgets.tiles import Tiles
 from fakes import scenes
 from fakes.stage import ATTACH, on_screen, screen_text, staged, typed
 
@@ -118,6 +122,44 @@ async def test_the_beat_draws_nothing_while_a_key_waits() -> None:
         app.main.views.forget_drawn()
         app.main.tick()
         assert drawn == [1, 1]
+
+
+async def test_a_picture_that_is_being_made_is_given_up_for_a_key_but_not_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app, stage = staged({type(ATTACH): scenes.straggling}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "view run")
+        views, priority = app.main.views, app.input_priority
+        priority._clock = Hands()
+        priority._not_before = 0.0
+        shown: list[object] = []
+        monkeypatch.setattr(app.query_one("#tiles", Tiles), "show", shown.append)
+
+        def press_while_it_is_drawn(*told: Any) -> Present:
+            priority.ask()
+            return present(*told)
+
+        monkeypatch.setattr(run, "present", press_while_it_is_drawn)
+
+        def tick_with_news() -> int:
+            priority.answer()
+            priority._not_before = 0.0
+            assert views.shown_task is not None
+            views.shown_task.version += 1
+            views._rest_until = 0.0
+            app.main.tick()
+            return len(shown)
+
+        assert tick_with_news() == 0
+        assert tick_with_news() == 0
+        views._drawn_at -= 2.0
+        assert tick_with_news() == 1, "figures that are two seconds old come first"
+        assert tick_with_news() == 1
+        priority.answer()
+        priority._not_before = 0.0
+        app.main.redraw()
+        assert len(shown) == 2, "what the key itself asks for is drawn"
 
 
 async def test_a_key_asks_for_precedence_when_it_is_read_and_a_move_of_the_mouse_does_not() -> (

@@ -25,7 +25,7 @@ SETTINGS = ("slots", "max_slots", "user", "port")
 LINE = "one host a line, such as: gpu01 slots=4"
 _NAME = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.-]*")
 _NUMBER = re.compile(r"[0-9]{1,9}")
-_IPV6 = re.compile(r"[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*(?:%[A-Za-z0-9_.-]+)?")
+_IPV6 = re.compile(r"([0-9A-Fa-f:.]{2,45})(?:%[A-Za-z0-9_.-]+)?")
 _IGNORED = {"max_slots", "max-slots", "slots_max", "ifhn", "binding", "user_name"}
 """Keys of other launchers that say nothing to us."""
 
@@ -123,8 +123,8 @@ def _read_element(text: str) -> list[NamedHost]:
     port_of = _port(port) if slash else None
     if at and not _NAME.fullmatch(user):
         raise RangeError(f"'{user}' in '{text}' is not a user")
-    bracketed = re.fullmatch(r"\[([^\[\]]*:[^\[\]]*:[^\[\]]*)\](?::(.*))?", rest)
-    if bracketed:
+    bracketed = re.fullmatch(r"\[([^\[\]]*)\](?::(.*))?", rest)
+    if bracketed and bracketed[1].count(":") > 1:
         names, slots = [bracketed[1]], bracketed[2]
     elif rest.count(":") > 1:
         names, slots = [rest], None
@@ -132,7 +132,7 @@ def _read_element(text: str) -> list[NamedHost]:
         name, colon, count = rest.partition(":")
         names, slots = expand(name), count if colon else None
     for name in names:
-        if not (_NAME.fullmatch(name) or _IPV6.fullmatch(name)):
+        if not (_NAME.fullmatch(name) or (":" in name and _IPV6.fullmatch(name))):
             raise RangeError(f"'{name}' in '{text}' is not a host")
     count_of = None if slots is None else _slots(slots)
     return [NamedHost(name, user or None, count_of, port_of) for name in names]

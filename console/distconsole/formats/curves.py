@@ -75,7 +75,8 @@ class Curves:
         figures = present(self._timeline, event.t)
         if figures.samples_s is not None:
             yield Point("", "throughput/samples_s", figures.samples_s, step)
-        known = [v.step_ms_mean for v in figures.at_work if v.step_ms_mean is not None]
+        at_work = (v for n, v in self._timeline.ranks.items() if n not in figures.others)
+        known = [view.step_ms_mean for view in at_work if view.step_ms_mean is not None]
         if known:
             reduced = {"": sum(known) / len(known), "lowest": min(known), "highest": max(known)}
             for place, value in reduced.items():

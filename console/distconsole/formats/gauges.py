@@ -104,9 +104,8 @@ def run_page(timeline: RunTimeline, now: float) -> Page:
     found = Counter(finding.severity for finding in timeline.findings)
     for severity in Severity:
         put("findings", "Findings so far.", found[severity], severity=severity.value)
-    at_work = {view.rank for view in figures.at_work}
     for number, view in sorted(timeline.ranks.items()):
-        _rank(page, run, view, measured=number in at_work)
+        _rank(page, run, view, measured=number not in figures.others)
     _run_load(page, timeline, now)
     return page
 

@@ -198,7 +198,7 @@ def _unheard(timeline: RunTimeline, figures: Present, now: float) -> str:
     """Say of which hosts nothing is known now, though they have told of themselves or of steps."""
     if not figures.unseen:
         return ""
-    hosts = {view.host for view in (*figures.at_work, *figures.idle, *figures.unseen)}
+    hosts = {view.host for view in timeline.ranks.values() if view.alive}
     told = {host: node.t for host, node in timeline.nodes.items()}
     unseen = {
         view.host for view in figures.unseen if view.host in told or view.stepped_at is not None

@@ -5,6 +5,7 @@ A figure that is not of now is 0 where it is known that nothing is done, else un
 
 from __future__ import annotations
 
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -114,8 +115,8 @@ class Present:
         step_ms: Mean step time of the ranks that make steps.
         p95_ms: The longest 95th percentile of them; 0 where none is known.
         waits: How long they wait for each other.
-        sights: What can be said of each rank.
-        at_work: The ranks that make steps.
+        working: How many ranks make steps.
+        others: What can be said of each other rank.
         idle: Those that live and make none, and whose hosts tell of themselves.
         unseen: Those that should live and of which nothing is known.
         gone: Those whose processes have ended.
@@ -130,8 +131,8 @@ class Present:
     step_ms: float | None
     p95_ms: float
     waits: Waits
-    sights: Mapping[int, Sight]
-    at_work: Sequence[RankView]
+    working: int
+    others: Mapping[int, Sight]
     idle: Sequence[RankView]
     unseen: Sequence[RankView]
     gone: Sequence[RankView]
@@ -144,11 +145,15 @@ class Present:
     @property
     def seen(self) -> int:
         """Ranks that live and whose hosts tell of themselves."""
-        return len(self.at_work) + len(self.idle)
+        return self.working + len(self.idle)
 
     @property
     def living(self) -> int:
         return self.seen + len(self.unseen)
+
+    def sight(self, rank: int) -> Sight:
+        """Return what can be said of a rank."""
+        return self.others.get(rank, Sight.MEASURED)
 
     @property
     def rate_text(self) -> str:
@@ -165,46 +170,48 @@ class Present:
 def present(timeline: RunTimeline, now: float) -> Present:
     """Return the figures of ``timeline`` that are of ``now`` (UNIX seconds).
 
-    Of thousands of ranks each is looked at once: to read it again takes as long as all that is worked out.
+    Of thousands of ranks each is looked at once: to read it again takes as long as all that is worked out. What is kept
+    holds no list of them all: the collector would go through it in the middle of a drawing.
     """
     hosts = {host: is_fresh(node.t, now) for host, node in timeline.nodes.items()}
     hosts |= {host: False for host, link in timeline.links.items() if not link.connected}
     over = timeline.end is not None
-    sights: dict[int, Sight] = {}
-    seen: dict[Sight, list[RankView]] = {each: [] for each in Sight}
+    others: dict[int, Sight] = {}
+    seen: dict[Sight, list[RankView]] = {each: [] for each in Sight if each is not Sight.MEASURED}
     steps, waited, backward = list[float | None](), list[float | None](), list[float | None]()
     times, rates, p95_ms = list[float | None](), 0.0, 0.0
     where, states = list[str](), list[RankState]()
     for rank, view in timeline.ranks.items():
-        sight = Sight.GONE if over else _sight(timeline, view, now, heard=hosts.get(view.host))
-        sights[rank] = sight
-        seen[sight].append(view)
         times.append(view.step_ms_mean)
         where.append(view.host)
         states.append(view.state)
-        if sight is Sight.MEASURED:
-            steps.append(view.step_ms_mean)
-            waited.append(view.waited_ms)
-            backward.append(view.backward_ms)
-            rates += view.samples_s or 0.0
-            p95_ms = max(p95_ms, view.step_ms_p95 or 0.0)
-    at_work, idle, unseen = seen[Sight.MEASURED], seen[Sight.IDLE], seen[Sight.UNSEEN]
+        sight = Sight.GONE if over else _sight(timeline, view, now, heard=hosts.get(view.host))
+        if sight is not Sight.MEASURED:
+            others[rank] = sight
+            seen[sight].append(view)
+            continue
+        steps.append(view.step_ms_mean)
+        waited.append(view.waited_ms)
+        backward.append(view.backward_ms)
+        rates += view.samples_s or 0.0
+        p95_ms = max(p95_ms, view.step_ms_p95 or 0.0)
+    idle, unseen = seen[Sight.IDLE], seen[Sight.UNSEEN]
     of_now = [each for each in steps if each is not None]
     known = any(view.windows for view in timeline.ranks.values())
-    known = known and bool(at_work or idle or not unseen)
+    known = known and bool(steps or idle or not unseen)
     return Present(
         samples_s=rates if known else None,
         step_ms=sum(of_now) / len(of_now) if of_now else None,
         p95_ms=p95_ms,
         waits=_waits_of(waited, backward),
-        sights=sights,
-        at_work=at_work,
+        working=len(steps),
+        others=others,
         idle=idle,
         unseen=unseen,
         gone=seen[Sight.GONE],
         standing=_standing(idle, now),
-        slow=_slow(timeline, sights),
-        times=[each for each in times if each is not None],
+        slow=_slow(timeline, others),
+        times=array("d", (each for each in times if each is not None)),
         hosts=Counter(where),
         states=Counter(states),
     )
@@ -216,9 +223,9 @@ def _standing(idle: Iterable[RankView], now: float) -> dict[RankView, float]:
     return {view: now - (view.stepped_at or now) for view in still}
 
 
-def _slow(timeline: RunTimeline, sights: Mapping[int, Sight]) -> list[Straggler]:
+def _slow(timeline: RunTimeline, others: Mapping[int, Sight]) -> list[Straggler]:
     slow = timeline.stragglers.slow.values()
-    there = [each for each in slow if sights.get(each.rank) is Sight.MEASURED]
+    there = [each for each in slow if each.rank in timeline.ranks and each.rank not in others]
     return sorted(there, key=lambda each: (-each.excess_ms, each.rank))
 
 

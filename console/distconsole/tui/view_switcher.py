@@ -14,6 +14,7 @@ from textual.widgets import ContentSwitcher, RichLog
 from distconsole.errors import ConsoleError
 from distconsole.tui.prompt.shortcuts import Shortcuts
 from distconsole.tui.session import ConsoleSession
+from distconsole.tui.terminal.input_priority import KeyWaitsError
 from distconsole.tui.views.cluster.view import ClusterView
 from distconsole.tui.widgets.line_table import LineTable
 from distconsole.tui.widgets.lines import Words
@@ -166,9 +167,15 @@ class ViewSwitcher(ContentSwitcher):
         version = (id(task), task.version)
         if self._drawn.get(view) == version and began - self._drawn_at < AGE_SECONDS:
             return
+        # A picture of a thousand hosts takes as long as ten keys; but not so many keys that none is ever made.
+        can_wait = self._drawn.get(view) is not None and began - self._drawn_at < 2 * AGE_SECONDS
+        try:
+            with task.input_priority.drawing(can_wait=can_wait):
+                self._draw(view, task)
+        except KeyWaitsError:
+            return  # the next tick draws it
         self._drawn[view] = version
         self._drawn_at = began
-        self._draw(view, task)
         # By what it took of a processor: waiting for one on a busy machine is no reason to wait longer.
         self._rest_until = began + (time.thread_time() - working) / DRAWING_SHARE
 

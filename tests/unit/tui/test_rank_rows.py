@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import msgspec
 import pytest
 
@@ -138,26 +140,25 @@ def test_a_rank_that_the_others_wait_for_has_its_price_beside_it() -> None:
     assert [row["costs"][0] for row in rows(*seconds, now=T)] == ["", "", "44 %", ""]
 
 
-class Weighed(float):
-    """A figure that counts how often it is compared."""
+def calls_of(world: int) -> int:
+    """Return how many functions are called to make the rows of so many ranks."""
+    timeline = RunTimeline()
+    for event in [scenes.plan(world), *(scenes.window(rank, 99, T) for rank in range(world))]:
+        timeline.apply(event)
+    calls = 0
 
-    compared = 0
+    def count(_frame: object, event: str, _argument: object) -> None:
+        nonlocal calls
+        calls += event.endswith("call")
 
-    def __lt__(self, other: float) -> bool:
-        Weighed.compared += 1
-        return float(self) < other
-
-    def __gt__(self, other: float) -> bool:
-        Weighed.compared += 1
-        return float(self) > other
+    sys.setprofile(count)
+    try:
+        assert len(list(RankRows(timeline, T, order="worst"))) == world
+    finally:
+        sys.setprofile(None)
+    return calls
 
 
 def test_rows_of_many_ranks_cost_what_the_ranks_cost_and_not_their_square() -> None:
-    world, timeline = 256, RunTimeline()
-    for event in [scenes.plan(world), *(scenes.window(rank, 99, T) for rank in range(world))]:
-        timeline.apply(event)
-    for view in timeline.ranks.values():
-        view.step_ms_mean = Weighed(view.step_ms_mean or 0.0)
-    Weighed.compared = 0
-    assert len(list(RankRows(timeline, T))) == world
-    assert world < Weighed.compared < 20 * world
+    few, many = calls_of(128), calls_of(512)
+    assert 128 < few < many < 4.5 * few

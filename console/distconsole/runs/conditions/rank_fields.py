@@ -62,7 +62,7 @@ def ranks_of(run: RunTimeline) -> list[RankOfRun]:
         RankOfRun(
             view,
             run,
-            rate_of(view, figures.sights[rank]),
+            rate_of(view, figures.sight(rank)),
             figures.samples_s,
             view in figures.standing,
             slow.get(rank),

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from distconsole.tui.view_models.hosts import Clock
 
 LONGEST_SECONDS = 0.05
 """A key that asks for nothing, or for much, keeps others no longer."""
+
+
+class KeyWaitsError(Exception):
+    """A key has come while a picture was made that can wait."""
 
 
 class InputPriority:
@@ -20,6 +26,7 @@ class InputPriority:
         self._answered.set()
         self._since = 0.0
         self._not_before = 0.0
+        self._drawing_waits = False
 
     @property
     def awaited(self) -> bool:
@@ -49,3 +56,17 @@ class InputPriority:
         """Wait while an answer is awaited; for threads that hold no lock."""
         if not self._answered.is_set() and self.awaited:
             self._answered.wait(max(0.0, self._since + LONGEST_SECONDS - self._clock()))
+
+    @contextmanager
+    def drawing(self, *, can_wait: bool) -> Iterator[None]:
+        """Make a picture within; one that ``can_wait`` is given up where ``give_way`` finds a key."""
+        self._drawing_waits = can_wait
+        try:
+            yield
+        finally:
+            self._drawing_waits = False
+
+    def give_way(self) -> None:
+        """Raise ``KeyWaitsError`` if a key waits and what is drawn can wait: between the parts of a long drawing."""
+        if self._drawing_waits and self.awaited:
+            raise KeyWaitsError

@@ -35,7 +35,7 @@ from distconsole.tui.theme.glyphs import PlainCharacters
 Result = TypeVar("Result")
 
 SANITIZER = Sanitizer()
-COLLECTED_AFTER = (2_000, 3, 600)
+COLLECTED_AFTER = (700, 2, 2000)
 """The collector's thresholds; Python's own are (700, 10, 10). Each search is short: 6,000 objects take 1 ms, and 5 or
 more where the caches hold others' data."""
 HURRY_SECONDS = 0.1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
@@ -112,7 +113,7 @@ class RankRows(Sequence[RankRow]):
         self.calm = not figures.gone and not lost
         self.hung = bool(figures.standing)
         self.priced = any(each.cost_ms for each in figures.slow)
-        self._numbers = self._in_order(order)
+        self._numbers = array("q", self._in_order(order))
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -132,12 +133,11 @@ class RankRows(Sequence[RankRow]):
         ranks = self._timeline.ranks
         numbers = sorted(ranks)
         if order == "worst":
-            sights = self._figures.sights.items()
-            odd = {number for number, sight in sights if sight is not Sight.MEASURED}
-            odd.update(number for number in (*self._slow, self._first) if number in ranks)
+            odd = ranks.keys() & {*self._figures.others, *self._slow, self._first}
             early = {number: self._early(number) for number in odd}  # nearly all are well
-            return sorted(numbers, key=lambda n: early.get(n, WELL)) if early else numbers
-        if (key := SORT_KEYS.get(order)) is not None:
+            if early:
+                numbers.sort(key=lambda number: early.get(number, WELL))
+        elif (key := SORT_KEYS.get(order)) is not None:
             numbers.sort(key=lambda number: key(ranks[number]))
         return numbers
 
@@ -147,7 +147,7 @@ class RankRows(Sequence[RankRow]):
         return row.trouble, 0 if row.elapsed is None else len(row.view.phases)
 
     def _row(self, number: int) -> RankRow:
-        view, sight = self._timeline.ranks[number], self._figures.sights[number]
+        view, sight = self._timeline.ranks[number], self._figures.sight(number)
         lost, lost_at = _lost(self._timeline, view) if sight is Sight.UNSEEN else ("", None)
         slow = self._slow.get(number)
         return RankRow(

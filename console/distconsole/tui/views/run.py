@@ -180,6 +180,7 @@ class RunView(Vertical):
         with task.lock:
             timeline = task.run
             figures = present(timeline, now)
+            task.input_priority.give_way()
             verdict, tiles = verdict_of(task, now, figures), tiles_of(timeline, now, figures)
             ranks = RankRows(timeline, now, figures, task.history, self.order) if listed else None
             early = starting(timeline)
@@ -196,6 +197,7 @@ class RunView(Vertical):
             said_lines = len(timeline.logs)
             tail += [LastLine(line, 1, line.t) for line in timeline.progress.values()]
             ended = ended_ranks(timeline, now) if traceback else []
+        task.input_priority.give_way()  # nothing of it is shown yet
         self.query_one("#health", Verdict).say(*verdict)
         self.query_one("#tiles", Tiles).show(tiles)
         words = self.query_one("#news", Words)

@@ -67,7 +67,7 @@ class RunHeat(HeatMap):
                 key = f"metric {key}"
             going = task.run.end is None
             figures = figures or present(task.run, now)
-            slow, stands = figures.slow, going and not figures.at_work
+            slow, stands = figures.slow, going and not figures.working
             heat = heat_of(
                 history,
                 key,

@@ -228,7 +228,7 @@ def _waiting(timeline: RunTimeline, figures: Present) -> TileData | None:
     """Return how much of the ranks' time is spent in waiting for each other; None where that is not measured."""
     if len(timeline.ranks) < 2 or not any(view.backward_ms for view in timeline.ranks.values()):
         return None
-    whole = (figures.step_ms or 0.0) * len(figures.at_work)
+    whole = (figures.step_ms or 0.0) * figures.working
     if figures.waits.total_ms is None or not whole:
         return TileData("waiting", "–", "faint")
     share = figures.waits.total_ms / whole
