@@ -16,6 +16,7 @@ from distconsole.tui.tasks import RequestTask
 from distconsole.tui.terminal.input_priority import LONGEST_SECONDS, InputPriority
 from distconsole.tui.transcript import Transcript
 from distconsole.tui.views import run
+from distconsole.tui.views.logs import LogsView
 from distconsole.tui.views.run import RunView
 from distconsole.tui.widgets.tiles import Tiles
 from fakes import scenes
@@ -54,6 +55,16 @@ def test_others_are_kept_from_their_work_for_at_most_half_of_the_time() -> None:
         kept += input_priority.awaited
         hands.now += 0.01
     assert 400 <= kept <= 600
+
+
+def test_what_is_drawn_before_a_key_was_taken_is_not_its_answer() -> None:
+    input_priority = InputPriority(Hands())
+    input_priority.ask()
+    input_priority.drawn()
+    assert input_priority.awaited
+    input_priority.take()
+    input_priority.drawn()
+    assert not input_priority.awaited
 
 
 def test_a_thread_that_gives_way_goes_on_with_the_answer() -> None:
@@ -122,6 +133,24 @@ async def test_the_beat_draws_nothing_while_a_key_waits() -> None:
         app.main.views.forget_drawn()
         app.main.tick()
         assert drawn == [1, 1]
+
+
+async def test_no_rows_of_the_log_are_made_while_a_key_waits() -> None:
+    app, stage = staged({type(ATTACH): scenes.straggling}, request=ATTACH)
+    async with on_screen(app, stage) as pilot:
+        await typed(app, stage, pilot, "view logs")
+        logs, priority = app.query_one(LogsView), app.input_priority
+        priority._clock = Hands()
+        priority._not_before = 0.0
+        advanced: list[float] = []
+        logs._advance = lambda: advanced.append(1)  # type: ignore[method-assign]
+        priority.ask()
+        logs._go_on()
+        assert not advanced
+        assert logs._goes_on, "they are made later"
+        priority.answer()
+        logs._go_on()
+        assert advanced
 
 
 async def test_a_picture_that_is_being_made_is_given_up_for_a_key_but_not_again_and_again(

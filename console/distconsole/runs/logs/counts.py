@@ -73,8 +73,9 @@ class Pace:
         now = list(map(sum, counts.by_speaker))
         if seconds > 0:
             came = [n - old for n, old in zip_longest(now, self._before, fillvalue=0)]
-            self.lines_s = sum(came) / seconds
-            self.most = next((who for who, n in enumerate(came) if 2 * n > sum(came)), None)
+            every = sum(came)
+            self.lines_s = every / seconds
+            self.most = next((who for who, n in enumerate(came) if 2 * n > every), None)
         self._t, self._before = t, now
 
 

@@ -26,6 +26,7 @@ class InputPriority:
         self._answered.set()
         self._since = 0.0
         self._not_before = 0.0
+        self._taken = False
         self._drawing_waits = False
 
     @property
@@ -43,7 +44,17 @@ class InputPriority:
         now = self._clock()
         if now >= self._not_before and self._answered.is_set():
             self._since = now
+            self._taken = False
             self._answered.clear()
+
+    def take(self) -> None:
+        """Take that what the key asks for is being done: what is drawn from now on may be its answer."""
+        self._taken = True
+
+    def drawn(self) -> None:
+        """Take that something was drawn, which is the answer if the key was taken."""
+        if self._taken:
+            self.answer()
 
     def answer(self) -> None:
         """Take that what the key asked for is on the screen."""

@@ -11,6 +11,7 @@ import gc
 import re
 import time
 from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -20,7 +21,7 @@ from rich.console import Console, RenderableType
 from rich.style import Style
 from textual import events
 from textual._compositor import ChopsUpdate, CompositorUpdate, LayoutUpdate
-from textual.app import App
+from textual.app import App, ScreenError
 from textual.binding import Binding, BindingType
 from textual.filter import LineFilter
 from textual.geometry import Size
@@ -99,6 +100,10 @@ class LowOverheadApp(App[Result]):
         if _is_press(event):
             self.hurry()
         await super().on_event(event)
+        if _is_press(event):
+            with suppress(ScreenError):  # it is being taken down
+                # Behind the press, in the queue of who has the keys.
+                (self.focused or self.screen).call_later(self.input_priority.take)
 
     def hurry(self) -> None:
         """Draw at once what comes of a key."""
@@ -137,7 +142,7 @@ class LowOverheadApp(App[Result]):
             renderable = cast("RenderableType", update)
         super()._display(screen, renderable)
         if self.hurries:
-            self.input_priority.answer()
+            self.input_priority.drawn()
 
 
 def _is_press(message: Message) -> bool:

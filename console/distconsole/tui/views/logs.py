@@ -182,6 +182,7 @@ class LogsView(Vertical):
             self._over = task.run.end is not None
             self._missing = missing_text(task.run.findings)
         self._pace.look(until, task.log_buffer.counts)
+        task.input_priority.give_way()
         self.tail.times = self.size.width >= 100 if self._times is None else self._times
         self._advance()
         self._show(world)
@@ -214,13 +215,19 @@ class LogsView(Vertical):
     def _advance(self) -> None:
         """Make rows for some milliseconds; the rest is made in turns with whatever else the screen does."""
         rows = self._rows
-        if rows is None or rows.advance(TURN_SECONDS) or self._goes_on:
-            return
-        self._goes_on = True
-        self.set_timer(PAUSE_SECONDS, self._go_on)
+        if rows is not None and not rows.advance(TURN_SECONDS):
+            self._pause()
+
+    def _pause(self) -> None:
+        if not self._goes_on:
+            self._goes_on = True
+            self.set_timer(PAUSE_SECONDS, self._go_on)
 
     def _go_on(self) -> None:
-        self._goes_on = False
+        task, self._goes_on = self._shown_task, False
+        if task is not None and task.input_priority.awaited:
+            self._pause()
+            return
         self._advance()
         awaited = self._anchor is not None or self._origin is not None
         rested = time.monotonic() >= self._shown_at + SHOWING_SECONDS
