@@ -171,6 +171,8 @@ class JournalFeed:
         self._readers = {host: HostReader(host, place, now) for host, place in places.items()}
         self._quiet = dict.fromkeys(self._readers.values())
         """Of whom nothing waits."""
+        self._history = dict.fromkeys(self._readers.values())
+        """Whose history may be being read."""
         self._threads: dict[HostName, threading.Thread] = {}
         for reader in self._readers.values():
             self._connect(reader, 0.0)
@@ -259,16 +261,16 @@ class JournalFeed:
         return max(quiet, default=now)
 
     def _hold_lines_until(self, now: float) -> float:
-        """Return until when lines wait for hosts whose history is being read, so that records come first."""
+        """Return until when at least lines wait for a host whose history is being read, so that records come first."""
         history = time.time() - CATCH_UP_SECONDS
-        return max(
-            (
-                min(reader.read_at + HOLD_SECONDS, reader.found_at + HOLD_LINES_SECONDS)
-                for reader in self._readers.values()
-                if reader.connected and not reader.done and reader.read_to < history
-            ),
-            default=now,
-        )
+        while self._history:
+            reader = next(iter(self._history))
+            until = min(reader.read_at + HOLD_SECONDS, reader.found_at + HOLD_LINES_SECONDS)
+            old = reader.read_to < history
+            if old and until > now and reader.connected and not reader.done:
+                return until
+            del self._history[reader]  # until more of it is read
+        return now
 
     def _find_first(self) -> HostReader | None:
         """Return the host of which the oldest entry waits."""
@@ -319,6 +321,7 @@ class JournalFeed:
             with self._changed:
                 reader.stream = stream
                 self._found(reader)
+                self._heard[reader] = None
             stream.listen(partial(self._hear, reader))
             if self._closed.is_set():
                 stream.close()
@@ -350,6 +353,7 @@ class JournalFeed:
         stream = reader.stream
         if stream is None:
             return
+        self._history[reader] = None
         try:
             for _ in range(QUEUED_BATCHES):
                 told = reader.in_hand or stream.take(0.0)

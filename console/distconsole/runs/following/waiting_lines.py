@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from itertools import count
 from typing import NamedTuple
 
@@ -18,6 +18,9 @@ MOST_BYTES = 32 * 1024 * 1024
 
 ENTRY_BYTES = 512
 """What an entry takes beside its text."""
+
+KEPT_SHARE = 15 / 16
+"""What is left of it once some were left out."""
 
 FLOOD_BYTES = 4 * 1024 * 1024
 """A source of which so much waits comes after all that have less."""
@@ -114,18 +117,30 @@ class WaitingLines:
         self._bytes += line.bytes
         if len(source.lines) == 1 or source.floods != flooded:
             self._queue(key, source)
-        left_out = None
-        while self._bytes > self._most_bytes:
-            key, largest = max(self._sources.items(), key=lambda each: each[1].bytes)
-            if len(largest.lines) == 1:
-                break
-            left_out = key
-            missing = largest.pop()
-            self._queue(key, largest)
+        return self._make_room() if self._bytes > self._most_bytes else None
+
+    def _make_room(self) -> Source | None:
+        """Leave out the oldest lines of who has most, some at once, but nobody's last; return whose went first.
+
+        To look for who has most for each line took three quarters of a core where 8,192 ranks print.
+        """
+        sources = ((key, each) for key, each in self._sources.items() if len(each.lines) > 1)
+        largest = [(-each.bytes, number, key) for number, (key, each) in enumerate(sources)]
+        heapify(largest)
+        first = largest[0][-1] if largest else None
+        while largest and self._bytes > self._most_bytes * KEPT_SHARE:
+            _, number, key = largest[0]
+            source = self._sources[key]
+            missing = source.pop()
             self._bytes -= missing.bytes
-            largest.missing_lines += missing.text.count("\n")
-            largest.missing_chars += len(missing.text)
-        return left_out
+            source.missing_lines += missing.text.count("\n")
+            source.missing_chars += len(missing.text)
+            self._queue(key, source)
+            if len(source.lines) > 1:
+                heapreplace(largest, (-source.bytes, number, key))
+            else:
+                heappop(largest)
+        return first
 
     def take(self) -> WaitingLine:
         """Return what comes next: the oldest, but that of a flood after all else; behind words for what is missing."""

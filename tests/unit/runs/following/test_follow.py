@@ -26,8 +26,9 @@ from distconsole.model.run_events import (
 )
 from distconsole.rpc.frames import WindowEntry
 from distconsole.rpc.wire import check_item
-from distconsole.runs.following.feed import Delivered, HostReader, JournalFeed
+from distconsole.runs.following.feed import HOLD_SECONDS, Delivered, HostReader, JournalFeed
 from distconsole.runs.following.follow import follow
+from distconsole.runs.following.waiting_lines import WaitingLines
 from distconsole.runs.reduce import RunReducer
 from distconsole.runs.store.place import Place
 from distconsole.runs.store.run_file import RunRecord
@@ -594,6 +595,27 @@ def test_what_comes_first_of_many_hosts_is_found_without_asking_each(
     given = [feed.next(5.0) for _ in hosts]
     assert [each.host for each in given if isinstance(each, Delivered)] == hosts
     assert asked < 30 * len(hosts)
+    feed.close()
+
+
+def test_lines_wait_for_the_hosts_whose_history_is_being_read_and_these_are_asked_once() -> None:
+    hosts = [HostName(f"n{number}") for number in range(300)]
+    feed = JournalFeed(
+        "r", lambda *_: PlayedJournal([]), dict.fromkeys(hosts, Place()), lines=WaitingLines()
+    )
+    wait_until("all are connected", lambda: all(r.stream for r in feed._readers.values()))
+    feed.next(0.0)
+    now = time.monotonic()
+    assert now < feed._hold_lines_until(now) <= now + HOLD_SECONDS, "nothing is known of them yet"
+    for reader in feed._readers.values():
+        reader.read_to, reader.read_at = time.time(), now
+    assert feed._hold_lines_until(now) == now, "they are read up to now"
+    assert not feed._history
+    old = feed._readers[hosts[7]]
+    old.read_to, old.read_at = time.time() - 3600, now + 1.0
+    feed._read(old)
+    assert feed._hold_lines_until(now) == now + 1.0 + HOLD_SECONDS
+    assert feed._hold_lines_until(now + 1.0 + HOLD_SECONDS) == now + 1.0 + HOLD_SECONDS
     feed.close()
 
 
