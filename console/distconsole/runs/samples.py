@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from msgspec import UNSET, structs
 
@@ -13,6 +14,8 @@ from distconsole.rpc.frames import GpuLoad, GpuProcess, NodeLoad
 from distconsole.runs.figures import GPU_FIGURES
 
 MAX_STRANGERS = 16
+_NAMES = tuple(figure.field for figure in GPU_FIGURES)
+_FIGURES = attrgetter(*_NAMES)
 
 
 def load_events(
@@ -43,7 +46,7 @@ def _gpu_event(run: str, host: str, gpu: GpuLoad, t: float) -> GpuSample:
         strangers=_strangers(gpu.processes or ()),
         pcie=gpu.pcie,
         xid=gpu.xid,
-        **{figure.field: getattr(gpu, figure.field) for figure in GPU_FIGURES},
+        **dict(zip(_NAMES, _FIGURES(gpu), strict=True)),
     )
 
 

@@ -216,6 +216,8 @@ class ConsoleSession:
             check=check,
             number=0 if quiet else next(self._numbers),
             input_priority=self.input_priority,
+            # Else every host and GPU is kept twice.
+            keeps_load=lambda: self.load_task is None,
         )
         task.control.confirm = partial(self.confirm, task) if self.confirm and not quiet else None
         try:

@@ -26,6 +26,7 @@ from distconsole.model.events import (
     RunsCompared,
 )
 from distconsole.model.run_events import (
+    GpuSample,
     LogLine,
     NodeSample,
     RunEnded,
@@ -55,6 +56,10 @@ from distconsole.tui.view_models.hosts import Clocks, LoadModel
 
 Perform = Callable[[ask.Request, SessionSource, Control], Iterator[Event]]
 """What does a request: ``operations.perform``."""
+
+
+MEASURED = (Window, GpuSample, NodeSample)
+"""What most events are: figures, which are drawn and not said."""
 
 
 class RequestTask:
@@ -92,8 +97,10 @@ class RequestTask:
         check: CheckModel | None = None,
         number: int = 0,
         input_priority: InputPriority | None = None,
+        keeps_load: Callable[[], bool] = lambda: True,
     ) -> None:
         self.request = request
+        self._keeps_load = keeps_load
         self.input_priority = input_priority or InputPriority()
         self.number = number
         self.verb = verb_of(request)
@@ -193,10 +200,10 @@ class RequestTask:
     def fold(self, event: Event) -> None:
         with self.lock:
             self.version += 1
-            if isinstance(event, RunEvent) and self.is_run:
+            if self.is_run and isinstance(event, RunEvent):
                 self._fold_run(event)
-            if isinstance(event, Window):  # most events are
-                return
+                if isinstance(event, MEASURED):
+                    return
             match event:
                 case RunEnded() | ConditionJudged():
                     self.exit_code = event.exit_code
@@ -220,9 +227,11 @@ class RequestTask:
     def _fold_run(self, event: RunEvents) -> None:
         self.run.apply(event)
         self.history.apply(event)
-        if isinstance(event, Window | NodeSample):
-            self._told_to = max(self._told_to, event.t)
-        if isinstance(event, Window):
+        if isinstance(event, MEASURED):
+            if not isinstance(event, GpuSample):
+                self._told_to = max(self._told_to, event.t)
+            if not isinstance(event, Window) and self._keeps_load():
+                self.load.fold(event, self._clocks.monotonic())
             return
         self.left_behind.see(event)
         if isinstance(event, LogLine) and not event.transient:
@@ -245,12 +254,15 @@ class RequestTask:
     def _follow(self) -> None:
         show = None if self._quiet else show_for(self.request, self.voice, on_screen=True)
         events = self._perform(self.request, self._sessions, self.control)
+        live = self.is_run and self.verb.live
         for event in events:
             self.input_priority.yield_to_input()
             if self.is_cancelled:
                 self._conclude(events, show)
                 break
             self.fold(event)
+            if live and isinstance(event, MEASURED):
+                continue  # nobody is told of it
             if self.notifier is not None:
                 self.notifier.see(event)
             if show is not None:

@@ -10,7 +10,7 @@ from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 
@@ -47,12 +47,15 @@ KEPT_SECONDS = 14 * 86400.0
 
 
 BATCH_ENTRIES = 4096
-"""So many may wait for the disk; then the feed waits, and behind it the node's journal."""
+"""So many are written without waiting for more."""
+
+WAITING_BYTES = 8 * 1024 * 1024
+"""So much may wait for the disk; then the feed waits, and behind it the node's journal."""
 
 BATCH_SECONDS = 0.25
 
-ROWS = 200
-"""Entries of one statement: SQLite takes 999 values in any of its versions."""
+ROWS = 4000 if sqlite3.sqlite_version_info >= (3, 32) else 160
+"""Rows of one statement, of six values each: SQLite takes 32,766 values, and before that version 999."""
 
 FLUSH_SECONDS = 30.0
 """How long entries that are to be known again may take to the disk."""
@@ -287,6 +290,7 @@ class EntryWriter:
         self._limit = limit_bytes
         self._changed = threading.Condition()
         self._entries: list[StoredEntry] = []
+        self._waiting_bytes = 0
         self._places: dict[HostName, Place] = {}
         self._writing = self._hurry = self._closed = False
         self._thread = threading.Thread(target=self._run, name=f"store-{path.stem}", daemon=True)
@@ -299,9 +303,10 @@ class EntryWriter:
     ) -> None:
         """Hand entries over, and how far journals are known with them; waits while too much is not on the disk."""
         with self._changed:
-            self._changed.wait_for(lambda: self.failure or len(self._entries) < BATCH_ENTRIES)
+            self._changed.wait_for(lambda: self.failure or self._waiting_bytes < WAITING_BYTES)
             if not self.failure:
                 self._entries += entries
+                self._waiting_bytes += sum(len(entry.body) for entry in entries)
                 self._places.update(places)
                 self._changed.notify_all()
 
@@ -347,7 +352,8 @@ class EntryWriter:
             )
             batch = self._entries, self._places
             self._entries, self._places, self._hurry = [], {}, False
-            self._writing = True
+            self._waiting_bytes, self._writing = 0, True
+            self._changed.notify_all()
             return batch
 
     def _write(
@@ -359,17 +365,11 @@ class EntryWriter:
         entries = self._within_limit(entries)
         if entries or places:
             with db:
-                for begin in range(0, len(entries), ROWS):
-                    rows = entries[begin : begin + ROWS]
-                    values = ", ".join(["(?, ?, ?, ?)"] * len(rows))
-                    # One statement a row would give the interpreter's lock away for each, and wait to have it back.
-                    db.execute(
-                        f"INSERT OR IGNORE INTO entries VALUES {values}",  # noqa: S608 - of question marks
-                        list(chain.from_iterable(rows)),
-                    )
-                db.executemany(
-                    "INSERT OR REPLACE INTO places VALUES (?, ?, ?, ?, ?, ?)",
-                    ((host, *place) for host, place in places.items()),
+                _insert(db, "INSERT OR IGNORE INTO entries", entries)
+                _insert(
+                    db,
+                    "INSERT OR REPLACE INTO places",
+                    [(host, *place) for host, place in places.items()],
                 )
 
     def _within_limit(self, entries: list[StoredEntry]) -> list[StoredEntry]:
@@ -382,6 +382,16 @@ class EntryWriter:
     def _size(self) -> int:
         files = (self._path, self._path.with_name(f"{self._path.name}-wal"))
         return sum(file.stat().st_size for file in files if file.exists())
+
+
+def _insert(db: sqlite3.Connection, into: str, rows: Sequence[tuple[Any, ...]]) -> None:
+    """Insert many rows at a time: for each statement the interpreter's lock is given away, and waited for."""
+    for begin in range(0, len(rows), ROWS):
+        some = rows[begin : begin + ROWS]
+        row = f"({', '.join('?' * len(some[0]))})"
+        db.execute(
+            f"{into} VALUES {', '.join([row] * len(some))}", list(chain.from_iterable(some))
+        )
 
 
 def _rows(delivered: Delivered) -> list[StoredEntry]:
