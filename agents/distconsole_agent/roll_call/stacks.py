@@ -56,7 +56,8 @@ def parse_py_spy(text: str, pid: int) -> list[Thread]:
         tid = each.get("os_thread_id")
         thread = _thread(str(each.get("thread_name") or ""), tid if isinstance(tid, int) else 0)
         thread["main"] = tid == pid
-        for frame in each.get("frames") or []:
+        frames = each.get("frames")
+        for frame in frames if isinstance(frames, list) else ():
             if isinstance(frame, dict) and isinstance(frame.get("line"), int):
                 # Newer ones give qualified names: _exception_logger.<locals>.wrapper.
                 name = str(frame.get("name")).rpartition(".")[2]

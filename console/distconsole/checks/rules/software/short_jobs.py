@@ -43,6 +43,7 @@ _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 MARGIN = 3.0
 """A cold disk, a busy host: so many times what was measured should be waited for."""
 
+DAY_SECONDS = 86_400.0
 STEP_SECONDS = 30
 RUN_WAITS_SECONDS = 120
 """What ``run`` tells the ranks in HOROVOD_GLOO_TIMEOUT_SECONDS."""
@@ -192,7 +193,7 @@ def _timeouts(view: View) -> RuleResults:
         return
     hosts = [name for name in measured if any(name in found for found in short.values())]
     slowest = max(hosts, key=measured.__getitem__)
-    needed = MARGIN * measured[slowest]
+    needed = min(MARGIN * measured[slowest], DAY_SECONDS)  # a host may say any number
     values = [f"{variable}: {min(found.values()):g} s" for variable, found in short.items()]
     env = dict.fromkeys(short, str(math.ceil(needed / STEP_SECONDS) * STEP_SECONDS))
     # It starts ranks without horovodrun, and waits longer for them.
