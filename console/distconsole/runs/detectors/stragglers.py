@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from math import inf
+from math import inf, isnan, nan
 from operator import attrgetter
 from statistics import median, mode
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import UNSET
@@ -27,10 +28,62 @@ from distconsole.runs.detectors.slowness import (
     REST,
     STEP,
     Straggler,
-    own_ms,
     standing_out,
     step_ms,
 )
+
+_TIMES = (
+    *("cpu_wait", "disk_wait"),
+    *("step_ms_mean", "data_ms", "forward_ms", "backward_ms", "optimizer_ms"),
+)
+_times_of = attrgetter(*_TIMES)
+_WAITED = 2 + len(_TIMES)
+_PACKED = struct.Struct(f"{_WAITED + 5}d")
+_UNSEEN = (nan,) * 5
+
+Record = tuple[float, ...]
+"""Of a window its time, its step, ``_TIMES`` and the five of what was waited; NaN where unknown."""
+
+
+class Known:
+    """A rank's last windows, ``pace.KNOWN_WINDOWS`` at most: the newest as it is, of the others what is compared.
+
+    As objects they took 1 kB each, which was most of the memory of a run of thousands of ranks.
+    """
+
+    __slots__ = ("_packed", "newest")
+
+    def __init__(self, first: Window) -> None:
+        self.newest = first
+        self._packed = b""
+
+    def add(self, window: Window) -> None:
+        kept = self._packed[-(pace.KNOWN_WINDOWS - 2) * _PACKED.size :]
+        self._packed = kept + _PACKED.pack(*_record(self.newest))
+        self.newest = window
+
+    def last(self, count: int = pace.KNOWN_WINDOWS) -> list[Record]:
+        """Return the last ``count`` windows, two or more, the newest last."""
+        before = self._packed[-(count - 1) * _PACKED.size :]
+        return [*_PACKED.iter_unpack(before), _record(self.newest)]
+
+
+def _record(window: Window) -> Record:
+    times = (nan if each is None else each for each in _times_of(window))
+    return (window.t, window.step, *times, *(window.waited_ms or _UNSEEN))
+
+
+def _own_ms(record: Record) -> float:
+    """As ``own_ms`` of a window."""
+    waited, step = record[_WAITED], record[4]
+    return step if isnan(waited) else step - waited
+
+
+class Moment(NamedTuple):
+    """When a rank had done which step."""
+
+    t: float
+    step: int
 
 
 class StragglerWatch:
@@ -42,10 +95,10 @@ class StragglerWatch:
         self.told: list[Straggler] = []
         """Who was reported, the newest last, at most ``MAX_TOLD``: the price is the mean of the seconds since."""
         self._told_seconds = 0
-        self._recent: dict[int, deque[Window]] = {}
+        self._recent: dict[int, Known] = {}
         self._windows: dict[int, int] = {}
         self._streak: dict[int, int] = {}
-        self._began: dict[int, dict[int, Window]] = {}
+        self._began: dict[int, dict[int, Moment]] = {}
         """Rank -> what each rank did when its streak began."""
         self._by_rank: tuple[dict[int, Any], ...] = (
             *(self.slow, self._recent, self._windows, self._streak, self._began),
@@ -75,12 +128,14 @@ class StragglerWatch:
             return []
         rank, t = window.rank, window.t
         self._windows[rank] = self._windows.get(rank, 0) + 1
-        if self._windows[rank] > pace.WARM_UP_WINDOWS:
-            self._recent.setdefault(rank, deque(maxlen=pace.KNOWN_WINDOWS)).append(window)
+        if (known := self._recent.get(rank)) is not None:
+            known.add(window)
+        elif self._windows[rank] > pace.WARM_UP_WINDOWS:
+            self._recent[rank] = Known(window)
         if int(t) <= self._second:
             return []
         self._second = int(t)
-        newest = ((r, recent[-1]) for r, recent in self._recent.items())
+        newest = ((r, recent.newest) for r, recent in self._recent.items())
         fresh = {r: last for r, last in newest if t - last.t <= _compared_s(last)}
         return self._judge(fresh) if len(fresh) >= 2 else []
 
@@ -122,7 +177,7 @@ class StragglerWatch:
         for_seconds = all(self._streak[rank] >= pace.PERSISTENT_SECONDS for rank in now_slow)
         if for_seconds and mode(self._together) == self._together[-1]:
             # Where waits were not seen own times are not known.
-            unseen = {r for r in now_slow if self._recent[r][-1].waited_ms is None}
+            unseen = {r for r in now_slow if self._recent[r].newest.waited_ms is None}
             if all(rank in unseen or _is_mostly(each) for rank, each in excess.items()):
                 return True
         return all(_is_clear(each, others) for each in excess.values())
@@ -146,23 +201,19 @@ class StragglerWatch:
             self._told_seconds += 1
 
 
-def _newest(known: Sequence[Window]) -> list[Window]:
-    return list(known)[-pace.RECENT_WINDOWS :]
-
-
-def _usual(known: Sequence[Window]) -> Window:
+def _usual(known: Known) -> Window:
     """Return the newest of ``known`` with the median of each of the last ones' times: one second may be noise."""
-    recent = _newest(known)
-    columns = zip(_TIMES, zip(*map(_times_of, recent), strict=True), strict=True)
-    times = {name: None if None in each else median(each) for name, each in columns}
-    said = [each.waited_ms for each in recent if each.waited_ms is not None]
-    waited = tuple(map(median, zip(*said, strict=True))) if len(said) == len(recent) else None
-    return msgspec.structs.replace(recent[-1], waited_ms=waited, **times)
+    columns = [*zip(*known.last(pace.RECENT_WINDOWS), strict=True)]
+    usual = [None if any(map(isnan, each)) else median(each) for each in columns[2:]]
+    times, waited = dict(zip(_TIMES, usual, strict=False)), usual[len(_TIMES) :]
+    said = None if None in waited else tuple(waited)
+    return msgspec.structs.replace(known.newest, waited_ms=said, **times)
 
 
-def _noise_ms(knowns: Iterable[Sequence[Window]]) -> float:
+def _noise_ms(knowns: Iterable[Known]) -> float:
     """Return by how much most ranks' own times differ from second to second, the farthest ones left out."""
-    spreads = sorted(_spread_ms(sorted(map(own_ms, _newest(known)))) for known in knowns)
+    recent = (known.last(pace.RECENT_WINDOWS) for known in knowns)
+    spreads = sorted(_spread_ms(sorted(map(_own_ms, each))) for each in recent)
     return spreads[3 * len(spreads) // 4]
 
 
@@ -170,7 +221,7 @@ def _spread_ms(ordered: Sequence[float]) -> float:
     return ordered[-2] - ordered[1] if len(ordered) > 3 else inf
 
 
-def _is_clear(excess: Sequence[float], others: Sequence[Sequence[Window]]) -> bool:
+def _is_clear(excess: Sequence[float], others: Sequence[Known]) -> bool:
     """Whether ``_excess_ms`` of a rank over the ``others`` is clearly more than noise in each of its last windows.
 
     Noise is what it exceeded them by before, and early in a run by how much they differ by
@@ -178,7 +229,7 @@ def _is_clear(excess: Sequence[float], others: Sequence[Sequence[Window]]) -> bo
     """
     now, noise = list(excess[: pace.RECENT_WINDOWS]), list(excess[pace.RECENT_WINDOWS :])
     if len(noise) < pace.LEAST_NOISE:
-        owns = [list(map(own_ms, other)) for other in others]
+        owns = [list(map(_own_ms, other.last())) for other in others]
         noise += [each - median(own) for own in owns for each in own]
     if len(now) < pace.RECENT_WINDOWS or len(noise) < pace.LEAST_NOISE:
         return False
@@ -195,42 +246,39 @@ def _is_mostly(excess: Sequence[float]) -> bool:
     return mostly or sum(slow) >= pace.OFTEN_SHARE * pace.KNOWN_WINDOWS
 
 
-def _excess_ms(known: Sequence[Window], others: Sequence[Sequence[Window]]) -> list[float]:
+def _excess_ms(known: Known, others: Sequence[Known]) -> list[float]:
     """Return by how much a rank's own time exceeds that of the ``others`` in each window, the newest first."""
-    some = others[:: 1 + len(others) // MAX_OTHERS]
-    length = min(map(len, [known, *some]))
+    mine = known.last()
+    some = [other.last() for other in others[:: 1 + len(others) // MAX_OTHERS]]
+    length = min(map(len, [mine, *some]))
     return [
-        own_ms(each) - median(own_ms(_nearest(other, each.t)) for other in some)
-        for each in list(known)[: -length - 1 : -1]
+        _own_ms(each) - median(_own_ms(_nearest(other, each[0])) for other in some)
+        for each in mine[: -length - 1 : -1]
     ]
 
 
-def _nearest(known: Sequence[Window], t: float) -> Window:
+def _nearest(records: Sequence[Record], t: float) -> Record:
     """Return the window of about ``t``: one host's may have come that another's is still to tell."""
-    return min(known, key=lambda each: abs(each.t - t))
+    return min(records, key=lambda each: abs(each[0] - t))
 
 
-def _half_ago(known: Sequence[Window]) -> Window:
-    """Return the first of the windows that now are most of the last ones."""
-    recent = _newest(known)
-    return recent[-(len(recent) // 2 + 1)]
+def _half_ago(known: Known) -> Moment:
+    """Return when the first was of the windows that now are most of the last ones."""
+    recent = known.last(pace.RECENT_WINDOWS)
+    t, step, *_ = recent[-(len(recent) // 2 + 1)]
+    return Moment(t, int(step))
 
 
 MAX_TOLD = 100
 MAX_OTHERS = 64
 """The median of so many other ranks is near that of all."""
-_TIMES = (
-    *("cpu_wait", "disk_wait"),
-    *("step_ms_mean", "data_ms", "forward_ms", "backward_ms", "optimizer_ms"),
-)
-_times_of = attrgetter(*_TIMES)
 
 
 def _compared_s(window: Window) -> float:
     return max(pace.COMPARED_SECONDS, pace.COMPARED_STEPS * step_ms(window) / 1000)
 
 
-def _lags(began: Mapping[int, Window], fresh: Mapping[int, Window], rank: int) -> bool:
+def _lags(began: Mapping[int, Moment], fresh: Mapping[int, Window], rank: int) -> bool:
     """Whether ``rank`` has made fewer steps than the others since ``began``.
 
     Ranks that wait for each other make equally many, however the windows cut their steps up. The

@@ -7,6 +7,7 @@ rank, time, step, steps, then milliseconds of step, data, forward, backward, opt
 from __future__ import annotations
 
 import json
+import math
 import sys
 from collections import Counter
 from pathlib import Path
@@ -16,9 +17,15 @@ import pytest
 from msgspec import structs
 
 from distconsole.model.run_events import RunFinding, Window
+from distconsole.runs import pace
 from distconsole.runs.detectors.ranks import Ranks
 from distconsole.runs.detectors.slowness import Straggler
-from distconsole.runs.detectors.stragglers import StragglerWatch, past_text, straggler_finding
+from distconsole.runs.detectors.stragglers import (
+    Known,
+    StragglerWatch,
+    past_text,
+    straggler_finding,
+)
 
 RECORDED: dict[str, list[Any]] = json.loads(
     Path(__file__).with_name("recorded_windows.json").read_text()
@@ -47,6 +54,24 @@ def window(row: list[Any], *, ranks: int, waits: bool = True) -> Window:
         host=f"h{rank // 2 if ranks > 2 else rank}",
         waited_ms=tuple(waited) if waits else None,
     )
+
+
+def test_a_ranks_last_windows_are_kept_in_little_room_with_what_is_compared() -> None:
+    rows = recorded("ddp-2-forward-1")[:2]
+    known = Known(structs.replace(rows[0], step=0, waited_ms=None, data_ms=None))
+    for step in range(1, 100):
+        known.add(structs.replace(rows[1], step=step))
+        kept = [int(record[1]) for record in known.last()]
+        assert kept == list(range(max(0, step + 1 - pace.KNOWN_WINDOWS), step + 1))
+        if step == 5:
+            first = known.last()[0]
+            assert sum(map(math.isnan, first)) == 1 + 5 + 2, "data, waits, and no load was told"
+    t, step, _, _, *times = known.last(2)[0]
+    told = rows[1]
+    assert told.waited_ms is not None
+    parts = (told.data_ms, told.forward_ms, told.backward_ms, told.optimizer_ms)
+    assert (t, step, *times) == (told.t, 98, told.step_ms_mean, *parts, *told.waited_ms)
+    assert sys.getsizeof(known._packed) < 150 * pace.KNOWN_WINDOWS
 
 
 def blamed(windows: list[Window]) -> list[Straggler]:
