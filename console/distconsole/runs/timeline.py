@@ -62,8 +62,7 @@ class RunTimeline:
     stall: RunFinding | None = None
     """The newest finding that says what keeps the ranks that have stalled."""
     ranks_have_gpus = False
-    _farthest: int | None = None
-    """``steps``; None where it is to be looked for."""
+    _farthest: int | None = None  # ``steps``, where it need not be looked for
 
     def __init__(self, stragglers: StragglerWatch | None = None) -> None:
         self.run = ""
@@ -173,8 +172,8 @@ class RunTimeline:
     def steps(self) -> int | None:
         """The last step that some rank has done, or None."""
         if self._farthest is None:
-            steps = (view.step for view in self.ranks.values())
-            self._farthest = max((each for each in steps if each is not None), default=None)
+            steps = [view.step for view in self.ranks.values() if view.step is not None]
+            self._farthest = max(steps, default=None)
         return self._farthest
 
     @property
@@ -281,8 +280,7 @@ class RunTimeline:
         self.not_finite_since.clear()
         if self._judges:
             self.stragglers.begin_again()
-        self._rate_sum, self.unsound = 0.0, None
-        self._farthest = None
+        self._rate_sum, self.unsound, self._farthest = 0.0, None, None
         for view in self.ranks.values():
             view.begin_again()
 
@@ -324,9 +322,8 @@ class RunTimeline:
         self._add_rate(view, event)
 
     def _reach(self, view: RankView, step: int) -> None:
-        if self._farthest is not None:
-            back = view.step is not None and step < view.step
-            self._farthest = None if back else max(self._farthest, step)
+        if (far := self._farthest) is not None:
+            self._farthest = None if step < (view.step or 0) else max(far, step)
         view.step = step
 
     def _add_rate(self, view: RankView, event: Window) -> None:
