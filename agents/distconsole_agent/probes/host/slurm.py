@@ -117,9 +117,9 @@ def step_limits(args: dict[str, Any], seconds: float) -> dict[str, Any]:
 def parse_pairs(text: str) -> dict[str, str]:
     """Return what ``scontrol --oneliner`` or ``slurmd -C`` says, by name; a reason keeps its blanks."""
     pairs: dict[str, str] = dict(_PAIR.findall(text))
-    reason = re.search(r"\sReason=(.*?)(?:\s+Comment=.*)?$", text.strip())
-    if reason:
-        pairs["Reason"] = reason[1].strip()
+    said = re.split(r"\sReason=", text.strip(), maxsplit=1)[1:]
+    if said:
+        pairs["Reason"] = re.split(r"\sComment=", said[0], maxsplit=1)[0].strip()
     return pairs
 
 
