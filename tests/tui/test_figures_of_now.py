@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 from msgspec.structs import replace
+from textual.pilot import Pilot
 
 from distconsole.model import requests as ask
 from distconsole.model.events import Event
@@ -27,7 +28,7 @@ from distconsole.tui.views.run import RunView
 from distconsole.tui.widgets.plots import Plot, PlotPanel
 from distconsole.tui.widgets.tiles import Tile
 from fakes import scenes
-from fakes.stage import ATTACH, LARGE, on_screen, screen_text, settled, staged, typed
+from fakes.stage import ATTACH, LARGE, Stage, on_screen, screen_text, settled, staged, typed
 
 CUT = scenes.START + 30.0
 
@@ -64,6 +65,14 @@ def over() -> Iterator[Event]:
     for number in range(4):
         yield scenes.rank(number, RankState.EXITED, CUT + 1)
     yield RunEnded(t=CUT + 1, run=scenes.RUN, state=EndState.SUCCEEDED, exit_code=0, seconds=31.0)
+
+
+async def be_behind(app: ConsoleApp, stage: Stage, pilot: Pilot[int], *, behind: bool) -> None:
+    """Draw anew as a console that has, or has not, more of the run to read."""
+    (control,) = (each for each in stage.controls if each.timeline is not None)
+    control.behind = behind
+    app.screen.redraw()
+    await settled(app, stage, pilot)
 
 
 def titles(app: ConsoleApp) -> list[str]:
@@ -110,17 +119,12 @@ async def test_while_more_is_to_be_read_the_run_is_shown_as_it_was_and_no_host_i
     app, stage = staged({ask.Attach: read_so_far}, request=ATTACH)
     async with on_screen(app, stage, LARGE) as pilot:
         assert "SILENT  the newest word of the hosts is 30 s old" in screen_text(app)
-        (control,) = (each for each in stage.controls if each.timeline is not None)
-        control.behind = True
-        app.screen.redraw()
-        await settled(app, stage, pilot)
+        await be_behind(app, stage, pilot, behind=True)
         text = screen_text(app)
         assert "HEALTHY, 30 s ago  4 ranks, more is still to be read" in text
         assert tiles(app)["samples/s"] == "1,714"
         assert "no word" not in text
-        control.behind = False
-        app.screen.redraw()
-        await settled(app, stage, pilot)
+        await be_behind(app, stage, pilot, behind=False)
         assert "SILENT  the newest word of the hosts is 30 s old" in screen_text(app)
 
 
@@ -136,10 +140,7 @@ async def test_a_console_that_is_a_little_behind_calls_no_host_silent_whose_newe
     app, stage = staged({ask.Attach: read_so_far}, request=ATTACH)
     async with on_screen(app, stage, LARGE) as pilot:
         assert "SILENT  no word from node2 for 6 s" in screen_text(app)
-        (control,) = (each for each in stage.controls if each.timeline is not None)
-        control.behind = True
-        app.screen.redraw()
-        await settled(app, stage, pilot)
+        await be_behind(app, stage, pilot, behind=True)
         assert "HEALTHY  4 ranks" in screen_text(app)
 
 

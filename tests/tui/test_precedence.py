@@ -32,6 +32,12 @@ class Hands:
         return self.now
 
 
+def unhurried(priority: InputPriority) -> None:
+    """Have its time stand still, and no key come too soon after another."""
+    priority._clock = Hands()
+    priority._not_before = 0.0
+
+
 def test_an_answer_is_awaited_until_it_is_there_and_no_longer_than_that() -> None:
     hands = Hands()
     input_priority = InputPriority(hands)
@@ -119,8 +125,7 @@ async def test_the_beat_draws_nothing_while_a_key_waits() -> None:
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "view run")
         assert "rank 3" in screen_text(app)
-        app.input_priority._clock = Hands()
-        app.input_priority._not_before = 0.0
+        unhurried(app.input_priority)
         drawn: list[object] = []
         app.query_one(RunView).draw = lambda *_: drawn.append(1)  # type: ignore[method-assign]
         app.input_priority.ask()
@@ -140,8 +145,7 @@ async def test_no_rows_of_the_log_are_made_while_a_key_waits() -> None:
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "view logs")
         logs, priority = app.query_one(LogsView), app.input_priority
-        priority._clock = Hands()
-        priority._not_before = 0.0
+        unhurried(priority)
         advanced: list[float] = []
         logs._advance = lambda: advanced.append(1)  # type: ignore[method-assign]
         priority.ask()
@@ -160,8 +164,7 @@ async def test_a_picture_that_is_being_made_is_given_up_for_a_key_but_not_again_
     async with on_screen(app, stage) as pilot:
         await typed(app, stage, pilot, "view run")
         views, priority = app.main.views, app.input_priority
-        priority._clock = Hands()
-        priority._not_before = 0.0
+        unhurried(priority)
         shown: list[object] = []
         monkeypatch.setattr(app.query_one("#tiles", Tiles), "show", shown.append)
 

@@ -83,7 +83,7 @@ def rate_of(view: RankView, sight: Sight) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long ranks wait for each other in each step, in milliseconds, beyond who waits least.
+    """How long each rank waits for the others in a step, in milliseconds, less the shortest wait of any rank.
 
     Where one of them does not say how long it waited, it is their backward.
     """

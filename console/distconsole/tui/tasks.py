@@ -58,8 +58,8 @@ Perform = Callable[[ask.Request, SessionSource, Control], Iterator[Event]]
 """What does a request: ``operations.perform``."""
 
 
-MEASURED = (Window, GpuSample, NodeSample)
-"""What most events are: figures, which are drawn and not said."""
+FIGURES = (Window, GpuSample, NodeSample)
+"""Events that carry figures alone, as most do: they are drawn, and no line of text is made of them."""
 
 
 class RequestTask:
@@ -184,7 +184,7 @@ class RequestTask:
 
     @property
     def late_seconds(self) -> float:
-        """How long ago the run was as it is shown; 0 where it is of now."""
+        """How old what the screen shows of the run is; 0 while it is at most ``FRESH_SECONDS`` old."""
         late = self._behind_seconds()
         return late if late > FRESH_SECONDS else 0.0
 
@@ -202,7 +202,7 @@ class RequestTask:
             self.version += 1
             if self.is_run and isinstance(event, RunEvent):
                 self._fold_run(event)
-                if isinstance(event, MEASURED):
+                if isinstance(event, FIGURES):
                     return
             match event:
                 case RunEnded() | ConditionJudged():
@@ -227,7 +227,7 @@ class RequestTask:
     def _fold_run(self, event: RunEvents) -> None:
         self.run.apply(event)
         self.history.apply(event)
-        if isinstance(event, MEASURED):
+        if isinstance(event, FIGURES):
             if not isinstance(event, GpuSample):
                 self._told_to = max(self._told_to, event.t)
             if not isinstance(event, Window) and self._keeps_load():
@@ -261,8 +261,8 @@ class RequestTask:
                 self._conclude(events, show)
                 break
             self.fold(event)
-            if live and isinstance(event, MEASURED):
-                continue  # nobody is told of it
+            if live and isinstance(event, FIGURES):
+                continue  # no text is made of it
             if self.notifier is not None:
                 self.notifier.see(event)
             if show is not None:

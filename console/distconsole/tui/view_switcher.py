@@ -167,7 +167,7 @@ class ViewSwitcher(ContentSwitcher):
         version = (id(task), task.version)
         if self._drawn.get(view) == version and began - self._drawn_at < AGE_SECONDS:
             return
-        # A picture of a thousand hosts takes as long as ten keys; but not so many keys that none is ever made.
+        # A drawing gives way to keys, but not so often that its figures get old.
         can_wait = self._drawn.get(view) is not None and began - self._drawn_at < 2 * AGE_SECONDS
         try:
             with task.input_priority.drawing(can_wait=can_wait):

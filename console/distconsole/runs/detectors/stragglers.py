@@ -37,7 +37,8 @@ _TIMES = (
     *("step_ms_mean", "data_ms", "forward_ms", "backward_ms", "optimizer_ms"),
 )
 _times_of = attrgetter(*_TIMES)
-_WAITED = 2 + len(_TIMES)
+_STEP, _WAITED = 2 + _TIMES.index("step_ms_mean"), 2 + len(_TIMES)
+"""Where a record has its step time, and the first of its waits."""
 _PACKED = struct.Struct(f"{_WAITED + 5}d")
 _UNSEEN = (nan,) * 5
 
@@ -75,7 +76,7 @@ def _record(window: Window) -> Record:
 
 def _own_ms(record: Record) -> float:
     """As ``own_ms`` of a window."""
-    waited, step = record[_WAITED], record[4]
+    waited, step = record[_WAITED], record[_STEP]
     return step if isnan(waited) else step - waited
 
 

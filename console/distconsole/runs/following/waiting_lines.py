@@ -19,8 +19,8 @@ MOST_BYTES = 32 * 1024 * 1024
 ENTRY_BYTES = 512
 """What an entry takes beside its text."""
 
-KEPT_SHARE = 15 / 16
-"""What is left of it once some were left out."""
+KEPT_SHARE = 31 / 32
+"""Where lines are left out, so many that this share of ``MOST_BYTES`` still waits."""
 
 FLOOD_BYTES = 4 * 1024 * 1024
 """A source of which so much waits comes after all that have less."""

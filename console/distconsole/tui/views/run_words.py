@@ -64,12 +64,8 @@ def verdict_of(task: RequestTask, now: float, figures: Present) -> tuple[str, st
     if late:
         tone = "note" if tone == "good" else tone
         sentence += ", more is still to be read"
-    return (
-        tone,
-        going if timeline.end is None else ended,
-        sentence,
-        about_text(timeline, now, figures),
-    )
+    mark = going if timeline.end is None else ended
+    return tone, mark, sentence, about_text(timeline, now, figures)
 
 
 def about_text(timeline: RunTimeline, now: float, figures: Present) -> str:

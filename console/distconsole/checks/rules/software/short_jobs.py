@@ -36,6 +36,7 @@ from distconsole.checks.rules.wording import differ, name_hosts
 from distconsole.model.findings import Cure
 from distconsole.model.names import join_some
 from distconsole.model.requests import Level
+from distconsole.model.time_text import DAY_SECONDS
 
 SLOW_SECONDS = 15.0
 SLOW_FACTOR = 4.0
@@ -43,7 +44,6 @@ _ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([af]?)")
 MARGIN = 3.0
 """A cold disk, a busy host: so many times what was measured should be waited for."""
 
-DAY_SECONDS = 86_400.0
 STEP_SECONDS = 30
 RUN_WAITS_SECONDS = 120
 """What ``run`` tells the ranks in HOROVOD_GLOO_TIMEOUT_SECONDS."""
