@@ -30,6 +30,7 @@ class Campaign:
 
     Attributes:
         folder: Where kept inputs (``corpus``) and failures go.
+        seconds: Of a processor, so that other work on the machine takes nothing from a target.
     """
 
     target: Target
@@ -45,7 +46,7 @@ class Campaign:
         """Try inputs until the time is over."""
         for path in self.target.cases():
             self._judge(self.target.read_case(path))
-        self._ends = time.monotonic() + self.seconds
+        self._ends = time.process_time() + self.seconds
         if self.target.make is not None:
             self._by_dice(self.target.make)
             return
@@ -86,7 +87,7 @@ class Campaign:
             path.with_suffix(".txt").write_text(text, encoding="utf-8", errors="backslashreplace")
 
     def _by_dice(self, make: Callable[[random.Random], Any]) -> None:
-        while time.monotonic() < self._ends:
+        while time.process_time() < self._ends:
             self._judge(make(random.Random(f"{self.seed}/{self.tried}")))
 
     def _by_lines(self) -> None:
@@ -104,7 +105,7 @@ class Campaign:
             return trace
 
         for first in [*self.pool, None]:
-            while first is not None or time.monotonic() < self._ends:
+            while first is not None or time.process_time() < self._ends:
                 data = (
                     first
                     if first is not None
@@ -135,7 +136,7 @@ class Campaign:
 
         def one(data: bytes) -> None:
             self._judge(data)
-            if time.monotonic() > self._ends:
+            if time.process_time() > self._ends:
                 self.kept = len(list(corpus.iterdir())) - before
                 self.finish()
 
