@@ -16,7 +16,9 @@ PRODUCT = ["distconsole", "distconsole_agent", "distconsole_training"]
 def main() -> int:
     """Try each target in a process of its own; return 1 if something failed."""
     parser = argparse.ArgumentParser(prog="fuzz", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=600.0, help="of a processor, for each target")
+    parser.add_argument(
+        "--seconds", type=float, default=600.0, help="of a processor, for each target"
+    )
     parser.add_argument(
         "--only", action="append", default=[], metavar="TARGET", help="may be repeated"
     )

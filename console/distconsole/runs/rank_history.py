@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from operator import itemgetter
 from statistics import median
-from typing import Any, TypeAlias
+from typing import TypeVar
 
 from msgspec import UNSET
 
 from distconsole.model.run_events import GpuSample, RunEvents, Window
 from distconsole.runs.figures import more_is_better
 
+Column = TypeVar("Column")
 UNKNOWN = -math.inf
 BROKEN = math.inf
 """The badness of NaN and of infinities."""
+NONE_KNOWN = array("f", [UNKNOWN])
 RECENT_COLUMNS = 120
 WHOLE_COLUMNS = 240
 CELLS = 500_000
@@ -63,42 +65,65 @@ BUILT_IN = (STEP, DATA, RATE, USE)
 
 
 @dataclass(slots=True)
+class Grid:
+    """The badness of one quantity: for each moment a column of all ranks.
+
+    Attributes:
+        places: Rank -> its place in each column.
+    """
+
+    places: dict[int, int] = field(default_factory=dict)
+    columns: list[array[float]] = field(default_factory=list)
+
+    def put(self, rank: int, column: int, badness: float, since: int) -> None:
+        """Take a badness at ``column``, and at those from ``since`` (at least 0) on that have none of their own."""
+        columns, place = self.columns, self.places.get(rank)
+        if place is None:
+            place = self.places[rank] = len(self.places)
+            for cells in columns:
+                cells.append(UNKNOWN)
+        while column >= len(columns):
+            columns.append(NONE_KNOWN * len(self.places))
+        cells = columns[column]
+        before = cells[place]
+        if badness > before:
+            cells[place] = badness
+        while before == UNKNOWN and column > since:
+            column -= 1
+            cells = columns[column]
+            before = cells[place]
+            if before == UNKNOWN:
+                cells[place] = badness
+
+    def at(self, column: int) -> Sequence[float]:
+        """Return the badness of all ranks, in the order of ``places``."""
+        if column < len(self.columns):
+            return self.columns[column]
+        return NONE_KNOWN * len(self.places)
+
+    def halve(self) -> None:
+        self.columns = _pairs(self.columns, lambda a, b: array("f", map(max, a, b)))
+
+
+@dataclass(slots=True)
 class Track:
     """Moments of equal length, each with the worst of every rank and quantity.
 
     Attributes:
         first: The number of the moment in column 0, counted from the start.
-        rows: Quantity -> rank -> badness by column; a row may be shorter than ``columns``.
+        grids: By quantity; a grid may have fewer than ``columns``.
         steps: The last step that some rank had done in each moment.
     """
 
     seconds: float = 1.0
     first: int = 0
     columns: int = 0
-    rows: dict[str, dict[int, array[float]]] = field(default_factory=dict)
+    grids: dict[str, Grid] = field(default_factory=dict)
     steps: array[int] = field(default_factory=lambda: array("q"))
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the rows of a quantity as one: of very many ranks there are tens of thousands."""
-        rows = {name: _join_rows(rows) for name, rows in self.rows.items()}
-        return _split_rows, (self.seconds, self.first, self.columns, rows, self.steps)
-
-    def put(self, name: str, rank: int, column: int, badness: float, since: int) -> None:
-        """Take a badness at ``column``, which must be there, and at those from ``since`` on that have none of their own."""
-        rows = self.rows.get(name)
-        if rows is None:
-            rows = self.rows[name] = {}
-        row = rows.get(rank)
-        if row is None:
-            row = rows[rank] = array("f")
-        missing = column - len(row)
-        if missing >= 0:  # most often the next moment, and nothing between
-            if missing:
-                covered = max(0, min(missing, column - since))
-                row.extend([UNKNOWN] * (missing - covered) + [badness] * covered)
-            row.append(badness)
-        elif badness > row[column]:
-            row[column] = badness
+    def ranks(self, name: str) -> Collection[int]:
+        """Return the ranks of which a quantity is known."""
+        return self.grids[name].places if name in self.grids else ()
 
     def reach(self, column: int, step: int) -> None:
         """Make ``column`` be there, with the newest ``step``."""
@@ -114,66 +139,50 @@ class Track:
         self.first += column
         self.columns = max(0, self.columns - column)
         del self.steps[:column]
-        for rows in self.rows.values():
-            for row in rows.values():
-                del row[:column]
+        for grid in self.grids.values():
+            del grid.columns[:column]
 
     def halve(self) -> None:
         """Make of two moments one, with the worst of both."""
         self.seconds *= 2
         self.columns = (self.columns + 1) // 2
-        self.steps = _pairs(self.steps, "q")
-        for rows in self.rows.values():
-            for rank, row in rows.items():
-                rows[rank] = _pairs(row, "f")
+        self.steps = array("q", _pairs(self.steps, max))
+        for grid in self.grids.values():
+            grid.halve()
 
-    def row(self, name: str, rank: int, begin: int = 0) -> array[float]:
+    def row(self, name: str, rank: int, begin: int = 0) -> list[float]:
         """Return a rank's badness from column ``begin`` to the last."""
-        known = self.rows.get(name, {}).get(rank)
-        row = array("f") if known is None else known[begin:]
-        missing = self.columns - begin - len(row)
-        if missing > 0:
-            row.extend([UNKNOWN] * missing)
-        return row
+        return self.worst(name, (rank,), begin)
 
-    def usual(self, name: str, ranks: Sequence[int], column: int) -> float:
-        """Return the median badness of ``ranks`` at ``column``; ``UNKNOWN`` where none is known."""
-        rows = self.rows.get(name, {})
-        each = max(1, -(-len(ranks) // SAMPLED_RANKS))
-        taken = (rows[rank] for rank in ranks[::each] if rank in rows)
-        known = [row[column] for row in taken if column < len(row) and row[column] != UNKNOWN]
+    def worst(self, name: str, ranks: Sequence[int], begin: int = 0) -> list[float]:
+        """Return the worst badness of ``ranks`` in each column from ``begin`` on."""
+        grid = self.grids.get(name, Grid())
+        places = [grid.places[rank] for rank in ranks if rank in grid.places]
+        if not places:
+            return [UNKNOWN] * (self.columns - begin)
+        # One place twice, as it gives no tuple of one.
+        taken = itemgetter(places[0], *places)
+        return [max(taken(grid.at(column))) for column in range(begin, self.columns)]
+
+    def rows(self, name: str, begin: int = 0) -> dict[int, tuple[float, ...]]:
+        """Return the badness of all ranks from column ``begin`` on."""
+        grid = self.grids[name]
+        columns = map(grid.at, range(begin, self.columns))
+        return dict(zip(grid.places, zip(*columns, strict=True), strict=True))
+
+    def usual(self, name: str, column: int) -> float:
+        """Return the median badness of the ranks at ``column``; ``UNKNOWN`` where none is known."""
+        cells = self.grids[name].at(column)
+        known = [
+            each for each in cells[:: max(1, -(-len(cells) // SAMPLED_RANKS))] if each != UNKNOWN
+        ]
         return median(known) if known else UNKNOWN
 
 
-Joined: TypeAlias = "tuple[list[int], list[int], array[float]]"
-"""Ranks, the lengths of their rows, and these one after the other."""
-
-
-def _join_rows(rows: dict[int, array[float]]) -> Joined:
-    values = array("f")
-    for row in rows.values():
-        values.extend(row)
-    return list(rows), list(map(len, rows.values())), values
-
-
-def _split_rows(
-    seconds: float, first: int, columns: int, joined: dict[str, Joined], steps: array[int]
-) -> Track:
-    rows: dict[str, dict[int, array[float]]] = {}
-    for name, (ranks, lengths, values) in joined.items():
-        ends = [0, *accumulate(lengths)]
-        rows[name] = {
-            rank: values[begin:end]
-            for rank, begin, end in zip(ranks, ends, ends[1:], strict=False)
-        }
-    return Track(seconds, first, columns, rows, steps)
-
-
-def _pairs(row: array[float] | array[int], code: str) -> array:  # type: ignore[type-arg]
-    """Return the larger of each pair of neighbours; one that is left over stays."""
-    merged = array(code, map(max, row[::2], row[1::2]))
-    merged.extend(array(code, row[len(row) - len(row) % 2 :]))
-    return merged
+def _pairs(columns: Sequence[Column], worst: Callable[[Column, Column], Column]) -> list[Column]:
+    """Return the worst of each pair of neighbours; one that is left over stays."""
+    merged = [worst(*two) for two in zip(columns[::2], columns[1::2], strict=False)]
+    return [*merged, *columns[len(columns) - len(columns) % 2 :]]
 
 
 class RankHistory:
@@ -258,9 +267,10 @@ class RankHistory:
             if column < 0:
                 continue
             track.reach(column, step)
-            since = column - math.ceil(covered / track.seconds)
+            since = max(0, column - math.ceil(covered / track.seconds))
             for key, badness in told:
-                track.put(key, rank, column, badness, since)
+                grid = track.grids.get(key) or track.grids.setdefault(key, Grid())
+                grid.put(rank, column, badness, since)
 
     def _column(self, track: Track, t: float, make_room: Callable[[Track, int], bool]) -> int:
         """Return the column of ``t``, which is below 0 where it is too old."""

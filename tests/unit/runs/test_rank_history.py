@@ -108,9 +108,9 @@ def test_cells_are_bounded_whatever_the_ranks() -> None:
         for rank in range(300):
             history.apply(window(rank, T + second))
     for track in (history.recent, history.whole):
-        for rows in track.rows.values():
-            assert sum(map(len, rows.values())) <= CELLS
-            assert max(map(len, rows.values())) <= WHOLE_COLUMNS
+        for grid in track.grids.values():
+            assert sum(map(len, grid.columns)) <= CELLS
+            assert len(grid.columns) <= WHOLE_COLUMNS
 
 
 def test_metrics_are_bounded_and_do_not_take_the_names_of_what_is_measured() -> None:

@@ -54,10 +54,11 @@ class HeatMap:
 def heat_map(history: RankHistory, started: float) -> HeatMap | None:
     """Return the map of a run that began at ``started`` (UNIX seconds); None without a step."""
     track = history.whole
-    ranks = sorted(track.rows.get(STEP.name, ()))
+    ranks = sorted(track.ranks(STEP.name))
     if not ranks or history.started is None:
         return None
-    rows = [[STEP.value(each) for each in track.row(STEP.name, rank)] for rank in ranks]
+    told = track.rows(STEP.name)
+    rows = [[STEP.value(each) for each in told[rank]] for rank in ranks]
     known = sorted(value for row in rows for value in row if math.isfinite(value))
     if not known:
         return None

@@ -16,6 +16,7 @@ from distconsole.runs.rank_history import (
     RECENT_COLUMNS,
     STEP,
     UNKNOWN,
+    Grid,
     Quantity,
     RankHistory,
     Track,
@@ -155,7 +156,8 @@ def heat_of(
     many ``lines`` of ``width`` cells, with so many of the worst ``listed``, up to ``until`` (UNIX seconds) or the last known time.
     """
     track, began = history.whole if whole else history.recent, history.started
-    ranks = [rank for rank in ranks if rank in track.rows.get(quantity, ())]
+    known = track.ranks(quantity)
+    ranks = [rank for rank in ranks if rank in known]
     about = history.quantities.get(quantity)
     if about is None or not ranks or not track.columns or began is None or width < 1:
         return None
@@ -165,7 +167,7 @@ def heat_of(
     asked = [quantity]
     if len(ranks) == 1:
         others = (name for name in history.quantities if name != quantity)
-        asked += [name for name in others if ranks[0] in track.rows.get(name, ())]
+        asked += [name for name in others if ranks[0] in track.ranks(name)]
         compared = 2 * len(asked) <= lines
         rows = [row for name in asked for row in cut.rank_rows(name, ranks[0], compared)][:lines]
     else:
@@ -194,11 +196,8 @@ def _extend(track: Track, seconds: float, room: int | None) -> Track:
     drop = max(0, total - room) if room is not None else 0
     steps = track.steps[drop:]
     steps.extend([track.steps[-1]] * (total - drop - len(steps)))
-    rows = {
-        name: {rank: row[drop:] if drop else row for rank, row in rows.items()}
-        for name, rows in track.rows.items()
-    }
-    return Track(track.seconds, track.first + drop, total - drop, rows, steps)
+    grids = {name: Grid(grid.places, grid.columns[drop:]) for name, grid in track.grids.items()}
+    return Track(track.seconds, track.first + drop, total - drop, grids, steps)
 
 
 class _Cut:
@@ -222,9 +221,8 @@ class _Cut:
 
     def usual(self, quantity: str) -> list[float]:
         if quantity not in self._usual:
-            everyone = sorted(self.track.rows[quantity])
             columns = range(self.track.columns)
-            self._usual[quantity] = [self.track.usual(quantity, everyone, at) for at in columns]
+            self._usual[quantity] = [self.track.usual(quantity, at) for at in columns]
         return self._usual[quantity]
 
     def rows_of(
@@ -245,13 +243,12 @@ class _Cut:
         own = self._cells(quantity, (rank,))
         scale = Scale(about, *_ends((own, usual)))
         rows = [HeatRow(about.title, (rank,), own, usual, scale)]
-        if compared and len(self.track.rows[quantity]) > 1:
+        if compared and len(self.track.ranks(quantity)) > 1:
             rows.append(HeatRow("  usual", (rank,), usual, usual, scale, middle=True))
         return rows
 
     def _cells(self, quantity: str, ranks: Sequence[int]) -> tuple[float, ...]:
-        rows = [self.track.row(quantity, rank, self.begin) for rank in ranks]
-        return self._worst_of(rows[0] if len(rows) == 1 else list(map(max, *rows)))
+        return self._worst_of(self.track.worst(quantity, ranks, self.begin))
 
     def _worst_of(self, values: Sequence[float]) -> tuple[float, ...]:
         each = self.each
@@ -268,8 +265,10 @@ class _Cut:
         if typical == UNKNOWN:
             return []
         # Who was not worse at any of these times is not so in the middle of them.
-        latest = ((rank, track.row(quantity, rank, begin)) for rank in ranks)
-        now = {rank: _present(row) for rank, row in latest if row and _worse(max(row), typical)}
+        latest = track.rows(quantity, begin)
+        now = {
+            rank: _present(latest[rank]) for rank in ranks if _worse(max(latest[rank]), typical)
+        }
         bad = [rank for rank, value in now.items() if value != UNKNOWN and _worse(value, typical)]
         bad.sort(key=lambda rank: (-now[rank], rank))
         found = []

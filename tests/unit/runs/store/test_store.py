@@ -9,12 +9,13 @@ import sqlite3
 import stat
 from pathlib import Path
 
+import psutil
 import pytest
 
 from distconsole.errors import ConsoleError, RunNotFoundError
 from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Where
-from distconsole.runs.following.follow import EntryWriter
+from distconsole.runs.following.follow import EntryWriter, _insert
 from distconsole.runs.store.run_file import RunRecord, StoredEntry, connect
 from distconsole.runs.store.store import RunStore, meant
 
@@ -99,6 +100,15 @@ def test_many_entries_are_few_statements(tmp_path: Path, monkeypatch: pytest.Mon
         write(run_file.path, entries("a", *range(1, 1001)))
         assert run_file.count() == 1000
     assert sum("INTO entries" in each for each in said) <= 10
+
+
+def test_statements_of_other_numbers_of_rows_take_no_memory_each(tmp_path: Path) -> None:
+    with contextlib.closing(connect(tmp_path / "a.sqlite")) as db:
+        db.execute("CREATE TABLE entries (a, b)")
+        before = psutil.Process().memory_info().rss
+        for count in range(2000, 2100):
+            _insert(db, "INSERT INTO entries", [(count, 0)] * count)
+        assert psutil.Process().memory_info().rss < before + 16 * 2**20
 
 
 def test_the_files_are_the_users_alone(tmp_path: Path) -> None:
