@@ -31,7 +31,7 @@ MAX_DEPTH = 24
 """Levels of nesting in a message; deeper is refused."""
 
 MAX_BITS = 64
-"""Of a whole number: a longer one is none that a node measures, and too long for arithmetic."""
+"""Of a number: a larger one is none that a node measures, and too long for arithmetic."""
 
 RESULTS: dict[str, Any] = {
     "hello": frames.Hello,
@@ -261,5 +261,7 @@ def _clean(op: str, value: Any, depth: int = 0, clean: Callable[[str], str] = pl
             return [_clean(op, inner, depth + 1, clean) for inner in value]
         case int() if value.bit_length() > MAX_BITS:
             raise AgentError(f"the agent's answer has a number of {value.bit_length()} bits")
+        case float() if op != "follow" and abs(value) > 2.0**MAX_BITS:  # a metric may be anything
+            raise AgentError(f"the agent's answer has the number {value:g}")
         case _:
             return value

@@ -188,6 +188,12 @@ def test_a_number_that_is_too_long_for_arithmetic_is_refused() -> None:
     assert wire.check_result("probe", facts) == facts
     with pytest.raises(AgentError, match="a number of 1329 bits"):
         wire.check_result("probe", {"facts": {"bytes": [10**400]}})
+    with pytest.raises(AgentError, match=r"the number 1e\+308"):
+        wire.check_result("probe", {"facts": {"seconds": 1e308}})
+    diverged = {"seq": 1, "t": 2.0, "rank": 0, "step": 3, "steps": 1, "metrics": {"löss": 1e300}}
+    told = {"entries": [{"kind": "window", **diverged}], "journal": "a"}
+    (entry,) = wire.check_item("follow", told).entries
+    assert entry.metrics == {"löss": 1e300}
 
 
 def test_a_refusal_carries_its_code_and_clean_words() -> None:
