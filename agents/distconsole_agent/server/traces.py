@@ -41,13 +41,14 @@ GONE = "its process has ended"
 
 
 class _Wanted(NamedTuple):
-    """A trace that a rank was asked for: its process, the ring's count, and where it is written."""
+    """A trace that a rank was asked for: its process, the ring's count, where it is written, and why that failed."""
 
     rank: int
     pid: int
     counted: int
     ring: str
     path: str
+    error: str = ""
 
 
 def trace(request: dict[str, Any], asker: Asked, folder: str) -> dict[str, Any]:
@@ -119,16 +120,20 @@ def _check_room(folder: str, wanted: int) -> None:
 
 def _ask(rank: int, ring: str, pid: int, place: str, asked: dict[str, Any]) -> _Wanted:
     """Lay down what is wanted, then count the byte up that the rank looks at after each step."""
-    descriptor = os.open(ring, os.O_RDWR | os.O_NOFOLLOW)
+    one = _Wanted(rank, pid, 0, ring, os.path.join(place, f"{rank}-{pid}-0.json"))
     try:
-        count = (os.pread(descriptor, 1, OFFSET_WANTED)[0] + 1) % 256
-        path = os.path.join(place, f"{rank}-{pid}-{count}.json")
-        one = _Wanted(rank, pid, count, ring, path)
-        _remove(one)
-        write_private(ring + WANTED_SUFFIX, {**asked, "path": path}, sync=False)
-        os.pwrite(descriptor, bytes((count,)), OFFSET_WANTED)
-    finally:
-        os.close(descriptor)
+        descriptor = os.open(ring, os.O_RDWR | os.O_NOFOLLOW)
+        try:
+            count = (os.pread(descriptor, 1, OFFSET_WANTED)[0] + 1) % 256
+            path = os.path.join(place, f"{rank}-{pid}-{count}.json")
+            one = one._replace(counted=count, path=path)
+            _remove(one)
+            write_private(ring + WANTED_SUFFIX, {**asked, "path": path}, sync=False)
+            os.pwrite(descriptor, bytes((count,)), OFFSET_WANTED)
+        finally:
+            os.close(descriptor)
+    except (OSError, IndexError) as error:
+        return one._replace(error=f"it cannot be asked: {error}")
     return one
 
 
@@ -136,7 +141,7 @@ def _ended(waiting: list[_Wanted], is_late: bool) -> Iterator[tuple[_Wanted, dic
     """Yield what became of each rank that is done, or from which nothing will come."""
     for one in waiting:
         lives = _lives(one.pid)
-        told = _read_told(one)
+        told = {"error": one.error} if one.error else _read_told(one)
         if told is not None:
             yield one, told
         elif not lives or is_late:

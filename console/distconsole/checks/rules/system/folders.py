@@ -26,6 +26,8 @@ NUMBERED = ("nfs", "nfs4", "lustre", "gpfs", "ceph", "beegfs", "wekafs")
 TOLD = "on a filesystem that does not answer: fs.mounts tells which"
 ABSENT = ("ENOENT", "ENOTDIR")
 """A folder that is not there is another check's finding."""
+FULL = ("ENOSPC", "EDQUOT", "EFBIG", "EIO")
+"""Why a file that was made takes no content; what else is wrong with a folder fs.writable says."""
 SLOW_FACTOR = 5.0
 MIB = 1 << 20
 SOCKET_PATH_BYTES = 108
@@ -245,10 +247,24 @@ def slow_folders(facts: Mapping[str, SpeedFacts]) -> Iterator[Slow]:
 @hint("The finding says which folder, and how fast the others are.")
 @rule("fs.speed", "fs", Level.STANDARD, SpeedFacts)
 def _speed(view: View) -> RuleResults:
-    """One host whose disk, mount or metadata server is five times slower: all ranks wait for it."""
+    """One host whose disk, mount or metadata server is five times slower: all ranks wait for it; one that takes no content."""
     facts = view.of(SpeedFacts)
+    refused = [
+        (name, path, found.write)
+        for name, told in facts.items()
+        for path, found in told.folders.items()
+        if found.write is not None and found.write.code in FULL
+    ]
+    for name, path, trial in refused:
+        yield warn(
+            f"a file can be made in {path} on {name}, and not be filled",
+            (name,),
+            seen=f"write(): {trial.error}",
+            expected="room for what the ranks write: checkpoints end a run that cannot save them",
+            hint=f"on {name}: df -h {path}; df -i {path}; quota -s; sudo dmesg | tail",
+        )
     if len(facts) < 2:
-        yield NotApplicable("one host", tuple(facts))
+        yield NotApplicable("one host", tuple(name for name in facts if not refused))
         return
     for slow in slow_folders(facts):
         yield warn(

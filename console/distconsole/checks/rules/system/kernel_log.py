@@ -19,10 +19,9 @@ from distconsole.checks.facts.node import KernelEvent, KernelFacts
 from distconsole.checks.rules.wording import MAX_LISTED, name_hosts
 from distconsole.model.findings import Finding
 from distconsole.model.requests import Level
-from distconsole.model.time_text import age_text
+from distconsole.model.time_text import DAY_SECONDS, age_text
 
 HOUR_SECONDS = 3600.0
-DAY_SECONDS = 24 * HOUR_SECONDS
 
 _KINDS: dict[str, tuple[str, float, str]] = {
     "oom": (
