@@ -146,6 +146,7 @@ class TranscriptView(RichLog):
         super().__init__(max_lines=MAX_SHOWN_LINES, min_width=1, wrap=True, id=id)
         self.border_title = "Said so far"
         self._transcript = transcript
+        self.anchor()
 
     def forget(self) -> None:
         self.clear()
@@ -164,12 +165,11 @@ class TranscriptView(RichLog):
         width = self.scrollable_content_region.width
         if not width or not self.display:
             return
-        at_end = self.is_vertical_scroll_end
         if width != self._width:
             self._width, self._place = width, 0
             self.clear()
         lines, self._place = self._transcript.since(self._place)
         for line in lines:
             self.write(Text.from_ansi(line), width, scroll_end=False)
-        if lines and at_end:
-            self.scroll_end(animate=False, immediate=False, x_axis=False)
+        if lines:
+            self.refresh(layout=True)  # which goes to the end, unless somebody has scrolled
