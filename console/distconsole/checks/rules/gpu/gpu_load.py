@@ -194,7 +194,7 @@ def _check_links(mine: Sequence[Loaded], every: Sequence[Loaded]) -> RuleResults
         {
             g.index: f"x{g.width_max} of x{lanes[model]}, {_speed(g)}"
             for _, model, g in mine
-            if (g.width_max or 0) < lanes.get(model, 0)
+            if model in lanes and (g.width_max or 0) < lanes[model]
         },
         "{} is in a slot with fewer PCIe lanes than most of its model have",
         expected="slots alike: the slowest GPU sets the pace",
