@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from distconsole.tui.view_models.hosts import Clock
 
-LONGEST_SECONDS = 0.05
+LONGEST_SECONDS = 0.1
 """A key that asks for nothing, or for much, keeps others no longer."""
 
 
