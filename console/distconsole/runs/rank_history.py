@@ -79,9 +79,10 @@ class Grid:
         """Take a badness at ``column``, and at those from ``since`` (at least 0) on that have none of their own."""
         columns, place = self.columns, self.places.get(rank)
         if place is None:
-            place = self.places[rank] = len(self.places)
+            place = len(self.places)
             for cells in columns:
                 cells.append(UNKNOWN)
+            self.places[rank] = place  # last: rows of the table read while this is written
         while column >= len(columns):
             columns.append(NONE_KNOWN * len(self.places))
         cells = columns[column]
@@ -97,9 +98,8 @@ class Grid:
 
     def at(self, column: int) -> Sequence[float]:
         """Return the badness of all ranks, in the order of ``places``."""
-        if column < len(self.columns):
-            return self.columns[column]
-        return NONE_KNOWN * len(self.places)
+        found = self.columns[column : column + 1]
+        return found[0] if found else NONE_KNOWN * len(self.places)
 
     def halve(self) -> None:
         self.columns = _pairs(self.columns, lambda a, b: array("f", map(max, a, b)))
