@@ -111,7 +111,9 @@ def _work(
                         f"{verdict} {row['name']} {row['seconds']} s {'; '.join(row['problems'])}",
                         flush=True,
                     )
-                broken = bool(row["problems"]) or any(not host.is_on for host in hosts.hosts)
+                # A case whose fault could not be made leaves its run to go on.
+                tried = row["problems"] or (row["skipped"] and row["seconds"])
+                broken = bool(tried) or any(not host.is_on for host in hosts.hosts)
                 if not broken:
                     slurm.cancel_all()
                     slurm.wait_until_up()

@@ -162,10 +162,8 @@ def right_outcomes(case: Case, first_rank_of: list[int], names: list[str]) -> li
         if case.moment != "start":
             return [plain]
         # A launch that its console did not end is taken back by the hosts; one that a host cannot do fails.
-        return [
-            plain,
-            Outcome(*CTRL_C) if case.fault == "console_killed" else Outcome("failed", 3),
-        ]
+        refused = Outcome(*CTRL_C) if case.fault == "console_killed" else Outcome("failed", 3)
+        return [plain, refused, *_cut_off_from_store(case, first_rank_of, names)]
     if case.fault in ASKED:
         ends = {"ctrl_c": CTRL_C, "ctrl_c_twice": CTRL_C, "sigterm": STOPPED, "stop_verb": STOPPED}
         asked = Outcome(*ends[case.fault])
@@ -180,6 +178,15 @@ def right_outcomes(case: Case, first_rank_of: list[int], names: list[str]) -> li
         deadly.append(Outcome("failed", 1, marked, host))
     # Behind the last step, in a stop, and while ranks start anew, the fault may find nobody.
     return deadly if case.moment in ("run", "start") else [*deadly, plain]
+
+
+def _cut_off_from_store(case: Case, first_rank_of: list[int], names: list[str]) -> list[Outcome]:
+    """Return how Horovod's ranks end that do not reach the store where they are to meet: it aborts them after some tries."""
+    if case.launcher != "horovod" or case.fault not in ("network_cut", "network_lost_one_way"):
+        return []
+    first = first_rank_of[case.host]
+    ranks = range(first, first + case.slots[case.host])
+    return [Outcome("failed", 134, rank, names[case.host]) for rank in ranks]
 
 
 def _deadly(case: Case, first: int, host: str) -> list[Outcome]:
