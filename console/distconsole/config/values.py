@@ -40,15 +40,20 @@ def line_of(text: str, table: tuple[str, ...], key: str) -> int | None:
     return loose
 
 
+MOST_BYTES = 2**63
+"""Of a file, as the kernel counts them."""
+
+
 def size_of(value: object) -> float | None:
-    """Return the bytes of ``8GiB``, ``64K`` or a number; None if it is no size. All are powers of 1024."""
+    """Return the bytes of ``8GiB``, ``64K`` or a number; None if it is no size that a file can have. All are powers of 1024."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return float(value) if value >= 0 else None
+        return float(value) if 0 <= value < MOST_BYTES else None
     found = _SIZE.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is None:
         return None
     power = " KMGT".index(found[2].upper() or " ")
-    return float(found[1]) * float(1024**power)
+    size = float(found[1]) * 1024.0**power
+    return size if size < MOST_BYTES else None
 
 
 def _parts(dotted: str) -> tuple[str, ...]:
