@@ -15,6 +15,7 @@ from distconsole.checks.facts.node import Filesystem, OsFacts, SshFacts
 from distconsole.checks.facts.script import FolderFacts, SpeedFacts, Trial
 from distconsole.checks.gather.addresses import machines
 from distconsole.checks.gather.local_facts import NODE_FOLDERS
+from distconsole.checks.rules.system.limits import FULL_BYTES
 from distconsole.checks.rules.wording import dissent, list_some, name_hosts
 from distconsole.model.findings import Cure, HostCure
 from distconsole.model.names import count_text
@@ -244,16 +245,25 @@ def slow_folders(facts: Mapping[str, SpeedFacts]) -> Iterator[Slow]:
                     yield Slow(name, path, what, show(cost), show(usual), cost / usual)
 
 
+def _is_full(path: str, system: OsFacts | None) -> bool:
+    """Whether disk.space says that there is no room."""
+    room = system.filesystems.get(path) if system else None
+    return room is not None and room.free < FULL_BYTES
+
+
 @hint("The finding says which folder, and how fast the others are.")
 @rule("fs.speed", "fs", Level.STANDARD, SpeedFacts)
 def _speed(view: View) -> RuleResults:
     """One host whose disk, mount or metadata server is five times slower: all ranks wait for it; one that takes no content."""
     facts = view.of(SpeedFacts)
+    system = view.of(OsFacts)
     refused = [
         (name, path, found.write)
         for name, told in facts.items()
         for path, found in told.folders.items()
-        if found.write is not None and found.write.code in FULL
+        if found.write is not None
+        and found.write.code in FULL
+        and not _is_full(path, system.get(name))
     ]
     for name, path, trial in refused:
         yield warn(
