@@ -191,6 +191,9 @@ class _Trial:
         console.wait(END_SECONDS)
         if beside is not None:
             beside.wait(END_SECONDS)
+        if case.fault in ("agent_killed", "agent_memory") and case.moment in ("stop", "end"):
+            # One that ended behind its last word has the next one clear up, whenever somebody comes.
+            self.console(stack, "top", "--once", "--json").wait(END_SECONDS)
         watching.close()
         self.judge(console, beside)
 
