@@ -65,7 +65,9 @@ async def test_the_transcript_has_the_width_that_there_is() -> None:
 async def test_what_was_said_opens_at_its_end_and_stays_there_in_every_size() -> None:
     app, stage = staged(SCENES)
     async with on_screen(app, stage) as pilot:
-        app.session.transcript.say("\n".join(f"line {number} " + 40 * "x " for number in range(200)))
+        app.session.transcript.say(
+            "\n".join(f"line {number} " + 40 * "x " for number in range(200))
+        )
         await typed(app, stage, pilot, "view transcript")
         view = app.query_one(TranscriptView)
         for size in ((80, 24), (70, 24), (200, 60), (80, 24)):
