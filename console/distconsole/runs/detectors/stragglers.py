@@ -70,7 +70,7 @@ class Known:
 
 
 def _record(window: Window) -> Record:
-    times = (nan if each is None else each for each in _times_of(window))
+    times = [nan if each is None else each for each in _times_of(window)]
     return (window.t, window.step, *times, *(window.waited_ms or _UNSEEN))
 
 
@@ -121,7 +121,10 @@ class StragglerWatch:
 
     def newest(self) -> dict[int, Window]:
         """Return the newest of the ranks' windows, with the medians of the last ones."""
-        return {rank: _usual(recent) for rank, recent in self._recent.items()}
+        return {
+            rank: _usual(known.newest, known.last(pace.RECENT_WINDOWS))
+            for rank, known in self._recent.items()
+        }
 
     def add(self, window: Window) -> list[Straggler]:
         """Take one rank's window; return the worst of those who are newly known to be slow."""
@@ -143,8 +146,9 @@ class StragglerWatch:
     def _judge(self, fresh: dict[int, Window]) -> list[Straggler]:
         now_slow: dict[int, Straggler] = {}
         if self._began or standing_out(fresh):  # seldom, and medians of many windows take time
-            usual = {rank: _usual(self._recent[rank]) for rank in fresh}
-            now_slow = standing_out(usual, _noise_ms(self._recent[rank] for rank in fresh))
+            recent = {rank: self._recent[rank].last(pace.RECENT_WINDOWS) for rank in fresh}
+            usual = {rank: _usual(newest, recent[rank]) for rank, newest in fresh.items()}
+            now_slow = standing_out(usual, _noise_ms(recent.values()))
         for rank in [rank for rank in self._streak if rank not in now_slow]:
             for known in (self._streak, self._began, self.slow):
                 known.pop(rank, None)
@@ -202,18 +206,17 @@ class StragglerWatch:
             self._told_seconds += 1
 
 
-def _usual(known: Known) -> Window:
-    """Return the newest of ``known`` with the median of each of the last ones' times: one second may be noise."""
-    columns = [*zip(*known.last(pace.RECENT_WINDOWS), strict=True)]
+def _usual(newest: Window, recent: Sequence[Record]) -> Window:
+    """Return the newest window with the median of each of the last ones' times: one second may be noise."""
+    columns = [*zip(*recent, strict=True)]
     usual = [None if any(map(isnan, each)) else median(each) for each in columns[2:]]
     times, waited = dict(zip(_TIMES, usual, strict=False)), usual[len(_TIMES) :]
     said = None if None in waited else tuple(waited)
-    return msgspec.structs.replace(known.newest, waited_ms=said, **times)
+    return msgspec.structs.replace(newest, waited_ms=said, **times)
 
 
-def _noise_ms(knowns: Iterable[Known]) -> float:
+def _noise_ms(recent: Iterable[Sequence[Record]]) -> float:
     """Return by how much most ranks' own times differ from second to second, the farthest ones left out."""
-    recent = (known.last(pace.RECENT_WINDOWS) for known in knowns)
     spreads = sorted(_spread_ms(sorted(map(_own_ms, each))) for each in recent)
     return spreads[3 * len(spreads) // 4]
 
