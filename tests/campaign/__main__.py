@@ -111,9 +111,11 @@ def _work(
                         f"{verdict} {row['name']} {row['seconds']} s {'; '.join(row['problems'])}",
                         flush=True,
                     )
-                # A case whose fault could not be made leaves its run to go on.
-                tried = row["problems"] or (row["skipped"] and row["seconds"])
-                broken = bool(tried) or any(not host.is_on for host in hosts.hosts)
+                # A case that was begun and whose fault could not be made leaves its run to go on.
+                left_going = row["skipped"] and row["seconds"] > 0
+                broken = bool(row["problems"] or left_going) or any(
+                    not host.is_on for host in hosts.hosts
+                )
                 if not broken:
                     slurm.cancel_all()
                     slurm.wait_until_up()

@@ -68,7 +68,7 @@ def over() -> Iterator[Event]:
 
 
 async def be_behind(app: ConsoleApp, stage: Stage, pilot: Pilot[int], *, behind: bool) -> None:
-    """Draw anew as a console that has, or has not, more of the run to read."""
+    """Have the console redraw, with entries of the run still to read (``behind``) or with none."""
     (control,) = (each for each in stage.controls if each.timeline is not None)
     control.behind = behind
     app.screen.redraw()

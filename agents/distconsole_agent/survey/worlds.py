@@ -129,7 +129,7 @@ def _by_variables(one: Seen) -> tuple[Job, Rank] | None:
 
 
 def _is_slurms(told: dict[str, str]) -> bool:
-    """Whether Slurm's own plugin (mpi/pmi2) set the PMI variables; those of an mpiexec inside the step number its ranks anew."""
+    """Whether Slurm's own plugin (mpi/pmi2) set the PMI variables; an mpiexec inside a step sets its own, with other ranks."""
     pmi = told.get("PMI_RANK"), told.get("PMI_SIZE")
     return pmi == (told.get("SLURM_PROCID"), told.get("SLURM_NTASKS"))
 

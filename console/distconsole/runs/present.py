@@ -83,7 +83,7 @@ def rate_of(view: RankView, sight: Sight) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long each rank waits for the others in a step, in milliseconds, less the shortest wait of any rank.
+    """By how many milliseconds each rank waits longer in a step than the rank that waits least.
 
     Where one of them does not say how long it waited, it is their backward.
     """

@@ -184,7 +184,7 @@ class RequestTask:
 
     @property
     def late_seconds(self) -> float:
-        """How old what the screen shows of the run is; 0 while it is at most ``FRESH_SECONDS`` old."""
+        """The age in seconds of what the screen shows of the run; 0 up to ``FRESH_SECONDS``."""
         late = self._behind_seconds()
         return late if late > FRESH_SECONDS else 0.0
 

@@ -7,7 +7,7 @@ from statistics import median
 from typing import NamedTuple
 
 from distconsole.checks.engine.results import HERE, NotApplicable, RuleResults, fail, info, warn
-from distconsole.checks.engine.rule import HostView, hint, host_rule, rule
+from distconsole.checks.engine.rule import HostView, hint, host_rule, judge_each, rule
 from distconsole.checks.engine.target import Launch
 from distconsole.checks.facts.evidence import View, by_key
 from distconsole.checks.facts.network import NetFacts
@@ -245,10 +245,19 @@ def slow_folders(facts: Mapping[str, SpeedFacts]) -> Iterator[Slow]:
                     yield Slow(name, path, what, show(cost), show(usual), cost / usual)
 
 
-def _is_full(path: str, system: OsFacts | None) -> bool:
-    """Whether disk.space says that there is no room."""
-    room = system.filesystems.get(path) if system else None
-    return room is not None and room.free < FULL_BYTES
+def _refuses(host: HostView) -> RuleResults:
+    """Yield the folders in which a file takes no content; that a disk is full disk.space says."""
+    system = host.find(OsFacts)
+    for path, found in host.of(SpeedFacts).folders.items():
+        room = system.filesystems.get(path) if system else None
+        is_full = room is not None and room.free < FULL_BYTES
+        if found.write and found.write.code in FULL and not is_full:
+            yield warn(
+                f"a file can be made in {path} on {HERE}, and not be filled",
+                seen=f"write(): {found.write.error}",
+                expected="room for what the ranks write: checkpoints end a run that cannot save them",
+                hint=f"on {HERE}: df -h {path}; df -i {path}; quota -s; sudo dmesg | tail",
+            )
 
 
 @hint("The finding says which folder, and how fast the others are.")
@@ -256,25 +265,9 @@ def _is_full(path: str, system: OsFacts | None) -> bool:
 def _speed(view: View) -> RuleResults:
     """One host whose disk, mount or metadata server is five times slower: all ranks wait for it; one that takes no content."""
     facts = view.of(SpeedFacts)
-    system = view.of(OsFacts)
-    refused = [
-        (name, path, found.write)
-        for name, told in facts.items()
-        for path, found in told.folders.items()
-        if found.write is not None
-        and found.write.code in FULL
-        and not _is_full(path, system.get(name))
-    ]
-    for name, path, trial in refused:
-        yield warn(
-            f"a file can be made in {path} on {name}, and not be filled",
-            (name,),
-            seen=f"write(): {trial.error}",
-            expected="room for what the ranks write: checkpoints end a run that cannot save them",
-            hint=f"on {name}: df -h {path}; df -i {path}; quota -s; sudo dmesg | tail",
-        )
+    yield from judge_each(_refuses)(view)
     if len(facts) < 2:
-        yield NotApplicable("one host", tuple(name for name in facts if not refused))
+        yield NotApplicable("one host", tuple(facts))
         return
     for slow in slow_folders(facts):
         yield warn(
