@@ -8,6 +8,7 @@
 #   BENCH=…                  which figures, and how many rounds:  make bench BENCH="--quick --only start"
 #   CAMPAIGN=…               how long, which cases:  make campaign CAMPAIGN="--minutes 30 --only mpi"
 #   LEAGUE=…                 which cases, and where to:  make league LEAGUE="--quick --only hang"
+#   PLATFORMS=…              which platforms:  make platforms PLATFORMS="--only trixie --page docs/compatibility.md"
 #   FUZZ=…                   which targets, how long, and from where on:  make fuzz FUZZ="--only hostfile --seconds 60 --resume"
 #   DISTCONSOLE_DEV_CACHE=…  where the Horovod wheel is kept (~/.cache/distconsole-dev)
 
@@ -17,7 +18,7 @@ SHELL := bash
 .DELETE_ON_ERROR:
 # What is compiled once is not compiled again by each worker and each run.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help demo test campaign permutations check man package pages docs bench league screenshots gallery fuzz clean horovod system
+.PHONY: help demo test campaign permutations platforms check man package pages docs bench league screenshots gallery fuzz clean horovod system
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -46,6 +47,9 @@ campaign: system $(DONE)/dev horovod ## Runs with a random fault each, on simula
 
 permutations: ## Run every test, also the permutations that no change needs: TIMES=10 gives the rate of flakes
 	for time in $$(seq $${TIMES:-1}); do $(MAKE) test TESTS="--campaign $(TESTS)" || failed=1; done; test -z "$${failed:-}"
+
+platforms: system $(DONE)/dev ## Try the same claims on other Debians, Pythons, torches and MPIs (hours): the table of docs/compatibility.md
+	PYTHONPATH=tests $(BIN)/python -m platforms $(PLATFORMS)
 
 check: $(DONE)/dev ## Format, lint, types, layers
 	$(BIN)/ruff format --check .

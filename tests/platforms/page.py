@@ -1,0 +1,85 @@
+"""The table of platforms, made of what pytest reported of each."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+from platforms.rows import CLAIMS, ROWS
+
+BEGIN, END = "<!-- platforms: begin -->", "<!-- platforms: end -->"
+VERSIONS = ("debian", "python", "torch", "mpirun", "slurm", "openssh", "horovod")
+
+
+def write_page(path: Path, results: Path) -> None:
+    """Write the table between the page's two marks; what stands around them stays.
+
+    Raises ValueError if the page lacks a mark.
+    """
+    head, begin, rest = path.read_text().partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"{path} has no {BEGIN} and {END}")
+    path.write_text(f"{head}{BEGIN}\n{make_table(results)}\n{END}{tail}")
+
+
+def make_table(results: Path) -> str:
+    """Return one column for each platform of which there are results: its versions, then its claims."""
+    tried = [row.name for row in ROWS if (results / f"{row.name}.xml").exists()]
+    columns = [_column(results, name) for name in tried]
+    days = sorted({_day(results / f"{name}.xml") for name in tried})
+    names = [*VERSIONS, *CLAIMS]
+    lines = [
+        f"Tried {' to '.join(dict.fromkeys((days[0], days[-1])))}." if days else "Not tried.",
+        "",
+        "| | " + " | ".join(str(number) for number in range(1, len(tried) + 1)) + " |",
+        "|---" * (len(tried) + 1) + "|",
+        *(
+            f"| {name} | " + " | ".join(column[name] for column in columns) + " |"
+            for name in names
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def _column(results: Path, name: str) -> dict[str, str]:
+    told = (results / f"{name}.versions").read_text().splitlines()
+    column = dict.fromkeys(VERSIONS, "–")
+    column |= {key: value for key, _, value in (line.partition(": ") for line in told) if value}
+    found = _outcomes(results / f"{name}.xml")
+    return column | {claim: _judge([found.get(test) for test in _keys(claim)]) for claim in CLAIMS}
+
+
+def _keys(claim: str) -> list[str]:
+    return [re.sub(r"^tests/|\.py", "", test).replace("/", ".") for test in CLAIMS[claim]]
+
+
+def _outcomes(path: Path) -> dict[str, str]:
+    """Return by test, and by file, ``passed``, ``failed``, or why it was skipped."""
+    found: dict[str, str] = {}
+    for case in ElementTree.parse(path).iter("testcase"):  # noqa: S314 - pytest wrote it
+        outcome = "passed"
+        if (skipped := case.find("skipped")) is not None:
+            outcome = skipped.get("message", "")
+        if case.find("failure") is not None or case.find("error") is not None:
+            outcome = "failed"
+        file = case.get("classname", "").removeprefix("tests.")
+        for key in (f"{file}::{case.get('name')}", file):
+            found[key] = outcome if found.get(key, "passed") == "passed" else found[key]
+    return found
+
+
+def _judge(outcomes: list[str | None]) -> str:
+    """Return ``real`` if every test of a claim passed, else the first other outcome."""
+    others = [each for each in outcomes if each != "passed"]
+    if not others:
+        return "real"
+    if others[0] is None:
+        return "not tried"
+    return "**fails**" if "failed" in others else f"not tried: {others[0]}"
+
+
+def _day(path: Path) -> str:
+    return time.strftime("%Y-%m-%d", time.gmtime(path.stat().st_mtime))
