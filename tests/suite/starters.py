@@ -180,7 +180,9 @@ def train(**place):
 """
 )
 
-ENV = GLOO + "\ntrain()\n"
+MAIN = '\nif __name__ == "__main__":  # Python 3.14 starts workers by forkserver, which imports the script\n    train()\n'
+
+ENV = GLOO + MAIN
 
 DDP = (
     GLOO
@@ -188,9 +190,8 @@ DDP = (
 def wrap(model):
     model = torch.nn.parallel.DistributedDataParallel(model)
     return model, torch.optim.SGD(model.parameters(), lr=0.01)
-
-train()
 """
+    + MAIN
 )
 """One launcher's ranks are wrapped as most are, which has each import the compiler."""
 
@@ -229,9 +230,11 @@ def wrap(model):
     hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     return model, hvd.DistributedOptimizer(optimizer, named_parameters=named)
 
-hvd.init()
-work(hvd.rank(), reduce, wrap)
+def train():
+    hvd.init()
+    work(hvd.rank(), reduce, wrap)
 """
+    + MAIN
 )
 
 
