@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import distconsole
 from campaign.cases import IN_SCRIPT, Case, FaultError, Outcome, right_outcomes
 from campaign.faults import fault
 from campaign.hostile import prepared
@@ -25,6 +27,7 @@ from testbed import Testbed
 from testbed.keeper import wait_for
 from testbed.slurm import SLURM_ENVIRONMENT, Slurm
 
+PACKAGE = Path(distconsole.__file__).parent
 JOB = Path(__file__).with_name("job.py")
 HOSTS = 4
 TMP_BYTES = 96 << 20
@@ -345,7 +348,9 @@ class _Trial:
 
 def _is_ours(line: str) -> bool:
     """Whether a line is of a traceback of ours; a signal at the program's first import has one of the interpreter."""
-    return 'File "' in line and "/distconsole/" in line and "/__main__.py" not in line
+    found = re.search(r'File "(.+?)"', line)
+    file = Path(found[1]) if found else Path()
+    return file.is_relative_to(PACKAGE) and file.name != "__main__.py"
 
 
 def _without_rank(outcome: Outcome) -> Outcome:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import subprocess
 import sys
@@ -383,12 +384,17 @@ def test_processes_are_found_and_signalled_from_outside(bed: Testbed) -> None:
     assert wait_for(lambda: not host.processes(), 5), "a session that ended leaves nothing"
 
 
-def traces(folder: str, link: str) -> list[str]:
-    """Return what is left of a bed on this machine."""
+def traces(folder: str, link: str, sleeper: str) -> list[str]:
+    """Return what is left of a bed on this machine, where others may be up whose names begin like its own."""
+    inside = re.compile(rf"{re.escape(folder)}(?!\d)")
     links = subprocess.run(["ip", "-brief", "link"], capture_output=True, text=True, check=True)
-    left = [line for line in links.stdout.splitlines() if line.startswith(link)]
+    left = [
+        line for line in links.stdout.splitlines() if re.match(rf"{re.escape(link)}(?!\d)", line)
+    ]
     left += [
-        line for line in Path("/proc/self/mountinfo").read_text().splitlines() if folder in line
+        line
+        for line in Path("/proc/self/mountinfo").read_text().splitlines()
+        if inside.search(line)
     ]
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -396,16 +402,16 @@ def traces(folder: str, link: str) -> list[str]:
                 argv = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
             except OSError:
                 continue
-            left += [f"{entry.name} {argv}"] if folder in argv or "sleep 4712" in argv else []
+            left += [f"{entry.name} {argv}"] if inside.search(argv) or sleeper in argv else []
     return left + ([folder] if Path(folder).exists() else [])
 
 
 OWNER = """
-import sys
+import os, sys
 from testbed import Testbed
 bed = Testbed(hosts=2)
 bed.up()
-bed.hosts[0].exec("setsid sleep 4712 >/dev/null 2>&1 < /dev/null &")
+bed.hosts[0].exec(f"setsid sleep 1{os.getpid()} >/dev/null 2>&1 < /dev/null &")
 print(bed.folder, bed.uplink, bed.keeper_pid, bed.hosts[0].pid, flush=True)
 sys.stdin.read()
 """
@@ -423,8 +429,9 @@ def test_a_killed_bed_leaves_nothing(victim: str) -> None:
     )
     assert owner.stdout is not None
     folder, link, keeper, host = owner.stdout.readline().split()
+    sleeper = f"sleep 1{owner.pid}"
     namespaces = {name: namespace(host, name) for name in ("net", "mnt", "pid")}
-    assert len(traces(folder, link)) > 3
+    assert len(traces(folder, link, sleeper)) > 3
     assert users_of(namespaces)
 
     if victim == "owner":
@@ -439,9 +446,9 @@ def test_a_killed_bed_leaves_nothing(victim: str) -> None:
             # Nobody was left to remove the folder: the next bed does.
             with Testbed(hosts=1):
                 pass
-        return not traces(folder, link)
+        return not traces(folder, link, sleeper)
 
-    assert wait_for(swept, 10), traces(folder, link)
+    assert wait_for(swept, 10), traces(folder, link, sleeper)
     assert not users_of(namespaces)
 
 

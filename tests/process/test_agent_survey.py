@@ -16,6 +16,7 @@ import pytest
 
 from distconsole.model.diagnosis.calls import Call
 from distconsole.rpc.frames import JobPart, Survey
+from distconsole_agent.system.procfs import sees_all_processes
 from fakes import nvml as fake_nvml
 from fakes.agents import AgentNode, Bridge
 from fakes.shims import wait_until
@@ -92,6 +93,7 @@ def test_ranks_that_nobody_prepared_are_found_asked_and_sent_no_signal(
 
 
 @pytest.mark.skipif(fake_nvml.compiler() is None, reason="no C compiler for the stand-in NVML")
+@pytest.mark.skipif(not sees_all_processes(), reason="a container's pids are not the driver's")
 def test_the_gpu_of_a_rank_that_was_found_is_told_with_its_use_and_power(
     node: AgentNode, tmp_path: Path
 ) -> None:

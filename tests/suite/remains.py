@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
+from distconsole_agent.system.command_lines import is_ours, read_target
 from testbed.host import Host
 from testbed.keeper import wait_for
 
@@ -16,16 +19,18 @@ LISTENS = "0A"
 AGENT = "pyz agent"
 """Stays beside ssh sessions: it serves whoever comes next."""
 
-SLURM = ("munged", "slurmctld", "slurmd", "slurmscriptd")
+BESIDE = re.compile(
+    r"(?:\S*/)?(?:sshd(?:-session|-auth)?|munged|slurmctld|slurmd|slurmscriptd)\b.*"
+)
+"""By the titles that they give themselves, too: ``sshd: root@notty``."""
 
 
 def remains(host: Host) -> list[str]:
     """Return what is on a host beyond its agent."""
-    kept = (AGENT, "pyz bridge", "sshd", "sleep 1000000", *SLURM)
     found = [
-        f"process: {command}"
+        f"process: {' '.join(process.argv)}"
         for process in host.processes()
-        if (command := " ".join(process.argv)) and not any(word in command for word in kept)
+        if any(process.argv) and not _stays(process.argv)
     ]
     found += [f"port {port}" for port in listening(host) if port not in PORTS]
     found += [f"shared memory: {name}" for name in names(host.path("/dev/shm"))]
@@ -33,6 +38,12 @@ def remains(host: Host) -> list[str]:
         found += [f"rings: {name}" for name in names(runs)]
     found += [f"/tmp/{name}" for name in names(host.path("/tmp")) if name.startswith("ompi.")]
     return [each for each in found if each != "shared memory: distconsole-0"]
+
+
+def _stays(argv: Sequence[str]) -> bool:
+    if is_ours(argv):
+        return read_target(argv).arguments[:1] in (("agent",), ("bridge",))
+    return tuple(argv) == ("sleep", "1000000") or BESIDE.match(argv[0]) is not None
 
 
 def gone(*hosts: Host) -> list[str]:

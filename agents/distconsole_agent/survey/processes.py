@@ -6,6 +6,7 @@ import os
 from typing import NamedTuple
 
 from distconsole_agent.supervisor.proctree import read_in_time
+from distconsole_agent.system.command_lines import is_ours, read_target, split_words
 from distconsole_agent.system.procfs import Process, all_processes
 from distconsole_agent.telemetry.mapping import VISIBLE
 
@@ -96,15 +97,16 @@ class Seen(NamedTuple):
     @property
     def script(self) -> str:
         """The script's file or module, without its arguments; empty where there is none."""
-        return (
-            _target(self.words) if self.is_python else _base(self.words[0] if self.words else "")
-        )
+        if self.is_python:
+            target = read_target(self.words)
+            return target.option if target.option == "-c" else target.name
+        return _base(self.words[0]) if self.words else ""
 
     @property
     def launcher(self) -> str:
         """What this launcher is called; empty of a process that is none."""
         if self.words and self.is_python:
-            return LAUNCHERS.get(_base(_target(self.words)), "")
+            return LAUNCHERS.get(_base(self.script), "")
         first = _base(self.words[0]) if self.words else ""
         return LAUNCHERS.get(first) or LAUNCHERS.get(self.process.name, "")
 
@@ -121,10 +123,9 @@ def read_processes(root: str = "/proc") -> tuple[Tree, dict[int, Seen]]:
     lines = read_in_time([f"{root}/{each.pid}/cmdline" for each in own])
     seen: dict[int, Seen] = {}
     for each, line in zip(own, lines.values()):
-        words = [word.decode("utf-8", "replace") for word in (line or b"").split(b"\0")]
-        one = Seen(each, tuple(words[:-1] if words[-1] == "" else words), {})
-        if "distconsole" not in " ".join(one.words[:4]):
-            seen[each.pid] = one
+        words = split_words(line or b"")
+        if not is_ours(words):
+            seen[each.pid] = Seen(each, words, {})
     looked = [one.pid for one in seen.values() if one.is_python or _launched(one, tree, seen)]
     texts = read_in_time([f"{root}/{pid}/environ" for pid in looked])
     for pid, text in zip(looked, texts.values()):
@@ -160,22 +161,6 @@ def _keep(text: bytes) -> dict[str, str]:
         if equals and name.decode("ascii", "replace") in KEPT:
             kept[name.decode("ascii")] = value[:MAX_VALUE].decode("utf-8", "replace")
     return kept
-
-
-def _target(words: tuple[str, ...]) -> str:
-    """Return what an interpreter runs: a script, or the module of ``-m``."""
-    rest = list(words[1:])
-    while rest:
-        word = rest.pop(0)
-        if word == "-m":
-            return rest[0] if rest else ""
-        if word == "-c" or not word:
-            return word
-        if word in ("-X", "-W"):
-            rest = rest[1:]
-        elif not word.startswith("-"):
-            return word
-    return ""
 
 
 def _base(path: str) -> str:

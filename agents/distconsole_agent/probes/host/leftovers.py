@@ -17,6 +17,7 @@ from distconsole_agent.node_folder.folders import SHARED_MEMORY
 from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.network.own_network import listeners
 from distconsole_agent.supervisor.proctree import ENV_RUN_DIR, MAX_ENVIRON_BYTES
+from distconsole_agent.system.command_lines import is_ours, split_words
 from distconsole_agent.system.kernel_files import entries_of
 from distconsole_agent.system.procfs import (
     Process,
@@ -43,7 +44,6 @@ _TRAINING = re.compile(
 _LAUNCHER = re.compile(r"mpirun|mpiexec.*|orterun|prterun|prte|srun|slurmstepd|horovodrun")
 _DAEMON = re.compile(r"orted|prted|hydra_pmi_proxy|hydra_bstrap.*")
 _INIT = re.compile(r"systemd|init|tini|dumb-init|docker-init|catatonit|runit|s6-svscan")
-_OURS = re.compile(rb"distconsole_agent|/agent-\w+\.pyz\0")
 _GPU = re.compile(r"/dev/nvidia(\d+)$")
 _CUDA = "/dev/nvidia-uvm"
 """What a process with a CUDA context has open, and one that only asks NVML has not."""
@@ -148,7 +148,7 @@ def _interesting(
     role = _role(process.name)
     if not (gpus or ports or run or role):
         return None
-    if _OURS.search(read_head(f"/proc/{process.pid}/cmdline", 4096) + b"\0"):
+    if is_ours(split_words(read_head(f"/proc/{process.pid}/cmdline", 4096))):
         return None
     return {
         **process.told(),

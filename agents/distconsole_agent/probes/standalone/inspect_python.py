@@ -82,7 +82,8 @@ def read_distributions(folder: str) -> Iterator[tuple[str, str]]:
     import importlib.metadata
 
     for found in importlib.metadata.distributions(path=[folder]):
-        name = found.metadata["Name"]
+        # [] warns of a name that is missing, and will raise KeyError (importlib.metadata of Python 3.12).
+        name = next(iter(found.metadata.get_all("Name", [])), "")
         if name:
             yield str(name), str(found.version)
 

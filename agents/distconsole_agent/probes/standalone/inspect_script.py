@@ -290,7 +290,8 @@ def owners_of(modules: set[str]) -> dict[str, Any]:
 
     for each in metadata.distributions():
         try:
-            name, version = each.metadata["Name"], str(each.version)
+            name = next(iter(each.metadata.get_all("Name", [])), "")
+            version = str(each.version)
             tops = (each.read_text("top_level.txt") or "").split()
             if not tops and name:
                 tops = tops_of(each, name, modules)

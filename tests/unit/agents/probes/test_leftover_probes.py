@@ -94,8 +94,15 @@ def test_an_embedded_node_has_only_what_it_started_itself(
 
 def test_the_agent_itself_is_no_leftover(tmp_path: Path) -> None:
     code = "import time"
-    with child(code, "/x/agent-0123.pyz", "agent", DISTCONSOLE_RUN_DIR=str(tmp_path)) as pid:
+    archive = "/x/agent-0123456789abcdef.pyz"
+    with child(code, archive, "agent", DISTCONSOLE_RUN_DIR=str(tmp_path)) as pid:
         assert of_pid(probes.run("proc", {}, 10.0), pid) is None
+
+
+def test_a_process_whose_words_name_us_is_a_leftover_all_the_same(tmp_path: Path) -> None:
+    words = ("/home/me/distconsole_agent/data", "/home/me/agent-resnet.pyz")
+    with child("import time", *words, DISTCONSOLE_RUN_DIR=str(tmp_path)) as pid:
+        assert of_pid(probes.run("proc", {}, 10.0), pid) is not None
 
 
 def test_a_process_with_a_cuda_context_says_which_gpus_it_has(

@@ -229,6 +229,39 @@ def test_of_an_environment_only_what_says_which_rank_it_is_is_kept(tmp_path: Pat
     assert "hunter" not in repr(find_jobs(tree, seen)[0].key)
 
 
-def test_processes_of_distconsole_itself_are_no_ranks(tmp_path: Path) -> None:
-    record(tmp_path, [P(10, 1, "python3 /tmp/distconsole-0/agent.pyz agent", elastic(0, 0))])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python3 -E /h/.cache/distconsole/agent-0123456789abcdef.pyz agent --node-dir /tmp/d",
+        "python3 -E /h/.cache/distconsole/agent-0123456789abcdef.pyz bridge",
+        "python3 -S -E /h/agent-0123456789abcdef.pyz shim --run /tmp/d/runs/r",
+        "python3 -E -S -c import~os 512 99 /h/agent-0123456789abcdef.pyz 2048 /tmp/d",
+        "/usr/bin/python3.12 -m distconsole_agent agent --node-dir /tmp/d",
+        "python3 -X dev -Im distconsole run train.py --rank 0 --world-size 4",
+        "/home/me/venv/bin/python /home/me/venv/bin/distconsole run train.py",
+    ],
+)
+def test_processes_of_distconsole_itself_are_no_ranks(tmp_path: Path, line: str) -> None:
+    record(tmp_path, [P(10, 1, line, elastic(0, 0))])
     assert find_jobs(*read_processes(str(tmp_path))) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "script"),
+    [
+        ("/tmp/distconsole/.venv/bin/python /tmp/distconsole/examples/train.py", "train.py"),
+        ("python3 -u /tmp/distconsole-0/runs/r-1/code/train.py", "train.py"),
+        ("python3 distconsole/agent.py", "agent.py"),
+        ("python3 -um distconsole_training.recipes.digits", "distconsole_training.recipes.digits"),
+        ("python3 -m distconsole_agents.train", "distconsole_agents.train"),
+        ("python3 train.py --init distconsole_agent", "train.py"),
+        ("python3 agent-resnet.pyz", "agent-resnet.pyz"),
+        ("python3 -W ignore -c import~distconsole_agent", "-c"),
+    ],
+)
+def test_a_rank_is_found_wherever_its_script_and_its_interpreter_lie(
+    tmp_path: Path, line: str, script: str
+) -> None:
+    record(tmp_path, [P(10, 1, line, elastic(0, 0))])
+    (job,) = find_jobs(*read_processes(str(tmp_path)))
+    assert (job.script, ranks(job)) == (script, {0: 10})

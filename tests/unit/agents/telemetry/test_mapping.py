@@ -164,8 +164,10 @@ def in_namespace(proc: Path, number: int) -> None:
     (proc / "self" / "ns" / "pid").symlink_to(f"pid:[{number}]")
 
 
-def test_this_process_is_described_by_its_owner_and_command() -> None:
-    facts = ProcessTable().look_up(os.getpid(), None)
+def test_this_process_is_described_by_its_owner_and_command(tmp_path: Path) -> None:
+    in_namespace(tmp_path, HOST)  # whatever namespace the tests run in
+    (tmp_path / str(os.getpid())).symlink_to(f"/proc/{os.getpid()}")
+    facts = ProcessTable(str(tmp_path)).look_up(os.getpid(), None)
     assert facts.user == pwd.getpwuid(os.getuid()).pw_name
     assert facts.command is not None
     assert "python" in facts.command or "pytest" in facts.command
