@@ -157,7 +157,7 @@ def test_mpirun_is_on_the_first_host_and_reaches_the_others_through_us() -> None
     assert (made.world_size, made.engine_ranks, made.notes) == (3, False, ())
     (mpirun,) = first.ranks
     assert mpirun.argv == (
-        *("mpirun", "--host", "10.0.0.1:2,10.0.0.2:1", "-np", "3", "--map-by", "slot"),
+        *("mpirun", "--host", "127.0.0.1:2,10.0.0.2:1", "-np", "3", "--map-by", "slot"),
         *("--bind-to", "none", "--leave-session-attached"),
         *("sh", "-c", AS_RANK, "sh", PYTHON, "/job/train.py", "--lr", "1"),
     )

@@ -128,13 +128,13 @@ def _plan_node(job: Job, node: PlacedNode) -> NodePlan:
 
 def _mpirun(job: Job, env: dict[str, str]) -> RankPlacement:
     command = _command(job)
-    hosts = ",".join(f"{node.endpoint.address}:{node.slots}" for node in job.nodes)
+    first, *others = (f"{node.endpoint.address}:{node.slots}" for node in job.nodes)
     size = str(job.world_size)
     # mpirun cannot hand a node's own number to all ranks alike.
     own = ("OMPI_", "PRTE_", "GROUP_RANK")
     names = tuple(name for name in env if not name.startswith(own))
     if _is_hydra(job):
-        words = ["mpirun", "-hosts", hosts, "-n", size]
+        words = ["mpirun", "-hosts", ",".join((first, *others)), "-n", size]
         words += ["-localhost", job.master.endpoint.address]
         ours = [
             "-launcher",
@@ -146,6 +146,8 @@ def _mpirun(job: Job, env: dict[str, str]) -> RankPlacement:
         ]
         exported = ["-genvlist", ",".join(names)]
     else:
+        # Open MPI 5.0.7 and 5.0.8 know no other address of mpirun's own machine in --host.
+        hosts = ",".join((f"127.0.0.1:{job.master.slots}", *others))
         words = ["mpirun", "--host", hosts, "-np", size, "--map-by", "slot", "--bind-to", "none"]
         ours = ["--leave-session-attached"]
         exported = [word for name in names for word in ("-x", name)]
