@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import importlib.util
 import os
 import platform
@@ -33,6 +35,7 @@ def look(modules: dict[str, str]) -> dict[str, Any]:
         "cpus": len(os.sched_getaffinity(0)),
         "nccl": any(os.path.isfile(path) for path in headers()),
         "missing": [modules[name] for name in sorted(modules) if lacks(name)],
+        "libstdcxx": libstdcxx(),
     }
 
 
@@ -49,6 +52,17 @@ def lacks(module: str) -> bool:
         return importlib.util.find_spec(module) is None
     except (ImportError, ValueError):
         return True
+
+
+def libstdcxx() -> str:
+    """The file of the C++ library that this Python loads, its own or the system's; its name has the version."""
+    with contextlib.suppress(OSError):
+        ctypes.CDLL("libstdc++.so.6")
+        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+            for line in maps:
+                if "/libstdc++.so" in line:
+                    return os.path.basename(os.path.realpath(line.split(None, 5)[5].rstrip("\n")))
+    return ""
 
 
 def identity(path: str) -> str:

@@ -39,6 +39,8 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
         tools: Compilers and the like, by name; null where it has none.
         nccl: Whether there is a header of NCCL, in torch's own wheels or in the system.
         missing: Python packages that a build imports and that are not there.
+        libstdcxx: The C++ library that its Python loads, such as ``libstdc++.so.6.0.33``; empty
+            where it finds none, and from older agents.
     """
 
     tag: str
@@ -56,6 +58,7 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
     mpi: MpiFacts = MpiFacts(present=False)
     nccl: bool = False
     missing: tuple[str, ...] = ()
+    libstdcxx: str = ""
 
     @property
     def python(self) -> str:
@@ -69,7 +72,13 @@ class BuildFacts(msgspec.Struct, frozen=True, kw_only=True):
         torch = self.torch or Torch()
         mpi = f"{self.mpi.family} {self.mpi.version.partition('.')[0]}" if self.mpi.present else ""
         gpu = torch.cuda or torch.hip or ""
-        return (self.tag, self.platform, self.libc, torch.version, mpi, gpu)
+        return (self.tag, self.platform, self.libc, self.libstdcxx, torch.version, mpi, gpu)
+
+    @property
+    def wheel_folder(self) -> str:
+        """Name of the folder for a wheel built here, also if hosts of other kinds share the home."""
+        able = (*self.kind, *_able(self)[:2])
+        return f"horovod{HOROVOD_VERSION}-{hashlib.sha256(repr(able).encode()).hexdigest()[:16]}"
 
     @property
     def compiler(self) -> bool:
@@ -134,8 +143,7 @@ def plan_setup(
             cannot.update(dict.fromkeys(hosts, why))
             continue
         own = facts[builder]
-        able = (*kind, *_able(own)[:2])
-        folder = f"horovod{HOROVOD_VERSION}-{hashlib.sha256(repr(able).encode()).hexdigest()[:16]}"
+        folder = own.wheel_folder
         minutes = math.ceil(BUILD_CPU_MINUTES / own.cpus)
         torch = own.torch.version if own.torch is not None else ""
         places = {facts[host].site_id or host: host for host in reversed(hosts)}

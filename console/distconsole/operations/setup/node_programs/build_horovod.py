@@ -7,7 +7,8 @@ with it, from the wheels that lie beside it or from the node's package index. Ho
 it made goes with it, but for the wheel and the log.
 
 Horovod 0.28's CMake files fix C++14, torch's headers want C++17 since 2.1 and C++20 since 2.13
-(horovod issues 3996 and 4014), so the compiler is called by way of a program that replaces it.
+(horovod issues 3996 and 4014), and newer compilers refuse some of its headers. So the compiler is
+called by way of a program that replaces the standard and adds options.
 """
 
 from __future__ import annotations
@@ -38,9 +39,13 @@ NEEDS = {
 }
 """What Horovod's setup.py imports, and what brings it."""
 
-STANDARDS = ("gnu++20", "gnu++17")
-KEPT_LINES = 40
-ERROR_LINES = 6
+STANDARDS = {"gnu++20": "-DFLATBUFFERS_USE_STD_SPAN", "gnu++17": ""}
+"""With what Horovod's FlatBuffers needs beside: GCC 14 refuses the span that it has for C++ without one."""
+INCLUDED = "-include string -include cstdint"
+"""What Horovod and its Gloo use without including it: GCC 14 and GCC 16 include less by chance."""
+ENGLISH = {"LC_ALL": "C"}
+"""For what compilers print, which is searched for errors."""
+ERROR_LINES = 3
 ROOM_BYTES = 300 * 1024 * 1024
 """That a build takes on the disk, with some to spare."""
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
@@ -51,6 +56,10 @@ _NO_INDEX = re.compile(
     "Could not find a version|No matching distribution|NewConnectionError|ConnectTimeout|"
     "Max retries exceeded|Temporary failure in name resolution"
 )
+_COMPILER_ERROR = re.compile(
+    r"\S: (?:fatal |internal compiler )?error: |: undefined reference to |\bld: cannot find "
+)
+"""Of compilers and linkers; those of make, pip and setup.py, which follow from it, begin otherwise."""
 _PERCENT = re.compile(r"\[ *(\d{1,3})%\]")
 _COMPILER = """\
 #!/bin/sh
@@ -59,7 +68,7 @@ for word; do
     set -- "$@" "$word"
     shift
 done
-exec {compiler} "$@"
+exec {compiler} {options} "$@"
 """
 
 
@@ -74,22 +83,45 @@ def say(text: str) -> None:
 
 
 def compiler_for(work: Path) -> Path:
-    """Write the program that stands for the compiler; raises BuildError without one that knows C++17."""
+    """Write the program that stands for the compiler; raises BuildError without one that knows C++17.
+
+    It has to make a program, so that a missing linker or standard library is found here.
+    """
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
     if not compiler:
         raise BuildError("there is no C++ compiler: install g++ (Debian: apt install g++)")
     source = work / "empty.cc"
-    source.write_text("int main() { return 0; }\n", encoding="utf-8")
-    for standard in STANDARDS:
-        words = [*shlex.split(compiler), f"-std={standard}", "-fsyntax-only", str(source)]
-        if subprocess.run(words, stderr=subprocess.DEVNULL, check=False).returncode == 0:
+    source.write_text(
+        "#include <string>\nint main() { return std::string().size(); }\n", encoding="utf-8"
+    )
+    words = [*shlex.split(compiler), str(source), "-o", str(work / "empty")]
+    for standard, options in STANDARDS.items():
+        if not try_compiler([*words, f"-std={standard}"]):
             wrapper = work / "c++"
-            wrapper.write_text(
-                _COMPILER.format(standard=standard, compiler=compiler), encoding="utf-8"
-            )
+            values = {"standard": standard, "compiler": compiler}
+            text = _COMPILER.format(**values, options=f"{INCLUDED} {options}")
+            wrapper.write_text(text, encoding="utf-8")
             wrapper.chmod(0o700)
             return wrapper
+    if error := try_compiler(words):
+        raise BuildError(f"{compiler} cannot make an empty program: {error}")
     raise BuildError(f"{compiler} knows neither C++20 nor C++17: install a newer one (g++ 10)")
+
+
+def try_compiler(words: list[str]) -> str:
+    """Return the compiler's first error; empty if it made the program."""
+    ended = subprocess.run(
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env={**os.environ, **ENGLISH},
+        check=False,
+    )
+    if ended.returncode == 0:
+        return ""
+    said = ended.stdout.decode("utf-8", "replace").splitlines()
+    return find_error(said) or f"exit code {ended.returncode}"
 
 
 def bring_tools(work: Path, environment: dict[str, str]) -> None:
@@ -171,7 +203,8 @@ def build(source: str, work: Path, log: Path) -> Path:
     """Build the wheel, saying how far it is; return where it lies; raises BuildError."""
     # pip and the compiler put what they make where this goes away.
     # CMake 4 refuses what Gloo's files ask for, unless told that it may.
-    environment = {**os.environ, "TMPDIR": str(work), "CMAKE_POLICY_VERSION_MINIMUM": "3.5"}
+    environment = {**os.environ, **ENGLISH, "TMPDIR": str(work)}
+    environment["CMAKE_POLICY_VERSION_MINIMUM"] = "3.5"
     free = shutil.disk_usage(work).free
     if free < ROOM_BYTES:
         raise BuildError(
@@ -188,15 +221,18 @@ def build(source: str, work: Path, log: Path) -> Path:
     words = [*PIP, "wheel", "-v", *PATIENCE]
     words += ["--no-build-isolation", "--no-deps", "--no-cache-dir", "--no-binary", "horovod"]
     words += ["--wheel-dir", str(work / "wheel"), source]
-    code, kept = run_pip(words, environment, log)
-    if code:
-        raise BuildError(reason(source, kept) + f"\nall of it is in {log}")
+    if run_pip(words, environment, log):
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        # pip unpacks below work: what is left is the path within Horovod's source.
+        unpacked = re.compile(re.escape(str(work)) + r"/pip-[^/\s]+/(?:horovod_[0-9a-f]{32}/)?")
+        why = unpacked.sub("", reason(source, lines))
+        raise BuildError(f"{why}\nall of it is in {log}")
     return next((work / "wheel").glob("*.whl"))
 
 
-def reason(source: str, kept: list[str]) -> str:
-    """Return why pip failed: in a line where the cause is a usual one, else its last errors."""
-    text = "\n".join(kept)
+def reason(source: str, lines: list[str]) -> str:
+    """Return why pip failed: in a line where the cause is a usual one, else the first error."""
+    text = "\n".join(lines)
     if "No space left on device" in text:
         return "no space is left on the disk of the build"
     if "Killed signal" in text or "Killed (program cc1plus)" in text:
@@ -206,13 +242,29 @@ def reason(source: str, kept: list[str]) -> str:
             f"neither the operator's machine nor this host can fetch {source}: download it elsewhere "
             "and give it with setup --source horovod-0.28.1.tar.gz"
         )
-    errors = [line for line in kept if re.search(r"error|fatal", line, re.IGNORECASE)] or kept
-    return "\n".join(errors[-ERROR_LINES:])
+    errors = [line for line in lines if re.search(r"error|fatal", line, re.IGNORECASE)] or lines
+    return find_error(lines) or "\n".join(errors[-ERROR_LINES:])
 
 
-def run_pip(words: list[str], environment: dict[str, str], log: Path) -> tuple[int, list[str]]:
-    """Run pip, say how far the compiler is; return the exit code and the last lines."""
-    kept = [""]
+def find_error(lines: list[str]) -> str:
+    """Return the first error of a compiler or linker, with its file; else CMake's; else an empty text.
+
+    A failed build goes on for many lines: other files are compiled to their end, then make, CMake,
+    setup.py and pip each say that something failed.
+    """
+    for line in lines:
+        if _COMPILER_ERROR.search(line):
+            return line.strip()
+    for number, line in enumerate(lines):
+        if line.lstrip().startswith("CMake Error"):
+            # Its text follows, indented; an empty line may be between.
+            said = filter(None, map(str.strip, lines[number : number + ERROR_LINES + 1]))
+            return "\n".join(list(said)[:ERROR_LINES])
+    return ""
+
+
+def run_pip(words: list[str], environment: dict[str, str], log: Path) -> int:
+    """Run pip, say how far the compiler is; return the exit code. All that it prints is in ``log``."""
     pace = Pace()
     process = subprocess.Popen(
         words,
@@ -229,11 +281,10 @@ def run_pip(words: list[str], environment: dict[str, str], log: Path) -> tuple[i
         with process.stdout, log.open("w", encoding="utf-8") as file:
             for line in process.stdout:
                 file.write(line)
-                kept = [*kept[1 - KEPT_LINES :], line.rstrip()]
                 percent = _PERCENT.search(line)
                 if percent and (said := pace.reached(int(percent[1]), time.monotonic())):
                     say(said)
-        return process.wait(), kept
+        return process.wait()
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
@@ -268,7 +319,7 @@ def leave(number: int, _frame: FrameType | None) -> None:
 
 
 def main(source: str, folder: str) -> int:
-    """Build into ``folder`` below ``~/.cache/distconsole/wheels``."""
+    """Build into ``folder`` below ``~/.cache/distconsole/wheels``, or an absolute one."""
     signal.signal(signal.SIGTERM, leave)
     out = Path.home() / ".cache" / "distconsole" / "wheels" / folder
     source = str(HERE / source) if (HERE / source).is_file() else source
