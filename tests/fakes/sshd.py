@@ -113,7 +113,7 @@ class SshServer:
         return str(self.ssh_config)
 
     def start(self) -> SshServer:
-        """Start it and wait until it listens."""
+        """Start it and wait until it listens, without a connection: one without a login counts (PerSourcePenalties)."""
         config = self.folder / "sshd_config"
         path = f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin"
         config.write_text(
@@ -129,7 +129,7 @@ PermitRootLogin yes
 PasswordAuthentication no
 KbdInteractiveAuthentication no
 AllowTcpForwarding yes
-MaxStartups 100:30:200
+{"" if "MaxStartups" in self._lines else "MaxStartups 100:30:200"}
 SetEnv XDG_CACHE_HOME={self.cache} PATH={path}
 """
         )
@@ -187,5 +187,4 @@ SetEnv XDG_CACHE_HOME={self.cache} PATH={path}
         end_processes_of(self.folder)
 
     def _listens(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self.port)) == 0
+        return "Server listening on" in (self.folder / "log").read_text()
