@@ -10,7 +10,7 @@ import struct
 import time
 from pathlib import Path
 
-from fakes.sshd import SSHD
+from fakes.sshd import SSHD, SSHD_VERSION
 
 PASSWORD = "correct horse"
 SECRET = base64.b32encode(b"twenty bytes secret!").decode()
@@ -42,14 +42,19 @@ def code_now() -> str:
 
 
 class PamService:
-    """A service of this name, and an sshd that asks by it: ``program`` is sshd under that name."""
+    """A service of this name, and an sshd that asks by it: ``program`` with these ``lines`` of its configuration."""
 
     def __init__(self, folder: Path, *, password: bool = False, code: bool = False) -> None:
         folder.mkdir()
         self.file = Path("/etc/pam.d") / f"distconsole-test-{os.getpid()}"
-        self.program = str(folder / self.file.name)
-        assert SSHD is not None
-        Path(self.program).symlink_to(shutil.which(SSHD) or SSHD)
+        self.lines = "UsePAM yes\n"
+        self.program = SSHD
+        if SSHD_VERSION >= (9, 8):
+            self.lines += f"PAMServiceName {self.file.name}\n"
+        else:  # it takes the service of its own name
+            assert SSHD is not None
+            self.program = str(folder / self.file.name)
+            Path(self.program).symlink_to(shutil.which(SSHD) or SSHD)
         lines = []
         if password:
             check = folder / "check"

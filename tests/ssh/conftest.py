@@ -11,6 +11,12 @@ import pytest
 from fakes.sshd import SSHD, SshServer
 
 
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep failed logins of a test from others, and out of the developer's home."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
 @pytest.fixture
 def make_server(tmp_path: Path) -> Iterator[Callable[..., SshServer]]:
     """Return a function that starts servers with further lines of sshd_config."""

@@ -36,10 +36,14 @@ STAND_IN = pack(
         "__main__.py": b"import sys, os\n"
         b"sys.stdout.write('distconsole-bridge 1 /py\\n'); sys.stdout.flush()\n"
         b"sys.stdout.write(' '.join(sys.argv[1:]) + '|' + os.environ.get('FROM_SETUP', '') + '\\0\\n')\n"
-        b"sys.stdout.flush(); sys.stdin.read()\n"
+        b"sys.stdout.flush(); sys.stdin.read()\n",
+        "distconsole_agent/__init__.py": b"",
     }
 )
-"""Speaks the bridge's first line and says how it was called: what is tried here is the way to it."""
+"""Speaks the bridge's first line and says how it was called: what is tried here is the way to it.
+
+It has a package of the agent's name, so that the server's Python cannot find an agent that is installed there.
+"""
 
 
 @contextmanager

@@ -78,12 +78,13 @@ def logins(server: SshServer) -> int:
 
 @pytest.fixture
 def ask_for(make_server, tmp_path: Path) -> Iterator[Callable[..., SshServer]]:
-    """Return a function that starts a server that asks for a ``password`` or a ``code`` by PAM."""
+    """Return a function that starts servers that ask for a ``password`` or a ``code`` by PAM, all as the first."""
     services: list[PamService] = []
 
     def make(lines: str, **asked: bool) -> SshServer:
-        services.append(PamService(tmp_path / "pam", **asked))
-        made: SshServer = make_server(f"UsePAM yes\n{lines}", program=services[0].program)
+        if not services:
+            services.append(PamService(tmp_path / "pam", **asked))
+        made: SshServer = make_server(services[0].lines + lines, program=services[0].program)
         return made
 
     yield make
@@ -163,12 +164,9 @@ def test_who_does_not_answer_is_not_asked_again_at_once(ask_for) -> None:
 
 
 @needs_pam
-def test_a_question_that_waited_too_long_for_others_is_put_all_the_same(
-    ask_for, make_server
-) -> None:
+def test_a_question_that_waited_too_long_for_others_is_put_all_the_same(ask_for) -> None:
     first = ask_for(f"{NO_KEY}\nPasswordAuthentication yes", password=True)
-    lines = f"UsePAM yes\nLoginGraceTime 2\n{NO_KEY}\nPasswordAuthentication yes"
-    other = make_server(lines, program=first.program)
+    other = ask_for(f"LoginGraceTime 2\n{NO_KEY}\nPasswordAuthentication yes")
     first.ssh_config.write_text(
         first.ssh_config.read_text() + Path(other.write_config(name="other")).read_text()
     )

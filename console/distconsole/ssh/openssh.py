@@ -21,7 +21,14 @@ from distconsole.model.cluster import Host
 from distconsole.ssh.asking import PERSON, Person
 from distconsole.ssh.jumps import Hops, Jumps
 from distconsole.ssh.multiplexing import ControlSocket, MultiplexedChannel, RefusedError
-from distconsole.ssh.openssh_login import Login, PrivateFolder, failure, reached_address
+from distconsole.ssh.openssh_login import (
+    Login,
+    PrivateFolder,
+    failure,
+    first_words,
+    reached_address,
+)
+from distconsole.ssh.penalties import FailedLogins
 from distconsole.ssh.ssh_config import SshConfig, SshOptions
 
 LINGER_SECONDS = 10
@@ -80,7 +87,7 @@ class OpensshTransport:
         self._numbers = count(1)
         self._logins: set[Login] = set()
         self._declined: dict[Host, float] = {}
-        self._closed = False
+        self._closed = threading.Event()
 
     def connect(self, host: Host, options: SshOptions, via: Hops = ()) -> OpensshConnection:
         """Reach ``host``; raises as ``ParamikoTransport.connect``, and ConnectError without an ssh."""
@@ -92,9 +99,9 @@ class OpensshTransport:
 
     def close(self) -> None:
         """Give up the logins that go on, and close the jump hosts; what connections hold is theirs to close."""
+        self._closed.set()
         self._jumps.close()
         with self._lock:
-            self._closed = True
             logins, folder, self._folder = list(self._logins), self._folder, None
         for login in logins:
             login.kill()
@@ -110,15 +117,20 @@ class OpensshTransport:
                 f"{peer} asked for a password or a code, and nobody answered",
                 f"it asks again in {QUIET_SECONDS - since:.0f} s",
             )
-        jump = self._jumps.reach(hops) if (hops := via or options.proxy_jump) else None
+        hops = via or options.proxy_jump
+        failed = FailedLogins(options, hops)
+        failed.hold(self._closed)
+        jump = self._jumps.reach(hops) if hops else None
         words = _master_words(options, asks=asks)
         if jump is not None:
             words += ["-o", f"ProxyCommand={self._through(jump)}"]
-        login, path = self._log_in(host, words)
+        login, path = self._log_in(host, words, failed)
         if login.control is None:
             if login.declined:
                 self._declined[host] = time.monotonic()
-            raise failure(
+            if (refusal := failed.refusal(first_words(login.said))) is not None:
+                raise refusal
+            error = failure(
                 login.said,
                 host.name,
                 peer,
@@ -128,10 +140,14 @@ class OpensshTransport:
                 asks=asks,
                 let_in=login.succeeded,
             )
+            if not login.succeeded:
+                tried = login.declined or isinstance(error, AuthError)
+                failed.note(first_words(login.said), error.message, tried=tried)
+            raise error
         self._declined.pop(host, None)
         return _Master(path, login.control, reached_address(login.said))
 
-    def _log_in(self, host: Host, words: list[str]) -> tuple[Login, str]:
+    def _log_in(self, host: Host, words: list[str], failed: FailedLogins) -> tuple[Login, str]:
         """Return a login that is over, and the path of its master.
 
         Where the question waited long for those of other hosts, the login begins once more when it is its turn.
@@ -139,6 +155,8 @@ class OpensshTransport:
         with ExitStack() as turn:
             login, path = self._try_to_log_in(host, words)
             if login.waited_in_vain:
+                late = f"{host.name} asked for a password or a code, after other hosts"
+                failed.note(first_words(login.said), late, tried=True)
                 turn.enter_context(self._person.turn())
                 login, path = self._try_to_log_in(host, words)
             return login, path
@@ -155,7 +173,7 @@ class OpensshTransport:
             ) from None
         with self._lock:
             self._logins.add(login)
-            if self._closed:
+            if self._closed.is_set():
                 login.kill()
         try:
             login.finish()

@@ -198,6 +198,11 @@ DENIED = re.compile(
 """Not what a server's banner may say as well."""
 OFFERED = re.compile(r"Authentications that can continue: (\S+)")
 REACHED = re.compile(r"debug1: Connecting to .* \[([^\]]+)\] port \d+")
+FIRST_WORDS = re.compile(
+    r"^debug1: (?:Remote protocol version .*, remote software version |(?:kex|ssh)_exchange_identification: "
+    r"(?:banner line 0: )?)(.*)",
+    re.MULTILINE,
+)
 OFFENDING = re.compile(r"Offending \S+ key in (\S+)")
 REMOVAL = re.compile(r"ssh-keygen -f .+ -R .+")
 HOST_KEY = re.compile(r"Server host key: (\S+ \S+)")
@@ -207,6 +212,12 @@ def reached_address(said: str) -> str:
     """Return the address that ssh connected to; empty where it did not say, as by a ProxyCommand."""
     found = REACHED.search(said)
     return "" if found is None else found[1].removeprefix("::ffff:")
+
+
+def first_words(said: str) -> str:
+    """Return the first that the server said, its version or, where it has none, another line; empty if nothing came."""
+    found = FIRST_WORDS.search(said)
+    return found[1] if found else ""
 
 
 def failure(

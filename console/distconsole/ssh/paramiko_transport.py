@@ -8,10 +8,11 @@ import time
 from contextlib import suppress
 from functools import cache
 
-from distconsole.errors import AgentError, ConnectError, LinkLostError
+from distconsole.errors import AgentError, ConnectError, LinkLostError, NodeError
 from distconsole.ssh.authentication import KnownHosts, Lookup, load_key, log_in
 from distconsole.ssh.jumps import Hops, Jumps
 from distconsole.ssh.lean_paramiko import paramiko
+from distconsole.ssh.penalties import FailedLogins
 from distconsole.ssh.plain import plain_lines, quote
 from distconsole.ssh.sockets import WatchedStream, open_proxy_command, open_tcp
 from distconsole.ssh.ssh_config import SshConfig, SshOptions
@@ -37,26 +38,20 @@ class ParamikoTransport:
         self._load_key = cache(load_key)
         self._jumps = Jumps(lambda hop, via: self.connect(ssh_config.find(hop), via))
         self._read_known_hosts = cache(KnownHosts)
+        self._closed = threading.Event()
 
     def connect(self, options: SshOptions, via: Hops = ()) -> SshConnection:
         """Reach a host, which does not jump through itself, as ssh_config says, or by way of ``via``.
 
         Raises ResolveError, ConnectError, UnknownHostKeyError, ChangedHostKeyError or AuthError,
-        ConfigError if an ssh_config cannot be understood.
+        ConfigError if an ssh_config cannot be understood, LinkLostError if the transport is closed meanwhile.
         """
-        stream = self._stream(options, via or options.proxy_jump)
+        hops = via or options.proxy_jump
+        failed = FailedLogins(options, hops)
+        failed.hold(self._closed)
+        stream = self._stream(options, hops)
         try:
-            lookup = self._lookup(options)
-            transport = _hand_shake(stream, options, lookup)
-            try:
-                key = transport.get_remote_server_key()
-                lookup.verify(key.get_name(), key.asbytes())
-                transport.auth_timeout = AUTH_SECONDS
-                log_in(transport, options, self._load_key)
-                transport.set_keepalive(KEEPALIVE_SECONDS)
-            except BaseException:
-                _abandon(transport)
-                raise
+            transport = self._log_in(stream, options, failed)
         except BaseException:
             stream.close()
             raise
@@ -64,7 +59,30 @@ class ParamikoTransport:
         return SshConnection(transport, stream, options)
 
     def close(self) -> None:
+        self._closed.set()
         self._jumps.close()
+
+    def _log_in(
+        self, stream: WatchedStream, options: SshOptions, failed: FailedLogins
+    ) -> paramiko.Transport:
+        """Return what carries a session; a login that fails is noted."""
+        lookup, tried = self._lookup(options), False
+        try:
+            transport = _hand_shake(stream, options, lookup, failed)
+            try:
+                key = transport.get_remote_server_key()
+                lookup.verify(key.get_name(), key.asbytes())
+                transport.auth_timeout, tried = AUTH_SECONDS, True
+                log_in(transport, options, self._load_key)
+                transport.set_keepalive(KEEPALIVE_SECONDS)
+            except BaseException:
+                _abandon(transport)
+                raise
+        except NodeError as error:
+            version = stream.first_bytes.decode("utf-8", "replace")
+            failed.note(version, error.message, tried=tried)
+            raise
+        return transport
 
     def _stream(self, options: SshOptions, hops: Hops) -> WatchedStream:
         if hops:
@@ -209,12 +227,14 @@ class SshChannel:
         return bool(self._channel.eof_received or said)
 
 
-def _hand_shake(stream: WatchedStream, options: SshOptions, lookup: Lookup) -> paramiko.Transport:
+def _hand_shake(
+    stream: WatchedStream, options: SshOptions, lookup: Lookup, failed: FailedLogins
+) -> paramiko.Transport:
     """Exchange banners and keys, of a type in known_hosts; raises ConnectError."""
     try:
         transport = paramiko.Transport(stream)  # type: ignore[arg-type]
     except (paramiko.SSHException, OSError) as error:
-        raise _hand_shake_error(stream, options, error) from None
+        raise _hand_shake_error(stream, options, failed, error) from None
     transport.banner_timeout = BANNER_SECONDS
     transport.handshake_timeout = HANDSHAKE_SECONDS
     security = transport.get_security_options()
@@ -223,10 +243,11 @@ def _hand_shake(stream: WatchedStream, options: SshOptions, lookup: Lookup) -> p
         transport.start_client(timeout=BANNER_SECONDS + HANDSHAKE_SECONDS)
     except WRITING_ERRORS as error:
         _abandon(transport)
-        raise _hand_shake_error(stream, options, error) from None
+        raise _hand_shake_error(stream, options, failed, error) from None
     if not transport.initial_kex_done:
         _abandon(transport)
-        raise _hand_shake_error(stream, options, TimeoutError("no key was agreed in time"))
+        slow = TimeoutError("no key was agreed in time")
+        raise _hand_shake_error(stream, options, failed, slow)
     return transport
 
 
@@ -244,7 +265,7 @@ def _join(transport: paramiko.Transport) -> None:
 
 
 def _hand_shake_error(
-    stream: WatchedStream, options: SshOptions, error: Exception
+    stream: WatchedStream, options: SshOptions, failed: FailedLogins, error: Exception
 ) -> ConnectError:
     where = f"{options.hostname} port {options.port}"
     said = stream.first_bytes
@@ -258,6 +279,8 @@ def _hand_shake_error(
             f"{where} is an SSH server that broke off the key exchange: {_reason(error)}",
             overloaded,
         )
+    if (refusal := failed.refusal(said.decode("utf-8", "replace"))) is not None:
+        return refusal
     if said:
         return ConnectError(
             f"what answers at {where} is not an SSH server; it says {quote(said)}",

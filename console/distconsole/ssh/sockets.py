@@ -61,8 +61,7 @@ class WatchedStream:
         except OSError as error:
             self.ended |= not isinstance(error, TimeoutError)
             raise
-        if len(self.first_bytes) < FIRST_BYTES:
-            self.first_bytes += data[: FIRST_BYTES - len(self.first_bytes)]
+        self._keep_first(data)
         if not data:
             self.ended = True
         return data
@@ -72,7 +71,14 @@ class WatchedStream:
             return self._stream.send(data)
         except OSError as error:
             self.ended |= not isinstance(error, TimeoutError)
+            if self.ended and not self.first_bytes:  # what it said before it hung up
+                with suppress(OSError):
+                    self._keep_first(self._stream.recv(FIRST_BYTES))
             raise
+
+    def _keep_first(self, data: bytes) -> None:
+        if len(self.first_bytes) < FIRST_BYTES:
+            self.first_bytes += data[: FIRST_BYTES - len(self.first_bytes)]
 
     def settimeout(self, seconds: float | None) -> None:
         """Is ignored: paramiko asks for its own polling."""

@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import sys
+import time
 from typing import Any
 
 from distconsole_agent.probes import arguments as read
@@ -26,6 +27,11 @@ TRY_SECONDS = 8.0
 AT_ONCE = 8
 MAX_TARGETS = 256
 MAX_ERROR_LINES = 12
+AGAIN_SECONDS = 5.0
+"""A login that failed is not tried again for so long: sshd counts so many seconds for it (PerSourcePenalties)."""
+
+_FAILED: dict[str, tuple[float, dict[str, Any]]] = {}
+"""By name the last login that failed, and when (monotonic)."""
 
 QUIET = (
     "BatchMode=yes",
@@ -39,6 +45,15 @@ QUIET = (
     "LogLevel=ERROR",
 )
 """A login that neither asks nor learns (ssh_config(5))."""
+
+SSH_FAILED = 255
+_HUNG_UP = re.compile(r"exchange_identification: |Connection (?:closed|reset)")
+"""What ssh says of a server that hangs up; from OpenSSH 10 on nothing at LogLevel=ERROR."""
+_DROPPED = re.compile(
+    r"^debug1: .*exchange_identification: .*(Not allowed at this time|Exceeded MaxStartups)",
+    re.MULTILINE,
+)
+"""What sshd says before it drops a connection, which ssh repeats with DEBUG1 only (PerSourcePenalties, MaxStartups)."""
 
 _KINDS = (
     ("resolve", re.compile(r"Could not resolve hostname|Name or service not known")),
@@ -97,15 +112,36 @@ def _login(
     login = {"target": target, "name": "", "ok": False, "error": "resolve", "said": ""}
     login["seconds"] = 0.0
     for name in names:
-        options = [word for option in QUIET for word in ("-o", option)]
-        ended = run_program([client, "-n", "-T", *options, "--", name, "true"], seconds, env=env)
-        login.update(name=name, ok=ended.exit_code == 0, error=kind_of(ended), said="")
-        login["seconds"] = round(ended.seconds, 3)
-        if not login["ok"]:
-            login["said"] = ended.last_words if ended.err.strip() else ""
+        failed_at, failed = _FAILED.get(name, (0.0, {}))
+        age = time.monotonic() - failed_at
+        if failed and age < AGAIN_SECONDS:
+            return {**failed, "target": target, "said": f"{failed['said']} ({age:.1f} s ago)"}
+        login.update(name=name, **_try(client, name, seconds, env))
+        login["seconds"] = round(login["seconds"], 3)
+        if login["error"] not in ("", "resolve", "dropped"):
+            _FAILED[name] = time.monotonic(), dict(login)
         if login["error"] != "resolve":
             break
     return login
+
+
+def _try(client: str, name: str, seconds: float, env: dict[str, str]) -> dict[str, Any]:
+    """Log in once, or twice where the server hangs up before its version: that costs no penalty, and says why."""
+    options = [word for option in QUIET for word in ("-o", option)]
+    words = ["-n", "-T", *options, "--", name, "true"]
+    ended = run_program([client, *words], seconds, env=env)
+    silent = not ended.err.strip()
+    if ended.exit_code == SSH_FAILED and (silent or _HUNG_UP.search(ended.err)):
+        loud = run_program([client, "-o", "LogLevel=DEBUG1", *words], seconds, env=env)
+        dropped = _DROPPED.search(loud.err)
+        if dropped:
+            said = f"its sshd says '{dropped[1]}'"
+            return {"ok": False, "error": "dropped", "said": said, "seconds": ended.seconds}
+        lines = [line for line in loud.err.splitlines() if not line.startswith("debug1:")]
+        ended = loud._replace(err="\n".join(lines))
+    kind = kind_of(ended)
+    said = ended.last_words if kind and ended.err.strip() else ""
+    return {"ok": not kind, "error": kind, "said": said, "seconds": ended.seconds}
 
 
 def kind_of(ended: Ended) -> str:

@@ -214,6 +214,7 @@ REASONS = {
     "host_key_changed": "known_hosts there has another host key",
     "refused": "no sshd at that port",
     "connect": "no connection",
+    "dropped": "the sshd there drops connections from it at this time, for a penalty or because too many log in",
     "modes": "the key or configuration there has wrong modes",
     "auth": "no key there that is accepted",
 }
@@ -223,6 +224,9 @@ HINTS = {
     "host_key_unknown": "on {source}: ssh-keyscan {target} >> ~/.ssh/known_hosts, "
     "and compare the fingerprint",
     "host_key_changed": "on {source}: ssh-keygen -R {target}, then as for a new one",
+    "dropped": "worth another try in 15 s: by default a penalty for logins that failed is in force for 15 s to 10 min "
+    "(PerSourcePenalties, sshd_config(5)); too many at once (MaxStartups) is over sooner; "
+    "on {target}: journalctl -u ssh | grep 'drop connection'",
     "modes": "on {source}: chmod 600 ~/.ssh/id_* ~/.ssh/config",
     "auth": "on {source}: ssh-copy-id {target}",
 }

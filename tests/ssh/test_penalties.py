@@ -1,0 +1,306 @@
+"""Servers that drop connections for a penalty or for MaxStartups, and that nothing of ours earns a penalty."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from distconsole.config.schema import Config
+from distconsole.errors import AuthError, ConnectError, NodeError
+from distconsole.model.cluster import Cluster, Host
+from distconsole.model.names import HostName
+from distconsole.model.outcome import Ok
+from distconsole.rpc.fanout import fan_out
+from distconsole.session import Session
+from distconsole.ssh import penalties
+from distconsole.ssh.choosing import ChosenTransport
+from distconsole.ssh.penalties import NOT_ALLOWED, TOO_MANY
+from distconsole_agent import probes
+from distconsole_agent.probes.network import between
+from fakes.sshd import SSHD_VERSION, SshServer, make_key, wait_until
+
+NODE = Host(HostName("node"))
+MakeServer = Callable[..., SshServer]
+both_ways = pytest.mark.parametrize("way", ["paramiko", "openssh"])
+real = pytest.mark.skipif(
+    SSHD_VERSION < (9, 8),
+    reason=f"sshd is {'.'.join(map(str, SSHD_VERSION))}; PerSourcePenalties are of 9.8 and newer",
+)
+PENALTY = re.compile(r"(?:new|activating) .* penalty of \d+ seconds")
+"""What sshd notes with VERBOSE of a penalty that begins; of one that grows, once it is in force."""
+
+
+@contextmanager
+def server_that_says(words: str) -> Iterator[int]:
+    """A port that answers as sshd does where it drops a connection."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    connection, _ = listener.accept()
+                    connection.sendall(f"{words}\r\n".encode())
+                    connection.close()
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def failure(config: str | Path, way: str) -> NodeError:
+    transport = ChosenTransport(str(config))
+    with pytest.raises(NodeError) as caught:
+        transport.connect(replace(NODE, transport=way)).close()
+    transport.close()
+    return caught.value
+
+
+def behind(hop: SshServer, last: SshServer, more: str = "") -> str:
+    """Return a configuration by which ``last`` is reached through ``hop``."""
+    text = Path(last.write_config(f"{more}\n    ProxyJump hop")).read_text()
+    hop.write_config(name="hop")
+    last.ssh_config.write_text(text + hop.ssh_config.read_text())
+    return str(last.ssh_config)
+
+
+def log_of(server: SshServer) -> str:
+    return (server.folder / "log").read_text()
+
+
+@both_ways
+@pytest.mark.parametrize("jumps", [False, True], ids=["straight", "by a jump host"])
+def test_a_server_that_drops_connections_is_named_as_that_with_the_seconds(
+    make_server: MakeServer, way: str, jumps: bool
+) -> None:
+    server = make_server()
+    with server_that_says(NOT_ALLOWED) as port:
+        line = f"    Port {port}"
+        config = behind(make_server(), server, line) if jumps else server.write_config(line)
+        error = failure(config, way)
+    assert isinstance(error, ConnectError)
+    seen_from = "hop" if jumps else "here"
+    assert f"port {port} drops connections from {seen_from} at this time" in error.message
+    assert "PerSourcePenalties" in error.message
+    assert "MaxStartups" in error.message
+    assert "our last login" not in error.message
+    assert error.hint.startswith("worth another try in 15 s")
+
+
+@both_ways
+def test_a_server_with_too_many_logins_is_named_as_that(server: SshServer, way: str) -> None:
+    with server_that_says(TOO_MANY) as port:
+        error = failure(server.write_config(f"    Port {port}"), way)
+    assert isinstance(error, ConnectError)
+    assert f"takes no more logins at this time; its sshd says '{TOO_MANY}'" in error.message
+    assert error.hint.startswith("worth another try in 1 s")
+
+
+def test_what_the_server_said_is_known_where_our_version_could_not_be_sent_any_more(
+    server: SshServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from distconsole.ssh.sockets import WatchedStream
+
+    def refuse(stream: WatchedStream) -> None:
+        # As if the server's end of the connection had come before the first write.
+        wait_until(lambda: bool(stream._stream.recv(1, socket.MSG_PEEK)))
+        stream._stream.shutdown(socket.SHUT_WR)
+
+    connect = WatchedStream.__init__
+
+    def begin(stream: WatchedStream, *words: object) -> None:
+        connect(stream, *words)
+        refuse(stream)
+
+    monkeypatch.setattr(WatchedStream, "__init__", begin)
+    with server_that_says(NOT_ALLOWED) as port:
+        error = failure(server.write_config(f"    Port {port}"), "paramiko")
+    assert "drops connections from here" in error.message
+
+
+@real
+@both_ways
+@pytest.mark.parametrize("jumps", [False, True], ids=["straight", "by a jump host"])
+def test_after_a_penalty_the_login_of_ours_that_failed_is_named(
+    make_server: MakeServer, way: str, jumps: bool
+) -> None:
+    server = make_server("LogLevel VERBOSE\nPerSourcePenalties authfail:60 min:10")
+    config = behind(make_server(), server) if jumps else server.write_config()
+    (server.folder / "authorized").write_text("")
+    first = failure(config, way)
+    assert isinstance(first, AuthError)
+    wait_until(lambda: "active penalty of 60" in log_of(server))
+    error = failure(config, way)
+    assert isinstance(error, ConnectError)
+    assert "PerSourcePenalties" in error.message
+    assert re.search(r"our last login there failed \d s ago: ", error.message)
+    assert first.message in error.message
+    assert error.hint.startswith("worth another try in 15 s, with that login corrected")
+    assert "drop connection" in log_of(server)
+
+
+@real
+@both_ways
+def test_max_startups_of_a_newer_server_is_named_too(make_server: MakeServer, way: str) -> None:
+    server = make_server("MaxStartups 1:100:1")
+    with socket.create_connection(("127.0.0.1", server.port)) as held:
+        assert held.recv(4) == b"SSH-"
+        error = failure(server.ssh_config, way)
+    assert "too many log in at once (MaxStartups)" in error.message
+
+
+@real
+@both_ways
+def test_an_agent_with_many_keys_costs_one_penalty(make_server: MakeServer, way: str) -> None:
+    server = make_server("LogLevel VERBOSE")
+    keys = [server.folder / f"other{number}" for number in range(8)]
+    for key in keys:
+        make_key(key)
+    error = failure(server.write_config("".join(f"    IdentityFile {key}\n" for key in keys)), way)
+    assert isinstance(error, AuthError)
+    wait_until(lambda: PENALTY.search(log_of(server)) is not None)
+    assert log_of(server).count("Failed publickey") > 5
+    assert PENALTY.findall(log_of(server)) == ["new 127.0.0.1/32 deferred penalty of 5 seconds"]
+
+
+@real
+@both_ways
+def test_logins_that_fail_again_and_again_bring_no_penalty(
+    make_server: MakeServer, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    for name, seconds in (("FAILED", 2.0), ("UNTRIED", 0.4), ("LEAST", 6.0), ("MARGIN", 1.2)):
+        monkeypatch.setattr(penalties, f"{name}_SECONDS", seconds)
+    lines = "LogLevel VERBOSE\nPerSourcePenalties authfail:2s noauth:0 min:6s"
+    server = make_server(lines)
+    (server.folder / "authorized").write_text("")
+    for _ in range(6):
+        assert isinstance(failure(server.ssh_config, way), AuthError)
+    wait_until(lambda: log_of(server).count("authenticating user") == 6)
+    assert "deferred penalty of 2 seconds" in log_of(server)
+    assert "activating" not in log_of(server)
+    assert "drop connection" not in log_of(server)
+
+
+@real
+@both_ways
+def test_64_hosts_behind_one_jump_host_bring_no_penalty(make_server: MakeServer, way: str) -> None:
+    hop, last = make_server("LogLevel VERBOSE"), make_server("LogLevel VERBOSE")
+    config = Path(behind(hop, last))
+    config.write_text(config.read_text().replace("Host node", "Host node*"))
+    hosts = [Host(HostName(f"node{number}"), transport=way) for number in range(64)]
+    transport = ChosenTransport(str(config))
+    outcomes = fan_out(hosts, transport.connect)
+    assert [each.error for each in outcomes if not isinstance(each, Ok)] == []
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda each: each.value.close(), outcomes))
+    transport.close()
+    wait_until(lambda: hop.sessions() == last.sessions() == 0, 30)
+    assert log_of(hop).count("Accepted publickey for") == 1
+    assert log_of(last).count("Accepted publickey for") == 64
+    assert PENALTY.findall(log_of(hop) + log_of(last)) == []
+
+
+@real
+@both_ways
+def test_a_jump_host_that_refuses_our_key_is_asked_by_64_hosts_and_adds_up_no_penalty(
+    make_server: MakeServer, way: str
+) -> None:
+    hop, last = make_server("LogLevel VERBOSE"), make_server()
+    (hop.folder / "authorized").write_text("")
+    config = Path(behind(hop, last))
+    config.write_text(config.read_text().replace("Host node", "Host node*"))
+    hosts = [Host(HostName(f"node{number}"), transport=way) for number in range(64)]
+    transport = ChosenTransport(str(config))
+    errors = [each.error for each in fan_out(hosts, transport.connect) if not isinstance(each, Ok)]
+    transport.close()
+    assert len(errors) == 64
+    assert {type(error) for error in errors} == {AuthError}
+    wait_until(lambda: PENALTY.search(log_of(hop)) is not None and hop.sessions() == 0)
+    assert "activating" not in log_of(hop)
+    assert "drop connection" not in log_of(hop)
+
+
+@real
+def test_a_cut_connection_that_is_made_again_brings_no_penalty(make_server: MakeServer) -> None:
+    server = make_server("LogLevel VERBOSE")
+    host = Host(HostName("node"), node_dir=str(server.node_dir))
+    with Session(Config(), Cluster((host,), str(server.ssh_config))) as session:
+        link = session.link("node")
+        for number in range(2, 7):
+            server.cut_sessions()
+            wait_until(lambda: not link.connected)
+            link.connect()
+            assert log_of(server).count("Accepted publickey for") == number
+    wait_until(lambda: server.sessions() == 0)
+    assert PENALTY.findall(log_of(server)) == []
+
+
+@pytest.fixture
+def by_ssh(
+    make_server: MakeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[str], dict[str, object]]:
+    """Return a function by which an agent tries the login to a host of an ssh_config."""
+    monkeypatch.setattr(between, "_FAILED", {})
+
+    def look(config: str) -> dict[str, object]:
+        program = tmp_path / "bin" / "ssh"
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f'#!/bin/sh\nexec /usr/bin/ssh -F {config} "$@"\n')
+        program.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+        targets = [{"name": "b", "as": ["node"]}]
+        (login,) = probes.run("between", {"targets": targets}, 20.0)["logins"]
+        return dict(login)
+
+    return look
+
+
+@pytest.mark.parametrize("words", [NOT_ALLOWED, TOO_MANY])
+def test_a_node_s_own_ssh_that_is_dropped_says_so(
+    server: SshServer, by_ssh: Callable[[str], dict[str, object]], words: str
+) -> None:
+    with server_that_says(words) as port:
+        login = by_ssh(server.write_config(f"    Port {port}"))
+    assert (login["error"], login["said"]) == ("dropped", f"its sshd says '{words}'")
+
+
+def test_a_node_s_login_that_failed_is_not_tried_again_at_once(
+    server: SshServer,
+    by_ssh: Callable[[str], dict[str, object]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    (server.folder / "authorized").write_text("")
+    first, second = by_ssh(str(server.ssh_config)), by_ssh(str(server.ssh_config))
+    assert first["error"] == second["error"] == "auth"
+    assert re.fullmatch(rf"{re.escape(str(first['said']))} \(\d\.\d s ago\)", str(second["said"]))
+    wait_until(lambda: "authenticating user" in log_of(server))
+    assert log_of(server).count("authenticating user") == 1
+    monkeypatch.setattr(between, "AGAIN_SECONDS", 0.0)
+    (server.folder / "authorized").write_text(server.public + "\n")
+    assert by_ssh(str(server.ssh_config))["ok"] is True
+
+
+@real
+def test_a_node_s_ssh_meets_a_penalty_and_names_it(
+    make_server: MakeServer,
+    by_ssh: Callable[[str], dict[str, object]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = make_server("LogLevel VERBOSE\nPerSourcePenalties authfail:60 min:10")
+    (server.folder / "authorized").write_text("")
+    assert by_ssh(str(server.ssh_config))["error"] == "auth"
+    wait_until(lambda: "active penalty of 60" in log_of(server))
+    monkeypatch.setattr(between, "AGAIN_SECONDS", 0.0)
+    login = by_ssh(str(server.ssh_config))
+    assert (login["error"], login["said"]) == ("dropped", f"its sshd says '{NOT_ALLOWED}'")
