@@ -27,6 +27,9 @@ SECONDS = 150
 STAMP = re.compile(r"^[WIE]\d{4} [\d:.]+ \d+ ", re.MULTILINE)
 """Time and pid, with which torch begins the lines of its log."""
 
+PEACEFUL = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+"""Few threads, and no warning of Gloo's where this machine's name has no address."""
+
 RECORD_FIELDS = [
     "sequence",
     "step",
@@ -195,7 +198,7 @@ class Runner:
     ) -> tuple[subprocess.Popen[str], Path]:
         script = self.script(text)
         state = self._state("watched" if hooked else "bare")
-        environment = {"OMP_NUM_THREADS": "1", **clean_environment()}
+        environment = {**PEACEFUL, **clean_environment()}
         environment.update({**(self._hooked(state) if hooked else {}), **(env or {})})
         folders = [str(self.hook)] if hooked else []
         environment["PYTHONPATH"] = os.pathsep.join(folders + ([path] if path else []))
@@ -282,7 +285,7 @@ def warm(hook_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 def start_warm(hook: Path, folder: Path, **more: str) -> Warm:
     """Start an interpreter with torch and the hook; ``more`` is in its environment."""
-    environment = {"OMP_NUM_THREADS": "1", **clean_environment(), "PYTHONPATH": str(hook)}
+    environment = {**PEACEFUL, **clean_environment(), "PYTHONPATH": str(hook)}
     told = dict.fromkeys((records.ENV_RINGS, records.ENV_ERRORS), str(folder))
     named = {records.ENV_RUN: "test-run", records.ENV_HOOK: str(hook)}
     return Warm({**environment, **told, **named, **more})

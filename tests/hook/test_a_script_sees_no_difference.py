@@ -332,7 +332,7 @@ class Looks(Dataset):
 for batch in DataLoader(Looks()): pass
 """,
     "nothing of ours is pickled or saved": """
-import io, pickle, pickletools, torch
+import io, pickle, torch
 from torch.utils.data import DataLoader, TensorDataset
 torch.manual_seed(0)
 model = torch.nn.Linear(2, 1)
@@ -343,9 +343,12 @@ for (batch,) in loader:
     loss = model(batch).mean()
     scaler.scale(loss).backward()
     scaler.step(optimizer); scaler.update()
+class WithoutAddresses(pickle.Pickler):
+    def persistent_id(self, thing):
+        return "tensor" if isinstance(thing, torch.Tensor) else None
 for thing in (optimizer, loader, scaler, model, torch.autograd.backward):
-    pickled = pickle.dumps(thing)
-    print(type(thing).__name__, len(pickled), b"distconsole" in pickled)
+    WithoutAddresses(pickled := io.BytesIO()).dump(thing)
+    print(type(thing).__name__, len(pickled.getvalue()), b"distconsole" in pickle.dumps(thing))
 saved = io.BytesIO()
 torch.save({"model": model.state_dict(), "optimizer": optimizer.state_dict()}, saved)
 saved.seek(0)

@@ -279,7 +279,6 @@ def test_a_first_step_without_a_group_is_noted(runner: Runner, before: str, alon
 def test_torchrun_and_its_data_parallel_workers(runner: Runner) -> None:
     ended = runner.watched(
         DDP,
-        env={"GLOO_SOCKET_IFNAME": "lo"},
         command=lambda script: [
             sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2",
             f"--master-port={free_port()}", "--master-addr=127.0.0.1", str(script),
@@ -392,8 +391,10 @@ for compiled in ("model", "function, then optimizer"):
         env={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache")},
     )
     assert ended.code == 0, ended.err
-    # An optimizer that is compiled runs no hook of torch, so only those of the model are seen.
-    assert ended.ring.column("samples") == [4, 4, 4]
+    # A compiled optimizer runs no hook of torch. From Python 3.13 on, torch compiles only what is below the
+    # wrapper of a ``step`` that has hooks, and calls them, whoever's they are.
+    steps = 3 if sys.version_info < (3, 13) else 9
+    assert ended.ring.column("samples") == [4] * steps
 
 
 @pytest.mark.usefixtures("warm")

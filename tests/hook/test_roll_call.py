@@ -108,9 +108,13 @@ def test_a_conditional_collective_shows_who_is_where_and_harms_nobody(runner: Ru
 LOADS = """
 import os, time
 def augment():
+    os.read(waited_for, 1)
     print(os.getpid(), flush=True)
     time.sleep(600)
-def get_data(child): os.waitpid(child, 0)
+def get_data(child):
+    os.write(waits, b".")
+    os.waitpid(child, 0)
+waited_for, waits = os.pipe()
 child = os.fork()
 if child == 0: augment()
 get_data(child)
