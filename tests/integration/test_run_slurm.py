@@ -164,7 +164,8 @@ def test_inside_an_allocation_the_run_is_a_step_of_it(slurm: Slurm, tmp_path: Pa
 def test_a_step_that_slurm_kills_says_so(
     slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = slurm.login.exec("salloc -N2 --no-shell").stderr.split()[-1]
+    told = slurm.login.exec("salloc -N2 --no-shell").stderr
+    job = told.partition("Granted job allocation ")[2].split()[0]
     monkeypatch.setenv("SLURM_JOB_ID", job)
     monkeypatch.setenv("SLURM_JOB_NODELIST", "node[1-2]")
     path = script(tmp_path, "print('up', flush=True)\ntime.sleep(300)")
