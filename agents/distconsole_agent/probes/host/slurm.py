@@ -32,8 +32,8 @@ MUNGE = "auth/munge"
 SBIN = ("/usr/sbin", "/sbin", "/usr/local/sbin")
 MAX_CREDENTIALS = 64
 LIMITS = {"memlock": "Max locked memory", "nofile": "Max open files", "nproc": "Max processes"}
-FETCH_SECONDS = 2.0
-"""How long a command without a file may take to find a configuration."""
+DNS_SECONDS = 2.0
+"""How long a command without a file may take to find a controller."""
 
 _AUTH = re.compile(r"^\s*AuthType\s*=\s*(\S+)", re.MULTILINE | re.IGNORECASE)
 _CONTROLLER = re.compile(r"^Slurmctld\((\S+)\) at (\S+) is (UP|DOWN)", re.MULTILINE)
@@ -55,14 +55,12 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     environment = _environment()
     if shutil.which("scontrol", path=environment["PATH"]) is None:
         return {"present": False, "why": "no Slurm here"}
-    configuration = environment.get("SLURM_CONF") or next(
-        filter(os.path.exists, CONFIGURATIONS), ""
-    )
-    # Without a file they ask SLURM_CONF_SERVER, or a controller that DNS names.
-    if not configuration and not _CONTROLLER.search(
-        _run(("scontrol", "ping"), min(seconds * 0.4, FETCH_SECONDS), environment).out
-    ):
-        return {"present": False, "why": "Slurm's commands are here, and no slurm.conf"}
+    file = environment.get("SLURM_CONF") or next(filter(os.path.exists, CONFIGURATIONS), "")
+    # The commands then ask a controller that DNS names.
+    if not file and not environment.get("SLURM_CONF_SERVER"):
+        asked_dns = _run(("scontrol", "ping"), min(seconds * 0.4, DNS_SECONDS), environment)
+        if not _CONTROLLER.search(asked_dns.out):
+            return {"present": False, "why": "Slurm's commands are here, and no slurm.conf"}
     asked = {
         "ping": ("scontrol", "ping"),
         "version": ("scontrol", "--version"),
@@ -78,7 +76,7 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     told = dict(zip(asked, ended))
     controllers = _CONTROLLER.findall(told["ping"].out)
     node = next((told[key] for key in told if key.startswith("node ") and _ok(told[key])), None)
-    auth = _AUTH.search(told["config"].out or text_of(configuration))
+    auth = _AUTH.search(told["config"].out or text_of(file))
     munge = told["munge"]
     by_munge = auth is None or auth[1] == MUNGE
     return {
