@@ -104,7 +104,7 @@ def test_a_cluster_without_munge_is_not_asked_for_it() -> None:
     ):
         for host in bed.hosts:
             host.exec(["kill", host.path("/run/slurm/munged.pid").read_text().strip()])
-        report = check(slurm, "slurm.controller", "slurm.munge")
+        report = check(slurm)
     assert trouble(report) == {}
     assert {cells["slurm.controller"] for cells in report.cells.values()} == {"pass"}
     assert report.why["node1"]["slurm.munge"] == "Slurm authenticates by auth/slurm, not by munge"

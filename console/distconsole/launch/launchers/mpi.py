@@ -55,19 +55,14 @@ them for its ranks (odls_default_module.c); the MPICH family does not, nor does 
 PYTHON = "DISTCONSOLE_PYTHON"
 """Names each host's interpreter where hosts have different ones."""
 
-FORCED_OFF = (
-    *(
-        f"SLURM_{name}"
-        for name in (
-            *("JOBID", "JOB_ID", "NODELIST", "JOB_NODELIST", "NNODES", "JOB_NUM_NODES", "NPROCS"),
-            *("NTASKS", "TASKS_PER_NODE", "PROCID", "LOCALID", "NODEID", "STEP_ID", "STEPID"),
-        )
-    ),
-    *("HYDRA_BOOTSTRAP", "HYDRA_LAUNCHER_EXTRA_ARGS"),
-    *("I_MPI_HYDRA_BOOTSTRAP", "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS"),
+FORCED_OFF = tuple(
+    f"SLURM_{name}"
+    for name in (
+        *("JOBID", "JOB_ID", "NODELIST", "JOB_NODELIST", "NNODES", "JOB_NUM_NODES", "NPROCS"),
+        *("NTASKS", "TASKS_PER_NODE", "PROCID", "LOCALID", "NODEID", "STEP_ID", "STEPID"),
+    )
 )
-"""Below Slurm, Open MPI would take the hosts of the allocation instead of those that it is given; and MPICH and
-Intel MPI would give ours in place of ssh the options of srun that Slurm sets there since 23.11."""
+"""Below Slurm, Open MPI would take the hosts of the allocation instead of those that it is given."""
 
 
 def plan_nodes(job: Job) -> tuple[NodePlan, ...]:
