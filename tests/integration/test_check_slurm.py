@@ -15,7 +15,7 @@ from distconsole.model.requests import Check, Where
 from distconsole.session import open_session
 from testbed import Testbed
 from testbed.keeper import wait_for
-from testbed.slurm import SLURM_ENVIRONMENT, Slurm
+from testbed.slurm import OWN_KEY, SLURM_ENVIRONMENT, Slurm, slurm_version
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slurm]
 
@@ -81,6 +81,33 @@ def test_a_cluster_is_proved_and_each_fault_named_with_its_host(
     assert "(idle+drain): Kill task failed" in closed[1]
     assert found["fail slurm.munge"][-1].count("Invalid credential") == 1
     assert first.name in found["fail slurm.munge"]
+
+
+def test_commands_that_fetch_their_configuration_are_a_cluster() -> None:
+    settings = {"SlurmctldParameters": "enable_configless"}
+    with (
+        Testbed(2, environment={"SLURM_CONF_SERVER": "node2"}) as bed,
+        Slurm(bed, settings=settings) as slurm,
+    ):
+        report = check(slurm, "slurm.controller", "slurm.node_state")
+    assert trouble(report) == {}
+    assert {cells["slurm.controller"] for cells in report.cells.values()} == {"pass"}
+    assert report.cells["node1"]["slurm.node_state"] == "pass"
+
+
+def test_a_cluster_without_munge_is_not_asked_for_it() -> None:
+    if slurm_version() < (23, 11):
+        pytest.skip("needs Slurm 23.11 or newer (auth/slurm)")
+    with (
+        Testbed(3, environment=SLURM_ENVIRONMENT) as bed,
+        Slurm(bed, settings=OWN_KEY) as slurm,
+    ):
+        for host in bed.hosts:
+            host.exec(["kill", host.path("/run/slurm/munged.pid").read_text().strip()])
+        report = check(slurm)
+    assert trouble(report) == {}
+    assert {cells["slurm.controller"] for cells in report.cells.values()} == {"pass"}
+    assert report.why["node1"]["slurm.munge"] == "Slurm authenticates by auth/slurm, not by munge"
 
 
 def with_another_key(slurm: Slurm, host: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +13,9 @@ from distconsole.model.events import TextMade
 from distconsole.model.requests import EmitKind, LauncherName, Run, Where
 from distconsole.session import open_session
 from suite.driving import Operator
+from testbed import Testbed
 from testbed.keeper import wait_for
-from testbed.slurm import Slurm
+from testbed.slurm import SLURM_ENVIRONMENT, Slurm
 
 pytestmark = [pytest.mark.testbed, pytest.mark.slurm]
 
@@ -94,6 +96,31 @@ def test_sbatch_takes_a_file_for_nodes_that_slurm_chooses(slurm: Slurm, tmp_path
     slurm.login.exec(["sbatch", "--output", str(out), str(file)], env={"WANDB_API_KEY": SECRET})
     assert all_spoke(tmp_path), out.read_text()
     slurm.cancel_all()
+
+
+COUNT = """
+import os, pathlib, sys
+told = f"{len(os.sched_getaffinity(0))} of {os.cpu_count()}"
+pathlib.Path(sys.argv[0] + ".cpus").write_text(told)
+"""
+
+
+def test_a_rank_of_sbatchs_file_has_the_processors_that_the_job_asked_for(tmp_path: Path) -> None:
+    """srun of 22.05 and 23.02 binds a task to one where it does not get --cpus-per-task itself."""
+    cpus = os.cpu_count() or 1
+    settings = {"TaskPlugin": "task/affinity", "TaskPluginParam": "autobind=cores"}
+    with (
+        Testbed(2, environment=SLURM_ENVIRONMENT) as bed,
+        Slurm(bed, cpus=cpus, settings=settings) as slurm,
+    ):
+        options = {"slurm": f"-N1 -n1 -c{cpus}", "where": Where(), "nproc": None}
+        made = asked(slurm, tmp_path, EmitKind.SBATCH, **options)
+        (tmp_path / "speak.py").write_text(COUNT)
+        slurm.login.exec(
+            ["sbatch", "--wait", "--output", str(tmp_path / "out"), str(written(made))],
+            env={"WANDB_API_KEY": SECRET},
+        )
+    assert (tmp_path / "speak.py.cpus").read_text() == f"{cpus} of {cpus}"
 
 
 @pytest.mark.mpi

@@ -145,6 +145,43 @@ def test_named_hosts_are_exactly_the_jobs_nodes(slurm: Slurm, tmp_path: Path) ->
     assert sorted(run.lines()) == ["0 node2", "1 node2", "2 node2"]
 
 
+def test_the_host_that_has_the_jobs_script_is_the_first(slurm: Slurm, tmp_path: Path) -> None:
+    def give_features(*names: str) -> None:
+        for node, name in zip(slurm.nodes, names, strict=True):
+            features = [f"{kind}features={name}" for kind in ("available", "active")]
+            slurm.login.exec(["scontrol", "update", f"nodename={node.name}", *features])
+
+    give_features("plain", "lead")
+    try:
+        path = script(tmp_path, "print(rank, os.uname().nodename)")
+        request = submitted(slurm, path, options="-N2 -C 'plain|lead' --batch=lead")
+        with Operator(replace(request, nproc="1"), open_session) as run:
+            assert run.end().exit_code == 0
+            run.finish()
+    finally:
+        give_features("", "")
+    assert sorted(run.lines()) == ["0 node2", "1 node1"]
+
+
+def test_a_step_finds_the_configuration_where_the_session_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"SlurmctldParameters": "enable_configless"}
+    with (
+        Testbed(2, environment={"SLURM_CONF_SERVER": "node2"}) as bed,
+        Slurm(bed, settings=settings) as slurm,
+        slurm.allocation() as variables,
+    ):
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        path = script(tmp_path, "print('in', os.environ['SLURM_JOB_ID'])")
+        with Operator(Run(path, where=Where(ssh_config=str(bed.ssh_config))), open_session) as run:
+            assert run.end().exit_code == 0, run.lines()
+            run.finish()
+    assert run.lines() == [f"in {variables['SLURM_JOB_ID']}"] * len(run.lines())
+    assert run.lines()
+
+
 def test_inside_an_allocation_the_run_is_a_step_of_it(slurm: Slurm, tmp_path: Path) -> None:
     text = "print('in', os.environ['SLURM_JOB_ID'])\nsys.exit(3 if rank == 2 else 0)"
     run = f"distconsole run --nproc 2 --json {script(tmp_path, text)}; echo $?"
@@ -164,7 +201,8 @@ def test_inside_an_allocation_the_run_is_a_step_of_it(slurm: Slurm, tmp_path: Pa
 def test_a_step_that_slurm_kills_says_so(
     slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = slurm.login.exec("salloc -N2 --no-shell").stderr.split()[-1]
+    told = slurm.login.exec("salloc -N2 --no-shell").stderr
+    job = told.partition("Granted job allocation ")[2].split()[0]
     monkeypatch.setenv("SLURM_JOB_ID", job)
     monkeypatch.setenv("SLURM_JOB_NODELIST", "node[1-2]")
     path = script(tmp_path, "print('up', flush=True)\ntime.sleep(300)")

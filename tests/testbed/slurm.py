@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -26,6 +27,9 @@ MEMORY_MB = 4000
 FOLDER = "/run/slurm"
 SLURM_ENVIRONMENT = {"SLURM_CONF": f"{FOLDER}/slurm.conf"}
 """What the sessions of a bed need, because nothing of the machine's own /etc is touched."""
+
+OWN_KEY = {"AuthType": "auth/slurm", "CredType": "auth/slurm", "AuthInfo": "use_client_ids"}
+"""Settings of a cluster without munge, which Slurm 23.11 and newer can be."""
 
 CGROUP_CONF = "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\n"
 
@@ -129,9 +133,9 @@ class Slurm(Standing):
     def _give_files(self, host: Host) -> None:
         for folder in (FOLDER, "/run/munge"):
             host.path(folder).mkdir(exist_ok=True)
-        key = host.path("/run/munge/key")
-        key.write_bytes(self._key)
-        key.chmod(0o600)
+        for key in (host.path("/run/munge/key"), host.path(f"{FOLDER}/slurm.key")):
+            key.write_bytes(self._key)
+            key.chmod(0o600)
         self._write_configuration(host)
 
     def _write_configuration(self, host: Host) -> None:
@@ -230,7 +234,13 @@ def start_slurmd(host: Host, under: Sequence[str] = ()) -> None:
 
 def _start(host: Host, *argv: str) -> None:
     host.path(f"{FOLDER}/spool").mkdir(exist_ok=True)
-    host.exec(argv, cwd="/")
+    host.exec(argv, cwd="/", env=SLURM_ENVIRONMENT)
+
+
+def slurm_version() -> tuple[int, ...]:
+    """Return the version of the Slurm here as (year, month); its clients tell none without a configuration."""
+    told = subprocess.run(["slurmctld", "-V"], capture_output=True, text=True, check=True).stdout
+    return tuple(int(part) for part in told.split()[-1].split(".")[:2])
 
 
 def daemons(host: Host) -> list[str]:

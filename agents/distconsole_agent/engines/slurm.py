@@ -22,6 +22,7 @@ from distconsole_agent.contract.refusal import Refusal, bad_request, read_text, 
 from distconsole_agent.coordination.restarts import last_checkpoint
 from distconsole_agent.engines import slurm_words
 from distconsole_agent.node_folder.folders import default_node_dir, own_folder
+from distconsole_agent.probes.host.slurm import CLIENT_VARIABLES
 from distconsole_agent.probes.programs import run_program
 from distconsole_agent.server.shim_calls import ask_shim, poll_shim
 
@@ -52,7 +53,7 @@ the job ends: the agent has so long to write them, and the console then to take 
 SHIM_SECONDS = 60.0
 """How long srun may take until a shim answers."""
 
-KEPT = ("SLURM_CONF", "SLURM_JWT", "SLURM_CLUSTER_NAME", "SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST")
+KEPT = (*CLIENT_VARIABLES, "SLURM_SUBMIT_DIR", "SLURM_SUBMIT_HOST")
 """Variables of Slurm that are no options of srun."""
 
 

@@ -16,9 +16,12 @@ STEP_SCRIPT, STEP_LOG, STEP_ENDED = "step.sh", "step.log", "step.ended"
 MAX_TAIL_BYTES = 16 * 1024
 
 _CANCELLED = re.compile(
-    r"\*\*\* (?:STEP|JOB) (?P<id>\d+)\S* ON \S+ CANCELLED AT \S+"
-    r"(?: DUE (?:TO|to) (?P<why>[A-Za-z ]+?))?(?:,[^*]*| ON NODE \S+)? \*\*\*"
+    r"\*\*\* (?:STEP|JOB) (?P<id>\d+)\S* ON \S+ (?:CANCELLED AT \S+"
+    r"(?: DUE (?:TO|to) (?P<why>[A-Za-z ]+?))?(?:,[^*]*| ON NODE \S+)?|(?P<failed>FAILED) [^*]*) \*\*\*"
 )
+_PLAIN = ("", "SIGNAL TERMINATED")
+"""What scancel's own signal makes of the reason; from 25.05 on slurmstepd names every signal."""
+
 _NODE_FAILED = re.compile(r"^srun: error: Node failure on (\S+)", re.MULTILINE)
 _COMPLAINT = re.compile(r"^(?:srun|slurmstepd[^:]*): (?:error|fatal): |^(?=/\S*sh: )")
 _KILLED = re.compile(r"^\S*sh: line \d+: +\d+ \S.* srun ", re.MULTILINE)
@@ -29,6 +32,7 @@ _REASONS = {
     "PREEMPTION": "Slurm preempted job {job}",
     "NODE FAILURE": "Slurm ended job {job}: {node} failed",
     "JOB REQUEUE": "Slurm job {job} was requeued",
+    "FAILED": "Slurm ended job {job}: it failed",
 }
 
 
@@ -39,8 +43,10 @@ def read_reason(run_dir: str) -> str:
     if found is None:
         return ""
     failed = _NODE_FAILED.search(log)
-    why = (found["why"] or "").upper()
-    told = _REASONS.get(why, "Slurm job {job} was cancelled" + (f": {why.lower()}" if why else ""))
+    why = (found["why"] or found["failed"] or "").upper()
+    told = _REASONS.get(why, "Slurm job {job} was cancelled")
+    if why not in _REASONS and why not in _PLAIN:
+        told += f": {why.lower()}"
     return told.format(job=found["id"], node=failed[1] if failed is not None else "a node of it")
 
 

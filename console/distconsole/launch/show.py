@@ -228,7 +228,9 @@ MASTER_PORT=$(({FIRST_PORT} + SLURM_JOB_ID % {PORTS}))
 export MASTER_ADDR MASTER_PORT
 
 {_rank_script(what, EmitKind.SBATCH)}
-srun --kill-on-bad-exit=1 --mpi=none bash -c "$rank_script"
+# srun of 22.05 and 23.02 does not take the job's --cpus-per-task for its own.
+srun ${{SLURM_CPUS_PER_TASK:+"--cpus-per-task=$SLURM_CPUS_PER_TASK"}} --kill-on-bad-exit=1 --mpi=none \\
+    bash -c "$rank_script"
 """
 
 

@@ -13,17 +13,29 @@ from distconsole_agent.probes import arguments as read
 from distconsole_agent.probes.at_once import look_at_once
 from distconsole_agent.probes.environment import session_environment
 from distconsole_agent.probes.programs import Ended, run_program
+from distconsole_agent.system.kernel_files import text_of
 
 CONFIGURATIONS = (
     "/etc/slurm/slurm.conf",
     "/etc/slurm-llnl/slurm.conf",
     "/run/slurm/conf/slurm.conf",
 )
-"""Where Slurm's commands look without SLURM_CONF; the last is slurmd's own, where it has none."""
+"""Where Slurm's commands look without SLURM_CONF; the last is slurmd's or sackd's own, where it has none."""
+
+CLIENT_VARIABLES = (
+    *("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_SACK_SOCKET", "SLURM_CLUSTER_NAME"),
+)
+"""Variables that say where Slurm is and who asks it; the others are options of its commands."""
+
+MUNGE = "auth/munge"
 
 SBIN = ("/usr/sbin", "/sbin", "/usr/local/sbin")
 MAX_CREDENTIALS = 64
 LIMITS = {"memlock": "Max locked memory", "nofile": "Max open files", "nproc": "Max processes"}
+DNS_SECONDS = 2.0
+"""How long a command without a file may take to find a controller."""
+
+_AUTH = re.compile(r"^\s*AuthType\s*=\s*(\S+)", re.MULTILINE | re.IGNORECASE)
 _CONTROLLER = re.compile(r"^Slurmctld\((\S+)\) at (\S+) is (UP|DOWN)", re.MULTILINE)
 _PAIR = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z:/]*)=(\S*)")
 
@@ -31,9 +43,11 @@ _PAIR = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z:/]*)=(\S*)")
 def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     """Return the facts of group ``slurm``: ``{"present": false, "why"}`` where this is no Slurm host.
 
-    Else ``version``, ``controllers``, ``controller_error``, ``node`` (what the controller has of
+    Else ``version`` (empty where the commands tell none, as 22.05 to 24.11 without a
+    configuration), ``controllers``, ``controller_error``, ``node`` (what the controller has of
     this one; null for one that it does not know), ``hardware`` (``slurmd -C``), ``overrides``
-    (slurmd is told to believe the configuration) and ``munge_error``.
+    (slurmd is told to believe the configuration), ``auth`` (``AuthType``; empty where unknown) and
+    ``munge_error``.
 
     Args:
         args: ``names``: what this node may be called in Slurm, beside its own name.
@@ -41,8 +55,12 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     environment = _environment()
     if shutil.which("scontrol", path=environment["PATH"]) is None:
         return {"present": False, "why": "no Slurm here"}
-    if not environment.get("SLURM_CONF") and not any(map(os.path.exists, CONFIGURATIONS)):
-        return {"present": False, "why": "Slurm's commands are here, and no slurm.conf"}
+    file = environment.get("SLURM_CONF") or next(filter(os.path.exists, CONFIGURATIONS), "")
+    # The commands then ask a controller that DNS names.
+    if not file and not environment.get("SLURM_CONF_SERVER"):
+        asked_dns = _run(("scontrol", "ping"), min(seconds * 0.4, DNS_SECONDS), environment)
+        if not _CONTROLLER.search(asked_dns.out):
+            return {"present": False, "why": "Slurm's commands are here, and no slurm.conf"}
     asked = {
         "ping": ("scontrol", "ping"),
         "version": ("scontrol", "--version"),
@@ -58,7 +76,9 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     told = dict(zip(asked, ended))
     controllers = _CONTROLLER.findall(told["ping"].out)
     node = next((told[key] for key in told if key.startswith("node ") and _ok(told[key])), None)
+    auth = _AUTH.search(told["config"].out or text_of(file))
     munge = told["munge"]
+    by_munge = auth is None or auth[1] == MUNGE
     return {
         "present": True,
         "version": told["version"].out.strip().rpartition(" ")[2],
@@ -69,7 +89,8 @@ def look(args: dict[str, Any], seconds: float) -> dict[str, Any]:
         "node": parse_pairs(node.out) if node is not None else None,
         "hardware": parse_pairs(told["hardware"].out) or None,
         "overrides": "config_overrides" in told["config"].out,
-        "munge_error": "" if _ok(munge) else complaint(munge),
+        "auth": auth[1] if auth is not None else "",
+        "munge_error": complaint(munge) if by_munge and not _ok(munge) else "",
     }
 
 
@@ -107,7 +128,7 @@ def step_limits(args: dict[str, Any], seconds: float) -> dict[str, Any]:
     environment = {
         name: value
         for name, value in _environment().items()
-        if name == "SLURM_CONF" or not name.startswith(("SLURM_", "SRUN_", "SBATCH_"))
+        if name in CLIENT_VARIABLES or not name.startswith(("SLURM_", "SRUN_", "SBATCH_"))
     }
     argv = ("srun", f"--jobid={job}", "--overlap", "--quiet", "-N1", "-n1", "-w", node)
     ended = _run((*argv, "cat", "/proc/self/limits"), seconds, environment)

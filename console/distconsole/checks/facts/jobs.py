@@ -102,7 +102,7 @@ class SlurmFacts(Facts, frozen=True, kw_only=True):
 
     ``node`` is what the controller has of the host, by the names of ``scontrol show node``, None where
     it knows none; ``hardware`` likewise by ``slurmd -C``. With ``overrides`` slurmd believes the
-    configuration whatever the hardware is.
+    configuration whatever the hardware is. ``auth`` is Slurm's ``AuthType``, empty where unknown.
     """
 
     group: ClassVar[str] = "slurm"
@@ -114,7 +114,13 @@ class SlurmFacts(Facts, frozen=True, kw_only=True):
     node: dict[str, str] | None = None
     hardware: dict[str, str] | None = None
     overrides: bool = False
+    auth: str = ""
     munge_error: str = ""
+
+    @property
+    def by_munge(self) -> bool:
+        """Whether munge says who asks Slurm, as by default; from 23.11 on auth/slurm may."""
+        return self.auth in ("", "auth/munge")
 
 
 class Decoded(Facts, frozen=True, kw_only=True):

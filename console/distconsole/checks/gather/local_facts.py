@@ -310,10 +310,14 @@ def ask_names(context: CheckContext) -> Iterator[str]:
 
 def exchange_credentials(context: CheckContext) -> Iterator[str]:
     """Have every Slurm host decode what the others encode; yields each as it has."""
-    hosts = _on_slurm(context, MungeFacts)
-    if len(hosts) < 2:
-        for host in hosts:
+    known = context.view((SlurmFacts,)).of(SlurmFacts)
+    slurm = _on_slurm(context, MungeFacts)
+    hosts = [host for host in slurm if known[host.name].by_munge]
+    hosts = hosts if len(hosts) > 1 else []
+    for host in slurm:
+        if host not in hosts:
             context.hosts[host.name].add_facts(MungeFacts())
+    if not hosts:
         return
     seconds = context.left(SLURM_SECONDS)
     credentials = {

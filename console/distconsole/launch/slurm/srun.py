@@ -23,8 +23,16 @@ from distconsole.model.job import NodePlan, ScriptTraits
 from distconsole.model.names import HostName, is_whole
 from distconsole.model.requests import LauncherName, Run
 
-WAITING_STATES = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED")
 RUNNING_STATE, ENDING_STATE = "RUNNING", "COMPLETING"
+WAITING_STATES = (
+    *("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "EXPEDITING"),
+    *("RESV_DEL_HOLD", "SPECIAL_EXIT"),
+)
+ENDED_STATES = (
+    *("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY"),
+    *("PREEMPTED", "REVOKED", "TIMEOUT"),
+)
+"""Of ``JobState``. In any other (SUSPENDED, SIGNALING, one of a later Slurm) a job has its nodes still."""
 
 PARTING_SECONDS = 30
 """How long a shim may stay after the first one has left, which it does when all nodes are done."""
@@ -75,6 +83,10 @@ def read_job(text: str) -> JobState:
         raise PlanError(f"scontrol says nothing of the job: {text[:120].strip()!r}")
     reason, restarts = _field(text, "Reason"), _field(text, "Restarts")
     nodes = _expand_nodes(nodelist) if nodelist not in ("", "(null)") else ()
+    # The job's script runs there: sbatch's --batch may choose a later node.
+    first = _field(text, "BatchHost")
+    if first in nodes:
+        nodes = (first, *(name for name in nodes if name != first))
     cpus: dict[str, int] = {}
     gpus: dict[str, int] = {}
     for found in _NODES.finditer(text):

@@ -116,12 +116,13 @@ def read_options(words: Sequence[str]) -> Options:
         gpus = _gpus(_value(words, "--gpus-per-node"))
     if gpus is None:
         gpus = _share(_gpus(_value(words, "-G", "--gpus")), nodes)
+    named = [word.partition("=")[0] for word in words]
     return Options(
         nodes=nodes,
         tasks_a_node=tasks,
         cpus=_count(_value(words, "-c", "--cpus-per-task")) or 1,
         gpus_a_node=gpus,
-        requeue=[word for word in words if word in REQUEUE][-1:] == ["--requeue"],
+        requeue=[name for name in named if name in REQUEUE][-1:] == ["--requeue"],
     )
 
 

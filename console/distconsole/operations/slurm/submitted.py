@@ -256,7 +256,7 @@ class SubmittedRun:
             state = ask_state(self.link, job)
             if state.state == srun.RUNNING_STATE and state.nodes:
                 return state
-            if state.state not in (*srun.WAITING_STATES, srun.RUNNING_STATE):
+            if state.state in srun.ENDED_STATES:
                 raise UnavailableError(
                     f"Slurm job {job} ended before it started anything: {state.state}",
                     f"on {self.link.host.name}: scontrol show job {job}",
@@ -285,7 +285,7 @@ class SubmittedRun:
             again = state.state in srun.WAITING_STATES or state.restarts > restarts
             if again and state.state != srun.ENDING_STATE:
                 return True
-            if state.state not in (srun.RUNNING_STATE, srun.ENDING_STATE):
+            if state.state in srun.ENDED_STATES:
                 return False
             self._pause(ENDING_PAUSE_SECONDS)
         return False
@@ -296,8 +296,8 @@ class SubmittedRun:
             state = ask_state(self.link, self.job)
         except ConsoleError:
             return False
-        ended = state.state not in (srun.RUNNING_STATE, srun.ENDING_STATE)
-        return state.state != srun.ENDING_STATE and (ended or state.restarts > restarts)
+        over = state.state in (*srun.ENDED_STATES, *srun.WAITING_STATES)
+        return over or (state.state != srun.ENDING_STATE and state.restarts > restarts)
 
     def _pause(self, seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -41,6 +41,19 @@ AT = "2026-11-21T19:31:02"
             f"*** STEP 3.0 ON n1 CANCELLED AT {AT} DUE to SIGNAL Killed ***",
             "Slurm job 3 was cancelled: signal killed",
         ),
+        # As from 25.05 on; before, no signal was named.
+        (
+            f"*** STEP 3.0 ON n1 CANCELLED AT {AT} DUE to SIGNAL Terminated ***",
+            "Slurm job 3 was cancelled",
+        ),
+        (
+            f"*** STEP 3.0 ON n1 CANCELLED AT {AT} DUE TO TASK FAILURE ***",
+            "Slurm job 3 was cancelled: task failure",
+        ),
+        (
+            "*** STEP 3.0 ON n1 FAILED (non-zero exit code or other failure mode) ***",
+            "Slurm ended job 3: it failed",
+        ),
         (
             f"*** STEP 3.0 ON n1 CANCELLED AT {AT} DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR "
             "DETAILS ***\nsrun: error: Node failure on n2",
@@ -74,10 +87,16 @@ def test_srun_does_not_take_the_jobs_options_for_its_own(tmp_path: Path) -> None
     words = ["env"], ["echo", "it's over"]
     script = tmp_path / "step.sh"
     script.write_text(step_script(str(tmp_path), *words))
-    inherited = {"SLURM_NTASKS": "8", "SLURM_CONF": "/c", "SBATCH_GPUS": "1", "PATH": "/bin"}
+    where = {
+        "SLURM_CONF": "/c",
+        "SLURM_CONF_SERVER": "ctl",
+        "SLURM_SACK_SOCKET": "/s",
+        "PATH": "/bin",
+    }
+    options = {"SLURM_NTASKS": "8", "SBATCH_GPUS": "1", "SLURM_CPUS_PER_TASK": "4"}
     done = subprocess.run(
         ["/bin/bash", str(script), "--held"],
-        env=inherited,
+        env={**where, **options},
         capture_output=True,
         text=True,
         check=True,
@@ -86,10 +105,7 @@ def test_srun_does_not_take_the_jobs_options_for_its_own(tmp_path: Path) -> None
     variables = (tmp_path / "step.log").read_text().split()
     assert {
         line for line in variables if line.startswith(("S", "PATH")) and "SHLVL" not in line
-    } == {
-        "SLURM_CONF=/c",
-        "PATH=/bin",
-    }
+    } == {f"{name}={value}" for name, value in where.items()}
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,17 @@ def test_a_running_job_says_what_it_has_of_each_node() -> None:
     assert job.restarts == 2
 
 
+def test_the_host_of_the_jobs_script_comes_first() -> None:
+    assert read_job(RUNNING.replace("BatchHost=gpu01", "BatchHost=gpu02")).nodes == (
+        "gpu02",
+        "gpu01",
+    )
+    assert read_job(RUNNING.replace("BatchHost=gpu01", "BatchHost=login")).nodes == (
+        "gpu01",
+        "gpu02",
+    )
+
+
 def test_a_waiting_job_says_why() -> None:
     assert read_job(PENDING) == JobState("PENDING", "Resources")
 

@@ -35,6 +35,7 @@ from fakes.sessions import no_session
         ("--gpus-per-node=h100:2", Options(gpus_a_node=2)),
         ("-N2 -G 8 --requeue", Options(2, gpus_a_node=4, requeue=True)),
         ("-N2 --gres=gpu --requeue --no-requeue", Options(2, gpus_a_node=1)),
+        ("-N2 --no-requeue --requeue=expedite", Options(2, requeue=True)),
         ("--gres=nvme:2 -C fast --cpus-per-task 3", Options(cpus=3)),
     ],
 )

@@ -6,17 +6,33 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
+
 from distconsole.cli.main import exit_code_of
 from distconsole.errors import UnreachableError
-from distconsole.launch.slurm.srun import JobState
+from distconsole.launch.slurm.srun import Allocation, JobState
+from distconsole.model.cluster import Host
 from distconsole.model.events import Event, Narration
-from distconsole.model.names import RunId
+from distconsole.model.names import HostName, RunId
 from distconsole.model.requests import Run, Where
 from distconsole.model.run_events import EndState, RunEnded
 from distconsole.operations import Control
 from distconsole.operations.slurm.submitted import OVER_SECONDS, AskRarely, SubmittedRun
 
 STATE = JobState("RUNNING", nodes=("n1", "n2"))
+
+
+class Queue:
+    """A link to a host with Slurm's commands, which answer one state of job 7 after the other, then the last."""
+
+    host = Host(HostName("login"))
+
+    def __init__(self, *states: str) -> None:
+        self.states = list(states)
+
+    def request(self, _op: str, _seconds: float, **_arguments: Any) -> dict[str, Any]:
+        state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        return {"text": f"JobState={state} Reason=None Restarts=0 NodeList=n[1-2] NumTasks=2"}
 
 
 class Nodes:
@@ -80,6 +96,52 @@ def test_a_host_that_let_nobody_in_is_asked_again_when_it_is_the_jobs() -> None:
     list(run.start(STATE, {}))
     assert "DISTCONSOLE_CHECKPOINT" not in dict(placed[1].env)
     assert dict(placed[2].env)["DISTCONSOLE_CHECKPOINT"] == "/shared/step-3.pt"
+
+
+# EXPEDITING is of 25.11 and newer, the other states of 22.05 too.
+@pytest.mark.parametrize("state", ["EXPEDITING", "RESV_DEL_HOLD", "SUSPENDED", "OF_A_LATER_SLURM"])
+def test_only_a_job_that_has_ended_is_not_waited_for(state: str) -> None:
+    placed: list[Run] = []
+    run = starts(Nodes(0, ""), placed)
+    run.link = Queue("PENDING", state, "RUNNING", "COMPLETING", state, "FAILED")  # type: ignore[assignment]
+    run.request = Run("t.py", slurm="-N2")
+    list(run.follow({}))
+    assert [each.where.hosts for each in placed] == ["n1,n2"]
+
+
+def test_a_job_that_slurm_expedites_is_started_again() -> None:
+    placed: list[Run] = []
+    run = starts(Nodes(0, ""), placed)
+    run.request = Run("t.py", slurm="-N2 --requeue=expedite")
+    states = (
+        "RUNNING",
+        "COMPLETING",
+        "SIGNALING",
+        "EXPEDITING",
+        "PENDING",
+        "RUNNING",
+        "COMPLETED",
+    )
+    run.link = Queue(*states)  # type: ignore[assignment]
+    list(run.follow({}))
+    assert len(placed) == 2
+
+
+@pytest.mark.parametrize(
+    ("state", "over"),
+    [("SUSPENDED", False), ("SIGNALING", False), ("COMPLETING", False), ("EXPEDITING", True), ("TIMEOUT", True)],
+)  # fmt: skip
+def test_a_job_is_over_when_it_has_ended_or_will_be_started_again(state: str, over: bool) -> None:
+    run, answers = starts(Nodes(0, ""), []), list[bool]()
+
+    def ask(_request: Run, allocation: Allocation, **_options: Any) -> Iterator[Event]:
+        answers.append(allocation.over())
+        yield ended("run-1")
+
+    run.run_on_nodes = ask
+    run.link = Queue(state)  # type: ignore[assignment]
+    list(run.start(STATE, {}))
+    assert answers == [over]
 
 
 def test_slurm_is_asked_rarely_whether_a_job_is_over() -> None:

@@ -16,8 +16,17 @@ from distconsole.checks.rules.system.limits import find_lower_limits
 from distconsole.checks.rules.wording import differ, get_number, list_some, name_hosts
 from distconsole.model.requests import Level
 
-BROKEN_STATES = {"DOWN", "FAIL", "FAILING", "NOT_RESPONDING", "INVAL", "UNKNOWN", "ERROR"}
-CLOSED_STATES = {"DRAIN", "DRAINED", "DRAINING", "MAINT", "REBOOT"}
+BROKEN_STATES = {
+    "DOWN",
+    "FAIL",
+    "FAILING",
+    "NOT_RESPONDING",
+    "INVAL",
+    "INVALID_REG",
+    "UNKNOWN",
+    "ERROR",
+}
+CLOSED_STATES = {"DRAIN", "DRAINED", "DRAINING", "MAINT", "MAINTENANCE", "REBOOT", "REBOOT_ISSUED"}
 CLOSED_STATES |= {"POWERED_DOWN", "POWERING_DOWN"}
 SKEW_SECONDS = 60
 """munge refuses beyond 300 s; a clock that is off by this much is on its way there."""
@@ -35,6 +44,12 @@ def _unless_node(host: HostView) -> NotApplicable | None:
     login = host.of(SlurmFacts).node is None
     no_node = NotApplicable("no node of Slurm's: a login host") if login else None
     return _unless_slurm(host) or no_node
+
+
+def _unless_munge(host: HostView) -> NotApplicable | None:
+    facts = host.of(SlurmFacts)
+    other = NotApplicable(f"Slurm authenticates by {facts.auth}, not by munge")
+    return _unless_slurm(host) or (None if facts.by_munge else other)
 
 
 @hint("sudo systemctl status slurmctld, on the controller.")
@@ -99,7 +114,7 @@ def _node_state(host: HostView) -> RuleResults:
 
 
 @hint("Copy /etc/munge/munge.key to all hosts and restart munge; set the clocks.")
-@rule("slurm.munge", "slurm", Level.QUICK, SlurmFacts, MungeFacts, unless=_unless_slurm)
+@rule("slurm.munge", "slurm", Level.QUICK, SlurmFacts, MungeFacts, unless=_unless_munge)
 def _munge(view: View) -> RuleResults:
     """`Invalid credential`: keys that differ; `Rewound` and `Expired`: clocks that differ."""
     for name, found in view.of(SlurmFacts).items():

@@ -61,11 +61,76 @@ def test_a_host_without_slurm_starts_nothing(
 def test_commands_without_a_configuration_are_no_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = tmp_path / "scontrol"
-    command.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
-    command.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/usr/bin:/bin")
-    monkeypatch.delenv("SLURM_CONF", raising=False)
-    monkeypatch.setattr(slurm, "CONFIGURATIONS", (str(tmp_path / "slurm.conf"),))
+    put_commands(tmp_path, monkeypatch, "")
     assert probes.run("slurm", {}, 5.0)["present"] is False
-    assert not (tmp_path / "started").exists()
+    # DNS may name a controller, which the commands ask then.
+    assert (tmp_path / "asked").read_text() == "scontrol ping\n"
+
+
+PING, CONFIG = (
+    "Slurmctld(primary) at ctl is UP",
+    "AuthInfo  = (null)\nAuthType                = auth/slurm",
+)
+
+
+@pytest.mark.parametrize("server", ["", "ctl"])
+def test_commands_that_fetch_their_configuration_are_a_cluster_and_need_tell_no_version(
+    server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF_SERVER", server)
+    put_commands(tmp_path, monkeypatch, PING)
+    found = probes.run("slurm", {}, 5.0)
+    assert (found["present"], found["version"]) == (True, "")
+    assert found["controllers"] == [{"role": "primary", "host": "ctl", "up": True}]
+
+
+def test_a_server_of_configurations_that_does_not_answer_is_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SLURM_CONF_SERVER", "ctl")
+    put_commands(tmp_path, monkeypatch, "")
+    found = probes.run("slurm", {}, 5.0)
+    assert found["present"]
+    assert (
+        found["controller_error"] == "scontrol: fatal: Could not establish a configuration source"
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "file", "auth", "error"),
+    [
+        (CONFIG, "", "auth/slurm", ""),
+        ("", "ClusterName=c\n authtype = auth/slurm\n", "auth/slurm", ""),
+        ("", "# AuthType=auth/slurm\n", "", "no socket"),
+        (CONFIG.replace("auth/slurm", "auth/munge"), "", "auth/munge", "no socket"),
+    ],
+)
+def test_munge_is_at_fault_only_where_slurm_asks_it(
+    config: str, file: str, auth: str, error: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_commands(tmp_path, monkeypatch, PING, config)
+    (tmp_path / "munge").write_text("#!/bin/sh\necho 'munge: Error: no socket' >&2; exit 6\n")
+    (tmp_path / "munge").chmod(0o755)
+    (tmp_path / "slurm.conf").write_text(file)
+    found = probes.run("slurm", {}, 5.0)
+    assert (found["auth"], found["munge_error"]) == (auth, error)
+
+
+def put_commands(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, ping: str, config: str = ""
+) -> None:
+    """Have a scontrol on the PATH that answers thus, and complains like that of 24.11 of all else."""
+    answers = {"ping": ping, "show config": config}
+    for asked, told in answers.items():
+        (folder / asked).write_text(told)
+    (folder / "scontrol").write_text(f"""#!/bin/sh
+echo "scontrol $*" >>{folder}/asked
+[ ! -s "{folder}/$*" ] || exec cat "{folder}/$*"
+echo 'scontrol: error: fetch_config: DNS SRV lookup failed' >&2
+echo 'scontrol: fatal: Could not establish a configuration source' >&2
+exit 1
+""")
+    (folder / "scontrol").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/usr/bin:/bin")
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    monkeypatch.setattr(slurm, "CONFIGURATIONS", (str(folder / "slurm.conf"),))
