@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from distconsole_agent.contract.protocol import MAX_CALL_BYTES, MAX_LINE_BYTES
 from distconsole_agent.roll_call import facts, ways
 from distconsole_agent.roll_call.facts import MAX_WORDS
-from distconsole_agent.roll_call.stacks import Thread
+from distconsole_agent.roll_call.stacks import Thread, ends_early
 from distconsole_agent.supervisor.proctree import read_environ
 from distconsole_agent.system.kernel_files import end_of
 from distconsole_agent.system.procfs import Process, all_processes, descendants_of, read_process
@@ -37,6 +37,8 @@ RECORDERS = (
     "dump_nccl_trace_pickle?includestacktraces=false",
 )
 """The handlers that dump the flight recorder, newest first."""
+
+CUT = "outer calls of the stack are not known: Python 3.14 reads no further than the first call from C code"
 
 LOADER = "torch/utils/data/dataloader.py"
 MAX_WORKERS, WORKER_SECONDS, WORKER_FRAMES = 16, 0.1, 16
@@ -180,10 +182,11 @@ class _Asker(threading.Thread):
         server = server or self._seat.server or None
         python = facts.interpreter_of(pid)
         soon = min(self._left(), SERVER_SECONDS)
-        asks: tuple[tuple[str, Callable[[], list[Thread]]], ...] = (
+        asks: tuple[tuple[str, Callable[[], list[Thread] | None]], ...] = (
             ("server", lambda: ways.stacks_by_server(server, state, soon)),
             ("signal", lambda: ways.stacks_by_signal(pid, status, state, self._left())),
             ("py-spy", lambda: ways.stacks_by_py_spy(pid, python, state, self._left())),
+            ("python", lambda: ways.stacks_by_python(pid, state, self._left())),
         )
         for way, ask in asks:
             if self._try(way, ask):
@@ -194,13 +197,17 @@ class _Asker(threading.Thread):
         if server is not None and state not in ("T", "t"):
             self._read_recorder(pid, server)
 
-    def _try(self, way: str, ask: Callable[[], list[Thread]]) -> bool:
+    def _try(self, way: str, ask: Callable[[], list[Thread] | None]) -> bool:
         try:
-            self.call["threads"] = ask()
+            threads = ask()
         except ways.RefusedError as refused:
             self.call["refused"].append({"way": way, "why": str(refused)[:MAX_WORDS]})
             return False
-        self.call["way"] = way
+        if threads is None:
+            return False
+        self.call.update(way=way, threads=threads)
+        if way == "python" and ends_early(threads):
+            self.call["note"] = CUT
         return True
 
     def _read_recorder(self, pid: int, server: str) -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from distconsole_agent.roll_call import ways
+from distconsole_agent.roll_call.calling import CUT, Seat, call_ranks
 from distconsole_agent.roll_call.ways import (
     RefusedError,
     ask_server_for_any,
@@ -177,6 +180,96 @@ def test_a_missing_py_spy_is_said_with_where_it_was_looked_for(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RefusedError, match=r"~/\.local/bin.*distconsole\[diagnosis\]"):
         ways.stacks_by_py_spy(os.getpid(), str(tmp_path / "python3"), "S", 1.0)
+
+
+UP = "import time; print('up', flush=True); time.sleep(600)"
+OWN_READERS = [
+    pytest.param(name, marks=pytest.mark.skipif(shutil.which(name) is None, reason=f"no {name}"))
+    for name in ("python3.14", "python3.15")
+]
+
+
+@contextmanager
+def sleeping(python: Path | str, script: str = UP) -> Iterator[int]:
+    """Yield the pid of a process that has printed ``up``."""
+    with subprocess.Popen([python, "-S", "-c", script], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"up\n"
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def called_3_14(tmp_path: Path) -> Path:
+    """This Python by another name, from which its version is taken."""
+    copy = tmp_path / "python3.14"
+    shutil.copy(Path(sys.executable).resolve(), copy)
+    return copy
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="this Python can read another's stacks")
+def test_a_python_that_cannot_read_another_says_so(called_3_14: Path) -> None:
+    with sleeping(called_3_14) as pid, pytest.raises(RefusedError, match="cannot read the stacks"):
+        ways.stacks_by_python(pid, "S", 5.0)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="this Python can read another's stacks")
+def test_a_python_known_to_be_older_is_not_started() -> None:
+    with sleeping(sys.executable) as pid:
+        assert ways.stacks_by_python(pid, "S", 5.0) is None
+
+
+def test_an_interpreter_that_was_replaced_is_not_started(called_3_14: Path) -> None:
+    with sleeping(called_3_14) as pid:
+        called_3_14.unlink()
+        with pytest.raises(RefusedError, match=r"python3\.14 \(deleted\) is another file here"):
+            ways.stacks_by_python(pid, "S", 5.0)
+
+
+SORTS = """
+import threading, time
+def load_image(path):
+    print('up', flush=True)
+    time.sleep(600)
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+def main():
+    sorted([1], key=load_image)
+main()
+"""
+
+
+@pytest.mark.parametrize("python", OWN_READERS)
+def test_a_rank_without_py_spy_is_read_by_its_own_python(
+    monkeypatch: pytest.MonkeyPatch, python: str
+) -> None:
+    monkeypatch.setattr(ways, "find_py_spy", lambda _: None)
+    with sleeping(python, SORTS) as pid:
+        (call,) = call_ranks([Seat(pid, {"rank": 0}, "")], "/nowhere", 5.0)
+    assert (call["way"], [each["way"] for each in call["refused"]][-1]) == ("python", "py-spy")
+    main = call["threads"][0]
+    places = [(frame["function"], frame["line"]) for frame in main["frames"]]
+    assert (main["tid"], main["main"], places[0]) == (pid, True, ("load_image", 5))
+    if python == "python3.14":  # reads up to sorted(), which is C code
+        assert (places[1:], call["note"]) == ([], CUT)
+    else:
+        assert (places[1:], call["note"]) == ([("main", 8), ("<module>", 9)], "")
+
+
+@pytest.mark.parametrize("python", OWN_READERS)
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_rank_that_is_read_is_neither_written_to_nor_stopped(
+    tmp_path: Path, python: str
+) -> None:
+    log = tmp_path / "calls"
+    with sleeping(python, SORTS) as pid:
+        words = ["strace", "-f", "-o", str(log), python, "-I", "-S", "-c", ways.READER, str(pid)]
+        done = subprocess.run(words, capture_output=True, check=True)
+    assert b"load_image" in done.stdout
+    calls = log.read_text()
+    assert f"process_vm_readv({pid}," in calls
+    assert not re.search(r"process_vm_writev|ptrace\(|kill\(|/mem\"", calls)
 
 
 def test_a_socket_that_nobody_serves_is_named_with_its_error(server: Server) -> None:
