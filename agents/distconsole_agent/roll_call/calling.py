@@ -38,6 +38,9 @@ RECORDERS = (
 )
 """The handlers that dump the flight recorder, newest first."""
 
+HEALTH, NCCL2 = "c10d_health_check", "fr_trace_json?backend=nccl2"
+"""Since torch 2.15: the backends that met a timeout or an error, and the recorder of what "nccl" is there by default."""
+
 CUT = "outer calls of the stack are not known: Python 3.14 reads no further than the first call from C code"
 
 LOADER = "torch/utils/data/dataloader.py"
@@ -207,21 +210,32 @@ class _Asker(threading.Thread):
             return False
         self.call.update(way=way, threads=threads)
         if way == "python" and ends_early(threads):
-            self.call["note"] = CUT
+            self._note(CUT)
         return True
 
     def _read_recorder(self, pid: int, server: str) -> None:
         from distconsole_agent.roll_call import recorder  # it loads pickle
 
+        def read(*handlers: str) -> None:
+            dump = recorder.read_dump(ways.ask_server_for_any(server, handlers, self._left()))
+            found = [*self.call["collectives"], *recorder.last_collectives(dump, time.time())]
+            self.call["collectives"] = sorted(found, key=lambda each: -each["created_ns"])
+            if recorder.is_off(dump):
+                self._note(recorder_is_off(read_environ(pid)))
+
         self.call["collectives"] = []
         try:
-            dump = recorder.read_dump(ways.ask_server_for_any(server, RECORDERS, self._left()))
+            read(*RECORDERS)
+            with contextlib.suppress(ways.UnknownHandlerError):  # before torch 2.15
+                failed = recorder.read_health(ways.ask_server(server, HEALTH, self._left()))
+                if failed:
+                    self._note(f"torch: backend {', '.join(failed)} met a timeout or an error")
+                read(NCCL2)
         except (ways.RefusedError, ValueError) as error:
-            self.call["note"] = str(error)[:MAX_WORDS]
-            return
-        self.call["collectives"] = recorder.last_collectives(dump, time.time())
-        if recorder.is_off(dump):
-            self.call["note"] = recorder_is_off(read_environ(pid))
+            self._note(str(error))
+
+    def _note(self, text: str) -> None:
+        self.call["note"] = "; ".join(filter(None, (self.call["note"], text)))[:MAX_WORDS]
 
     def _ask_workers(self, children: list[Call]) -> None:
         """Ask the workers of a DataLoader that the main thread waits for where they are."""

@@ -104,6 +104,60 @@ def test_a_process_under_a_debugger_is_sent_no_signal() -> None:
         stacks_by_signal(1, {"TracerPid": "9"}, "S", 5.0)
 
 
+EMPTY = (
+    b'{"comm_lib_version":"","nccl_comm_state":{},"pg_config":{},"pg_status":{},"version":"2.10"}'
+)
+ALL_REDUCE = b"""{"collective_seq_id":%d,"input_dtypes":["Float"],"input_sizes":[[4]],"is_p2p":false,"op_id":1,
+"output_dtypes":["Float"],"output_sizes":[[4]],"p2p_seq_id":0,"pg_id":0,"process_group":["0","default_pg"],
+"profiling_name":"%s:all_reduce","record_id":0,"retired":%s,"state":"scheduled","time_created_ns":%d}"""
+
+
+def of_torch_2_15(nccl2: bytes, health: bytes) -> dict[str, bytes]:
+    """What a rank's server answers: the format is that of torch 2.15.0, where ``nccl2`` needs a GPU to record."""
+    gloo = EMPTY[:-1] + b',"entries":[%s]}' % (ALL_REDUCE % (3, b"gloo", b"true", 10**18))
+    answers = {"dump_traceback": STACK, "fr_trace_json": gloo}
+    answers |= {"fr_trace_json?backend=nccl2": nccl2, "c10d_health_check": health}
+    return {name: b"200 OK\r\n\r\n" + body for name, body in answers.items()}
+
+
+@pytest.mark.parametrize(
+    ("health", "note"),
+    [
+        (b'{"healthy":true,"unhealthy_backends":[]}', ""),
+        (
+            b'{"healthy":false,"unhealthy_backends":["nccl2"]}',
+            "torch: backend nccl2 met a timeout or an error",
+        ),
+    ],
+)
+def test_nccls_collectives_of_torch_2_15_are_read_beside_gloos(
+    tmp_path: Path, health: bytes, note: str
+) -> None:
+    waits = ALL_REDUCE % (41, b"nccl2", b"false", 2 * 10**18)
+    nccl2 = EMPTY[:-1] + b',"entries":[%s]}' % waits
+    made = Server(str(tmp_path / f"{os.getpid()}-1.server"), of_torch_2_15(nccl2, health))
+    try:
+        (call,) = call_ranks([Seat(os.getpid(), {"rank": 0}, "")], str(tmp_path), 5.0)
+    finally:
+        made.close()
+    told = [(each["backend"], each["seq"], each["state"]) for each in call["collectives"]]
+    assert told == [("nccl2", 41, "scheduled"), ("gloo", 3, "completed")]
+    assert (call["way"], call["note"]) == ("server", note)
+
+
+@pytest.mark.parametrize("lacks", ["c10d_health_check", "fr_trace_json?backend=nccl2"])
+def test_gloos_collectives_stay_where_the_rest_is_not_answered(tmp_path: Path, lacks: str) -> None:
+    answers = of_torch_2_15(EMPTY, b'{"healthy":true,"unhealthy_backends":[]}')
+    answers[lacks] = b"404 Not Found\r\n\r\n"
+    made = Server(str(tmp_path / f"{os.getpid()}-1.server"), answers)
+    try:
+        (call,) = call_ranks([Seat(os.getpid(), {"rank": 0}, "")], str(tmp_path), 5.0)
+    finally:
+        made.close()
+    assert [each["backend"] for each in call["collectives"]] == ["gloo"]
+    assert call["note"] == ""
+
+
 SLEEPS = """
 import ctypes, sys, time
 ctypes.CDLL(None).prctl(4, int(sys.argv[1]), 0, 0, 0)
