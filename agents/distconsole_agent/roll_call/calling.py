@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from distconsole_agent.contract.protocol import MAX_CALL_BYTES, MAX_LINE_BYTES
 from distconsole_agent.roll_call import facts, ways
 from distconsole_agent.roll_call.facts import MAX_WORDS
-from distconsole_agent.roll_call.stacks import Thread
+from distconsole_agent.roll_call.stacks import Thread, ends_early
 from distconsole_agent.supervisor.proctree import read_environ
 from distconsole_agent.system.kernel_files import end_of
 from distconsole_agent.system.procfs import Process, all_processes, descendants_of, read_process
@@ -37,6 +37,11 @@ RECORDERS = (
     "dump_nccl_trace_pickle?includestacktraces=false",
 )
 """The handlers that dump the flight recorder, newest first."""
+
+HEALTH, NCCL2 = "c10d_health_check", "fr_trace_json?backend=nccl2"
+"""Since torch 2.15: the backends that met a timeout or an error, and the recorder of what "nccl" is there by default."""
+
+CUT = "outer calls of the stack are not known: Python 3.14 reads no further than the first call from C code"
 
 LOADER = "torch/utils/data/dataloader.py"
 MAX_WORKERS, WORKER_SECONDS, WORKER_FRAMES = 16, 0.1, 16
@@ -180,10 +185,11 @@ class _Asker(threading.Thread):
         server = server or self._seat.server or None
         python = facts.interpreter_of(pid)
         soon = min(self._left(), SERVER_SECONDS)
-        asks: tuple[tuple[str, Callable[[], list[Thread]]], ...] = (
+        asks: tuple[tuple[str, Callable[[], list[Thread] | None]], ...] = (
             ("server", lambda: ways.stacks_by_server(server, state, soon)),
             ("signal", lambda: ways.stacks_by_signal(pid, status, state, self._left())),
             ("py-spy", lambda: ways.stacks_by_py_spy(pid, python, state, self._left())),
+            ("python", lambda: ways.stacks_by_python(pid, state, self._left())),
         )
         for way, ask in asks:
             if self._try(way, ask):
@@ -194,27 +200,42 @@ class _Asker(threading.Thread):
         if server is not None and state not in ("T", "t"):
             self._read_recorder(pid, server)
 
-    def _try(self, way: str, ask: Callable[[], list[Thread]]) -> bool:
+    def _try(self, way: str, ask: Callable[[], list[Thread] | None]) -> bool:
         try:
-            self.call["threads"] = ask()
+            threads = ask()
         except ways.RefusedError as refused:
             self.call["refused"].append({"way": way, "why": str(refused)[:MAX_WORDS]})
             return False
-        self.call["way"] = way
+        if threads is None:
+            return False
+        self.call.update(way=way, threads=threads)
+        if way == "python" and ends_early(threads):
+            self._note(CUT)
         return True
 
     def _read_recorder(self, pid: int, server: str) -> None:
         from distconsole_agent.roll_call import recorder  # it loads pickle
 
+        def read(*handlers: str) -> None:
+            dump = recorder.read_dump(ways.ask_server_for_any(server, handlers, self._left()))
+            found = [*self.call["collectives"], *recorder.last_collectives(dump, time.time())]
+            self.call["collectives"] = sorted(found, key=lambda each: -each["created_ns"])
+            if recorder.is_off(dump):
+                self._note(recorder_is_off(read_environ(pid)))
+
         self.call["collectives"] = []
         try:
-            dump = recorder.read_dump(ways.ask_server_for_any(server, RECORDERS, self._left()))
+            read(*RECORDERS)
+            with contextlib.suppress(ways.UnknownHandlerError):  # before torch 2.15
+                failed = recorder.read_health(ways.ask_server(server, HEALTH, self._left()))
+                if failed:
+                    self._note(f"torch: backend {', '.join(failed)} met a timeout or an error")
+                read(NCCL2)
         except (ways.RefusedError, ValueError) as error:
-            self.call["note"] = str(error)[:MAX_WORDS]
-            return
-        self.call["collectives"] = recorder.last_collectives(dump, time.time())
-        if recorder.is_off(dump):
-            self.call["note"] = recorder_is_off(read_environ(pid))
+            self._note(str(error))
+
+    def _note(self, text: str) -> None:
+        self.call["note"] = "; ".join(filter(None, (self.call["note"], text)))[:MAX_WORDS]
 
     def _ask_workers(self, children: list[Call]) -> None:
         """Ask the workers of a DataLoader that the main thread waits for where they are."""

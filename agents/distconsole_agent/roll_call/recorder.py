@@ -59,6 +59,15 @@ def is_off(dump: Dump) -> bool:
     return not dump.get("entries") and any(seq > 0 for seq in worked)
 
 
+def read_health(body: bytes) -> list[str]:
+    """Return the backends that ``c10d_health_check`` calls unhealthy. Raises ValueError when ``body`` is no answer of it."""
+    try:
+        told = json.loads(body)["unhealthy_backends"]
+    except _NO_DUMP as error:
+        raise ValueError(f"no health check of torch: {error}") from None
+    return [name for name in _words(told) if name.isprintable()]
+
+
 def last_collectives(dump: Dump, now: float) -> list[Collective]:
     """Return the last collective of each process group, the one that was enqueued last first.
 

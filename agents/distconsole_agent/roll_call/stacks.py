@@ -1,4 +1,4 @@
-"""Stacks of Python as faulthandler and py-spy write them, as threads of a CALL: functions, files and lines."""
+"""Stacks of Python as faulthandler, py-spy and Python itself write them, as threads of a CALL: functions, files and lines."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ MAX_THREADS, MAX_FRAMES, MAX_WORDS = 32, 64, 512
 
 HOOK = "/distconsole_training/torch_hook/"
 """Frames of our wrappers are nobody's question."""
+
+OUTERMOST = ("<module>", "_run_module_as_main")
 
 _THREAD = re.compile(
     r"(?:Current thread|Thread) 0x[0-9a-f]+(?: \[(.*)\])? \(most recent call first\):"
@@ -65,6 +67,32 @@ def parse_py_spy(text: str, pid: int) -> list[Thread]:
                 thread["frames"].append(_frame(*words))
         threads.append(thread)
     return _bounded(threads)
+
+
+def parse_python(text: str, main: int) -> list[Thread]:
+    """Return the threads that ``ways.READER`` prints, that of id ``main`` first.
+
+    Raises ValueError when ``text`` is no such list.
+    """
+    threads = []
+    try:
+        for tid, frames in json.loads(text):
+            thread = _thread("", int(tid))
+            thread["main"] = tid == main
+            for function, path, line in frames:
+                # 3.14 and newer give qualified names.
+                name = str(function).rpartition(".")[2]
+                thread["frames"].append(_frame(name, str(path), int(line)))
+            threads.append(thread)
+    except (TypeError, RecursionError):
+        raise ValueError("no stacks of Python") from None
+    return _bounded(threads)
+
+
+def ends_early(threads: list[Thread]) -> bool:
+    """Return whether outer calls of the main thread lack: a stack that is whole begins with a module."""
+    frames = threads[0]["frames"]
+    return len(frames) < MAX_FRAMES and frames[-1]["function"] not in OUTERMOST
 
 
 def _bounded(threads: list[Thread]) -> list[Thread]:

@@ -1,4 +1,4 @@
-"""The ways to ask a process where it is: torch's worker server, faulthandler by a signal, py-spy.
+"""The ways to ask a process where it is: torch's worker server, faulthandler by a signal, py-spy, its own Python.
 
 Each gives its stacks, or raises ``RefusedError`` with what it lacks.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -15,8 +16,13 @@ from collections.abc import Mapping, Sequence
 
 from distconsole_agent.journal.rings import SERVER_SUFFIX
 from distconsole_agent.roll_call import facts
-from distconsole_agent.roll_call.stacks import Thread, parse_faulthandler, parse_py_spy
-from distconsole_agent.supervisor.proctree import own_number, read_stat, send
+from distconsole_agent.roll_call.stacks import (
+    Thread,
+    parse_faulthandler,
+    parse_py_spy,
+    parse_python,
+)
+from distconsole_agent.supervisor.proctree import own_number, read_environ, read_stat, send
 from distconsole_agent.system import unix
 from distconsole_agent.system.kernel_files import number_of
 
@@ -46,6 +52,37 @@ _SCOPES = {
     3: "nobody may look into a process",
 }
 
+
+READS_SINCE = 14
+"""Python 3.14 and newer can read the stacks of another process of the same version."""
+
+READER = """
+import json, sys
+try:
+    from _remote_debugging import RemoteUnwinder
+except ImportError:
+    sys.exit("Python %d.%d cannot read the stacks of another process" % sys.version_info[:2])
+def line_of(frame):
+    where = frame.location if hasattr(frame, "location") else frame.lineno
+    return where if isinstance(where, int) else where[0] if where else 0
+for tries_left in (2, 1, 0):
+    try:
+        # Without its cache, which would write into the thread states of the process.
+        found = RemoteUnwinder(int(sys.argv[1]), all_threads=True).get_stack_trace()
+        break
+    except Exception as error:
+        why = "%s: %s" % (type(error).__name__, error)
+        while error is not None and not isinstance(error, PermissionError):
+            error = error.__cause__ or error.__context__
+        if error is not None or not tries_left:
+            sys.exit("PermissionError" if error is not None else why)
+threads = [each for one in found for each in getattr(one, "threads", (one,))]
+print(json.dumps([
+    [each.thread_id, [[frame.funcname, frame.filename, line_of(frame)] for frame in each.frame_info]]
+    for each in threads
+]))
+"""
+"""Prints ``[[tid, [[function, file, line], ...]], ...]``, or why not. A process that runs changes under it: three tries."""
 
 MAX_UNANSWERED = 4096
 _unanswered: set[str] = set()
@@ -206,6 +243,55 @@ def stacks_by_py_spy(pid: int, python: str, state: str, seconds: float) -> list[
         return _some(parse_py_spy(done.stdout.decode("utf-8", "replace"), pid))
     except (ValueError, RecursionError):
         raise RefusedError("py-spy gave no stacks") from None
+
+
+def stacks_by_python(pid: int, state: str, seconds: float) -> list[Thread] | None:
+    """Return the stacks as the interpreter of ``pid``, started once more, reads them from its memory, or raise RefusedError.
+
+    None where it is too old, is no Python, or may not be seen. The process goes on meanwhile; nothing is written into it.
+    """
+    try:
+        python, same = os.readlink(f"/proc/{pid}/exe"), os.stat(f"/proc/{pid}/exe")
+    except OSError:
+        return None
+    named = re.match(r"python(?:3(?:\.(\d+)t?)?)?(?: \(deleted\))?$", os.path.basename(python))
+    if named is None or int(named[1] or READS_SINCE) < READS_SINCE:
+        return None
+    with contextlib.suppress(OSError):
+        here = os.stat(python)
+        if (here.st_dev, here.st_ino) == (same.st_dev, same.st_ino):
+            return _read_with(python, pid, state, seconds)
+    raise RefusedError(f"{python} is another file here: it was replaced, or is in a container")
+
+
+def _read_with(python: str, pid: int, state: str, seconds: float) -> list[Thread]:
+    libraries = read_environ(pid).get(b"LD_LIBRARY_PATH")
+    env = {**os.environb, **({b"LD_LIBRARY_PATH": libraries} if libraries else {})}
+    try:
+        done = subprocess.run(
+            [python, "-I", "-S", "-c", READER, str(pid)],
+            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            timeout=max(seconds, 0.1),
+            check=False,
+            cwd="/",
+            env=env,
+        )
+    except subprocess.TimeoutExpired:
+        raise RefusedError(
+            f"{python} did not answer within {seconds:.1f} s (state {state})"
+        ) from None
+    except OSError as error:
+        raise RefusedError(f"{python}: {error.strerror}") from None
+    if done.returncode != 0:
+        words = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["it failed"]
+        if words[-1] == "PermissionError":
+            raise RefusedError(f"{python} may not look into it: {lacking(pid)}")
+        raise RefusedError(f"{python}: {words[-1][:200]}")
+    try:
+        return _some(parse_python(done.stdout.decode("utf-8", "replace"), own_number(pid) or pid))
+    except (ValueError, RecursionError):
+        raise RefusedError(f"{python} gave no stacks") from None
 
 
 def find_py_spy(python: str) -> str | None:

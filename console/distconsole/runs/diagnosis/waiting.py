@@ -27,7 +27,8 @@ class Ranks(tuple[int, ...]):  # noqa: SLOT001 - it has one, which a tuple's sub
         return self._hash
 
 
-GroupKey = tuple[str, Ranks]
+GroupKey = tuple[str, Ranks, str]
+"""Name, ranks and backend: a group of "cpu:gloo,cuda:nccl" counts the collectives of each backend from 1."""
 DEFAULT_GROUPS = ("0", "default_pg", "default")
 BY_OWN_SIZES = ("all_to_all", "alltoall", "gather", "scatter", "send", "recv", "coalesced")
 """Operations whose members may give different sizes; ``all_gather`` and ``reduce_scatter`` are not of them."""
@@ -79,7 +80,7 @@ class WaitGraph:
         told = collective.ranks
         if id(told) not in self._ranks_of:
             self._ranks_of[id(told)] = Ranks(sorted(told))
-        return collective.group or collective.name, self._ranks_of[id(told)]
+        return collective.group or collective.name, self._ranks_of[id(told)], collective.backend
 
     @cached_property
     def waiting(self) -> frozenset[int]:
@@ -88,7 +89,7 @@ class WaitGraph:
 
     def members(self, group: GroupKey) -> frozenset[int]:
         """Return the ranks of a group: as it says, all where it is the default one, else those that know it."""
-        name, ranks = group
+        name, ranks, _ = group
         if ranks:
             return self.world.intersection(ranks)
         return self.world if name in DEFAULT_GROUPS else frozenset(self.last[group])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from distconsole_agent.roll_call.recorder import is_off, last_collectives, read_dump
+from distconsole_agent.roll_call.recorder import is_off, last_collectives, read_dump, read_health
 
 GLOO = {
     "comm_lib_version": "",
@@ -165,3 +165,20 @@ def test_what_is_no_dump_is_refused_and_runs_nothing(
 def test_an_entry_of_nonsense_is_unknown_and_no_error(entry: dict[str, Any]) -> None:
     (only,) = last_collectives({"entries": [entry, 3, None], "pg_config": [], "pg_status": 1}, 1.0)
     assert (only["seq"], only["ranks"], only["state"]) == (-1, [], "scheduled")
+
+
+@pytest.mark.parametrize(
+    ("body", "failed"),
+    [
+        (b'{"healthy":true,"unhealthy_backends":[]}', []),  # as torch 2.15.0 answers
+        (b'{"healthy":false,"unhealthy_backends":["nccl2","\\u001b[2J"]}', ["nccl2"]),
+    ],
+)
+def test_a_backend_that_torch_calls_unhealthy_is_named(body: bytes, failed: list[str]) -> None:
+    assert read_health(body) == failed
+
+
+@pytest.mark.parametrize("body", [b"", b"pong", b"[1]", b'{"healthy": true}', b"[" * 100_000])
+def test_what_is_no_health_check_is_refused(body: bytes) -> None:
+    with pytest.raises(ValueError, match="no health check of torch"):
+        read_health(body)

@@ -1,4 +1,4 @@
-"""Stacks as faulthandler and py-spy have written them."""
+"""Stacks as faulthandler, py-spy and Python 3.14 and 3.15 have written them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,13 @@ import json
 
 import pytest
 
-from distconsole_agent.roll_call.stacks import MAX_FRAMES, parse_faulthandler, parse_py_spy
+from distconsole_agent.roll_call.stacks import (
+    MAX_FRAMES,
+    ends_early,
+    parse_faulthandler,
+    parse_py_spy,
+    parse_python,
+)
 
 OF_TWO_THREADS = """\
 Current thread 0x00007f487b7fe6c0 (most recent call first):
@@ -53,3 +59,30 @@ def test_py_spys_main_thread_is_that_of_the_process() -> None:
 def test_what_is_no_dump_of_py_spy_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_py_spy(text, 7)
+
+
+BY_3_15_2 = """[[29, [["in_thread", "/why/target.py", 3], ["Thread.run", "/usr/lib/python3.15/threading.py", 1161], ["Thread._bootstrap_inner", "/usr/lib/python3.15/threading.py", 1219], ["Thread._bootstrap", "/usr/lib/python3.15/threading.py", 1181]]], [27, [["load.<locals>.load_image", "/why/target.py", 6], ["main", "/why/target.py", 9], ["<module>", "/why/target.py", 10]]]]"""
+BY_3_14_10 = (
+    """[[17, [["M.forward", "/tmp/target.py", 6], ["M.__call__", "/tmp/target.py", 3]]]]"""
+)
+"""Of ``list(map(f, [1]))``, whose ``f`` calls the object: Python 3.15.2 also shows the three frames below."""
+
+
+def test_pythons_own_main_thread_is_that_of_the_process() -> None:
+    main, other = parse_python(BY_3_15_2, 27)
+    assert (main["tid"], main["main"], other["tid"], other["main"]) == (27, True, 29, False)
+    assert main["frames"][0] == {"function": "load_image", "file": "/why/target.py", "line": 6}
+    assert [frame["function"] for frame in other["frames"]][:2] == ["in_thread", "run"]
+    assert not ends_early([main, other])
+
+
+def test_a_stack_that_does_not_begin_with_a_module_lacks_its_outer_calls() -> None:
+    threads = parse_python(BY_3_14_10, 17)
+    assert [frame["function"] for frame in threads[0]["frames"]] == ["forward", "__call__"]
+    assert ends_early(threads)
+
+
+@pytest.mark.parametrize("text", ["", "7", "[1]", "[[1, [[2]]]]", "[" * 100_000])
+def test_what_are_no_stacks_of_python_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        parse_python(text, 7)

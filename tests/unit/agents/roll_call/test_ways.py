@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from distconsole_agent.roll_call import ways
+from distconsole_agent.roll_call.calling import CUT, Seat, call_ranks
 from distconsole_agent.roll_call.ways import (
     RefusedError,
     ask_server_for_any,
@@ -101,6 +104,60 @@ def test_a_process_under_a_debugger_is_sent_no_signal() -> None:
         stacks_by_signal(1, {"TracerPid": "9"}, "S", 5.0)
 
 
+EMPTY = (
+    b'{"comm_lib_version":"","nccl_comm_state":{},"pg_config":{},"pg_status":{},"version":"2.10"}'
+)
+ALL_REDUCE = b"""{"collective_seq_id":%d,"input_dtypes":["Float"],"input_sizes":[[4]],"is_p2p":false,"op_id":1,
+"output_dtypes":["Float"],"output_sizes":[[4]],"p2p_seq_id":0,"pg_id":0,"process_group":["0","default_pg"],
+"profiling_name":"%s:all_reduce","record_id":0,"retired":%s,"state":"scheduled","time_created_ns":%d}"""
+
+
+def of_torch_2_15(nccl2: bytes, health: bytes) -> dict[str, bytes]:
+    """What a rank's server answers: the format is that of torch 2.15.0, where ``nccl2`` needs a GPU to record."""
+    gloo = EMPTY[:-1] + b',"entries":[%s]}' % (ALL_REDUCE % (3, b"gloo", b"true", 10**18))
+    answers = {"dump_traceback": STACK, "fr_trace_json": gloo}
+    answers |= {"fr_trace_json?backend=nccl2": nccl2, "c10d_health_check": health}
+    return {name: b"200 OK\r\n\r\n" + body for name, body in answers.items()}
+
+
+@pytest.mark.parametrize(
+    ("health", "note"),
+    [
+        (b'{"healthy":true,"unhealthy_backends":[]}', ""),
+        (
+            b'{"healthy":false,"unhealthy_backends":["nccl2"]}',
+            "torch: backend nccl2 met a timeout or an error",
+        ),
+    ],
+)
+def test_nccls_collectives_of_torch_2_15_are_read_beside_gloos(
+    tmp_path: Path, health: bytes, note: str
+) -> None:
+    waits = ALL_REDUCE % (41, b"nccl2", b"false", 2 * 10**18)
+    nccl2 = EMPTY[:-1] + b',"entries":[%s]}' % waits
+    made = Server(str(tmp_path / f"{os.getpid()}-1.server"), of_torch_2_15(nccl2, health))
+    try:
+        (call,) = call_ranks([Seat(os.getpid(), {"rank": 0}, "")], str(tmp_path), 5.0)
+    finally:
+        made.close()
+    told = [(each["backend"], each["seq"], each["state"]) for each in call["collectives"]]
+    assert told == [("nccl2", 41, "scheduled"), ("gloo", 3, "completed")]
+    assert (call["way"], call["note"]) == ("server", note)
+
+
+@pytest.mark.parametrize("lacks", ["c10d_health_check", "fr_trace_json?backend=nccl2"])
+def test_gloos_collectives_stay_where_the_rest_is_not_answered(tmp_path: Path, lacks: str) -> None:
+    answers = of_torch_2_15(EMPTY, b'{"healthy":true,"unhealthy_backends":[]}')
+    answers[lacks] = b"404 Not Found\r\n\r\n"
+    made = Server(str(tmp_path / f"{os.getpid()}-1.server"), answers)
+    try:
+        (call,) = call_ranks([Seat(os.getpid(), {"rank": 0}, "")], str(tmp_path), 5.0)
+    finally:
+        made.close()
+    assert [each["backend"] for each in call["collectives"]] == ["gloo"]
+    assert call["note"] == ""
+
+
 SLEEPS = """
 import ctypes, sys, time
 ctypes.CDLL(None).prctl(4, int(sys.argv[1]), 0, 0, 0)
@@ -177,6 +234,96 @@ def test_a_missing_py_spy_is_said_with_where_it_was_looked_for(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(RefusedError, match=r"~/\.local/bin.*distconsole\[diagnosis\]"):
         ways.stacks_by_py_spy(os.getpid(), str(tmp_path / "python3"), "S", 1.0)
+
+
+UP = "import time; print('up', flush=True); time.sleep(600)"
+OWN_READERS = [
+    pytest.param(name, marks=pytest.mark.skipif(shutil.which(name) is None, reason=f"no {name}"))
+    for name in ("python3.14", "python3.15")
+]
+
+
+@contextmanager
+def sleeping(python: Path | str, script: str = UP) -> Iterator[int]:
+    """Yield the pid of a process that has printed ``up``."""
+    with subprocess.Popen([python, "-S", "-c", script], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"up\n"
+            yield process.pid
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def called_3_14(tmp_path: Path) -> Path:
+    """This Python by another name, from which its version is taken."""
+    copy = tmp_path / "python3.14"
+    shutil.copy(Path(sys.executable).resolve(), copy)
+    return copy
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="this Python can read another's stacks")
+def test_a_python_that_cannot_read_another_says_so(called_3_14: Path) -> None:
+    with sleeping(called_3_14) as pid, pytest.raises(RefusedError, match="cannot read the stacks"):
+        ways.stacks_by_python(pid, "S", 5.0)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="this Python can read another's stacks")
+def test_a_python_known_to_be_older_is_not_started() -> None:
+    with sleeping(sys.executable) as pid:
+        assert ways.stacks_by_python(pid, "S", 5.0) is None
+
+
+def test_an_interpreter_that_was_replaced_is_not_started(called_3_14: Path) -> None:
+    with sleeping(called_3_14) as pid:
+        called_3_14.unlink()
+        with pytest.raises(RefusedError, match=r"python3\.14 \(deleted\) is another file here"):
+            ways.stacks_by_python(pid, "S", 5.0)
+
+
+SORTS = """
+import threading, time
+def load_image(path):
+    print('up', flush=True)
+    time.sleep(600)
+threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+def main():
+    sorted([1], key=load_image)
+main()
+"""
+
+
+@pytest.mark.parametrize("python", OWN_READERS)
+def test_a_rank_without_py_spy_is_read_by_its_own_python(
+    monkeypatch: pytest.MonkeyPatch, python: str
+) -> None:
+    monkeypatch.setattr(ways, "find_py_spy", lambda _: None)
+    with sleeping(python, SORTS) as pid:
+        (call,) = call_ranks([Seat(pid, {"rank": 0}, "")], "/nowhere", 5.0)
+    assert (call["way"], [each["way"] for each in call["refused"]][-1]) == ("python", "py-spy")
+    main = call["threads"][0]
+    places = [(frame["function"], frame["line"]) for frame in main["frames"]]
+    assert (main["tid"], main["main"], places[0]) == (pid, True, ("load_image", 5))
+    if python == "python3.14":  # reads up to sorted(), which is C code
+        assert (places[1:], call["note"]) == ([], CUT)
+    else:
+        assert (places[1:], call["note"]) == ([("main", 8), ("<module>", 9)], "")
+
+
+@pytest.mark.parametrize("python", OWN_READERS)
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+def test_a_rank_that_is_read_is_neither_written_to_nor_stopped(
+    tmp_path: Path, python: str
+) -> None:
+    log = tmp_path / "calls"
+    with sleeping(python, SORTS) as pid:
+        words = ["strace", "-f", "-o", str(log), python, "-I", "-S", "-c", ways.READER, str(pid)]
+        done = subprocess.run(words, capture_output=True, check=True)
+    assert b"load_image" in done.stdout
+    calls = log.read_text()
+    assert f"process_vm_readv({pid}," in calls
+    assert not re.search(r"process_vm_writev|ptrace\(|kill\(|/mem\"", calls)
 
 
 def test_a_socket_that_nobody_serves_is_named_with_its_error(server: Server) -> None:
