@@ -32,7 +32,7 @@ from distconsole_agent.probes.scripts import _read_parts as read_parts
 from distconsole_agent.probes.software.engines import parse_version
 from distconsole_agent.roll_call import recorder
 from distconsole_agent.roll_call.calling import parse_stalls
-from distconsole_agent.roll_call.stacks import parse_faulthandler, parse_py_spy
+from distconsole_agent.roll_call.stacks import parse_faulthandler, parse_py_spy, parse_python
 from distconsole_agent.server.connection import Asked, Connection
 from distconsole_agent.supervisor.failures import (
     headline,
@@ -237,6 +237,8 @@ def horovod_stalls(data: bytes) -> None:
 
 
 def flight_recorder(data: bytes) -> None:
+    with contextlib.suppress(ValueError):
+        recorder.read_health(data)
     try:
         dump = recorder.read_dump(data)
     except ValueError:
@@ -253,6 +255,8 @@ def faulthandler(data: bytes) -> None:
 def py_spy(data: bytes) -> None:
     with contextlib.suppress(ValueError):
         parse_py_spy(text_of(data), 7)
+    with contextlib.suppress(ValueError):
+        parse_python(text_of(data), 7)
 
 
 def nccl_ras(data: bytes) -> None:

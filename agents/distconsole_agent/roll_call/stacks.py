@@ -77,16 +77,22 @@ def parse_python(text: str, main: int) -> list[Thread]:
     threads = []
     try:
         for tid, frames in json.loads(text):
-            thread = _thread("", int(tid))
+            thread = _thread("", _number(tid))
             thread["main"] = tid == main
             for function, path, line in frames:
                 # 3.14 and newer give qualified names.
                 name = str(function).rpartition(".")[2]
-                thread["frames"].append(_frame(name, str(path), int(line)))
+                thread["frames"].append(_frame(name, str(path), _number(line)))
             threads.append(thread)
     except (TypeError, RecursionError):
         raise ValueError("no stacks of Python") from None
     return _bounded(threads)
+
+
+def _number(value: Any) -> int:
+    if not isinstance(value, int) or not 0 <= value < 1 << 31:
+        raise ValueError("no number of a thread or a line")
+    return int(value)
 
 
 def ends_early(threads: list[Thread]) -> bool:

@@ -137,7 +137,7 @@ class Call(Told, frozen=True, kw_only=True):
         step: The last finished step, -1 unknown.
         silent_s: Since that step, or since its start.
         usual_s: What a step of it takes.
-        way: How the stacks were got: server, signal, py-spy or proc.
+        way: How the stacks were got: server, signal, py-spy, python or proc.
         native: Frames of the main thread below Python.
         state, wchan: As the kernel has them of the main thread.
         tracer: The process that traces it, 0 for none.

@@ -82,7 +82,18 @@ def test_a_stack_that_does_not_begin_with_a_module_lacks_its_outer_calls() -> No
     assert ends_early(threads)
 
 
-@pytest.mark.parametrize("text", ["", "7", "[1]", "[[1, [[2]]]]", "[" * 100_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "7",
+        "[1]",
+        "[[1, [[2]]]]",
+        "[[1e999, []]]",
+        '[[7, [["f", "/a.py", -1]]]]',
+        "[" * 100_000,
+    ],
+)
 def test_what_are_no_stacks_of_python_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_python(text, 7)
