@@ -189,7 +189,7 @@ def tell_holder(job: str, words: list[str]) -> None:
             raise Refusal(
                 ErrorCode.START_FAILED,
                 f"job {job} runs, but its script does not wait in {folder}",
-                "has the job a /tmp of its own (job_container/tmpfs)? "
+                "has the job a /tmp of its own (job_container/tmpfs, namespace/…)? "
                 "Then take salloc, and distconsole run inside it",
             )
         time.sleep(0.02)
@@ -204,7 +204,7 @@ def await_shim(run: str, runs: Runs) -> dict[str, Any]:
         runs.adopt(run, prepared["shim_pid"])
         return prepared
     said = slurm_words.read_complaint(folder)
-    own_tmp = "has the job a /tmp of its own (job_container/tmpfs)? Then it needs node_dir in the configuration"
+    own_tmp = "has the job a /tmp of its own (job_container/tmpfs, namespace/…)? Then it needs node_dir in the configuration"
     raise Refusal(
         ErrorCode.START_FAILED,
         f"srun did not start the run's supervisor: {said or 'it said nothing'}",

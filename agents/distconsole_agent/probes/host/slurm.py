@@ -35,7 +35,7 @@ LIMITS = {"memlock": "Max locked memory", "nofile": "Max open files", "nproc": "
 DNS_SECONDS = 2.0
 """How long a command without a file may take to find a controller."""
 
-_AUTH = re.compile(r"^\s*AuthType\s*=\s*(\S+)", re.MULTILINE | re.IGNORECASE)
+_AUTH = re.compile(r"^[ \t]*AuthType[ \t]*=[ \t]*(\S+)", re.MULTILINE | re.IGNORECASE)
 _CONTROLLER = re.compile(r"^Slurmctld\((\S+)\) at (\S+) is (UP|DOWN)", re.MULTILINE)
 _PAIR = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z:/]*)=(\S*)")
 

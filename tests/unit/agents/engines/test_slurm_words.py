@@ -62,8 +62,10 @@ AT = "2026-11-21T19:31:02"
         ("srun: error: node2: task 1: Exited with exit code 7", ""),
     ],
 )
-def test_sruns_words_say_why(tmp_path: Path, line: str, reason: str) -> None:
-    (tmp_path / "step.log").write_text(f"noise\nslurmstepd-node1: error: {line}\nmore\n")
+# As 22.05 and 24.11 begin the line, and as 26.05 does.
+@pytest.mark.parametrize("begins", ["slurmstepd-node1:", "[2026-11-28T20:56:11.011]"])
+def test_sruns_words_say_why(tmp_path: Path, line: str, reason: str, begins: str) -> None:
+    (tmp_path / "step.log").write_text(f"noise\n{begins} error: {line}\nmore\n")
     assert read_reason(str(tmp_path)) == reason
 
 
@@ -75,6 +77,15 @@ def test_the_first_complaint_is_the_one_shown(tmp_path: Path) -> None:
     log = "srun: cluster configuration lacks support for cpu binding\nsrun: error: Unable to create step for job 3: Invalid\nsrun: error: and so on\n"
     (tmp_path / "step.log").write_text(log)
     assert read_complaint(str(tmp_path)) == "Unable to create step for job 3: Invalid"
+
+
+@pytest.mark.parametrize("begins", ["slurmstepd:", "slurmstepd-node1:", f"[{AT}.011]"])
+def test_a_complaint_of_slurmstepd_is_told_without_how_it_begins(
+    tmp_path: Path, begins: str
+) -> None:
+    log = f"srun: got SIGCONT\n{begins} error: pyxis: child 42 failed\nsrun: error: n1: task 0\n"
+    (tmp_path / "step.log").write_text(log)
+    assert read_complaint(str(tmp_path)) == "pyxis: child 42 failed"
 
 
 def test_a_missing_srun_is_a_complaint(tmp_path: Path) -> None:
