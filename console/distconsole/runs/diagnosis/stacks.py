@@ -12,7 +12,7 @@ from distconsole.model.diagnosis.calls import Call, Place
 from distconsole.model.diagnosis.diagnosis import StackGroup
 
 LIBRARY = re.compile(
-    r"/(site|dist)-packages/|/lib(64)?/python\d[\d.]*/|/distconsole_training/|^<|^$|\.so$"
+    r"/(site|dist)-packages/|/lib(64)?/python\d[\d.]*/|/distconsole_training/(\w+/)?\w+\.py$|^<|^$|\.so$"
 )
 """Files that are not the script's own."""
 TORCH_WAITS = re.compile(
