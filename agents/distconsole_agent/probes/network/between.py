@@ -109,7 +109,13 @@ def _login(
     client: str, target: str, names: list[str], seconds: float, env: dict[str, str]
 ) -> dict[str, Any]:
     """Log in by the first of ``names`` that means something here."""
-    login = {"target": target, "name": "", "ok": False, "error": "resolve", "said": ""}
+    login: dict[str, Any] = {
+        "target": target,
+        "name": "",
+        "ok": False,
+        "error": "resolve",
+        "said": "",
+    }
     login["seconds"] = 0.0
     for name in names:
         failed_at, failed = _FAILED.get(name, (0.0, {}))
