@@ -200,7 +200,7 @@ OFFERED = re.compile(r"Authentications that can continue: (\S+)")
 REACHED = re.compile(r"debug1: Connecting to .* \[([^\]]+)\] port \d+")
 FIRST_WORDS = re.compile(
     r"^debug1: (?:Remote protocol version .*, remote software version |(?:kex|ssh)_exchange_identification: "
-    r"(?:banner line 0: )?)(.*)",
+    r"(?:banner line 0: )?)(.*?)\r?$",
     re.MULTILINE,
 )
 OFFENDING = re.compile(r"Offending \S+ key in (\S+)")

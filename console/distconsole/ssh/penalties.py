@@ -119,8 +119,8 @@ class FailedLogins:
             f"{self._server} drops connections from {self._seen_from} at this time; its sshd says '{NOT_ALLOWED}': "
             f"a penalty for logins that failed (PerSourcePenalties), or too many log in at once (MaxStartups){ours}",
             f"worth another try in {math.ceil(seconds)} s{', with that login corrected' if failed else ''}: by default "
-            f"a penalty is at least {LEAST_SECONDS:.0f} s and at most {MOST_SECONDS / 60:.0f} min, and what is dropped "
-            "adds nothing to it; its log says why: journalctl -u ssh | grep 'drop connection'",
+            f"a penalty lasts {LEAST_SECONDS:.0f} s to {MOST_SECONDS / 60:.0f} min, and what is dropped adds nothing to it; "
+            "its log says why: journalctl -u ssh | grep 'drop connection'",
         )
 
     def _read(self) -> list[FailedLogin]:

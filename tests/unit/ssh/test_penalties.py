@@ -12,6 +12,7 @@ import pytest
 
 from distconsole.errors import ConnectError, LinkLostError
 from distconsole.ssh import penalties
+from distconsole.ssh.openssh_login import first_words
 from distconsole.ssh.penalties import NOT_ALLOWED, TOO_MANY, FailedLogins
 from distconsole.ssh.ssh_config import SshOptions
 
@@ -209,3 +210,22 @@ def test_a_file_that_is_damaged_or_cannot_be_written_spoils_nothing(
     file.mkdir()
     failed.note(NEW, "no key", tried=True)
     assert held(clock, failed) == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (
+            "debug1: kex_exchange_identification: banner line 0: Not allowed at this time",
+            NOT_ALLOWED,
+        ),
+        ("debug1: ssh_exchange_identification: Exceeded MaxStartups", TOO_MANY),
+        (
+            "debug1: Remote protocol version 2.0, remote software version OpenSSH_9.8",
+            "OpenSSH_9.8",
+        ),
+        ("kex_exchange_identification: Connection closed by remote host", ""),
+    ],
+)
+def test_the_first_that_a_server_said_is_found_in_what_ssh_writes(line: str, words: str) -> None:
+    assert first_words(f"OpenSSH_10.0p2\r\n{line}\r\ndebug1: more\r\n") == words

@@ -109,7 +109,13 @@ def _login(
     client: str, target: str, names: list[str], seconds: float, env: dict[str, str]
 ) -> dict[str, Any]:
     """Log in by the first of ``names`` that means something here."""
-    login = {"target": target, "name": "", "ok": False, "error": "resolve", "said": ""}
+    login: dict[str, Any] = {
+        "target": target,
+        "name": "",
+        "ok": False,
+        "error": "resolve",
+        "said": "",
+    }
     login["seconds"] = 0.0
     for name in names:
         failed_at, failed = _FAILED.get(name, (0.0, {}))
@@ -132,7 +138,8 @@ def _try(client: str, name: str, seconds: float, env: dict[str, str]) -> dict[st
     ended = run_program([client, *words], seconds, env=env)
     silent = not ended.err.strip()
     if ended.exit_code == SSH_FAILED and (silent or _HUNG_UP.search(ended.err)):
-        loud = run_program([client, "-o", "LogLevel=DEBUG1", *words], seconds, env=env)
+        left = max(1.0, seconds - ended.seconds)
+        loud = run_program([client, "-o", "LogLevel=DEBUG1", *words], left, env=env)
         dropped = _DROPPED.search(loud.err)
         if dropped:
             said = f"its sshd says '{dropped[1]}'"
